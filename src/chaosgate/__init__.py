@@ -1,0 +1,69 @@
+"""Designed internal noise for neural networks.
+
+Choose an operator, derive the maximum-entropy Gaussian log-field, realise it as a positive mean-one gate, attach the
+gate to a backbone, and measure what it does to calibration. Sub-packages follow the order of the paper: ``field``
+(the law), ``gate`` (the perturbation), ``inject`` (the network), ``compat`` (what it does there).
+
+The names below load on first use, so that ``import chaosgate`` and ``chaosgate --help`` stay quick.
+"""
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+try:
+    __version__ = version("chaosgate")
+except PackageNotFoundError:  # a source tree that was never installed
+    __version__ = "0+unknown"
+
+_HOME = {
+    "field": ("Anisotropic", "Dense", "DirichletLaplacian", "EdgeWeighted", "Graph", "Massive", "MaxEntLaw", "Neumann")
+    + ("Operator", "Periodic"),
+    "gate": ("CorrelatedGaussian", "DropBlock", "Dropout", "Gate", "GaussianChaos", "IIDGaussian", "Mechanism"),
+    "inject": ("Attachment", "NoiseInjection", "attach", "resolve_stages"),
+    "data": ("FashionMNIST", "ImageFolder"),
+    "task": ("ImageClassifier",),
+}
+_MODULES = ("corruptions", "data", "field", "gate", "inject", "metrics", "study")
+_LOCATION = {name: home for home, names in _HOME.items() for name in names}
+
+__all__ = ["__version__", *_LOCATION, *_MODULES]
+
+if TYPE_CHECKING:
+    from chaosgate import corruptions, data, field, gate, inject, metrics, study
+    from chaosgate.data import FashionMNIST, ImageFolder
+    from chaosgate.field import (
+        Anisotropic,
+        Dense,
+        DirichletLaplacian,
+        EdgeWeighted,
+        Graph,
+        Massive,
+        MaxEntLaw,
+        Neumann,
+        Operator,
+        Periodic,
+    )
+    from chaosgate.gate import (
+        CorrelatedGaussian,
+        DropBlock,
+        Dropout,
+        Gate,
+        GaussianChaos,
+        IIDGaussian,
+        Mechanism,
+    )
+    from chaosgate.inject import Attachment, NoiseInjection, attach, resolve_stages
+    from chaosgate.task import ImageClassifier
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LOCATION:
+        return getattr(import_module(f"{__name__}.{_LOCATION[name]}"), name)
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module 'chaosgate' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
