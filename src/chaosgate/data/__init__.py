@@ -1,0 +1,10 @@
+"""Image sets as data modules: pure training samples, exact counting, resumable epochs.
+
+``Sample`` and ``Cell`` say what a batch and a part of a test set are; ``ImageData`` is the base for one's own set.
+"""
+
+from chaosgate.data.fashion_mnist import FashionMNIST
+from chaosgate.data.module import ImageData
+from chaosgate.data.sample import CLEAN, Cell, Sample
+
+__all__ = ["CLEAN", "Cell", "FashionMNIST", "ImageData", "Sample"]

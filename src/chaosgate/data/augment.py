@@ -1,0 +1,66 @@
+"""Augmentations as functions of a uint8 image and an explicit generator."""
+
+import math
+
+import torch
+from torch import Tensor
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms.v2 import functional as pixels
+
+
+def _whole(high: int, generator: torch.Generator) -> int:
+    """Uniform on 0, ..., ``high``."""
+    return int(torch.randint(high + 1, (), generator=generator))
+
+
+def _uniform(low: float, high: float, generator: torch.Generator) -> float:
+    return low + (high - low) * float(torch.rand((), generator=generator, dtype=torch.float64))
+
+
+def random_flip(image: Tensor, generator: torch.Generator, p: float = 0.5) -> Tensor:
+    """Mirror the image (C, H, W) left to right with probability ``p``."""
+    return image.flip(-1) if _uniform(0, 1, generator) < p else image
+
+
+def random_crop(image: Tensor, padding: int, generator: torch.Generator) -> Tensor:
+    """Surround (C, H, W) by ``padding`` zeros and cut a window of the old size at a uniform place."""
+    height, width = image.shape[-2:]
+    top, left = _whole(2 * padding, generator), _whole(2 * padding, generator)
+    padded = torch.nn.functional.pad(image, [padding] * 4)
+    return padded[..., top : top + height, left : left + width]
+
+
+def random_resized_crop(
+    image: Tensor,
+    size: int,
+    generator: torch.Generator,
+    scale: tuple[float, float] = (0.08, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+) -> Tensor:
+    """Cut a window with a uniform share of the area and a log-uniform aspect ratio; resize it to ``size`` x ``size``.
+
+    The law is that of torchvision's ``RandomResizedCrop``: ten attempts, then the largest central window whose aspect
+    ratio is allowed.
+    """
+    top, left, height, width = _window(image.shape[-2], image.shape[-1], scale, ratio, generator)
+    resized: Tensor = pixels.resized_crop(
+        image, top, left, height, width, [size, size], interpolation=InterpolationMode.BILINEAR, antialias=True
+    )
+    return resized
+
+
+def _window(
+    height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float], generator: torch.Generator
+) -> tuple[int, int, int, int]:
+    for _ in range(10):
+        area = height * width * _uniform(*scale, generator)
+        aspect = math.exp(_uniform(math.log(ratio[0]), math.log(ratio[1]), generator))
+        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            return _whole(height - h, generator), _whole(width - w, generator), h, w
+    w, h = width, height
+    if width / height < ratio[0]:
+        h = min(height, round(width / ratio[0]))
+    elif width / height > ratio[1]:
+        w = min(width, round(height * ratio[1]))
+    return (height - h) // 2, (width - w) // 2, h, w

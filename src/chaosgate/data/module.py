@@ -1,0 +1,206 @@
+"""The data module that every image set shares: loaders, shards, normalisation."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from chaosgate.data.dataset import EvalSet, Split, TrainSet
+from chaosgate.data.loader import ResumableLoader
+from chaosgate.data.sample import CLEAN, Cell, Sample
+from chaosgate.data.sampler import EvalSampler, TrainSampler
+from chaosgate.data.streams import LARGEST_SEED, stream_key
+
+T = TypeVar("T")
+
+
+class ImageData(pl.LightningDataModule):
+    """Base of all image sets: what is common once a subclass has said where the images are.
+
+    Training samples are pure functions of (seed, epoch, index): batches do not depend on the number of workers, on
+    what else draws random numbers, or on a restart in the middle of an epoch. Validation and test count every image
+    once on any number of processes (see :class:`~chaosgate.data.sampler.EvalSampler`). Workers hand over uint8;
+    scaling to [0, 1] and normalisation with ``mean`` and ``std`` happen on the device.
+
+    A subclass fills ``train_split``, ``val_split`` and ``test_splits`` (one per entry of ``test_cells``) in
+    ``setup`` and implements ``augment`` and ``describe``.
+
+    Args:
+        batch_size: Training images per process and step.
+        eval_batch_size: Images per process and step in validation, test and prediction; ``batch_size`` if not given.
+        num_workers: Processes that prepare batches; 0 prepares them in the training process.
+        seed: Seed of order, augmentation and generated corruptions.
+        mean: Per channel, of pixels in [0, 1].
+        std: Per channel, of pixels in [0, 1].
+        channels_last: Memory layout of image batches on the device.
+        drop_last: Leave out what does not fill a whole training step over all processes (other images in every
+            epoch); otherwise keep a short last batch.
+    """
+
+    name: str
+    num_classes: int
+    class_names: list[str]
+    in_chans: int
+    test_cells: list[Cell]
+    cells_by_image = False
+
+    def __init__(
+        self,
+        *,
+        batch_size: int,
+        eval_batch_size: int | None,
+        num_workers: int,
+        seed: int,
+        mean: Sequence[float],
+        std: Sequence[float],
+        channels_last: bool,
+        drop_last: bool,
+    ) -> None:
+        super().__init__()
+        self.batch_size = _at_least("batch_size", batch_size, 1)
+        self.eval_batch_size = _at_least(
+            "eval_batch_size", batch_size if eval_batch_size is None else eval_batch_size, 1
+        )
+        self.num_workers = _at_least("num_workers", num_workers, 0)
+        self.seed = _at_least("seed", seed, 0)
+        if seed > LARGEST_SEED:
+            raise ValueError(f"data.seed is {seed}; give a whole number up to {LARGEST_SEED}.")
+        self.mean, self.std = tuple(mean), tuple(std)
+        if len(self.mean) != len(self.std) or not self.mean or min(self.std) <= 0:
+            raise ValueError(
+                f"data.mean has {len(self.mean)} values and data.std is {list(self.std)}; give one mean and one "
+                "positive std per channel."
+            )
+        self.in_chans = len(self.mean)
+        self.channels_last = channels_last
+        self.drop_last = drop_last
+        self.test_cells = [CLEAN]
+        self.train_split: Split | None = None
+        self.val_split: Split | None = None
+        self.test_splits: list[Split] = []
+
+    @abstractmethod
+    def augment(self, image: Tensor, generator: torch.Generator) -> Tensor:
+        """The training image of uint8 (C, H, W), random only through ``generator``."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Plain data that says where the images come from, for result rows."""
+
+    @property
+    def test_size(self) -> int:
+        """Images per test cell; a whole test counts ``test_size * len(test_cells)``. Known after ``setup("test")``."""
+        return len(_ready(self.test_splits[0] if self.test_splits else None, "test").targets)
+
+    def sizes(self) -> dict[str, int]:
+        """Images of each split that has been set up, per cell in the case of ``test``."""
+        splits = {"train": self.train_split, "val": self.val_split, "test": next(iter(self.test_splits), None)}
+        return {name: len(split.targets) for name, split in splits.items() if split is not None}
+
+    def train_dataloader(self) -> ResumableLoader:
+        """Shuffled, augmented, resumable."""
+        split = _ready(self.train_split, "train")
+        replicas, rank = self._process()
+        dataset = TrainSet(split, self.augment, self.seed)
+        sampler = TrainSampler(
+            dataset,
+            batch_size=self.batch_size,
+            seed=self.seed,
+            num_replicas=replicas,
+            rank=rank,
+            drop_last=self.drop_last,
+        )
+        if len(sampler) == 0:
+            raise ValueError(
+                f"{len(dataset)} training images do not fill one step of {self.batch_size} images on {replicas} "
+                "process(es). Lower data.batch_size, or set data.drop_last to false."
+            )
+        fingerprint = {
+            "data": self.name,
+            "images": len(dataset),
+            "batch_size": self.batch_size,
+            "processes": replicas,
+            "seed": self.seed,
+            "drop_last": self.drop_last,
+        }
+        return ResumableLoader(
+            dataset,
+            sampler=sampler,
+            batch_size=self.batch_size,
+            drop_last=self.drop_last,
+            fingerprint=fingerprint,
+            finished=self._finished_batches if self.trainer is not None else None,
+            **self._common(),
+        )
+
+    def val_dataloader(self) -> DataLoader[Sample]:
+        """Every validation image once."""
+        return self._eval_loader(EvalSet([_ready(self.val_split, "val")]))
+
+    def test_dataloader(self) -> DataLoader[Sample]:
+        """Every image of every cell once, all cells in one pass."""
+        _ready(self.test_splits or None, "test")
+        return self._eval_loader(EvalSet(self.test_splits, by_image=self.cells_by_image))
+
+    def predict_dataloader(self) -> DataLoader[Sample]:
+        """Every clean test image once."""
+        return self._eval_loader(EvalSet([_ready(self.test_splits or None, "test")[0]]))
+
+    def on_after_batch_transfer(self, batch: Sample, dataloader_idx: int) -> Sample:
+        """Scale and normalise uint8 images where they now are; other images are left alone."""
+        if batch.image.dtype != torch.uint8:
+            return batch
+        image = self.normalise(batch.image)
+        if self.trainer is not None:  # Lightning casts inputs before this hook, when the images are still uint8
+            image = self.trainer.precision_plugin.convert_input(image)
+        return batch._replace(image=image)
+
+    def normalise(self, image: Tensor) -> Tensor:
+        """float32 of uint8 (..., C, H, W): ``(image / 255 - mean) / std``, in the configured memory layout."""
+        mean, std = (torch.tensor(values, device=image.device).view(-1, 1, 1) for values in (self.mean, self.std))
+        image = (image.float() / 255 - mean) / std
+        if self.channels_last and image.ndim == 4:
+            image = image.contiguous(memory_format=torch.channels_last)
+        return image
+
+    def _eval_loader(self, dataset: EvalSet) -> DataLoader[Sample]:
+        replicas, rank = self._process()
+        sampler = EvalSampler(dataset, num_replicas=replicas, rank=rank)
+        return DataLoader(dataset, sampler=sampler, batch_size=self.eval_batch_size, **self._common())
+
+    def _common(self) -> dict[str, Any]:
+        # torch draws the workers' base seed from the global stream unless it is given a generator
+        generator = torch.Generator().manual_seed(stream_key("workers", self.seed, size=7))
+        return {
+            "num_workers": self.num_workers,
+            "persistent_workers": self.num_workers > 0,
+            "pin_memory": torch.cuda.is_available(),
+            "generator": generator,
+        }
+
+    def _process(self) -> tuple[int, int]:
+        if self.trainer is not None:
+            return self.trainer.world_size, self.trainer.global_rank
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return torch.distributed.get_world_size(), torch.distributed.get_rank()
+        return 1, 0
+
+    def _finished_batches(self) -> int:
+        assert self.trainer is not None
+        return int(self.trainer.fit_loop.epoch_loop.batch_progress.current.processed)  # type: ignore[attr-defined]
+
+
+def _at_least(name: str, value: int, least: int) -> int:
+    if value < least:
+        raise ValueError(f"data.{name} is {value}; give a whole number of at least {least}.")
+    return value
+
+
+def _ready(part: T | None, stage: str) -> T:
+    if part is None:
+        raise RuntimeError(f"the {stage} images are not loaded yet; call setup({stage!r}) first.")
+    return part
