@@ -1,0 +1,159 @@
+"""Corrupt one image or many: names and severities in, images of the same kind out."""
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from chaosgate.corruptions import digital, filters, glass, motion, noise
+from chaosgate.corruptions.draws import generator, words
+from chaosgate.corruptions.filters import Bytes, Precision
+from chaosgate.corruptions.kinds import AnyImage, as_array, as_stack
+from chaosgate.corruptions.tables import parameters
+
+
+class _Recipe(NamedTuple):
+    """How to corrupt: ``act(image[, draws], **parameters)``; ``draw(stream, shape, parameters)`` where it is random."""
+
+    act: Callable[..., Bytes]
+    draw: Callable[[np.random.Generator, tuple[int, ...], dict[str, Any]], Any] | None = None
+    has_precision: bool = False
+    pointwise: bool = False  # acts on each value alone, so a stack of images may be treated at once
+
+
+def _words(stream: np.random.Generator, shape: tuple[int, ...], _: dict[str, Any]) -> Any:
+    return words(stream, shape)
+
+
+_RECIPES = {
+    "gaussian_noise": _Recipe(noise.gaussian_noise, _words, pointwise=True),
+    "shot_noise": _Recipe(noise.shot_noise, _words, pointwise=True),
+    "impulse_noise": _Recipe(noise.impulse_noise, _words, pointwise=True),
+    "speckle_noise": _Recipe(noise.speckle_noise, _words, pointwise=True),
+    "gaussian_blur": _Recipe(filters.gaussian_blur, has_precision=True),
+    "defocus_blur": _Recipe(filters.defocus_blur, has_precision=True),
+    "glass_blur": _Recipe(
+        glass.glass_blur,
+        lambda stream, shape, given: glass.draw_offsets(stream, shape, given["reach"], given["scans"]),
+        has_precision=True,
+    ),
+    "motion_blur": _Recipe(motion.motion_blur, lambda stream, shape, given: motion.draw_angle(stream), True),
+    "pixelate": _Recipe(digital.pixelate),
+    "jpeg_compression": _Recipe(digital.jpeg),
+}
+
+
+def corrupt(
+    image: AnyImage,
+    name: str,
+    severity: int = 1,
+    seed: int = 0,
+    index: int = 0,
+    table: str = "imagenet",
+    precision: Precision = "float32",
+    frost_textures: str | PathLike[str] | None = None,
+) -> AnyImage:
+    """Apply one corruption of ImageNet-C to one 8-bit image; the bare corruption, without the benchmark's JPEG save.
+
+    The draws are a pure function of ``(seed, name, severity, index)``: give every image of a data set its own
+    ``index``. ``table="small"`` takes the parameters made for 32-pixel images. ``precision="float64"`` repeats the
+    benchmark's double precision bit for bit; the default differs by one grey level in a few values of ten thousand.
+
+    Args:
+        image: NumPy (H, W), (H, W, 1) or (H, W, 3); torch (H, W), (1, H, W) or (3, H, W); or Pillow "L" or "RGB".
+            All 8-bit; the result is of the same kind.
+        name: One of ``COMMON`` or ``EXTRA``.
+        severity: 1 to 5.
+        seed: Names the whole random experiment.
+        index: Number of the image in its data set.
+        table: "imagenet" or "small".
+        precision: "float32" (fast) or "float64" (reference).
+        frost_textures: Folder with the benchmark's frost pictures; only frost needs it.
+
+    >>> image = np.full((28, 28), 128, dtype=np.uint8)
+    >>> corrupt(image, "shot_noise", severity=3, index=5, table="small").shape
+    (28, 28)
+    """
+    array, back = as_array(image)
+    result = corrupt_batch(array[None], name, severity, seed, [index], table, precision, frost_textures)[0]
+    return cast(AnyImage, back(result))
+
+
+def corrupt_batch(
+    images: npt.NDArray[np.uint8],
+    name: str,
+    severity: int = 1,
+    seed: int = 0,
+    indices: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None,
+    table: str = "imagenet",
+    precision: Precision = "float32",
+    frost_textures: str | PathLike[str] | None = None,
+) -> npt.NDArray[np.uint8]:
+    """Corrupt a stack of images (N, H, W) or (N, H, W, C), exactly as `corrupt` would one by one.
+
+    ``indices`` are the images' numbers in their data set, 0..N-1 where not given.
+    """
+    given = parameters(name, severity, table)
+    if precision not in ("float32", "float64"):
+        raise ValueError(f"no precision {precision!r}; use 'float32' (fast) or 'float64' (reference).")
+    stack = as_stack(images)
+    numbers = range(len(stack)) if indices is None else [int(number) for number in indices]
+    if len(numbers) != len(stack):
+        raise ValueError(f"{len(numbers)} indices for {len(stack)} images; give one index per image.")
+    recipe = _RECIPES[name]
+    if recipe.has_precision:
+        given["precision"] = precision
+    result = np.empty_like(stack)
+    step = max(1, 200_000 // max(1, stack[:1].size)) if recipe.pointwise else 1  # as much as stays in the cache
+    for start in range(0, len(stack), step):
+        part = stack[start : start + step]
+        draws: list[Any] = []
+        if recipe.draw is not None:
+            streams = (generator(seed, name, severity, number) for number in numbers[start : start + step])
+            draws = [recipe.draw(stream, part.shape[1:], given) for stream in streams]
+        if recipe.pointwise:
+            result[start : start + step] = recipe.act(part, np.stack(draws), **given)
+        else:
+            result[start] = recipe.act(part[0], *draws, **given)
+    return result.reshape(images.shape)
+
+
+def jpeg_roundtrip(image: AnyImage, quality: int = 85) -> AnyImage:
+    """Save and load as JPEG (4:2:0, optimised tables): how the benchmark stores its images, hence a part of it."""
+    array, back = as_array(image)
+    return cast(AnyImage, back(digital.jpeg(array, quality, optimize=True)))
+
+
+class Corrupt:
+    """A corruption as a transform: ``Corrupt("fog", 3)(image, index)``.
+
+    Inside ``torchvision.transforms.Compose`` no index arrives and every image gets the draws of index 0; a data set
+    that wants fresh draws per image calls it with the number of the image. ``jpeg_quality=85`` adds the save that the
+    released benchmark has.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        severity: int,
+        seed: int = 0,
+        table: str = "imagenet",
+        jpeg_quality: int | None = None,
+        precision: Precision = "float32",
+        frost_textures: str | PathLike[str] | None = None,
+    ) -> None:
+        parameters(name, severity, table)  # complain now rather than in a worker
+        self.name, self.severity, self.seed, self.table = name, severity, seed, table
+        self.jpeg_quality, self.precision, self.frost_textures = jpeg_quality, precision, frost_textures
+
+    def __call__(self, image: AnyImage, index: int = 0) -> AnyImage:
+        """Corrupt one image; ``index`` is its number in the data set."""
+        result = corrupt(
+            image, self.name, self.severity, self.seed, index, self.table, self.precision, self.frost_textures
+        )
+        return result if self.jpeg_quality is None else jpeg_roundtrip(result, self.jpeg_quality)
+
+    def __repr__(self) -> str:
+        return f"Corrupt({self.name!r}, {self.severity}, seed={self.seed}, table={self.table!r})"

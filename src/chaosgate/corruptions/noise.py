@@ -1,0 +1,130 @@
+r"""Pointwise noises as exact laws on grey levels.
+
+A noise that treats every channel value alike and ends in a grey level is a stochastic matrix
+
+.. math:: K(g, k) = \Pr(\text{output} = k \mid \text{input} = g), \qquad g, k \in \{0, \dots, 255\},
+
+because inputs are 8-bit. The matrix of each noise follows from its formula with the benchmark's clipping and
+truncation, :math:`\lfloor 255 \min(1, \max(0, \cdot)) \rfloor`. It is rounded to multiples of :math:`2^{-32}` and drawn
+from by Walker's alias method with one uniform 32-bit word per value: 8 bits choose a column, 24 bits decide between the
+column and its alias. The law that comes out is the rounded matrix exactly, within :math:`2^{-25}` of :math:`K` in total
+variation, at a fraction of the cost of normal or Poisson variates.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint32]
+Law = npt.NDArray[np.float64]
+
+_LEVELS = np.arange(256)
+_COLUMN = 1 << 24  # 256 columns of 2**24 make 2**32
+
+
+def gaussian_law(sigma: float) -> Law:
+    r"""Law of :math:`x + \sigma z`: level :math:`k` collects :math:`k \le g + 255\sigma z < k + 1`."""
+    edges = np.arange(1, 256)[None, :] - _LEVELS[:, None]
+    return _from_cdf(special.ndtr(edges / (255.0 * sigma)))
+
+
+def speckle_law(sigma: float) -> Law:
+    r"""Law of :math:`x + x \sigma z`; black stays black."""
+    grey = _LEVELS[1:, None]
+    law = np.zeros((256, 256))
+    law[1:] = _from_cdf(special.ndtr((np.arange(1, 256)[None, :] - grey) / (grey * sigma)))
+    law[0, 0] = 1.0
+    return law
+
+
+def shot_law(photons: int) -> Law:
+    r"""Law of :math:`\mathrm{Poisson}(c x) / c`, with :math:`c` photons at white."""
+    counts = np.arange(photons)  # c photons or more are white
+    mean = photons * _LEVELS[:, None] / 255.0
+    weights = np.exp(special.xlogy(counts, mean) - mean - special.gammaln(counts + 1.0))
+    law = np.zeros((256, 256))
+    np.add.at(law.T, (counts / float(photons) * 255).astype(np.intp), weights.T)
+    law[:, 255] += special.gammainc(photons, mean[:, 0])
+    return law
+
+
+def impulse_law(amount: float) -> Law:
+    r"""Law of salt and pepper: black or white with probability ``amount / 2`` each, unchanged otherwise."""
+    law = np.eye(256) * (1.0 - amount)
+    law[:, 0] += amount / 2
+    law[:, 255] += amount / 2
+    return law
+
+
+def gaussian_noise(image: Bytes, words: Words, sigma: float) -> Bytes:
+    r"""Additive Gaussian noise :math:`x + \sigma z`, one uniform 32-bit word per value of the image (any shape)."""
+    return act(image, words, _table(gaussian_law, sigma))
+
+
+def shot_noise(image: Bytes, words: Words, photons: int) -> Bytes:
+    r"""Photon noise :math:`\mathrm{Poisson}(c x) / c`, one uniform 32-bit word per value of the image (any shape)."""
+    return act(image, words, _table(shot_law, photons))
+
+
+def impulse_noise(image: Bytes, words: Words, amount: float) -> Bytes:
+    """Salt and pepper on a share ``amount`` of the values, one uniform 32-bit word per value (any shape)."""
+    return act(image, words, _table(impulse_law, amount))
+
+
+def speckle_noise(image: Bytes, words: Words, sigma: float) -> Bytes:
+    r"""Multiplicative Gaussian noise :math:`x + x \sigma z`, one uniform 32-bit word per value (any shape)."""
+    return act(image, words, _table(speckle_law, sigma))
+
+
+def quantise(law: Law) -> npt.NDArray[np.int64]:
+    r"""Round each row to multiples of :math:`2^{-32}` that sum to one (largest remainders first)."""
+    scaled = law / law.sum(axis=1, keepdims=True) * 2.0**32
+    counts: npt.NDArray[np.int64] = np.floor(scaled).astype(np.int64)
+    rank = np.argsort(np.argsort(counts - scaled, axis=1, kind="stable"), axis=1)
+    counts += rank < 2**32 - counts.sum(axis=1, keepdims=True)
+    return counts
+
+
+def alias_table(counts: npt.NDArray[np.int64]) -> Words:
+    r"""Walker's table for rows of 256 integers that sum to :math:`2^{32}`, all in integers, hence without error.
+
+    Column :math:`j` of a row holds :math:`2^{24}` units: ``entry >> 8`` of them belong to level :math:`j`, the others
+    to its alias ``entry & 255``. A full column names itself as alias. Each step settles the poorest open column of
+    every row and fills it up from the richest.
+    """
+    rows = np.arange(len(counts))
+    rest = counts.copy()
+    settled = np.zeros(counts.shape, dtype=bool)
+    table = np.zeros(counts.shape, dtype=np.uint32)
+    for _ in range(256):
+        poor = np.where(settled, np.int64(2**33), rest).argmin(axis=1)
+        rich = np.where(settled, np.int64(-1), rest).argmax(axis=1)
+        own = rest[rows, poor]
+        table[rows, poor] = np.where(own == _COLUMN, poor, own * 256 + rich)
+        rest[rows, rich] -= _COLUMN - own
+        settled[rows, poor] = True
+    return table
+
+
+def act(image: Bytes, words: Words, table: Words) -> Bytes:
+    """Send every grey level to its draw: low byte of the word = column, the upper 24 bits against the threshold."""
+    column = words.astype(np.uint8)
+    entry = table.reshape(-1).take((image.astype(np.uint16) << 8) | column)
+    stays = words < (entry & np.uint32(0xFFFFFF00))
+    alias = entry.astype(np.uint8)
+    # A choice without branches: random branches cost twenty times as much as these three byte operations.
+    return alias ^ ((column ^ alias) & -stays.view(np.uint8))
+
+
+@lru_cache(maxsize=64)
+def _table(law: Callable[[float], Law], parameter: float) -> Words:
+    return alias_table(quantise(law(parameter)))
+
+
+def _from_cdf(below: Law) -> Law:
+    """Rows of P(output < k), k = 1..255, to rows of P(output = k); both ends collect what is clipped."""
+    return np.diff(below, axis=1, prepend=0.0, append=1.0)
