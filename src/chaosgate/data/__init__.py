@@ -4,7 +4,8 @@
 """
 
 from chaosgate.data.fashion_mnist import FashionMNIST
+from chaosgate.data.image_folder import ImageFolder
 from chaosgate.data.module import ImageData
 from chaosgate.data.sample import CLEAN, Cell, Sample
 
-__all__ = ["CLEAN", "Cell", "FashionMNIST", "ImageData", "Sample"]
+__all__ = ["CLEAN", "Cell", "FashionMNIST", "ImageData", "ImageFolder", "Sample"]

@@ -1,11 +1,20 @@
-"""Augmentations as functions of a uint8 image and an explicit generator."""
+"""What is cut from an image: augmentations with an explicit generator, and the central view for evaluation.
+
+Images are uint8 tensors (C, H, W) or PIL images; the pixels are torchvision's work, the draws are made here.
+"""
 
 import math
+from typing import TypeVar
 
 import torch
+from PIL import Image
 from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as pixels
+
+from chaosgate.data.decoding import Picture
+
+P = TypeVar("P", Tensor, Picture)
 
 
 def _whole(high: int, generator: torch.Generator) -> int:
@@ -17,9 +26,11 @@ def _uniform(low: float, high: float, generator: torch.Generator) -> float:
     return low + (high - low) * float(torch.rand((), generator=generator, dtype=torch.float64))
 
 
-def random_flip(image: Tensor, generator: torch.Generator, p: float = 0.5) -> Tensor:
-    """Mirror the image (C, H, W) left to right with probability ``p``."""
-    return image.flip(-1) if _uniform(0, 1, generator) < p else image
+def random_flip(image: P, generator: torch.Generator, p: float = 0.5) -> P:
+    """Mirror the image left to right with probability ``p``."""
+    if _uniform(0, 1, generator) >= p:
+        return image
+    return image.flip(-1) if isinstance(image, Tensor) else image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
 
 
 def random_crop(image: Tensor, padding: int, generator: torch.Generator) -> Tensor:
@@ -31,22 +42,31 @@ def random_crop(image: Tensor, padding: int, generator: torch.Generator) -> Tens
 
 
 def random_resized_crop(
-    image: Tensor,
+    image: Picture,
     size: int,
     generator: torch.Generator,
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
-) -> Tensor:
+    interpolation: InterpolationMode = InterpolationMode.BILINEAR,
+) -> Picture:
     """Cut a window with a uniform share of the area and a log-uniform aspect ratio; resize it to ``size`` x ``size``.
 
     The law is that of torchvision's ``RandomResizedCrop``: ten attempts, then the largest central window whose aspect
     ratio is allowed.
     """
-    top, left, height, width = _window(image.shape[-2], image.shape[-1], scale, ratio, generator)
-    resized: Tensor = pixels.resized_crop(
-        image, top, left, height, width, [size, size], interpolation=InterpolationMode.BILINEAR, antialias=True
+    rows, columns = pixels.get_size(image)
+    top, left, height, width = _window(rows, columns, scale, ratio, generator)
+    resized: Picture = pixels.resized_crop(
+        image, top, left, height, width, [size, size], interpolation=interpolation, antialias=True
     )
     return resized
+
+
+def centre_crop(image: Picture, resize: int, size: int, interpolation: InterpolationMode) -> Picture:
+    """Resize so that the shorter side is ``resize``, then cut the central ``size`` x ``size``; nothing random."""
+    image = pixels.resize(image, [resize], interpolation=interpolation, antialias=True)
+    cut: Picture = pixels.center_crop(image, [size, size])
+    return cut
 
 
 def _window(

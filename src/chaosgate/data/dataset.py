@@ -1,32 +1,34 @@
 """Splits as data sets: augmented for training, plain and in cells for counting."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
+from chaosgate.data.decoding import Picture, as_tensor
 from chaosgate.data.sample import Sample
 from chaosgate.data.sampler import PADDING
 from chaosgate.data.streams import sample_generator
 
-Augmentation = Callable[[Tensor, torch.Generator], Tensor]
+Augmentation = Callable[[Any, torch.Generator], Picture]
 
 
 class Images(Protocol):
-    """Images by position, uint8 (C, H, W)."""
+    """Images by position: uint8 tensors (C, H, W), or PIL images."""
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int) -> Tensor: ...
+    def __getitem__(self, index: int) -> Picture: ...
 
 
 class Split(NamedTuple):
     """Images and their classes, in one order. ``images`` is any :class:`Images`, so also a tensor (N, C, H, W)."""
 
     images: Images
-    targets: Sequence[int]
+    targets: NDArray[np.int64]
 
 
 class TrainSet(Dataset[Sample]):
@@ -46,7 +48,7 @@ class TrainSet(Dataset[Sample]):
     def __getitem__(self, token: tuple[int, int] | int) -> Sample:
         index, epoch = token if isinstance(token, tuple) else (token, 0)
         image = self.augment(self.split.images[index], sample_generator(self.seed, epoch, index))
-        return Sample(image, int(self.split.targets[index]), index)
+        return Sample(as_tensor(image), int(self.split.targets[index]), index)
 
 
 class EvalSet(Dataset[Sample]):
@@ -78,4 +80,4 @@ class EvalSet(Dataset[Sample]):
     def __getitem__(self, position: int) -> Sample:
         cell, index = self.locate(max(position, 0))
         images, targets = self.cells[cell]
-        return Sample(images[index], int(targets[index]), PADDING if position == PADDING else index, cell)
+        return Sample(as_tensor(images[index]), int(targets[index]), PADDING if position == PADDING else index, cell)

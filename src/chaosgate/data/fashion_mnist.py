@@ -64,7 +64,7 @@ class FashionMNIST(ImageData):
         *,
         download: bool = False,
         val_fraction: float = 0.1,
-        corruptions: Corruptions = None,
+        corruptions: Corruptions = "paper",
         severities: Sequence[int] = SEVERITIES,
         cache_dir: str | None = None,
         crop_padding: int = 2,
@@ -193,4 +193,4 @@ class FashionMNIST(ImageData):
 
 
 def _split(images: NDArray[np.uint8], targets: NDArray[np.uint8]) -> Split:
-    return Split(torch.from_numpy(images.copy())[:, None], targets.tolist())
+    return Split(torch.from_numpy(images.copy())[:, None], targets.astype(np.int64))

@@ -1,5 +1,6 @@
 """The data module that every image set shares: loaders, shards, normalisation."""
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from chaosgate.data.dataset import EvalSet, Split, TrainSet
+from chaosgate.data.decoding import Picture
 from chaosgate.data.loader import ResumableLoader
 from chaosgate.data.sample import CLEAN, Cell, Sample
 from chaosgate.data.sampler import EvalSampler, TrainSampler
@@ -61,12 +63,12 @@ class ImageData(pl.LightningDataModule):
         drop_last: bool,
     ) -> None:
         super().__init__()
-        self.batch_size = _at_least("batch_size", batch_size, 1)
-        self.eval_batch_size = _at_least(
+        self.batch_size = at_least("batch_size", batch_size, 1)
+        self.eval_batch_size = at_least(
             "eval_batch_size", batch_size if eval_batch_size is None else eval_batch_size, 1
         )
-        self.num_workers = _at_least("num_workers", num_workers, 0)
-        self.seed = _at_least("seed", seed, 0)
+        self.num_workers = at_least("num_workers", num_workers, 0)
+        self.seed = at_least("seed", seed, 0)
         if seed > LARGEST_SEED:
             raise ValueError(f"data.seed is {seed}; give a whole number up to {LARGEST_SEED}.")
         self.mean, self.std = tuple(mean), tuple(std)
@@ -84,8 +86,8 @@ class ImageData(pl.LightningDataModule):
         self.test_splits: list[Split] = []
 
     @abstractmethod
-    def augment(self, image: Tensor, generator: torch.Generator) -> Tensor:
-        """The training image of uint8 (C, H, W), random only through ``generator``."""
+    def augment(self, image: Any, generator: torch.Generator) -> Picture:
+        """The training image of an image of the split, random only through ``generator``."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -122,6 +124,7 @@ class ImageData(pl.LightningDataModule):
         fingerprint = {
             "data": self.name,
             "images": len(dataset),
+            "classes of the images": hashlib.sha256(split.targets.tobytes()).hexdigest()[:16],
             "batch_size": self.batch_size,
             "processes": replicas,
             "seed": self.seed,
@@ -194,10 +197,17 @@ class ImageData(pl.LightningDataModule):
         return int(self.trainer.fit_loop.epoch_loop.batch_progress.current.processed)  # type: ignore[attr-defined]
 
 
-def _at_least(name: str, value: int, least: int) -> int:
+def at_least(name: str, value: int, least: int) -> int:
+    """``value``, unless it is below ``least``."""
     if value < least:
         raise ValueError(f"data.{name} is {value}; give a whole number of at least {least}.")
     return value
+
+
+def one_of(name: str, value: str, choices: Sequence[str]) -> None:
+    """Refuse a ``value`` that is not among ``choices``."""
+    if value not in choices:
+        raise ValueError(f"data.{name} is {value!r}; give one of {', '.join(choices)}.")
 
 
 def _ready(part: T | None, stage: str) -> T:

@@ -1,6 +1,7 @@
 """Rules that divide a labelled set without a seed: written down here, they are the same for everybody."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,3 +24,31 @@ def spaced_holdout(targets: Sequence[int] | NDArray[np.integer], fraction: float
         marks = np.floor(np.arange(len(places) + 1) * fraction + 1e-9)
         held[places] = np.diff(marks) > 0
     return held
+
+
+def hashed_split(
+    names: Sequence[str], targets: Sequence[int], fractions: Mapping[str, float], class_names: Sequence[str]
+) -> list[str]:
+    r"""Split of every image, "train" or a key of ``fractions``, from the name of its file alone.
+
+    Within a class of n images, ordered by the SHA-256 of the name, the first :math:`\max(1, \mathrm{round}(n f))` go
+    to the first key of ``fractions``, the next to the second, the others to "train". Classes keep their shares, and
+    neither a seed nor the order of the listing matters.
+    """
+    digests = [hashlib.sha256(name.encode(errors="surrogateescape")).digest() for name in names]
+    splits = ["train"] * len(names)
+    for target, class_name in enumerate(class_names):
+        places = sorted((place for place, label in enumerate(targets) if label == target), key=digests.__getitem__)
+        counts = {split: max(1, round(len(places) * fraction)) for split, fraction in fractions.items()}
+        if sum(counts.values()) >= len(places):
+            raise ValueError(
+                f"class {class_name!r} has {len(places)} image(s); "
+                + ", ".join(f"{split} takes {count}" for split, count in counts.items())
+                + " and none is left for train. Add images, lower the fractions, or give the splits their own folders."
+            )
+        start = 0
+        for split, count in counts.items():
+            for place in places[start : start + count]:
+                splits[place] = split
+            start += count
+    return splits
