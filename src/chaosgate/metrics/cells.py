@@ -4,20 +4,26 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
-from chaosgate.metrics.fixed_point import LARGEST, carry, from_fixed, to_fixed
-from chaosgate.metrics.functional import Reliability, bin_edges, bin_index, calibration_error, classification_scores
+from chaosgate.metrics.adaptive import adaptive_calibration_error
+from chaosgate.metrics.checks import check_num_bins, check_range, check_shapes
+from chaosgate.metrics.exact_sum import PARTS, carry, join, sum_by_slot
+from chaosgate.metrics.functional import (
+    Reliability,
+    bin_edges,
+    bin_index,
+    calibration_error,
+    classification_scores,
+)
+from chaosgate.metrics.kept_samples import KeptSamples
 
-# Columns of the two states.
-_COUNT, _UNDEFINED, _INFINITE, _TOP1, _RANKED, _TOP5 = range(6)
-_CONFIDENCE, _NLL, _BRIER = range(3)
+_COUNT, _TOP1, _TOP5, _CONFIDENCE, _NLL, _BRIER = range(6)  # columns of the state
 
 
-class CellMetrics(Metric):
+class CellMetrics(KeptSamples):
     r"""Accuracy, NLL, ECE, Brier score and confidence of many cells (corruption, severity) at once.
 
-    The state is sums per cell and confidence bin, held as int64 (see :mod:`chaosgate.metrics.fixed_point`): its size
+    The state is sums per cell and confidence bin, held as integers (see :mod:`chaosgate.metrics.exact_sum`): its size
     does not depend on the number of samples, processes are combined by adding, and the results are the same bit for
     bit for every batch size, order and number of processes. Aggregate over cells with
     :func:`~chaosgate.metrics.aggregate_cells`, never by pooling samples: the paper averages the metrics of the cells.
@@ -25,24 +31,27 @@ class CellMetrics(Metric):
     ``compute`` returns a dictionary of float64 tensors ``(num_cells,)``; a cell without samples has ``n = 0`` and nan
     elsewhere:
 
-    ============== ====================================================================================
-    ``n``          samples counted
-    ``top1``       share of samples whose true class comes first (ties: the lower class number)
-    ``top5``       the same among the first five; nan where there are fewer than five classes
-    ``nll``        mean negative log-likelihood; inf where a true class had a logit of minus infinity
-    ``ece``        expected calibration error over ``num_bins`` bins of equal width
-    ``brier``      mean squared distance of the probabilities to the one-hot label, in [0, 2]
-    ``confidence`` mean largest probability
-    ``gap``        ``confidence - top1``: positive is over-confident. Read ``ece`` beside it
-    ``nonfinite``  samples whose logits had a nan or an infinity that leaves no softmax
-    ============== ====================================================================================
+    ================ ====================================================================================
+    ``n``            samples counted
+    ``top1``         share of samples whose true class comes first (ties: the lower class number)
+    ``top5``         the same among the first five; nan where there are fewer than five classes
+    ``nll``          mean negative log-likelihood; inf where a true class had a logit of minus infinity
+    ``ece``          expected calibration error over ``num_bins`` bins of equal width
+    ``brier``        mean squared distance of the probabilities to the one-hot label, in [0, 2]
+    ``confidence``   mean largest probability
+    ``gap``          ``confidence - top1``: positive is over-confident. Read ``ece`` beside it
+    ``adaptive_ece`` the same as ``ece`` over bins of equal mass; only with ``adaptive_bins``
+    ================ ====================================================================================
 
-    A cell with such a sample has nan in every column but ``n`` and ``nonfinite``: no number is made up.
+    Logits with a nan or a plus infinity have no softmax: a cell with such a sample keeps its ``n`` and is nan in every
+    other entry. No number is made up.
 
     Args:
         num_cells: number of cells; ``update`` says which cell each sample is in.
         num_bins: number of confidence bins.
-        validate_args: check that targets and cells are in range. Costs one device synchronisation per batch.
+        adaptive_bins: number of equal-mass bins for ``adaptive_ece``. Their borders are known only at the end, so this
+            keeps 16 bytes per sample.
+        validate_args: check that targets and cells are in range. Costs device synchronisations.
         kwargs: passed on to :class:`torchmetrics.Metric`.
 
     >>> metric = CellMetrics(num_cells=2)
@@ -52,71 +61,74 @@ class CellMetrics(Metric):
     tensor([0.5000, 1.0000], dtype=torch.float64)
     """
 
-    is_differentiable = False
-    higher_is_better = None
-    full_state_update = False
+    sums: Tensor
 
-    counts: Tensor
-    limbs: Tensor
-
-    def __init__(self, num_cells: int = 1, num_bins: int = 15, validate_args: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        num_cells: int = 1,
+        num_bins: int = 15,
+        adaptive_bins: int | None = None,
+        validate_args: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if num_cells < 1:
             raise ValueError(f"asked for {num_cells} cells; at least 1 is needed. Set num_cells.")
-        if num_bins < 1:
-            raise ValueError(f"asked for {num_bins} calibration bins; at least 1 is needed. Set num_bins, e.g. 15.")
+        check_num_bins(num_bins)
         self.num_cells = num_cells
         self.num_bins = num_bins
+        self.adaptive_bins = adaptive_bins
         self.validate_args = validate_args
-        self.add_state("counts", torch.zeros(num_cells, num_bins, 6, dtype=torch.int64), dist_reduce_fx="sum")
-        self.add_state("limbs", torch.zeros(num_cells, num_bins, 3, 2, dtype=torch.int64), dist_reduce_fx="sum")
+        zeros = torch.zeros(num_cells, num_bins, 6, PARTS, dtype=torch.int64)
+        self.add_state("sums", zeros, dist_reduce_fx="sum")
+        if adaptive_bins is not None:
+            check_num_bins(adaptive_bins)
+            self.keep_samples()
 
     def update(self, logits: Tensor, target: Tensor, cell: Tensor | None = None, weight: Tensor | None = None) -> None:
         """Count a batch: ``logits (B, K)``, ``target (B,)``, ``cell (B,)``; ``weight (B,)`` False marks padding.
 
-        Padding may carry any target and cell; it is not looked at.
+        Padding may carry any logits, target and cell; it does not count.
         """
         counted = torch.ones_like(target, dtype=torch.bool) if weight is None else weight.to(torch.bool)
         cell = torch.zeros_like(target) if cell is None else cell
-        self._check(logits, target, cell, counted)
+        check_shapes("logits", logits, target=target, cell=cell, weight=counted)
+        if self.validate_args:
+            check_range("target", target, logits.shape[1], counted)
+            check_range("cell", cell, self.num_cells, counted)
         target = torch.where(counted, target, 0).long()
         cell = torch.where(counted, cell, 0).long()
 
         scores = classification_scores(logits.detach(), target)
-        representable = scores.nll <= LARGEST
-        hits = (
-            torch.ones_like(counted),
-            ~scores.defined,
-            scores.defined & ~representable,
-            scores.rank < 1,
-            torch.full_like(counted, logits.shape[1] >= 5),
-            scores.rank < 5,
-        )
-        reals = torch.stack((scores.confidence, torch.where(representable, scores.nll, 0.0), scores.brier), dim=1)
-        reals = torch.where(scores.defined[:, None], reals, 0.0)
+        confidence = scores.confidence
+        defined = confidence.isfinite()
+        top1, top5 = (torch.where(defined, (scores.rank < k).to(confidence), torch.nan) for k in (1, 5))
+        if logits.shape[1] < 5:
+            top5 = torch.full_like(top5, torch.nan)
+        columns = (torch.ones_like(confidence), top1, top5, confidence, scores.nll, scores.brier)
+        values = torch.where(counted[:, None], torch.stack(columns, dim=1), 0.0)
 
-        slot = cell * self.num_bins + bin_index(reals[:, _CONFIDENCE], self.num_bins)
-        self.counts.flatten(0, 1).index_add_(0, slot, (torch.stack(hits, dim=1) & counted[:, None]).long())
-        self.limbs.flatten(0, 1).index_add_(0, slot, to_fixed(reals) * counted[:, None, None])
-        self.limbs = carry(self.limbs)
+        slot = cell * self.num_bins + bin_index(values[:, _CONFIDENCE], self.num_bins)
+        batch = sum_by_slot(values, slot, self.num_cells * self.num_bins)
+        self.sums = carry(self.sums + batch.view_as(self.sums))
+        if self.adaptive_bins is not None:
+            self.append(torch.where(counted, confidence, torch.nan), scores.rank < 1, torch.where(counted, cell, -1))
 
     def compute(self) -> dict[str, Tensor]:
         """Metrics per cell, each ``(num_cells,)`` in float64."""
-        counts, sums = self._totals()
-        n, undefined, infinite, top1, ranked, top5 = counts.sum(1).unbind(-1)
-        means = sums.sum(1) / n[:, None]
-        accuracy = torch.where(undefined > 0, torch.nan, top1 / n)
-        return {
-            "n": n,
-            "top1": accuracy,
-            "top5": torch.where((undefined > 0) | (ranked == 0), torch.nan, top5 / n),
-            "nll": torch.where((infinite > 0) & (undefined == 0), torch.inf, means[:, _NLL]),
-            "ece": calibration_error(self._reliability()),
-            "brier": means[:, _BRIER],
-            "confidence": means[:, _CONFIDENCE],
-            "gap": means[:, _CONFIDENCE] - accuracy,
-            "nonfinite": undefined,
-        }
+        totals = join(carry(self.sums).sum(1))
+        n, top1, top5, confidence, nll, brier = totals.unbind(-1)
+        result = {"n": n, "top1": top1 / n, "top5": top5 / n, "nll": nll / n}
+        result |= {"ece": calibration_error(self._reliability()), "brier": brier / n, "confidence": confidence / n}
+        result["gap"] = result["confidence"] - result["top1"]
+        if self.adaptive_bins is not None:
+            confidences, correct, cell = self.kept()
+            errors = [
+                adaptive_calibration_error(confidences[cell == c], correct[cell == c], self.adaptive_bins)
+                for c in range(self.num_cells)
+            ]
+            result["adaptive_ece"] = torch.stack(errors)
+        return result
 
     def reliability(self) -> Reliability:
         """Sums per confidence bin, each ``(num_cells, num_bins)``, over all processes: call it on every one of them."""
@@ -124,29 +136,6 @@ class CellMetrics(Metric):
             return self._reliability()
 
     def _reliability(self) -> Reliability:
-        counts, sums = self._totals()
-        edges = bin_edges(self.num_bins, device=counts.device)
-        return Reliability(counts[..., _COUNT], sums[..., _CONFIDENCE], counts[..., _TOP1], edges)
-
-    def _totals(self) -> tuple[Tensor, Tensor]:
-        """Counts and real sums per (cell, bin) in float64; the latter are nan in a bin with an undefined sample."""
-        sums = from_fixed(self.limbs)
-        counts = self.counts.to(sums.device).to(torch.float64)
-        return counts, torch.where(counts[..., _UNDEFINED, None] > 0, torch.nan, sums)
-
-    def _check(self, logits: Tensor, target: Tensor, cell: Tensor, counted: Tensor) -> None:
-        if logits.ndim != 2 or any(x.shape != logits.shape[:1] for x in (target, cell, counted)):
-            raise ValueError(
-                "logits must be (B, K), and target, cell and weight (B,); found "
-                f"{tuple(logits.shape)}, {tuple(target.shape)}, {tuple(cell.shape)} and {tuple(counted.shape)}."
-            )
-        if not self.validate_args:
-            return
-        classes = logits.shape[1]
-        wrong = (target < 0) | (target >= classes) | (cell < 0) | (cell >= self.num_cells)
-        if bool((wrong & counted).any()):
-            row = int((wrong & counted).nonzero()[0])
-            raise ValueError(
-                f"sample {row} has target {int(target[row])} and cell {int(cell[row])}; targets run from 0 to "
-                f"{classes - 1} and cells to {self.num_cells - 1}. Check the data, or mark padding with weight=False."
-            )
+        sums = join(self.sums)
+        edges = bin_edges(self.num_bins, device=sums.device)
+        return Reliability(sums[..., _COUNT], sums[..., _CONFIDENCE], sums[..., _TOP1], edges)

@@ -1,21 +1,33 @@
 """Reliability diagrams drawn from the sums of :class:`~chaosgate.metrics.CellMetrics`."""
 
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from numpy.typing import NDArray
 
 from chaosgate.metrics.functional import Reliability, calibration_error
 
-# Okabe and Ito's palette: told apart under the common colour-vision deficiencies, and in grey.
-_BLUE, _VERMILION, _GREEN, _INK, _MUTED = "#0072B2", "#D55E00", "#009E73", "#1a1a1a", "#8a8a8a"
+# Okabe and Ito's palette: told apart under the common colour-vision deficiencies. Hatches carry the sign in grey.
+_ACCURACY, _OVER, _UNDER, _INK, _MUTED = "#56B4E9", "#D55E00", "#009E73", "#222222", "#9a9a9a"
+_HATCH = {_OVER: "////", _UNDER: "\\\\\\\\"}
+
+Floats = NDArray[np.float64]
 
 
 def reliability_figure(reliability: Reliability, cell: int = 0, title: str = "") -> Figure:
-    """Accuracy against confidence per bin with the gap shaded, and how many samples each bin holds beneath.
+    """Accuracy against confidence per bin with the gap shaded, and where the samples are beneath.
 
-    Bars show accuracy; hatched boxes reach from there to the bin's mean confidence, in one colour where the network is
-    over-confident and in another where it is under-confident. No global matplotlib state is touched, so it is safe in
-    a training loop, and the figure can be handed to ``SummaryWriter.add_figure`` or saved.
+    A bar is the accuracy of a bin, with a 95 % interval as a thin line (Wilson's, honest for few samples). The hatched
+    box reaches from there to the bin's mean confidence: one colour and hatch where the network claims too much,
+    another where it claims too little; the ECE is the mean height of the boxes, weighted by the histogram beneath.
+
+    No global matplotlib state is touched, so it is safe in a training loop. Hand the figure to
+    ``SummaryWriter.add_figure`` or save it.
 
     Args:
         reliability: sums ``(num_bins,)`` or ``(num_cells, num_bins)``.
@@ -24,58 +36,68 @@ def reliability_figure(reliability: Reliability, cell: int = 0, title: str = "")
     """
     row = reliability.of_cell(cell) if reliability.count.ndim > 1 else reliability
     count, confidence_sum, correct_sum, edges = (x.cpu().numpy() for x in row)
-    left, width = edges[:-1], edges[1:] - edges[:-1]
-    filled = count > 0
     total = count.sum()
 
-    figure = Figure(figsize=(5.0, 5.6), dpi=120, layout="constrained")
+    figure = Figure(figsize=(5.0, 5.8), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
-
-    accuracy = correct_sum[filled] / count[filled]
-    confidence = confidence_sum[filled] / count[filled]
-    over = confidence >= accuracy
-    upper.bar(left[filled], accuracy, width[filled], align="edge", color=_BLUE, edgecolor="white", linewidth=0.8)
-    upper.bar(
-        left[filled],
-        confidence - accuracy,
-        width[filled],
-        bottom=accuracy,
-        align="edge",
-        color=[_VERMILION if o else _GREEN for o in over],
-        alpha=0.45,
-        edgecolor=[_VERMILION if o else _GREEN for o in over],
-        hatch="///",
-        linewidth=0.8,
-    )
-    upper.plot([0, 1], [0, 1], color=_INK, linestyle=(0, (4, 3)), linewidth=1.2)
-    upper.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
-    upper.legend(
-        handles=[
-            Patch(facecolor=_BLUE, label="accuracy"),
-            Patch(facecolor=_VERMILION, alpha=0.45, hatch="///", label="over-confident by"),
-            Patch(facecolor=_GREEN, alpha=0.45, hatch="///", label="under-confident by"),
-        ],
-        loc="upper left",
-        frameon=False,
-        fontsize=9,
-    )
-    if total > 0:
-        ece = float(calibration_error(row))
-        upper.text(
-            0.97,
-            0.04,
-            f"ECE {ece:.3f}\ntop-1 {correct_sum.sum() / total:.3f}\nconfidence {confidence_sum.sum() / total:.3f}",
-            transform=upper.transAxes,
-            ha="right",
-            va="bottom",
-            fontsize=10,
-            bbox={"facecolor": "white", "edgecolor": _MUTED, "boxstyle": "round,pad=0.4"},
-        )
-    lower.bar(left, count / max(total, 1), width, align="edge", color=_MUTED, edgecolor="white", linewidth=0.8)
-    lower.set(xlabel="confidence", ylabel="share")
-    for axis in (upper, lower):
-        axis.spines[["top", "right"]].set_visible(False)
     if title:
-        upper.set_title(title, fontsize=11, loc="left")
+        figure.suptitle(title, fontsize=12, fontweight="bold", color=_INK)
+    if total > 0:
+        top1, confidence = correct_sum.sum() / total, confidence_sum.sum() / total
+        summary = f"ECE {calibration_error(row):.3f}   top-1 {top1:.3f}   confidence {confidence:.3f}   n {total:,.0f}"
+        _draw_histogram(lower, edges, count / total, top1, confidence)
+    else:
+        summary = "no samples"
+    upper.set_title(summary, fontsize=9.5, color=_INK)
+    _draw_bins(upper, edges, count, confidence_sum, correct_sum)
+
+    ticks = np.linspace(0, 1, 6)
+    upper.set(xlim=(0, 1), ylim=(0, 1), yticks=ticks, ylabel="accuracy")
+    lower.set(xticks=ticks, xlabel="confidence", ylabel="share of samples")
+    for axes in (upper, lower):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(labelsize=9)
     return figure
+
+
+def _draw_bins(axes: Axes, edges: Floats, count: Floats, confidence_sum: Floats, correct_sum: Floats) -> None:
+    filled = count > 0
+    left, width, size = edges[:-1][filled], np.diff(edges)[filled], count[filled]
+    accuracy, confidence = correct_sum[filled] / size, confidence_sum[filled] / size
+    axes.bar(left, accuracy, width, align="edge", color=_ACCURACY, edgecolor="white", linewidth=0.8)
+    handles: list[Patch | Line2D] = [Patch(facecolor=_ACCURACY, label="accuracy")]
+    for colour, label, rows in (
+        (_OVER, "over-confident by", confidence > accuracy),
+        (_UNDER, "under-confident by", confidence < accuracy),
+    ):
+        style: dict[str, Any] = {
+            "facecolor": (colour, 0.3),
+            "edgecolor": colour,
+            "hatch": _HATCH[colour],
+            "linewidth": 0.8,
+        }
+        gap = (confidence - accuracy)[rows]
+        axes.bar(left[rows], gap, width[rows], bottom=accuracy[rows], align="edge", zorder=2, **style)
+        if rows.any():
+            handles.append(Patch(label=label, **style))
+    low, high = _wilson(accuracy, size)
+    axes.vlines(left + width / 2, low, high, color=_INK, linewidth=1.1, zorder=3)
+    (diagonal,) = axes.plot([0, 1], [0, 1], color=_INK, linestyle=(0, (4, 3)), linewidth=1.1, label="calibrated")
+    axes.legend(handles=[*handles, diagonal], loc="upper left", frameon=False, fontsize=9)
+
+
+def _draw_histogram(axes: Axes, edges: Floats, share: Floats, top1: float, confidence: float) -> None:
+    axes.bar(edges[:-1], share, np.diff(edges), align="edge", color=_MUTED, edgecolor="white", linewidth=0.8)
+    colour = _OVER if confidence > top1 else _UNDER
+    axes.axvline(top1, color=_INK, linewidth=1.6, label="top-1")
+    axes.axvline(confidence, color=colour, linewidth=1.6, linestyle=(0, (3, 2)), label="mean confidence")
+    axes.legend(loc="best", frameon=False, fontsize=8, handlelength=1.6)
+
+
+def _wilson(accuracy: Floats, size: Floats) -> tuple[Floats, Floats]:
+    """Ends of the 95 % score interval of a share among ``size`` samples."""
+    z = 1.96
+    centre = (accuracy + z**2 / (2 * size)) / (1 + z**2 / size)
+    half = z / (1 + z**2 / size) * np.sqrt(accuracy * (1 - accuracy) / size + z**2 / (4 * size**2))
+    return centre - half, centre + half

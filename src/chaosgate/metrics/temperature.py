@@ -1,0 +1,109 @@
+r"""Temperature scaling: the one-parameter repair that any claim about calibration should be compared with.
+
+Dividing the logits by :math:`T` leaves the predicted classes as they are. With :math:`b = 1/T`, the mean NLL
+
+.. math:: f(b) = \frac1n\sum_i \Bigl(\log\sum_k e^{b z_{ik}} - b z_{i t_i}\Bigr), \qquad
+          f'(b) = \frac1n\sum_i \bigl(\mathbb{E}_{p_b}[z_i] - z_{i t_i}\bigr), \qquad
+          f''(b) = \frac1n\sum_i \mathrm{Var}_{p_b}(z_i) \ge 0
+
+is convex, so :math:`f'` has one root, found by Newton steps inside a shrinking bracket.
+"""
+
+from math import inf, nan, sqrt
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from chaosgate.metrics.checks import check_range, check_shapes
+from chaosgate.metrics.functional import row_blocks, working_precision
+
+_TOLERANCE = 1e-12  # of log T; each step is one pass over the logits, and the last Newton steps are quadratic
+
+
+class TemperatureFit(NamedTuple):
+    """A fitted temperature and the mean NLL of the data it was fitted on, before and after."""
+
+    temperature: float
+    nll_before: float
+    nll_after: float
+
+
+def fit_temperature(logits: Tensor, targets: Tensor) -> float:
+    """The temperature that minimises the NLL of ``logits / temperature``; see :func:`temperature_scaling`.
+
+    Fit it on validation logits ``(N, K)`` and targets ``(N,)``, never on the test set.
+
+    >>> logits = torch.tensor([[4.0, 0.0], [4.0, 0.0], [4.0, 0.0], [4.0, 0.0]])
+    >>> round(fit_temperature(logits, torch.tensor([0, 0, 0, 1])), 6)  # 75 % right: 4 / T = log 3
+    3.640957
+    """
+    return temperature_scaling(logits, targets).temperature
+
+
+def temperature_scaling(logits: Tensor, targets: Tensor) -> TemperatureFit:
+    """Fit a temperature to ``logits (N, K)`` and ``targets (N,)``: deterministic, in float64, log T to 1e-10.
+
+    Raises:
+        ValueError: if a logit is not finite, or if no temperature is best: every sample is classified correctly (the
+            NLL falls without end as T goes to 0), or the true classes have no higher logits than the average class (it
+            falls as T grows).
+    """
+    check_shapes("logits", logits, targets=targets)
+    check_range("target", targets, logits.shape[1])
+    if not len(logits):
+        raise ValueError("no sample to fit a temperature on; give the logits of a validation set.")
+    if not bool(logits.isfinite().all()):
+        row = int((~logits.isfinite()).any(1).nonzero()[0])
+        raise ValueError(f"logits of sample {row} are not finite; a temperature fitted on them would mean nothing.")
+
+    if _slope_at_infinity(logits, targets) <= 0:
+        raise ValueError(
+            f"all {len(logits)} samples are classified correctly, so the NLL falls without end as T goes to 0 and no "
+            "temperature is best. Fit it on data the network was not trained on, or on more of it."
+        )
+    if _moments(logits, targets, 0.0)[1] >= 0:
+        raise ValueError(
+            "the true classes have no higher logits than the average class, so no finite temperature is best. "
+            "Check that logits and targets belong together."
+        )
+
+    inverse = _root(logits, targets)
+    return TemperatureFit(1 / inverse, _moments(logits, targets, 1.0)[0], _moments(logits, targets, inverse)[0])
+
+
+def _root(logits: Tensor, targets: Tensor) -> float:
+    """The b with f'(b) = 0, given that f'(0) < 0 < f'(infinity)."""
+    low, high = 0.0, inf
+    inverse = 1.0
+    while True:
+        _, slope, curvature = _moments(logits, targets, inverse)
+        low, high = (inverse, high) if slope < 0 else (low, inverse)
+        proposal = inverse - slope / curvature if curvature > 0 else nan
+        if not low <= proposal <= high:  # then halve the bracket on a log scale, or widen it while it is half open
+            proposal = sqrt(low * high) if 0 < low and high < inf else inverse * (8.0 if slope < 0 else 0.125)
+        if abs(proposal - inverse) <= _TOLERANCE * inverse:
+            return proposal
+        inverse = proposal
+
+
+def _moments(logits: Tensor, targets: Tensor, inverse: float) -> tuple[float, float, float]:
+    """The mean NLL and its first two derivatives in the inverse temperature."""
+    total = torch.zeros(3, dtype=working_precision(logits[:0]).dtype, device=logits.device)
+    for rows in row_blocks(logits):
+        z = working_precision(logits[rows])
+        z = z - z.amax(1, keepdim=True)  # shifts f by nothing: it cancels between the two terms
+        at_target = z.gather(1, targets[rows, None]).squeeze(1)
+        weights = (inverse * z).exp_()
+        norm = weights.sum(1)
+        mean = torch.linalg.vecdot(weights, z) / norm
+        variance = torch.linalg.vecdot(weights, (z - mean[:, None]).square_()) / norm
+        total += torch.stack((norm.log() - inverse * at_target, mean - at_target, variance)).sum(1)
+    nll, slope, curvature = (total / len(logits)).tolist()
+    return nll, slope, curvature
+
+
+def _slope_at_infinity(logits: Tensor, targets: Tensor) -> float:
+    """The limit of f' as T goes to 0: mean distance of the true class from the largest logit."""
+    at_target = logits.gather(1, targets[:, None]).squeeze(1)
+    return float(working_precision(logits.amax(1) - at_target).mean())
