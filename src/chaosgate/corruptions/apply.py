@@ -7,7 +7,18 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from chaosgate.corruptions import digital, filters, glass, motion, noise
+from chaosgate.corruptions import (
+    colour,
+    digital,
+    elastic,
+    filters,
+    glass,
+    motion,
+    noise,
+    spatter,
+    weather,
+    zoom,
+)
 from chaosgate.corruptions.draws import generator, words
 from chaosgate.corruptions.filters import Bytes, Precision
 from chaosgate.corruptions.kinds import AnyImage, as_array, as_stack
@@ -40,6 +51,21 @@ _RECIPES = {
         has_precision=True,
     ),
     "motion_blur": _Recipe(motion.motion_blur, lambda stream, shape, given: motion.draw_angle(stream), True),
+    "zoom_blur": _Recipe(zoom.zoom_blur, has_precision=True),
+    "snow": _Recipe(
+        weather.snow, lambda stream, shape, given: weather.draw_snow(stream, shape, given["zoom"]), has_precision=True
+    ),
+    "frost": _Recipe(weather.frost, lambda stream, shape, given: weather.draw_frost(stream, shape, given["textures"])),
+    "fog": _Recipe(weather.fog, lambda stream, shape, given: weather.draw_fog(stream, shape)),
+    "brightness": _Recipe(colour.brightness),
+    "saturate": _Recipe(colour.saturate),
+    "contrast": _Recipe(colour.contrast),
+    "elastic_transform": _Recipe(
+        elastic.elastic_transform, lambda stream, shape, given: elastic.draw_elastic(stream, shape), has_precision=True
+    ),
+    "spatter": _Recipe(
+        spatter.spatter, lambda stream, shape, given: stream.standard_normal(shape[:2]), has_precision=True
+    ),
     "pixelate": _Recipe(digital.pixelate),
     "jpeg_compression": _Recipe(digital.jpeg),
 }
@@ -105,6 +131,8 @@ def corrupt_batch(
     recipe = _RECIPES[name]
     if recipe.has_precision:
         given["precision"] = precision
+    if name == "frost":
+        given["textures"] = weather.load_frost(frost_textures)
     result = np.empty_like(stack)
     step = max(1, 200_000 // max(1, stack[:1].size)) if recipe.pointwise else 1  # as much as stays in the cache
     for start in range(0, len(stack), step):
