@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from chaosgate.data.dataset import EvalSet, Split, TrainSet
 from chaosgate.data.decoding import Picture
-from chaosgate.data.loader import ResumableLoader
+from chaosgate.data.loader import Progress, ResumableLoader
 from chaosgate.data.sample import CLEAN, Cell, Sample
 from chaosgate.data.sampler import EvalSampler, TrainSampler
 from chaosgate.data.streams import LARGEST_SEED, stream_key
@@ -136,7 +136,7 @@ class ImageData(pl.LightningDataModule):
             batch_size=self.batch_size,
             drop_last=self.drop_last,
             fingerprint=fingerprint,
-            finished=self._finished_batches if self.trainer is not None else None,
+            progress=self._progress,
             **self._common(),
         )
 
@@ -192,9 +192,11 @@ class ImageData(pl.LightningDataModule):
             return torch.distributed.get_world_size(), torch.distributed.get_rank()
         return 1, 0
 
-    def _finished_batches(self) -> int:
-        assert self.trainer is not None
-        return int(self.trainer.fit_loop.epoch_loop.batch_progress.current.processed)  # type: ignore[attr-defined]
+    def _progress(self) -> Progress | None:
+        if self.trainer is None or not self.trainer.training:
+            return None
+        batches = self.trainer.fit_loop.epoch_loop.batch_progress.current.processed  # type: ignore[attr-defined]
+        return Progress(self.trainer.current_epoch, batches)
 
 
 def at_least(name: str, value: int, least: int) -> int:
