@@ -1,0 +1,60 @@
+"""Residual networks for small images, registered with timm: ``timm.create_model("resnet10_small")``.
+
+A standard ResNet shrinks 28 or 32 pixels to one site before its last stage, and a field needs a grid to live on. These
+have a 3x3 stem without stride or pooling, so the stages of a 28-pixel image have 28, 14, 7 and 4 sites a side. Their
+``feature_info`` says so, and stage names work as for any other backbone.
+"""
+
+from typing import Any
+
+from timm.models import build_model_with_cfg, register_model
+from timm.models.resnet import BasicBlock, ResNet
+from torch import nn
+
+_SMALL_IMAGES: dict[str, Any] = {
+    "input_size": (3, 32, 32),
+    "pool_size": (4, 4),
+    "num_classes": 10,
+    "first_conv": "conv1",
+    "classifier": "fc",
+    "mean": (0.5, 0.5, 0.5),
+    "std": (0.5, 0.5, 0.5),
+}
+_FEATURES = {"out_indices": (0, 1, 2, 3)}  # the four stages, when timm is asked for features only
+default_cfgs = {"resnet10_small": _SMALL_IMAGES, "resnet18_small": _SMALL_IMAGES}  # timm reads this name
+
+
+class SmallResNet(ResNet):  # type: ignore[misc]
+    """timm's ResNet of basic blocks with a stem for images of 24 to 64 pixels.
+
+    Args:
+        layers: Blocks per stage.
+        channels: Width of the four stages; the stem has that of the first.
+        in_chans: Channels of the images.
+        kwargs: Passed on to timm's ResNet (``num_classes``, ``drop_rate`` ...).
+    """
+
+    def __init__(self, layers: tuple[int, ...], channels: tuple[int, ...], in_chans: int = 3, **kwargs: Any) -> None:
+        # The deep stem is the only one whose width timm lets us choose; its convolutions are replaced right after.
+        stem = {"stem_type": "deep", "stem_width": channels[0] // 2}
+        super().__init__(BasicBlock, layers, in_chans=in_chans, channels=channels, **stem, **kwargs)
+        self.conv1 = nn.Conv2d(in_chans, channels[0], kernel_size=3, padding=1, bias=False)
+        nn.init.kaiming_normal_(self.conv1.weight, mode="fan_out", nonlinearity="relu")
+        self.maxpool = nn.Identity()
+        self.feature_info = [
+            {"num_chs": width, "reduction": 2**k, "module": f"layer{k + 1}"} for k, width in enumerate(channels)
+        ]
+
+
+@register_model
+def resnet10_small(pretrained: bool = False, **kwargs: Any) -> ResNet:
+    """One block per stage, 16 to 128 channels, 0.3 million parameters: minutes on a laptop."""
+    args = {"layers": (1, 1, 1, 1), "channels": (16, 32, 64, 128), **kwargs}
+    return build_model_with_cfg(SmallResNet, "resnet10_small", pretrained, feature_cfg=_FEATURES, **args)
+
+
+@register_model
+def resnet18_small(pretrained: bool = False, **kwargs: Any) -> ResNet:
+    """Two blocks per stage, 64 to 512 channels: the usual ResNet-18 for 32-pixel images."""
+    args = {"layers": (2, 2, 2, 2), "channels": (64, 128, 256, 512), **kwargs}
+    return build_model_with_cfg(SmallResNet, "resnet18_small", pretrained, feature_cfg=_FEATURES, **args)

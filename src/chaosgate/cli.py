@@ -1,0 +1,181 @@
+"""``chaosgate fit|validate|test|predict``: LightningCLI with a noise key, run directories, and errors that teach."""
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from lightning.fabric.utilities.rank_zero import rank_zero_only
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.loggers import TensorBoardLogger
+
+from chaosgate.cli_errors import TeachingParser, one_paragraph
+from chaosgate.data.module import ImageData
+from chaosgate.inject.callback import NoiseInjection
+from chaosgate.provenance import config_hash
+from chaosgate.results import WriteResults
+from chaosgate.run_directory import BEST, RunDirectory
+from chaosgate.task import ImageClassifier
+from chaosgate.weights import network_weights, read_checkpoint, require_fit
+
+
+class ChaosgateCLI(LightningCLI):
+    """LightningCLI plus ``noise:``, ``run_dir``, ``resume`` and ``labels``.
+
+    Args:
+        cleanup: Receives what must happen however the command ends.
+    """
+
+    run: RunDirectory
+
+    def __init__(self, *args: Any, cleanup: ExitStack, **kwargs: Any) -> None:
+        self._cleanup = cleanup
+        super().__init__(*args, **kwargs)
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """The keys beside trainer, model and data."""
+        parser.add_lightning_class_args(NoiseInjection, "noise")
+        parser.add_argument(
+            "--run_dir",
+            type=str | None,
+            default=None,
+            help="Directory of this run. Default: runs/ and a name made from backbone, data, noise and seed, so that "
+            "'test' with the same files finds what 'fit' wrote.",
+        )
+        parser.add_argument(
+            "--resume",
+            type=bool,
+            nargs="?",
+            const=True,
+            default=False,
+            help="fit: continue the run in its directory; with no checkpoint yet, start it.",
+        )
+        parser.add_argument(
+            "--labels",
+            type=dict[str, str] | None,
+            default=None,
+            help="Copied into every result row, e.g. study, method.",
+        )
+        parser.link_arguments("seed_everything", "data.init_args.seed")
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse, then look at a given checkpoint before anybody else tries to load it."""
+        super().parse_arguments(parser, args)
+        path = self.config[self.config.subcommand].get("ckpt_path")
+        if path is not None:
+            read_checkpoint(path)
+
+    def before_instantiate_classes(self) -> None:
+        """Settle on the run directory and on the checkpoint, before anything is built."""
+        config = self.config[self.config.subcommand]
+        self.run = RunDirectory(config.run_dir or default_run_dir(self._plain(config)))
+        if config.trainer.default_root_dir is None:
+            config.trainer.default_root_dir = str(self.run.path)
+        if self.config.subcommand == "fit":
+            if rank_zero_only.rank == 0:
+                self.run.claim(config.resume)
+                self._cleanup.callback(self.run.release)
+            if config.resume and config.ckpt_path is None and self.run.resumable() is not None:
+                config.ckpt_path = str(self.run.resumable())
+            self.save_config_kwargs = {"overwrite": True}
+        else:
+            self.save_config_callback = None
+            has_weights = config.model.checkpoint is not None or config.model.pretrained
+            if config.ckpt_path is None and not has_weights:
+                config.ckpt_path = str(self.run.selected(BEST))
+
+    def after_instantiate_classes(self) -> None:
+        """A checkpoint of another network is refused here, in one sentence."""
+        path = self.config[self.config.subcommand].ckpt_path
+        if path is not None:
+            require_fit(self.model.model, network_weights(read_checkpoint(path)), path, self.model.backbone)
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """The trainer, with this library's callbacks and logger beside those of the configuration."""
+        config = self.config_init[self.subcommand]
+        callbacks = list(config.trainer.callbacks or [])
+        callbacks += [
+            ModelCheckpoint(
+                dirpath=self.run.checkpoints,
+                filename=BEST.removesuffix(".ckpt"),
+                monitor="val/nll",
+                save_last=True,
+                auto_insert_metric_name=False,
+                enable_version_counter=False,
+            ),
+            WriteResults(self.run, self._provenance()),
+        ]
+        if config.trainer.logger in (None, True):
+            kwargs["logger"] = TensorBoardLogger(str(self.run.path), name="", version="", default_hp_metric=False)
+        if config.trainer.logger is not False:
+            callbacks.append(LearningRateMonitor("step"))
+        return super().instantiate_trainer(callbacks=callbacks, **kwargs)
+
+    def _plain(self, config: Any) -> dict[str, Any]:
+        """The parsed configuration as plain data."""
+        return dict(config.as_dict())
+
+    def _provenance(self) -> dict[str, Any]:
+        plain = self._plain(self.config[self.subcommand])
+        return {
+            **(plain.get("labels") or {}),
+            "run": self.run.path.name,
+            "seed": plain["seed_everything"],
+            "config_hash": _identity_hash(plain),
+            "noise": plain["noise"],
+            "monte_carlo": plain["noise"]["monte_carlo"],
+        }
+
+
+def default_run_dir(config: dict[str, Any]) -> str:
+    """``runs/`` and a readable name with a hash of everything that defines the run, trainer settings left out."""
+    gate = config["noise"]["gate"]
+    noise = "none" if gate is None else f"{_short(gate)}-{'+'.join(config['noise']['stages'])}"
+    parts = (config["model"]["backbone"], _short(config["data"]), noise, f"seed{config['seed_everything']}")
+    return os.path.join("runs", "-".join(map(str, (*parts, _identity_hash(config)))))
+
+
+def _short(node: Any) -> str:
+    return str(node["class_path"]).rsplit(".", 1)[-1] if isinstance(node, dict) and "class_path" in node else "none"
+
+
+def _identity_hash(config: dict[str, Any]) -> str:
+    noise = {key: value for key, value in config["noise"].items() if key != "monte_carlo"}
+    return config_hash([config["model"], config["data"], noise, config["seed_everything"]])
+
+
+@contextmanager
+def _argv(arguments: Sequence[str]) -> Iterator[None]:
+    """The command line as LightningCLI wants to find it; it warns of arguments handed over while there are others."""
+    before, sys.argv = sys.argv, ["chaosgate", *arguments]
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a subcommand in this process; errors of the user's making end in one paragraph and status 1."""
+    try:
+        with ExitStack() as cleanup:
+            cleanup.enter_context(_argv(sys.argv[1:] if arguments is None else arguments))
+            ChaosgateCLI(
+                ImageClassifier,
+                ImageData,
+                cleanup=cleanup,
+                subclass_mode_data=True,
+                seed_everything_default=0,
+                trainer_defaults={"use_distributed_sampler": False},
+                parser_class=TeachingParser,
+                load_from_checkpoint_support=False,
+            )
+    except (ValueError, OSError, RuntimeError, TypeError, ImportError) as error:
+        if os.environ.get("CHAOSGATE_TRACEBACK"):
+            traceback.print_exc()
+        print(one_paragraph(error), file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,45 @@
+"""From a field to a perturbation of a feature map: realisations, Gaussian Chaos, baselines, controls."""
+
+from chaosgate.gate.base import Gate
+from chaosgate.gate.dropblock import DropBlock
+from chaosgate.gate.dropout import Dropout
+from chaosgate.gate.gaussian import CorrelatedGaussian, IIDGaussian, IIDLogNormal, SignedCorrelated
+from chaosgate.gate.gaussian_chaos import GaussianChaos
+from chaosgate.gate.injection import Additive, Multiplicative
+from chaosgate.gate.mechanism import Mechanism
+from chaosgate.gate.realization import (
+    Plain,
+    SampleWise,
+    Signed,
+    Wick,
+    gate_kernel,
+    samplewise,
+    signed,
+    small_gamma_expansion,
+    wick,
+    wick_moment,
+)
+
+__all__ = [
+    "Additive",
+    "CorrelatedGaussian",
+    "DropBlock",
+    "Dropout",
+    "Gate",
+    "GaussianChaos",
+    "IIDGaussian",
+    "IIDLogNormal",
+    "Mechanism",
+    "Multiplicative",
+    "Plain",
+    "SampleWise",
+    "Signed",
+    "SignedCorrelated",
+    "Wick",
+    "gate_kernel",
+    "samplewise",
+    "signed",
+    "small_gamma_expansion",
+    "wick",
+    "wick_moment",
+]

@@ -1,0 +1,172 @@
+"""Additive Gaussian baselines, and gates matched in energy to another gate."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from chaosgate.field import DirichletLaplacian, Grid, Identity, MaxEntLaw, Operator
+from chaosgate.gate.base import Gate, field_dtype, grid_of, require_finite, weighted_energy
+from chaosgate.gate.injection import Additive, Injection, Multiplicative
+from chaosgate.gate.mechanism import Mechanism
+from chaosgate.gate.realization import Plain, Realization, Signed, Wick
+
+
+class UnitVarianceMechanism(Mechanism):
+    r"""A mechanism whose field has mean site variance one, at a fixed strength or at one matched to another gate.
+
+    With ``match`` the strength is chosen per sample so that the expected injected energy
+    :math:`E\|\tilde h-h\|^2` equals that of the given gate on the same features; the features are held constant in the
+    backward pass.
+
+    Args:
+        operator: Where the correlation comes from.
+        realization: Class of the realisation map; bound to ``strength``, or to one when matched.
+        injection: Additive or multiplicative.
+        strength: The strength, or None.
+        match: The gate to match, or None. Exactly one of the two.
+        name: What the strength is called in messages.
+        channels: One field for all channels of a sample, or one each.
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        realization: type[Plain] | type[Signed] | type[Wick],
+        injection: Injection,
+        strength: float | None,
+        match: Gate | None,
+        name: str,
+        channels: Literal["shared", "independent"],
+    ) -> None:
+        if (strength is None) == (match is None):
+            raise ValueError(
+                f"{type(self).__name__} takes exactly one of {name} and match (a gate whose energy it shall inject); got "
+                f"{name}={strength!r}, match={match!r}."
+            )
+        if strength is not None:
+            require_finite(self, name, strength, strict=True)
+        bound: Realization = realization(1.0 if strength is None else float(strength))
+        super().__init__(lambda grid: _unit_variance_law(operator, grid), bound, injection, channels)
+        self.operator = operator
+        self.match = match
+
+    def strength_for(self, h: Tensor) -> Tensor | None:
+        """The schedule's factor; for a matched gate the per-sample strength (B, 1, 1, 1) times that factor."""
+        if self.match is None:
+            return self.dial
+        target = self.match.expected_energy(h).to(field_dtype(h))
+        power = h.detach().to(field_dtype(h)).square().sum((1, 2, 3)).clamp_min(torch.finfo(torch.float32).tiny)
+        matched = self._matched(h, target, power).sqrt().view(-1, 1, 1, 1)
+        return matched if self.dial is None else matched * self.dial
+
+    def _matched(self, h: Tensor, target: Tensor, power: Tensor) -> Tensor:
+        """Squared strength per sample (B,) that injects the energy ``target`` into features of squared norm ``power``."""
+        if isinstance(self.injection, Additive):
+            return target / power
+        if isinstance(self.realization, Wick):  # white field, variance one at every site
+            return torch.log1p(target / power)
+        field = self.field_on(grid_of(h))
+        return target / weighted_energy(h, field.variance(target.dtype, h.device)).clamp_min(1e-30)
+
+    def expected_energy(self, h: Tensor) -> Tensor:
+        """Expected injected energy per sample (B,)."""
+        return self.match.expected_energy(h) if self.match is not None else super().expected_energy(h)
+
+    def nominal(self, grid: Grid) -> dict[str, float]:
+        """The strength, where it is fixed; a matched gate has one per sample."""
+        return {} if self.match is not None else super().nominal(grid)
+
+    def prepare(self, grid: Grid, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
+        """Fill the caches of this gate and of the one it is matched to."""
+        super().prepare(grid, device, dtype)
+        if self.match is not None:
+            self.match.prepare(grid, device, dtype)
+            self.match.expected_energy(torch.zeros(1, 1, *grid, device=device, dtype=dtype))
+
+    def extra_repr(self) -> str:
+        """Strength and deployment."""
+        strength = "matched" if self.match is not None else f"{self.realization}"
+        return f"{strength}, operator={self.operator}, {self.injection}, channels={self.channels!r}"
+
+
+def _unit_variance_law(operator: Operator, grid: Grid) -> MaxEntLaw:
+    return MaxEntLaw(operator, grid, beta=operator.mean_variance(grid))
+
+
+class IIDGaussian(UnitVarianceMechanism):
+    r"""Additive independent noise :math:`h+\sigma\,\mathrm{rms}(h)\,\eta`, :math:`\eta\sim\mathcal N(0,1)`.
+
+    Args:
+        sigma: Strength relative to the root mean square of the sample's features.
+        match: Inject the expected energy of this gate instead.
+        channels: Noise of its own for every channel (``"independent"``), or one map for all (``"shared"``).
+    """
+
+    def __init__(
+        self,
+        sigma: float | None = None,
+        match: Gate | None = None,
+        channels: Literal["shared", "independent"] = "independent",
+    ) -> None:
+        super().__init__(Identity(), Plain, Additive(), sigma, match, "sigma", channels)
+
+
+class CorrelatedGaussian(UnitVarianceMechanism):
+    r"""Additive noise with the correlation of the log-field, :math:`h+\sigma\,\mathrm{rms}(h)\,\psi`.
+
+    The field is scaled to mean site variance one, so ``sigma`` means the same as for :class:`IIDGaussian`.
+
+    Args:
+        sigma: Strength relative to the root mean square of the sample's features.
+        operator: Where the correlation comes from; None is the Dirichlet Laplacian.
+        match: Inject the expected energy of this gate instead.
+        channels: One field for all channels of a sample (``"shared"``), or one each (``"independent"``).
+    """
+
+    def __init__(
+        self,
+        sigma: float | None = None,
+        operator: Operator | None = None,
+        match: Gate | None = None,
+        channels: Literal["shared", "independent"] = "shared",
+    ) -> None:
+        super().__init__(operator or DirichletLaplacian(), Plain, Additive(), sigma, match, "sigma", channels)
+
+
+class IIDLogNormal(UnitVarianceMechanism):
+    r"""Control: positivity without correlation, :math:`h\,e^{s z-s^2/2}` with independent :math:`z` per site.
+
+    Args:
+        log_std: Standard deviation :math:`s` of the log-gate.
+        match: Inject the expected energy of this gate instead.
+        channels: One gate for all channels of a sample (``"shared"``), or one each (``"independent"``).
+    """
+
+    def __init__(
+        self,
+        log_std: float | None = None,
+        match: Gate | None = None,
+        channels: Literal["shared", "independent"] = "shared",
+    ) -> None:
+        super().__init__(Identity(), Wick, Multiplicative(), log_std, match, "log_std", channels)
+
+
+class SignedCorrelated(UnitVarianceMechanism):
+    r"""Control: correlation without positivity, the multiplicative gate :math:`1+\sigma\psi`.
+
+    Args:
+        sigma: Standard deviation of the gate, averaged over the sites.
+        operator: Where the correlation comes from; None is the Dirichlet Laplacian.
+        match: Inject the expected energy of this gate instead.
+        channels: One gate for all channels of a sample (``"shared"``), or one each (``"independent"``).
+    """
+
+    def __init__(
+        self,
+        sigma: float | None = None,
+        operator: Operator | None = None,
+        match: Gate | None = None,
+        channels: Literal["shared", "independent"] = "shared",
+    ) -> None:
+        super().__init__(operator or DirichletLaplacian(), Signed, Multiplicative(), sigma, match, "sigma", channels)

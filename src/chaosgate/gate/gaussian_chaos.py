@@ -1,0 +1,110 @@
+"""Gaussian Chaos noise: the solved instance of the design problem (paper sec. 5, alg. gch)."""
+
+from typing import Literal
+
+from chaosgate.field import DirichletLaplacian, Grid, MaxEntLaw, Operator
+from chaosgate.gate.base import require_choice, require_finite
+from chaosgate.gate.deployment import DeployedField
+from chaosgate.gate.injection import Multiplicative
+from chaosgate.gate.mechanism import Mechanism
+from chaosgate.gate.realization import SampleWise, Wick
+
+
+class GaussianChaos(Mechanism):
+    r"""Positive mean-one gate :math:`\xi=e^{\gamma\psi}/\text{norm}` with :math:`\psi\sim\mathcal N(0,(\beta Q)^{-1})`.
+
+    Strength is exactly one of ``gamma`` and ``log_std``. Only :math:`\tau=\gamma^2/\beta` matters (prop. effective_tau):
+
+    * ``gamma`` goes with ``beta`` (default 1), or with a budget ``epsilon``, then :math:`\beta=n/2\varepsilon` on a grid
+      of :math:`n` sites (cor. green_forcing);
+    * ``log_std`` :math:`=\sqrt{\tau\,\overline{G(x,x)}}` is the standard deviation of the log-gate, averaged over the
+      sites; it means the same on every grid.
+
+    Args:
+        gamma: Strength of the exponential.
+        beta: Inverse temperature of the field; only with ``gamma``.
+        epsilon: Energy budget of the field; only with ``gamma``, instead of ``beta``.
+        log_std: Strength in the unit that transfers between grids.
+        operator: The quadratic budget; None is the Dirichlet Laplacian.
+        realization: ``"samplewise"`` (spatial mean one in every sample; what the paper trains with) or ``"wick"``
+            (expectation one at every site; what the paper's moment formulas are about).
+        alpha: Weight of the gate in the residual form, in (0, 1].
+        channels: One gate for all channels of a sample (``"shared"``), or one each (``"independent"``).
+        base_size: Sample the log-field on this [height, width] and resize it; None samples at the layer's resolution.
+
+    >>> import torch
+    >>> gate = GaussianChaos(log_std=1.0)
+    >>> y = gate(torch.ones(4, 8, 7, 7))
+    >>> bool((y > 0).all()), bool(torch.allclose(y.mean((2, 3)), torch.ones(4, 8)))
+    (True, True)
+    >>> round(GaussianChaos(gamma=0.1).nominal((7, 7))["log_std"], 3)
+    0.063
+    """
+
+    def __init__(
+        self,
+        gamma: float | None = None,
+        beta: float | None = None,
+        epsilon: float | None = None,
+        log_std: float | None = None,
+        operator: Operator | None = None,
+        realization: Literal["samplewise", "wick"] = "samplewise",
+        alpha: float = 1.0,
+        channels: Literal["shared", "independent"] = "shared",
+        base_size: list[int] | None = None,
+    ) -> None:
+        if (gamma is None) == (log_std is None):
+            raise ValueError(
+                "GaussianChaos takes exactly one of gamma and log_std; got "
+                f"gamma={gamma!r}, log_std={log_std!r}. log_std=1.0 is a good start; see docs/choices.md on strength."
+            )
+        if log_std is not None and (beta is not None or epsilon is not None):
+            raise ValueError("GaussianChaos: log_std fixes the strength alone; drop beta and epsilon, or use gamma.")
+        if beta is not None and epsilon is not None:
+            raise ValueError(f"GaussianChaos: give beta or epsilon with gamma, not both; got {beta!r} and {epsilon!r}.")
+        strength = gamma if gamma is not None else log_std
+        assert strength is not None
+        name = "gamma" if gamma is not None else "log_std"
+        require_finite(self, name, strength, minimum=float("-inf") if name == "gamma" else 0.0)
+        for other, value in (("beta", beta), ("epsilon", epsilon)):
+            if value is not None:
+                require_finite(self, other, value, strict=True)
+        if strength == 0:
+            raise ValueError(f"GaussianChaos: {name}=0 is the constant gate one. For no noise set noise.gate to null.")
+        require_choice(self, "realization", realization, ("samplewise", "wick"))
+        self._operator = operator if operator is not None else DirichletLaplacian()
+        self._beta, self._epsilon, self._unit_variance = beta, epsilon, log_std is not None
+        super().__init__(
+            law=self._law_on,
+            realization=SampleWise(float(strength)) if realization == "samplewise" else Wick(float(strength)),
+            injection=Multiplicative(alpha),
+            channels=channels,
+            base_size=base_size,
+        )
+
+    def _law_on(self, grid: Grid) -> MaxEntLaw:
+        if self._epsilon is not None:
+            return MaxEntLaw(self._operator, grid, epsilon=self._epsilon)
+        return MaxEntLaw(self._operator, grid, beta=self._beta if self._beta is not None else 1.0)
+
+    def _deploy(self, grid: Grid) -> DeployedField:
+        field = super()._deploy(grid)
+        if not self._unit_variance:
+            return field
+        # log_std is gamma for the field whose site variance averages to one on the features' grid.
+        return DeployedField(MaxEntLaw(self._operator, field.law.grid, beta=field.mean_variance), grid)
+
+    def extra_repr(self) -> str:
+        """Strength, operator and deployment."""
+        unit = "log_std" if self._unit_variance else "gamma"
+        scale = (
+            ""
+            if self._unit_variance
+            else f", epsilon={self._epsilon}"
+            if self._epsilon
+            else f", beta={self._beta or 1.0}"
+        )
+        return (
+            f"{unit}={self.realization.gamma:g}{scale}, operator={self._operator}, "  # type: ignore[attr-defined]
+            f"realization={type(self.realization).__name__.lower()}, {self.injection}, channels={self.channels!r}"
+        )

@@ -1,0 +1,61 @@
+"""Injection operators: how a realised gate acts on features (paper sec. 4.1)."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from chaosgate.gate.base import field_dtype, weighted_energy
+
+
+class Injection(Protocol):
+    """What a mechanism needs of an injection operator."""
+
+    def __call__(self, h: Tensor, gate: Tensor) -> Tensor:
+        """The perturbed features; ``h`` is (B, C, H, W), ``gate`` (B, 1 or C, H, W)."""
+        ...
+
+    def energy(self, h: Tensor, site_energy: Tensor) -> Tensor:
+        r""":math:`E\|\tilde h-h\|^2` per sample (B,), given the realisation's second moments as a map (H, W)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Multiplicative:
+    r""":math:`h(c,x)\,(1+\alpha(\nu(x)-1))`; :math:`\alpha=1` is the plain product (eq. mul_injection, residual_mul)."""
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.alpha, bool) or not isinstance(self.alpha, int | float) or not 0 < self.alpha <= 1:
+            raise ValueError(
+                f"alpha must be in (0, 1], the weight of the gate in the residual form; got {self.alpha!r}."
+            )
+
+    def __call__(self, h: Tensor, gate: Tensor) -> Tensor:
+        """The product. The gate carries no gradient, so backward multiplies by it once and keeps nothing of ``h``."""
+        if self.alpha != 1:
+            gate = 1 + self.alpha * (gate - 1)
+        return h * gate.to(h.dtype)
+
+    def energy(self, h: Tensor, site_energy: Tensor) -> Tensor:
+        r""":math:`\alpha^2\sum_x m(x)\|h(x)\|^2` with :math:`m(x)=E(\nu(x)-1)^2`."""
+        return self.alpha**2 * weighted_energy(h, site_energy)
+
+
+@dataclass(frozen=True)
+class Additive:
+    r""":math:`h+\mathrm{rms}(h)\,\eta(x)`, the root mean square taken per sample and held constant in the backward pass.
+
+    Relative to the features, because an absolute scale would mean another thing at every stage and every epoch.
+    """
+
+    def __call__(self, h: Tensor, gate: Tensor) -> Tensor:
+        """The sum."""
+        mean_square = h.detach().to(gate.dtype).square().mean((1, 2, 3), keepdim=True)
+        return h + (gate * mean_square.sqrt()).to(h.dtype)
+
+    def energy(self, h: Tensor, site_energy: Tensor) -> Tensor:
+        r""":math:`\|h\|^2` times the mean of :math:`E\eta(x)^2`."""
+        power = h.detach().to(field_dtype(h)).square().sum((1, 2, 3))
+        return power * site_energy.to(power).mean()

@@ -1,0 +1,145 @@
+"""The paper's triple as an object: a law, a realisation map, an injection operator (paper sec. 3)."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chaosgate.field import Grid, MaxEntLaw
+from chaosgate.field.white import Noise
+from chaosgate.gate.base import Gate, field_dtype, grid_of, require_choice
+from chaosgate.gate.deployment import DeployedField
+from chaosgate.gate.energy import estimated_site_energy
+from chaosgate.gate.injection import Injection, Multiplicative
+from chaosgate.gate.realization import Realization
+
+
+class Mechanism(Gate):
+    r""":math:`N=(\mathcal F,K,\mathcal T)` with its realisation map :math:`\ell`: sample, realise, inject.
+
+    .. math:: \psi\sim\mathcal F\;\xrightarrow{\ \ell\ }\;\xi\;\longrightarrow\;\tilde h=\mathcal T(h;\xi)
+
+    The kernel :math:`K` is the covariance that the law brings along.
+
+    Args:
+        law: A law on one grid, or a function that gives the law for any grid (so that one gate serves every stage).
+        realization: From the field to the gate, e.g. ``Wick(gamma)``.
+        injection: From the gate to the features.
+        channels: ``"shared"``: one gate for all channels of a sample (the paper's choice); ``"independent"``: one each.
+        base_size: Sample the field on this grid and resize it to the features' grid; None samples on theirs.
+
+    >>> from chaosgate.field import DirichletLaplacian, Massive
+    >>> from chaosgate.gate import Wick
+    >>> gate = Mechanism(MaxEntLaw(Massive(DirichletLaplacian(), 0.1), (7, 7), beta=1.0), Wick(0.5))
+    >>> gate(torch.ones(2, 3, 7, 7)).shape
+    torch.Size([2, 3, 7, 7])
+    """
+
+    def __init__(
+        self,
+        law: MaxEntLaw | Callable[[Grid], MaxEntLaw],
+        realization: Realization,
+        injection: Injection = Multiplicative(),  # noqa: B008 - frozen and stateless
+        channels: str = "shared",
+        base_size: list[int] | None = None,
+    ) -> None:
+        super().__init__()
+        require_choice(self, "channels", channels, ("shared", "independent"))
+        self.law = law
+        self.realization = realization
+        self.injection = injection
+        self.channels = channels
+        self.base_size = _as_grid(base_size)
+        self._fields: dict[Grid, DeployedField] = {}
+        self._site_energy: dict[Grid, Tensor] = {}
+
+    def field_on(self, grid: Grid) -> DeployedField:
+        """The field that a map of this grid receives; made once per grid."""
+        if grid not in self._fields:
+            self._fields[grid] = self._deploy(grid)
+        return self._fields[grid]
+
+    def _deploy(self, grid: Grid) -> DeployedField:
+        if callable(self.law):
+            return DeployedField(self.law(self.base_size or grid), grid)
+        if self.base_size is None and self.law.grid != grid:
+            raise ValueError(
+                f"the law lives on a {_text(self.law.grid)} grid, the features on {_text(grid)}. Give a function of the "
+                f"grid as law, or base_size={list(self.law.grid)} to resize the field."
+            )
+        return DeployedField(self.law, grid)
+
+    def gate(self, h: Tensor, noise: Noise) -> Tensor:
+        """The realised gate for features (B, C, H, W): (B, 1 or C, H, W), float32 at least."""
+        field = self.field_on(grid_of(h))
+        dtype = field_dtype(h)
+        with torch.autocast(h.device.type, enabled=False):  # half precision would distort the field, not only round it
+            psi = field.sample(noise, h.shape[0], 1 if self.channels == "shared" else h.shape[1], dtype)
+            return self.realization(psi, field.variance(dtype, h.device), self.strength_for(h))
+
+    def perturb(self, h: Tensor, noise: Noise) -> Tensor:
+        """Sample, realise, inject."""
+        return self.injection(h, self.gate(h, noise))
+
+    def strength_for(self, h: Tensor) -> Tensor | None:
+        """Factor on the realisation's strength, from the schedule (and, in matched gates, from the features)."""
+        return self.dial
+
+    def site_energy(self, grid: Grid) -> Tensor:
+        r""":math:`E(\nu(x)-1)^2` as a map (H, W) at the nominal strength: closed form, or a cached estimate."""
+        if grid not in self._site_energy:
+            field = self.field_on(grid)
+            closed = self.realization.site_energy(field.variance(torch.float64, torch.device("cpu")))
+            if closed is None:
+                closed = estimated_site_energy(field, self.realization)
+            self._site_energy[grid] = closed
+        return self._site_energy[grid]
+
+    def expected_energy(self, h: Tensor) -> Tensor:
+        """Expected injected energy per sample (B,), at the nominal strength."""
+        return self.injection.energy(h, self.site_energy(grid_of(h)))
+
+    def nominal(self, grid: Grid) -> dict[str, float]:
+        """``gamma`` or ``sigma`` as bound in the realisation, ``tau``, and ``log_std`` on this grid."""
+        field = self.field_on(grid)
+        strength = getattr(self.realization, "gamma", None)
+        if strength is None:
+            return {"sigma": float(getattr(self.realization, "sigma", math.nan))}
+        return {
+            "gamma": float(strength),
+            "beta": field.law.beta,
+            "tau": field.law.tau(strength),
+            "log_std": abs(strength) * math.sqrt(field.mean_variance),
+        }
+
+    def check(self, grid: Grid) -> None:
+        """Refuse a grid on which the gate is constant, or a law that does not fit it."""
+        if grid == (1, 1) and self.realization.degenerate_on_one_site:
+            raise ValueError(
+                f"{type(self).__name__}: a sample-wise gate on a 1x1 grid is the constant one and would do nothing. Use a "
+                "stage with a larger grid, larger images, or realization='wick'."
+            )
+        self.field_on(grid)
+
+    def prepare(self, grid: Grid, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
+        """Build the law and the caches for one grid."""
+        self.field_on(grid).prepare(dtype, device)
+
+    def extra_repr(self) -> str:
+        """Law, realisation and injection, for ``print(gate)``."""
+        law = "law by grid" if callable(self.law) else repr(self.law)
+        return f"{law}, {self.realization}, {self.injection}, channels={self.channels!r}, base_size={self.base_size}"
+
+
+def _as_grid(size: Any) -> Grid | None:
+    if size is None:
+        return None
+    if not isinstance(size, list | tuple) or len(size) != 2 or any(int(s) != s or s < 1 for s in size):
+        raise ValueError(f"base_size is [height, width] in sites, each at least 1, or null; got {size!r}.")
+    return int(size[0]), int(size[1])
+
+
+def _text(grid: Grid) -> str:
+    return f"{grid[0]}x{grid[1]}"

@@ -1,0 +1,152 @@
+r"""Realisation maps: from the log-field :math:`\psi` to the gate :math:`\xi` (paper sec. 5.4, app. C and G).
+
+Functions first; the small classes bind a strength so that a :class:`~chaosgate.gate.Mechanism` can hold one.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+def wick(psi: Tensor, variance: Tensor, gamma: float | Tensor) -> Tensor:
+    r"""Wick exponential :math:`\exp(\gamma\psi-\tfrac{\gamma^2}{2}v)`; expectation one at every site (eq. exact_gate)."""
+    return torch.exp(gamma * psi - 0.5 * gamma**2 * variance)
+
+
+def samplewise(psi: Tensor, gamma: float | Tensor) -> Tensor:
+    r""":math:`e^{\gamma\psi}` divided by its spatial mean; mean one in every sample (eq. samplewise_gate).
+
+    That is :math:`|U|` times a softmax over the sites, which cannot overflow. ``psi`` is (..., H, W).
+    """
+    sites = psi.flatten(-2)
+    return (torch.softmax(gamma * sites, dim=-1) * sites.shape[-1]).view_as(psi)
+
+
+def signed(psi: Tensor, sigma: float | Tensor) -> Tensor:
+    r""":math:`1+\sigma\psi`: mean one and correlated like the log-field, but not positive; the first-order proxy of the
+    Wick gate (eq. small_gamma_expansion) and a control for positivity.
+    """
+    return 1 + sigma * psi
+
+
+def small_gamma_expansion(psi: Tensor, variance: Tensor, gamma: float) -> Tensor:
+    r""":math:`1+\gamma\psi+\tfrac{\gamma^2}{2}(\psi^2-v)`, the Wick gate up to :math:`O_{L^2}(\gamma^3)`
+    (eq. small_gamma_expansion).
+    """
+    return 1 + gamma * psi + 0.5 * gamma**2 * (psi.square() - variance)
+
+
+def wick_moment(covariance: Tensor, sites: Sequence[int], gamma: float) -> Tensor:
+    r""":math:`E\prod_r\xi(x_r)=\exp(\gamma^2\sum_{a<b}C(x_a,x_b))` (eq. all_moments_gate); sites may repeat."""
+    chosen = covariance[list(sites)][:, list(sites)]
+    return torch.exp(gamma**2 * torch.triu(chosen, diagonal=1).sum())
+
+
+def gate_kernel(covariance: Tensor, gamma: float) -> Tensor:
+    r"""Second-order kernel of the Wick gate, :math:`K_\gamma=\exp(\gamma^2C)` entrywise (eq. induced_gate_kernel)."""
+    return torch.exp(gamma**2 * covariance)
+
+
+class Realization(Protocol):
+    """What a mechanism needs of a realisation map."""
+
+    @property
+    def degenerate_on_one_site(self) -> bool:
+        """Whether nothing happens on a 1x1 grid."""
+        ...
+
+    def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
+        """The gate for a field (..., H, W) with site variances (H, W); ``dial`` scales the strength."""
+        ...
+
+    def site_energy(self, variance: Tensor) -> Tensor | None:
+        r""":math:`E(\nu(x)-1)^2` as a map (H, W) where there is a closed form, else None."""
+        ...
+
+
+def _dialled(strength: float, dial: Tensor | None) -> float | Tensor:
+    return strength if dial is None else strength * dial
+
+
+@dataclass(frozen=True)
+class Wick:
+    """:func:`wick` at one strength."""
+
+    gamma: float
+    degenerate_on_one_site = False
+
+    def __post_init__(self) -> None:
+        _require_finite("gamma", self.gamma)
+
+    def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
+        """The gate of a field."""
+        return wick(psi, variance, _dialled(self.gamma, dial))
+
+    def site_energy(self, variance: Tensor) -> Tensor:
+        r""":math:`e^{\gamma^2v(x)}-1`, the variance of a log-normal with mean one."""
+        return torch.expm1(self.gamma**2 * variance)
+
+
+@dataclass(frozen=True)
+class SampleWise:
+    """:func:`samplewise` at one strength."""
+
+    gamma: float
+    degenerate_on_one_site = True
+
+    def __post_init__(self) -> None:
+        _require_finite("gamma", self.gamma)
+
+    def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
+        """The gate of a field; the variance map is not needed."""
+        return samplewise(psi, _dialled(self.gamma, dial))
+
+    def site_energy(self, variance: Tensor) -> None:
+        """No closed form: the spatial mean in the denominator couples all sites."""
+
+
+@dataclass(frozen=True)
+class Signed:
+    """:func:`signed` at one strength."""
+
+    sigma: float
+    degenerate_on_one_site = False
+
+    def __post_init__(self) -> None:
+        _require_finite("sigma", self.sigma)
+
+    def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
+        """The gate of a field; the variance map is not needed."""
+        return signed(psi, _dialled(self.sigma, dial))
+
+    def site_energy(self, variance: Tensor) -> Tensor:
+        r""":math:`\sigma^2v(x)`."""
+        return self.sigma**2 * variance
+
+
+@dataclass(frozen=True)
+class Plain:
+    r""":math:`\sigma\psi` itself, for the additive injection."""
+
+    sigma: float
+    degenerate_on_one_site = False
+
+    def __post_init__(self) -> None:
+        _require_finite("sigma", self.sigma)
+
+    def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
+        """The scaled field."""
+        return _dialled(self.sigma, dial) * psi
+
+    def site_energy(self, variance: Tensor) -> Tensor:
+        r""":math:`\sigma^2v(x)`, in units of the feature's mean square."""
+        return self.sigma**2 * variance
+
+
+def _require_finite(name: str, value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number; got {value!r}.")

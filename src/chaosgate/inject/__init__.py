@@ -1,0 +1,20 @@
+"""From a perturbation to a network: stage names, hooks, the Lightning callback."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from chaosgate.inject.attachment import Attachment, attach
+from chaosgate.inject.effect import SiteReport
+from chaosgate.inject.schedule import Ramp
+from chaosgate.inject.stages import resolve_stages
+
+if TYPE_CHECKING:
+    from chaosgate.inject.callback import NoiseInjection
+
+__all__ = ["Attachment", "NoiseInjection", "Ramp", "SiteReport", "attach", "resolve_stages"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "NoiseInjection":  # the only thing here that needs Lightning
+        return import_module("chaosgate.inject.callback").NoiseInjection
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

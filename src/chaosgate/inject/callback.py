@@ -1,0 +1,187 @@
+"""The Lightning callback around :func:`attach`."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities import rank_zero_info
+from torch import Tensor, nn
+
+from chaosgate.gate import Gate
+from chaosgate.inject.attachment import Attachment, attach
+from chaosgate.inject.effect import SiteReport, measure
+from chaosgate.inject.figures import gate_figure
+from chaosgate.inject.schedule import Ramp
+
+_PROBE = 32  # images kept for measuring strength once per epoch
+
+
+class NoiseInjection(Callback):
+    """Attach a gate to the backbone for training; measure, print and log how strong it really is.
+
+    Before the first training step one real batch runs with the gate off and on: a gate that cannot act, or that the
+    network normalises away, stops the run. Evaluation is untouched unless ``monte_carlo`` asks for it.
+
+    Args:
+        gate: The perturbation; null trains without noise (the baseline of every comparison).
+        stages: ``L1`` to ``L4``, or names of modules of the backbone.
+        seed: Selects the noise; null takes the run's seed.
+        schedule: Strength over training time; null is full strength from the start.
+        monte_carlo: At test time average the probabilities of this many gated passes; 0 tests the plain network.
+        target: Attribute of the LightningModule that holds the backbone.
+    """
+
+    def __init__(
+        self,
+        gate: Gate | None = None,
+        stages: list[str] = ["L4"],  # noqa: B006 - jsonargparse reads the default; it is never changed
+        seed: int | None = None,
+        schedule: Ramp | None = None,
+        monte_carlo: int = 0,
+        target: str = "model",
+    ) -> None:
+        if monte_carlo < 0:
+            raise ValueError(f"noise.monte_carlo is a number of draws, 0 for none; got {monte_carlo}.")
+        if monte_carlo and gate is None:
+            raise ValueError("noise.monte_carlo needs a gate; noise.gate is null.")
+        self.gate = gate
+        self.stages = list(stages)
+        self.seed = seed
+        self.schedule = schedule
+        self.monte_carlo = monte_carlo
+        self.target = target
+        self.attachment: Attachment | None = None
+        self.reports: list[SiteReport] = []
+        self._restored: dict[str, int] | None = None
+        self._probe: Tensor | None = None
+        self._monte_carlo_batch: Any = None
+        self._uncertainty: dict[str, list[Tensor]] = {}
+
+    @property
+    def state_key(self) -> str:
+        """Two callbacks of this class on different stages keep separate states."""
+        return f"NoiseInjection{{stages={','.join(self.stages)}}}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counters, so that a resumed run replays the gates of the uninterrupted one."""
+        if self.attachment is not None:
+            return {**self.attachment.state_dict()}
+        return dict(self._restored or {})
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from saved counters, before or after the gate is attached."""
+        self._restored = {name: int(value) for name, value in state_dict.items()}
+        if self.attachment is not None and self._restored:
+            self.attachment.load_state_dict(self._restored)
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Attach before anything compiles or wraps the network."""
+        if self.gate is None or self.attachment is not None or (stage != "fit" and not self.monte_carlo):
+            return
+        backbone = self._backbone(pl_module)
+        seed = self.seed if self.seed is not None else int(os.environ.get("PL_GLOBAL_SEED", 0))
+        self.attachment = attach(backbone, self.gate, self.stages, seed, trainer.global_rank, check=False)
+        if self._restored:
+            self.attachment.load_state_dict(self._restored)
+
+    def _backbone(self, pl_module: LightningModule) -> nn.Module:
+        backbone = getattr(pl_module, self.target, None)
+        if not isinstance(backbone, nn.Module):
+            raise ValueError(
+                f"noise.target={self.target!r} is no module of {type(pl_module).__name__}; its modules are "
+                f"{', '.join(name for name, _ in pl_module.named_children()) or 'none'}."
+            )
+        return backbone
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Leave the network as it was found."""
+        if self.attachment is not None:
+            self._restored = self.attachment.state_dict()
+            self.attachment.remove()
+            self.attachment = None
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Check the effect on the first batch; follow the schedule."""
+        if self.attachment is None:
+            return
+        if self._probe is None:
+            self._probe = batch[0][:_PROBE].detach().clone()
+            self.reports = self.attachment.check(self._probe)
+            for report in self.reports:
+                rank_zero_info(_sentence(self.attachment.gate, report))
+            self._log(trainer, pl_module, figure=True)
+        if self.schedule is not None:
+            epoch = trainer.current_epoch + batch_idx / max(1, int(trainer.num_training_batches))
+            self.attachment.set_dial(self.schedule(trainer.global_step, epoch))
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Measure the strength on the same images again: features change, and with them the injected energy."""
+        if self.attachment is not None and self._probe is not None:
+            self.reports = measure(self.attachment, self._probe)
+            last = trainer.current_epoch + 1 == trainer.max_epochs
+            self._log(trainer, pl_module, figure=last)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Leave the last measurement beside the checkpoints, for the result rows of a later test."""
+        if self.attachment is not None and trainer.is_global_zero and trainer.log_dir is not None:
+            rows = [{**asdict(report), "gate": type(self.attachment.gate).__name__} for report in self.reports]
+            Path(trainer.log_dir, "noise.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
+
+    def _log(self, trainer: Trainer, pl_module: LightningModule, figure: bool) -> None:
+        if trainer.logger is None or self.attachment is None or self._probe is None or trainer.sanity_checking:
+            return
+        scalars = {f"noise/{r.stage}/{name}": value for r in self.reports for name, value in r.scalars().items()}
+        trainer.logger.log_metrics(scalars, step=trainer.global_step)
+        if figure and trainer.is_global_zero:
+            for logger in trainer.loggers:
+                if isinstance(logger, TensorBoardLogger):
+                    picture = gate_figure(self.attachment, self._probe)
+                    logger.experiment.add_figure("noise/gate", picture, global_step=trainer.global_step)
+
+    def on_test_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Open Monte Carlo prediction for this batch."""
+        if self.attachment is not None and self.monte_carlo:
+            self._monte_carlo_batch = self.attachment.monte_carlo(self.monte_carlo, step=batch_idx)
+            self._monte_carlo_batch.__enter__()
+
+    def on_test_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Close it, and keep the uncertainties."""
+        if self._monte_carlo_batch is not None and self.attachment is not None:
+            self._monte_carlo_batch.__exit__(None, None, None)
+            self._monte_carlo_batch = None
+            for name, value in self.attachment.uncertainty.items():
+                self._uncertainty.setdefault(name, []).append(value.cpu())
+
+    def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Log mean predictive entropy and mutual information."""
+        for name, parts in self._uncertainty.items():
+            pl_module.log(f"test/monte_carlo/{name}", torch.cat(parts).double().mean().float(), sync_dist=True)
+        self._uncertainty = {}
+
+
+def _sentence(gate: Gate, report: SiteReport) -> str:
+    nominal = ", ".join(f"{name} {value:.4g}" for name, value in report.nominal.items())
+    realised = f"gate {report.gate_min:.2g} to {report.gate_max:.2g}"
+    if report.log_std == report.log_std:
+        realised += f" (log std {report.log_std:.2f})"
+    where = report.stage if report.stage == report.module else f"{report.stage} -> {report.module}"
+    return (
+        f"noise at {where}, {report.channels} channels on {report.grid[0]}x{report.grid[1]}: {type(gate).__name__} "
+        f"{nominal}; {realised}; injected energy {report.energy:.3g} of the features'; logits move by "
+        f"{report.logit_change:.2g}; {report.positive_share:.0%} of the map is positive"
+    )

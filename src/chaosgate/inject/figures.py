@@ -1,0 +1,54 @@
+"""Pictures of a gate at work: log-field, gate, a feature map before and after."""
+
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from chaosgate.inject.attachment import Attachment
+from chaosgate.inject.survey import evaluation
+
+
+def gate_figure(attachment: Attachment, batch: Tensor, images: int = 3) -> Figure:
+    """One row per image and site: the log-gate, the gate, and the mean over channels of \\|feature\\| before and after.
+
+    The middle columns are read off the features, so the picture shows what happened, whatever the gate is.
+    """
+    batch = batch[:images]
+    with evaluation(attachment.model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        with attachment.forced(draw=-1, record=True):
+            attachment.model(batch)
+    rows = [(site.asked, *_maps(site.before, site.after)) for site in attachment.sites]
+    for site in attachment.sites:
+        site.before = site.after = None
+    shown = [(name, i, ratio[i], before[i], after[i]) for name, ratio, before, after in rows for i in range(len(batch))]
+    figure = Figure(figsize=(8.6, 2.15 * len(shown) + 0.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(shown), 4, squeeze=False)
+    titles = ("log-gate", "gate", "feature before", "feature after")
+    for row, (name, index, ratio, before, after) in zip(axes, shown, strict=True):
+        limit = max(float(ratio.clamp_min(1e-12).log().abs().nan_to_num(0).max()), 1e-3)
+        top = float(torch.maximum(before.max(), after.max()))
+        pictures = (
+            (ratio.clamp_min(1e-12).log(), "RdBu_r", -limit, limit),
+            (ratio, "viridis", 0.0, float(ratio.max())),
+            (before, "magma", 0.0, top),
+            (after, "magma", 0.0, top),
+        )
+        for axis, (picture, colours, low, high) in zip(row, pictures, strict=True):
+            image = axis.imshow(picture.cpu().numpy(), cmap=colours, vmin=low, vmax=high, interpolation="nearest")
+            axis.set_xticks([])
+            axis.set_yticks([])
+            figure.colorbar(image, ax=axis, shrink=0.85).ax.tick_params(labelsize=7)
+        row[0].set_ylabel(f"{name}, image {index}", fontsize=9)
+    for axis, title in zip(axes[0], titles, strict=True):
+        axis.set_title(title, fontsize=10)
+    return figure
+
+
+def _maps(before: Tensor | None, after: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Ratio of the channel norms (the gate, where it is shared), and mean absolute features, each (B, H, W)."""
+    if before is None or after is None:
+        raise RuntimeError("the gate did not act on this batch, so there is nothing to draw.")
+    ratio = after.double().norm(dim=1) / before.double().norm(dim=1).clamp_min(1e-12)
+    return ratio, before.double().abs().mean(1), after.double().abs().mean(1)

@@ -1,0 +1,88 @@
+"""Result rows: one JSON object per test cell, each knowing where it came from (design invariant 7)."""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from chaosgate.provenance import commit, file_hash, versions
+from chaosgate.run_directory import RunDirectory
+
+_IDENTITY = ("checkpoint", "corruption", "severity", "monte_carlo", "data")
+
+
+def read_rows(path: str | Path) -> list[dict[str, Any]]:
+    """All rows of a results file."""
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file if line.strip()]
+
+
+def merge_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Add rows to a file in one atomic step; a row about the same cell of the same checkpoint is replaced."""
+    new = list(rows)
+    known = {_identity(row) for row in new}
+    old = [row for row in read_rows(path) if _identity(row) not in known] if path.exists() else []
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in [*old, *new])
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def _identity(row: dict[str, Any]) -> str:
+    return json.dumps([row.get(name) for name in _IDENTITY], sort_keys=True)
+
+
+class WriteResults(Callback):
+    """After a test, write a row per cell, and the hyper-parameters with the final metrics to TensorBoard.
+
+    Args:
+        run: Where to write.
+        provenance: What the command line knows: labels, seed, hash of the configuration, strengths.
+    """
+
+    def __init__(self, run: RunDirectory, provenance: dict[str, Any]) -> None:
+        self.run = run
+        self.provenance = provenance
+
+    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Check the counts, add the provenance, write."""
+        rows: list[dict[str, Any]] = getattr(pl_module, "test_rows", [])
+        if not rows or not trainer.is_global_zero:
+            return
+        data = getattr(trainer, "datamodule", None)
+        size = getattr(data, "test_size", None)
+        for row in rows:
+            if size is not None and row["n"] != size:
+                raise RuntimeError(
+                    f"cell {row['corruption']}/{row['severity']} counted {row['n']:g} images; the test set has {size}. "
+                    "Nothing was written."
+                )
+        checkpoint = trainer.ckpt_path
+        shared = {
+            **self.provenance,
+            "backbone": pl_module.hparams.get("backbone"),
+            "checkpoint": file_hash(checkpoint) if checkpoint else None,
+            "checkpoint_name": Path(str(checkpoint)).name if checkpoint else None,
+            "noise_measured": json.loads(self.run.noise.read_text()) if self.run.noise.exists() else [],
+            "data": data.describe() if data is not None and hasattr(data, "describe") else None,
+            "commit": commit(),
+            "versions": versions(),
+        }
+        merge_rows(self.run.results, ({**shared, **row} for row in rows))
+        self._log_hyperparameters(trainer, pl_module)
+
+    def _log_hyperparameters(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        metrics = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("test/")}
+        flat = {k: v for k, v in self.provenance.items() if isinstance(v, str | int | float | bool)}
+        flat |= {k: v for k, v in pl_module.hparams.items() if isinstance(v, str | int | float | bool)}
+        for logger in trainer.loggers:
+            try:
+                logger.log_hyperparams(flat, metrics)  # type: ignore[call-arg]
+            except TypeError:  # a logger without final metrics
+                logger.log_hyperparams(flat)

@@ -1,0 +1,81 @@
+"""One directory per run: what is in it, who may write to it, which checkpoint speaks for it."""
+
+import os
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+BEST, LAST = "best.ckpt", "last.ckpt"
+
+
+class RunDirectory:
+    """``config.yaml``, ``checkpoints/``, ``results.jsonl``, ``noise.json`` and the logger's files of one run.
+
+    Args:
+        path: The directory; need not exist yet.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock: FileLock | None = None
+
+    @property
+    def config(self) -> Path:
+        """The whole configuration of the training run."""
+        return self.path / "config.yaml"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints go."""
+        return self.path / "checkpoints"
+
+    @property
+    def results(self) -> Path:
+        """One JSON object per line: a test cell."""
+        return self.path / "results.jsonl"
+
+    @property
+    def noise(self) -> Path:
+        """Measured strength of the noise at the end of training."""
+        return self.path / "noise.json"
+
+    def selected(self, which: str = BEST) -> Path:
+        """The checkpoint to test, found by a fresh process."""
+        path = self.checkpoints / which
+        if not path.is_file():
+            there = sorted(p.name for p in self.checkpoints.glob("*.ckpt")) if self.checkpoints.is_dir() else []
+            found = f"it has {', '.join(there)}" if there else "it has none"
+            raise FileNotFoundError(
+                f"no checkpoint {path}: {found}. Train first (chaosgate fit with the same files), or give --run_dir, or "
+                "--ckpt_path FILE."
+            )
+        return path
+
+    def resumable(self) -> Path | None:
+        """The newest checkpoint, or None if the run has not got that far."""
+        path = self.checkpoints / LAST
+        return path if path.is_file() else None
+
+    def claim(self, resume: bool) -> None:
+        """Become the only writer, or say who is in the way. Nothing that exists is overwritten."""
+        if not resume and (self.resumable() is not None or self.results.exists()):
+            raise FileExistsError(
+                f"{self.path} already holds a run. Continue it with --resume, or give another --run_dir. Nothing was "
+                "changed."
+            )
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not os.access(self.path, os.W_OK):
+            raise PermissionError(f"{self.path} is not writable. Give another --run_dir.")
+        self._lock = FileLock(self.path / ".lock")
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise RuntimeError(
+                f"another process is writing to {self.path}. Wait for it, or give another --run_dir."
+            ) from None
+
+    def release(self) -> None:
+        """Let others write."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None

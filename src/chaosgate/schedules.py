@@ -1,0 +1,53 @@
+"""A learning-rate schedule that knows the length of the training run."""
+
+import math
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+
+class WarmupCosine(LRScheduler):
+    r"""Linear warm-up, then a half cosine to ``final`` times the base rate; stepped once per optimiser step.
+
+    .. math:: \eta(s)=\eta_0\begin{cases}s/(w T)&s<wT\\ f+(1-f)\tfrac12(1+\cos\pi\tfrac{s-wT}{T-wT})&\text{else}\end{cases}
+
+    Args:
+        optimizer: Its base rates are the peak.
+        warmup: Share :math:`w` of all steps spent rising, in [0, 1).
+        final: Last rate as a share :math:`f` of the peak, in [0, 1].
+        total_steps: Length :math:`T`; None lets the task fill in the length of the run.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, warmup: float = 0.0, final: float = 0.0, total_steps: int | None = None
+    ) -> None:
+        if not 0 <= warmup < 1:
+            raise ValueError(f"WarmupCosine: warmup is a share of all steps in [0, 1); got {warmup!r}.")
+        if not 0 <= final <= 1:
+            raise ValueError(f"WarmupCosine: final is a share of the peak in [0, 1]; got {final!r}.")
+        if total_steps is not None and total_steps < 1:
+            raise ValueError(f"WarmupCosine: total_steps is at least 1; got {total_steps!r}.")
+        self.warmup = warmup
+        self.final = final
+        self.total_steps = total_steps
+        super().__init__(optimizer)
+
+    def set_total_steps(self, total_steps: int) -> None:
+        """Set the length, and the rates of the current step with it."""
+        self.total_steps = max(1, total_steps)
+        for group, rate in zip(self.optimizer.param_groups, self.get_lr(), strict=True):
+            group["lr"] = rate
+
+    def factor(self, step: int) -> float:
+        """Rate at a step, as a share of the peak."""
+        if self.total_steps is None:
+            return 1.0
+        rising = self.warmup * self.total_steps
+        if step < rising:
+            return (step + 1) / (rising + 1)
+        done = min(1.0, (step - rising) / max(1.0, self.total_steps - rising))
+        return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * done))
+
+    def get_lr(self) -> list[float]:
+        """Rates of the current step, one per parameter group."""
+        return [float(base) * self.factor(self.last_epoch) for base in self.base_lrs]
