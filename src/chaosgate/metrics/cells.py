@@ -1,5 +1,6 @@
 """Every metric of every test cell in one pass: the torchmetrics class behind the tables."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,6 +19,16 @@ from chaosgate.metrics.functional import (
 from chaosgate.metrics.kept_samples import KeptSamples
 
 _COUNT, _TOP1, _TOP5, _CONFIDENCE, _NLL, _BRIER = range(6)  # columns of the state
+
+
+class _Columns(dict[str, Tensor]):
+    """Named columns ``(num_cells,)``, for one cell too.
+
+    torchmetrics turns one-element results into scalars and rebuilds the mapping from them; this undoes it.
+    """
+
+    def __init__(self, columns: Mapping[str, Tensor]) -> None:
+        super().__init__((name, column.reshape(-1)) for name, column in columns.items())
 
 
 class CellMetrics(KeptSamples):
@@ -128,7 +139,7 @@ class CellMetrics(KeptSamples):
                 for c in range(self.num_cells)
             ]
             result["adaptive_ece"] = torch.stack(errors)
-        return result
+        return _Columns(result)
 
     def reliability(self) -> Reliability:
         """Sums per confidence bin, each ``(num_cells, num_bins)``, over all processes: call it on every one of them."""

@@ -1,5 +1,6 @@
 """Reliability diagrams drawn from the sums of :class:`~chaosgate.metrics.CellMetrics`."""
 
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from chaosgate.metrics.functional import Reliability, calibration_error
 # Okabe and Ito's palette: told apart under the common colour-vision deficiencies. Hatches carry the sign in grey.
 _ACCURACY, _OVER, _UNDER, _INK, _MUTED = "#56B4E9", "#D55E00", "#009E73", "#222222", "#9a9a9a"
 _HATCH = {_OVER: "////", _UNDER: "\\\\\\\\"}
+_TINT = {_OVER: "#F9DFCF", _UNDER: "#CFEBE2"}  # opaque, so that a box over a bar keeps its colour
 
 Floats = NDArray[np.float64]
 
@@ -42,7 +44,7 @@ def reliability_figure(reliability: Reliability, cell: int = 0, title: str = "")
     FigureCanvasAgg(figure)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
     if title:
-        figure.suptitle(title, fontsize=12, fontweight="bold", color=_INK)
+        figure.suptitle(fill(title, width=48), fontsize=12, fontweight="bold", color=_INK)
     if total > 0:
         top1, confidence = correct_sum.sum() / total, confidence_sum.sum() / total
         summary = f"ECE {calibration_error(row):.3f}   top-1 {top1:.3f}   confidence {confidence:.3f}   n {total:,.0f}"
@@ -54,7 +56,7 @@ def reliability_figure(reliability: Reliability, cell: int = 0, title: str = "")
 
     ticks = np.linspace(0, 1, 6)
     upper.set(xlim=(0, 1), ylim=(0, 1), yticks=ticks, ylabel="accuracy")
-    lower.set(xticks=ticks, xlabel="confidence", ylabel="share of samples")
+    lower.set(xticks=ticks, xlabel="confidence", ylabel="share")
     for axes in (upper, lower):
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=9)
@@ -72,7 +74,7 @@ def _draw_bins(axes: Axes, edges: Floats, count: Floats, confidence_sum: Floats,
         (_UNDER, "under-confident by", confidence < accuracy),
     ):
         style: dict[str, Any] = {
-            "facecolor": (colour, 0.3),
+            "facecolor": _TINT[colour],
             "edgecolor": colour,
             "hatch": _HATCH[colour],
             "linewidth": 0.8,
@@ -83,6 +85,7 @@ def _draw_bins(axes: Axes, edges: Floats, count: Floats, confidence_sum: Floats,
             handles.append(Patch(label=label, **style))
     low, high = _wilson(accuracy, size)
     axes.vlines(left + width / 2, low, high, color=_INK, linewidth=1.1, zorder=3)
+    handles.append(Line2D([], [], color=_INK, linewidth=1.1, marker="|", linestyle="", label="95 % interval"))
     (diagonal,) = axes.plot([0, 1], [0, 1], color=_INK, linestyle=(0, (4, 3)), linewidth=1.1, label="calibrated")
     axes.legend(handles=[*handles, diagonal], loc="upper left", frameon=False, fontsize=9)
 

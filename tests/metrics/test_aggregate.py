@@ -1,0 +1,72 @@
+import math
+
+import pytest
+import torch
+
+from chaosgate.metrics import CellMetrics, aggregate_cells, corruption_means
+
+GRID = {(name, s): 0.1 * s + shift for name, shift in (("fog", 0.0), ("snow", 0.3)) for s in (1, 2, 3)}
+
+
+def test_aggregate_is_the_mean_over_corruptions_of_the_mean_over_severities():
+    assert corruption_means(GRID) == pytest.approx({"fog": 0.2, "snow": 0.5})
+    assert aggregate_cells(GRID) == pytest.approx(0.35)
+
+
+def test_the_clean_cell_is_left_out():
+    assert aggregate_cells({("clean", 0): 100.0, **GRID}) == aggregate_cells(GRID)
+
+
+def test_the_papers_breakdown_averages_to_its_overall_row():
+    # Tables imagenetc_breakdown and imagenetc_overall, rounded to three digits there.
+    top1 = dict(defocus_blur=0.402, gaussian_noise=0.308, glass_blur=0.273, jpeg_compression=0.547, motion_blur=0.396,
+                pixelate=0.462, shot_noise=0.289)  # fmt: skip
+    ece = dict(defocus_blur=0.038, gaussian_noise=0.156, glass_blur=0.122, jpeg_compression=0.059, motion_blur=0.089,
+               pixelate=0.096, shot_noise=0.171)  # fmt: skip
+    for values, overall in ((top1, 0.382), (ece, 0.105)):
+        assert aggregate_cells({(name, 1): value for name, value in values.items()}) == pytest.approx(overall, abs=1e-3)
+
+
+def test_averaging_cells_is_not_pooling_samples():
+    # One cell 40 % over-confident, one as much under-confident: pooled, the errors cancel in the shared bin.
+    metric = CellMetrics(num_cells=2, num_bins=1)
+    logits = torch.tensor([[math.log(1.5), 0.0]]).expand(20, 2)  # confidence .6
+    target = torch.tensor([0] * 2 + [1] * 8 + [0] * 10)
+    metric.update(logits, target, torch.arange(20) // 10)
+    pooled = CellMetrics(num_bins=1)
+    pooled.update(logits, target)
+    cells = dict(zip([("fog", 1), ("snow", 1)], metric.compute()["ece"], strict=True))
+    assert aggregate_cells(cells) == pytest.approx(0.4)
+    assert float(pooled.compute()["ece"]) == pytest.approx(0.0, abs=1e-7)
+
+
+def test_uneven_corruptions_weigh_the_same():
+    partial = {("fog", 1): 0.0, ("fog", 2): 0.0, ("snow", 1): 1.0}
+    assert aggregate_cells(partial, missing=[("snow", 2)]) == 0.5  # not 1/3
+
+
+def test_a_hole_in_the_grid_is_refused_unless_declared():
+    partial = {cell: value for cell, value in GRID.items() if cell != ("snow", 2)}
+    with pytest.raises(ValueError, match=r"no value for 1 of 6 cells, among them \[\('snow', 2\)\].*`missing`"):
+        aggregate_cells(partial)
+    assert corruption_means(partial, missing=[("snow", 2)])["snow"] == pytest.approx(0.5)
+    with pytest.raises(ValueError, match=r"\[\('snow', 2\)\] are declared missing but have values"):
+        aggregate_cells(GRID, missing=[("snow", 2)])
+
+
+def test_severities_asked_for_must_all_be_there():
+    with pytest.raises(ValueError, match="no value for 4 of 10 cells"):
+        aggregate_cells(GRID, severities=range(1, 6))
+    with pytest.raises(
+        ValueError, match=r"\('fog', 3\), \('snow', 3\)\] lie outside the severities asked for, \[1, 2\]"
+    ):
+        aggregate_cells(GRID, severities=[1, 2])
+
+
+def test_nan_is_not_averaged_away():
+    assert math.isnan(aggregate_cells({**GRID, ("fog", 1): math.nan}))
+
+
+def test_nothing_to_average_is_refused():
+    with pytest.raises(ValueError, match="no corrupted cell"):
+        aggregate_cells({("clean", 0): 0.1})

@@ -1,0 +1,90 @@
+import math
+
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
+
+from chaosgate.metrics import fit_temperature, temperature_scaling
+
+
+def validation_set(seed: int, n: int, classes: int, scale: float):
+    """Logits whose calibrated temperature is about ``scale``."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(n, classes, generator=generator, dtype=torch.float64)
+    target = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
+    return scale * logits, target
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.3, 1.0, 2.5, 1e4])
+@pytest.mark.parametrize("n, classes", [(50, 3), (400, 10)])
+def test_scipy_finds_the_same_temperature(scale, n, classes):
+    logits, target = validation_set(0, n, classes, scale)
+    fit = temperature_scaling(logits, target)
+
+    def nll(log_t: float) -> float:
+        z = logits.numpy() / math.exp(log_t)
+        return float((logsumexp(z, axis=1) - z[range(n), target.numpy()]).mean())
+
+    middle = math.log(scale)
+    found = minimize_scalar(nll, bracket=(middle - 1, middle + 1), options={"xtol": 1e-11})
+    # Near the minimum the NLL is flat: scipy sees values, not slopes, so it is good to the root of 1e-16 at best.
+    assert math.log(fit.temperature) == pytest.approx(found.x, abs=1e-6)
+    assert fit.nll_after == pytest.approx(found.fun, abs=1e-13)
+    assert fit.nll_after <= found.fun + 1e-15
+    assert fit.nll_before == pytest.approx(nll(0.0), rel=1e-12)
+
+
+def test_temperature_is_the_root_of_the_slope_to_ten_digits():
+    # Two samples, two classes: right with margin a, wrong with margin b. f' = 0 has its root where
+    # a / (1 + e^(a/T)) = b / (1 + e^(-b/T)); for three of four right at one margin a, T = a / log 3.
+    logits = torch.tensor([[5.0, 0.0]] * 4, dtype=torch.float64)
+    exact = 5 / math.log(3)
+    assert abs(math.log(fit_temperature(logits, torch.tensor([0, 0, 0, 1])) / exact)) < 1e-10
+
+
+def test_scaling_the_logits_scales_the_temperature():
+    logits, target = validation_set(1, 200, 5, 1.0)
+    base = fit_temperature(logits, target)
+    for factor in (2.0**-20, 3.0, 1e5):
+        assert fit_temperature(factor * logits, target) == pytest.approx(factor * base, rel=1e-10)
+
+
+def test_one_mistake_in_a_saturated_network_is_enough_for_a_finite_temperature():
+    logits = torch.eye(2, dtype=torch.float64).repeat(5000, 1) * 200
+    target = torch.arange(10000) % 2
+    target[0] = 1
+    share = 1 / 10000
+    expected = 200 / math.log((1 - share) / share)
+    assert fit_temperature(logits, target) == pytest.approx(expected, rel=1e-10)
+
+
+def test_the_same_data_give_the_same_bits():
+    logits, target = validation_set(2, 300, 7, 1.7)
+    assert temperature_scaling(logits, target) == temperature_scaling(logits.clone(), target.clone())
+
+
+def test_half_precision_logits_are_fitted_in_float64():
+    logits, target = validation_set(3, 100, 4, 2.0)
+    half = logits.to(torch.bfloat16)
+    assert fit_temperature(half, target) == fit_temperature(half.double(), target)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_non_finite_logits_are_refused(bad):
+    logits, target = validation_set(4, 10, 3, 1.0)
+    logits[7, 1] = bad
+    with pytest.raises(ValueError, match="logits of sample 7 are not finite"):
+        fit_temperature(logits, target)
+
+
+def test_data_without_a_best_temperature_are_refused():
+    logits = torch.eye(3).repeat(2, 1)
+    with pytest.raises(ValueError, match="all 6 samples are classified correctly"):
+        fit_temperature(logits, logits.argmax(1))
+    with pytest.raises(ValueError, match="no higher logits than the average class"):
+        fit_temperature(logits, logits.roll(1, 1).argmax(1))
+    with pytest.raises(ValueError, match="no sample to fit"):
+        fit_temperature(logits[:0], torch.zeros(0, dtype=torch.long))
+    with pytest.raises(ValueError, match="sample 0 has target 3"):
+        fit_temperature(logits, torch.full((6,), 3))
