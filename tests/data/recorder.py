@@ -19,6 +19,7 @@ LIGHTNING_WARNINGS = [  # what Lightning and torch say about any small run; noth
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
     pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks"),
     pytest.mark.filterwarnings("ignore:`.fit.ckpt_path=None.` was called without a model"),
+    pytest.mark.filterwarnings("ignore:.fit.ckpt_path=.last.. is set, but there is no last checkpoint"),
 ]
 
 

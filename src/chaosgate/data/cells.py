@@ -1,7 +1,6 @@
 """Corrupted copies of a test set: which cells were asked for, and their images for sets that fit into memory."""
 
 import hashlib
-import os
 import tempfile
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -28,21 +27,20 @@ def plan_cells(corruptions: Corruptions, severities: Sequence[int], table: str =
     """
     if corruptions is None:
         return [CLEAN]
-    from chaosgate.corruptions import COMMON, EXTRA, PAPER, SMALL
+    from chaosgate.corruptions import PAPER, parameters
 
-    if isinstance(corruptions, str) and corruptions != "paper":
+    if not corruptions or (isinstance(corruptions, str) and corruptions != "paper"):
         raise ValueError(f"data.corruptions is {corruptions!r}; give 'paper', a list of names, or null.")
     names = list(PAPER) if corruptions == "paper" else list(corruptions)
-    known = list(SMALL) if table == "small" else [*COMMON, *EXTRA]
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ValueError(f"no corruption {unknown[0]!r} in the table {table!r}; it has {', '.join(known)}.")
     outside = [severity for severity in severities if severity not in SEVERITIES]
     if outside or not severities:
         raise ValueError(f"data.severities is {list(severities)}; give some of 1, 2, 3, 4, 5.")
     if len(set(names)) < len(names) or len(set(severities)) < len(severities):
         raise ValueError(f"data.corruptions {names} or data.severities {list(severities)} names something twice.")
-    return [CLEAN, *(Cell(name, severity) for name in names for severity in severities)]
+    cells = [Cell(name, severity) for name in names for severity in severities]
+    for cell in cells:
+        parameters(*cell, table)  # refuses an unknown name and proposes the nearest
+    return [CLEAN, *cells]
 
 
 def corrupted_copies(
@@ -104,8 +102,12 @@ def _read(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8] | None:
 
 
 def _write(path: Path, images: NDArray[np.uint8]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     body = images.tobytes()
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(hashlib.sha256(body).digest() + body)
-    os.replace(file.name, path)  # in one step: another process sees the whole file or none
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            half = Path(folder) / path.name
+            half.write_bytes(hashlib.sha256(body).digest() + body)
+            half.replace(path)  # in one step: another process sees the whole file or none
+    except OSError as error:
+        raise OSError(f"cannot keep {path}: {error}. Set data.cache_dir to a folder with space, or to null.") from error

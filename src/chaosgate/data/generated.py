@@ -1,7 +1,7 @@
 """Corrupted images made on the fly, for test sets that do not fit into memory."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -16,6 +16,14 @@ Table = Literal["imagenet", "small"]
 def table_for(image_size: int) -> Table:
     """Parameters that suit an image size: those of ImageNet-C, or up to 64 pixels those for small images."""
     return "small" if image_size <= 64 else "imagenet"
+
+
+class Corruption(Protocol):
+    """The corruption of the image at a position."""
+
+    def __call__(self, image: Tensor, index: int = 0) -> Tensor:
+        """Image in, corrupted image out."""
+        ...
 
 
 class LastImage:
@@ -35,36 +43,46 @@ class LastImage:
 
 
 class CorruptedImages:
-    """Images under one corruption: image i is a function of (seed, corruption, severity, i) and of the clean image.
+    """Images under one corruption."""
 
-    With ``jpeg`` the result goes through the JPEG save (quality 85) that is part of the released ImageNet-C.
-    """
-
-    def __init__(self, images: Images, cell: Cell, seed: int, table: Table, jpeg: bool) -> None:
+    def __init__(self, images: Images, corruption: Corruption) -> None:
         self.images = images
-        self.cell = cell
-        self.seed = seed
-        self.table = table
-        self.jpeg = jpeg
+        self.corruption = corruption
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, index: int) -> Tensor:
-        from chaosgate.corruptions import corrupt, jpeg_roundtrip
-
-        image = as_tensor(self.images[index]).permute(1, 2, 0).contiguous().numpy()
-        corruption, severity = self.cell
-        image = corrupt(image, corruption, severity=severity, seed=self.seed, index=index, table=self.table)
-        if self.jpeg:
-            image = jpeg_roundtrip(image, quality=85)
-        return torch.from_numpy(image).permute(2, 0, 1)
+        return self.corruption(as_tensor(self.images[index]), index)
 
 
-def generated_cells(clean: Split, cells: Sequence[Cell], seed: int, table: Table, jpeg: bool) -> list[Split]:
-    """One split per cell over shared clean images; go through them image by image."""
+def corruptions_of(
+    cells: Sequence[Cell], image_size: int, seed: int, table: Table, jpeg: bool, frost_textures: str | None
+) -> list[Corruption | None]:
+    """The corruption of every cell, none for the clean one.
+
+    Image i becomes a function of (seed, corruption, severity, i) and of the clean image. With ``jpeg`` it then goes
+    through the JPEG save (quality 85) that is part of the released ImageNet-C. Each is tried on a black image, so
+    that whatever it lacks is known before the run.
+    """
+    from chaosgate.corruptions import Corrupt
+
+    quality = 85 if jpeg else None
+    made: list[Corruption | None] = []
+    for cell in cells:
+        if cell == CLEAN:
+            made.append(None)
+            continue
+        corruption = Corrupt(*cell, seed, table, jpeg_quality=quality, frost_textures=frost_textures)
+        corruption(torch.zeros(3, image_size, image_size, dtype=torch.uint8), index=0)
+        made.append(corruption)
+    return made
+
+
+def generated_splits(clean: Split, corruptions: Sequence[Corruption | None]) -> list[Split]:
+    """One split per corruption over shared clean images; go through them image by image."""
     shared = LastImage(clean.images)
     return [
-        Split(shared if cell == CLEAN else CorruptedImages(shared, cell, seed, table, jpeg), clean.targets)
-        for cell in cells
+        Split(shared if corruption is None else CorruptedImages(shared, corruption), clean.targets)
+        for corruption in corruptions
     ]

@@ -17,7 +17,7 @@ from chaosgate.data.cells import SEVERITIES, Corruptions, plan_cells
 from chaosgate.data.dataset import Split
 from chaosgate.data.decoding import Decoder, FileImages, Picture, View, as_is, unreadable
 from chaosgate.data.folders import Listing, class_folders, list_splits, split_folders
-from chaosgate.data.generated import Table, generated_cells, table_for
+from chaosgate.data.generated import Table, corruptions_of, generated_splits, table_for
 from chaosgate.data.module import ImageData, at_least, one_of
 
 
@@ -46,6 +46,7 @@ class ImageFolder(ImageData):
         severities: Severities of each corruption, from 1 to 5.
         corruption_table: ``imagenet`` or ``small`` parameters; by ``image_size`` if not given (``small`` up to 64).
         corruption_jpeg: Save corrupted images as JPEG of quality 85 in passing, as the released ImageNet-C was.
+        frost_textures: Folder of the official frost pictures; only ``frost`` needs it.
         batch_size: Training images per process and step.
         eval_batch_size: Images per process and step elsewhere; ``batch_size`` if not given.
         num_workers: Processes that prepare batches.
@@ -76,6 +77,7 @@ class ImageFolder(ImageData):
         severities: Sequence[int] = SEVERITIES,
         corruption_table: Table | None = None,
         corruption_jpeg: bool = False,
+        frost_textures: str | None = None,
         batch_size: int = 64,
         eval_batch_size: int | None = None,
         num_workers: int = 2,
@@ -118,6 +120,9 @@ class ImageFolder(ImageData):
         self.corruption_table: Table = corruption_table or table_for(image_size)
         self.corruption_jpeg = corruption_jpeg
         self.test_cells = plan_cells(corruptions, severities, self.corruption_table)
+        self.corruptions = corruptions_of(
+            self.test_cells, image_size, seed, self.corruption_table, corruption_jpeg, frost_textures
+        )
         self.root = Path(root).expanduser()
         self.folders = split_folders(self.root)
         self.class_names = class_folders(self.folders)
@@ -136,9 +141,7 @@ class ImageFolder(ImageData):
         self.train_split = self._split("train", as_is)
         view = partial(centre_crop, resize=self.eval_resize, size=self.image_size, interpolation=self.interpolation)
         self.val_split = self._split("val", view)
-        self.test_splits = generated_cells(
-            self._split("test", view), self.test_cells, self.seed, self.corruption_table, self.corruption_jpeg
-        )
+        self.test_splits = generated_splits(self._split("test", view), self.corruptions)
 
     def augment(self, image: Picture, generator: torch.Generator) -> Picture:
         """Random resized crop and random mirroring."""

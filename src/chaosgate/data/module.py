@@ -3,6 +3,7 @@
 import hashlib
 from abc import abstractmethod
 from collections.abc import Sequence
+from math import inf, isfinite
 from typing import Any, TypeVar
 
 import lightning.pytorch as pl
@@ -72,9 +73,10 @@ class ImageData(pl.LightningDataModule):
         if seed > LARGEST_SEED:
             raise ValueError(f"data.seed is {seed}; give a whole number up to {LARGEST_SEED}.")
         self.mean, self.std = tuple(mean), tuple(std)
-        if len(self.mean) != len(self.std) or not self.mean or min(self.std) <= 0:
+        numbers = all(isfinite(mean) for mean in self.mean) and all(0 < std < inf for std in self.std)
+        if len(self.mean) != len(self.std) or not self.mean or not numbers:
             raise ValueError(
-                f"data.mean has {len(self.mean)} values and data.std is {list(self.std)}; give one mean and one "
+                f"data.mean is {list(self.mean)} and data.std {list(self.std)}; give one finite mean and one "
                 "positive std per channel."
             )
         self.in_chans = len(self.mean)

@@ -1,0 +1,97 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chaosgate.corruptions import PAPER, corrupt
+from chaosgate.data import CLEAN, Cell, FashionMNIST
+from chaosgate.data import cells as cells_module
+from chaosgate.data.cells import corrupted_copies, plan_cells
+
+CELLS = [CLEAN, Cell("gaussian_noise", 3), Cell("pixelate", 1)]
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    module = FashionMNIST(corruptions=None)
+    module.setup("test")
+    return module.test_splits[0].images[:20, 0].numpy()
+
+
+def test_the_papers_plan_is_the_clean_set_and_seven_corruptions_at_five_severities():
+    cells = plan_cells("paper", [1, 2, 3, 4, 5], "small")
+    assert cells[0] == CLEAN and len(cells) == len(set(cells)) == 36
+    assert {cell.corruption for cell in cells[1:]} == set(PAPER)
+    assert plan_cells(None, [1]) == [CLEAN]
+
+
+@pytest.mark.parametrize(
+    ("corruptions", "severities", "message"),
+    [
+        (["gausian_noise"], [1], "no corruption 'gausian_noise'.*Did you mean 'gaussian_noise'"),
+        ("papers", [1], "data.corruptions is 'papers'"),
+        (["pixelate"], [0], r"data.severities is \[0\]"),
+        (["pixelate"], [1, 6], r"data.severities is \[1, 6\]"),
+        (["pixelate"], [], r"data.severities is \[\]"),
+        (["pixelate", "pixelate"], [1], "twice"),
+        (["pixelate"], [2, 2], "twice"),
+        ([], [1], r"data.corruptions is \[\]"),
+    ],
+)
+def test_a_plan_that_cannot_be_made_is_refused_at_once(corruptions: object, severities: list[int], message: str):
+    with pytest.raises(ValueError, match=message):
+        FashionMNIST(corruptions=corruptions, severities=severities)  # type: ignore[arg-type]
+
+
+def test_copies_are_the_corruption_of_each_image_at_its_position(images: np.ndarray):
+    clean, noisy, pixelated = corrupted_copies(images, CELLS, seed=5, table="small")
+    assert np.array_equal(clean, images)
+    for copy, (name, severity) in ((noisy, CELLS[1]), (pixelated, CELLS[2])):
+        for index in (0, 7, 19):
+            expected = corrupt(images[index], name, severity=severity, seed=5, index=index, table="small")
+            assert np.array_equal(copy[index], expected)
+
+
+def test_a_cache_returns_the_same_images_without_making_them_again(
+    images: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    made = corrupted_copies(images, CELLS, 0, "small", tmp_path / "cache")
+    monkeypatch.setattr("chaosgate.corruptions.corrupt_batch", None)
+    again = corrupted_copies(images, CELLS, 0, "small", tmp_path / "cache")
+    assert all(np.array_equal(a, b) for a, b in zip(made, again, strict=True))
+    assert len(list((tmp_path / "cache").iterdir())) == 2  # nothing temporary is left
+
+
+def test_a_damaged_cache_file_is_made_again(images: np.ndarray, tmp_path: Path):
+    made = corrupted_copies(images, CELLS, 0, "small", tmp_path)
+    victim = next(tmp_path.glob("pixelate*"))
+    for damage in (victim.read_bytes()[:-1], b"", victim.read_bytes()[:-1] + b"\x00\x00"):
+        victim.write_bytes(damage)
+        with pytest.warns(UserWarning, match="damaged and is made again"):
+            again = corrupted_copies(images, CELLS, 0, "small", tmp_path)
+        assert np.array_equal(again[2], made[2])
+
+
+def test_a_cache_keeps_apart_what_differs(images: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def files() -> int:
+        return len(list(tmp_path.iterdir()))
+
+    cell = [Cell("gaussian_noise", 3)]
+    corrupted_copies(images, cell, 0, "small", tmp_path)
+    corrupted_copies(images, cell, 1, "small", tmp_path)
+    assert files() == 2
+    corrupted_copies(images[::-1], cell, 0, "small", tmp_path)
+    assert files() == 3
+    corrupted_copies(images, cell, 0, "imagenet", tmp_path)
+    assert files() == 4
+    corrupted_copies(images, [Cell("gaussian_noise", 4)], 0, "small", tmp_path)
+    assert files() == 5
+    monkeypatch.setattr(cells_module, "version", lambda library: "another")  # another numpy or OpenCV
+    corrupted_copies(images, cell, 0, "small", tmp_path)
+    assert files() == 6
+
+
+def test_a_cache_folder_that_cannot_be_written_is_named(images: np.ndarray, tmp_path: Path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OSError, match="cannot keep .*file.*data.cache_dir"):
+        corrupted_copies(images, CELLS, 0, "small", tmp_path / "file")

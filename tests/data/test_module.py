@@ -1,0 +1,161 @@
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import default_collate
+
+from chaosgate.data import CLEAN, Cell, FashionMNIST, Sample
+from tests.data.recorder import LIGHTNING_WARNINGS, FewImages, Recorder, trainer
+
+pytestmark = LIGHTNING_WARNINGS
+
+
+def few(**settings: object) -> FewImages:
+    module = FewImages(**{"batch_size": 64, "corruptions": None, **settings})  # type: ignore[arg-type]
+    module.setup("test")
+    return module
+
+
+def epoch(module: FewImages, number: int) -> list[Sample]:
+    loader = module.train_dataloader()
+    loader.sampler.set_epoch(number)
+    return list(loader)
+
+
+def same(first: list[Sample], second: list[Sample]) -> bool:
+    return len(first) == len(second) and all(
+        all(torch.equal(a, b) for a, b in zip(one, two, strict=True)) for one, two in zip(first, second, strict=True)
+    )
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_training_batches_do_not_depend_on_the_number_of_workers(workers: int):
+    assert same(epoch(few(num_workers=workers), 3), epoch(few(), 3))
+
+
+def test_workers_that_outlive_an_epoch_follow_the_next_one():
+    loader = few(num_workers=2).train_dataloader()
+    assert loader.persistent_workers
+    for number in (0, 1):
+        loader.sampler.set_epoch(number)
+        assert same(list(loader), epoch(few(), number))
+
+
+def test_an_augmented_image_is_a_function_of_seed_epoch_and_index():
+    def images(module: FewImages, number: int) -> dict[int, bytes]:
+        return {
+            int(index): image.numpy().tobytes()
+            for batch in epoch(module, number)
+            for index, image in zip(batch.index, batch.image, strict=True)
+        }
+
+    reference = images(few(), 0)
+    other_batches = images(few(batch_size=50), 0)
+    assert all(other_batches[index] == image for index, image in reference.items())
+    for other in (images(few(), 1), images(few(seed=1), 0)):
+        shared = reference.keys() & other.keys()
+        assert sum(reference[index] != other[index] for index in shared) > 0.9 * len(shared)
+
+
+def test_loading_neither_reads_nor_moves_the_global_random_streams():
+    def states() -> tuple[bytes, bytes, str]:
+        return torch.get_rng_state().numpy().tobytes(), np.random.get_state()[1].tobytes(), str(random.getstate())
+
+    before = states()
+    for workers in (0, 2):
+        module = few(num_workers=workers)
+        first = epoch(module, 0)
+        list(module.val_dataloader())
+        list(module.test_dataloader())
+    assert states() == before
+    torch.manual_seed(1)
+    assert same(epoch(few(), 0), first)
+
+
+def test_a_batch_is_the_same_tuple_with_a_batch_axis():
+    samples = [Sample(torch.zeros(1, 2, 2, dtype=torch.uint8), target=3, index=i, cell=1) for i in range(4)]
+    batch = default_collate(samples)
+    assert isinstance(batch, Sample)
+    assert batch.image.shape == (4, 1, 2, 2)
+    assert batch.target.tolist() == [3] * 4 and batch.index.tolist() == [0, 1, 2, 3] and batch.cell.tolist() == [1] * 4
+
+
+def test_images_are_normalised_where_they_are_and_only_once():
+    module = few(channels_last=True)
+    batch = next(iter(module.test_dataloader()))
+    assert batch.image.dtype == torch.uint8
+    done = module.on_after_batch_transfer(batch, 0)
+    expected = (batch.image.double() / 255 - 0.286) / 0.353
+    assert done.image.dtype == torch.float32
+    torch.testing.assert_close(done.image.double(), expected, rtol=0, atol=1e-6)
+    assert done.image.is_contiguous(memory_format=torch.channels_last)
+    assert module.on_after_batch_transfer(done, 0) is done
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("32-true", torch.float32), ("64-true", torch.float64), ("bf16-true", torch.bfloat16)]
+)
+def test_images_arrive_in_the_precision_of_the_run(tmp_path: Path, precision: str, dtype: torch.dtype):
+    model = Recorder()
+    trainer(tmp_path, max_epochs=1, limit_train_batches=1, limit_val_batches=0, precision=precision).fit(model, few())
+    assert model.dtypes == {dtype}
+
+
+def test_a_trainer_tests_every_image_of_every_cell_once(tmp_path: Path):
+    module = FewImages(corruptions=["pixelate", "gaussian_noise"], severities=[2, 5], eval_batch_size=64)
+    model = Recorder()
+    trainer(tmp_path).test(model, module, verbose=False)
+    assert module.test_cells == [
+        CLEAN,
+        Cell("pixelate", 2),
+        Cell("pixelate", 5),
+        Cell("gaussian_noise", 2),
+        Cell("gaussian_noise", 5),
+    ]
+    assert sorted(model.evaluated) == [(cell, index) for cell in range(5) for index in range(101)]
+    assert module.test_size * len(module.test_cells) == len(model.evaluated)
+
+
+def test_a_trainer_predicts_the_clean_test_images_in_order(tmp_path: Path):
+    batches = trainer(tmp_path).predict(Recorder(), FewImages(corruptions=["pixelate"], eval_batch_size=40))
+    assert batches is not None
+    assert [index for batch in batches for index in batch.index.tolist()] == list(range(101))
+
+
+def test_loaders_before_setup_say_what_is_missing():
+    module = FashionMNIST(corruptions=None)
+    for ask in (module.train_dataloader, module.val_dataloader, module.test_dataloader, module.predict_dataloader):
+        with pytest.raises(RuntimeError, match="call setup"):
+            ask()
+    with pytest.raises(RuntimeError, match="call setup"):
+        _ = module.test_size
+
+
+def test_a_training_set_smaller_than_a_step_is_refused_unless_the_last_batch_is_kept():
+    with pytest.raises(ValueError, match="600 training images do not fill one step of 700 .*drop_last"):
+        few(batch_size=700).train_dataloader()
+    assert len(few(batch_size=700, drop_last=False).train_dataloader()) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_size": 0}, "data.batch_size is 0"),
+        ({"batch_size": -5}, "data.batch_size is -5"),
+        ({"eval_batch_size": 0}, "data.eval_batch_size is 0"),
+        ({"num_workers": -1}, "data.num_workers is -1"),
+        ({"seed": -1}, "data.seed is -1"),
+        ({"seed": 2**63}, "data.seed is 9223372036854775808"),
+        ({"std": [0.0]}, "positive std"),
+        ({"std": [float("nan")]}, "positive std"),
+        ({"mean": [float("inf")]}, "finite mean"),
+        ({"mean": [0.1, 0.2]}, "one finite mean and one positive std"),
+        ({"mean": [0.1, 0.2], "std": [0.1, 0.2]}, "Fashion-MNIST is grey"),
+        ({"mean": [], "std": []}, "one finite mean"),
+    ],
+)
+def test_settings_outside_their_domain_are_refused_at_once(settings: dict[str, object], message: str):
+    with pytest.raises(ValueError, match=message):
+        FashionMNIST(corruptions=None, **settings)  # type: ignore[arg-type]
