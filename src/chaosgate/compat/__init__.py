@@ -1,0 +1,78 @@
+"""What a deployed perturbation does to a representation (paper, sec. geometry_theory and app. topology).
+
+Observables, each as a closed form where there is one and as a measurement on given maps; a verifier of the paper's
+statements; a probe that measures the same things inside a network.
+"""
+
+from chaosgate.compat.energy import (
+    coherence,
+    dropout_amplification,
+    dropout_energy,
+    intrinsic_energy,
+    roughness_budget,
+    weighted_mass,
+)
+from chaosgate.compat.log_ratio import (
+    all_pairs,
+    green_metric,
+    log_ratio_covariance,
+    log_ratio_deformation,
+    log_ratio_variance,
+    log_ratios,
+    positive_pairs,
+    random_pairs,
+)
+from chaosgate.compat.positive import is_signed, lift, positive_share, require_evidence, require_positive
+from chaosgate.compat.ranking import (
+    dropout_ranking_probability,
+    log_margin,
+    ranking_preserved,
+    ranking_probability,
+    ranking_tail_bound,
+)
+from chaosgate.compat.site_graph import SiteGraph, cycle_graph, grid_graph, interior_graph
+from chaosgate.compat.topology import (
+    betti_numbers,
+    cycle_fracture,
+    oscillation,
+    sandwich_violations,
+    sandwich_width,
+    superlevel,
+)
+
+__all__ = [
+    "SiteGraph",
+    "all_pairs",
+    "betti_numbers",
+    "coherence",
+    "cycle_fracture",
+    "cycle_graph",
+    "dropout_amplification",
+    "dropout_energy",
+    "dropout_ranking_probability",
+    "green_metric",
+    "grid_graph",
+    "interior_graph",
+    "intrinsic_energy",
+    "is_signed",
+    "lift",
+    "log_margin",
+    "log_ratio_covariance",
+    "log_ratio_deformation",
+    "log_ratio_variance",
+    "log_ratios",
+    "oscillation",
+    "positive_pairs",
+    "positive_share",
+    "random_pairs",
+    "ranking_preserved",
+    "ranking_probability",
+    "ranking_tail_bound",
+    "require_evidence",
+    "require_positive",
+    "roughness_budget",
+    "sandwich_violations",
+    "sandwich_width",
+    "superlevel",
+    "weighted_mass",
+]
