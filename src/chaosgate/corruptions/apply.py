@@ -20,8 +20,8 @@ from chaosgate.corruptions import (
     zoom,
 )
 from chaosgate.corruptions.draws import generator, words
-from chaosgate.corruptions.filters import Bytes, Precision
 from chaosgate.corruptions.kinds import AnyImage, as_array, as_stack
+from chaosgate.corruptions.levels import Bytes, Precision
 from chaosgate.corruptions.tables import parameters
 
 

@@ -7,23 +7,22 @@ so the order of operations matters for the truncation; it is kept, in double pre
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from chaosgate.corruptions.filters import Bytes
+from chaosgate.corruptions.levels import Bytes, bands, truncate
 
 Plane = npt.NDArray[np.float64]
 
-# Which of (V, V(1-S), V(1-fS), V(1-(1-f)S)) stands in the red, green and blue channel of each sixth of the circle.
-_SIXTHS = np.array([[0, 3, 1], [2, 0, 1], [1, 0, 3], [1, 2, 0], [3, 1, 0], [0, 1, 2]], dtype=np.intp)
+# Which of (V, V(1-S), V(1-fS), V(1-(1-f)S)) the red, the green and the blue channel are in each sixth of the circle.
+_SIXTHS = np.array([[0, 2, 1, 1, 3, 0], [3, 0, 0, 2, 1, 1], [1, 1, 3, 0, 0, 2]], dtype=np.intp)
 
 
 def brightness(image: Bytes, shift: float) -> Bytes:
     """Raise the value V of an (H, W, C) image by ``shift``, clipped to 1; of a grey image V is the grey level."""
     if image.shape[2] == 1:
-        return _bytes(image / 255.0 + shift)
+        return truncate(image / 255.0 + shift)
     return _in_hsv(image, lambda s, v: (s, np.clip(v + shift, 0, 1)))
 
 
@@ -38,29 +37,33 @@ def contrast(image: Bytes, factor: float) -> Bytes:
     r"""Draw an (H, W, C) image towards its channel means: :math:`(x - \bar x) c + \bar x`."""
     result = np.empty_like(image)
     for channel, mean in enumerate(np.mean(image / 255.0, axis=(0, 1)).tolist()):
-        result[..., channel] = _bytes((np.arange(256) / 255.0 - mean) * factor + mean).take(image[..., channel])
+        result[..., channel] = truncate((np.arange(256) / 255.0 - mean) * factor + mean).take(image[..., channel])
     return result
 
 
 def _in_hsv(image: Bytes, change: Callable[[Plane, Plane], tuple[Plane, Plane]]) -> Bytes:
-    r, g, b = (image[..., channel].reshape(-1) / 255.0 for channel in range(3))
+    return np.concatenate([_change_hsv(image[rows], change) for rows in bands(image.shape)])
+
+
+def _change_hsv(image: Bytes, change: Callable[[Plane, Plane], tuple[Plane, Plane]]) -> Bytes:
+    # Choices are made by arithmetic on 0 and 1: branches on the channels of a photograph cannot be predicted.
+    r, g, b = (np.ascontiguousarray(image[..., channel]).reshape(-1) / 255.0 for channel in range(3))
     value = np.maximum(np.maximum(r, g), b)
     spread = value - np.minimum(np.minimum(r, g), b)
     grey = spread == 0
-    unit = np.where(grey, 1.0, spread)
-    turn = np.where(b == value, 4.0 + (r - g) / unit, np.where(g == value, 2.0 + (b - r) / unit, (g - b) / unit))
-    turn[grey] = 0.0
-    turn /= 6.0
+    third = np.maximum((g == value).view(np.uint8), (b == value).view(np.uint8) * np.uint8(2))  # red, green, blue
+    third *= ~grey  # grey counts as red
+    here = np.arange(len(r))
+    difference = np.concatenate([g - b, b - r, r - g]).take(third * np.intp(len(r)) + here)
+    turn = (2.0 * third + difference / (spread + grey)) / 6.0
     turn += turn < 0
     turn *= 6.0
     sixth = np.floor(turn)
     part = turn - sixth
-    saturation, value = change(spread / np.where(grey, 1.0, value), value)
+    saturation, value = change(spread / (value + (value == 0)), value)
     levels = (1 - saturation, 1 - part * saturation, 1 - (1 - part) * saturation)
-    corners = np.stack([_bytes(value), *(_bytes(value * level) for level in levels)], axis=1)
-    pick = _SIXTHS.take(sixth.astype(np.intp) % 6, axis=0) + 4 * np.arange(len(r))[:, None]
-    return corners.reshape(-1).take(pick).reshape(image.shape)
-
-
-def _bytes(values: npt.NDArray[Any]) -> Bytes:
-    return np.asarray(np.clip(values, 0, 1) * 255).astype(np.uint8)
+    corners = np.concatenate([truncate(value), *(truncate(value * level) for level in levels)])
+    place = sixth.astype(np.intp)
+    place[place == 6] = 0
+    planes = [corners.take(_SIXTHS[channel].take(place) * len(r) + here) for channel in range(3)]
+    return np.stack(planes, axis=1).reshape(image.shape)

@@ -5,7 +5,7 @@ from io import BytesIO
 import numpy as np
 from PIL import Image
 
-from chaosgate.corruptions.filters import Bytes
+from chaosgate.corruptions.levels import Bytes
 
 
 def pixelate(image: Bytes, factor: float) -> Bytes:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from chaosgate.corruptions.filters import Bytes, Precision
+from chaosgate.corruptions.levels import Bytes, Precision, bands, truncate
 
 Field = npt.NDArray[np.float64]
 
@@ -52,29 +52,37 @@ def elastic_transform(
         shifts = [alpha * (left @ u.astype(np.float32) @ right) for u in (draws.down, draws.across)]
     y = np.arange(height)[:, None] + shifts[0].astype(np.float32)
     x = np.arange(width)[None, :] + shifts[1].astype(np.float32)
+    result = np.empty_like(image)
     if precision == "float64":
-        planes = [
-            ndimage.map_coordinates(warped[..., c], (y, x), order=1, mode="reflect") for c in range(image.shape[2])
-        ]
-        moved = np.stack(planes, axis=-1)
+        for channel in range(image.shape[2]):
+            plane = ndimage.map_coordinates(warped[..., channel], (y, x), order=1, mode="reflect")
+            result[..., channel] = truncate(plane)
     else:
-        moved = sample(warped, y, x)
-    return np.asarray(np.clip(moved, 0, 1) * 255).astype(np.uint8)
+        planes = np.ascontiguousarray(np.moveaxis(warped, 2, 0))
+        for rows in bands(image.shape):
+            for channel, plane in enumerate(sample(planes, y[rows], x[rows], reach=int(alpha) + 2)):
+                result[rows, :, channel] = truncate(plane)
+    return result
 
 
-def sample(image: npt.NDArray[np.float32], y: Field, x: Field) -> npt.NDArray[np.float32]:
-    """Bilinear values of (H, W, C) floats at rows ``y`` and columns ``x``, mirrored with the edge repeated."""
-    height, width, channels = image.shape
+def sample(planes: npt.NDArray[np.float32], y: Field, x: Field, reach: int) -> list[npt.NDArray[np.float32]]:
+    """Bilinear values of (C, H, W) planes at rows ``y`` and columns ``x``, mirrored with the edge repeated.
+
+    Coordinates may lie up to ``reach`` pixels outside. Written out, because OpenCV before version 5 rounds coordinates
+    to 1/32 pixel.
+    """
+    height, width = planes.shape[1:]
     top, left = np.floor(y).astype(np.intp), np.floor(x).astype(np.intp)
-    down, right = (y - top).reshape(-1, 1), (x - left).reshape(-1, 1)
-    rows = [_mirror(height).take(top + step, mode="wrap") * width for step in (0, 1)]
-    columns = [_mirror(width).take(left + step, mode="wrap") for step in (0, 1)]
-    pixels = image.reshape(-1, channels)
-    total = np.zeros((y.size, channels))
-    for row, weight in zip(rows, (1 - down, down), strict=True):
-        for column, share in zip(columns, (1 - right, right), strict=True):
-            total += pixels.take((row + column).reshape(-1), axis=0) * (weight * share)
-    return total.astype(np.float32).reshape(image.shape)
+    down, right = y - top, x - left
+    rows = [_mirror(height, reach).take(top + (reach + step)) * width for step in (0, 1)]
+    columns = [_mirror(width, reach).take(left + (reach + step)) for step in (0, 1)]
+    corners = [
+        (row + column, weight * share)
+        for row, weight in zip(rows, (1 - down, down), strict=True)
+        for column, share in zip(columns, (1 - right, right), strict=True)
+    ]
+    values = (sum(plane.take(index) * weight for index, weight in corners) for plane in planes)
+    return [np.asarray(value, dtype=np.float32) for value in values]
 
 
 @lru_cache(maxsize=16)
@@ -86,5 +94,7 @@ def smoothing(size: int, sigma: float) -> npt.NDArray[np.float32]:
 
 
 @lru_cache(maxsize=16)
-def _mirror(size: int) -> npt.NDArray[np.intp]:
-    return np.concatenate([np.arange(size), np.arange(size)[::-1]])
+def _mirror(size: int, reach: int) -> npt.NDArray[np.intp]:
+    """Where the pixels -reach .. size + reach of an axis are found, the axis being mirrored at both edges."""
+    place = np.arange(-reach, size + reach + 1) % (2 * size)
+    return np.minimum(place, 2 * size - 1 - place)

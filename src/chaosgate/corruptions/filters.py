@@ -1,26 +1,15 @@
-r"""Gaussian and disk filters, and the truncation to grey levels that the benchmark ends with.
-
-Truncation turns an error of :math:`10^{-6}` into a whole grey level wherever the exact value is an integer, and it is
-one in every flat region. There the benchmark's double precision lands on :math:`n` or on :math:`n - 1` depending on
-the last bit of the filter weights. The fast filters add in another order or in float32, where that bit is lost; they
-take it from a table of what the benchmark does to constant images (``drops``). What remains are isolated values that
-come within the rounding error of an integer by chance.
-"""
+"""Gaussian and disk filters."""
 
 from functools import lru_cache
-from typing import Any, Literal
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-Precision = Literal["float32", "float64"]
-Bytes = npt.NDArray[np.uint8]
-Floats = npt.NDArray[np.float64]
+from chaosgate.corruptions.levels import Bytes, Drops, Precision, drops, truncate, truncate_filtered
 
-SLACK = {np.dtype(np.float32): 1.5e-4, np.dtype(np.float64): 1e-10}
-"""Bounds on the rounding error of a filtered value on the 0..255 scale."""
+Floats = npt.NDArray[np.float64]
 
 
 def gaussian_taps(sigma: float, truncate: float = 4.0) -> Floats:
@@ -39,7 +28,7 @@ def gaussian_blur(image: Bytes, sigma: float, precision: Precision = "float32") 
         return image.copy()
     depth = cv2.CV_64F if len(taps) <= 13 else cv2.CV_32F  # where it costs little, be exact
     values = cv2.sepFilter2D(image, depth, taps, taps, borderType=cv2.BORDER_REPLICATE)
-    return to_bytes(values.reshape(image.shape), _gaussian_drops(sigma))
+    return truncate_filtered(values.reshape(image.shape), _gaussian_drops(sigma))
 
 
 def defocus_blur(image: Bytes, radius: float, alias: float, precision: Precision = "float32") -> Bytes:
@@ -49,13 +38,13 @@ def defocus_blur(image: Bytes, radius: float, alias: float, precision: Precision
     """
     if precision == "float64":
         values = cv2.filter2D(image / 255.0, cv2.CV_64F, disk(radius, alias)).reshape(image.shape)
-        return np.asarray(np.clip(values, 0, 1) * 255).astype(np.uint8)
+        return truncate(values)
     lens = _cropped_disk(radius, alias)
     if len(lens) <= 11:
         values = cv2.filter2D(image.astype(np.float32), cv2.CV_32F, lens)
     else:  # OpenCV goes through Fourier space, where double precision costs no more
         values = cv2.filter2D(image, cv2.CV_64F, lens)
-    return to_bytes(np.clip(values, 0, 255).reshape(image.shape), _disk_drops(radius, alias))
+    return truncate_filtered(values.reshape(image.shape), _disk_drops(radius, alias))
 
 
 @lru_cache(maxsize=32)
@@ -71,37 +60,21 @@ def disk(radius: float, alias: float) -> npt.NDArray[np.float32]:
     return np.asarray(lens, dtype=np.float32)
 
 
-def to_bytes(values: npt.NDArray[Any], drops: npt.NDArray[np.bool_] | None) -> Bytes:
-    """Truncate values in [0, 255]; ``drops[n]`` says that what should be exactly ``n`` becomes ``n - 1``."""
-    slack = values.dtype.type(SLACK[values.dtype])
-    upper: Bytes = (values + slack).astype(np.uint8)
-    if drops is not None:
-        flat = upper.reshape(-1)
-        close = np.flatnonzero(flat != (values - slack).astype(np.int16).reshape(-1))
-        flat[close] -= drops[flat[close]]
-    return upper
-
-
 def _exact_gaussian(image: Bytes, sigma: float) -> Bytes:
     values = ndimage.gaussian_filter(image / 255.0, (sigma, sigma, 0), mode="nearest", truncate=4.0)
-    return np.asarray(np.clip(values, 0, 1) * 255).astype(np.uint8)
+    return truncate(values)
 
 
 @lru_cache(maxsize=32)
-def _gaussian_drops(sigma: float) -> npt.NDArray[np.bool_] | None:
+def _gaussian_drops(sigma: float) -> Drops | None:
     flat = np.broadcast_to(np.arange(256, dtype=np.uint8), (3, 3, 256))
-    return _drops(_exact_gaussian(flat, sigma)[1, 1])
+    return drops(_exact_gaussian(flat, sigma)[1, 1])
 
 
 @lru_cache(maxsize=32)
-def _disk_drops(radius: float, alias: float) -> npt.NDArray[np.bool_] | None:
+def _disk_drops(radius: float, alias: float) -> Drops | None:
     weight = disk(radius, alias).astype(np.float64).sum()
-    return _drops(np.asarray(np.clip(np.arange(256) / 255.0 * weight, 0, 1) * 255).astype(np.uint8))
-
-
-def _drops(flat: Bytes) -> npt.NDArray[np.bool_] | None:
-    lower = flat == np.arange(256) - 1
-    return lower if lower.any() else None
+    return drops(truncate(np.arange(256) / 255.0 * weight))
 
 
 @lru_cache(maxsize=32)

@@ -10,7 +10,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from chaosgate.corruptions.filters import Bytes, Precision, gaussian_blur
+from chaosgate.corruptions.filters import gaussian_blur
+from chaosgate.corruptions.levels import Bytes, Precision
 
 
 def draw_offsets(stream: np.random.Generator, shape: tuple[int, ...], reach: int, scans: int) -> Bytes:
@@ -39,13 +40,12 @@ def sources(offsets: Bytes, shape: tuple[int, ...], reach: int) -> npt.NDArray[n
     height, width = shape[:2]
     row, column = np.divmod(np.arange(4 * reach * reach), 2 * reach)
     jump = (row - reach) * width + column - reach
-    here = np.arange(height * width)
-    total = here
+    here = total = np.arange(height * width)
+    grid = np.zeros((height, width), dtype=np.intp)
+    step, position = grid.reshape(-1), np.empty_like(here)
     for scan in offsets:
-        grid = np.zeros((height, width), dtype=np.intp)
         grid[reach + 1 : height - reach + 1, reach + 1 : width - reach + 1] = jump.take(scan)
-        step = grid.reshape(-1)
-        position = here + step
+        np.add(here, step, out=position)
         # A forward jump lands on a pixel that has been replaced before: go on from there with that pixel's own jump.
         chasing = np.flatnonzero(step > 0)
         while chasing.size:

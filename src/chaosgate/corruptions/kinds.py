@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from chaosgate.corruptions.filters import Bytes
+from chaosgate.corruptions.levels import Bytes
 
 AnyImage = TypeVar("AnyImage", Bytes, torch.Tensor, Image.Image)
 

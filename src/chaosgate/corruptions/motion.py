@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from chaosgate.corruptions.filters import Bytes, Precision
+from chaosgate.corruptions.levels import Bytes, Precision
 
 Values = npt.NDArray[np.floating[Any]]
 

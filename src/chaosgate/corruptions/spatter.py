@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from chaosgate.corruptions.filters import Bytes, Precision, gaussian_taps
+from chaosgate.corruptions.filters import gaussian_taps
+from chaosgate.corruptions.levels import Bytes, Precision, truncate
 
 Field = npt.NDArray[np.float64]
 
@@ -35,7 +36,7 @@ def spatter(
         pixels = pixels * (1 - cover) + _colour(MUD, image.shape[2]) * cover
     else:
         pixels = pixels + drops(liquid, strength)[..., None] * _colour(WATER, image.shape[2])
-    return np.asarray(np.clip(pixels, 0, 1) * 255).astype(np.uint8)
+    return truncate(pixels)
 
 
 def drops(liquid: Field, strength: float) -> npt.NDArray[np.float32]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from chaosgate.corruptions import zoom as zooming
-from chaosgate.corruptions.filters import Bytes, Precision
+from chaosgate.corruptions.levels import Bytes, Precision, bands, truncate
 from chaosgate.corruptions.motion import draw_angle, motion_blur
 
 Field = npt.NDArray[np.float64]
@@ -49,12 +49,15 @@ def snow(
     """Whiten an (H, W, C) image and add blurred flakes together with their copy turned by 180 degrees."""
     layer = flakes(image.shape, draws.flakes * scale + loc, zoom, precision)
     layer[layer < threshold] = 0
-    fallen = motion_blur(np.asarray(np.clip(layer, 0, 1) * 255).astype(np.uint8), draws.angle, radius, sigma, precision)
-    white = fallen / 255.0
-    pixels = image.astype(np.float32) / np.float32(255)
-    grey = pixels if image.shape[2] == 1 else cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)[..., None]
-    hazy = mix * pixels + (1 - mix) * np.maximum(pixels, grey * 1.5 + 0.5)
-    return np.asarray(np.clip(hazy + white + white[::-1, ::-1], 0, 1) * 255).astype(np.uint8)
+    fallen = motion_blur(truncate(layer), draws.angle, radius, sigma, precision)
+    turned = fallen[::-1, ::-1]
+    result = np.empty_like(image)
+    for rows in bands(image.shape):
+        pixels = image[rows].astype(np.float32) / np.float32(255)
+        grey = pixels if image.shape[2] == 1 else cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)[..., None]
+        hazy = mix * pixels + (1 - mix) * np.maximum(pixels, grey * 1.5 + 0.5)
+        result[rows] = truncate(hazy + fallen[rows] / 255.0 + turned[rows] / 255.0)
+    return result
 
 
 def flakes(shape: tuple[int, ...], noise: Field, zoom: float, precision: Precision) -> Field:
@@ -126,12 +129,12 @@ def draw_fog(stream: np.random.Generator, shape: tuple[int, ...]) -> list[Field]
 
 def fog(image: Bytes, draws: Sequence[Field], amount: float, decay: float) -> Bytes:
     r"""Add plasma :math:`P` to an (H, W, C) image and scale back to its maximum: :math:`(x + aP) m / (m + a)`."""
-    pixels = image / 255.0
-    brightest = pixels.max()
+    brightest = image.max() / 255.0
     cloud = plasma(draws, decay)[: image.shape[0], : image.shape[1], None]
-    return np.asarray(np.clip((pixels + amount * cloud) * brightest / (brightest + amount), 0, 1) * 255).astype(
-        np.uint8
-    )
+    result = np.empty_like(image)
+    for rows in bands(image.shape):
+        result[rows] = truncate((image[rows] / 255.0 + amount * cloud[rows]) * brightest / (brightest + amount))
+    return result
 
 
 def plasma(draws: Sequence[Field], decay: float) -> Field:

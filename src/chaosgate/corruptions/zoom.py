@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage, sparse
 
-from chaosgate.corruptions.filters import Bytes, Precision, to_bytes
+from chaosgate.corruptions.levels import Bytes, Drops, Precision, drops, truncate, truncate_filtered
 
 
 class Crop(NamedTuple):
@@ -49,7 +49,7 @@ def zoom_blur(image: Bytes, stop: float, step: float, precision: Precision = "fl
         total = np.zeros_like(pixels)
         for factor in factors:
             total += enlarge(pixels, factor)
-        return np.asarray(np.clip((pixels + total) / (len(factors) + 1), 0, 1) * 255).astype(np.uint8)
+        return truncate((pixels + total) / (len(factors) + 1))
     height, width, channels = image.shape
     flat = image.astype(np.float32).reshape(height, -1)
     # Both axes are interpolated as rows, which are contiguous; the second time on the transposed picture.
@@ -59,7 +59,7 @@ def zoom_blur(image: Bytes, stop: float, step: float, precision: Precision = "fl
         across += interpolation(width, factor) @ cv2.transpose(tall).reshape(width, -1)
     across /= len(factors) + 1
     average = cv2.transpose(across.reshape(width, height, channels)).reshape(image.shape)
-    return to_bytes(np.clip(average, 0, 255), _drops(len(factors)))
+    return truncate_filtered(average, _drops(len(factors)))
 
 
 @lru_cache(maxsize=128)
@@ -76,11 +76,10 @@ def interpolation(size: int, factor: float) -> Any:
 
 
 @lru_cache(maxsize=16)
-def _drops(count: int) -> npt.NDArray[np.bool_] | None:
+def _drops(count: int) -> Drops | None:
     """Which grey levels the float32 average of ``count`` + 1 equal images truncates downwards."""
     level = (np.arange(256) / 255.0).astype(np.float32)
     total = np.zeros_like(level)
     for _ in range(count):
         total += level
-    lower = np.asarray(np.clip((level + total) / (count + 1), 0, 1) * 255).astype(np.uint8) < np.arange(256)
-    return lower if lower.any() else None
+    return drops(truncate((level + total) / (count + 1)))
