@@ -24,7 +24,7 @@ _FEATURES = {"out_indices": (0, 1, 2, 3)}  # the four stages, when timm is asked
 default_cfgs = {"resnet10_small": _SMALL_IMAGES, "resnet18_small": _SMALL_IMAGES}  # timm reads this name
 
 
-class SmallResNet(ResNet):  # type: ignore[misc]
+class SmallResNet(ResNet):
     """timm's ResNet of basic blocks with a stem for images of 24 to 64 pixels.
 
     Args:
@@ -36,11 +36,12 @@ class SmallResNet(ResNet):  # type: ignore[misc]
 
     def __init__(self, layers: tuple[int, ...], channels: tuple[int, ...], in_chans: int = 3, **kwargs: Any) -> None:
         # The deep stem is the only one whose width timm lets us choose; its convolutions are replaced right after.
-        stem = {"stem_type": "deep", "stem_width": channels[0] // 2}
-        super().__init__(BasicBlock, layers, in_chans=in_chans, channels=channels, **stem, **kwargs)
-        self.conv1 = nn.Conv2d(in_chans, channels[0], kernel_size=3, padding=1, bias=False)
-        nn.init.kaiming_normal_(self.conv1.weight, mode="fan_out", nonlinearity="relu")
-        self.maxpool = nn.Identity()
+        arguments: dict[str, Any] = {"block": BasicBlock, "stem_type": "deep", "stem_width": channels[0] // 2, **kwargs}
+        super().__init__(layers=layers, in_chans=in_chans, channels=channels, **arguments)
+        stem = nn.Conv2d(in_chans, channels[0], kernel_size=3, padding=1, bias=False)
+        nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
+        self.add_module("conv1", stem)
+        self.add_module("maxpool", nn.Identity())
         self.feature_info = [
             {"num_chs": width, "reduction": 2**k, "module": f"layer{k + 1}"} for k, width in enumerate(channels)
         ]

@@ -76,7 +76,7 @@ class ChaosgateCLI(LightningCLI):
         if config.trainer.default_root_dir is None:
             config.trainer.default_root_dir = str(self.run.path)
         if self.config.subcommand == "fit":
-            if rank_zero_only.rank == 0:
+            if getattr(rank_zero_only, "rank", 0) == 0:
                 self.run.claim(config.resume)
                 self._cleanup.callback(self.run.release)
             if config.resume and config.ckpt_path is None and self.run.resumable() is not None:

@@ -83,6 +83,6 @@ class WriteResults(Callback):
         flat |= {k: v for k, v in pl_module.hparams.items() if isinstance(v, str | int | float | bool)}
         for logger in trainer.loggers:
             try:
-                logger.log_hyperparams(flat, metrics)  # type: ignore[call-arg]
+                logger.log_hyperparams(flat, metrics)
             except TypeError:  # a logger without final metrics
                 logger.log_hyperparams(flat)

@@ -46,8 +46,8 @@ class RunDirectory:
             there = sorted(p.name for p in self.checkpoints.glob("*.ckpt")) if self.checkpoints.is_dir() else []
             found = f"it has {', '.join(there)}" if there else "it has none"
             raise FileNotFoundError(
-                f"no checkpoint {path}: {found}. Train first (chaosgate fit with the same files), or give --run_dir, or "
-                "--ckpt_path FILE."
+                f"no checkpoint {path}: {found}. Train first (chaosgate fit with the same files), or give "
+                "--run_dir, or --ckpt_path FILE."
             )
         return path
 

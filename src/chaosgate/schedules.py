@@ -2,6 +2,7 @@
 
 import math
 
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -9,7 +10,8 @@ from torch.optim.lr_scheduler import LRScheduler
 class WarmupCosine(LRScheduler):
     r"""Linear warm-up, then a half cosine to ``final`` times the base rate; stepped once per optimiser step.
 
-    .. math:: \eta(s)=\eta_0\begin{cases}s/(w T)&s<wT\\ f+(1-f)\tfrac12(1+\cos\pi\tfrac{s-wT}{T-wT})&\text{else}\end{cases}
+    .. math:: \eta(s)=\eta_0\begin{cases}(s+1)/(wT+1)&s<wT\\
+        f+(1-f)\tfrac12(1+\cos\pi\tfrac{s-wT}{T-wT})&\text{else}\end{cases}
 
     Args:
         optimizer: Its base rates are the peak.
@@ -48,6 +50,6 @@ class WarmupCosine(LRScheduler):
         done = min(1.0, (step - rising) / max(1.0, self.total_steps - rising))
         return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * done))
 
-    def get_lr(self) -> list[float]:
+    def get_lr(self) -> list[float | Tensor]:
         """Rates of the current step, one per parameter group."""
         return [float(base) * self.factor(self.last_epoch) for base in self.base_lrs]

@@ -69,7 +69,7 @@ class ImageClassifier(LightningModule):
         if checkpoint is not None:
             load_weights(self.model, checkpoint, backbone)
         if channels_last:
-            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self.model = self.model.to(memory_format=torch.channels_last)
         self.backbone, self.num_classes = backbone, num_classes
         self.optimizer, self.lr_scheduler, self.scheduler_interval = optimizer, lr_scheduler, scheduler_interval
         self.label_smoothing, self.num_bins = label_smoothing, num_bins
@@ -152,7 +152,8 @@ class ImageClassifier(LightningModule):
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Class probabilities (B, K)."""
-        return self(batch[0]).float().softmax(-1)
+        logits: Tensor = self(batch[0])
+        return logits.float().softmax(-1)
 
     def _draw(self, tag: str, metrics: CellMetrics, cell: int, title: str) -> None:
         reliability = metrics.reliability()  # synchronises: on every process, or on none

@@ -79,6 +79,6 @@ def require_fit(model: nn.Module, found: dict[str, Tensor], path: str | Path, na
         shapes = f"{tuple(found[k].shape)} instead of {tuple(wanted[k].shape)}"
         details.append(f"{len(shaped)} of another shape (e.g. {k!r}: {shapes})")
     raise ValueError(
-        f"checkpoint {path} is not of {name}: {', '.join(details)} out of {len(wanted)} tensors. Use the model.backbone, "
-        "model.num_classes and model.in_chans it was trained with."
+        f"checkpoint {path} is not of {name}: {', '.join(details)} out of {len(wanted)} tensors. Use the "
+        "model.backbone, model.num_classes and model.in_chans it was trained with."
     )

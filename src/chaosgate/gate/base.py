@@ -60,7 +60,7 @@ class Gate(nn.Module):
         self._calls = torch.tensor(0)
 
     def forward(self, h: Tensor) -> Tensor:
-        """Perturb ``h`` (B, C, H, W) in training mode and advance the private counter; return ``h`` itself otherwise."""
+        """Perturb ``h`` (B, C, H, W) in training mode and advance the private counter; else return ``h`` itself."""
         if not self.training:
             return h
         if self._key.device != h.device:

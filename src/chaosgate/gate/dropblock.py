@@ -13,7 +13,7 @@ from chaosgate.gate.dropout import require_probability
 
 
 def block_coverage(grid: Grid, block_size: int) -> Tensor:
-    """How many seeds can drop each site: (H, W) float64. Blocks are clipped to the grid, seeds may sit anywhere in it."""
+    """How many seeds can drop each site: (H, W) float64. Blocks are cut at the border, seeds may sit anywhere."""
 
     def along(length: int) -> Tensor:
         before, after = _reach(length, block_size)

@@ -15,8 +15,8 @@ class Dropout(Gate):
 
     Args:
         p: Drop probability in [0, 1).
-        mask: ``"element"`` drops every number by itself, as ``torch.nn.Dropout`` does; ``"site"`` drops all channels of a
-            site together, the mask that the paper's theorems are about.
+        mask: ``"element"`` drops every number by itself, as ``torch.nn.Dropout`` does; ``"site"`` drops all channels
+            of a site together, the mask that the paper's theorems are about.
     """
 
     def __init__(self, p: float = 0.1, mask: Literal["element", "site"] = "element") -> None:

@@ -41,8 +41,8 @@ class UnitVarianceMechanism(Mechanism):
     ) -> None:
         if (strength is None) == (match is None):
             raise ValueError(
-                f"{type(self).__name__} takes exactly one of {name} and match (a gate whose energy it shall inject); got "
-                f"{name}={strength!r}, match={match!r}."
+                f"{type(self).__name__} takes exactly one of {name} and match (a gate whose energy it shall inject); "
+                f"got {name}={strength!r}, match={match!r}."
             )
         if strength is not None:
             require_finite(self, name, strength, strict=True)
@@ -61,7 +61,7 @@ class UnitVarianceMechanism(Mechanism):
         return matched if self.dial is None else matched * self.dial
 
     def _matched(self, h: Tensor, target: Tensor, power: Tensor) -> Tensor:
-        """Squared strength per sample (B,) that injects the energy ``target`` into features of squared norm ``power``."""
+        """Squared strength per sample (B,) that injects energy ``target`` into features of squared norm ``power``."""
         if isinstance(self.injection, Additive):
             return target / power
         if isinstance(self.realization, Wick):  # white field, variance one at every site

@@ -13,10 +13,11 @@ from chaosgate.gate.realization import SampleWise, Wick
 class GaussianChaos(Mechanism):
     r"""Positive mean-one gate :math:`\xi=e^{\gamma\psi}/\text{norm}` with :math:`\psi\sim\mathcal N(0,(\beta Q)^{-1})`.
 
-    Strength is exactly one of ``gamma`` and ``log_std``. Only :math:`\tau=\gamma^2/\beta` matters (prop. effective_tau):
+    Strength is exactly one of ``gamma`` and ``log_std``. Only :math:`\tau=\gamma^2/\beta` matters (prop.
+    effective_tau):
 
-    * ``gamma`` goes with ``beta`` (default 1), or with a budget ``epsilon``, then :math:`\beta=n/2\varepsilon` on a grid
-      of :math:`n` sites (cor. green_forcing);
+    * ``gamma`` goes with ``beta`` (default 1), or with a budget ``epsilon``, then :math:`\beta=n/2\varepsilon` on a
+      grid of :math:`n` sites (cor. green_forcing);
     * ``log_std`` :math:`=\sqrt{\tau\,\overline{G(x,x)}}` is the standard deviation of the log-gate, averaged over the
       sites; it means the same on every grid.
 

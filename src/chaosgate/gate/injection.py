@@ -22,7 +22,7 @@ class Injection(Protocol):
 
 @dataclass(frozen=True)
 class Multiplicative:
-    r""":math:`h(c,x)\,(1+\alpha(\nu(x)-1))`; :math:`\alpha=1` is the plain product (eq. mul_injection, residual_mul)."""
+    r""":math:`h(c,x)\,(1+\alpha(\nu(x)-1))`; :math:`\alpha=1` is the product (eq. mul_injection, residual_mul)."""
 
     alpha: float = 1.0
 
@@ -45,7 +45,7 @@ class Multiplicative:
 
 @dataclass(frozen=True)
 class Additive:
-    r""":math:`h+\mathrm{rms}(h)\,\eta(x)`, the root mean square taken per sample and held constant in the backward pass.
+    r""":math:`h+\mathrm{rms}(h)\,\eta(x)`, the root mean square taken per sample and held constant in backward.
 
     Relative to the features, because an absolute scale would mean another thing at every stage and every epoch.
     """

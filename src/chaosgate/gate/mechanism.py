@@ -66,8 +66,8 @@ class Mechanism(Gate):
             return DeployedField(self.law(self.base_size or grid), grid)
         if self.base_size is None and self.law.grid != grid:
             raise ValueError(
-                f"the law lives on a {_text(self.law.grid)} grid, the features on {_text(grid)}. Give a function of the "
-                f"grid as law, or base_size={list(self.law.grid)} to resize the field."
+                f"the law lives on a {_text(self.law.grid)} grid, the features on {_text(grid)}. Give a function of "
+                f"the grid as law, or base_size={list(self.law.grid)} to resize the field."
             )
         return DeployedField(self.law, grid)
 
@@ -118,8 +118,8 @@ class Mechanism(Gate):
         """Refuse a grid on which the gate is constant, or a law that does not fit it."""
         if grid == (1, 1) and self.realization.degenerate_on_one_site:
             raise ValueError(
-                f"{type(self).__name__}: a sample-wise gate on a 1x1 grid is the constant one and would do nothing. Use a "
-                "stage with a larger grid, larger images, or realization='wick'."
+                f"{type(self).__name__}: a sample-wise gate on a 1x1 grid is the constant one and would do nothing. "
+                "Use a stage with a larger grid, larger images, or realization='wick'."
             )
         self.field_on(grid)
 

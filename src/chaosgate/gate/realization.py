@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def wick(psi: Tensor, variance: Tensor, gamma: float | Tensor) -> Tensor:
-    r"""Wick exponential :math:`\exp(\gamma\psi-\tfrac{\gamma^2}{2}v)`; expectation one at every site (eq. exact_gate)."""
+    r"""Wick exponential :math:`\exp(\gamma\psi-\tfrac{\gamma^2}{2}v)`; mean one at every site (eq. exact_gate)."""
     return torch.exp(gamma * psi - 0.5 * gamma**2 * variance)
 
 

@@ -37,9 +37,7 @@ class Attachment:
     def __init__(self, model: nn.Module, gate: Gate, stages: Sequence[str], seed: int, rank: int, check: bool) -> None:
         if not isinstance(gate, Gate):
             raise TypeError(f"attach needs a chaosgate.Gate; got {type(gate).__name__}.")
-        if isinstance(stages, str) or not stages:
-            stages = [stages] if stages else []
-        names = list(stages)
+        names = [stages] if isinstance(stages, str) else list(stages)
         if not names or len(set(names)) != len(names):
             raise ValueError(f"stages must name at least one place, each once, e.g. ['L4']; got {names!r}.")
         self.model = model

@@ -20,9 +20,9 @@ MINIMAL_CHANGE = 1e-3
 
 @dataclass(frozen=True)
 class SiteReport:
-    """What a gate does at one site, measured on one batch.
+    r"""What a gate does at one site, measured on one batch.
 
-    ``energy`` is :math:`E\\|\\tilde h-h\\|^2/E\\|h\\|^2`, the common axis of all methods; ``logit_change`` the relative
+    ``energy`` is :math:`E\|\tilde h-h\|^2/E\|h\|^2`, the common axis of all methods; ``logit_change`` the relative
     change of the logits; ``positive_share`` how much of the map is positive (the log-geometry theorems need positive
     maps); ``gate_min``, ``gate_max`` and ``log_std`` describe the realised multiplicative gate where there is one.
     """
@@ -110,8 +110,9 @@ def _normalised_away(attachment: "Attachment", report: SiteReport, batch: Tensor
     found = working_sites(attachment, batch, minimum)
     advice = f"Sites that work here: {', '.join(found)}." if found else "No other stage works with this gate either."
     return (
-        f"the gate at {where} does not reach the logits: they change by {report.logit_change:.1e} (relative) although it "
-        f"injects {report.energy:.1e} of the features' energy. A normalisation right behind the site divides it out. {advice}"
+        f"the gate at {where} does not reach the logits: they change by {report.logit_change:.1e} (relative) "
+        f"although it injects {report.energy:.1e} of the features' energy. A normalisation right behind the site "
+        f"divides it out. {advice}"
     )
 
 

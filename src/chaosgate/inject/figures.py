@@ -10,7 +10,7 @@ from chaosgate.inject.survey import evaluation
 
 
 def gate_figure(attachment: Attachment, batch: Tensor, images: int = 3) -> Figure:
-    """One row per image and site: the log-gate, the gate, and the mean over channels of \\|feature\\| before and after.
+    """One row per image and site: the log-gate, the gate, and the mean absolute feature before and after.
 
     The middle columns are read off the features, so the picture shows what happened, whatever the gate is.
     """

@@ -30,7 +30,8 @@ class Layout:
         if self.kind == "NHWC":
             return features.permute(0, 3, 1, 2)
         assert self.grid is not None
-        return features[:, self.prefix :].unflatten(1, self.grid).permute(0, 3, 1, 2)
+        batch, _, channels = features.shape
+        return features[:, self.prefix :].reshape(batch, *self.grid, channels).permute(0, 3, 1, 2)
 
     def from_map(self, perturbed: Tensor, features: Tensor) -> Tensor:
         """Put a perturbed map back into the layout of ``features``."""

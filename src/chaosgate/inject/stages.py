@@ -44,8 +44,8 @@ def resolve_site(model: nn.Module, asked: str, example: Tensor | None = None) ->
     close = get_close_matches(asked, modules, n=3, cutoff=0.5)
     hint = f" Did you mean {', '.join(map(repr, close))}?" if close else ""
     raise ValueError(
-        f"no stage or module {asked!r} in {name}; it has {', '.join(STAGES)}.{hint} Set noise.stages to those, or name a "
-        f"module, e.g. {_last_block(model)!r}."
+        f"no stage or module {asked!r} in {name}; it has {', '.join(STAGES)}.{hint} Set noise.stages to those, or name "
+        f"a module, e.g. {_last_block(model)!r}."
     )
 
 

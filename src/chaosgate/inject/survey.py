@@ -14,7 +14,7 @@ _VIEW_NODES = ("Permute", "Transpose", "View", "Reshape", "Unflatten", "Alias", 
 
 @contextmanager
 def evaluation(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside, every module's own mode restored after: running statistics and counters stay untouched."""
+    """Evaluation mode inside, every module's own mode after: running statistics and counters stay untouched."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

@@ -1,0 +1,158 @@
+import copy
+
+import pytest
+import torch
+
+from chaosgate.field import DirichletLaplacian, Massive, MaxEntLaw
+from chaosgate.field.white import Noise, fold
+from chaosgate.gate import DropBlock, GaussianChaos, Mechanism, Multiplicative, SampleWise, Wick
+
+
+def noise(*parts):
+    return Noise(torch.tensor(fold(*parts)))
+
+
+def test_gate_is_the_realised_field_of_its_law():
+    gate = GaussianChaos(gamma=0.7, beta=2.0, realization="wick")
+    law = MaxEntLaw(DirichletLaplacian(), (4, 6), beta=2.0)
+    h = torch.ones(3, 2, 4, 6, dtype=torch.float64)
+    psi = law.color(noise("a").normal((3, 1, 4, 6), torch.float64))
+    expected = torch.exp(0.7 * psi - 0.5 * 0.49 * law.variance)
+    assert torch.allclose(gate.perturb(h, noise("a")), expected.expand_as(h), rtol=1e-12)
+
+
+def test_law_depends_on_tau_alone():
+    h = torch.rand(2, 3, 5, 4, dtype=torch.float64)
+    first = GaussianChaos(gamma=0.5, beta=1.0).perturb(h, noise("t"))
+    second = GaussianChaos(gamma=1.0, beta=4.0).perturb(h, noise("t"))
+    assert torch.allclose(first, second, rtol=1e-12)
+
+
+def test_budget_fixes_beta():
+    nominal = GaussianChaos(gamma=0.1, epsilon=6272).nominal((7, 7))
+    assert nominal["beta"] == pytest.approx(49 / (2 * 6272))
+    assert nominal["log_std"] == pytest.approx(1.0086, abs=1e-4)
+
+
+@pytest.mark.parametrize("grid", [(7, 7), (4, 9), (1, 6)])
+@pytest.mark.parametrize("base_size", [None, [3, 4]])
+def test_log_std_is_the_root_of_the_mean_log_variance(grid, base_size):
+    gate = GaussianChaos(log_std=0.8, base_size=base_size)
+    field = gate.field_on(grid)
+    # exact: push a basis through the deployed map, no sampling
+    law = field.law
+    basis = torch.eye(law.grid[0] * law.grid[1], dtype=torch.float64).view(-1, 1, *law.grid)
+    columns = law.color(basis)
+    if law.grid != grid:
+        columns = torch.nn.functional.interpolate(columns, size=grid, mode="bilinear", align_corners=False)
+    variance = columns.square().sum((0, 1))
+    assert float((0.64 * variance).mean()) == pytest.approx(0.64, rel=1e-10)
+    assert torch.allclose(field.variance(torch.float64, torch.device("cpu")), variance, rtol=1e-10)
+
+
+@pytest.mark.parametrize("realization", ["samplewise", "wick"])
+@pytest.mark.parametrize("channels", ["shared", "independent"])
+def test_channels_share_one_gate_or_have_their_own(realization, channels):
+    gate = GaussianChaos(log_std=1.0, realization=realization, channels=channels)
+    xi = gate.perturb(torch.ones(2, 4, 5, 5), noise("c"))
+    same = torch.equal(xi[:, 0], xi[:, 1])
+    assert same == (channels == "shared")
+    assert (xi > 0).all()
+
+
+def test_residual_form_interpolates():
+    h = torch.rand(2, 3, 5, 5, dtype=torch.float64)
+    full = GaussianChaos(log_std=1.0).perturb(h, noise("r"))
+    half = GaussianChaos(log_std=1.0, alpha=0.25).perturb(h, noise("r"))
+    assert torch.allclose(half, h + 0.25 * (full - h), rtol=1e-12)
+
+
+def test_wick_gate_is_legitimate_on_one_site_and_samplewise_is_not():
+    GaussianChaos(log_std=1.0, realization="wick").check((1, 1))
+    with pytest.raises(ValueError, match="constant one"):
+        GaussianChaos(log_std=1.0).check((1, 1))
+
+
+def test_eval_is_the_identity_and_train_advances():
+    gate = GaussianChaos(log_std=1.0)
+    h = torch.rand(2, 3, 4, 4)
+    assert gate.eval()(h) is h
+    gate.train()
+    assert not torch.equal(gate(h), gate(h))
+    again = GaussianChaos(log_std=1.0)
+    gate.reseed(0)
+    assert torch.equal(gate(h), again(h))
+
+
+def test_nothing_enters_the_state_dict():
+    gate = GaussianChaos(log_std=1.0)
+    gate(torch.rand(1, 1, 4, 4))
+    assert not gate.state_dict()
+    assert torch.equal(copy.deepcopy(gate)(torch.ones(1, 1, 4, 4)), gate(torch.ones(1, 1, 4, 4)))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_features_get_a_float32_field(dtype):
+    gate = GaussianChaos(log_std=1.0)
+    exact = gate.perturb(torch.ones(2, 1, 7, 7), noise("h"))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        coarse = gate.perturb(torch.ones(2, 1, 7, 7, dtype=dtype), noise("h"))
+    assert coarse.dtype == dtype
+    assert torch.equal(coarse, exact.to(dtype))
+
+
+def test_channels_last_stays():
+    h = torch.rand(2, 8, 5, 5).contiguous(memory_format=torch.channels_last)
+    for gate in (GaussianChaos(log_std=1.0), DropBlock(0.1)):
+        assert gate(h).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_backward_multiplies_by_the_gate():
+    h = torch.rand(2, 3, 4, 4, requires_grad=True)
+    gate = GaussianChaos(log_std=1.0)
+    y = gate.perturb(h, noise("b"))
+    y.sum().backward()
+    assert torch.allclose(h.grad, (y / h).detach(), rtol=1e-5)
+
+
+def test_a_user_can_assemble_another_mechanism():
+    gate = Mechanism(lambda grid: MaxEntLaw(Massive(DirichletLaplacian(), 0.5), grid, beta=1.0), Wick(0.4), Multiplicative(0.5))
+    assert gate(torch.ones(2, 3, 4, 5)).shape == (2, 3, 4, 5)
+    assert "Wick(gamma=0.4)" in repr(gate)
+
+
+def test_mechanism_refuses_a_law_of_another_grid():
+    gate = Mechanism(MaxEntLaw(DirichletLaplacian(), (7, 7), beta=1.0), SampleWise(1.0))
+    with pytest.raises(ValueError, match="7x7 grid, the features on 4x4"):
+        gate(torch.ones(1, 1, 4, 4))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "exactly one of gamma and log_std"),
+        ({"gamma": 0.1, "log_std": 1.0}, "exactly one"),
+        ({"gamma": float("nan")}, "finite"),
+        ({"gamma": float("inf")}, "finite"),
+        ({"log_std": -1.0}, ">= 0"),
+        ({"log_std": 0.0}, "constant gate"),
+        ({"log_std": 1.0, "beta": 2.0}, "drop beta"),
+        ({"gamma": 0.1, "beta": 1.0, "epsilon": 1.0}, "not both"),
+        ({"gamma": 0.1, "beta": 0.0}, "> 0"),
+        ({"gamma": 0.1, "epsilon": -2.0}, "> 0"),
+        ({"gamma": 0.1, "alpha": 0.0}, "alpha"),
+        ({"gamma": 0.1, "alpha": 1.5}, "alpha"),
+        ({"gamma": 0.1, "realization": "exact"}, "samplewise"),
+        ({"gamma": 0.1, "channels": "both"}, "shared"),
+        ({"gamma": 0.1, "base_size": [0, 3]}, "base_size"),
+        ({"gamma": 0.1, "base_size": [3]}, "base_size"),
+    ],
+)
+def test_bad_strength_is_refused_at_construction(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        GaussianChaos(**arguments)
+
+
+def test_a_flat_tensor_is_refused():
+    with pytest.raises(ValueError, match="batch, channel, height, width"):
+        GaussianChaos(log_std=1.0)(torch.rand(4, 10))
