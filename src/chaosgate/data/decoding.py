@@ -7,24 +7,25 @@ from io import BytesIO
 from pathlib import Path
 from typing import Literal
 
+import cv2
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2 import functional as pixels
 
 Decoder = Literal["fast", "pil"]
 Picture = Tensor | Image.Image  # uint8 (3, H, W), or an RGB image that is resized by PIL as well
 
 _JPEG = b"\xff\xd8\xff"
+_END_OF_IMAGE = b"\xff\xd9"
 
 
 def decode(path: Path, decoder: Decoder = "fast") -> Picture:
     """The image in ``path`` as torchvision's ``ImageFolder`` sees it: ``PIL.Image.open(path).convert("RGB")``.
 
-    So orientation tags are not applied and transparency is dropped. ``fast`` decodes JPEG to a tensor with
-    libjpeg-turbo and leaves all else (other formats, CMYK, whatever is damaged) to PIL, pixel for pixel the same;
+    So orientation tags are not applied and transparency is dropped. ``fast`` decodes JPEG to a tensor through OpenCV's
+    libjpeg-turbo and leaves all else (other formats, CMYK, whatever looks cut off) to PIL, pixel for pixel the same;
     ``pil`` returns a PIL image, so that resizing is PIL's too, as in published reference numbers.
 
     Raises:
@@ -108,11 +109,24 @@ def unreadable(
 
 
 def _decode_jpeg(data: bytes) -> Tensor | None:
-    """RGB of a grey or three-channel JPEG; none if it is neither or libjpeg complains."""
-    try:
-        image: Tensor = decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), mode=ImageReadMode.UNCHANGED)
-    except RuntimeError:
+    """RGB of a whole grey or three-channel JPEG; none if it is anything else."""
+    if not data.endswith(_END_OF_IMAGE) or _components(data) not in (1, 3):
         return None
-    if image.shape[0] == 1:
-        return image.expand(3, -1, -1)
-    return image if image.shape[0] == 3 else None
+    try:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    except cv2.error:
+        return None
+    if image is None:
+        return None
+    return torch.from_numpy(cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)).permute(2, 0, 1)
+
+
+def _components(jpeg: bytes) -> int:
+    """Colour components in the frame header of a JPEG; 0 if there is no frame where one should be."""
+    place = 2
+    while jpeg[place : place + 1] == b"\xff" and place + 9 < len(jpeg):
+        marker = jpeg[place + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # tables share the range of the frames
+            return jpeg[place + 9]
+        place += 2 + int.from_bytes(jpeg[place + 2 : place + 4], "big")
+    return 0

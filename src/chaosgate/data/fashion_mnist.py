@@ -94,6 +94,8 @@ class FashionMNIST(ImageData):
             raise ValueError(f"data.val_fraction is {val_fraction}; give a number between 0 and 1.")
         if not 0 <= crop_padding < 28:
             raise ValueError(f"data.crop_padding is {crop_padding}; give a whole number from 0 to 27.")
+        if download and root is None:
+            raise ValueError("data.download needs data.root, the folder to download into.")
         self.root = None if root is None else Path(root).expanduser()
         self.download = download
         self.val_fraction = val_fraction
@@ -170,9 +172,15 @@ class FashionMNIST(ImageData):
                     f"{paths[0]} holds images {images.shape} and {paths[1].name} labels {targets.shape}; the {part} "
                     f"part of Fashion-MNIST has {count} of 28x28. Fetch the set again (data.download: true)."
                 )
+            if targets.max() > 9:
+                raise ValueError(
+                    f"{paths[1]} holds labels up to {targets.max()}; Fashion-MNIST has 0 to 9. Fetch it again."
+                )
             parts[part] = images, targets
         images, targets = parts["train"]
         held = spaced_holdout(targets, self.val_fraction)
+        if not held.any():
+            raise ValueError(f"data.val_fraction {self.val_fraction} leaves no validation image; give a larger one.")
         parts |= {"train": (images[~held], targets[~held]), "val": (images[held], targets[held])}
         self._origin = {
             "split": f"val: {self.val_fraction} of each class of the official training part, evenly spaced",

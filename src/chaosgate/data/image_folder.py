@@ -100,9 +100,11 @@ class ImageFolder(ImageData):
         if self.in_chans != 3:
             raise ValueError(f"data.mean has {self.in_chans} values; images become RGB, give three.")
         self.image_size = at_least("image_size", image_size, 1)
-        self.eval_resize = at_least("eval_resize", eval_resize or round(image_size / 0.875), image_size)
+        self.eval_resize = at_least(
+            "eval_resize", round(image_size / 0.875) if eval_resize is None else eval_resize, image_size
+        )
         self.fractions = {"val": val_fraction, "test": test_fraction}
-        if min(self.fractions.values()) <= 0 or sum(self.fractions.values()) >= 1:
+        if not (val_fraction > 0 and test_fraction > 0 and val_fraction + test_fraction < 1):
             raise ValueError(
                 f"data.val_fraction is {val_fraction} and data.test_fraction {test_fraction}; give positive numbers "
                 "whose sum leaves a part for training."
@@ -111,6 +113,7 @@ class ImageFolder(ImageData):
             raise ValueError(f"data.train_scale is {list(train_scale)}; give two shares a <= b in (0, 1].")
         one_of("interpolation", interpolation, ("bilinear", "bicubic"))
         one_of("decoder", decoder, ("fast", "pil"))
+        one_of("corruption_table", corruption_table or "small", ("imagenet", "small"))
         one_of("on_error", on_error, ("raise", "skip"))
         self.train_scale = (train_scale[0], train_scale[1])
         self.horizontal_flip = horizontal_flip

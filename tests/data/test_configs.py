@@ -1,0 +1,67 @@
+"""The YAML files of the data layer, through the parser that the command line uses."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonargparse import ArgumentParser
+from PIL import Image
+
+from chaosgate.data import FashionMNIST, ImageData, ImageFolder
+
+CONFIGS = Path(__file__).parents[2] / "configs" / "data"
+
+
+def build(path: Path, **init_args: object) -> ImageData:
+    entry = yaml.safe_load(path.read_text())["data"]
+    entry["init_args"] |= init_args
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(ImageData, "data")
+    # jsonargparse 4.49 renamed it
+    instantiate = parser.instantiate if hasattr(parser, "instantiate") else parser.instantiate_classes
+    return instantiate(parser.parse_object({"data": entry})).data
+
+
+def test_fashion_mnist_as_configured_agrees_with_what_it_tells_the_model():
+    data = build(CONFIGS / "fashion_mnist.yaml")
+    model = yaml.safe_load((CONFIGS / "fashion_mnist.yaml").read_text())["model"]
+    assert isinstance(data, FashionMNIST)
+    assert model == {"num_classes": data.num_classes, "in_chans": data.in_chans}
+    assert len(data.test_cells) == 36
+
+
+def test_an_image_folder_as_configured_needs_only_a_root(tmp_path: Path):
+    for name in ("ant", "bee"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (8, 8)).save(tmp_path / name / "a.png")
+    data = build(CONFIGS / "image_folder.yaml", root=str(tmp_path))
+    model = yaml.safe_load((CONFIGS / "image_folder.yaml").read_text())["model"]
+    assert isinstance(data, ImageFolder) and data.num_classes == 2
+    assert model == {"in_chans": data.in_chans}
+
+
+def test_every_setting_can_be_written_in_yaml(tmp_path: Path):
+    for name in ("ant", "bee"):
+        (tmp_path / name).mkdir()
+    settings = {
+        "root": str(tmp_path),
+        "corruptions": ["pixelate", "fog"],
+        "severities": [1, 3],
+        "train_scale": [0.25, 1],
+        "mean": [0.5, 0.5, 0.5],
+        "std": [0.5, 0.5, 0.5],
+        "decoder": "pil",
+        "on_error": "skip",
+        "corruption_table": "small",
+        "eval_batch_size": None,
+        "channels_last": True,
+    }
+    data = build(CONFIGS / "image_folder.yaml", **settings)
+    assert isinstance(data, ImageFolder)
+    assert data.train_scale == (0.25, 1) and len(data.test_cells) == 5
+
+
+@pytest.mark.parametrize("bad", [{"batch_sise": 3}, {"batch_size": "many"}, {"corruptions": "papers"}])
+def test_a_misspelt_setting_is_refused(bad: dict[str, object]):
+    with pytest.raises(Exception, match=str(next(iter(bad)))):
+        build(CONFIGS / "fashion_mnist.yaml", **bad)
