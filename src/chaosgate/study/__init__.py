@@ -1,0 +1,10 @@
+"""Studies: many runs as one comparison. A YAML file is planned, run and reported.
+
+Data flow: :func:`load_study`, :func:`plan_runs`, workers (one process per run), result rows, :func:`build_table`.
+"""
+
+from chaosgate.study.runs import Run, plan_runs
+from chaosgate.study.specification import Study, load_study
+from chaosgate.study.table import Table, build_table
+
+__all__ = ["Run", "Study", "Table", "build_table", "load_study", "plan_runs"]

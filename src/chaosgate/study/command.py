@@ -1,0 +1,129 @@
+"""``chaosgate study plan|run|status|report FILE``."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from chaosgate.study.display import Display, how_far
+from chaosgate.study.report import report
+from chaosgate.study.runner import Outcome, Runner
+from chaosgate.study.runs import Run, plan_runs
+from chaosgate.study.specification import Study, load_study
+from chaosgate.study.state import state_of
+
+_DESCRIPTION = """\
+Many runs as one. A study is a YAML file: methods, seeds, metrics, and a reference to compare to.
+
+  chaosgate study plan   configs/study/quickstart.yaml   what would run, where, and what is finished
+  chaosgate study run    configs/study/quickstart.yaml   run what is not finished, then report
+  chaosgate study status configs/study/quickstart.yaml   done, running, failed, cut, missing
+  chaosgate study report configs/study/quickstart.yaml   tables from what is finished; trains nothing
+
+A run's directory is a function of its configuration: finished runs are never repeated, a changed configuration is a
+new run. Stop with Ctrl-C and start again with the same command: finished runs are kept, the cut one goes on after its
+last finished epoch. Several terminals may run the same study; they share the work.
+A method is one line under 'methods:', e.g.
+  gch_strong: [configs/noise/gch.yaml, {noise.gate.init_args.log_std: 1.5}]
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(words[1:] if words[:1] == ["study"] else words)
+    console = Console(highlight=False)
+    try:
+        study = load_study(options.file)
+        runs = plan_runs(study, options.root)
+    except (ValueError, OSError) as error:
+        print(f"chaosgate study: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    if options.action in ("plan", "status"):
+        console.print(_overview(study, runs))
+        return 0
+    outcome = Outcome()
+    if options.action == "run":
+        threads = options.threads or max(1, _cores() // options.jobs)
+        outcome = Runner(runs, Display(console), options.jobs, threads)()
+        if outcome.refused is not None:
+            print(f"chaosgate study: nothing was trained. {outcome.refused}", file=sys.stderr)
+            return 1
+    _say(study, runs, options, outcome, console)
+    return 130 if outcome.interrupted else 1 if outcome.failed else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="chaosgate study", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("action", choices=("plan", "run", "status", "report"))
+    parser.add_argument("file", type=Path, help="the study")
+    parser.add_argument("--root", type=Path, default=Path("runs/studies"), help="where studies live (runs/studies)")
+    parser.add_argument("--jobs", type=_positive, default=1, help="run: workers at a time (1)")
+    parser.add_argument(
+        "--threads", type=_positive, help="run: threads of each worker (all cores, shared among the jobs)"
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"give a whole number of at least 1, not {text}")
+    return value
+
+
+def _cores() -> int:
+    """Cores this process may use, or fewer if OMP_NUM_THREADS says so."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return min(available, int(asked)) if asked.isdigit() and int(asked) else available
+
+
+def _overview(study: Study, runs: Sequence[Run]) -> RichTable:
+    grid = RichTable(title=f"study {study.name}: {len(runs)} runs", title_style="bold", pad_edge=False)
+    for title in ("run", "seed", "state", "directory"):
+        grid.add_column(title, overflow="fold")
+    for run in runs:
+        state = state_of(run)
+        note = f" ({how_far(state.progress)[1]})" if state.condition in ("running", "cut") and state.progress else ""
+        grid.add_row(run.variant, str(run.seed), state.condition + note, str(run.directory))
+    return grid
+
+
+def _say(study: Study, runs: Sequence[Run], options: argparse.Namespace, outcome: Outcome, console: Console) -> None:
+    """The report, what failed, where things are, what to do next."""
+    directory = report(study, runs, options.root, console)
+    for name, lines in outcome.failed.items():
+        console.print(f"\n[red]failed[/]: {name}; last lines of {directory / name / 'log.txt'}:")
+        for line in lines:
+            console.print(f"  {line}", markup=False)
+    again = f"chaosgate study run {options.file}" + (
+        f" --root {options.root}" if options.root != Path("runs/studies") else ""
+    )
+    if outcome.interrupted:
+        console.print(f"\nStopped. Nothing that was finished is lost; go on with:\n  {again}")
+        return
+    console.print(f"\nTable:       {directory / 'table.md'}, {directory / 'table.csv'}")
+    console.print(f"TensorBoard: tensorboard --logdir {directory}")
+    if outcome.failed:
+        console.print(f"Try the failed runs again: {again}")
+        return
+    if options.action == "run":
+        console.print("\nNext:")
+        for command in _next_commands(study, runs):
+            console.print(f"  {command}", soft_wrap=True)
+
+
+def _next_commands(study: Study, runs: Sequence[Run]) -> list[str]:
+    files = [part.source for part in runs[-1].recipe if part.source is not None]
+    configs = " ".join(f"-c {os.path.relpath(file)}" for file in files)
+    return [
+        f"tensorboard --logdir {runs[0].root}",
+        f"chaosgate fit {configs} --noise.gate.init_args.log_std 1.5",
+        f"chaosgate study plan {study.path}   # after adding a method: one line under 'methods:'",
+    ]

@@ -1,0 +1,143 @@
+"""A table as terminal output, Markdown and CSV."""
+
+import csv
+import io
+from math import isnan
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from chaosgate.study.table import Entry, Row, Table
+
+TITLES = {
+    "top1": "Top-1",
+    "nll": "NLL",
+    "ece": "ECE",
+    "gap": "conf-acc",
+    "brier": "Brier",
+    "confidence": "conf",
+    "top5": "Top-5",
+}
+_HIGHER_IS_BETTER = {"top1", "top5"}
+
+
+def terminal_table(table: Table) -> RichTable:
+    """Clean and corrupted results beneath each other, so that 80 columns are enough."""
+    metrics = list(dict.fromkeys(metric for _, metric in table.columns))
+    asked = len(table.study.seeds)
+    title = f"study {table.study.name}, {_count(asked, 'seed')}"
+    grid = RichTable(title=title, title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    grid.add_column("method", no_wrap=True)
+    for metric in metrics:
+        grid.add_column(TITLES[metric], justify="right", no_wrap=True)
+    grid.add_column("energy", justify="right", no_wrap=True)
+    for part in dict.fromkeys(part for part, _ in table.columns):
+        grid.add_row(Text(part, style="bold"))
+        for row in table.rows:
+            cells = [_cell(metric, row.entries[part, metric], row) for metric in metrics]
+            fewer = "" if len(row.seeds) == asked else f" ({len(row.seeds)} of {asked})"
+            grid.add_row(f" {row.variant}{fewer}", *cells, number(row.energy.mean))
+        grid.add_section()
+    return grid
+
+
+def _cell(metric: str, entry: Entry, row: Row) -> Text:
+    """Mean and difference to the reference; the standard deviation over seeds below."""
+    text = Text(number(entry.mean))
+    if not isnan(entry.difference):
+        change = " " * 7 if row.is_reference else f" {entry.difference:+.3f}"
+        text.append(change, style=_colour(metric, entry))
+    if not isnan(entry.std):
+        text.append(f"\n±{entry.std:.3f}" + " " * 7, style="dim")
+    return text
+
+
+def _colour(metric: str, entry: Entry) -> str:
+    """Green for better, red for worse; a gap is better the closer it is to zero."""
+    if metric in ("gap", "confidence"):
+        reference = entry.mean - entry.difference
+        change = abs(entry.mean) - abs(reference) if metric == "gap" else 0.0
+    else:
+        change = -entry.difference if metric in _HIGHER_IS_BETTER else entry.difference
+    return "dim" if change == 0 else "green" if change < 0 else "red"
+
+
+def markdown_table(table: Table) -> str:
+    """The same as Markdown; the difference to the reference in parentheses."""
+    head = ["method", "seeds", *(f"{part} {TITLES[metric]}" for part, metric in table.columns), "energy"]
+    lines = [_line(head), _line(["---", "--:", *("--:" for _ in table.columns), "--:"])]
+    for row in table.rows:
+        cells = [_markdown_cell(row.entries[column], row) for column in table.columns]
+        lines.append(_line([row.variant, str(len(row.seeds)), *cells, number(row.energy.mean)]))
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_cell(entry: Entry, row: Row) -> str:
+    spread = "" if isnan(entry.std) else f" ± {entry.std:.3f}"
+    change = "" if row.is_reference or isnan(entry.difference) else f" ({entry.difference:+.3f})"
+    return f"{number(entry.mean)}{spread}{change}"
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def number(value: float) -> str:
+    """Three decimals; missing numbers are said to be missing."""
+    return "missing" if isnan(value) else f"{value:.3f}"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def csv_table(table: Table) -> str:
+    """One line per row and column of the table, every digit kept; empty where a number is missing."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        ["method", "part", "metric", "seeds", "mean", "std_ddof1", "difference_to_" + table.study.reference]
+    )
+    for row in table.rows:
+        for part, metric in table.columns:
+            entry = row.entries[part, metric]
+            writer.writerow(
+                [row.variant, part, metric, len(entry.by_seed), *map(_plain, (entry.mean, entry.std, entry.difference))]
+            )
+        writer.writerow(
+            [row.variant, "noise", "energy", len(row.seeds), *map(_plain, (row.energy.mean, row.energy.std)), ""]
+        )
+    return out.getvalue()
+
+
+def _plain(value: float) -> str:
+    return "" if isnan(value) else repr(value)
+
+
+def footnotes(table: Table) -> list[str]:
+    """What the numbers are, in sentences."""
+    facts = table.facts
+    if not facts:
+        return ["No run has finished yet."]
+    size = f"{facts['data']}{' (subset)' if facts['subset'] else ''}, {facts['n']:g} test images per cell"
+    notes = [
+        f"{facts['backbone']} on {size}, {table.study.checkpoint} checkpoint. Signed: difference to {table.study.reference}."
+    ]
+    if any(metric == "gap" for _, metric in table.columns):
+        notes.append("conf-acc: mean confidence minus accuracy; above 0 is over-confident.")
+    if facts["corruptions"]:
+        made = "generated" if facts["generated"] else "released"
+        notes.append(
+            f"corrupted: mean over {_count(len(facts['corruptions']), made + ' corruption')} of the mean over "
+            f"severities {', '.join(map(str, facts['severities']))} of each cell's metric."
+        )
+    most = max(len(row.seeds) for row in table.rows)
+    if most > 1:
+        notes.append("± is the sample standard deviation over seeds (n - 1); differences are paired by seed.")
+    else:
+        notes.append("One seed: methods share initial weights and batches; differences still hold chance.")
+    notes.append("energy: E|h~ - h|^2 / E|h|^2 at the gate, measured at the end of training.")
+    if absent := [row.variant for row in table.rows if len(row.seeds) < len(table.study.seeds)]:
+        notes.append(f"Not finished: {', '.join(absent)}; their numbers are missing or rest on fewer seeds.")
+    return notes

@@ -1,0 +1,110 @@
+"""``python -m chaosgate.study.worker DIRECTORY``: train and test one run in one process.
+
+The runner starts it with ``run.json`` in the directory; output goes to the log. It takes the lock before anything
+heavy is imported, goes on where an earlier worker was cut, and writes ``done.json`` last.
+"""
+
+import argparse
+import contextlib
+import io
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from filelock import Timeout
+
+from chaosgate.study.runs import Run
+from chaosgate.study.state import DONE, FAILED, FITTED, LOG, PROGRESS, lock_of, read_json, write_json
+
+BUSY, BAD_STUDY = 75, 78  # exit status: another worker has the run; the study cannot run as written
+ORDER = "run.json"
+_PROGRESS_CALLBACK = '--trainer.callbacks+={"class_path": "chaosgate.study.progress.WriteProgress"}'
+
+
+def write_order(run: Run, threads: int, check: Sequence[Run] = ()) -> None:
+    """Leave everything the worker needs in the run directory."""
+    run.directory.mkdir(parents=True, exist_ok=True)
+    order = {
+        "arguments": run.arguments(),
+        "test_hash": run.test_hash,
+        "checkpoint": str(run.directory / "checkpoints" / f"{run.checkpoint}.ckpt"),
+        "threads": threads,
+        "check": {other.variant: other.arguments() for other in check},
+    }
+    write_json(run.directory / ORDER, order)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Work on one run; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m chaosgate.study.worker", description=__doc__)
+    parser.add_argument("directory", type=Path, help="run directory with run.json, as the runner left it")
+    directory: Path = parser.parse_args(arguments).directory
+    try:
+        with lock_of(directory).acquire(timeout=0):
+            with open(directory / LOG, "a", encoding="utf-8") as log:
+                os.dup2(log.fileno(), 1)
+                os.dup2(log.fileno(), 2)
+            return _work(directory, read_json(directory / ORDER))
+    except Timeout:
+        return BUSY
+
+
+def _work(directory: Path, order: dict[str, Any]) -> int:
+    for stale in (FAILED, PROGRESS):
+        (directory / stale).unlink(missing_ok=True)
+    import torch
+
+    from chaosgate.cli import main as chaosgate
+
+    torch.set_num_threads(order["threads"])
+    if order["check"] and (complaint := _first_complaint(order["check"])):
+        print(complaint, flush=True)
+        return BAD_STUDY
+    words = [*order["arguments"], _PROGRESS_CALLBACK, "--trainer.enable_progress_bar=false"]
+    fitted = read_json(directory / FITTED)
+    if not fitted:
+        started = time.monotonic()
+        if status := chaosgate(["fit", *words, "--resume"]):
+            return status
+        fitted = {"seconds": time.monotonic() - started}
+        write_json(directory / FITTED, fitted)
+    started = time.monotonic()
+    if status := chaosgate(["test", *words, f"--ckpt_path={order['checkpoint']}"]):
+        return status
+    write_json(directory / DONE, _record(directory, order, fitted["seconds"], time.monotonic() - started))
+    return 0
+
+
+def _first_complaint(configurations: dict[str, list[str]]) -> str | None:
+    """What the command line has against the first configuration that it refuses; parsing only, nothing is built."""
+    from chaosgate.cli import main as chaosgate
+
+    for variant, words in configurations.items():
+        errors = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
+                status = chaosgate(["fit", *words, "--print_config"])
+        except SystemExit as stop:  # how argparse leaves after printing
+            status = stop.code if isinstance(stop.code, int) else 1
+        if status:
+            return f"method {variant}: {errors.getvalue().strip()}"
+    return None
+
+
+def _record(directory: Path, order: dict[str, Any], fit: float, test: float) -> dict[str, Any]:
+    from chaosgate.provenance import file_hash
+
+    return {
+        "test_hash": order["test_hash"],
+        "checkpoint": file_hash(order["checkpoint"]),
+        "cells": read_json(directory / PROGRESS)["cells"],
+        "seconds": {"fit": fit, "test": test},
+        "threads": order["threads"],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
