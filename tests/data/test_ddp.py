@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 from tests.data.recorder import LIGHTNING_WARNINGS, FewImages, Recorder, trainer
 
@@ -56,3 +57,19 @@ def test_validation_inside_fit_counts_every_image_once_and_the_ranks_share_each_
     assert sorted(counted) == sorted(list(range(101)) * 2)
     together = [set(a) | set(b) for (a, _), (b, _) in zip(first["trained"], second["trained"], strict=True)]
     assert together == [set(indices) for indices, _ in whole.trained]
+
+
+def test_two_processes_resume_in_the_middle_of_an_epoch(tmp_path: Path):
+    def run(folder: Path, **settings: object) -> list[list[list[int]]]:
+        folder.mkdir()
+        ckpt_path = settings.pop("ckpt_path", None)
+        fit = trainer(folder, devices=2, strategy="ddp_fork", limit_val_batches=0, **settings)
+        fit.fit(Writer(folder), FewImages(batch_size=50, corruptions=None), ckpt_path=ckpt_path)
+        return [[indices for indices, _ in rank["trained"]] for rank in read(folder, "fit", 2)]
+
+    whole = run(tmp_path / "whole", max_epochs=2)
+    saver = ModelCheckpoint(tmp_path / "ckpt", every_n_train_steps=4)
+    first = run(tmp_path / "first", max_epochs=2, max_steps=4, callbacks=[saver])
+    (path,) = (tmp_path / "ckpt").glob("*.ckpt")
+    second = run(tmp_path / "second", max_epochs=2, ckpt_path=path)
+    assert [a + b for a, b in zip(first, second, strict=True)] == whole

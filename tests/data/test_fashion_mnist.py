@@ -197,7 +197,8 @@ def test_the_holdout_has_the_stated_share_of_every_class():
 def test_training_images_are_augmented_as_configured(subset: FashionMNIST):
     image = subset.train_split.images[0]
     plain = FashionMNIST(corruptions=None, crop_padding=0, horizontal_flip=False)
-    assert torch.equal(plain.augment(image, torch.Generator()), image)
+    assert torch.equal(plain.augmentation()(image, torch.Generator()), image)
     flipped = FashionMNIST(corruptions=None, crop_padding=0)
-    seen = {flipped.augment(image, torch.Generator().manual_seed(seed)).numpy().tobytes() for seed in range(20)}
+    augment = flipped.augmentation()
+    seen = {augment(image, torch.Generator().manual_seed(seed)).numpy().tobytes() for seed in range(20)}
     assert seen == {image.numpy().tobytes(), image.flip(-1).numpy().tobytes()}

@@ -62,6 +62,26 @@ def random_resized_crop(
     return resized
 
 
+def crop_and_flip(image: Tensor, generator: torch.Generator, padding: int, flip: bool) -> Tensor:
+    """The recipe for small images: a crop of the padded image, then mirroring; each may be left out."""
+    if padding:
+        image = random_crop(image, padding, generator)
+    return random_flip(image, generator) if flip else image
+
+
+def resized_crop_and_flip(
+    image: Picture,
+    generator: torch.Generator,
+    size: int,
+    scale: tuple[float, float],
+    interpolation: InterpolationMode,
+    flip: bool,
+) -> Picture:
+    """The recipe for photographs: a random resized crop, then mirroring, which may be left out."""
+    image = random_resized_crop(image, size, generator, scale, interpolation=interpolation)
+    return random_flip(image, generator) if flip else image
+
+
 def centre_crop(image: Picture, resize: int, size: int, interpolation: InterpolationMode) -> Picture:
     """Resize so that the shorter side is ``resize``, then cut the central ``size`` x ``size``; nothing random."""
     image = pixels.resize(image, [resize], interpolation=interpolation, antialias=True)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torchvision.datasets import FashionMNIST as TorchvisionFashionMNIST
 
-from chaosgate.data.augment import random_crop, random_flip
+from chaosgate.data.augment import crop_and_flip
 from chaosgate.data.cells import SEVERITIES, Corruptions, corrupted_copies, plan_cells
-from chaosgate.data.dataset import Split
+from chaosgate.data.dataset import Augmentation, Split
 from chaosgate.data.idx import read_idx
 from chaosgate.data.module import ImageData
 from chaosgate.data.splitting import spaced_holdout
@@ -130,11 +130,9 @@ class FashionMNIST(ImageData):
         elif not self.test_splits:
             self.test_splits = [_split(images, targets)]
 
-    def augment(self, image: Tensor, generator: torch.Generator) -> Tensor:
+    def augmentation(self) -> Augmentation:
         """Random crop of the padded image and random mirroring, as configured."""
-        if self.crop_padding:
-            image = random_crop(image, self.crop_padding, generator)
-        return random_flip(image, generator) if self.horizontal_flip else image
+        return partial(crop_and_flip, padding=self.crop_padding, flip=self.horizontal_flip)
 
     def describe(self) -> dict[str, Any]:
         """Name, sizes, subset or full, how corruptions were made, how the split was made, hashes of the files."""

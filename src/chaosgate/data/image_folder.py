@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from rich.console import Console
 from rich.progress import Progress
 from torchvision.transforms import InterpolationMode
 
-from chaosgate.data.augment import centre_crop, random_flip, random_resized_crop
+from chaosgate.data.augment import centre_crop, resized_crop_and_flip
 from chaosgate.data.cells import SEVERITIES, Corruptions, plan_cells
-from chaosgate.data.dataset import Split
-from chaosgate.data.decoding import Decoder, FileImages, Picture, View, as_is, unreadable
+from chaosgate.data.dataset import Augmentation, Split
+from chaosgate.data.decoding import Decoder, FileImages, View, as_is, unreadable
 from chaosgate.data.folders import Listing, class_folders, list_splits, split_folders
 from chaosgate.data.generated import Table, corruptions_of, generated_splits, table_for
 from chaosgate.data.module import ImageData, at_least, one_of
@@ -146,12 +145,15 @@ class ImageFolder(ImageData):
         self.val_split = self._split("val", view)
         self.test_splits = generated_splits(self._split("test", view), self.corruptions)
 
-    def augment(self, image: Picture, generator: torch.Generator) -> Picture:
+    def augmentation(self) -> Augmentation:
         """Random resized crop and random mirroring."""
-        image = random_resized_crop(
-            image, self.image_size, generator, scale=self.train_scale, interpolation=self.interpolation
+        return partial(
+            resized_crop_and_flip,
+            size=self.image_size,
+            scale=self.train_scale,
+            interpolation=self.interpolation,
+            flip=self.horizontal_flip,
         )
-        return random_flip(image, generator) if self.horizontal_flip else image
 
     def describe(self) -> dict[str, Any]:
         """Name, sizes, how splits and corruptions were made, what was left out, digests of the lists of files."""

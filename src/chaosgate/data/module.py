@@ -1,7 +1,7 @@
 """The data module that every image set shares: loaders, shards, normalisation."""
 
 import hashlib
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import inf, isfinite
 from typing import Any, TypeVar
@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from chaosgate.data.dataset import EvalSet, Split, TrainSet
-from chaosgate.data.decoding import Picture
+from chaosgate.data.dataset import Augmentation, EvalSet, Split, TrainSet
 from chaosgate.data.loader import Progress, ResumableLoader
 from chaosgate.data.sample import CLEAN, Cell, Sample
 from chaosgate.data.sampler import EvalSampler, TrainSampler
@@ -21,7 +20,7 @@ from chaosgate.data.streams import LARGEST_SEED, stream_key
 T = TypeVar("T")
 
 
-class ImageData(pl.LightningDataModule):
+class ImageData(pl.LightningDataModule, ABC):
     """Base of all image sets: what is common once a subclass has said where the images are.
 
     Training samples are pure functions of (seed, epoch, index): batches do not depend on the number of workers, on
@@ -30,7 +29,7 @@ class ImageData(pl.LightningDataModule):
     scaling to [0, 1] and normalisation with ``mean`` and ``std`` happen on the device.
 
     A subclass fills ``train_split``, ``val_split`` and ``test_splits`` (one per entry of ``test_cells``) in
-    ``setup`` and implements ``augment`` and ``describe``.
+    ``setup`` and implements ``augmentation`` and ``describe``.
 
     Args:
         batch_size: Training images per process and step.
@@ -88,8 +87,11 @@ class ImageData(pl.LightningDataModule):
         self.test_splits: list[Split] = []
 
     @abstractmethod
-    def augment(self, image: Any, generator: torch.Generator) -> Picture:
-        """The training image of an image of the split, random only through ``generator``."""
+    def augmentation(self) -> Augmentation:
+        """What makes a training image of an image of the split, random only through the generator it is given.
+
+        Workers that are not forked receive it by pickle: a function or a ``partial`` of one, not a bound method.
+        """
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -109,7 +111,7 @@ class ImageData(pl.LightningDataModule):
         """Shuffled, augmented, resumable."""
         split = _ready(self.train_split, "train")
         replicas, rank = self._process()
-        dataset = TrainSet(split, self.augment, self.seed)
+        dataset = TrainSet(split, self.augmentation(), self.seed)
         sampler = TrainSampler(
             dataset,
             batch_size=self.batch_size,
