@@ -135,7 +135,7 @@ def test_images_need_not_be_square_or_of_the_benchmarks_size():
             assert corrupt(image, name, 5).shape == image.shape
 
 
-def test_the_save_of_the_benchmark_is_optimised_jpeg_at_quality_85(photo):
+def test_the_saved_image_is_that_of_an_optimised_jpeg_at_quality_85(photo):
     expected = reference.jpeg_compression(photo, 85, optimize=True)
     np.testing.assert_array_equal(jpeg_roundtrip(photo), expected)
     tensor = torch.from_numpy(photo).permute(2, 0, 1)

@@ -16,10 +16,10 @@ def pixelate(image: Bytes, factor: float) -> Bytes:
     return np.array(small.resize((width, height), Image.Resampling.BOX)).reshape(image.shape)
 
 
-def jpeg(image: Bytes, quality: int, optimize: bool = False) -> Bytes:
+def jpeg(image: Bytes, quality: int) -> Bytes:
     """Encode and decode an (H, W, C) image with Pillow's JPEG at 4:2:0; one channel is coded as luma alone."""
     buffer = BytesIO()
-    _to_pillow(image).save(buffer, "JPEG", quality=quality, optimize=optimize, subsampling="4:2:0")
+    _to_pillow(image).save(buffer, "JPEG", quality=quality, subsampling="4:2:0")
     return np.array(Image.open(buffer)).reshape(image.shape)
 
 
