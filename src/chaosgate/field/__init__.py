@@ -1,8 +1,13 @@
 """Operators, the maximum-entropy laws they force, and the linear maps that sample them (paper, sections 4 and 5)."""
 
-from chaosgate.field.factor import Grid
-from chaosgate.field.grids import DirichletLaplacian
+from chaosgate.field.arguments import Grid
+from chaosgate.field.dense import Dense
+from chaosgate.field.edge_weighted import EdgeWeighted
+from chaosgate.field.entropy_gap import EntropyGap, gaussian_entropy_gap, laplace_entropy_gap
+from chaosgate.field.graph import Graph
+from chaosgate.field.grids import Anisotropic, DirichletLaplacian, Identity, Neumann, Periodic
 from chaosgate.field.law import MaxEntLaw
+from chaosgate.field.massive import Massive
 from chaosgate.field.operator import Operator
 from chaosgate.field.strength import (
     beta_from_epsilon,
@@ -14,13 +19,24 @@ from chaosgate.field.strength import (
 )
 
 __all__ = [
+    "Anisotropic",
+    "Dense",
     "DirichletLaplacian",
+    "EdgeWeighted",
+    "EntropyGap",
+    "Graph",
     "Grid",
+    "Identity",
+    "Massive",
     "MaxEntLaw",
+    "Neumann",
     "Operator",
+    "Periodic",
     "beta_from_epsilon",
     "epsilon_from_beta",
     "gamma_from_tau",
+    "gaussian_entropy_gap",
+    "laplace_entropy_gap",
     "log_std_from_tau",
     "tau_from_gamma",
     "tau_from_log_std",

@@ -1,171 +1,220 @@
 r"""Operators without a fast transform: block-tridiagonal Cholesky factorisation in a bandwidth-reducing order."""
 
+import math
+
 import numpy as np
 import torch
-from scipy.sparse import coo_array, csr_array
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, diags_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
 
-from chaosgate.field.factor import Constants, Factor, Grid
+from chaosgate.field.arguments import Grid
+from chaosgate.field.factor import Constants, Factor
 
 MIN_BLOCK = 32
-"""Smallest block: below it, calling a product costs more than its arithmetic."""
+"""Smallest block of a large matrix: below it, calling a product costs more than its arithmetic."""
 
-ONE_BLOCK_SITES = 256
-"""Up to this many sites the whole map is one product; measured, see ``chaosgate.bench.field``."""
+ONE_BLOCK_UP_TO = 256
+"""Up to this many sites the whole map is one n x n product."""
 
-SYMMETRY_TOLERANCE = 1e-10
-"""Relative asymmetry, and relative size of Q applied to the constants, that count as rounding."""
+ASYMMETRY, ROW_SUM = 1e-10, 1e-12
+"""What counts as rounding in a float64 matrix, relative to its largest entry: an asymmetry, a row sum that means zero.
+
+A matrix computed in a shorter type is allowed a million times as much.
+"""
+
+PIVOT = 1e-13
+"""A pivot below this, relative to the largest entry, counts as zero: the matrix is singular to rounding."""
 
 
 class CholeskyFactor(Factor):
-    r"""Factor of a sparse or dense symmetric matrix, with an optional gauge.
+    r"""Factor of a sparse or dense symmetric matrix, if need be under a gauge.
 
     Sites are reordered so that the matrix is block-tridiagonal with diagonal blocks :math:`D_i` and lower blocks
     :math:`B_i`; a dense matrix is one block. With
 
-    .. math:: L_i L_i^\top = D_i - C_{i-1} C_{i-1}^\top, \qquad C_i = B_i L_i^{-\top}
+    .. math:: L_i L_i^\top = D_i - C_{i-1} C_{i-1}^\top, \qquad C_i = B_i L_i^{-\top}, \qquad M_i = C_i L_i^{-1}
 
-    the map :math:`A = L^{-\top}` is a backward sweep over the blocks, :math:`x_i = L_i^{-\top} z_i - M_i^\top x_{i+1}`
-    with :math:`M_i = C_i L_i^{-1}`: matrix products alone, on any device, in :math:`O(n b)` memory for bandwidth b.
+    the map :math:`A = L^{-\top}` is a backward sweep, :math:`x_i = L_i^{-\top} z_i - M_i^\top x_{i+1}`: matrix products
+    alone, on any device, in :math:`O(nb)` memory for blocks of size b. Since :math:`z_i` and :math:`x_{i+1}` are
+    independent, the same sweep gives the variances, :math:`G_{ii} = (L_i L_i^\top)^{-1} + M_i^\top G_{i+1,i+1} M_i`.
 
-    Under a gauge one site is left out of the factorisation. Pinned, it stays zero. For the zero-mean gauge the spatial
-    mean is then subtracted, which is exact: if Q annihilates the constants only, and :math:`G_0` is the Green kernel
-    pinned anywhere, :math:`Q^{+} = P G_0 P` with :math:`P` the projection on mean zero, and the pseudo-determinant is
-    n times the pinned determinant (matrix-tree theorem).
+    Under a gauge one site is left out and stays zero. For the zero-mean gauge the mean is then subtracted, which is
+    exact: with :math:`G_0` the Green kernel pinned anywhere and :math:`P` the projection on mean zero,
+    :math:`Q^{+} = P G_0 P`, and the pseudo-determinant is n times the pinned determinant (matrix-tree theorem).
 
     Args:
-        matrix: Symmetric (n, n).
+        matrix: Symmetric (n, n), in float64.
         grid: Height and width, H W = n.
         name: How errors call the operator.
         pinned: The site left out, or None.
-        centered: Subtract the mean: ``matrix`` annihilates the constants.
+        centered: The matrix annihilates the constants: subtract the mean. Needs a ``pinned`` site.
     """
 
-    def __init__(self, matrix: csr_array, grid: Grid, name: str, pinned: int | None = None, centered: bool = False):
-        n = matrix.shape[0]
-        self.grid, self.name, self.pinned, self.centered, self.csr = grid, name, pinned, centered, matrix
-        self.rank = n - (pinned is not None)
-        free = np.delete(np.arange(n), [] if pinned is None else pinned)
-        self.order, width = _narrow_order(matrix, free)
-        size = max(width, MIN_BLOCK)
-        if self.rank <= ONE_BLOCK_SITES or 2 * size >= self.rank:
+    def __init__(
+        self, matrix: csr_array, grid: Grid, name: str, pinned: int | None = None, centered: bool = False
+    ) -> None:
+        self.matrix, self.grid, self.name, self.pinned, self.centered = matrix, grid, name, pinned, centered
+        self.n = grid[0] * grid[1]
+        self.rank = self.n - (pinned is not None)
+        free = np.delete(np.arange(self.n), [] if pinned is None else pinned)
+        self.order, bandwidth = narrow_order(matrix, free)
+        size = max(bandwidth, MIN_BLOCK)
+        if self.rank <= ONE_BLOCK_UP_TO or 2 * size >= self.rank:
             size = self.rank
         self.bounds = [(start, min(start + size, self.rank)) for start in range(0, self.rank, size)]
-        self._factorise(coo_array(matrix[self.order][:, self.order]).tocsr())
+        self.inverses, self.couplings, self.logdet = self._factorise()
+        if centered:
+            self.logdet += math.log(self.n)
+        self.variance = self._variance()
+        self.mean_variance = float(self.variance.mean())
 
     @classmethod
     def of_matrix(cls, matrix: Tensor, grid: Grid, name: str) -> "CholeskyFactor":
         """Check a dense matrix and factorise it, under the zero-mean gauge if it annihilates the constants."""
         n = grid[0] * grid[1]
-        matrix = torch.as_tensor(matrix, dtype=torch.float64, device="cpu")
+        coarse = 1.0 if matrix.dtype == torch.float64 else 1e6
+        matrix = matrix.detach().to(device="cpu", dtype=torch.float64)
         if tuple(matrix.shape) != (n, n):
             raise ValueError(f"{name} on grid {grid} needs a matrix ({n}, {n}); got {tuple(matrix.shape)}.")
         if not bool(matrix.isfinite().all()):
             raise ValueError(f"{name} on grid {grid} has entries that are not finite.")
         size = float(matrix.abs().max())
         asymmetry = float((matrix - matrix.T).abs().max())
-        if asymmetry > SYMMETRY_TOLERANCE * size:
+        if asymmetry > ASYMMETRY * coarse * size:
             raise ValueError(
                 f"{name} is not symmetric on grid {grid}: entries differ by {asymmetry:.3g} from their mirror image. "
-                "Only the symmetric part of an operator has an energy; use (Q + Q.T) / 2."
+                "Only the symmetric part has an energy; use (Q + Q.T) / 2 if that is meant."
             )
+        annihilates = n > 1 and float(matrix.sum(1).abs().max()) <= ROW_SUM * coarse * size
         sparse = csr_array(((matrix + matrix.T) / 2).numpy())
-        null = float(matrix.sum(1).abs().max()) <= SYMMETRY_TOLERANCE * size
-        return cls(sparse, grid, name, pinned=0 if null else None, centered=null)
+        return cls(sparse, grid, name, pinned=0 if annihilates else None, centered=annihilates)
 
-    def _factorise(self, matrix: csr_array) -> None:
-        self.diagonal: list[Tensor] = []
-        self.inverse: list[Tensor] = []  # L_i^{-1}
-        self.coupling: list[Tensor] = []  # M_i
-        lower: Tensor | None = None
-        floor = 1e-13 * float(abs(matrix.diagonal()).max(initial=0.0))
-        for index, (start, stop) in enumerate(self.bounds):
-            block = torch.from_numpy(matrix[start:stop, start:stop].toarray())
-            if lower is not None:
-                block = block - lower @ lower.T
+    def _factorise(self) -> tuple[list[Tensor], list[Tensor], float]:
+        matrix = self.matrix[self.order][:, self.order]
+        floor = PIVOT * float(abs(matrix).max())
+        inverses: list[Tensor] = []
+        couplings: list[Tensor] = []
+        logdet = 0.0
+        schur = torch.zeros((), dtype=torch.float64, device="cpu")
+        for start, stop in self.bounds:
+            block = torch.from_numpy(matrix[start:stop, start:stop].toarray()) - schur
             root, failed = torch.linalg.cholesky_ex(block)
             if int(failed) or float(root.diagonal().square().min()) <= floor:
                 raise ValueError(self._not_definite())
-            inverse = torch.linalg.solve_triangular(root, torch.eye(len(root), dtype=root.dtype), upper=False)
-            self.diagonal.append(root.diagonal())
-            self.inverse.append(inverse)
-            if index + 1 < len(self.bounds):
-                after = self.bounds[index + 1]
-                lower = torch.from_numpy(matrix[after[0] : after[1], start:stop].toarray()) @ inverse.T
-                self.coupling.append(lower @ inverse)
+            inverse = torch.linalg.solve_triangular(root, torch.eye(stop - start, dtype=torch.float64), upper=False)
+            inverses.append(inverse)
+            logdet += 2 * float(root.diagonal().log().sum())
+            if stop < self.rank:
+                size = self.bounds[0][1]  # of every block but perhaps the last
+                lower = torch.from_numpy(matrix[stop : stop + size, start:stop].toarray()) @ inverse.T
+                couplings.append(lower @ inverse)
+                schur = lower @ lower.T
+        return inverses, couplings, logdet
 
     def _not_definite(self) -> str:
         if self.centered:
             return (
-                f"{self.name} on grid {self.grid} annihilates the constants and more (or is indefinite): the zero-mean "
-                "gauge fixes one direction only. Is the graph connected? Massive(operator, mu) lifts every zero."
+                f"{self.name} on grid {self.grid} annihilates the constants, and then is zero or negative on another "
+                "field too; the zero-mean gauge fixes one direction only. Is the graph connected?"
             )
         return (
-            f"{self.name} is not positive definite on grid {self.grid}: its energy must be positive for every field "
-            "that is not zero. Massive(operator, mu) lifts zero eigenvalues; negative ones are not an energy."
+            f"{self.name} is not positive definite on grid {self.grid}: every field other than zero must have positive "
+            "energy. Massive(operator, mu) lifts zero eigenvalues; negative ones are no energy."
         )
 
-    def _dense(self) -> Tensor:
-        return torch.from_numpy(self.csr.toarray())
+    def _variance(self) -> Tensor:
+        parts: list[Tensor] = []
+        kernel = torch.zeros((), dtype=torch.float64, device="cpu")
+        for inverse, coupling in zip(self.inverses[::-1], [None, *self.couplings[::-1]], strict=True):
+            carried = 0.0 if coupling is None else coupling.T @ kernel @ coupling
+            kernel = inverse.T @ inverse + carried
+            parts.append(kernel.diagonal())
+        variance = torch.zeros(self.n, dtype=torch.float64, device="cpu")
+        variance[torch.from_numpy(self.order)] = torch.cat(parts[::-1])
+        if self.centered:  # diagonal of P G_0 P
+            sums = self._apply_green(torch.ones(self.n, dtype=torch.float64, device="cpu"))
+            variance = variance - 2 * sums / self.n + sums.sum() / self.n**2
+        return variance.view(self.grid)
+
+    def _apply_green(self, vector: Tensor) -> Tensor:
+        """The pinned Green kernel times a vector, by the sweep of :meth:`color` and its adjoint."""
+        ordered = vector[torch.from_numpy(self.order)]
+        remaining = [ordered[start:stop] for start, stop in self.bounds]
+        for index, coupling in enumerate(self.couplings):
+            remaining[index + 1] = remaining[index + 1] - coupling @ remaining[index]
+        white = torch.cat([inverse @ part for inverse, part in zip(self.inverses, remaining, strict=True)])
+        result = torch.zeros_like(vector)
+        result[torch.from_numpy(self.order)] = self._sweep(white, self.inverses, self.couplings)
+        return result
+
+    def _sweep(self, white: Tensor, inverses: list[Tensor], couplings: list[Tensor]) -> Tensor:
+        parts: list[Tensor] = []
+        for index in reversed(range(len(self.bounds))):
+            start, stop = self.bounds[index]
+            part = white[..., start:stop] @ inverses[index]
+            parts.append(part - parts[-1] @ couplings[index] if parts else part)
+        return torch.cat(parts[::-1], -1)
+
+    def _place(self, fields: Tensor, places: Tensor) -> Tensor:
+        """Put free sites (..., rank) where they belong, (..., n), and apply the gauge."""
+        if self.pinned is not None:
+            fields = torch.nn.functional.pad(fields, (0, 1))  # the pinned site, last in the factor's order
+        fields = fields[..., places]
+        return fields - fields.mean(-1, keepdim=True) if self.centered else fields
+
+    def _places(self) -> Tensor:
+        order = self.order if self.pinned is None else np.append(self.order, self.pinned)
+        return torch.from_numpy(np.argsort(order))
+
+    def _root(self) -> Tensor:
+        """The map as a matrix, from white noise (rows) to sites (columns)."""
+        basis = torch.eye(self.n, self.rank, dtype=torch.float64, device="cpu")
+        return self._place(self._sweep(basis, self.inverses, self.couplings), self._places())
 
     def spectrum(self) -> Tensor:
-        values = torch.linalg.eigvalsh(self._dense())
-        values[: len(values) - self.rank] = 0.0
-        return values
+        """Ascending, from the dense matrix."""
+        values: Tensor = torch.linalg.eigvalsh(torch.from_numpy(self.matrix.toarray()))
+        return torch.cat([torch.zeros(self.n - self.rank, dtype=values.dtype), values[self.n - self.rank :]])
 
     def green(self) -> Tensor:
-        n = len(self._dense())
-        root = self.color(
-            torch.eye(n, dtype=torch.float64).view(n, *self.grid),
-            self.constants(torch.device("cpu"), torch.float64),
-        ).view(n, n)
+        """From the map as a matrix."""
+        root = self._root()
         return root.T @ root
 
-    def variance(self) -> Tensor:
-        return self.green().diagonal().view(self.grid)
-
-    def logdet(self) -> float:
-        value = 2 * sum(float(diagonal.log().sum()) for diagonal in self.diagonal)
-        return value + float(np.log(self.rank + 1)) if self.centered else value
-
     def constants(self, device: torch.device, dtype: torch.dtype) -> Constants:
-        places = torch.from_numpy(np.argsort(self.order)).to(device)
-        blocks = [block.to(device=device, dtype=dtype) for block in self.inverse + self.coupling]
-        return (places, *blocks)
+        """The map as a matrix if there is one block; else where the sites belong, and the blocks."""
+        if len(self.bounds) == 1:
+            return (self._root().to(device=device, dtype=dtype),)
+        blocks = (block.to(device=device, dtype=dtype) for block in self.inverses + self.couplings)
+        return (self._places().to(device), *blocks)
 
     def color(self, white: Tensor, constants: Constants) -> Tensor:
-        places, blocks = constants[0], constants[1:]
+        """One product, or a backward sweep over the blocks; under a gauge the last number of the white is not used."""
+        flat = white.flatten(-2)
+        if len(self.bounds) == 1:
+            return (flat @ constants[0]).view(white.shape)
+        places, blocks = constants[0], list(constants[1:])
         count = len(self.bounds)
-        flat = white.flatten(-2)[..., : self.rank]
-        parts: list[Tensor] = []
-        for index in reversed(range(count)):
-            start, stop = self.bounds[index]
-            part = flat[..., start:stop] @ blocks[index]
-            if parts:
-                part = part - parts[-1] @ blocks[count + index]
-            parts.append(part)
-        field = torch.cat(parts[::-1], -1)[..., places]
-        if self.pinned is not None:
-            zero = torch.zeros_like(field[..., :1])
-            field = torch.cat([field[..., : self.pinned], zero, field[..., self.pinned :]], -1)
-        if self.centered:
-            field = field - field.mean(-1, keepdim=True)
-        return field.view(white.shape)
+        fields = self._sweep(flat[..., : self.rank], blocks[:count], blocks[count:])
+        return self._place(fields, places).reshape(white.shape)
 
     def shifted(self, mu: float) -> "CholeskyFactor":
-        n = self.csr.shape[0]
-        shift = csr_array((np.full(n, mu), (np.arange(n), np.arange(n))), shape=(n, n))
-        return CholeskyFactor(csr_array(self.csr + shift), self.grid, f"Massive({self.name}, mu={mu})")
+        """A mass takes the place of the zero-mean gauge; a site pinned on purpose stays pinned, without mass."""
+        pinned = None if self.centered else self.pinned
+        masses = np.full(self.n, mu)
+        if pinned is not None:
+            masses[pinned] = 0.0
+        return CholeskyFactor(csr_array(self.matrix + diags_array(masses)), self.grid, f"massive {self.name}", pinned)
 
 
-def _narrow_order(matrix: csr_array, free: np.ndarray) -> tuple[np.ndarray, int]:
-    """The given order of the sites or the reverse Cuthill-McKee order, whichever is narrower, and its bandwidth."""
-    inner = matrix[free][:, free]
-    other = free[reverse_cuthill_mckee(csr_array(inner), symmetric_mode=True)]
-    return min(((order, _bandwidth(matrix[order][:, order])) for order in (free, other)), key=lambda pair: pair[1])
-
-
-def _bandwidth(matrix: csr_array) -> int:
-    entries = coo_array(matrix)
-    return int(abs(entries.row - entries.col).max(initial=0))
+def narrow_order(matrix: csr_array, sites: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+    """The given order of the sites or its reverse Cuthill-McKee order, whichever is narrower, and its bandwidth."""
+    inner = csr_array(matrix[sites][:, sites])
+    mckee = sites[reverse_cuthill_mckee(inner, symmetric_mode=True)]
+    widths = []
+    for order in (sites, mckee):
+        rows, columns = matrix[order][:, order].nonzero()
+        widths.append(int(abs(rows - columns).max(initial=0)))
+    return (sites, widths[0]) if widths[0] <= widths[1] else (mckee, widths[1])

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from chaosgate.field.factor import Grid, as_grid
+from chaosgate.field.arguments import Grid, as_grid, positive
 from chaosgate.field.operator import Operator
 from chaosgate.field.strength import (
     beta_from_epsilon,
     epsilon_from_beta,
     log_std_from_tau,
-    positive,
     tau_from_gamma,
 )
 
@@ -45,7 +44,9 @@ class MaxEntLaw:
         epsilon: float | None = None,
     ) -> None:
         if beta is not None and epsilon is not None:
-            raise ValueError(f"give beta or epsilon, not both (got beta={beta}, epsilon={epsilon}): each fixes the other.")
+            raise ValueError(
+                f"give beta or epsilon, not both (got beta={beta}, epsilon={epsilon}): each fixes the other."
+            )
         self.operator = operator
         self.grid: Grid = as_grid(grid)
         self.n = self.grid[0] * self.grid[1]
@@ -73,7 +74,7 @@ class MaxEntLaw:
         return self.operator.variance(self.grid) / self.beta
 
     def entropy(self) -> float:
-        r"""Differential entropy :math:`\tfrac12\log\big((2\pi e)^r \det (\beta Q)^{-1}\big)` (eq. maxent_entropy_value)."""
+        r"""Entropy :math:`\tfrac12\log\big((2\pi e)^r \det (\beta Q)^{-1}\big)` (eq. maxent_entropy_value)."""
         return 0.5 * self.rank + self.log_normalizer()
 
     def log_normalizer(self) -> float:

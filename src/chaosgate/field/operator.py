@@ -6,10 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chaosgate.field.arguments import Grid, as_grid
 from chaosgate.field.cholesky import CholeskyFactor
-from chaosgate.field.factor import Constants, Factor, Grid, as_grid
+from chaosgate.field.factor import Constants, Factor
 
 Device = torch.device | str
+
+
+def at_least_float32(field: Tensor) -> Tensor:
+    """Energies and fields of half-precision features are computed in float32."""
+    return field.to(torch.promote_types(field.dtype, torch.float32))
 
 
 class Operator(ABC):
@@ -24,8 +30,8 @@ class Operator(ABC):
     exactly the constants is taken under the zero-mean gauge: its inverse is the Moore-Penrose inverse and fields have
     spatial mean zero.
 
-    An operator is a plain object. What it computes for a grid is kept in the object, never in a ``state_dict``, and is
-    left behind when the object is copied or pickled.
+    An operator is a plain object. What it computes for a grid stays in the object, never enters a ``state_dict``, and
+    is left behind when the object is copied or pickled.
 
     >>> class Chain(Operator):
     ...     def matrix(self, grid: Grid) -> Tensor:
@@ -37,13 +43,13 @@ class Operator(ABC):
     """
 
     _factors: dict[Grid, Factor]
-    _constants: dict[tuple[Grid, torch.device, torch.dtype], Constants]
+    _samplers: dict[tuple[Grid, torch.device, torch.dtype], tuple[Factor, Constants]]
     _variances: dict[tuple[Grid, torch.device, torch.dtype], Tensor]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "Operator":
         """Give every operator its caches, so that a user's class need not call ``super().__init__``."""
         self = super().__new__(cls)
-        self._forget()
+        self._factors, self._samplers, self._variances = {}, {}, {}
         return self
 
     @abstractmethod
@@ -54,11 +60,23 @@ class Operator(ABC):
         """Solve the operator on a grid; override to use structure. Called once per grid."""
         return CholeskyFactor.of_matrix(self.matrix(grid), grid, str(self))
 
+    def mass(self, grid: Grid) -> Tensor:
+        """Share of each site in a mass term, (H, W) float64: one, or zero where an operator holds the field at zero."""
+        return torch.ones(as_grid(grid), dtype=torch.float64, device="cpu")
+
+    def energy(self, field: Tensor) -> Tensor:
+        r"""Energy :math:`\tfrac12\langle\psi, Q\psi\rangle` of fields (..., H, W), shape (...).
+
+        Builds the matrix; override to use structure.
+        """
+        flat = at_least_float32(field).flatten(-2)
+        return 0.5 * (flat @ self.matrix(as_grid(field.shape[-2:])).to(flat) * flat).sum(-1)
+
     def spectrum(self, grid: Grid) -> Tensor:
         """All n eigenvalues in float64.
 
-        Ascending, except for the operators of a regular grid, which return them in the order of their frequencies
-        (k, l), row by row. The zero mode of a gauge is first and exactly zero.
+        Ascending, except that the operators of a regular grid return them in the order of their frequencies (k, l), row
+        by row. The zero mode of a gauge is first and exactly zero.
         """
         return self._factor(grid).spectrum()
 
@@ -70,50 +88,41 @@ class Operator(ABC):
         r"""Green kernel :math:`G = Q^{-1}` (Moore-Penrose under a gauge), dense (n, n) in float64."""
         return self._factor(grid).green()
 
-    def variance(
-        self, grid: Grid, dtype: torch.dtype = torch.float64, device: Device = "cpu"
-    ) -> Tensor:
-        """Site variances :math:`G(x, x)` as a map (H, W), kept per grid, device and dtype; do not write to it."""
+    def variance(self, grid: Grid, dtype: torch.dtype = torch.float64, device: Device = "cpu") -> Tensor:
+        """Site variances :math:`G(x, x)` as a map (H, W); kept per grid, device and dtype, so do not write to it."""
         key = (as_grid(grid), torch.device(device), dtype)
         if key not in self._variances:
             with torch.inference_mode(False), torch.no_grad():
-                self._variances[key] = self._factor(grid).variance().to(device=key[1], dtype=dtype)
+                self._variances[key] = self._factor(grid).variance.to(device=key[1], dtype=dtype)
         return self._variances[key]
 
     def mean_variance(self, grid: Grid) -> float:
         r"""Mean site variance :math:`\frac1n\sum_x G(x, x)`: what turns a log standard deviation into :math:`\tau`."""
-        return self._factor(grid).mean_variance()
+        return self._factor(grid).mean_variance
 
     def logdet(self, grid: Grid) -> float:
         """Logarithm of the determinant; under a gauge, of the product of the non-zero eigenvalues."""
-        return self._factor(grid).logdet()
-
-    def energy(self, field: Tensor) -> Tensor:
-        r"""Energy :math:`\tfrac12\langle\psi, Q\psi\rangle` of fields (..., H, W); shape (...)."""
-        flat = field.flatten(-2)
-        matrix = self.matrix(as_grid(field.shape[-2:])).to(flat)
-        return 0.5 * (flat @ matrix * flat).sum(-1)
+        return self._factor(grid).logdet
 
     def color(self, white: Tensor) -> Tensor:
         r"""Turn white noise (..., H, W) into fields with covariance :math:`G`, in its dtype and on its device.
 
         The map is linear, :math:`\psi = A z` with :math:`A A^\top = G`, and draws nothing. It computes in float32 at
-        least, whatever autocast says. Call :meth:`prepare` first where building constants is not possible.
+        least, whatever autocast says, and compiles into one graph.
         """
-        grid = (white.shape[-2], white.shape[-1])
+        if torch.is_autocast_enabled(white.device.type):
+            with torch.autocast(white.device.type, enabled=False):
+                return self.color(white)
+        # A compiler that treats sizes as symbols must take the grid as a constant: there is one factor per grid.
+        height, width = white.shape[-2].__index__(), white.shape[-1].__index__()
         dtype = torch.promote_types(white.dtype, torch.float32)
-        key = (grid, white.device, dtype)
-        if key not in self._constants:
-            self.prepare(*key)
-        with torch.autocast(white.device.type, enabled=False):
-            return self._factors[grid].color(white.to(dtype), self._constants[key]).to(white.dtype)
+        _prepare(self, height, width, white.device, dtype)
+        factor, constants = self._samplers[(height, width), white.device, dtype]
+        return factor.color(white.to(dtype), constants).to(white.dtype)
 
     def prepare(self, grid: Grid, device: Device = "cpu", dtype: torch.dtype = torch.float32) -> None:
-        """Build everything that :meth:`color` needs for whites of this grid, device and dtype."""
-        key = (as_grid(grid), torch.device(device), torch.promote_types(dtype, torch.float32))
-        if key not in self._constants:
-            with torch.inference_mode(False), torch.no_grad():
-                self._constants[key] = self._factor(grid).constants(key[1], key[2])
+        """Build now what :meth:`color` would build at its first call for this grid, device and dtype."""
+        _prepare(self, *as_grid(grid), torch.device(device), torch.promote_types(dtype, torch.float32))
 
     def _factor(self, grid: Grid) -> Factor:
         grid = as_grid(grid)
@@ -122,12 +131,19 @@ class Operator(ABC):
                 self._factors[grid] = self.factor(grid)
         return self._factors[grid]
 
-    def _forget(self) -> None:
-        self._factors, self._constants, self._variances = {}, {}, {}
-
     def __getstate__(self) -> dict[str, Any]:
         """Leave the caches behind: a copy or a checkpoint carries the arguments only."""
-        return {**self.__dict__, "_factors": {}, "_constants": {}, "_variances": {}}
+        return {**self.__dict__, "_factors": {}, "_samplers": {}, "_variances": {}}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _prepare(operator: Operator, height: int, width: int, device: torch.device, dtype: torch.dtype) -> None:
+    """Fill the caches. A compiler cannot trace a factorisation: it runs this while tracing, and never in the graph."""
+    key = ((height, width), device, dtype)
+    if key not in operator._samplers:
+        with torch.inference_mode(False), torch.no_grad():
+            factor = operator._factor((height, width))
+            operator._samplers[key] = (factor, factor.constants(device, dtype))

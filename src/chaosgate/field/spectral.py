@@ -1,54 +1,102 @@
-"""Operators that a product of two one-dimensional bases diagonalises (paper, eq. dirichlet-eigs)."""
-
-import math
+"""Operators that a product of two one-dimensional bases diagonalises (paper, eq. dirichlet-eigs, alg. gch)."""
 
 import torch
 from torch import Tensor
 
-from chaosgate.field.factor import Constants, Factor, Grid
+from chaosgate.field.arguments import Grid
+from chaosgate.field.axis import Axis
+from chaosgate.field.factor import Constants, Factor
 
+COMBINED_UP_TO = 128
+"""Up to this many sites the scale and both transforms are one n x n product.
 
-def sine_basis(n: int) -> Tensor:
-    r"""Orthonormal DST-I basis, :math:`\sqrt{2/(n+1)}\,\sin(\pi k i/(n+1))`; symmetric, shape (n, n)."""
-    index = torch.arange(1, n + 1, dtype=torch.float64, device="cpu")
-    # Reducing k * i modulo the period keeps the argument small, hence the sine exact, on long axes.
-    phase = (index[:, None] * index) % (2 * (n + 1))
-    return math.sqrt(2 / (n + 1)) * torch.sin(torch.pi * phase / (n + 1))
+Measured on one CPU thread with 64 fields in float32: on 7 x 7 it takes a fifth of the time of two products, on 14 x 14
+more than they do.
+"""
+
+CHUNK_SITES = 1 << 18
+"""On a CPU, fields are transformed this many sites at a time, so that intermediate results stay in its cache."""
 
 
 class SpectralFactor(Factor):
-    r"""Eigenvalues :math:`\lambda_{k\ell} = a_k + b_\ell` and eigenvectors :math:`e_k \otimes f_\ell`.
+    r"""Eigenvalues :math:`\lambda_{k\ell} = p\,a_k + q\,b_\ell + \mu` with eigenvectors :math:`e_k \otimes f_\ell`.
 
-    White noise is read as spectral coefficients: :math:`\psi = E\,(Z \odot \lambda^{-1/2})\,F^\top`, two products.
+    White noise is read as spectral coefficients, :math:`\psi = E\,(Z \odot \lambda^{-1/2})\,F^\top`, in whatever order
+    of the frequencies is fastest: a permutation of :math:`Z` does not change the law. Memory is linear in the number of
+    sites. The mode with eigenvalue zero, if there is one, gets no noise: that is the zero-mean gauge.
+
+    Args:
+        vertical: Basis :math:`E` of the H rows.
+        horizontal: Basis :math:`F` of the W columns.
+        weights: Edge weights :math:`(p, q)` of the two axes.
+        shift: The mass :math:`\mu`.
     """
 
-    def __init__(self, vertical: Tensor, horizontal: Tensor, shift: float = 0.0) -> None:
-        self.grid: Grid = (len(vertical), len(horizontal))
-        self.axes = (vertical, horizontal)
-        self.shift = shift
-        self.eigenvalues = vertical[:, None] + horizontal + shift
-        self.rank = self.eigenvalues.numel()
+    def __init__(
+        self, vertical: Axis, horizontal: Axis, weights: tuple[float, float] = (1.0, 1.0), shift: float = 0.0
+    ) -> None:
+        self.grid: Grid = (vertical.n, horizontal.n)
+        self.vertical, self.horizontal, self.weights, self.shift = vertical, horizontal, weights, shift
+        rows, columns = weights[0] * vertical.eigenvalues(), weights[1] * horizontal.eigenvalues()
+        self.eigenvalues = rows[:, None] + columns + shift
+        gauge = vertical.has_zero_mode and horizontal.has_zero_mode and shift == 0.0
+        self.n = self.eigenvalues.numel()
+        self.rank = self.n - gauge
+        self.inverses = self.eigenvalues.reciprocal()
+        if gauge:
+            self.inverses[0, 0] = 0.0
+        self.logdet = float(self.spectrum()[-self.rank :].log().sum())
+        self.variance = vertical.power(horizontal.power(self.inverses, -1), -2).contiguous()
+        self.mean_variance = float(self.inverses.mean())
+        self.combined = self.n <= COMBINED_UP_TO
+        self.tall = vertical.n >= horizontal.n  # coefficients of the longer axis come contiguous, one product for all
 
     def spectrum(self) -> Tensor:
+        """In the order of the frequencies (k, l), row by row."""
         return self.eigenvalues.flatten()
 
     def green(self) -> Tensor:
-        basis = torch.kron(sine_basis(self.grid[0]), sine_basis(self.grid[1]))
-        return basis / self.spectrum() @ basis.T
-
-    def variance(self) -> Tensor:
-        return sine_basis(self.grid[0]) ** 2 @ self.eigenvalues.reciprocal() @ sine_basis(self.grid[1]) ** 2
-
-    def logdet(self) -> float:
-        return float(self.eigenvalues.log().sum())
+        """From the full basis; nothing else builds it, except on the smallest grids."""
+        basis = self._full_basis()
+        return basis * self.inverses.flatten() @ basis.T
 
     def constants(self, device: torch.device, dtype: torch.dtype) -> Constants:
-        tensors = self.eigenvalues.rsqrt(), sine_basis(self.grid[0]), sine_basis(self.grid[1])
-        return tuple(tensor.to(device=device, dtype=dtype) for tensor in tensors)
+        """The combined map, or the scale and what each axis needs."""
+        scale = self.inverses.sqrt()
+        if self.combined:
+            tensors: Constants = ((self._full_basis() * scale.flatten()).T.contiguous(),)
+        else:
+            scale = scale[self.vertical.order()][:, self.horizontal.order()]
+            scale = scale.T.contiguous() if self.tall else scale
+            tensors = (scale, self.vertical.constant(), self.horizontal.constant())
+        return tuple(
+            tensor.to(device=device, dtype=dtype.to_complex() if tensor.is_complex() else dtype) for tensor in tensors
+        )
 
     def color(self, white: Tensor, constants: Constants) -> Tensor:
-        scale, vertical, horizontal = constants
-        return vertical @ (white * scale @ horizontal)
+        """One product on the smallest grids, one per axis or an FFT on the others."""
+        if self.combined:
+            return (white.flatten(-2) @ constants[0]).view(white.shape)
+        fields = white.reshape(-1, *self.grid)
+        step = max(1, CHUNK_SITES // self.n)
+        if white.device.type != "cpu" or torch.compiler.is_compiling() or len(fields) <= step:
+            return self._synthesize(fields, constants).reshape(white.shape)
+        out = torch.empty_like(fields)
+        for start in range(0, len(fields), step):
+            out[start : start + step] = self._synthesize(fields[start : start + step], constants)
+        return out.view(white.shape)
 
     def shifted(self, mu: float) -> "SpectralFactor":
-        return SpectralFactor(*self.axes, self.shift + mu)
+        """Shifts every eigenvalue; the basis stays."""
+        return SpectralFactor(self.vertical, self.horizontal, self.weights, self.shift + mu)
+
+    def _full_basis(self) -> Tensor:
+        return torch.kron(self.vertical.basis(), self.horizontal.basis())
+
+    def _synthesize(self, white: Tensor, constants: Constants) -> Tensor:
+        scale, vertical, horizontal = constants
+        if self.tall:
+            fields = self.vertical.synthesize(white.reshape(-1, *scale.shape) * scale, -1, vertical)
+            return self.horizontal.synthesize(fields.mT, -1, horizontal)
+        fields = self.horizontal.synthesize(white * scale, -1, horizontal)
+        return self.vertical.synthesize(fields, -2, vertical)

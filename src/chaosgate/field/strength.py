@@ -14,22 +14,8 @@ direction of the n is held fixed and carries no energy.
 
 import math
 
-from chaosgate.field.factor import Grid
+from chaosgate.field.arguments import Grid, non_negative, positive
 from chaosgate.field.operator import Operator
-
-
-def positive(name: str, value: float) -> float:
-    """Return ``value`` as a float, or say that ``name`` must be positive and finite."""
-    if not (value > 0 and math.isfinite(value)):
-        raise ValueError(f"{name} must be positive and finite; got {value}.")
-    return float(value)
-
-
-def non_negative(name: str, value: float) -> float:
-    """Return ``value`` as a float, or say that ``name`` must not be negative and must be finite."""
-    if not (value >= 0 and math.isfinite(value)):
-        raise ValueError(f"{name} must be zero or positive, and finite; got {value}.")
-    return float(value)
 
 
 def beta_from_epsilon(operator: Operator, grid: Grid, epsilon: float) -> float:

@@ -1,0 +1,41 @@
+"""Checks of what users pass in, so that mistakes speak when an object is made and not in the middle of training."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+Grid = tuple[int, int]
+"""Height and width of a feature map; sites are flattened row by row."""
+
+
+def as_grid(grid: Sequence[int]) -> Grid:
+    """Check that ``grid`` is a pair of positive integers and return it as a tuple, so that it can key a cache."""
+    if len(grid) != 2 or any(int(side) != side or side < 1 for side in grid):
+        raise ValueError(f"a grid is (height, width) in positive whole numbers; got {tuple(grid)}.")
+    return int(grid[0]), int(grid[1])
+
+
+def positive(name: str, value: float) -> float:
+    """Return ``value`` as a float, or say that ``name`` must be positive and finite."""
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError(f"{name} must be positive and finite; got {value}.")
+    return float(value)
+
+
+def non_negative(name: str, value: float) -> float:
+    """Return ``value`` as a float, or say that ``name`` must not be negative and must be finite."""
+    if not (value >= 0 and math.isfinite(value)):
+        raise ValueError(f"{name} must be zero or positive, and finite; got {value}.")
+    return float(value)
+
+
+def as_weights(name: str, weights: Tensor | Sequence[float] | Sequence[Sequence[float]]) -> Tensor:
+    """Return weights as a float64 tensor on the CPU, or say which of them is not positive and finite."""
+    values = torch.as_tensor(weights, dtype=torch.float64, device="cpu").detach().clone()
+    wrong = ~(values.isfinite() & (values > 0))
+    if bool(wrong.any()):
+        place = tuple(wrong.nonzero()[0].tolist())
+        raise ValueError(f"{name} must be positive and finite; entry {place} is {float(values[place])}.")
+    return values

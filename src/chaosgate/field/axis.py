@@ -1,0 +1,234 @@
+r"""Bases of one axis: the eigenvectors of sites in a row under three boundary conditions.
+
+Each diagonalises the one-dimensional Laplacian with unit weights. Synthesis, :math:`x_i = \sum_k E_{ik} a_k`, is one
+matrix product on short axes, two products of half the size on longer ones, and a real FFT where an n x n basis would be
+slow or large.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+HALVED_FROM = 128
+"""Shortest axis on which a product is worth splitting into a symmetric and an antisymmetric half."""
+
+
+class Axis(ABC):
+    r"""An orthonormal eigenbasis :math:`E` of n sites in a row, column k with eigenvalue :math:`\lambda_k`.
+
+    Args:
+        n: Number of sites.
+    """
+
+    matmul_up_to: ClassVar[int]
+    """Longest axis that is synthesised by matrix products rather than an FFT.
+
+    Where the two cross depends on how well the length of the FFT factorises: 2n + 2 for the sine basis, 2n for the
+    cosine basis, n for the Hartley basis. Measured on one CPU thread in float32.
+    """
+
+    has_mirror: ClassVar[bool]
+    """Whether basis vector k, from 0, is symmetric under reversal of the axis for even k, antisymmetric for odd k."""
+
+    has_zero_mode: ClassVar[bool]
+    """Whether the first basis vector is the constant, with eigenvalue zero."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.short = n <= self.matmul_up_to
+        self.halved = self.short and self.has_mirror and n >= HALVED_FROM
+
+    @abstractmethod
+    def eigenvalues(self) -> Tensor:
+        """Eigenvalues in the order of the frequencies, shape (n,)."""
+
+    @abstractmethod
+    def basis(self) -> Tensor:
+        """The basis, shape (sites, frequencies)."""
+
+    @abstractmethod
+    def power(self, values: Tensor, dim: int) -> Tensor:
+        r"""Apply the squared basis along ``dim``: :math:`\sum_k E_{ik}^2 v_k`, variances of independent coefficients.
+
+        The values must depend on k through the eigenvalue alone.
+        """
+
+    @abstractmethod
+    def phases(self) -> Tensor:
+        """What :meth:`transform` multiplies with."""
+
+    @abstractmethod
+    def transform(self, coefficients: Tensor, dim: int, phases: Tensor) -> Tensor:
+        """Apply the basis along ``dim`` through an FFT."""
+
+    def order(self) -> Tensor:
+        """The order of the frequencies in which :meth:`synthesize` takes them: all even ones first if halved."""
+        index = torch.arange(self.n, device="cpu")
+        return torch.cat([index[0::2], index[1::2]]) if self.halved else index
+
+    def constant(self) -> Tensor:
+        """What :meth:`synthesize` multiplies with: the basis, half of it, or the phases of an FFT."""
+        if not self.short:
+            return self.phases()
+        basis = self.basis()
+        return basis[: (self.n + 1) // 2, self.order()].contiguous() if self.halved else basis
+
+    def synthesize(self, coefficients: Tensor, dim: int, constant: Tensor) -> Tensor:
+        """Apply the basis along ``dim`` (-1 or -2) of coefficients (B, H, W), given in the order of :meth:`order`."""
+        if not self.short:
+            return self.transform(coefficients, dim, constant)
+        if self.halved:
+            return self._halves(coefficients, dim, constant)
+        if dim == -1 and coefficients.is_contiguous():  # one product over all rows of all fields, not many small ones
+            return (coefficients.view(-1, self.n) @ constant.T).view(coefficients.shape)
+        return _multiply(coefficients, dim, constant)
+
+    def _halves(self, coefficients: Tensor, dim: int, constant: Tensor) -> Tensor:
+        """The symmetric and the antisymmetric part on half of the sites tell the other half: half the arithmetic."""
+        count = (self.n + 1) // 2
+        even = _multiply(coefficients.narrow(dim, 0, count), dim, constant[:, :count])
+        odd = _multiply(coefficients.narrow(dim, count, self.n - count), dim, constant[:, count:])
+        return torch.cat([even + odd, (even - odd).narrow(dim, 0, self.n - count).flip(dim)], dim)
+
+
+class Sine(Axis):
+    r"""Both ends tied to zero (DST-I): :math:`E_{ik} = \sqrt{\tfrac2{n+1}}\sin\tfrac{\pi i k}{n+1}`, i, k from 1 to n.
+
+    .. math:: \lambda_k = 4 \sin^2 \frac{\pi k}{2(n+1)}
+    """
+
+    matmul_up_to = 1024
+    has_mirror = True
+    has_zero_mode = False
+
+    def eigenvalues(self) -> Tensor:
+        """All positive, ascending."""
+        return 4 * torch.sin(torch.pi * _numbers(1, self.n + 1) / (2 * (self.n + 1))) ** 2
+
+    def basis(self) -> Tensor:
+        """Symmetric."""
+        # Reducing modulo the period keeps the argument small, and with it the error of the sine.
+        phase = torch.outer(_numbers(1, self.n + 1), _numbers(1, self.n + 1)) % (2 * (self.n + 1))
+        return math.sqrt(2 / (self.n + 1)) * torch.sin(torch.pi * phase / (self.n + 1))
+
+    def power(self, values: Tensor, dim: int) -> Tensor:
+        """From 2 sin^2 = 1 - cos of the double angle."""
+        cosines = torch.fft.fft(_pad(values, dim), dim=dim).real.narrow(dim, 1, self.n)
+        total: Tensor = values.sum(dim, keepdim=True) - cosines
+        return total / (self.n + 1)
+
+    def phases(self) -> Tensor:
+        """A norm, and the sign of the sines in a forward FFT."""
+        return torch.tensor(-math.sqrt(2 / (self.n + 1)), dtype=torch.float64, device="cpu")
+
+    def transform(self, coefficients: Tensor, dim: int, phases: Tensor) -> Tensor:
+        """Imaginary part of an FFT of length 2n + 2, of which the coefficients fill one half."""
+        spectrum: Tensor = torch.fft.rfft(_pad(coefficients, dim), 2 * (self.n + 1), dim=dim)
+        return phases * spectrum.imag.narrow(dim, 1, self.n)
+
+
+class Cosine(Axis):
+    r"""Both ends free (DCT-II): :math:`E_{ik} = \sqrt{\tfrac{2 - [k=0]}n}\cos\tfrac{\pi k (i + 1/2)}n`, i and k from 0.
+
+    .. math:: \lambda_k = 4 \sin^2 \frac{\pi k}{2n}
+    """
+
+    matmul_up_to = 512
+    has_mirror = True
+    has_zero_mode = True
+
+    def eigenvalues(self) -> Tensor:
+        """Ascending from zero."""
+        return 4 * torch.sin(torch.pi * _numbers(0, self.n) / (2 * self.n)) ** 2
+
+    def basis(self) -> Tensor:
+        """Column 0 is the constant."""
+        phase = torch.outer(2 * _numbers(0, self.n) + 1, _numbers(0, self.n)) % (4 * self.n)
+        return torch.cos(torch.pi * phase / (2 * self.n)) * self._norms()
+
+    def power(self, values: Tensor, dim: int) -> Tensor:
+        """From 2 cos^2 = 1 + cos of the double angle, except that the constant has no factor 2."""
+        turn = torch.polar(torch.ones_like(_numbers(0, self.n)), torch.pi * _numbers(0, self.n) / self.n)
+        cosines = torch.fft.ifft(values * _along(turn, dim), dim=dim, norm="forward").real
+        total: Tensor = values.sum(dim, keepdim=True) + cosines - values.narrow(dim, 0, 1)
+        return total / self.n
+
+    def phases(self) -> Tensor:
+        """Half a step of phase per frequency, and half the norm, since a real FFT adds the complex conjugate."""
+        halves = self._norms() / 2
+        halves[0] *= 2
+        return torch.polar(halves, torch.pi * _numbers(0, self.n) / (2 * self.n))
+
+    def transform(self, coefficients: Tensor, dim: int, phases: Tensor) -> Tensor:
+        """First half of a real inverse FFT of length 2n."""
+        spectrum = coefficients * _along(phases, dim)
+        doubled: Tensor = torch.fft.irfft(spectrum, 2 * self.n, dim=dim, norm="forward")
+        return doubled.narrow(dim, 0, self.n)
+
+    def _norms(self) -> Tensor:
+        norms = torch.full((self.n,), math.sqrt(2 / self.n), dtype=torch.float64, device="cpu")
+        norms[0] = math.sqrt(1 / self.n)
+        return norms
+
+
+class Hartley(Axis):
+    r"""A closed ring: :math:`E_{ik} = n^{-1/2}(\cos + \sin)\tfrac{2\pi i k}n`, i and k from 0.
+
+    .. math:: \lambda_k = 4 \sin^2 \frac{\pi k}{n}
+
+    Frequencies k and n - k share an eigenvalue, so these real combinations of the Fourier basis diagonalise any
+    symmetric circulant matrix. On two sites the ring is a double edge, on one site it is nothing.
+    """
+
+    matmul_up_to = 128
+    has_mirror = False
+    has_zero_mode = True
+
+    def eigenvalues(self) -> Tensor:
+        """In the order of k; those of k and n - k agree to the last bit."""
+        k = _numbers(0, self.n)
+        return 4 * torch.sin(torch.pi * torch.minimum(k, self.n - k) / self.n) ** 2
+
+    def basis(self) -> Tensor:
+        """Symmetric; column 0 is the constant."""
+        phase = 2 * torch.pi * (torch.outer(_numbers(0, self.n), _numbers(0, self.n)) % self.n) / self.n
+        return (torch.cos(phase) + torch.sin(phase)) / math.sqrt(self.n)
+
+    def power(self, values: Tensor, dim: int) -> Tensor:
+        """A constant: (cos + sin)^2 = 1 + sin of the double angle, and the sines of k and n - k cancel."""
+        return values.mean(dim, keepdim=True).expand(values.shape)
+
+    def phases(self) -> Tensor:
+        """A norm."""
+        return torch.tensor(1 / math.sqrt(self.n), dtype=torch.float64, device="cpu")
+
+    def transform(self, coefficients: Tensor, dim: int, phases: Tensor) -> Tensor:
+        """Real minus imaginary part of an FFT, whose second half mirrors the first."""
+        spectrum = torch.fft.rfft(coefficients, dim=dim) * phases
+        mirrored = (spectrum.real + spectrum.imag).narrow(dim, 1, (self.n - 1) // 2).flip(dim)
+        return torch.cat([spectrum.real - spectrum.imag, mirrored], dim)
+
+
+def _numbers(start: int, stop: int) -> Tensor:
+    return torch.arange(start, stop, dtype=torch.float64, device="cpu")
+
+
+def _pad(values: Tensor, dim: int) -> Tensor:
+    """Put a zero before the first entry along ``dim`` (-1 or -2)."""
+    return pad(values, (1, 0) if dim == -1 else (0, 0, 1, 0))
+
+
+def _multiply(coefficients: Tensor, dim: int, matrix: Tensor) -> Tensor:
+    """Apply a matrix (sites, frequencies) along ``dim`` (-1 or -2) of coefficients (B, H, W)."""
+    count = len(coefficients)
+    if dim == -2:
+        return torch.bmm(matrix.expand(count, -1, -1), coefficients)
+    return torch.bmm(coefficients, matrix.T.expand(count, -1, -1))
+
+
+def _along(vector: Tensor, dim: int) -> Tensor:
+    return vector if dim == -1 else vector[:, None]

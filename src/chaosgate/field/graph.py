@@ -1,0 +1,151 @@
+"""Operators of weighted graphs: tokens, meshes, or anything else that has neighbours."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import coo_array, csr_array, diags_array
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+
+from chaosgate.field.arguments import Grid, as_weights
+from chaosgate.field.cholesky import CholeskyFactor
+from chaosgate.field.factor import Factor
+from chaosgate.field.operator import Operator, at_least_float32
+
+Boundary = Mapping[int, float] | Sequence[int] | Sequence[Sequence[float]]
+
+
+class Graph(Operator):
+    r"""Laplacian of a connected weighted graph with a gauge (paper, sec. dgff, and app. variational_derivation).
+
+    .. math:: \tfrac12\langle\psi, Q\psi\rangle
+        = \tfrac12\sum_{\{x, y\}} c_{xy} (\psi_x - \psi_y)^2 + \tfrac12\sum_x b_x \psi_x^2
+
+    One of three things makes it invertible. A boundary: vertex x is tied with weight :math:`b_x` to a place held at
+    zero. A pinned vertex, itself held at zero: its row and column of :math:`Q` are zero and fields vanish there. By
+    default the zero-mean gauge: fields have mean zero and the Green kernel is the Moore-Penrose inverse.
+
+    The n vertices are the sites of any grid with H W = n, row by row; (1, n) is the natural one.
+
+    Args:
+        edges: Pairs of vertices, shape (m, 2), numbered from 0. Edges named twice add up.
+        weights: One positive weight per edge; 1 by default.
+        boundary: Vertices tied to zero: a mapping from vertex to weight, a list of [vertex, weight], or a list of
+            vertices (weight 1).
+        pinned: The vertex held at zero.
+        num_vertices: Number of vertices; by default one more than the largest in ``edges``.
+    """
+
+    def __init__(
+        self,
+        edges: Tensor | Sequence[Sequence[int]],
+        weights: Tensor | Sequence[float] | None = None,
+        boundary: Boundary | None = None,
+        pinned: int | None = None,
+        num_vertices: int | None = None,
+    ) -> None:
+        self.edges = torch.as_tensor(edges, device="cpu").detach().clone()
+        if self.edges.numel() == 0:
+            self.edges = self.edges.reshape(0, 2).long()
+        if self.edges.ndim != 2 or self.edges.shape[1] != 2 or self.edges.is_floating_point():
+            raise ValueError(f"edges are pairs of whole numbers, shape (m, 2); got {tuple(self.edges.shape)}.")
+        largest = int(self.edges.max()) if len(self.edges) else -1
+        self.num_vertices = largest + 1 if num_vertices is None else num_vertices
+        self.weights = as_weights("edge weights", torch.ones(len(self.edges)) if weights is None else weights)
+        self.boundary = _boundary_weights(boundary, self.num_vertices)
+        self.pinned = pinned
+        self._check(largest)
+
+    def _check(self, largest: int) -> None:
+        n = self.num_vertices
+        if n < 1 or largest >= n or (len(self.edges) and int(self.edges.min()) < 0):
+            raise ValueError(f"edges join vertices 0 to {n - 1} (num_vertices={n}); got {self.edges.tolist()}.")
+        if self.weights.shape != (len(self.edges),):
+            raise ValueError(f"{len(self.edges)} edges need as many weights; got shape {tuple(self.weights.shape)}.")
+        loops = self.edges[self.edges[:, 0] == self.edges[:, 1]]
+        if len(loops):
+            raise ValueError(f"vertex {int(loops[0, 0])} has an edge to itself, which costs no energy. Leave it out.")
+        if self.pinned is not None and bool(self.boundary.any()):
+            raise ValueError("a graph with a boundary needs no pinned vertex. Give boundary or pinned, not both.")
+        if self.pinned is not None and not 0 <= self.pinned < n:
+            raise ValueError(f"cannot pin vertex {self.pinned}: the graph has vertices 0 to {n - 1}.")
+        if n == 1 and not bool(self.boundary.any()):
+            raise ValueError("one vertex without a boundary carries no field: the gauge fixes it.")
+        # The boundary counts as one more vertex: parts of the graph may hang together through it.
+        tied = self.boundary.nonzero().flatten()
+        ends = torch.cat([self.edges, torch.stack([tied, torch.full_like(tied, n)], 1)]).numpy()
+        size = n + bool(len(tied))
+        adjacency = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(size, size))
+        parts = connected_components(adjacency, directed=False, return_labels=False)
+        if parts > 1:
+            raise ValueError(
+                f"the graph is not connected: it has {parts} parts, of which a gauge can fix one. Join them with "
+                "edges, tie each of them to a boundary, or use one operator per part."
+            )
+
+    def laplacian(self) -> csr_array:
+        """The operator as a sparse (n, n) matrix."""
+        n = self.num_vertices
+        first, second = self.edges.T.numpy()
+        off = csr_array((self.weights.numpy(), (first, second)), shape=(n, n))
+        off = off + off.T
+        full = diags_array(off.sum(1) + self.boundary.numpy()) - off
+        free = diags_array(self.mass((1, n)).flatten().numpy())
+        return csr_array(free @ full @ free)
+
+    def _on(self, grid: Grid) -> None:
+        if grid[0] * grid[1] != self.num_vertices:
+            n = self.num_vertices
+            raise ValueError(
+                f"{self} lives on grids of {n} sites, such as (1, {n}); grid {tuple(grid)} is another size."
+            )
+
+    def mass(self, grid: Grid) -> Tensor:
+        """One everywhere but at the pinned vertex."""
+        mass = super().mass(grid)
+        if self.pinned is not None:
+            mass.view(-1)[self.pinned] = 0.0
+        return mass
+
+    def matrix(self, grid: Grid) -> Tensor:
+        """The dense form of :meth:`laplacian`."""
+        self._on(grid)
+        return torch.from_numpy(self.laplacian().toarray())
+
+    def factor(self, grid: Grid) -> Factor:
+        """Sparse, in an order of small bandwidth."""
+        self._on(grid)
+        centered = self.pinned is None and not bool(self.boundary.any())
+        return CholeskyFactor(self.laplacian(), grid, str(self), 0 if centered else self.pinned, centered)
+
+    def energy(self, field: Tensor) -> Tensor:
+        """Weighted squared differences over the edges; no matrix."""
+        self._on((field.shape[-2], field.shape[-1]))
+        flat = at_least_float32(field).flatten(-2)
+        if self.pinned is not None:
+            flat = flat * self.mass((1, self.num_vertices)).flatten().to(flat)
+        first, second = self.edges.T.to(flat.device)
+        jumps = (self.weights.to(flat) * (flat[..., first] - flat[..., second]).square()).sum(-1)
+        return 0.5 * (jumps + (self.boundary.to(flat) * flat.square()).sum(-1))
+
+    def __repr__(self) -> str:
+        gauge = "" if self.pinned is None else f", pinned={self.pinned}"
+        tied = int((self.boundary > 0).sum())
+        return (
+            f"Graph(edges={len(self.edges)}, num_vertices={self.num_vertices}{f', boundary={tied}' if tied else gauge})"
+        )
+
+
+def _boundary_weights(boundary: Boundary | None, n: int) -> Tensor:
+    """One weight per vertex, zero where there is no boundary."""
+    items: list[Any] = list(boundary.items()) if isinstance(boundary, Mapping) else list(boundary or [])
+    pairs = [(item, 1.0) if isinstance(item, int) else (int(item[0]), float(item[1])) for item in items]
+    weights = as_weights("boundary weights", [weight for _, weight in pairs])
+    total = torch.zeros(n, dtype=torch.float64, device="cpu")
+    for (vertex, _), weight in zip(pairs, weights, strict=True):
+        if not 0 <= vertex < n:
+            raise ValueError(f"cannot tie vertex {vertex} to the boundary: the graph has vertices 0 to {n - 1}.")
+        total[vertex] += weight
+    return total
