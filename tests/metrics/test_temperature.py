@@ -1,9 +1,10 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from chaosgate.metrics import fit_temperature, temperature_scaling
 
@@ -41,6 +42,26 @@ def test_temperature_is_the_root_of_the_slope_to_ten_digits():
     logits = torch.tensor([[5.0, 0.0]] * 4, dtype=torch.float64)
     exact = 5 / math.log(3)
     assert abs(math.log(fit_temperature(logits, torch.tensor([0, 0, 0, 1])) / exact)) < 1e-10
+
+
+def test_many_classes_and_margins_of_all_sizes_find_the_change_of_sign():
+    # One class ahead of hundreds of equal ones: the slope is first convex, then concave, and plain Newton steps leave
+    # the bracket from either side.
+    random = np.random.default_rng(0)
+    for _ in range(60):
+        n, classes = int(random.integers(2, 6)), int(10 ** random.uniform(0.5, 3.3))
+        logits = np.zeros((n, classes))
+        logits[:, 0] = 10 ** random.uniform(-1, 3, n)
+        target = np.zeros(n, dtype=np.int64)
+        target[0] = 1
+
+        def slope(b: float, z: np.ndarray = logits, t: np.ndarray = target) -> float:
+            return float((softmax(b * z, axis=1) * z).sum(1).mean() - z[range(len(z)), t].mean())
+
+        if slope(0.0) >= 0:
+            continue  # no best temperature
+        inverse = 1 / fit_temperature(torch.from_numpy(logits), torch.from_numpy(target))
+        assert slope(inverse * (1 - 1e-9)) < 0 < slope(inverse * (1 + 1e-9))
 
 
 def test_scaling_the_logits_scales_the_temperature():

@@ -15,6 +15,7 @@ from chaosgate.metrics.functional import (
     bin_edges,
     bin_index,
     calibration_error,
+    top_class,
     working_precision,
 )
 from chaosgate.metrics.kept_samples import KeptSamples
@@ -25,8 +26,7 @@ def _top_class(probs: Tensor, target: Tensor, validate: bool) -> tuple[Tensor, T
     if validate:
         check_probabilities(probs)
         check_range("target", target, probs.shape[1])
-    predicted = probs.argmax(1)
-    return probs.detach().gather(1, predicted[:, None]).squeeze(1), predicted
+    return top_class(probs)
 
 
 class CalibrationError(Metric):

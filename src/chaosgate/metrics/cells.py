@@ -35,9 +35,9 @@ class CellMetrics(KeptSamples):
     r"""Accuracy, NLL, ECE, Brier score and confidence of many cells (corruption, severity) at once.
 
     The state is sums per cell and confidence bin, held as integers (see :mod:`chaosgate.metrics.exact_sum`): its size
-    does not depend on the number of samples, processes are combined by adding, and the results are the same bit for
-    bit for every batch size, order and number of processes. Aggregate over cells with
-    :func:`~chaosgate.metrics.aggregate_cells`, never by pooling samples: the paper averages the metrics of the cells.
+    does not depend on the number of samples, processes are combined by adding, and batch size, order and number of
+    processes leave no trace. Aggregate over cells with :func:`~chaosgate.metrics.aggregate_cells`, never by pooling
+    samples: the paper averages the metrics of the cells.
 
     ``compute`` returns a dictionary of float64 tensors ``(num_cells,)``; a cell without samples has ``n = 0`` and nan
     elsewhere:

@@ -7,8 +7,8 @@ Integers have neither problem. A sum :math:`s` of non-negative values is held as
 .. math:: s = 2^{-12}\,a + 2^{-52}\,b, \qquad 0 \le b < 2^{40} \text{ after } \texttt{carry},
 
 and the number of infinite and of nan summands, so that these stay as visible as in a float sum. Each summand is
-resolved to :math:`2^{-52}` (a float64 near one), the sum may reach :math:`2^{51}`, and it is the same bit for bit
-however the samples were split into batches and processes.
+resolved to :math:`2^{-52}` (a float64 near one), the sum may reach :math:`2^{51}`, and equal summands have equal sums,
+bit for bit, however they were split into batches and processes.
 """
 
 import torch
@@ -60,4 +60,4 @@ def sum_by_slot(values: Tensor, slot: Tensor, num_slots: int) -> Tensor:
     tensor([4.0000, 0.7500, 0.0000], dtype=torch.float64)
     """
     zeros = torch.zeros(num_slots, values.shape[1], PARTS, dtype=torch.int64, device=values.device)
-    return carry(zeros.index_add_(0, slot, split(values)))
+    return zeros.index_add_(0, slot, split(values))
