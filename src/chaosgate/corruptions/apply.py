@@ -145,7 +145,7 @@ def corrupt_batch(
             result[start : start + step] = recipe.act(part, np.stack(draws), **given)
         else:
             result[start] = recipe.act(part[0], *draws, **given)
-    return result.reshape(images.shape)
+    return result.reshape(np.shape(images))
 
 
 def jpeg_roundtrip(image: AnyImage, quality: int = 85) -> AnyImage:

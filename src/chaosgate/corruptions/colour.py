@@ -54,7 +54,7 @@ def _change_hsv(image: Bytes, change: Callable[[Plane, Plane], tuple[Plane, Plan
     third = np.maximum((g == value).view(np.uint8), (b == value).view(np.uint8) * np.uint8(2))  # red, green, blue
     third *= ~grey  # grey counts as red
     here = np.arange(len(r))
-    difference = np.concatenate([g - b, b - r, r - g]).take(third * np.intp(len(r)) + here)
+    difference = np.concatenate([g - b, b - r, r - g]).take(third.astype(np.intp) * len(r) + here)
     turn = (2.0 * third + difference / (spread + grey)) / 6.0
     turn += turn < 0
     turn *= 6.0

@@ -42,7 +42,7 @@ PAPER = (
 )
 """The seven corruptions of the paper's evaluation (tab. imagenetc_breakdown)."""
 
-# Part of every random stream: append to COMMON or EXTRA only together with a new explicit number here.
+# Part of every random stream: these numbers must never change, so a new name goes to the end.
 NUMBER = {name: number for number, name in enumerate(COMMON + EXTRA)}
 
 IMAGENET: dict[str, dict[str, tuple[Any, ...]]] = {
