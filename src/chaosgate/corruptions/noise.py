@@ -93,20 +93,27 @@ def alias_table(counts: npt.NDArray[np.int64]) -> Words:
     r"""Walker's table for rows of 256 integers that sum to :math:`2^{32}`, all in integers, hence without error.
 
     Column :math:`j` of a row holds :math:`2^{24}` units: ``entry >> 8`` of them belong to level :math:`j`, the others
-    to its alias ``entry & 255``. A full column names itself as alias. Each step settles the poorest open column of
-    every row and fills it up from the richest.
+    to its alias ``entry & 255``; a full column names itself. All rows advance together, one column a step: while the
+    giver has a full column or more, the next poor column is settled and filled up by it; once it is poor itself, it is
+    settled in turn and filled up by the next giver.
     """
     rows = np.arange(len(counts))
-    rest = counts.copy()
-    settled = np.zeros(counts.shape, dtype=bool)
+    order = np.argsort(counts < _COLUMN, axis=1, kind="stable")  # givers first, then the poor
+    giving, taking = np.zeros_like(rows), (counts >= _COLUMN).sum(axis=1)
+    giver = order[:, 0]
+    rest = counts[rows, giver]
     table = np.zeros(counts.shape, dtype=np.uint32)
     for _ in range(256):
-        poor = np.where(settled, np.int64(2**33), rest).argmin(axis=1)
-        rich = np.where(settled, np.int64(-1), rest).argmax(axis=1)
-        own = rest[rows, poor]
-        table[rows, poor] = np.where(own == _COLUMN, poor, own * 256 + rich)
-        rest[rows, rich] -= _COLUMN - own
-        settled[rows, poor] = True
+        gives = (rest >= _COLUMN) & (taking < 256)
+        following = order[rows, np.minimum(giving + 1, 255)]
+        settled = np.where(gives, order[rows, np.minimum(taking, 255)], giver)
+        own = np.where(gives, counts[rows, settled], rest)
+        alias = np.where(gives, giver, following)
+        table[rows, settled] = np.where(own == _COLUMN, settled, own * 256 + alias)
+        rest = np.where(gives, rest, counts[rows, following]) - (_COLUMN - own)
+        giver = alias
+        giving += ~gives
+        taking += gives
     return table
 
 
