@@ -120,9 +120,10 @@ def footnotes(table: Table) -> list[str]:
     facts = table.facts
     if not facts:
         return ["No run has finished yet."]
-    size = f"{facts['data']}{' (subset)' if facts['subset'] else ''}, {facts['n']:g} test images per cell"
+    data = f"{facts['data']}{' (subset)' if facts['subset'] else ''}"
     notes = [
-        f"{facts['backbone']} on {size}, {table.study.checkpoint} checkpoint. Signed: difference to {table.study.reference}."
+        f"{facts['backbone']} on {data}: {table.study.checkpoint} checkpoint, {facts['n']:g} test images per cell. "
+        f"Signed: difference to {table.study.reference}."
     ]
     if any(metric == "gap" for _, metric in table.columns):
         notes.append("conf-acc: mean confidence minus accuracy; above 0 is over-confident.")

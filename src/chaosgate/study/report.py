@@ -15,7 +15,8 @@ def report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> P
     """Print the table; write the files; return their directory."""
     table = build_table(study, runs)
     console.print()
-    console.print(terminal_table(table))
+    if table.columns:
+        console.print(terminal_table(table))
     for note in footnotes(table):
         console.print(f"  {note}", style="dim", highlight=False)
     directory = root / study.name

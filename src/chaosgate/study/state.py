@@ -96,5 +96,5 @@ def read_json(path: Path) -> dict[str, Any]:
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Replace a small file in one step: a reader sees the old content or the new, never half of it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps({**content, "time": time.time()}), encoding="utf-8")
+    temporary.write_text(json.dumps({**content, "time": time.time(), "pid": os.getpid()}), encoding="utf-8")
     os.replace(temporary, path)
