@@ -108,6 +108,8 @@ def test_cells_are_made_for_testing_only(subset: FashionMNIST):
     module = FashionMNIST(corruptions=["pixelate"], severities=[1])
     module.setup("fit")
     assert len(module.test_splits) == 1
+    with pytest.raises(RuntimeError, match="call setup"):
+        module.test_dataloader()
     module.setup("test")
     assert len(module.test_splits) == 2
 
@@ -188,6 +190,7 @@ def test_a_fraction_that_leaves_no_validation_images_is_refused(full: Path):
 
 
 def test_the_holdout_has_the_stated_share_of_every_class():
+    assert spaced_holdout(np.zeros(100, dtype=int), 0.29).sum() == 29  # although 100 * 0.29 < 29 in floating point
     targets = np.repeat(np.arange(4), [10, 33, 1, 7])
     for fraction in (0.1, 0.3, 0.5):
         held = spaced_holdout(targets, fraction)

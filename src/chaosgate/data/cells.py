@@ -3,12 +3,14 @@
 import hashlib
 import tempfile
 from collections.abc import Sequence
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
+import cv2
 import numpy as np
+import PIL
+import scipy
 from lightning.pytorch.utilities import rank_zero_warn
 from numpy.typing import NDArray
 from rich.console import Console
@@ -82,8 +84,8 @@ def _copy(images: NDArray[np.uint8], cell: Cell, seed: int, table: str, cache_di
 def _cell_file(images: NDArray[np.uint8], cell: Cell, seed: int, table: str) -> str:
     digest = hashlib.sha256(repr((cell.corruption, cell.severity, seed, table, images.shape)).encode())
     digest.update(images.tobytes())
-    for library in ("numpy", "scipy", "pillow", "opencv-python-headless"):
-        digest.update(f"{library} {version(library)}".encode())
+    for library in (np, scipy, cv2, PIL):
+        digest.update(f"{library.__name__} {library.__version__}".encode())
     for source in sorted(files("chaosgate.corruptions").iterdir(), key=lambda entry: entry.name):
         if source.is_file():
             digest.update(source.name.encode() + source.read_bytes())

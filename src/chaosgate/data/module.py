@@ -150,7 +150,7 @@ class ImageData(pl.LightningDataModule, ABC):
 
     def test_dataloader(self) -> DataLoader[Sample]:
         """Every image of every cell once, all cells in one pass."""
-        _ready(self.test_splits or None, "test")
+        _ready(self.test_splits if len(self.test_splits) == len(self.test_cells) else None, "test")
         return self._eval_loader(EvalSet(self.test_splits, by_image=self.cells_by_image))
 
     def predict_dataloader(self) -> DataLoader[Sample]:
