@@ -113,7 +113,8 @@ def main(arguments: Sequence[str], makers: Makers | None = None) -> int:
 
 def _with_progress(found: list[Subject]) -> Verification:
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("verifying", total=len(found) * len(STATEMENTS))
         return verify(found, done=lambda outcome: progress.update(bar, advance=1, description=outcome.statement.label))
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from chaosgate.compat.log_ratio import random_pairs
-from chaosgate.compat.verify.finding import Finding, exact, means, never, vanishes, variances
+from chaosgate.compat.verify.finding import EXACT, Finding, exact, means, never, vanishes, variances
 from chaosgate.compat.verify.subject import LogAffine, Subject
 from chaosgate.field import (
     Anisotropic,
@@ -41,7 +41,7 @@ def maxent_logfield(s: Subject) -> list[Finding]:
         exact("its covariance inverts (n / 2 eps) Q", q, s.law.beta * q @ covariance @ q),
         exact("its entropy", s.law.entropy(), entropy),
         *(exact("entropy gap = divergence", gap.kl, gap.gap) for gap in gaps),
-        never("feasible laws of larger entropy", sum(g.gap <= 0 for g in gaps), len(gaps)),
+        never("feasible laws of larger entropy", sum(g.gap < -EXACT for g in gaps), len(gaps)),
         _energy(s, gate, "maxent_logfield"),
     ]
 

@@ -97,7 +97,7 @@ def margin_blind(s: Subject) -> list[Finding]:
     ]
 
 
-def _expected_energy(s: Subject, maps: Tensor) -> Tensor | None:
+def expected_mask_energy(s: Subject, maps: Tensor) -> Tensor | None:
     r"""Exact :math:`E\,\mathcal E_{int}(m\odot h)` of maps (k, H, W) through the module, or None.
 
     Roughness adds up over edges. Where the sites split into two colours such that every edge joins different colours,
@@ -132,7 +132,7 @@ def mask_energy(s: Subject) -> list[Finding]:
     predicted = dropout_energy(maps, s.q, s.graph)
     mean, deviation = _sampled_energy(s, maps, "dropout_energy")
     findings = [means("sampled roughness of masked maps", predicted, mean, deviation, s.draws // 8)]
-    pushed = _expected_energy(s, maps)
+    pushed = expected_mask_energy(s, maps)
     return findings if pushed is None else [*findings, exact("over all masks of an edge", predicted, pushed, SINGLE)]
 
 
@@ -149,7 +149,7 @@ def coherence_factor(s: Subject) -> list[Finding]:
     predicted = torch.as_tensor(dropout_amplification(coherence(maps, s.graph), s.q))
     mean, deviation = _sampled_energy(s, maps, "coherence_factor")
     findings = [means("sampled amplification", predicted, mean / energy, deviation / energy, s.draws // 8)]
-    pushed = _expected_energy(s, maps)
+    pushed = expected_mask_energy(s, maps)
     return (
         findings
         if pushed is None
@@ -166,7 +166,7 @@ def mask_perfect_coherence(s: Subject) -> list[Finding]:
         means("roughness of a masked constant", predicted, mean, deviation, s.draws // 8),
         never("roughness before", int(intrinsic_energy(constant, s.graph).count_nonzero()), 1),
     ]
-    pushed = _expected_energy(s, constant)
+    pushed = expected_mask_energy(s, constant)
     return findings if pushed is None else [*findings, exact("over all masks of an edge", predicted, pushed, SINGLE)]
 
 
@@ -174,7 +174,7 @@ def coherence_mismatch(s: Subject) -> list[Finding]:
     """Along ever more coherent maps the relative distortion grows like one over their roughness."""
     maps = _coherent(s, 12)
     energy = intrinsic_energy(maps, s.graph)
-    pushed = _expected_energy(s, maps)
+    pushed = expected_mask_energy(s, maps)
     after = dropout_energy(maps, s.q, s.graph) if pushed is None else pushed
     distortion = (after - energy) / energy
     mass = (1 - s.q) / (2 * s.q) * weighted_mass(maps, s.graph)
@@ -219,7 +219,7 @@ def compatibility_dichotomy(s: Subject) -> list[Finding]:
     )
     cost = torch.as_tensor(added).sum(0)
     energy = intrinsic_energy(maps, s.graph)
-    pushed = _expected_energy(s, maps)
+    pushed = expected_mask_energy(s, maps)
     relative = ((dropout_energy(maps, s.q, s.graph) if pushed is None else pushed) - energy) / energy
     return [
         frequencies("log-ratios made singular by dropout", 1 - s.q**2, broken["mask"], draws),
