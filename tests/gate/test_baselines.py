@@ -76,7 +76,9 @@ def test_dropblock_follows_a_dial():
     gate = DropBlock(0.4, 3)
     gate.dial = torch.tensor(0.5)
     assert float(gate.marginal((6, 6))[1].mean()) == pytest.approx(0.2, abs=1e-6)
-    assert float(drop_probability(block_coverage((6, 6), 3), gate.marginal((6, 6))[0]).mean()) == pytest.approx(0.2, abs=1e-6)
+    assert float(drop_probability(block_coverage((6, 6), 3), gate.marginal((6, 6))[0]).mean()) == pytest.approx(
+        0.2, abs=1e-6
+    )
 
 
 @pytest.mark.statistical

@@ -116,7 +116,9 @@ def test_backward_multiplies_by_the_gate():
 
 
 def test_a_user_can_assemble_another_mechanism():
-    gate = Mechanism(lambda grid: MaxEntLaw(Massive(DirichletLaplacian(), 0.5), grid, beta=1.0), Wick(0.4), Multiplicative(0.5))
+    gate = Mechanism(
+        lambda grid: MaxEntLaw(Massive(DirichletLaplacian(), 0.5), grid, beta=1.0), Wick(0.4), Multiplicative(0.5)
+    )
     assert gate(torch.ones(2, 3, 4, 5)).shape == (2, 3, 4, 5)
     assert "Wick(gamma=0.4)" in repr(gate)
 

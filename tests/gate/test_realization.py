@@ -56,7 +56,8 @@ def test_small_gamma_expansion_is_third_order():
     psi = torch.linspace(-3, 3, 41, dtype=torch.float64)
     variance = torch.tensor(1.3, dtype=torch.float64)
     errors = [
-        float((wick(psi, variance, g) - small_gamma_expansion(psi, variance, g)).abs().max()) for g in (2e-2, 1e-2, 5e-3)
+        float((wick(psi, variance, g) - small_gamma_expansion(psi, variance, g)).abs().max())
+        for g in (2e-2, 1e-2, 5e-3)
     ]
     assert errors[0] / errors[1] == pytest.approx(8, rel=0.1)
     assert errors[1] / errors[2] == pytest.approx(8, rel=0.1)

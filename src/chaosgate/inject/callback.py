@@ -64,8 +64,8 @@ class NoiseInjection(Callback):
 
     @property
     def state_key(self) -> str:
-        """Two callbacks of this class on different stages keep separate states."""
-        return f"NoiseInjection{{stages={','.join(self.stages)}}}"
+        """Two callbacks of this class, with other gates or on other stages, keep separate states."""
+        return f"NoiseInjection{{gate={type(self.gate).__name__}, stages={','.join(self.stages)}}}"
 
     def state_dict(self) -> dict[str, Any]:
         """Counters, so that a resumed run replays the gates of the uninterrupted one."""

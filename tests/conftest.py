@@ -1,0 +1,38 @@
+from pathlib import Path
+
+import lightning.pytorch  # noqa: F401 - its log handlers keep the stream they find; not that of a single test
+import pytest
+import torch
+
+torch.set_num_threads(1)  # xdist starts as many processes as there are cores
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def configs():
+    """Configuration files of the repository as ``-c`` arguments, by short name."""
+
+    def arguments(*names):
+        return [word for name in names for word in ("-c", str(REPOSITORY / "configs" / f"{name}.yaml"))]
+
+    return arguments
+
+
+@pytest.fixture
+def command(monkeypatch, tmp_path, capfd):
+    """Run a chaosgate command in this process, in an empty directory; gives (exit status, stdout, stderr)."""
+    from chaosgate.__main__ import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        capfd.readouterr()
+        try:
+            status = main([str(a) for a in arguments])
+        except SystemExit as stop:  # argparse
+            status = stop.code
+        out, err = capfd.readouterr()
+        return status, out, err
+
+    return run
