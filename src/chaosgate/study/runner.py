@@ -138,7 +138,7 @@ class Runner:
                 if live.attempt < ATTEMPTS:
                     self._start(live.run, live.attempt + 1)
                 else:
-                    self._give_up(live.run, state_of(live.run))
+                    self._give_up(live.run, State("failed", record=record))
 
     def _give_up(self, run: Run, state: State) -> None:
         self.outcome.failed[run.name] = state.record["lines"]

@@ -39,7 +39,7 @@ def state_of(run: Run) -> State:
     """Look, without changing anything."""
     directory = run.directory
     done = read_json(directory / DONE)
-    if done.get("test_hash") == run.test_hash and not missing_cells(directory, done):
+    if is_done(directory, run.test_hash):
         return State("done", record=done)
     progress = read_json(directory / PROGRESS)
     if is_locked(directory):
@@ -48,6 +48,12 @@ def state_of(run: Run) -> State:
         return State("failed", progress, failed)
     begun = progress or done or RunDirectory(directory).resumable() is not None
     return State("cut" if begun else "missing", progress)
+
+
+def is_done(directory: Path, test_hash: str) -> bool:
+    """Whether the run was tested as asked and every row is there."""
+    done = read_json(directory / DONE)
+    return done.get("test_hash") == test_hash and not missing_cells(directory, done)
 
 
 def missing_cells(directory: Path, done: dict[str, Any]) -> list[Sequence[Any]]:

@@ -10,17 +10,18 @@ import io
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from filelock import Timeout
 
 from chaosgate.study.runs import Run
-from chaosgate.study.state import DONE, FAILED, FITTED, LOG, PROGRESS, lock_of, read_json, write_json
+from chaosgate.study.state import DONE, FAILED, FITTED, LOG, PROGRESS, is_done, lock_of, read_json, write_json
 
 BUSY, BAD_STUDY = 75, 78  # exit status: another worker has the run; the study cannot run as written
 ORDER = "run.json"
+_PROBE = 1.0  # seconds to wait for the lock: others hold it for a moment to see whether it is free
 _PROGRESS_CALLBACK = '--trainer.callbacks+={"class_path": "chaosgate.study.progress.WriteProgress"}'
 
 
@@ -37,24 +38,27 @@ def write_order(run: Run, threads: int, check: Sequence[Run] = ()) -> None:
     write_json(run.directory / ORDER, order)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Work on one run; return the exit status."""
+def main(arguments: Sequence[str] | None = None, work: Callable[[Path, dict[str, Any]], int] | None = None) -> int:
+    """Do the work on one run, training and test unless told otherwise; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m chaosgate.study.worker", description=__doc__)
     parser.add_argument("directory", type=Path, help="run directory with run.json, as the runner left it")
     directory: Path = parser.parse_args(arguments).directory
+    order = read_json(directory / ORDER)
     try:
-        with lock_of(directory).acquire(timeout=0):
-            with open(directory / LOG, "a", encoding="utf-8") as log:
-                os.dup2(log.fileno(), 1)
-                os.dup2(log.fileno(), 2)
-            return _work(directory, read_json(directory / ORDER))
+        with lock_of(directory).acquire(timeout=_PROBE):
+            if is_done(directory, order["test_hash"]):
+                return 0  # by another worker, between the runner's look and this one's lock
+            (directory / FAILED).unlink(missing_ok=True)
+            return (work or _train_and_test)(directory, order)
     except Timeout:
         return BUSY
 
 
-def _work(directory: Path, order: dict[str, Any]) -> int:
-    for stale in (FAILED, PROGRESS):
-        (directory / stale).unlink(missing_ok=True)
+def _train_and_test(directory: Path, order: dict[str, Any]) -> int:
+    (directory / PROGRESS).unlink(missing_ok=True)
+    with open(directory / LOG, "a", encoding="utf-8") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
     import torch
 
     from chaosgate.cli import main as chaosgate
