@@ -25,7 +25,7 @@ def test_samplewise_has_mean_one_and_does_not_overflow():
 
 
 def test_wick_mean_is_one_by_quadrature():
-    # E exp(gamma psi - gamma^2 v / 2) at one site, psi ~ N(0, v), by Gauss-Hermite: exact to rounding for entire functions.
+    # E exp(gamma psi - gamma^2 v / 2) at one site, psi ~ N(0, v), by Gauss-Hermite: exact to rounding here.
     import numpy as np
 
     nodes, weights = np.polynomial.hermite_e.hermegauss(80)
