@@ -29,12 +29,10 @@ def split(values: Tensor) -> Tensor:
     Scaling by a power of two, ``floor`` and the difference are exact in either type; only bits below
     :math:`2^{-52}` are rounded.
     """
-    undefined = values.isnan()
-    infinite = values > LARGEST
-    scaled = torch.where(undefined | infinite, 0.0, values) * _COARSE
+    scaled = torch.where(values <= LARGEST, values, 0.0) * _COARSE  # a nan is not less than anything either
     coarse = scaled.floor()
-    fine = ((scaled - coarse) * _FINE).round()
-    return torch.stack((coarse.long(), fine.long(), infinite.long(), undefined.long()), dim=-1)
+    fine = scaled.sub_(coarse).mul_(_FINE).round_()
+    return torch.stack((coarse, fine, values > LARGEST, values.isnan()), dim=-1).long()
 
 
 def carry(parts: Tensor) -> Tensor:

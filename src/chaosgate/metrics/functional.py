@@ -75,14 +75,14 @@ def target_rank(values: Tensor, target: Tensor) -> Tensor:
 def top_class(probs: Tensor) -> tuple[Tensor, Tensor]:
     """Largest entry of each row of ``probs (B, K)`` and the first class that has it, as :func:`torch.max` gives them.
 
-    Three times as fast on a CPU; a row with a nan has a nan as its largest entry.
+    In about half its time on a CPU. A row with a nan has a nan as its largest entry.
     """
     z = _at_least_float32(probs.detach())
     largest = z.amax(1, keepdim=True)
-    number = torch.arange(z.shape[1], dtype=z.dtype, device=z.device)
-    # Minus the class number where the entry is the largest, and below all of these where it is not.
-    first = (z - largest).sign_().mul_(z.shape[1]).sub_(number).amax(1)
-    return largest.squeeze(1).to(probs.dtype), first.neg().nan_to_num(nan=-1).long()
+    # Too small to change a difference of probabilities that is not zero, and exact where it is.
+    handicap = torch.arange(z.shape[1], dtype=z.dtype, device=z.device) * 2.0**-100
+    first = (z - largest).sub_(handicap).amax(1) * -(2.0**100)
+    return largest.squeeze(1).to(probs.dtype), first.nan_to_num(nan=-1).long()
 
 
 def _at_least_float32(values: Tensor) -> Tensor:
