@@ -1,4 +1,5 @@
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -167,6 +168,16 @@ def test_forward_returns_the_batch_and_accumulates_the_total():
     metric.reset()
     metric.update(logits[:60], target[:60])
     assert_same(metric.compute(), first)
+
+
+def test_a_metric_and_its_result_survive_pickling():
+    logits, target = batch(9, n=30)
+    metric = CellMetrics(adaptive_bins=5)
+    metric.update(logits[:10], target[:10])
+    copy = pickle.loads(pickle.dumps(metric))
+    for each in (metric, copy):
+        each.update(logits[10:], target[10:])
+    assert_same(pickle.loads(pickle.dumps(copy.compute())), metric.compute())
 
 
 def test_gradients_and_inputs_are_left_alone():

@@ -6,7 +6,7 @@ import torch
 
 from chaosgate.metrics import bin_edges, calibration_bins, calibration_error, classification_scores
 from chaosgate.metrics import functional as functional_module
-from chaosgate.metrics.functional import bin_index, target_rank
+from chaosgate.metrics.functional import bin_index, target_rank, top_class
 from tests.metrics import reference
 
 
@@ -65,6 +65,35 @@ def test_ties_go_to_the_lower_class_number_as_in_argmax():
         reference.predicted_order(row).index(t) for row, t in zip(logits.tolist(), target.tolist(), strict=True)
     ]
     assert rank.tolist() == expected
+
+
+def test_classes_ruled_out_by_minus_infinity_are_ties_too():
+    logits = torch.tensor([[0.0, -math.inf, -math.inf, 1.0]]).expand(4, 4)
+    assert target_rank(logits, torch.arange(4)).tolist() == [1, 2, 3, 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_top_class_is_the_first_of_the_largest(dtype):
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randint(0, 4, (500, 9), generator=generator).double()  # most rows have their largest entry twice
+    probs = torch.cat((logits.softmax(1), torch.full((1, 9), 1 / 9), torch.eye(9))).to(dtype)
+    value, number = top_class(probs)
+    expected = probs.max(1)
+    assert torch.equal(value, expected.values)
+    assert torch.equal(number, expected.indices)
+    assert value.dtype == dtype
+
+
+def test_neighbouring_numbers_are_no_tie():
+    # Of 2^20 classes the largest probability may be 2^-20; the next float32 below it is 2^-45 away.
+    above = torch.tensor(2.0**-20)
+    below = torch.nextafter(above, torch.tensor(0.0))
+    assert top_class(torch.stack((below, above))[None])[1].tolist() == [1]
+
+
+def test_the_largest_entry_of_a_row_with_nan_is_nan():
+    value, _ = top_class(torch.tensor([[math.nan, 0.5], [0.75, 0.25]]))
+    assert value.isnan().tolist() == [True, False]
 
 
 def test_constant_logits_do_not_count_as_hits():

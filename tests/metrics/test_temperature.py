@@ -91,6 +91,11 @@ def test_half_precision_logits_are_fitted_in_float64():
     assert fit_temperature(half, target) == fit_temperature(half.double(), target)
 
 
+def test_logits_that_carry_gradients_are_fine():
+    logits, target = validation_set(5, 50, 3, 1.5)
+    assert fit_temperature(logits.clone().requires_grad_(), target) == fit_temperature(logits, target)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_non_finite_logits_are_refused(bad):
     logits, target = validation_set(4, 10, 3, 1.0)

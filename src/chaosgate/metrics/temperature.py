@@ -51,6 +51,8 @@ def temperature_scaling(logits: Tensor, targets: Tensor) -> TemperatureFit:
     """
     check_shapes("logits", logits, targets=targets)
     check_range("target", targets, logits.shape[1])
+    logits = logits.detach().cpu() if logits.device.type == "mps" else logits.detach()  # MPS has no float64
+    targets = targets.to(logits.device)
     if not len(logits):
         raise ValueError("no sample to fit a temperature on; give the logits of a validation set.")
     if not bool(logits.isfinite().all()):
