@@ -1,0 +1,74 @@
+"""What a gate costs on the feature maps of ResNet-50, against a bare copy, a bare multiply, and torch's and timm's own."""
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from timm.layers import DropBlock2d
+from torch import Tensor, nn
+
+from chaosgate.bench.timing import interleaved
+from chaosgate.gate import DropBlock, Dropout, Gate, GaussianChaos, IIDGaussian
+
+SHAPES = {"L4": (64, 2048, 7, 7), "L3": (64, 1024, 14, 14), "L2": (64, 512, 28, 28)}
+
+
+def run(threads: int = 1, repeats: int = 15) -> list[dict[str, Any]]:
+    """Forward, and forward with backward, at the three late stages of ResNet-50 with batch 64."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return [row for stage, shape in SHAPES.items() for row in _stage(stage, shape, repeats)]
+    finally:
+        torch.set_num_threads(before)
+
+
+def _stage(stage: str, shape: tuple[int, int, int, int], repeats: int) -> list[dict[str, Any]]:
+    gc.collect()
+    h = torch.randn(shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    grad = torch.ones(shape)
+    fixed = torch.rand(shape[0], 1, *shape[2:])
+    contenders: dict[str, Callable[[Tensor], Tensor]] = {
+        "copy": torch.clone,
+        "broadcast multiply": lambda x: x * fixed,
+        "GaussianChaos": GaussianChaos(log_std=1.0),
+        "GaussianChaos wick": GaussianChaos(log_std=1.0, realization="wick"),
+        "DropBlock": DropBlock(0.1, 3),
+        "Dropout": Dropout(0.1),
+        "IIDGaussian": IIDGaussian(0.1),
+        "nn.Dropout2d": nn.Dropout2d(0.1),
+        "nn.Dropout": nn.Dropout(0.1),
+        "timm DropBlock2d": DropBlock2d(0.1, 3),
+    }
+    with torch.random.fork_rng():
+        for gate in contenders.values():
+            if isinstance(gate, Gate):
+                gate.prepare((shape[2], shape[3]), h.device)
+        with torch.no_grad():
+            forward = interleaved({n: _forward(c, h) for n, c in contenders.items()}, repeats)
+        both = interleaved({n: _forward_backward(c, h, grad) for n, c in contenders.items()}, repeats)
+    return [
+        {
+            "stage": stage,
+            "shape": "x".join(map(str, shape)),
+            "what": name,
+            "forward_ms": forward[name],
+            "forward_over_multiply": forward[name] / forward["broadcast multiply"],
+            "both_ms": both[name],
+            "both_over_multiply": both[name] / both["broadcast multiply"],
+        }
+        for name in contenders
+    ]
+
+
+def _forward(call: Callable[[Tensor], Tensor], h: Tensor) -> Callable[[], object]:
+    return lambda: call(h)
+
+
+def _forward_backward(call: Callable[[Tensor], Tensor], h: Tensor, grad: Tensor) -> Callable[[], object]:
+    def step() -> None:
+        h.grad = None
+        call(h).backward(grad)
+
+    return step

@@ -1,0 +1,17 @@
+"""Interleaved medians: every repetition times each contender once, so that a noisy neighbour hits all of them alike."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+
+def interleaved(contenders: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Median milliseconds of each contender over ``repeats`` rounds; one extra round first, to fill caches."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for round_number in range(repeats + 1):
+        for name, call in contenders.items():
+            start = time.perf_counter()
+            call()
+            if round_number:
+                times[name].append(time.perf_counter() - start)
+    return {name: 1e3 * statistics.median(values) for name, values in times.items()}
