@@ -1,0 +1,153 @@
+"""Tiny real studies through the real runner: training, test, table; cut and resumed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from chaosgate.study import Run, load_study, plan_runs
+from chaosgate.study.state import read_json, result_rows, state_of
+
+REPOSITORY = Path(__file__).parents[2]
+RECORD = {"trainer.callbacks+": {"class_path": "tests.study.callbacks.Record"}}
+KILL = {"trainer.callbacks+": {"class_path": "tests.study.callbacks.Kill", "init_args": {"epoch": 1}}}
+ORIGIN = {"checkpoint", "commit", "versions", "run", "method", "noise_measured"}  # of a row, besides its numbers
+
+
+def tiny(folder: Path, name: str, methods: dict[str, Any], **keys: Any) -> Path:
+    content = {
+        "base": [str(REPOSITORY / "configs" / file) for file in ("base.yaml", "data/fashion_mnist.yaml")],
+        "overrides": {
+            "trainer.max_epochs": 3,
+            "trainer.limit_train_batches": 3,
+            "trainer.limit_val_batches": 1,
+            "trainer.enable_model_summary": False,
+            "trainer.log_every_n_steps": 1,
+            "model.backbone_args": {"channels": [4, 8, 8, 8]},
+            "data.init_args.batch_size": 16,
+            "data.init_args.corruptions": ["gaussian_noise", "pixelate"],
+            "data.init_args.severities": [1, 5],
+            "data.init_args.cache_dir": str(folder / "cache"),
+        },
+        "methods": methods,
+        "reference": next(iter(methods)),
+        "checkpoint": "last",
+        **keys,
+    }
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return path
+
+
+def noise(name: str) -> str:
+    return str(REPOSITORY / "configs" / "noise" / f"{name}.yaml")
+
+
+def study(action: str, path: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "chaosgate", "study", action, str(path), "--root", str(path.parent), *options]
+    paths = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
+    environment = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "80"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
+
+
+def runs_of(path: Path) -> list[Run]:
+    return plan_runs(load_study(path), path.parent)
+
+
+def numbers(run: Run) -> list[dict[str, Any]]:
+    """Rows without what says where they came from."""
+    return [{key: value for key, value in row.items() if key not in ORIGIN} for row in result_rows(run.directory)]
+
+
+def table_of(printed: str) -> str:
+    return printed[printed.index("study tiny") : printed.index("Table:")]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A finished study of three methods, one of which is killed in its second epoch, and what was printed."""
+    folder = tmp_path_factory.mktemp("study")
+    methods = {
+        "none": [noise("none"), RECORD],
+        "gch": [noise("gch"), RECORD],
+        "cut": [noise("gch"), KILL],
+    }
+    path = tiny(folder, "tiny", methods)
+    process = study("run", path, "--threads", "1")
+    assert process.returncode == 0, process.stdout + process.stderr
+    return path, process.stdout
+
+
+def test_table_and_files_are_there(finished: tuple[Path, str]) -> None:
+    path, printed = finished
+    for word in ("clean", "corrupted", "Top-1", "conf-acc", "energy", "tensorboard --logdir", "Next:"):
+        assert word in printed
+    assert max(len(line) for line in printed.split("Table:")[0].splitlines()) <= 80
+    assert "| gch | 1 |" in (path.parent / "tiny" / "table.md").read_text()
+    assert len((path.parent / "tiny" / "table.csv").read_text().splitlines()) == 1 + 3 * (8 + 1)
+
+
+def test_every_cell_has_one_row_with_its_labels(finished: tuple[Path, str]) -> None:
+    for run in runs_of(finished[0]):
+        rows = result_rows(run.directory)
+        assert len({(row["corruption"], row["severity"]) for row in rows}) == len(rows) == 5
+        assert {row["study"] for row in rows} == {"tiny"} and {row["method"] for row in rows} == {run.method}
+        assert {row["n"] for row in rows} == {2000}
+
+
+def test_killed_run_was_resumed_and_has_the_rows_of_the_uninterrupted_one(finished: tuple[Path, str]) -> None:
+    _, whole, cut = runs_of(finished[0])
+    assert (cut.directory / "killed").exists()
+    assert "Restored all states" in (cut.directory / "log.txt").read_text()
+    assert numbers(cut) == numbers(whole)
+
+
+def test_methods_share_initial_weights_and_batches(finished: tuple[Path, str]) -> None:
+    none, gch, _ = runs_of(finished[0])
+    seen = (none.directory / "seen.txt").read_text()
+    assert seen == (gch.directory / "seen.txt").read_text()
+    assert len(set(seen.splitlines())) == 1 + 9  # every batch another one
+    assert numbers(none) != numbers(gch)
+
+
+def test_finished_study_is_not_run_again(finished: tuple[Path, str]) -> None:
+    path, printed = finished
+    before = [read_json(run.directory / "done.json") for run in runs_of(path)]
+    process = study("run", path)
+    assert process.returncode == 0 and "3 of 3 runs were finished before" in process.stdout
+    assert [read_json(run.directory / "done.json") for run in runs_of(path)] == before
+    assert table_of(process.stdout) == table_of(printed)
+
+
+def test_fewer_cells_need_a_test_and_no_training(finished: tuple[Path, str]) -> None:
+    path, _ = finished
+    content = yaml.safe_load(path.read_text())
+    content["overrides"]["data.init_args.severities"] = [5]
+    content["methods"] = {"none": content["methods"]["none"]}
+    other = path.with_name("fewer.yaml")
+    other.write_text(yaml.safe_dump({**content, "name": "tiny"}, sort_keys=False))
+    (run,) = runs_of(other)
+    fitted = read_json(run.directory / "fitted.json")
+    assert state_of(run).condition == "cut"
+    assert study("run", other).returncode == 0
+    assert read_json(run.directory / "fitted.json") == fitted
+    assert len(state_of(run).record["cells"]) == 3 and len(result_rows(run.directory)) == 5
+
+
+def test_unknown_key_is_named_before_anything_is_trained(tmp_path: Path) -> None:
+    path = tiny(tmp_path, "typo", {"none": noise("none"), "gch": [noise("gch"), {"trainer.max_epoch": 3}]})
+    process = study("run", path)
+    assert process.returncode == 1
+    assert "nothing was trained. method gch" in process.stderr and "max_epoch" in process.stderr
+    assert not any(run.directory.joinpath("checkpoints").exists() for run in runs_of(path))
+
+
+def test_status_and_plan_read_only(finished: tuple[Path, str]) -> None:
+    path, _ = finished
+    for action in ("status", "plan"):
+        process = study(action, path)
+        assert process.returncode == 0 and process.stdout.count("done") >= 2
