@@ -7,7 +7,7 @@ import yaml
 from jsonargparse import ArgumentParser
 from PIL import Image
 
-from chaosgate.data import FashionMNIST, ImageData, ImageFolder
+from chaosgate.data import FashionMNIST, ImageData, ImageFolder, OxfordPets
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "data"
 
@@ -38,6 +38,16 @@ def test_an_image_folder_as_configured_needs_only_a_root(tmp_path: Path):
     model = yaml.safe_load((CONFIGS / "image_folder.yaml").read_text())["model"]
     assert isinstance(data, ImageFolder) and data.num_classes == 2
     assert model == {"in_chans": data.in_chans}
+
+
+@pytest.mark.parametrize("name", ["pets", "pets_finetune"])
+def test_pets_as_configured_agree_with_what_they_tell_the_model(name: str, tmp_path: Path):
+    for folder in ("images", "annotations"):
+        (tmp_path / "oxford-iiit-pet" / folder).mkdir(parents=True)
+    data = build(CONFIGS / f"{name}.yaml", root=str(tmp_path), seed=3)
+    model = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())["model"]
+    assert isinstance(data, OxfordPets) and data.seed == 3 and data.image_size == 224
+    assert (model["num_classes"], model["in_chans"]) == (data.num_classes, data.in_chans)
 
 
 def test_every_setting_can_be_written_in_yaml(tmp_path: Path):

@@ -1,11 +1,14 @@
 """Image sets as data modules: pure training samples, exact counting, resumable epochs.
 
-``Sample`` and ``Cell`` say what a batch and a part of a test set are; ``ImageData`` is the base for one's own set.
+``Sample`` and ``Cell`` say what a batch and a part of a test set are; ``ImageData`` is the base for one's own set, and
+``PhotoData`` that for photographs in files.
 """
 
 from chaosgate.data.fashion_mnist import FashionMNIST
 from chaosgate.data.image_folder import ImageFolder
 from chaosgate.data.module import ImageData
+from chaosgate.data.pets import OxfordPets
+from chaosgate.data.photos import PhotoData
 from chaosgate.data.sample import CLEAN, Cell, Sample
 
-__all__ = ["CLEAN", "Cell", "FashionMNIST", "ImageData", "ImageFolder", "Sample"]
+__all__ = ["CLEAN", "Cell", "FashionMNIST", "ImageData", "ImageFolder", "OxfordPets", "PhotoData", "Sample"]

@@ -1,7 +1,7 @@
 """From a file to an image: fast where that gives what PIL gives, by PIL everywhere else."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
@@ -68,7 +68,7 @@ class FileImages:
     as reference counts change.
     """
 
-    def __init__(self, paths: Sequence[Path], decoder: Decoder = "fast", view: View = as_is) -> None:
+    def __init__(self, paths: Iterable[str | Path], decoder: Decoder = "fast", view: View = as_is) -> None:
         names = [os.fsencode(path) for path in paths]
         self._names = b"".join(names)
         self._ends = np.cumsum([0, *map(len, names)])

@@ -2,11 +2,12 @@
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from chaosgate.data.splitting import hashed_split
@@ -17,22 +18,38 @@ _ALIASES = {"train": ("train",), "val": ("val", "valid", "validation"), "test": 
 
 @dataclass(frozen=True)
 class Listing:
-    """Image files of one split with their classes, in the order of the class names and then of the paths."""
+    """Image files of one split with their sizes in bytes and their classes.
 
-    paths: list[Path]
-    targets: list[int]
+    Names are relative to ``root``, with "/" between folders. A million paths as objects would take half a gigabyte, so
+    they are made only when asked for.
+    """
+
+    root: Path
+    names: list[str]
+    sizes: NDArray[np.int64]
+    targets: NDArray[np.int64]
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.names)
 
-    def without(self, left_out: Mapping[Path, str]) -> "Listing":
+    @property
+    def paths(self) -> list[Path]:
+        """The files themselves."""
+        return [self.root / name for name in self.names]
+
+    def pick(self, places: NDArray[np.int64]) -> "Listing":
+        """The files at some places, in their order."""
+        return Listing(self.root, [self.names[i] for i in places.tolist()], self.sizes[places], self.targets[places])
+
+    def without(self, left_out: Collection[Path]) -> "Listing":
         """The same files except some."""
-        kept = [(path, target) for path, target in zip(self.paths, self.targets, strict=True) if path not in left_out]
-        return Listing([path for path, _ in kept], [target for _, target in kept])
+        if not left_out:
+            return self
+        return self.pick(np.flatnonzero([path not in left_out for path in self.paths]))
 
-    def digest(self, root: Path) -> str:
+    def digest(self) -> str:
         """SHA-256 of names and sizes of the files (not of their content)."""
-        lines = (f"{path.relative_to(root).as_posix()} {path.stat().st_size}\n" for path in self.paths)
+        lines = (f"{name} {size}\n" for name, size in zip(self.names, self.sizes.tolist(), strict=True))
         return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
@@ -73,9 +90,10 @@ def class_folders(folders: Mapping[str, Path]) -> list[str]:
     return classes
 
 
-def list_split(folder: Path, classes: list[str]) -> Listing:
+def list_split(root: Path, folder: Path, classes: list[str]) -> Listing:
     """Image files below every class folder, recognised by extension as in torchvision's ``ImageFolder``."""
-    paths: list[Path] = []
+    names: list[str] = []
+    sizes: list[int] = []
     targets: list[int] = []
     for target, name in enumerate(classes):
         found = sorted(
@@ -89,21 +107,22 @@ def list_split(folder: Path, classes: list[str]) -> Listing:
                 f"no images in the class folder {folder / name} (looked for {' '.join(IMG_EXTENSIONS)}). Add images, "
                 "or remove the folder from every split."
             )
-        paths += found
+        names += [path.relative_to(root).as_posix() for path in found]
+        sizes += [path.stat().st_size for path in found]
         targets += [target] * len(found)
-    return Listing(paths, targets)
+    return Listing(root, names, np.array(sizes, dtype=np.int64), np.array(targets, dtype=np.int64))
 
 
-def list_splits(folders: Mapping[str, Path], classes: list[str], fractions: Mapping[str, float]) -> dict[str, Listing]:
+def list_splits(
+    root: Path, folders: Mapping[str, Path], classes: list[str], fractions: Mapping[str, float]
+) -> dict[str, Listing]:
     """Files of train, val and test; a split without a folder is cut from "train" or "all" by hash of the path."""
-    listings = {split: list_split(folder, classes) for split, folder in folders.items()}
+    listings = {split: list_split(root, folder, classes) for split, folder in folders.items()}
     missing = {split: fractions[split] for split in SPLITS[1:] if split not in folders}
     source = "train" if "train" in folders else "all"
     if missing:
         whole = listings.pop(source)
         names = [path.relative_to(folders[source]).as_posix() for path in whole.paths]
         assigned = np.array(hashed_split(names, whole.targets, missing, class_names=classes))
-        for split in ("train", *missing):
-            places = np.flatnonzero(assigned == split).tolist()
-            listings[split] = Listing([whole.paths[i] for i in places], [whole.targets[i] for i in places])
+        listings |= {split: whole.pick(np.flatnonzero(assigned == split)) for split in ("train", *missing)}
     return {split: listings[split] for split in SPLITS}

@@ -1,206 +1,48 @@
 """A user's own images: a folder per class, any size, any format that PIL reads."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
-from lightning.pytorch.utilities import rank_zero_warn
-from rich.console import Console
-from rich.progress import Progress
-from torchvision.transforms import InterpolationMode
-
-from chaosgate.data.augment import centre_crop, resized_crop_and_flip
-from chaosgate.data.cells import SEVERITIES, Corruptions, plan_cells
-from chaosgate.data.dataset import Augmentation, Split
-from chaosgate.data.decoding import Decoder, FileImages, View, as_is, unreadable
 from chaosgate.data.folders import Listing, class_folders, list_splits, split_folders
-from chaosgate.data.generated import Table, corruptions_of, generated_splits, table_for
-from chaosgate.data.module import ImageData, at_least, one_of
+from chaosgate.data.photos import PhotoData
 
 
-class ImageFolder(ImageData):
+class ImageFolder(PhotoData):
     """Class folders as splits: ``root/train/<class>/...`` and optionally val and test, or just ``root/<class>/...``.
 
     A split without a folder of its own is cut from the training images (or from all) by
     :func:`~chaosgate.data.splitting.hashed_split`: a fixed share of every class, decided by the hash of each file's
     path, so that it is the same on every machine and needs no seed. Files with an image extension below a class
-    folder are its images; they become RGB as PIL converts them. Training images are cut by a random resized crop and
-    mirrored; the others are resized by their shorter side and cut in the middle.
+    folder are its images; they become RGB as PIL converts them.
 
     Args:
         root: Folder of train, val (or valid, validation) and test folders, or of class folders.
         image_size: Side of the square that the network sees, in pixels.
         val_fraction: Share of each class for validation where there is no val folder.
         test_fraction: Share of each class for testing where there is no test folder.
-        eval_resize: Shorter side before the central cut; ``image_size / 0.875`` rounded if not given.
-        train_scale: Smallest and largest share of a training image's area that the random crop takes.
-        horizontal_flip: Mirror training images at random.
-        interpolation: How images are resized.
-        decoder: ``fast`` for tensors through libjpeg-turbo, ``pil`` to decode and resize as torchvision's reference.
-        on_error: What to do about files that cannot be decoded: ``raise``, or ``skip`` (all files are then decoded once
-            before the run, so that sizes are exact, and what was left out is reported).
-        corruptions: ``paper`` for the seven of the paper, a list of names, or none for the clean test set only.
-        severities: Severities of each corruption, from 1 to 5.
-        corruption_table: ``imagenet`` or ``small`` parameters; by ``image_size`` if not given (``small`` up to 64).
-        corruption_jpeg: Save corrupted images as JPEG of quality 85 in passing, as the released ImageNet-C was.
-        frost_textures: Folder of the official frost pictures; only ``frost`` needs it.
-        batch_size: Training images per process and step.
-        eval_batch_size: Images per process and step elsewhere; ``batch_size`` if not given.
-        num_workers: Processes that prepare batches.
-        seed: Seed of order, augmentation and generated corruptions.
-        mean: Per channel, of pixels in [0, 1].
-        std: Per channel, of pixels in [0, 1].
-        channels_last: Memory layout of image batches on the device.
-        drop_last: Leave out what does not fill a whole training step; otherwise keep a short last batch.
+        photo: Settings of :class:`~chaosgate.data.photos.PhotoData`.
     """
 
     name = "image_folder"
-    cells_by_image = True
 
     def __init__(
-        self,
-        root: str,
-        image_size: int = 224,
-        *,
-        val_fraction: float = 0.1,
-        test_fraction: float = 0.2,
-        eval_resize: int | None = None,
-        train_scale: tuple[float, float] = (0.08, 1.0),
-        horizontal_flip: bool = True,
-        interpolation: Literal["bilinear", "bicubic"] = "bilinear",
-        decoder: Decoder = "fast",
-        on_error: Literal["raise", "skip"] = "raise",
-        corruptions: Corruptions = None,
-        severities: Sequence[int] = SEVERITIES,
-        corruption_table: Table | None = None,
-        corruption_jpeg: bool = False,
-        frost_textures: str | None = None,
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        num_workers: int = 2,
-        seed: int = 0,
-        mean: Sequence[float] = (0.485, 0.456, 0.406),
-        std: Sequence[float] = (0.229, 0.224, 0.225),
-        channels_last: bool = False,
-        drop_last: bool = True,
+        self, root: str, image_size: int = 224, *, val_fraction: float = 0.1, test_fraction: float = 0.2, **photo: Any
     ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            num_workers=num_workers,
-            seed=seed,
-            mean=mean,
-            std=std,
-            channels_last=channels_last,
-            drop_last=drop_last,
-        )
-        if self.in_chans != 3:
-            raise ValueError(f"data.mean has {self.in_chans} values; images become RGB, give three.")
-        self.image_size = at_least("image_size", image_size, 1)
-        self.eval_resize = at_least(
-            "eval_resize", round(image_size / 0.875) if eval_resize is None else eval_resize, image_size
-        )
+        super().__init__(root, image_size, **photo)
         self.fractions = {"val": val_fraction, "test": test_fraction}
         if not (val_fraction > 0 and test_fraction > 0 and val_fraction + test_fraction < 1):
             raise ValueError(
                 f"data.val_fraction is {val_fraction} and data.test_fraction {test_fraction}; give positive numbers "
                 "whose sum leaves a part for training."
             )
-        if not 0 < train_scale[0] <= train_scale[1] <= 1:
-            raise ValueError(f"data.train_scale is {list(train_scale)}; give two shares a <= b in (0, 1].")
-        one_of("interpolation", interpolation, ("bilinear", "bicubic"))
-        one_of("decoder", decoder, ("fast", "pil"))
-        one_of("corruption_table", corruption_table or "small", ("imagenet", "small"))
-        one_of("on_error", on_error, ("raise", "skip"))
-        self.train_scale = (train_scale[0], train_scale[1])
-        self.horizontal_flip = horizontal_flip
-        self.interpolation = InterpolationMode(interpolation)
-        self.decoder: Decoder = decoder
-        self.on_error = on_error
-        self.corruption_table: Table = corruption_table or table_for(image_size)
-        self.corruption_jpeg = corruption_jpeg
-        self.test_cells = plan_cells(corruptions, severities, self.corruption_table)
-        self.corruptions = corruptions_of(
-            self.test_cells, image_size, seed, self.corruption_table, corruption_jpeg, frost_textures
-        )
-        self.root = Path(root).expanduser()
         self.folders = split_folders(self.root)
         self.class_names = class_folders(self.folders)
         self.num_classes = len(self.class_names)
-        self.listings: dict[str, Listing] = {}
-        self.left_out: dict[Path, str] = {}
 
-    def setup(self, stage: str) -> None:
-        """List the files, deal with bad ones as ``on_error`` says, and form the splits."""
-        if self.listings:
-            return
-        listings = list_splits(self.folders, self.class_names, self.fractions)
-        self.left_out = self._bad_files(listings)
-        self.listings = {split: listing.without(self.left_out) for split, listing in listings.items()}
-        self._check_classes()
-        self.train_split = self._split("train", as_is)
-        view = partial(centre_crop, resize=self.eval_resize, size=self.image_size, interpolation=self.interpolation)
-        self.val_split = self._split("val", view)
-        self.test_splits = generated_splits(self._split("test", view), self.corruptions)
+    def list_images(self) -> dict[str, Listing]:
+        """Files of every split, by folder or cut by hash."""
+        return list_splits(self.root, self.folders, self.class_names, self.fractions)
 
-    def augmentation(self) -> Augmentation:
-        """Random resized crop and random mirroring."""
-        return partial(
-            resized_crop_and_flip,
-            size=self.image_size,
-            scale=self.train_scale,
-            interpolation=self.interpolation,
-            flip=self.horizontal_flip,
-        )
-
-    def describe(self) -> dict[str, Any]:
-        """Name, sizes, how splits and corruptions were made, what was left out, digests of the lists of files."""
-        generated = len(self.test_cells) > 1
+    def split_rule(self) -> str:
+        """Folders, or the shares that were cut by hash."""
         cut = [f"{split} {self.fractions[split]}" for split in ("val", "test") if split not in self.folders]
-        return {
-            "name": self.name,
-            "images": self.sizes(),
-            "subset": False,
-            "corruptions": "generated" if generated else None,
-            "corruption_table": self.corruption_table if generated else None,
-            "corruption_jpeg": self.corruption_jpeg if generated else None,
-            "corruption_seed": self.seed if generated else None,
-            "split": f"by hash of the path, per class: {', '.join(cut)}" if cut else "folders",
-            "transform": f"resize {self.eval_resize}, centre {self.image_size}, {self.interpolation.value}",
-            "decoder": self.decoder,
-            "left_out": sorted(path.relative_to(self.root).as_posix() for path in self.left_out),
-            "files": {split: listing.digest(self.root) for split, listing in self.listings.items()},
-        }
-
-    def _split(self, name: str, view: View) -> Split:
-        listing = self.listings[name]
-        return Split(FileImages(listing.paths, self.decoder, view), np.asarray(listing.targets))
-
-    def _bad_files(self, listings: Mapping[str, Listing]) -> dict[Path, str]:
-        paths = [path for listing in listings.values() for path in listing.paths]
-        if self.on_error == "raise":
-            empty = [path for path in paths if path.stat().st_size == 0]
-            if empty:
-                raise ValueError(
-                    f"{len(empty)} empty file(s), the first is {empty[0]}. Replace or remove them, or set "
-                    "data.on_error to 'skip'."
-                )
-            return {}
-        quiet = self._process()[1] > 0
-        with Progress(console=Console(stderr=True), transient=True, disable=quiet) as progress:
-            bar = progress.add_task(f"reading {len(paths)} images", total=len(paths))
-            bad = unreadable(paths, self.decoder, max(1, self.num_workers), done=lambda: progress.advance(bar))
-        if bad:
-            rank_zero_warn(f"left out {len(bad)} of {len(paths)} files: " + " | ".join(list(bad.values())[:5]))
-        return bad
-
-    def _check_classes(self) -> None:
-        for split, listing in self.listings.items():
-            lost = set(range(self.num_classes)) - set(listing.targets)
-            if lost:
-                raise ValueError(
-                    f"no readable {split} image is left of class {self.class_names[min(lost)]!r} after leaving out "
-                    f"{len(self.left_out)} file(s). Replace them, or remove the class."
-                )
+        return f"by hash of the path, per class: {', '.join(cut)}" if cut else "folders"

@@ -1,7 +1,7 @@
 """Rules that divide a labelled set without a seed: written down here, they are the same for everybody."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,10 @@ def spaced_holdout(targets: Sequence[int] | NDArray[np.integer], fraction: float
 
 
 def hashed_split(
-    names: Sequence[str], targets: Sequence[int], fractions: Mapping[str, float], class_names: Sequence[str]
+    names: Sequence[str],
+    targets: Sequence[int] | NDArray[np.integer],
+    fractions: Mapping[str, float],
+    class_names: Sequence[str],
 ) -> list[str]:
     r"""Split of every image, "train" or a key of ``fractions``, from the name of its file alone.
 
@@ -35,14 +38,12 @@ def hashed_split(
     to the first key of ``fractions``, the next to the second, the others to "train". Classes keep their shares, and
     neither a seed nor the order of the listing matters.
     """
-    digests = [hashlib.sha256(name.encode(errors="surrogateescape")).digest() for name in names]
     splits = ["train"] * len(names)
-    for target, class_name in enumerate(class_names):
-        places = sorted((place for place, label in enumerate(targets) if label == target), key=digests.__getitem__)
+    for target, places in _by_hash(names, targets):
         counts = {split: max(1, round(len(places) * fraction)) for split, fraction in fractions.items()}
         if sum(counts.values()) >= len(places):
             raise ValueError(
-                f"class {class_name!r} has {len(places)} image(s); "
+                f"class {class_names[target]!r} has {len(places)} image(s); "
                 + ", ".join(f"{split} takes {count}" for split, count in counts.items())
                 + " and none is left for train. Add images, lower the fractions, or give the splits their own folders."
             )
@@ -52,3 +53,27 @@ def hashed_split(
                 splits[place] = split
             start += count
     return splits
+
+
+def hashed_share(
+    names: Sequence[str], targets: Sequence[int] | NDArray[np.integer], fraction: float
+) -> NDArray[np.int64]:
+    r"""Places of a share of every class: its first :math:`\max(1, \mathrm{round}(n f))` by SHA-256 of the name.
+
+    >>> hashed_share(["a", "b", "c", "d", "e"], [0, 0, 0, 0, 1], 0.5).tolist()
+    [2, 3, 4]
+    """
+    kept = [
+        place for _, places in _by_hash(names, targets) for place in places[: max(1, round(len(places) * fraction))]
+    ]
+    return np.sort(np.array(kept, dtype=np.int64))
+
+
+def _by_hash(names: Sequence[str], targets: Sequence[int] | NDArray[np.integer]) -> Iterator[tuple[int, list[int]]]:
+    """Classes and the places of their images in the order of the SHA-256 of the names."""
+    digests = [hashlib.sha256(name.encode(errors="surrogateescape")).digest() for name in names]
+    labels = np.asarray(targets)
+    order = np.argsort(labels, kind="stable")
+    classes, starts = np.unique(labels[order], return_index=True)
+    for target, places in zip(classes.tolist(), np.split(order, starts[1:]), strict=True):
+        yield target, sorted(places.tolist(), key=digests.__getitem__)
