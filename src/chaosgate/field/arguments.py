@@ -12,9 +12,11 @@ Grid = tuple[int, int]
 
 def as_grid(grid: Sequence[int]) -> Grid:
     """Check that ``grid`` is a pair of positive integers and return it as a tuple, so that it can key a cache."""
-    if len(grid) != 2 or any(int(side) != side or side < 1 for side in grid):
+    # __index__ refuses fractions, and makes a compiler that treats sizes as symbols take the grid as a constant
+    sides = [side.__index__() if hasattr(side, "__index__") else 0 for side in grid]
+    if len(sides) != 2 or min(sides) < 1:
         raise ValueError(f"a grid is (height, width) in positive whole numbers; got {tuple(grid)}.")
-    return int(grid[0]), int(grid[1])
+    return sides[0], sides[1]
 
 
 def positive(name: str, value: float) -> float:

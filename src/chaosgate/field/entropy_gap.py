@@ -46,10 +46,15 @@ def gaussian_entropy_gap(law: MaxEntLaw, covariance: Tensor) -> EntropyGap:
         law: The maximum-entropy law.
         covariance: :math:`S`, shape (n, n), positive definite on the subspace that the gauge leaves.
     """
+    if tuple(covariance.shape) != (law.n, law.n):
+        raise ValueError(
+            f"a covariance on the grid of {law} must be ({law.n}, {law.n}); got {tuple(covariance.shape)}."
+        )
     eigenvalues, basis = _eigenbasis(law)
-    inner = basis.T @ covariance.to(basis) @ basis
-    if tuple(covariance.shape) != (law.n, law.n) or not torch.allclose(basis @ inner @ basis.T, covariance.to(basis)):
-        raise ValueError(f"the covariance must be ({law.n}, {law.n}) and stay in the {law.rank} directions of {law}.")
+    covariance = covariance.to(basis)
+    inner = basis.T @ covariance @ basis
+    if not torch.allclose(basis @ inner @ basis.T, covariance, atol=FEASIBLE * float(covariance.abs().max())):
+        raise ValueError(f"the covariance must be symmetric and stay in the {law.rank} directions of {law}.")
     _check_energy(law, 0.5 * float((eigenvalues * inner.diagonal()).sum()))
     root, failed = torch.linalg.cholesky_ex(inner)
     if int(failed):

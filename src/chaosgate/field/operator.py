@@ -11,6 +11,7 @@ from chaosgate.field.cholesky import CholeskyFactor
 from chaosgate.field.factor import Constants, Factor
 
 Device = torch.device | str
+_Sampler = tuple[Factor, Constants]
 
 
 def at_least_float32(field: Tensor) -> Tensor:
@@ -42,14 +43,13 @@ class Operator(ABC):
     tensor([[0.7500, 1.0000, 0.7500]], dtype=torch.float64)
     """
 
-    _factors: dict[Grid, Factor]
-    _samplers: dict[tuple[Grid, torch.device, torch.dtype], tuple[Factor, Constants]]
-    _variances: dict[tuple[Grid, torch.device, torch.dtype], Tensor]
+    _known: dict[tuple[object, ...], Any]
+    _published: "_Published"
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "Operator":
         """Give every operator its caches, so that a user's class need not call ``super().__init__``."""
         self = super().__new__(cls)
-        self._factors, self._samplers, self._variances = {}, {}, {}
+        self._known, self._published = {}, _Published()
         return self
 
     @abstractmethod
@@ -90,11 +90,8 @@ class Operator(ABC):
 
     def variance(self, grid: Grid, dtype: torch.dtype = torch.float64, device: Device = "cpu") -> Tensor:
         """Site variances :math:`G(x, x)` as a map (H, W); kept per grid, device and dtype, so do not write to it."""
-        key = (as_grid(grid), torch.device(device), dtype)
-        if key not in self._variances:
-            with torch.inference_mode(False), torch.no_grad():
-                self._variances[key] = self._factor(grid).variance.to(device=key[1], dtype=dtype)
-        return self._variances[key]
+        variance: Tensor = self._look_up("variance", *as_grid(grid), torch.device(device), dtype)
+        return variance
 
     def mean_variance(self, grid: Grid) -> float:
         r"""Mean site variance :math:`\frac1n\sum_x G(x, x)`: what turns a log standard deviation into :math:`\tau`."""
@@ -113,37 +110,60 @@ class Operator(ABC):
         if torch.is_autocast_enabled(white.device.type):
             with torch.autocast(white.device.type, enabled=False):
                 return self.color(white)
-        # A compiler that treats sizes as symbols must take the grid as a constant: there is one factor per grid.
-        height, width = white.shape[-2].__index__(), white.shape[-1].__index__()
         dtype = torch.promote_types(white.dtype, torch.float32)
-        _prepare(self, height, width, white.device, dtype)
-        factor, constants = self._samplers[(height, width), white.device, dtype]
+        sampler: _Sampler = self._look_up("sampler", *as_grid(white.shape[-2:]), white.device, dtype)
+        factor, constants = sampler
         return factor.color(white.to(dtype), constants).to(white.dtype)
 
     def prepare(self, grid: Grid, device: Device = "cpu", dtype: torch.dtype = torch.float32) -> None:
         """Build now what :meth:`color` would build at its first call for this grid, device and dtype."""
-        _prepare(self, *as_grid(grid), torch.device(device), torch.promote_types(dtype, torch.float32))
+        self._look_up("sampler", *as_grid(grid), torch.device(device), torch.promote_types(dtype, torch.float32))
 
     def _factor(self, grid: Grid) -> Factor:
-        grid = as_grid(grid)
-        if grid not in self._factors:
-            with torch.inference_mode(False), torch.no_grad():
-                self._factors[grid] = self.factor(grid)
-        return self._factors[grid]
+        factor: Factor = self._look_up("factor", *as_grid(grid))
+        return factor
+
+    def _look_up(self, use: str, *key: Any) -> Any:
+        """What is known under (use, height, width, device, dtype), computed if need be."""
+        if not torch.compiler.is_compiling():
+            return self._recall(use, *key)
+        _publish(self, use, *key)
+        return getattr(self._published, _name(use, *key))
+
+    def _recall(self, use: str, *key: Any) -> Any:
+        if (use, *key) not in self._known:
+            # The caller may be in inference mode, or have set a default device: neither must leave traces in a cache.
+            with torch.inference_mode(False), torch.no_grad(), torch.device("cpu"):
+                self._known[use, *key] = self._compute(use, *key)
+        return self._known[use, *key]
+
+    def _compute(self, use: str, height: int, width: int, *form: Any) -> Any:
+        if use == "factor":
+            return self.factor((height, width))
+        factor: Factor = self._recall("factor", height, width)
+        return factor.variance.to(*form) if use == "variance" else (factor, factor.constants(*form))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the caches behind: a copy or a checkpoint carries the arguments only."""
-        return {**self.__dict__, "_factors": {}, "_samplers": {}, "_variances": {}}
+        return {**self.__dict__, "_known": {}, "_published": _Published()}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
 
+class _Published:
+    """What a compiled graph takes from an operator, one attribute each.
+
+    A compiler cannot trace a factorisation. It runs :func:`_publish` while it traces, never in the graph, and finds the
+    result here. A dictionary it would read once, and miss what is added to it later.
+    """
+
+
+def _name(*key: object) -> str:
+    name = "_".join(["is", *[str(part) for part in key]])
+    return name.replace(".", "_").replace(":", "_")  # an identifier, as the compiler expects
+
+
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _prepare(operator: Operator, height: int, width: int, device: torch.device, dtype: torch.dtype) -> None:
-    """Fill the caches. A compiler cannot trace a factorisation: it runs this while tracing, and never in the graph."""
-    key = ((height, width), device, dtype)
-    if key not in operator._samplers:
-        with torch.inference_mode(False), torch.no_grad():
-            factor = operator._factor((height, width))
-            operator._samplers[key] = (factor, factor.constants(device, dtype))
+def _publish(operator: Operator, *key: Any) -> None:
+    setattr(operator._published, _name(*key), operator._recall(*key))

@@ -1,0 +1,102 @@
+"""The one test that every operator inherits: whatever structure it uses must agree with its dense matrix."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from chaosgate.field import Grid, Operator, axis, cholesky, spectral
+
+GRIDS = [(5, 5), (3, 8), (8, 3), (2, 7), (1, 6), (6, 1)]
+NEVER, ALWAYS = 10**9, 0
+PATHS = {  # combined up to, matmul up to, halved from, one block up to, smallest block
+    "shipped": None,
+    "products": (ALWAYS, NEVER, NEVER, ALWAYS, 1),
+    "halves": (ALWAYS, NEVER, ALWAYS, ALWAYS, 3),
+    "fft": (ALWAYS, ALWAYS, NEVER, NEVER, 1),
+}
+
+
+def close(actual, expected):
+    assert_close(actual, expected, rtol=1e-10, atol=1e-10, check_dtype=True)
+
+
+class OperatorOracle:
+    """Subclasses say how to make the operator, and write its matrix down a second time, site by site."""
+
+    grids = GRIDS
+
+    def operator(self, grid: Grid) -> Operator:
+        raise NotImplementedError
+
+    def by_hand(self, grid: Grid) -> Tensor:
+        raise NotImplementedError
+
+    def gauge(self, grid: Grid) -> Tensor | None:
+        """The direction that a gauge removes."""
+        return None
+
+    @pytest.fixture(params=PATHS, autouse=True)
+    def path(self, request, monkeypatch):
+        """Force each algorithm on grids small enough to know the answer."""
+        if PATHS[request.param] is None:
+            return
+        combined, matmul, halved, one_block, block = PATHS[request.param]
+        monkeypatch.setattr(spectral, "COMBINED_UP_TO", combined)
+        monkeypatch.setattr(spectral, "CHUNK_SITES", 2)
+        monkeypatch.setattr(axis, "HALVED_FROM", halved)
+        for basis in (axis.Sine, axis.Cosine, axis.Hartley):
+            monkeypatch.setattr(basis, "matmul_up_to", matmul)
+        monkeypatch.setattr(cholesky, "ONE_BLOCK_UP_TO", one_block)
+        monkeypatch.setattr(cholesky, "MIN_BLOCK", block)
+
+    def test_matrix_is_the_definition(self):
+        for grid in self.grids:
+            close(self.operator(grid).matrix(grid), self.by_hand(grid))
+
+    def test_energy_is_the_quadratic_form(self):
+        for grid in self.grids:
+            operator = self.operator(grid)
+            field = torch.randn(2, 3, *grid, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+            flat = field.flatten(-2)
+            close(operator.energy(field), 0.5 * (flat @ operator.matrix(grid) * flat).sum(-1))
+
+    def test_spectrum_rank_and_determinant_are_those_of_the_matrix(self):
+        for grid in self.grids:
+            operator = self.operator(grid)
+            values = torch.linalg.eigvalsh(operator.matrix(grid))
+            spectrum = operator.spectrum(grid)
+            close(spectrum.sort().values, values)
+            rank = len(values) - (self.gauge(grid) is not None)
+            assert operator.rank(grid) == rank
+            if rank < len(values):
+                assert spectrum[0] == 0.0
+            close(torch.tensor(operator.logdet(grid), dtype=torch.float64), values[-rank:].log().sum())
+
+    def test_green_is_the_inverse(self):
+        for grid in self.grids:
+            operator = self.operator(grid)
+            green = operator.green(grid)
+            projection = torch.eye(len(green), dtype=torch.float64)
+            if (direction := self.gauge(grid)) is not None:
+                projection -= torch.outer(direction, direction) / direction.dot(direction)
+                close(green @ direction, torch.zeros_like(direction))
+            close(operator.matrix(grid) @ green, projection)
+
+    def test_variance_is_the_diagonal_of_green(self):
+        for grid in self.grids:
+            operator = self.operator(grid)
+            diagonal = operator.green(grid).diagonal()
+            close(operator.variance(grid), diagonal.reshape(grid))
+            close(torch.tensor(operator.mean_variance(grid), dtype=torch.float64), diagonal.mean())
+
+    def test_covariance_of_the_sampler_is_green(self):
+        for grid in self.grids:
+            operator, n = self.operator(grid), grid[0] * grid[1]
+            basis = torch.eye(n, dtype=torch.float64).view(n, *grid)
+            root = operator.color(basis).reshape(n, n)
+            close(root.T @ root, operator.green(grid))
+            # The map acts on each field alone, whatever the leading dimensions.
+            white = torch.randn(2, 3, *grid, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+            close(operator.color(white), (white.flatten(-2) @ root).view(white.shape))
+            close(operator.color(white[0, 1]), (white[0, 1].flatten() @ root).view(grid))

@@ -1,0 +1,45 @@
+import pytest
+import torch
+
+from chaosgate.field import axis
+from chaosgate.field.axis import Cosine, Hartley, Sine
+
+from .oracle import close
+
+KINDS = [Sine, Cosine, Hartley]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 31, 32, 113])
+def test_bases_are_orthonormal_and_transforms_apply_them(kind, n, monkeypatch):
+    basis = kind(n).basis()
+    close(basis @ basis.T, torch.eye(n, dtype=torch.float64))
+    coefficients = torch.randn(2, n, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for matmul_up_to, halved_from in [(10**9, 10**9), (10**9, 0), (0, 0)]:
+        monkeypatch.setattr(kind, "matmul_up_to", matmul_up_to)
+        monkeypatch.setattr(axis, "HALVED_FROM", halved_from)
+        line = kind(n)
+        ordered = coefficients[:, line.order()]
+        close(line.synthesize(ordered, -2, line.constant()), basis @ coefficients)
+        close(line.synthesize(ordered.mT, -1, line.constant()), (basis @ coefficients).mT)
+        close(line.synthesize(ordered.mT.contiguous(), -1, line.constant()), (basis @ coefficients).mT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [1, 2, 5, 12])
+def test_power_is_the_squared_basis(kind, n):
+    line = kind(n)
+    values = torch.exp(-line.eigenvalues())  # any function of the eigenvalue
+    both = torch.stack([values, 2 * values])
+    close(line.power(both, -1), both @ line.basis().T ** 2)
+    close(line.power(both.T, -2), line.basis() ** 2 @ both.T)
+
+
+def test_long_axes_are_as_exact_as_short_ones():
+    # 1031 is long for every kind; one frequency is enough to see a phase that drifts.
+    for kind in KINDS:
+        line = kind(1031)
+        assert not line.short
+        one = torch.zeros(1, 1, 1031, dtype=torch.float64)
+        one[..., 1000] = 1.0
+        close(line.synthesize(one, -1, line.constant())[0, 0], line.basis()[:, 1000])

@@ -1,0 +1,224 @@
+import copy
+import pickle
+
+import pytest
+import torch
+
+from chaosgate.field import (
+    Anisotropic,
+    Dense,
+    DirichletLaplacian,
+    EdgeWeighted,
+    Graph,
+    Identity,
+    Massive,
+    Neumann,
+    Operator,
+    Periodic,
+    tau_from_log_std,
+)
+
+PATH = [(vertex, vertex + 1) for vertex in range(299)]
+
+
+class Ridge(Operator):
+    """A user's operator that does not call super().__init__."""
+
+    def __init__(self, height):
+        self.height = height
+
+    def matrix(self, grid):
+        n = grid[0] * grid[1]
+        return self.height * torch.eye(n, dtype=torch.float64) + torch.ones(n, n, dtype=torch.float64)
+
+
+def white(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def tensors_in(thing, seen):
+    """Every tensor reachable from an object through attributes and containers."""
+    if isinstance(thing, torch.Tensor):
+        seen[thing.untyped_storage().data_ptr()] = thing.untyped_storage().nbytes()
+    elif isinstance(thing, dict):
+        for value in thing.values():
+            tensors_in(value, seen)
+    elif isinstance(thing, list | tuple):
+        for value in thing:
+            tensors_in(value, seen)
+    elif hasattr(thing, "__dict__"):
+        tensors_in(vars(thing), seen)
+    return sum(seen.values())
+
+
+@pytest.mark.parametrize(
+    ("operator", "text"),
+    [
+        (DirichletLaplacian(), "DirichletLaplacian()"),
+        (Anisotropic(1, 2.5), "Anisotropic(vertical=1.0, horizontal=2.5)"),
+        (Massive(DirichletLaplacian(), 0.1), "Massive(DirichletLaplacian(), mu=0.1)"),
+        (Neumann(), "Neumann()"),
+        (Periodic(), "Periodic()"),
+        (Identity(), "Identity()"),
+        (EdgeWeighted([[1], [1]], [[1, 1]]), "EdgeWeighted(grid=(1, 1))"),
+        (Graph(PATH), "Graph(edges=299, num_vertices=300)"),
+        (Graph(PATH, pinned=3), "Graph(edges=299, num_vertices=300, pinned=3)"),
+        (Graph(PATH, boundary=[0, 1]), "Graph(edges=299, num_vertices=300, boundary=2)"),
+        (Dense([[1.0]]), "Dense(matrix=1x1)"),
+        (Ridge(2.0), "Ridge()"),
+    ],
+)
+def test_operators_say_what_they_are(operator, text):
+    assert repr(operator) == text
+
+
+def test_copies_and_pickles_carry_the_arguments_and_no_caches():
+    for operator in (Massive(Neumann(), 0.2), Graph(PATH), Ridge(3.0)):
+        field = operator.color(white(2, 15, 20))
+        full = tensors_in(vars(operator), {})
+        for twin in (copy.deepcopy(operator), pickle.loads(pickle.dumps(operator))):
+            assert tensors_in(vars(twin), {}) < full / 10
+            assert torch.equal(twin.color(white(2, 15, 20)), field)
+
+
+def test_a_grid_is_solved_once(monkeypatch):
+    calls = []
+    operator = Ridge(1.0)
+    monkeypatch.setattr(Ridge, "factor", lambda self, grid: calls.append(grid) or Operator.factor(self, grid))
+    for _ in range(2):
+        operator.color(white(2, 3, 4))
+        operator.color(white(2, 3, 4, dtype=torch.float64))
+        operator.variance((3, 4))
+        operator.mean_variance([3, 4])
+    assert calls == [(3, 4)]
+    assert operator.variance((3, 4)) is operator.variance((3, 4))
+
+
+@pytest.mark.parametrize("operator", [DirichletLaplacian(), Neumann(), Graph(PATH), Ridge(1.0)], ids=str)
+def test_color_keeps_dtype_and_computes_in_float32_at_least(operator):
+    exact = operator.color(white(3, 15, 20, dtype=torch.float64))
+    for dtype, digits in [(torch.float64, 1e-12), (torch.float32, 3e-6)]:
+        # float32: rounding of the white and of a few hundred additions, relative to the size of the field
+        field = operator.color(white(3, 15, 20, dtype=torch.float64).to(dtype))
+        assert field.dtype == dtype
+        assert (field - exact).abs().max() < digits * exact.abs().max()
+    for dtype in (torch.bfloat16, torch.float16):
+        short = white(3, 15, 20).to(dtype)
+        assert torch.equal(operator.color(short), operator.color(short.float()).to(dtype))
+
+
+def test_autocast_does_not_touch_the_field():
+    operator = DirichletLaplacian()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = operator.color(white(4, 14, 14))
+        compiled = torch.compile(operator.color, fullgraph=True, backend="eager")(white(4, 14, 14))
+    assert torch.equal(inside, operator.color(white(4, 14, 14)))
+    assert torch.equal(inside, compiled)
+
+
+def test_energy_of_half_precision_fields_is_computed_in_float32():
+    short = white(2, 5, 5).to(torch.bfloat16)
+    for operator in (DirichletLaplacian(), Massive(Periodic(), 0.1), Identity(), Ridge(1.0)):
+        assert torch.equal(operator.energy(short), operator.energy(short.float()))
+
+
+def test_caches_built_in_inference_mode_or_on_another_default_device_serve_training():
+    operator = Graph(PATH)
+    with torch.inference_mode(), torch.device("meta"):
+        operator.prepare((15, 20))
+        assert operator.variance((15, 20)).device.type == "cpu"
+    source = white(2, 15, 20).requires_grad_()
+    operator.color(source).sum().backward()  # an inference tensor could not be saved for backward
+    assert source.grad is not None
+
+
+def test_color_never_touches_the_global_stream():
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    for operator in (DirichletLaplacian(), Graph(PATH), Ridge(1.0)):
+        operator.color(white(2, 15, 20))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("warm", [True, False], ids=["warm", "cold"])
+@pytest.mark.parametrize(
+    "make",
+    [DirichletLaplacian, lambda: Massive(Periodic(), 0.1), lambda: Graph(PATH), lambda: Ridge(1.0)],
+    ids=["dirichlet", "massive", "graph", "user"],
+)
+def test_color_compiles_into_one_graph_per_grid(make, warm):
+    torch.compiler.reset()
+    operator = make()
+    graphs = []
+
+    def count(graph, example_inputs):
+        graphs.append(graph)
+        return graph
+
+    def scaled(source):
+        grid = source.shape[-2:]
+        field = operator.color(source) - operator.variance(grid, source.dtype, source.device)
+        return field * tau_from_log_std(operator, grid, 0.5)
+
+    compiled = torch.compile(scaled, fullgraph=True, backend=count)
+    if warm:
+        operator.prepare((15, 20))
+    for batch in (4, 4, 6, 7, 9):
+        assert torch.allclose(compiled(white(batch, 15, 20)), scaled(white(batch, 15, 20)), rtol=1e-6, atol=1e-6)
+    assert len(graphs) <= 2  # the first batch size, then any
+    compiled(white(4, 20, 15))
+    assert len(graphs) <= 3
+
+
+def test_one_operator_on_two_grids_compiles_into_one_graph():
+    torch.compiler.reset()
+    operator = DirichletLaplacian()
+
+    def both(source):
+        return operator.color(source), operator.color(source[:, :7, :7]), operator.color(source.double())
+
+    compiled = torch.compile(both, fullgraph=True, backend="eager")
+    for ours, expected in zip(compiled(white(4, 15, 20)), both(white(4, 15, 20)), strict=True):
+        assert torch.allclose(ours, expected)
+
+
+@pytest.mark.parametrize("operator", [DirichletLaplacian(), Massive(Neumann(), 0.01), Periodic()], ids=str)
+@pytest.mark.parametrize("grid", [(1024, 1024), (1, 200_000)], ids=str)
+def test_memory_is_linear_in_the_sites(operator, grid):
+    # An n x n matrix would take 8 TB, one of a long axis 320 GB.
+    operator, n = copy.deepcopy(operator), grid[0] * grid[1]
+    field = operator.color(white(1, *grid))
+    assert field.shape == (1, *grid) and field.isfinite().all()
+    assert float(operator.variance(grid).mean()) == pytest.approx(operator.mean_variance(grid), rel=1e-9)
+    assert tensors_in(vars(operator), {}) < 64 * n  # eight float64 per site
+
+
+def test_a_large_edge_weighted_grid_needs_no_dense_matrix():
+    grid = (112, 112)  # dense: 1.3 GB in float64
+    operator = EdgeWeighted(torch.ones(113, 112), torch.ones(112, 113))
+    operator.prepare(grid)
+    assert tensors_in(vars(operator), {}) < 0.1e9
+    assert torch.allclose(operator.variance(grid), DirichletLaplacian().variance(grid), rtol=1e-10)
+
+
+def test_every_operator_can_be_written_in_yaml():
+    jsonargparse = pytest.importorskip("jsonargparse")
+    parser = jsonargparse.ArgumentParser()
+    parser.add_argument("--operator", type=Operator)
+    texts = [
+        "chaosgate.field.DirichletLaplacian",
+        "{class_path: chaosgate.field.Anisotropic, init_args: {vertical: 1, horizontal: 2.5}}",
+        "{class_path: chaosgate.field.Massive, init_args: {operator: chaosgate.field.Neumann, mu: 0.1}}",
+        "{class_path: chaosgate.field.EdgeWeighted, init_args: {vertical: [[1], [2]], horizontal: [[1, 0.5]]}}",
+        "{class_path: chaosgate.field.Graph, init_args: {edges: [[0, 1]], weights: [2], boundary: {0: 1.5}}}",
+        "{class_path: chaosgate.field.Graph, init_args: {edges: [[0, 1]], boundary: [[0, 1.5]]}}",
+        "{class_path: chaosgate.field.Graph, init_args: {edges: [[0, 1]], pinned: 0, num_vertices: 2}}",
+        "{class_path: chaosgate.field.Dense, init_args: {matrix: [[2, 1], [1, 2]]}}",
+    ]
+    for text in texts:
+        config = parser.parse_args([f"--operator={text}"])
+        again = parser.parse_string(parser.dump(config))
+        operator = parser.instantiate(again).operator
+        assert type(operator).__name__ in text
+        if isinstance(operator, Graph) and operator.pinned is None:
+            assert operator.boundary.tolist() == [1.5, 0.0]
