@@ -20,16 +20,17 @@ from chaosgate.metrics.functional import Reliability, calibration_error, working
 def adaptive_bins(confidence: Tensor, correct: Tensor, num_bins: int = 15) -> Reliability:
     """Reliability sums over equal-mass bins of ``confidence (N,)`` in [0, 1] and ``correct (N,)`` in {0, 1}.
 
-    ``edges`` holds the mean of the confidences on the two sides of each border, between 0 and 1 at the ends.
+    ``edges`` holds the mean of the confidences on the two sides of each border, with 0 and 1 at the ends.
     """
     check_num_bins(num_bins)
     order = working_precision(confidence).sort()
     value, hit = order.values, correct.to(order.values)[order.indices]
-    tie = torch.cat((value.new_zeros(1), (value.diff() != 0).to(value).cumsum(0)))[: len(value)].long()
+    n = len(value)
+    tie = torch.zeros(n, dtype=torch.int64, device=value.device)  # which group of equal confidences a sample is in
+    tie[1:] = (value[1:] != value[:-1]).cumsum(0)
     size, hits = (torch.zeros_like(value).index_add_(0, tie, x) for x in (torch.ones_like(hit), hit))
     hit = (hits / size)[tie]
 
-    n = len(value)
     borders = torch.tensor([m * n // num_bins for m in range(num_bins + 1)], device=value.device)
     slot = torch.searchsorted(borders, torch.arange(n, device=value.device), right=True) - 1
     columns = torch.stack((torch.ones_like(value), value, hit), dim=1)

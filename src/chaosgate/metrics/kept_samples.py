@@ -15,8 +15,9 @@ _UNDEFINED = -1
 class KeptSamples(Metric):
     """Base of metrics that keep confidence, correctness and cell of each sample: 16 bytes a sample.
 
-    Rows ``(N, 2)`` of int64: the cell, and the confidence in units of 2^-60 (exact for float32 and float64 above
-    2^-8) with the correctness in the last bit. Integers, because casting the enclosing module rounds float states.
+    Rows ``(N, 2)`` of int64: the cell, and the confidence in units of 2^-60 (exact above 2^-36 in float32 and above
+    2^-8 in float64, to 2^-60 below) with the correctness in the last bit. Integers, because casting the enclosing
+    module rounds float states.
     """
 
     is_differentiable = False
