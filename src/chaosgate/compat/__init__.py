@@ -19,6 +19,7 @@ from chaosgate.compat.log_ratio import (
     log_ratio_deformation,
     log_ratio_variance,
     log_ratios,
+    pair_differences,
     positive_pairs,
     random_pairs,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "log_ratio_variance",
     "log_ratios",
     "oscillation",
+    "pair_differences",
     "positive_pairs",
     "positive_share",
     "random_pairs",

@@ -37,8 +37,13 @@ def log_ratios(h: Tensor, pairs: Tensor) -> Tensor:
 
     A zero at one site gives plus or minus infinity, at both sites (or a negative value anywhere) not a number.
     """
-    logs = h.flatten(-2).log()
-    return logs[..., pairs[:, 0]] - logs[..., pairs[:, 1]]
+    return pair_differences(h.log(), pairs)
+
+
+def pair_differences(field: Tensor, pairs: Tensor) -> Tensor:
+    r""":math:`f(x) - f(y)` of fields (..., H, W), shape (..., m)."""
+    flat = field.flatten(-2)
+    return flat[..., pairs[:, 0]] - flat[..., pairs[:, 1]]
 
 
 def log_ratio_deformation(before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:

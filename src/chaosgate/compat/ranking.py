@@ -7,7 +7,7 @@ probability, whatever the margin.
 import torch
 from torch import Tensor
 
-from chaosgate.compat.log_ratio import log_ratios
+from chaosgate.compat.log_ratio import log_ratios, pair_differences
 
 
 def log_margin(h: Tensor, pairs: Tensor) -> Tensor:
@@ -43,9 +43,4 @@ def ranking_preserved(before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
 
     A tie afterwards is an ordering lost, as when a mask deletes both sites. A tie before has none to keep: never true.
     """
-    return _order(after, pairs) * _order(before, pairs) > 0
-
-
-def _order(h: Tensor, pairs: Tensor) -> Tensor:
-    flat = h.flatten(-2)
-    return torch.sign(flat[..., pairs[:, 0]] - flat[..., pairs[:, 1]])
+    return pair_differences(after, pairs).sign() * pair_differences(before, pairs).sign() > 0

@@ -1,0 +1,169 @@
+"""Measure the observables inside a network: features of one batch, the gate of the run, references at equal energy."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+
+from chaosgate.compat.geometry import StageMaps
+from chaosgate.compat.matching import DEFAULT_METHODS, check_methods, matched_gates
+from chaosgate.compat.positive import is_signed, lift
+from chaosgate.compat.prediction import RatioMetric, chaos_operator, ratio_metric
+from chaosgate.compat.reading import MethodReading, ProbeReading, StageReading
+from chaosgate.field import DirichletLaplacian
+from chaosgate.field.white import Noise, fold
+from chaosgate.gate import Gate, GaussianChaos, SampleWise
+from chaosgate.inject.attachment import attach
+from chaosgate.inject.effect import relative_change
+from chaosgate.inject.stages import STAGES, resolve_site
+from chaosgate.inject.survey import evaluation
+
+
+class Recorder(Gate):
+    """Changes nothing; attached to stages, it lets the attachment record their features."""
+
+    def perturb(self, h: Tensor, noise: Noise) -> Tensor:
+        """The features themselves."""
+        return h
+
+
+@dataclass
+class Probe:
+    """How to look. Everything random is a function of ``seed``; nothing else is touched.
+
+    Attributes:
+        stages: Names of stages or modules.
+        methods: Reference gates, see :data:`~chaosgate.compat.matching.METHODS`.
+        channels: Channels looked at, evenly spaced.
+        draws: Gates per image.
+        pairs: Pairs of sites compared in every map.
+        lift: Lift maps by this share of their mean, so that zeros have logarithms; 0 keeps to positive sites.
+        logit_draws: Passes of the whole network per gate, for the change at the output; 0 leaves that out.
+        energy: Injected energy at which methods are compared; None takes that of the gate.
+        seed: Selects noise and pairs.
+    """
+
+    stages: Sequence[str] = STAGES
+    methods: Sequence[str] = DEFAULT_METHODS
+    channels: int = 32
+    draws: int = 4
+    pairs: int = 256
+    lift: float = 0.0
+    logit_draws: int = 0
+    energy: float | None = None
+    seed: int = 0
+    _metrics: dict[tuple[str, str], RatioMetric] = field(default_factory=dict, repr=False)
+    _default: Gate = field(default_factory=lambda: GaussianChaos(log_std=1.0), repr=False)
+
+    def __post_init__(self) -> None:
+        check_methods(self.methods)
+        for name in ("channels", "draws", "pairs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"the probe needs at least one of its {name}; got {getattr(self, name)}.")
+        if self.lift < 0 or self.logit_draws < 0:
+            raise ValueError(f"lift and logit_draws are zero or positive; got {self.lift} and {self.logit_draws}.")
+
+    def __call__(
+        self, model: nn.Module, batch: Tensor, gate: Gate | None = None, gate_stages: Sequence[str] = ()
+    ) -> ProbeReading:
+        """Look at every stage of ``model`` on one batch.
+
+        The model runs in evaluation mode and is left as it was found.
+
+        Args:
+            model: The backbone.
+            batch: Images as the backbone wants them.
+            gate: Sets the energy of the comparison; None is ``GaussianChaos(log_std=1)``.
+            gate_stages: Where ``gate`` is attached in training: there it is measured itself as well.
+        """
+        stages: list[StageReading] = []
+        methods: list[MethodReading] = []
+        with evaluation(model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
+            modules = {asked: resolve_site(model, asked, batch[:1]) for asked in self.stages}
+            attached = {resolve_site(model, asked, batch[:1]) for asked in gate_stages} if gate is not None else set()
+            plain, features = self._features(model, batch, modules)
+            coarsest = min(((int(h.shape[-2]), int(h.shape[-1])) for h in features.values()), key=math.prod)
+            for asked, module in modules.items():
+                maps = self._maps(asked, module, features[asked])
+                stages.append(maps.reading(coarsest))
+                for name, other in self._gates(maps, gate, module in attached).items():
+                    reading = maps.behind(name, other, self.draws, self._metric(maps, other))
+                    methods.append(self._with_logits(reading, model, batch, plain, module, other))
+        return ProbeReading(tuple(stages), tuple(methods))
+
+    def _features(self, model: nn.Module, batch: Tensor, modules: dict[str, str]) -> tuple[Tensor, dict[str, Tensor]]:
+        with attach(model, Recorder(), list(dict.fromkeys(modules.values())), check=False, rank=0) as recorder:
+            with recorder.forced(draw=0, record=True):
+                plain = model(batch)
+            recorded = {site.module: site.before for site in recorder.sites}
+        features = {}
+        for asked, module in modules.items():
+            found = recorded[module]
+            if found is None:
+                raise RuntimeError(f"stage '{asked}' was not reached: module '{module}' was never called.")
+            height, width = found.shape[-2:]
+            if height * width < 4:
+                raise ValueError(
+                    f"stage {asked} ({module}) has a {height}x{width} grid: too few sites to compare. Use larger "
+                    "images, or leave the stage out."
+                )
+            chosen = torch.linspace(0, found.shape[1] - 1, min(self.channels, found.shape[1])).round().long()
+            features[asked] = found[:, chosen.to(found.device)].float()
+        return plain, features
+
+    def _maps(self, asked: str, module: str, h: Tensor) -> StageMaps:
+        if self.lift and not is_signed(h):
+            h = lift(h, self.lift)
+        key = torch.tensor(fold(self.seed, "probe", asked), device=h.device)
+        return StageMaps(asked, module, h, self.pairs, key)
+
+    def _gates(self, maps: StageMaps, gate: Gate | None, attached: bool) -> dict[str, Gate]:
+        """The gate of the run where it is attached, and the references."""
+        reference = self._default if gate is None else gate
+        reference.check(maps.grid)
+        energy = _expected_energy(reference, maps.h) if self.energy is None else self.energy
+        gates = {f"{type(reference).__name__} (attached)": reference} if attached else {}
+        if energy > 1e-9:  # a schedule may hold the gate at zero; then there is nothing to match
+            operator = chaos_operator(reference, maps.grid) or DirichletLaplacian()
+            solved = [name for name in self.methods if not (name == "gch" and self._is_gch(reference))]
+            found = matched_gates(maps.h, energy, solved, operator)
+            gates |= {name: found.get(name, reference) for name in self.methods}
+        return gates
+
+    def _is_gch(self, reference: Gate) -> bool:
+        """Whether the reference is already the gate that matching would look for."""
+        plain = isinstance(reference, GaussianChaos) and isinstance(reference.realization, SampleWise)
+        return plain and self.energy is None
+
+    def _metric(self, maps: StageMaps, gate: Gate) -> RatioMetric | None:
+        """Kept, because a probe looks at the same stages again and again."""
+        operator = chaos_operator(gate, maps.grid)
+        if operator is None or maps.evidence is None:
+            return None
+        at = (maps.stage, f"{operator} {maps.grid}")
+        if at not in self._metrics:
+            self._metrics[at] = ratio_metric(operator, maps.grid, maps.pairs, maps.evidence.edges)
+        return self._metrics[at]
+
+    def _with_logits(
+        self, reading: MethodReading, model: nn.Module, batch: Tensor, plain: Tensor, module: str, gate: Gate
+    ) -> MethodReading:
+        if not self.logit_draws:
+            return reading
+        change, agreement = 0.0, 0.0
+        with attach(model, gate, [module], seed=self.seed, rank=0, check=False) as attachment:
+            for draw in range(self.logit_draws):
+                with attachment.forced(draw=draw + 1):
+                    gated = model(batch)
+                change += relative_change(plain, gated) / self.logit_draws
+                agreement += float((gated.argmax(-1) == plain.argmax(-1)).double().mean()) / self.logit_draws
+        return replace(reading, logit_change=change, agreement=agreement)
+
+
+def _expected_energy(gate: Gate, h: Tensor) -> float:
+    """Expected injected energy over energy of the features, at the strength that a schedule may have set."""
+    injected = gate.expected_energy(h) if gate.dial is None else Gate.expected_energy(gate, h)
+    power = float(h.double().square().sum())
+    return float(injected.double().sum()) / power if power > 0 else math.nan
