@@ -76,7 +76,7 @@ def test_method_may_be_one_line_with_a_file_and_keys(write_study: Write) -> None
 
 def test_unnamed_levels_are_named_by_their_values(write_study: Write) -> None:
     study = load_study(write_study(grid={"stage": [{"noise.stages": ["L3"]}, {"noise.stages": ["L3", "L4"]}]}))
-    assert list(study.grid["stage"]) == ["L3", "L3+L4"]
+    assert list(study.grid["stage"].levels) == ["L3", "L3+L4"]
 
 
 def test_command_says_it_in_one_line_and_starts_nothing(

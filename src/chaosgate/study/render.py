@@ -26,7 +26,7 @@ def terminal_table(table: Table) -> RichTable:
     """Clean and corrupted results beneath each other, so that 80 columns are enough."""
     metrics = list(dict.fromkeys(metric for _, metric in table.columns))
     asked = len(table.study.seeds)
-    title = f"study {table.study.name}, {_count(asked, 'seed')}"
+    title = f"study {table.title}, {_count(asked, 'seed')}"
     grid = RichTable(title=title, title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     grid.add_column("method", no_wrap=True)
     for metric in metrics:
@@ -37,7 +37,8 @@ def terminal_table(table: Table) -> RichTable:
         for row in table.rows:
             cells = [_cell(metric, row.entries[part, metric], row) for metric in metrics]
             fewer = "" if len(row.seeds) == asked else f" ({len(row.seeds)} of {asked})"
-            grid.add_row(f" {row.variant}{fewer}", *cells, number(row.energy.mean))
+            flag = " [red]collapsed[/]" if part in row.collapsed else ""
+            grid.add_row(f" {row.variant}{fewer}{flag}", *cells, number(row.energy.mean))
         grid.add_section()
     return grid
 
@@ -46,11 +47,15 @@ def _cell(metric: str, entry: Entry, row: Row) -> Text:
     """Mean and difference to the reference; the standard deviation over seeds below."""
     text = Text(number(entry.mean))
     if not isnan(entry.difference):
-        change = " " * 7 if row.is_reference else f" {entry.difference:+.3f}"
+        change = " " * 8 if row.is_reference else f" {entry.difference:+.3f}{_star(entry)}"
         text.append(change, style=_colour(metric, entry))
     if not isnan(entry.std):
-        text.append(f"\n±{entry.std:.3f}" + " " * 7, style="dim")
+        text.append(f"\n±{entry.std:.3f}" + " " * 8, style="dim")
     return text
+
+
+def _star(entry: Entry) -> str:
+    return "*" if entry.interval is not None and entry.interval.excludes_zero else " "
 
 
 def _colour(metric: str, entry: Entry) -> str:
@@ -64,18 +69,22 @@ def _colour(metric: str, entry: Entry) -> str:
 
 
 def markdown_table(table: Table) -> str:
-    """The same as Markdown; the difference to the reference in parentheses."""
+    """The same as Markdown; in parentheses the difference to the reference and its 95 % interval."""
     head = ["method", "seeds", *(f"{part} {TITLES[metric]}" for part, metric in table.columns), "energy"]
     lines = [_line(head), _line(["---", "--:", *("--:" for _ in table.columns), "--:"])]
     for row in table.rows:
         cells = [_markdown_cell(row.entries[column], row) for column in table.columns]
-        lines.append(_line([row.variant, str(len(row.seeds)), *cells, number(row.energy.mean)]))
+        flag = f" (collapsed: {', '.join(sorted(row.collapsed))})" if row.collapsed else ""
+        lines.append(_line([row.variant + flag, str(len(row.seeds)), *cells, number(row.energy.mean)]))
     return "\n".join(lines) + "\n"
 
 
 def _markdown_cell(entry: Entry, row: Row) -> str:
     spread = "" if isnan(entry.std) else f" ± {entry.std:.3f}"
-    change = "" if row.is_reference or isnan(entry.difference) else f" ({entry.difference:+.3f})"
+    change = ""
+    if not row.is_reference and not isnan(entry.difference):
+        interval = f", {entry.interval.low:+.3f} to {entry.interval.high:+.3f}" if entry.interval is not None else ""
+        change = f" ({entry.difference:+.3f}{interval})"
     return f"{number(entry.mean)}{spread}{change}"
 
 
@@ -96,18 +105,20 @@ def csv_table(table: Table) -> str:
     """One line per row and column of the table, every digit kept; empty where a number is missing."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
+    difference = f"difference_to_{table.study.reference}"
     writer.writerow(
-        ["method", "part", "metric", "seeds", "mean", "std_ddof1", "difference_to_" + table.study.reference]
+        ["method", "part", "metric", "seeds", "mean", "std_ddof1", difference, "low95", "high95", "interval_over"]
     )
     for row in table.rows:
         for part, metric in table.columns:
             entry = row.entries[part, metric]
-            writer.writerow(
-                [row.variant, part, metric, len(entry.by_seed), *map(_plain, (entry.mean, entry.std, entry.difference))]
-            )
-        writer.writerow(
-            [row.variant, "noise", "energy", len(row.seeds), *map(_plain, (row.energy.mean, row.energy.std)), ""]
-        )
+            numbers = map(_plain, (entry.mean, entry.std, entry.difference))
+            interval = entry.interval
+            ends = [repr(interval.low), repr(interval.high), interval.over] if interval is not None else ["", "", ""]
+            writer.writerow([row.variant, part, metric, len(entry.by_seed), *numbers, *ends])
+        for name, entry in (("energy", row.energy), ("validation_nll", row.validation_nll)):
+            numbers = map(_plain, (entry.mean, entry.std))
+            writer.writerow([row.variant, "train", name, len(row.seeds), *numbers, "", "", "", ""])
     return out.getvalue()
 
 
@@ -133,11 +144,15 @@ def footnotes(table: Table) -> list[str]:
             f"corrupted: mean over {_count(len(facts['corruptions']), made + ' corruption')} of the mean over "
             f"severities {', '.join(map(str, facts['severities']))} of each cell's metric."
         )
-    most = max(len(row.seeds) for row in table.rows)
-    if most > 1:
-        notes.append("± is the sample standard deviation over seeds (n - 1); differences are paired by seed.")
-    else:
-        notes.append("One seed: methods share initial weights and batches; differences still hold chance.")
+    over = {entry.interval.over for row in table.rows for entry in row.entries.values() if entry.interval is not None}
+    if any(len(row.seeds) > 1 for row in table.rows):
+        notes.append("±: sample standard deviation over seeds (n - 1). Differences are paired by seed.")
+    if "seeds" in over:
+        notes.append("*: the 95 % t interval of the paired differences over seeds excludes 0.")
+    if "images" in over:
+        notes.append("*: the 95 % bootstrap interval over test images excludes 0. One seed: training varies beyond it.")
+    if any(row.collapsed for row in table.rows):
+        notes.append("collapsed: accuracy and confidence were lost together; a small ECE is no success there.")
     notes.append("energy: E|h~ - h|^2 / E|h|^2 at the gate, measured at the end of training.")
     if absent := [row.variant for row in table.rows if len(row.seeds) < len(table.study.seeds)]:
         notes.append(f"Not finished: {', '.join(absent)}; their numbers are missing or rest on fewer seeds.")

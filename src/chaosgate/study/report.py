@@ -5,23 +5,27 @@ from pathlib import Path
 
 from rich.console import Console
 
+from chaosgate.study.collect import collect
 from chaosgate.study.render import csv_table, footnotes, markdown_table, terminal_table
 from chaosgate.study.runs import Run
 from chaosgate.study.specification import Study
+from chaosgate.study.strength import strength_tables
 from chaosgate.study.table import build_table
 
 
 def report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> Path:
-    """Print the table; write the files; return their directory."""
-    table = build_table(study, runs)
+    """Print the tables; write the files; return their directory."""
+    table = build_table(study, runs, collect(runs))
+    tables = strength_tables(table)
     console.print()
-    if table.columns:
-        console.print(terminal_table(table))
+    for one in tables if table.columns else []:
+        console.print(terminal_table(one))
     for note in footnotes(table):
         console.print(f"  {note}", style="dim", highlight=False)
     directory = root / study.name
     directory.mkdir(parents=True, exist_ok=True)
+    blocks = [f"# {one.title}\n\n{markdown_table(one)}" for one in tables]
     notes = "\n".join(f"- {note}" for note in footnotes(table))
-    (directory / "table.md").write_text(f"# {study.name}\n\n{markdown_table(table)}\n{notes}\n", encoding="utf-8")
+    (directory / "table.md").write_text("\n".join([*blocks, notes, ""]), encoding="utf-8")
     (directory / "table.csv").write_text(csv_table(table), encoding="utf-8")
     return directory

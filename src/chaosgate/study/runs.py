@@ -102,23 +102,14 @@ def _dotted(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 def plan_runs(study: Study, root: str | Path) -> list[Run]:
     """All runs, seed by seed, so that an interrupted study has whole comparisons."""
-    directory = Path(root) / study.name
-    runs = [
-        Run(
-            study.name,
-            method,
-            dict(zip(study.grid, levels, strict=True)),
-            seed,
-            study.base
-            + recipe
-            + sum((study.grid[axis][level] for axis, level in zip(study.grid, levels, strict=True)), ()),
-            directory,
-            study.checkpoint,
-        )
-        for seed in study.seeds
-        for method, recipe in study.methods.items()
-        for levels in product(*study.grid.values())
-    ]
+    runs: list[Run] = []
+    for seed, (method, recipe) in product(study.seeds, study.methods.items()):
+        axes = study.axes_of(method)
+        for names in product(*axes.values()):
+            levels = dict(zip(axes, names, strict=True))
+            special = [part for axis, level in levels.items() for part in axes[axis][level]]
+            whole = (*study.base, *recipe, *special)
+            runs.append(Run(study.name, method, levels, seed, whole, Path(root) / study.name, study.checkpoint))
     twins: dict[str, str] = {}
     for run in runs:
         key = f"{run.seed}-{run.name.rsplit('-', 1)[-1]}"

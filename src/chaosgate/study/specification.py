@@ -10,8 +10,9 @@ from typing import Any
 from chaosgate.study.strict_yaml import read_yaml
 
 METRICS = ("top1", "nll", "ece", "gap", "brier", "confidence", "top5")
+STRENGTH = "strength"
 CHECKPOINTS = ("best", "last")
-_KEYS = ("name", "base", "overrides", "methods", "reference", "seeds", "grid", "metrics", "checkpoint")
+_KEYS = ("name", "base", "overrides", "methods", "reference", "seeds", "grid", "strength", "metrics", "checkpoint")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+]*")
 
 
@@ -32,6 +33,34 @@ Recipe = tuple[Ingredient, ...]
 
 
 @dataclass(frozen=True)
+class Axis:
+    """Something that varies besides method and seed.
+
+    Args:
+        levels: Name of every level with what it sets.
+        methods: Methods that it applies to; the others are run once, not once per level.
+    """
+
+    levels: Mapping[str, Recipe]
+    methods: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Strengths of one method; the report selects among them by validation NLL.
+
+    Args:
+        key: The dotted key that is the strength.
+        values: What it takes.
+        paper: The value of the paper (or of common use), reported beside the selected one.
+    """
+
+    key: str
+    values: tuple[float, ...]
+    paper: float
+
+
+@dataclass(frozen=True)
 class Study:
     """What a study file says. What is more special wins: base, overrides, method, grid.
 
@@ -42,7 +71,8 @@ class Study:
         methods: What is compared: rows of the table.
         reference: The method that differences are taken to.
         seeds: Every method is run once per seed; at one seed all methods share initial weights and batches.
-        grid: Further axes: name of the axis, then name of the level.
+        grid: Further axes by name.
+        strength: Methods whose strength is swept.
         metrics: Columns of the table.
         checkpoint: Which network of a run is tested: ``best`` (smallest validation NLL) or ``last`` (final epoch).
     """
@@ -53,9 +83,18 @@ class Study:
     methods: Mapping[str, Recipe]
     reference: str
     seeds: tuple[int, ...]
-    grid: Mapping[str, Mapping[str, Recipe]]
+    grid: Mapping[str, Axis]
+    strength: Mapping[str, Sweep]
     metrics: tuple[str, ...]
     checkpoint: str = CHECKPOINTS[0]
+
+    def axes_of(self, method: str) -> dict[str, Mapping[str, Recipe]]:
+        """The axes that a method is varied over, with their levels; strength is the last."""
+        axes = {name: axis.levels for name, axis in self.grid.items() if method in axis.methods}
+        if method in self.strength:
+            sweep = self.strength[method]
+            axes[STRENGTH] = {f"{value:g}": (Ingredient({sweep.key: value}),) for value in sweep.values}
+        return axes
 
 
 def load_study(path: str | Path) -> Study:
@@ -91,7 +130,8 @@ def load_study(path: str | Path) -> Study:
         },
         reference=str(content["reference"]),
         seeds=_seeds(path, content.get("seeds", [0])),
-        grid=_grid(path, content.get("grid") or {}),
+        grid=_grid(path, content.get("grid") or {}, methods),
+        strength=_strength(path, content.get("strength") or {}, methods, str(content["reference"])),
         metrics=metrics,
         checkpoint=str(content.get("checkpoint", CHECKPOINTS[0])),
     )
@@ -127,19 +167,45 @@ def find_file(study: Path, name: str) -> Path:
     raise FileNotFoundError(f"{study} names {name}, which is neither in {start} nor in a folder above it.")
 
 
-def _grid(path: Path, value: Any) -> dict[str, dict[str, Recipe]]:
-    axes: dict[str, dict[str, Recipe]] = {}
+def _grid(path: Path, value: Any, methods: Mapping[str, Any]) -> dict[str, Axis]:
+    axes: dict[str, Axis] = {}
     for axis, levels in _mapping(path, "grid", value).items():
-        if not isinstance(levels, dict | list) or not levels:
-            raise ValueError(f"{path}: grid.{axis} needs levels, e.g. {{L3: {{noise.stages: [L3]}}, L4: ...}}.")
+        only = list(methods)
+        if isinstance(levels, dict) and set(levels) == {"methods", "levels"}:
+            only, levels = levels["methods"], levels["levels"]
+            for method in only:
+                _known(f"{path}: grid.{axis}: no method", method, methods)
+        if not isinstance(levels, dict | list) or not levels or axis == STRENGTH:
+            raise ValueError(
+                f"{path}: grid.{axis} needs levels, e.g. {{L3: {{noise.stages: [L3]}}, L4: ...}}; strengths are swept "
+                "under 'strength:'."
+            )
         named = levels if isinstance(levels, dict) else {_label(level): level for level in levels}
         if len(named) < len(levels):
             raise ValueError(f"{path}: grid.{axis} has two levels that look alike; name them: {{name: keys, ...}}.")
-        axes[_name(path, "grid", axis)] = {
-            _name(path, f"grid.{axis}", str(level)): _recipe(path, f"grid.{axis}.{level}", recipe)
+        recipes = {
+            _name(path, f"grid.{axis}", level): _recipe(path, f"grid.{axis}.{level}", recipe)
             for level, recipe in named.items()
         }
+        axes[_name(path, "grid", axis)] = Axis(recipes, frozenset(only))
     return axes
+
+
+def _strength(path: Path, value: Any, methods: Mapping[str, Any], reference: str) -> dict[str, Sweep]:
+    sweeps: dict[str, Sweep] = {}
+    for method, sweep in _mapping(path, "strength", value).items():
+        _known(f"{path}: strength: no method", method, methods)
+        if method == reference:
+            raise ValueError(f"{path}: strength.{method}: the reference has no strength to sweep.")
+        if not isinstance(sweep, dict) or set(sweep) != {"key", "values", "paper"}:
+            raise ValueError(f"{path}: strength.{method} needs key (dotted), values (a list) and paper (one of them).")
+        values = tuple(float(number) for number in sweep["values"])
+        if float(sweep["paper"]) not in values or len(set(values)) < len(values):
+            raise ValueError(
+                f"{path}: strength.{method}: values {list(values)} must differ and contain {sweep['paper']}."
+            )
+        sweeps[method] = Sweep(str(sweep["key"]), values, float(sweep["paper"]))
+    return sweeps
 
 
 def _label(level: Any) -> str:

@@ -14,9 +14,9 @@ from chaosgate.run_directory import RunDirectory
 from chaosgate.study.runs import Run
 
 Condition = Literal["done", "running", "failed", "cut", "missing"]
-LOG, PROGRESS, FITTED, DONE, FAILED, LOCK = (
-    "log.txt", "progress.json", "fitted.json", "done.json", "failed.json", ".study.lock",
-)  # fmt: skip
+LOG, CURVES = "log.txt", "curves.jsonl"
+PROGRESS, FITTED, DONE, FAILED = "progress.json", "fitted.json", "done.json", "failed.json"
+LOCK = ".study.lock"
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,17 @@
-"""From result rows to the entries of a table: cells to aggregates, seeds to mean and standard deviation."""
+"""From finished runs to the entries of a table: cells to aggregates, seeds to mean, spread and difference."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import fsum, nan, sqrt
+from dataclasses import dataclass, replace
+from math import fsum, isnan, nan
+from statistics import stdev
 from typing import Any
 
+import numpy as np
+
+from chaosgate.study.collect import Finished
+from chaosgate.study.intervals import Interval, image_intervals, seed_interval
 from chaosgate.study.runs import Run
 from chaosgate.study.specification import Study
-from chaosgate.study.state import result_rows, state_of
 
 CLEAN, CORRUPTED = "clean", "corrupted"
 Column = tuple[str, str]  # (clean or corrupted, metric)
@@ -21,10 +25,12 @@ class Entry:
     Args:
         by_seed: The metric of every finished seed.
         reference: The same of the reference row; differences are taken seed by seed.
+        interval: 95 % interval of the difference, where there is one.
     """
 
     by_seed: BySeed
     reference: BySeed
+    interval: Interval | None = None
 
     @property
     def mean(self) -> float:
@@ -34,7 +40,7 @@ class Entry:
     @property
     def std(self) -> float:
         """Sample standard deviation over seeds (n - 1 in the denominator); nan below two seeds."""
-        return _std(list(self.by_seed.values()))
+        return stdev(self.by_seed.values()) if len(self.by_seed) > 1 else nan
 
     @property
     def differences(self) -> list[float]:
@@ -53,81 +59,100 @@ class Row:
 
     Args:
         variant: Method and levels.
+        method: The method.
+        levels: The level of every axis that the method is varied over.
         is_reference: Whether others are compared to it.
         seeds: Seeds that have finished.
         entries: The numbers.
-        energy: Realised injected energy relative to that of the features, summed over sites; 0 without a gate.
+        energy: Realised injected energy relative to that of the features.
+        validation_nll: Of the tested checkpoints; what strengths are selected by.
+        collapsed: Parts (clean, corrupted) in which the network lost its accuracy and its confidence together: a small
+            ECE there is no success.
     """
 
     variant: str
+    method: str
+    levels: Mapping[str, str]
     is_reference: bool
     seeds: tuple[int, ...]
     entries: Mapping[Column, Entry]
     energy: Entry
+    validation_nll: Entry
+    collapsed: frozenset[str]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A study's results.
+    """Results of a study, or a part of them.
 
     Args:
         study: The study.
+        title: What this table shows.
         columns: In order; the corrupted ones only if corrupted cells were tested.
         rows: In the order of the study; a row without finished seeds is there, with nan.
         facts: What the rows of all runs agree on: data, backbone, cells, images per cell, commit, versions.
     """
 
     study: Study
+    title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     facts: Mapping[str, Any]
 
+    def only(self, title: str, rows: Sequence[Row]) -> "Table":
+        """The same study, fewer rows."""
+        return replace(self, title=title, rows=tuple(rows))
 
-def build_table(study: Study, runs: Sequence[Run]) -> Table:
-    """Read the finished runs; the others count as missing."""
-    rows_of = {run.name: rows for run in runs if (rows := finished_rows(run))}
-    values: dict[str, dict[Column, dict[int, float]]] = {run.variant: {} for run in runs}
-    energy: dict[str, dict[int, float]] = {run.variant: {} for run in runs}
-    for run in runs:
-        if run.name in rows_of:
-            energy[run.variant][run.seed] = injected_energy(rows_of[run.name])
-            for column, value in summarise(rows_of[run.name], study.metrics).items():
-                values[run.variant].setdefault(column, {})[run.seed] = value
+
+def build_table(study: Study, runs: Sequence[Run], finished: Sequence[Finished]) -> Table:
+    """One row per variant; what is not finished counts as missing."""
+    of_variant: dict[str, list[Finished]] = {run.variant: [] for run in runs}
+    for one in finished:
+        of_variant[one.run.variant].append(one)
+    wanted = dict.fromkeys([*study.metrics, "top1", "confidence"])
+    values = {variant: _values(ones, list(wanted)) for variant, ones in of_variant.items()}
     found = {column for by_column in values.values() for column in by_column}
     columns = tuple(
         (part, metric) for part in (CLEAN, CORRUPTED) for metric in study.metrics if (part, metric) in found
     )
-    reference = {run.variant: "-".join([study.reference, *run.levels.values()]) for run in runs}
 
-    def row(variant: str) -> Row:
-        mine, theirs = values[variant], values[reference[variant]]
+    def row(run: Run) -> Row:
+        reference = reference_variant(study, run)
+        mine, theirs = values[run.variant], values[reference]
+        ones = of_variant[run.variant]
         entries = {column: Entry(mine.get(column, {}), theirs.get(column, {})) for column in columns}
-        is_reference = variant == reference[variant]
-        return Row(variant, is_reference, tuple(energy[variant]), entries, Entry(energy[variant], {}))
+        if run.variant != reference:
+            entries = _with_intervals(entries, ones, of_variant[reference])
+        return Row(
+            run.variant,
+            run.method,
+            run.levels,
+            run.variant == reference,
+            tuple(one.run.seed for one in ones),
+            entries,
+            Entry({one.run.seed: one.energy for one in ones}, {}),
+            Entry({one.run.seed: one.validation_nll for one in ones}, {}),
+            _collapsed(mine, theirs, ones),
+        )
 
-    return Table(study, columns, tuple(row(variant) for variant in values), _facts(list(rows_of.values())))
+    first = {run.variant: run for run in reversed(runs)}
+    rows = tuple(row(first[variant]) for variant in of_variant)
+    return Table(study, study.name, columns, rows, _facts(finished))
 
 
-def finished_rows(run: Run) -> list[dict[str, Any]]:
-    """The rows of a finished run that its study asked for; none if it is not finished."""
-    state = state_of(run)
-    if state.condition != "done":
-        return []
-    cells = {tuple(cell) for cell in state.record["cells"]}
-    return [
-        row
-        for row in result_rows(run.directory)
-        if row["checkpoint"] == state.record["checkpoint"] and (row["corruption"], row["severity"]) in cells
-    ]
+def reference_variant(study: Study, run: Run) -> str:
+    """The row that a run is compared to: the reference at the same levels, as far as it has them."""
+    axes = study.axes_of(study.reference)
+    return "-".join([study.reference, *(level for axis, level in run.levels.items() if axis in axes)])
 
 
-def summarise(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> dict[Column, float]:
+def summarise(one: Finished, metrics: Sequence[str]) -> dict[Column, float]:
     """Clean metrics, and corrupted ones as mean over corruptions of the mean over severities."""
     from chaosgate.metrics import aggregate_cells  # imports torch; reading a study does not need it
 
     summary: dict[Column, float] = {}
     for metric in metrics:
-        by_cell = {(row["corruption"], int(row["severity"])): float(row[metric]) for row in rows}
+        by_cell = one.by_cell(metric)
         if (CLEAN, 0) in by_cell:
             summary[CLEAN, metric] = by_cell[CLEAN, 0]
         if any(corruption != CLEAN for corruption, _ in by_cell):
@@ -135,38 +160,69 @@ def summarise(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> dict
     return summary
 
 
-def injected_energy(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Relative energy measured at the end of training, over all sites of the gate."""
-    return fsum(float(site["energy"]) for site in rows[0]["noise_measured"])
+def _values(ones: Sequence[Finished], metrics: Sequence[str]) -> dict[Column, dict[int, float]]:
+    values: dict[Column, dict[int, float]] = {}
+    for one in ones:
+        for column, value in summarise(one, metrics).items():
+            values.setdefault(column, {})[one.run.seed] = value
+    return values
 
 
-def _facts(runs: list[list[dict[str, Any]]]) -> dict[str, Any]:
-    if not runs:
+def _with_intervals(
+    entries: Mapping[Column, Entry], mine: Sequence[Finished], reference: Sequence[Finished]
+) -> dict[Column, Entry]:
+    """Over seeds where there are several, over test images where there is one."""
+    if len(mine) == 1 and len(reference) == 1 and mine[0].run.seed == reference[0].run.seed:
+        samples, theirs = mine[0].samples, reference[0].samples
+        if samples is not None and theirs is not None:
+            corruptions: dict[str, list[tuple[str, int]]] = {}
+            for name, severity in mine[0].by_cell("top1"):
+                corruptions.setdefault(name, []).append((name, severity))
+            clean = corruptions.pop(CLEAN, None)
+            groups = {CLEAN: [clean]} if clean else {}
+            if corruptions:
+                groups[CORRUPTED] = list(corruptions.values())
+            metrics = list(dict.fromkeys(metric for _, metric in entries))
+            found = image_intervals(samples, theirs, groups, metrics, np.random.default_rng(0))
+            return {column: replace(entry, interval=found.get(column)) for column, entry in entries.items()}
+    return {column: replace(entry, interval=seed_interval(entry.differences)) for column, entry in entries.items()}
+
+
+def _collapsed(
+    mine: Mapping[Column, BySeed], theirs: Mapping[Column, BySeed], ones: Sequence[Finished]
+) -> frozenset[str]:
+    from chaosgate.metrics import collapsed
+
+    found = set()
+    for part in (CLEAN, CORRUPTED):
+        asked = ((mine, "top1"), (mine, "confidence"), (theirs, "top1"))
+        top1, confidence, reference = (_mean(list(values.get((part, name), {}).values())) for values, name in asked)
+        if isnan(top1 + confidence + reference):
+            continue
+        if collapsed(top1, confidence, reference, num_classes=ones[0].config["model"]["num_classes"]):
+            found.add(part)
+    return frozenset(found)
+
+
+def _facts(finished: Sequence[Finished]) -> dict[str, Any]:
+    if not finished:
         return {}
-    first = runs[0][0]
-    corruptions = dict.fromkeys(row["corruption"] for row in runs[0] if row["corruption"] != CLEAN)
-    severities = sorted({row["severity"] for row in runs[0] if row["corruption"] != CLEAN})
-    data = first["data"] or {}
+    rows = finished[0].rows
+    corruptions = dict.fromkeys(row["corruption"] for row in rows if row["corruption"] != CLEAN)
+    data = rows[0]["data"] or {}
     return {
-        "backbone": first["backbone"],
+        "backbone": rows[0]["backbone"],
         "data": data.get("name"),
         "images": data.get("images", {}),
         "subset": data.get("subset"),
         "generated": data.get("corruptions") == "generated",
         "corruptions": list(corruptions),
-        "severities": severities,
-        "n": first["n"],
-        "versions": first["versions"],
-        "commits": sorted({str(row["commit"]) for rows in runs for row in rows}),
+        "severities": sorted({row["severity"] for row in rows if row["corruption"] != CLEAN}),
+        "n": rows[0]["n"],
+        "versions": rows[0]["versions"],
+        "commits": sorted({str(one.rows[0]["commit"]) for one in finished}),
     }
 
 
 def _mean(values: Sequence[float]) -> float:
     return fsum(values) / len(values) if values else nan
-
-
-def _std(values: Sequence[float]) -> float:
-    if len(values) < 2:
-        return nan
-    mean = _mean(values)
-    return sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1))

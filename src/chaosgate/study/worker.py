@@ -22,7 +22,7 @@ from chaosgate.study.state import DONE, FAILED, FITTED, LOG, PROGRESS, is_done, 
 BUSY, BAD_STUDY = 75, 78  # exit status: another worker has the run; the study cannot run as written
 ORDER = "run.json"
 _PROBE = 1.0  # seconds to wait for the lock: others hold it for a moment to see whether it is free
-_PROGRESS_CALLBACK = '--trainer.callbacks+={"class_path": "chaosgate.study.progress.WriteProgress"}'
+_CALLBACKS = ("progress.WriteProgress", "curves.WriteCurves", "outputs.KeepOutputs")
 
 
 def write_order(run: Run, threads: int, check: Sequence[Run] = ()) -> None:
@@ -67,19 +67,31 @@ def _train_and_test(directory: Path, order: dict[str, Any]) -> int:
     if order["check"] and (complaint := _first_complaint(order["check"])):
         print(complaint, flush=True)
         return BAD_STUDY
-    words = [*order["arguments"], _PROGRESS_CALLBACK, "--trainer.enable_progress_bar=false"]
+    callbacks = [f"--trainer.callbacks+=chaosgate.study.{name}" for name in _CALLBACKS]
+    words = [*order["arguments"], *callbacks, "--trainer.enable_progress_bar=false"]
     fitted = read_json(directory / FITTED)
     if not fitted:
-        started = time.monotonic()
+        clock = _Clock()
         if status := chaosgate(["fit", *words, "--resume"]):
             return status
-        fitted = {"seconds": time.monotonic() - started}
+        fitted = clock.read()
         write_json(directory / FITTED, fitted)
-    started = time.monotonic()
+    clock = _Clock()
     if status := chaosgate(["test", *words, f"--ckpt_path={order['checkpoint']}"]):
         return status
-    write_json(directory / DONE, _record(directory, order, fitted["seconds"], time.monotonic() - started))
+    write_json(directory / DONE, _record(directory, order, {"fit": fitted, "test": clock.read()}))
     return 0
+
+
+class _Clock:
+    """Time on the wall and on all cores, since it was made."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic(), time.process_time()
+
+    def read(self) -> dict[str, float]:
+        wall, cpu = self._start
+        return {"seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - cpu}
 
 
 def _first_complaint(configurations: dict[str, list[str]]) -> str | None:
@@ -98,14 +110,15 @@ def _first_complaint(configurations: dict[str, list[str]]) -> str | None:
     return None
 
 
-def _record(directory: Path, order: dict[str, Any], fit: float, test: float) -> dict[str, Any]:
+def _record(directory: Path, order: dict[str, Any], cost: dict[str, dict[str, float]]) -> dict[str, Any]:
     from chaosgate.provenance import file_hash
 
     return {
         "test_hash": order["test_hash"],
         "checkpoint": file_hash(order["checkpoint"]),
         "cells": read_json(directory / PROGRESS)["cells"],
-        "seconds": {"fit": fit, "test": test},
+        "seconds": {phase: spent["seconds"] for phase, spent in cost.items()},
+        "cpu_seconds": {phase: spent["cpu_seconds"] for phase, spent in cost.items()},
         "threads": order["threads"],
     }
 

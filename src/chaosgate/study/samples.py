@@ -1,0 +1,65 @@
+"""What a tested network said about every image: small arrays that intervals and diagrams are made from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FOLDER = "outputs"
+Cell = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """One value per cell and image, images in the same order in every cell and for every method.
+
+    Args:
+        cells: Corruption and severity of every row.
+        confidence: Largest probability, (cells, images).
+        correct: Whether the most probable class is the true one.
+        nll: Negative log-likelihood.
+    """
+
+    cells: tuple[Cell, ...]
+    confidence: NDArray[np.float32]
+    correct: NDArray[np.bool_]
+    nll: NDArray[np.float32]
+
+    def of(self, cells: Sequence[Cell]) -> "Samples":
+        """The same for some of the cells, in the given order."""
+        rows = [self.cells.index(cell) for cell in cells]
+        return Samples(tuple(cells), self.confidence[rows], self.correct[rows], self.nll[rows])
+
+
+def samples_file(run: Path, checkpoint: str, rank: int = 0, world: int = 1) -> Path:
+    """Where one process of a test leaves its share; one file if there is one process."""
+    return run / FOLDER / f"{checkpoint}-{rank}-of-{world}.npz"
+
+
+def load_samples(run: Path, checkpoint: str) -> Samples | None:
+    """All images of a test, put together from the shares of its processes; None if a share is missing."""
+    found = sorted((run / FOLDER).glob(f"{checkpoint}-*-of-*.npz"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        return None
+    world = int(found[-1].stem.rsplit("-", 1)[-1])  # the newest test, if there were several
+    paths = [samples_file(run, checkpoint, rank, world) for rank in range(world)]
+    if not all(path.is_file() for path in paths):
+        return None
+    shares = [_read(path) for path in paths]
+    cells = tuple(zip(shares[0]["corruption"].tolist(), shares[0]["severity"].tolist(), strict=True))
+    cell, index, *values = (
+        np.concatenate([share[key] for share in shares]) for key in ("cell", "index", "confidence", "correct", "nll")
+    )
+    order = np.lexsort((index, cell))
+    images, rest = divmod(len(order), len(cells))
+    if rest or np.any(cell[order] != np.repeat(np.arange(len(cells)), images)):
+        return None
+    return Samples(cells, *(value[order].reshape(len(cells), images) for value in values))
+
+
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    with np.load(path, allow_pickle=False) as archive:
+        return {key: archive[key] for key in archive.files}
