@@ -53,7 +53,7 @@ class Mechanism(Gate):
         self.channels = channels
         self.base_size = _as_grid(base_size)
         self._fields: dict[Grid, DeployedField] = {}
-        self._site_energy: dict[Grid, Tensor] = {}
+        self._site_energy: dict[tuple[Grid, torch.device], Tensor] = {}
 
     def field_on(self, grid: Grid) -> DeployedField:
         """The field that a map of this grid receives; made once per grid."""
@@ -87,19 +87,23 @@ class Mechanism(Gate):
         """Factor on the realisation's strength, from the schedule (and, in matched gates, from the features)."""
         return self.dial
 
-    def site_energy(self, grid: Grid) -> Tensor:
-        r""":math:`E(\nu(x)-1)^2` as a map (H, W) at the nominal strength: closed form, or a cached estimate."""
-        if grid not in self._site_energy:
-            field = self.field_on(grid)
-            closed = self.realization.site_energy(field.variance(torch.float64, torch.device("cpu")))
-            if closed is None:
-                closed = estimated_site_energy(field, self.realization)
-            self._site_energy[grid] = closed
-        return self._site_energy[grid]
+    def site_energy(self, grid: Grid, device: torch.device = torch.device("cpu")) -> Tensor:  # noqa: B008 - immutable
+        r""":math:`E(\nu(x)-1)^2` as a map (H, W) at the nominal strength: closed form, or an estimate; cached."""
+        at = (grid, device)
+        if at not in self._site_energy:
+            self._site_energy[at] = (
+                self._compute_site_energy(grid) if device.type == "cpu" else self.site_energy(grid).to(device)
+            )
+        return self._site_energy[at]
+
+    def _compute_site_energy(self, grid: Grid) -> Tensor:
+        field = self.field_on(grid)
+        closed = self.realization.site_energy(field.variance(torch.float64, torch.device("cpu")))
+        return closed if closed is not None else estimated_site_energy(field, self.realization)
 
     def expected_energy(self, h: Tensor) -> Tensor:
         """Expected injected energy per sample (B,), at the nominal strength."""
-        return self.injection.energy(h, self.site_energy(grid_of(h)))
+        return self.injection.energy(h, self.site_energy(grid_of(h), h.device))
 
     def nominal(self, grid: Grid) -> dict[str, float]:
         """``gamma`` or ``sigma`` as bound in the realisation, ``tau``, and ``log_std`` on this grid."""
