@@ -7,7 +7,8 @@ import yaml
 from jsonargparse import ArgumentParser
 from PIL import Image
 
-from chaosgate.data import FashionMNIST, ImageData, ImageFolder, OxfordPets
+from chaosgate.data import FashionMNIST, ImageData, ImageFolder, ImageNet, OxfordPets
+from chaosgate.task import ImageClassifier
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "data"
 
@@ -48,6 +49,28 @@ def test_pets_as_configured_agree_with_what_they_tell_the_model(name: str, tmp_p
     model = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())["model"]
     assert isinstance(data, OxfordPets) and data.seed == 3 and data.image_size == 224
     assert (model["num_classes"], model["in_chans"]) == (data.num_classes, data.in_chans)
+
+
+@pytest.mark.parametrize("name", ["imagenet", "imagenet_full"])
+def test_imagenet_as_configured_agrees_with_what_it_tells_the_model(name: str, tmp_path: Path):
+    (tmp_path / "val").mkdir()
+    data = build(CONFIGS / f"{name}.yaml", root=str(tmp_path))
+    model = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())["model"]
+    assert isinstance(data, ImageNet) and data.validation == "official"
+    assert (model["num_classes"], model["in_chans"]) == (data.num_classes, data.in_chans)
+    assert data.recipe == ("full" if name == "imagenet_full" else "standard")
+    assert data.eval_resize == 256
+
+
+@pytest.mark.parametrize("path", sorted((CONFIGS.parent / "model").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_model_file_builds_its_network_and_optimiser(path: Path):
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(ImageClassifier, "model")
+    entry = yaml.safe_load(path.read_text())["model"] | {"num_classes": 5}
+    instantiate = parser.instantiate if hasattr(parser, "instantiate") else parser.instantiate_classes
+    model = instantiate(parser.parse_object({"model": entry})).model
+    optimizer = model.optimizer(model.parameters())
+    assert model.backbone == entry["backbone"] and len(optimizer.param_groups[0]["params"]) > 10
 
 
 def test_every_setting_can_be_written_in_yaml(tmp_path: Path):

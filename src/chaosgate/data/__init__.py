@@ -6,9 +6,10 @@
 
 from chaosgate.data.fashion_mnist import FashionMNIST
 from chaosgate.data.image_folder import ImageFolder
+from chaosgate.data.imagenet import ImageNet
 from chaosgate.data.module import ImageData
 from chaosgate.data.pets import OxfordPets
 from chaosgate.data.photos import PhotoData
 from chaosgate.data.sample import CLEAN, Cell, Sample
 
-__all__ = ["CLEAN", "Cell", "FashionMNIST", "ImageData", "ImageFolder", "OxfordPets", "PhotoData", "Sample"]
+__all__ = ["CLEAN", "Cell", "FashionMNIST", "ImageData", "ImageFolder", "ImageNet", "OxfordPets", "PhotoData", "Sample"]

@@ -38,7 +38,7 @@ class ImageFolder(PhotoData):
         self.class_names = class_folders(self.folders)
         self.num_classes = len(self.class_names)
 
-    def list_images(self) -> dict[str, Listing]:
+    def list_images(self, stage: str) -> dict[str, Listing]:
         """Files of every split, by folder or cut by hash."""
         return list_splits(self.root, self.folders, self.class_names, self.fractions)
 

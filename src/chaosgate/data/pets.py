@@ -52,7 +52,7 @@ class OxfordPets(PhotoData):
         if self.download:
             OxfordIIITPet(str(self.root), download=True)
 
-    def list_images(self) -> dict[str, Listing]:
+    def list_images(self, stage: str) -> dict[str, Listing]:
         """The official lists, checked against the files; trainval divided."""
         folder = self._folder()
         trainval, test = (self._read(folder, part) for part in COUNTS)

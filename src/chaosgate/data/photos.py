@@ -1,5 +1,6 @@
 """What all sets of photographs in files share: how they are cut, decoded and corrupted, and what bad files do."""
 
+import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -16,10 +17,14 @@ from chaosgate.data.cells import SEVERITIES, Corruptions, plan_cells
 from chaosgate.data.dataset import Augmentation, Split
 from chaosgate.data.decoding import Decoder, FileImages, View, as_is, unreadable
 from chaosgate.data.folders import Listing
+from chaosgate.data.full_recipe import FullRecipe, mix
 from chaosgate.data.generated import Table, corruptions_of, generated_splits, table_for
 from chaosgate.data.module import ImageData, at_least, one_of
+from chaosgate.data.sample import Sample
+from chaosgate.data.streams import stream_key
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_NEEDED = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("test",)}
 
 
 class PhotoData(ImageData):
@@ -34,6 +39,8 @@ class PhotoData(ImageData):
         eval_resize: Shorter side before the central cut; ``image_size / 0.875`` rounded if not given.
         train_scale: Smallest and largest share of a training image's area that the random crop takes.
         horizontal_flip: Mirror training images at random.
+        recipe: ``standard``, or ``full``: RandAugment, random erasing, mixup and cutmix as for Swin-T
+            (:mod:`chaosgate.data.full_recipe`).
         interpolation: How images are resized.
         decoder: ``fast`` for tensors through libjpeg-turbo, ``pil`` to decode and resize as torchvision's reference.
         on_error: What to do about files that cannot be decoded: ``raise``, or ``skip`` (all files are then decoded once
@@ -63,6 +70,7 @@ class PhotoData(ImageData):
         eval_resize: int | None = None,
         train_scale: tuple[float, float] = (0.08, 1.0),
         horizontal_flip: bool = True,
+        recipe: Literal["standard", "full"] = "standard",
         interpolation: Literal["bilinear", "bicubic"] = "bilinear",
         decoder: Decoder = "fast",
         on_error: Literal["raise", "skip"] = "raise",
@@ -98,12 +106,19 @@ class PhotoData(ImageData):
         )
         if not 0 < train_scale[0] <= train_scale[1] <= 1:
             raise ValueError(f"data.train_scale is {list(train_scale)}; give two shares a <= b in (0, 1].")
+        one_of("recipe", recipe, ("standard", "full"))
+        if recipe == "full" and (batch_size % 2 or not drop_last):
+            raise ValueError(
+                f"data.recipe 'full' mixes pairs of images; data.batch_size is {batch_size} and data.drop_last "
+                f"{drop_last}. Give an even batch size, and drop_last true."
+            )
         one_of("interpolation", interpolation, ("bilinear", "bicubic"))
         one_of("decoder", decoder, ("fast", "pil"))
         one_of("corruption_table", corruption_table or "small", ("imagenet", "small"))
         one_of("on_error", on_error, ("raise", "skip"))
         self.train_scale = (train_scale[0], train_scale[1])
         self.horizontal_flip = horizontal_flip
+        self.recipe = recipe
         self.interpolation = InterpolationMode(interpolation)
         self.decoder: Decoder = decoder
         self.on_error = on_error
@@ -118,8 +133,8 @@ class PhotoData(ImageData):
         self.left_out: dict[Path, str] = {}
 
     @abstractmethod
-    def list_images(self) -> dict[str, Listing]:
-        """Files of ``train``, ``val`` and ``test``."""
+    def list_images(self, stage: str) -> dict[str, Listing]:
+        """Files of ``train``, ``val`` and ``test``, at least of those that the stage needs."""
 
     @abstractmethod
     def split_rule(self) -> str:
@@ -127,29 +142,48 @@ class PhotoData(ImageData):
 
     def setup(self, stage: str) -> None:
         """List the files, deal with bad ones as ``on_error`` says, and form the splits."""
-        if self.listings:
+        if all(split in self.listings for split in _NEEDED[stage]):
             return
-        listings = self.list_images()
-        self.left_out = self._bad_files(listings)
-        self.listings = {split: listing.without(self.left_out) for split, listing in listings.items()}
-        self._check_classes(listings)
-        self.train_split = self._split("train", as_is)
-        self.val_split = self._split("val", self.central_view())
-        self.test_splits = generated_splits(self._split("test", self.central_view()), self.corruptions)
+        listings = self.list_images(stage)
+        self.left_out |= self._bad_files(listings)
+        readable = {split: listing.without(self.left_out) for split, listing in listings.items()}
+        self._check_classes(listings, readable)
+        self.listings |= readable
+        if "train" in readable:
+            self.train_split = self._split("train", as_is)
+        if "val" in readable:
+            self.val_split = self._split("val", self.central_view())
+        if "test" in readable:
+            self.test_splits = generated_splits(self._split("test", self.central_view()), self.corruptions)
 
     def central_view(self) -> View:
         """The cut that is evaluated."""
         return partial(centre_crop, resize=self.eval_resize, size=self.image_size, interpolation=self.interpolation)
 
     def augmentation(self) -> Augmentation:
-        """Random resized crop and random mirroring."""
-        return partial(
+        """Random resized crop and random mirroring; RandAugment and random erasing in the full recipe."""
+        cut = partial(
             resized_crop_and_flip,
             size=self.image_size,
             scale=self.train_scale,
             interpolation=self.interpolation,
             flip=self.horizontal_flip,
         )
+        return (
+            cut
+            if self.recipe == "standard"
+            else FullRecipe(cut, self.image_size, self.interpolation, self.mean, self.std)
+        )
+
+    def on_after_batch_transfer(self, batch: Sample, dataloader_idx: int) -> Sample:
+        """Normalise; in training with the full recipe, mix the images of the batch and their targets (B, K)."""
+        batch = super().on_after_batch_transfer(batch, dataloader_idx)
+        if self.recipe == "standard" or self.trainer is None or not self.trainer.training:
+            return batch
+        progress = self._progress()
+        assert progress is not None
+        key = stream_key("mixing", self.seed, *progress, self.trainer.global_rank, size=7)
+        return mix(batch, self.num_classes, key)
 
     def describe(self) -> dict[str, Any]:
         """Name, sizes, how splits and corruptions were made, what was left out, digests of the lists of files."""
@@ -163,9 +197,10 @@ class PhotoData(ImageData):
             "corruption_jpeg": self.corruption_jpeg if generated else None,
             "corruption_seed": self.seed if generated else None,
             "split": self.split_rule(),
+            "recipe": self.recipe,
             "transform": f"resize {self.eval_resize}, centre {self.image_size}, {self.interpolation.value}",
             "decoder": self.decoder,
-            "left_out": sorted(path.relative_to(self.root).as_posix() for path in self.left_out),
+            "left_out": sorted(Path(os.path.relpath(path, self.root)).as_posix() for path in self.left_out),
             "files": {split: listing.digest() for split, listing in self.listings.items()},
         }
 
@@ -197,8 +232,8 @@ class PhotoData(ImageData):
             rank_zero_warn(f"left out {len(bad)} of {len(paths)} files: " + " | ".join(list(bad.values())[:5]))
         return bad
 
-    def _check_classes(self, before: Mapping[str, Listing]) -> None:
-        for split, listing in self.listings.items():
+    def _check_classes(self, before: Mapping[str, Listing], after: Mapping[str, Listing]) -> None:
+        for split, listing in after.items():
             lost = set(before[split].targets.tolist()) - set(listing.targets.tolist())
             if lost:
                 raise ValueError(

@@ -1,5 +1,8 @@
 """Random numbers of the data side: each one is a function of what it is for, none comes from a global stream."""
 
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 
 import numpy as np
@@ -30,3 +33,22 @@ def epoch_order(seed: int, epoch: int, length: int) -> NDArray[np.int64]:
 def sample_generator(seed: int, epoch: int, index: int) -> torch.Generator:
     """Generator of the augmentation of image ``index`` in ``epoch``, whichever process or worker asks for it."""
     return torch.Generator().manual_seed(stream_key("augmentation", seed, epoch, index, size=7))
+
+
+@contextmanager
+def lent_streams(key: int) -> Iterator[None]:
+    """The global streams of Python, NumPy and torch (CPU), seeded with ``key`` and put back afterwards.
+
+    For tools that know no other source, such as timm's: what they draw becomes a function of ``key``, and nobody
+    else's draws move.
+    """
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        random.seed(key)
+        np.random.seed(key % 2**32)
+        torch.default_generator.manual_seed(key)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
