@@ -11,7 +11,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from chaosgate.provenance import commit, file_hash, versions
 from chaosgate.run_directory import RunDirectory
 
-_IDENTITY = ("checkpoint", "corruption", "severity", "monte_carlo", "data")
+_IDENTITY = ("checkpoint", "corruption", "severity", "noise", "data")
 
 
 def read_rows(path: str | Path) -> list[dict[str, Any]]:

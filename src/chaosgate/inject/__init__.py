@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from chaosgate.inject.attachment import Attachment, attach
+from chaosgate.inject.batchnorm import batchnorm_shift, reestimate_bn
 from chaosgate.inject.effect import SiteReport
 from chaosgate.inject.schedule import Ramp
 from chaosgate.inject.stages import resolve_stages
@@ -11,7 +12,16 @@ from chaosgate.inject.stages import resolve_stages
 if TYPE_CHECKING:
     from chaosgate.inject.callback import NoiseInjection
 
-__all__ = ["Attachment", "NoiseInjection", "Ramp", "SiteReport", "attach", "resolve_stages"]
+__all__ = [
+    "Attachment",
+    "NoiseInjection",
+    "Ramp",
+    "SiteReport",
+    "attach",
+    "batchnorm_shift",
+    "reestimate_bn",
+    "resolve_stages",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from chaosgate.gate import Gate
 from chaosgate.inject.attachment import Attachment, attach
+from chaosgate.inject.batchnorm import batchnorm_shift, reestimate_bn
 from chaosgate.inject.effect import SiteReport, measure
 from chaosgate.inject.figures import gate_figure
 from chaosgate.inject.schedule import Ramp
@@ -33,6 +35,8 @@ class NoiseInjection(Callback):
         seed: Selects the noise; null takes the run's seed.
         schedule: Strength over training time; null is full strength from the start.
         monte_carlo: At test time average the probabilities of this many gated passes; 0 tests the plain network.
+        reestimate_bn: Before a test gather the BatchNorm statistics anew from this many training batches without noise;
+            0 tests with the statistics that training gathered under noise. A control; checkpoints are not changed.
         target: Attribute of the LightningModule that holds the backbone.
     """
 
@@ -43,8 +47,11 @@ class NoiseInjection(Callback):
         seed: int | None = None,
         schedule: Ramp | None = None,
         monte_carlo: int = 0,
+        reestimate_bn: int = 0,
         target: str = "model",
     ) -> None:
+        if reestimate_bn < 0:
+            raise ValueError(f"noise.reestimate_bn is a number of batches, 0 for none; got {reestimate_bn}.")
         if monte_carlo < 0:
             raise ValueError(f"noise.monte_carlo is a number of draws, 0 for none; got {monte_carlo}.")
         if monte_carlo and gate is None:
@@ -54,6 +61,7 @@ class NoiseInjection(Callback):
         self.seed = seed
         self.schedule = schedule
         self.monte_carlo = monte_carlo
+        self.reestimate_bn = reestimate_bn
         self.target = target
         self.attachment: Attachment | None = None
         self.reports: list[SiteReport] = []
@@ -136,12 +144,26 @@ class NoiseInjection(Callback):
         if trainer.logger is None or self.attachment is None or self._probe is None or trainer.sanity_checking:
             return
         scalars = {f"noise/{r.stage}/{name}": value for r in self.reports for name, value in r.scalars().items()}
+        for shift in batchnorm_shift(self.attachment, self._probe):
+            scalars[f"noise/batchnorm/{shift.module}/mean_shift"] = shift.mean_shift
+            scalars[f"noise/batchnorm/{shift.module}/variance_ratio"] = shift.variance_ratio
         trainer.logger.log_metrics(scalars, step=trainer.global_step)
         if figure and trainer.is_global_zero:
             for logger in trainer.loggers:
                 if isinstance(logger, TensorBoardLogger):
                     picture = gate_figure(self.attachment, self._probe)
                     logger.experiment.add_figure("noise/gate", picture, global_step=trainer.global_step)
+
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Gather BatchNorm statistics without noise, where asked for."""
+        if not self.reestimate_bn:
+            return
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        data.setup("fit")
+        batches = islice(data.train_dataloader(), self.reestimate_bn)
+        moved = (data.on_after_batch_transfer(trainer.strategy.batch_to_device(b), 0)[0] for b in batches)
+        count = reestimate_bn(self._backbone(pl_module), moved)
+        rank_zero_info(f"BatchNorm statistics gathered anew from {count} training batches without noise")
 
     def on_test_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
