@@ -4,6 +4,9 @@ Observables, each as a closed form where there is one and as a measurement on gi
 statements; a probe that measures the same things inside a network.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from chaosgate.compat.energy import (
     coherence,
     dropout_amplification,
@@ -23,7 +26,9 @@ from chaosgate.compat.log_ratio import (
     positive_pairs,
     random_pairs,
 )
+from chaosgate.compat.matching import matched_gates
 from chaosgate.compat.positive import is_signed, lift, positive_share, require_evidence, require_positive
+from chaosgate.compat.probe import Probe
 from chaosgate.compat.ranking import (
     dropout_ranking_probability,
     log_margin,
@@ -31,6 +36,7 @@ from chaosgate.compat.ranking import (
     ranking_probability,
     ranking_tail_bound,
 )
+from chaosgate.compat.reading import MethodReading, ProbeReading, StageReading
 from chaosgate.compat.site_graph import SiteGraph, cycle_graph, grid_graph, interior_graph
 from chaosgate.compat.topology import (
     betti_numbers,
@@ -41,8 +47,16 @@ from chaosgate.compat.topology import (
     superlevel,
 )
 
+if TYPE_CHECKING:
+    from chaosgate.compat.callback import CompatibilityProbe
+
 __all__ = [
+    "CompatibilityProbe",
+    "MethodReading",
+    "Probe",
+    "ProbeReading",
     "SiteGraph",
+    "StageReading",
     "all_pairs",
     "betti_numbers",
     "coherence",
@@ -62,6 +76,7 @@ __all__ = [
     "log_ratio_deformation",
     "log_ratio_variance",
     "log_ratios",
+    "matched_gates",
     "oscillation",
     "pair_differences",
     "positive_pairs",
@@ -78,3 +93,9 @@ __all__ = [
     "superlevel",
     "weighted_mass",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "CompatibilityProbe":  # the only thing here that needs Lightning
+        return import_module("chaosgate.compat.callback").CompatibilityProbe
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -29,7 +29,8 @@ class CompatibilityProbe(Callback):
     Args:
         every_n_steps: Optimiser steps between looks; the first look is before the first step, the last after the last.
         stages: ``L1`` to ``L4``, or names of modules of the backbone.
-        gate: Sets the energy of the comparison; null takes the gate of the run, or Gaussian Chaos at log_std 1.
+        gate: Sets the energy of the comparison, the same at all stages; null takes the gate of the run where it is
+            attached, or Gaussian Chaos at log_std 1 at the last stage.
         methods: Reference gates at equal energy: gch, gch_wick, dropout, dropout_element, dropblock, iid_gaussian,
             correlated_gaussian, iid_lognormal.
         images: Images of the batch that are kept.

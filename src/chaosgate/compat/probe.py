@@ -11,8 +11,8 @@ from chaosgate.compat.geometry import StageMaps
 from chaosgate.compat.matching import DEFAULT_METHODS, check_methods, matched_gates
 from chaosgate.compat.positive import is_signed, lift
 from chaosgate.compat.prediction import RatioMetric, chaos_operator, ratio_metric
-from chaosgate.compat.reading import MethodReading, ProbeReading, StageReading
-from chaosgate.field import DirichletLaplacian
+from chaosgate.compat.reading import MethodReading, ProbeReading
+from chaosgate.field import DirichletLaplacian, Grid, Operator
 from chaosgate.field.white import Noise, fold
 from chaosgate.gate import Gate, GaussianChaos, SampleWise
 from chaosgate.inject.attachment import attach
@@ -41,7 +41,8 @@ class Probe:
         pairs: Pairs of sites compared in every map.
         lift: Lift maps by this share of their mean, so that zeros have logarithms; 0 keeps to positive sites.
         logit_draws: Passes of the whole network per gate, for the change at the output; 0 leaves that out.
-        energy: Injected energy at which methods are compared; None takes that of the gate.
+        energy: Injected energy over energy of the features, at which methods are compared; None takes that of the gate
+            where it is attached, or at the last stage if it is not attached anywhere.
         seed: Selects noise and pairs.
     """
 
@@ -75,23 +76,23 @@ class Probe:
         Args:
             model: The backbone.
             batch: Images as the backbone wants them.
-            gate: Sets the energy of the comparison; None is ``GaussianChaos(log_std=1)``.
+            gate: Sets the energy of the comparison, the same at all stages; None is ``GaussianChaos(log_std=1)``.
             gate_stages: Where ``gate`` is attached in training: there it is measured itself as well.
         """
-        stages: list[StageReading] = []
         methods: list[MethodReading] = []
         with evaluation(model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
             modules = {asked: resolve_site(model, asked, batch[:1]) for asked in self.stages}
             attached = {resolve_site(model, asked, batch[:1]) for asked in gate_stages} if gate is not None else set()
             plain, features = self._features(model, batch, modules)
-            coarsest = min(((int(h.shape[-2]), int(h.shape[-1])) for h in features.values()), key=math.prod)
-            for asked, module in modules.items():
-                maps = self._maps(asked, module, features[asked])
-                stages.append(maps.reading(coarsest))
-                for name, other in self._gates(maps, gate, module in attached).items():
+            every = [self._maps(asked, module, features[asked]) for asked, module in modules.items()]
+            home = next((maps for maps in every if maps.module in attached), every[-1])
+            reference = self._reference(gate, home)
+            for maps in every:
+                for name, other in self._gates(maps, reference, maps is home, maps.module in attached).items():
                     reading = maps.behind(name, other, self.draws, self._metric(maps, other))
-                    methods.append(self._with_logits(reading, model, batch, plain, module, other))
-        return ProbeReading(tuple(stages), tuple(methods))
+                    methods.append(self._with_logits(reading, model, batch, plain, maps.module, other))
+            coarsest = min((maps.grid for maps in every), key=math.prod)
+            return ProbeReading(tuple(maps.reading(coarsest) for maps in every), tuple(methods))
 
     def _features(self, model: nn.Module, batch: Tensor, modules: dict[str, str]) -> tuple[Tensor, dict[str, Tensor]]:
         with attach(model, Recorder(), list(dict.fromkeys(modules.values())), check=False, rank=0) as recorder:
@@ -119,23 +120,23 @@ class Probe:
         key = torch.tensor(fold(self.seed, "probe", asked), device=h.device)
         return StageMaps(asked, module, h, self.pairs, key)
 
-    def _gates(self, maps: StageMaps, gate: Gate | None, attached: bool) -> dict[str, Gate]:
-        """The gate of the run where it is attached, and the references."""
+    def _reference(self, gate: Gate | None, home: StageMaps) -> tuple[Gate, float]:
+        """The gate that sets the energy, and that energy."""
         reference = self._default if gate is None else gate
-        reference.check(maps.grid)
-        energy = _expected_energy(reference, maps.h) if self.energy is None else self.energy
-        gates = {f"{type(reference).__name__} (attached)": reference} if attached else {}
-        if energy > 1e-9:  # a schedule may hold the gate at zero; then there is nothing to match
-            operator = chaos_operator(reference, maps.grid) or DirichletLaplacian()
-            solved = [name for name in self.methods if not (name == "gch" and self._is_gch(reference))]
-            found = matched_gates(maps.h, energy, solved, operator)
-            gates |= {name: found.get(name, reference) for name in self.methods}
-        return gates
+        reference.check(home.grid)
+        return reference, _expected_energy(reference, home.h) if self.energy is None else self.energy
 
-    def _is_gch(self, reference: Gate) -> bool:
-        """Whether the reference is already the gate that matching would look for."""
-        plain = isinstance(reference, GaussianChaos) and isinstance(reference.realization, SampleWise)
-        return plain and self.energy is None
+    def _gates(self, maps: StageMaps, reference: tuple[Gate, float], at_home: bool, attached: bool) -> dict[str, Gate]:
+        """The gate of the run where it is attached, and the methods at equal energy."""
+        gate, energy = reference
+        gates = {f"{type(gate).__name__} (attached)": gate} if attached else {}
+        if not energy > 1e-9:  # a schedule may hold the gate at zero; then there is nothing to match
+            return gates
+        is_gch = isinstance(gate, GaussianChaos) and isinstance(gate.realization, SampleWise) and self.energy is None
+        known = {"gch": gate} if at_home and is_gch else {}
+        solved = [name for name in self.methods if name not in known]
+        found = known | matched_gates(maps.h, energy, solved, _operator(gate, maps.grid))
+        return gates | {name: found[name] for name in self.methods}
 
     def _metric(self, maps: StageMaps, gate: Gate) -> RatioMetric | None:
         """Kept, because a probe looks at the same stages again and again."""
@@ -160,6 +161,14 @@ class Probe:
                 change += relative_change(plain, gated) / self.logit_draws
                 agreement += float((gated.argmax(-1) == plain.argmax(-1)).double().mean()) / self.logit_draws
         return replace(reading, logit_change=change, agreement=agreement)
+
+
+def _operator(gate: Gate, grid: Grid) -> Operator:
+    """The operator of the gate, if it has one that lives on this grid."""
+    try:
+        return chaos_operator(gate, grid) or DirichletLaplacian()
+    except ValueError:  # made for another grid
+        return DirichletLaplacian()
 
 
 def _expected_energy(gate: Gate, h: Tensor) -> float:

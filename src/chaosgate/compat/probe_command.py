@@ -23,8 +23,9 @@ from chaosgate.provenance import commit, versions
 DESCRIPTION = """\
 Measure, stage by stage, what gates do to the feature maps of a network: log-ratios, orderings, roughness, topology.
 
-All methods inject the same energy, that of Gaussian Chaos at --log-std (or --energy). Prints a table "stage x method"
-with the paper's predictions in brackets, says whether the late-stage prediction holds here, and writes a figure.
+All methods inject the same energy at all stages: that of Gaussian Chaos at --log-std at the last stage, or --energy.
+Prints a table "stage x method" with the paper's predictions in brackets, says whether the late-stage prediction holds
+here, and writes a figure.
 """
 
 EXAMPLES = """\
