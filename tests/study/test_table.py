@@ -7,7 +7,7 @@ import pytest
 
 from chaosgate.study import Run
 from chaosgate.study.collect import collect
-from chaosgate.study.specification import load_study
+from chaosgate.study.loading import load_study
 from chaosgate.study.strength import select_strengths, strength_tables
 from chaosgate.study.table import Table, build_table
 from tests.study.conftest import Write

@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from chaosgate.study.display import Display, how_far
+from chaosgate.study.loading import load_study
 from chaosgate.study.report import report
 from chaosgate.study.runner import Outcome, Runner
 from chaosgate.study.runs import Run, plan_runs
-from chaosgate.study.specification import Study, load_study
+from chaosgate.study.specification import Study
 from chaosgate.study.state import state_of
 
 _DESCRIPTION = """\
@@ -48,8 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     outcome = Outcome()
     if options.action == "run":
-        threads = options.threads or max(1, _cores() // options.jobs)
-        outcome = Runner(runs, Display(console), options.jobs, threads)()
+        jobs = options.jobs or study.jobs
+        threads = options.threads or study.threads or max(1, _cores() // jobs)
+        outcome = Runner(runs, Display(console), jobs, threads)()
         if outcome.refused is not None:
             print(f"chaosgate study: nothing was trained. {outcome.refused}", file=sys.stderr)
             return 1
@@ -64,9 +66,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("action", choices=("plan", "run", "status", "report"))
     parser.add_argument("file", type=Path, help="the study")
     parser.add_argument("--root", type=Path, default=Path("runs/studies"), help="where studies live (runs/studies)")
-    parser.add_argument("--jobs", type=_positive, default=1, help="run: workers at a time (1)")
+    parser.add_argument("--jobs", type=_positive, help="run: workers at a time (the study's, or 1)")
     parser.add_argument(
-        "--threads", type=_positive, help="run: threads of each worker (all cores, shared among the jobs)"
+        "--threads",
+        type=_positive,
+        help="run: threads of each worker (the study's, or the cores shared among the jobs)",
     )
     return parser
 

@@ -6,8 +6,11 @@ from pathlib import Path
 from rich.console import Console
 
 from chaosgate.study.collect import collect
+from chaosgate.study.latex import latex_table
+from chaosgate.study.paper import paper_data
 from chaosgate.study.render import csv_table, footnotes, markdown_table, terminal_table
 from chaosgate.study.runs import Run
+from chaosgate.study.sheet import plain_sheet, result_sheet
 from chaosgate.study.specification import Study
 from chaosgate.study.strength import strength_tables
 from chaosgate.study.table import build_table
@@ -15,7 +18,8 @@ from chaosgate.study.table import build_table
 
 def report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> Path:
     """Print the tables; write the files; return their directory."""
-    table = build_table(study, runs, collect(runs))
+    finished = collect(runs)
+    table = build_table(study, runs, finished)
     tables = strength_tables(table)
     console.print()
     for one in tables if table.columns else []:
@@ -27,5 +31,10 @@ def report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> P
     blocks = [f"# {one.title}\n\n{markdown_table(one)}" for one in tables]
     notes = "\n".join(f"- {note}" for note in footnotes(table))
     (directory / "table.md").write_text("\n".join([*blocks, notes, ""]), encoding="utf-8")
+    sheets = [plain_sheet(one) for one in tables]
+    for name in study.paper:
+        by_method = paper_data()[name]["by"] == "method"
+        sheets.append(result_sheet(name, tables[0] if by_method else table, finished))
+    (directory / "table.tex").write_text("\n".join(map(latex_table, sheets)), encoding="utf-8")
     (directory / "table.csv").write_text(csv_table(table), encoding="utf-8")
     return directory
