@@ -7,7 +7,7 @@ import yaml
 from jsonargparse import ArgumentParser
 from PIL import Image
 
-from chaosgate.data import FashionMNIST, ImageData, ImageFolder, ImageNet, OxfordPets
+from chaosgate.data import FashionMNIST, ImageData, ImageFolder, ImageNet, ImageNetC, OxfordPets
 from chaosgate.task import ImageClassifier
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "data"
@@ -60,6 +60,14 @@ def test_imagenet_as_configured_agrees_with_what_it_tells_the_model(name: str, t
     assert (model["num_classes"], model["in_chans"]) == (data.num_classes, data.in_chans)
     assert data.recipe == ("full" if name == "imagenet_full" else "standard")
     assert data.eval_resize == 256
+
+
+def test_imagenet_c_as_configured_takes_clean_images_as_well(tmp_path: Path):
+    (tmp_path / "val").mkdir()
+    data = build(CONFIGS / "imagenet_c.yaml", root=str(tmp_path), source="generated", seed=4)
+    assert isinstance(data, ImageNetC) and len(data.test_cells) == 36 and data.seed == 4 and data.corruption_jpeg
+    with pytest.raises(Exception, match="lacks 35 of 35 cells"):
+        build(CONFIGS / "imagenet_c.yaml", root=str(tmp_path))
 
 
 @pytest.mark.parametrize("path", sorted((CONFIGS.parent / "model").glob("*.yaml")), ids=lambda path: path.stem)

@@ -224,7 +224,7 @@ def test_both_protocols_of_selection_are_offered_and_labelled(root: Path):
     assert sorted(val)[:3] == FROZEN
 
 
-FROZEN = ["n01440764_1.JPEG", "n01440764_10.JPEG", "n01440764_3.JPEG"]
+FROZEN = ["n01440764_2.JPEG", "n01440764_4.JPEG", "n01440764_6.JPEG"]
 
 
 def test_a_subset_is_a_share_of_every_class_whatever_the_seed_and_is_recorded(root: Path):
@@ -232,6 +232,14 @@ def test_a_subset_is_a_share_of_every_class_whatever_the_seed_and_is_recorded(ro
     assert one.sizes() == {"train": 18, "val": 6}  # round(3 / 2) = 2 of each class
     assert truth(one, "train") == truth(two, "train")
     assert one.describe()["subset_rule"] == "0.5 of each class, by hash of the file name"
+
+
+def test_a_subset_is_the_same_in_every_layout(tmp_path: Path):
+    write_val(tmp_path / "folders" / "val", 9)
+    write_val(tmp_path / "flat" / "val", 9, flat=True)
+    write_wnid_map(tmp_path / "flat")
+    folders, flat = (imagenet(tmp_path / name, "test", subset=0.34) for name in ("folders", "flat"))
+    assert truth(folders, "test") == truth(flat, "test") and folders.test_size == 3
 
 
 @pytest.mark.parametrize("recipe", ["standard", "full"])

@@ -7,9 +7,23 @@
 from chaosgate.data.fashion_mnist import FashionMNIST
 from chaosgate.data.image_folder import ImageFolder
 from chaosgate.data.imagenet import ImageNet
+from chaosgate.data.imagenet_c import ImageNetC
+from chaosgate.data.mce import mean_corruption_error
 from chaosgate.data.module import ImageData
 from chaosgate.data.pets import OxfordPets
 from chaosgate.data.photos import PhotoData
 from chaosgate.data.sample import CLEAN, Cell, Sample
 
-__all__ = ["CLEAN", "Cell", "FashionMNIST", "ImageData", "ImageFolder", "ImageNet", "OxfordPets", "PhotoData", "Sample"]
+__all__ = [
+    "CLEAN",
+    "Cell",
+    "FashionMNIST",
+    "ImageData",
+    "ImageFolder",
+    "ImageNet",
+    "ImageNetC",
+    "OxfordPets",
+    "PhotoData",
+    "Sample",
+    "mean_corruption_error",
+]

@@ -19,6 +19,8 @@ from chaosgate.data.imagenet_layout import (
 )
 from chaosgate.data.module import one_of
 from chaosgate.data.photos import PhotoData
+from chaosgate.data.published import sanity_row
+from chaosgate.data.sample import CLEAN
 from chaosgate.data.splitting import hashed_share, hashed_split
 from chaosgate.data.wnids import wnids
 
@@ -86,8 +88,8 @@ class ImageNet(PhotoData):
         )
         self.class_names = list(wnids())
         self.found: dict[str, dict[str, int]] = {}
-        if not unpack and self._folder("val") is None and self._folder("train") is None:
-            raise FileNotFoundError(self._absent("val"))
+        if not unpack:
+            self._check_root()
 
     def prepare_data(self) -> None:
         """Unpack archives where asked, and list the training files once for all processes of a machine."""
@@ -104,7 +106,7 @@ class ImageNet(PhotoData):
             val = self._cut(self._list("val"))
             return {"train": self._cut(self._list("train")), "val": val} if stage == "fit" else {"val": val}
         whole = self._list("train")
-        rule = np.array(hashed_split(whole.names, whole.targets, {"val": self.val_fraction}, self.class_names))
+        rule = np.array(hashed_split(file_names(whole), whole.targets, {"val": self.val_fraction}, self.class_names))
         train, val = (self._cut(whole.pick(np.flatnonzero(rule == split))) for split in ("train", "val"))
         return {"train": train, "val": val}
 
@@ -128,6 +130,26 @@ class ImageNet(PhotoData):
             told["subset_rule"] = f"{self.subset} of each class, by hash of the file name"
         return told
 
+    def teardown(self, stage: str) -> None:
+        """After a test of bare timm weights, say what timm publishes for them."""
+        clean = [row for row in self._tested(stage) if (row["corruption"], row["severity"]) == CLEAN]
+        if clean and self.trainer is not None and self.trainer.ckpt_path is None:
+            model = self.trainer.lightning_module.hparams
+            if model.get("pretrained") and not model.get("checkpoint"):
+                cut = self.image_size, self.eval_resize, self.interpolation.value
+                print(sanity_row(model["backbone"], clean[0], *cut, complete=clean[0]["n"] == COUNTS["val"]))
+
+    def _tested(self, stage: str) -> list[dict[str, Any]]:
+        """Rows of the test that has just ended, on the process that reports; none otherwise."""
+        if stage != "test" or self.trainer is None or not self.trainer.is_global_zero:
+            return []
+        rows: list[dict[str, Any]] = getattr(self.trainer.lightning_module, "test_rows", [])
+        return rows
+
+    def _check_root(self) -> None:
+        if self._folder("val") is None and self._folder("train") is None:
+            raise FileNotFoundError(self._absent("val"))
+
     def _training(self) -> bool:
         return self.trainer is not None and self.trainer.training
 
@@ -150,7 +172,7 @@ class ImageNet(PhotoData):
     def _cut(self, listing: Listing) -> Listing:
         if self.subset is None:
             return listing
-        return listing.pick(hashed_share(listing.names, listing.targets, self.subset))
+        return listing.pick(hashed_share(file_names(listing), listing.targets, self.subset))
 
     def _check(self, split: str, listing: Listing, folder: Path) -> None:
         counts = np.bincount(listing.targets, minlength=self.num_classes)
@@ -179,3 +201,8 @@ class ImageNet(PhotoData):
             f"no {split} folder in {self.root}. Set data.root to a folder with {split}/<wnid>/ (or a flat val with a "
             f"list of labels), or put {ARCHIVES[split]} and the devkit there and set data.unpack to true."
         )
+
+
+def file_names(listing: Listing) -> list[str]:
+    """Names without folders, which are unique in ImageNet: rules that use them hold in every layout."""
+    return [name.rsplit("/", 1)[-1] for name in listing.names]

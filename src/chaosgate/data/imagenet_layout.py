@@ -31,10 +31,16 @@ ARCHIVES = {"train": "ILSVRC2012_img_train.tar", "val": "ILSVRC2012_img_val.tar"
 
 
 def find_split(root: Path, split: str) -> Path | None:
-    """Folder of ``train`` or ``val`` under ``root``, Kaggle's nesting included; none if there is none."""
+    """Folder of ``train`` or ``val`` under ``root``, Kaggle's nesting included; none if there is none.
+
+    A ``root`` that has class folders itself, and neither of the two, is ``val``: images to be tested.
+    """
     names = ("train",) if split == "train" else ("val", "validation")
     places = (root / base / name for base in _BASES for name in names)
-    return next((place for place in places if place.is_dir()), None)
+    found = next((place for place in places if place.is_dir()), None)
+    if found is None and split == "val" and root.is_dir() and find_split(root, "train") is None:
+        return root if any(WNID.fullmatch(entry.name) and entry.is_dir() for entry in root.iterdir()) else None
+    return found
 
 
 def list_class_folders(folder: Path, index_dir: Path | None) -> Listing:
