@@ -21,17 +21,19 @@ _HOME = {
     + ("Operator", "Periodic"),
     "gate": ("CorrelatedGaussian", "DropBlock", "Dropout", "Gate", "GaussianChaos", "IIDGaussian", "Mechanism"),
     "inject": ("Attachment", "NoiseInjection", "attach", "resolve_stages"),
-    "data": ("FashionMNIST", "ImageFolder"),
+    "data": ("FashionMNIST", "ImageFolder", "ImageNet", "ImageNetC", "OxfordPets"),
+    "compat": ("CompatibilityProbe",),
     "task": ("ImageClassifier",),
 }
-_MODULES = ("corruptions", "data", "field", "gate", "inject", "metrics", "study")
+_MODULES = ("compat", "corruptions", "data", "field", "gate", "inject", "metrics", "study", "weights")
 _LOCATION = {name: home for home, names in _HOME.items() for name in names}
 
 __all__ = ["__version__", *_LOCATION, *_MODULES]
 
 if TYPE_CHECKING:
-    from chaosgate import corruptions, data, field, gate, inject, metrics, study
-    from chaosgate.data import FashionMNIST, ImageFolder
+    from chaosgate import compat, corruptions, data, field, gate, inject, metrics, study, weights
+    from chaosgate.compat import CompatibilityProbe
+    from chaosgate.data import FashionMNIST, ImageFolder, ImageNet, ImageNetC, OxfordPets
     from chaosgate.field import (
         Anisotropic,
         Dense,

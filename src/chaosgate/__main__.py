@@ -14,7 +14,10 @@ Designed internal noise for neural networks: train with it, test calibration, co
   validate   metrics on the validation split
   predict    class probabilities of the test images
   study      many runs as one: chaosgate study run|plan|status|report configs/study/quickstart.yaml
-  bench      speed against named peers in the same run: chaosgate bench gate|field|metrics|corruptions
+  verify     check the paper's statements on the gates that training uses: chaosgate verify --grid 7 7
+  probe      what gates do at each stage of a network: chaosgate probe --help
+  data       check a folder, generate ImageNet-C, download public sets: chaosgate data --help
+  bench      speed against named peers in the same run: chaosgate bench gate|field|metrics|corruptions|data
 
 Configuration files compose left to right: base, model, data, noise. Any value can be set on the command line, e.g.
 --noise.gate.init_args.log_std 0.5. 'chaosgate COMMAND --help' teaches the command; --print_config shows the result.
@@ -26,6 +29,9 @@ _HOME = {
     "validate": "chaosgate.cli",
     "predict": "chaosgate.cli",
     "study": "chaosgate.study.command",
+    "verify": "chaosgate.compat.verify_command",
+    "probe": "chaosgate.compat.probe_command",
+    "data": "chaosgate.data.command",
     "bench": "chaosgate.bench.command",
 }
 

@@ -10,9 +10,9 @@ from chaosgate.inject.survey import evaluation
 
 
 def gate_figure(attachment: Attachment, batch: Tensor, images: int = 3) -> Figure:
-    """One row per image and site: the log-gate, the gate, and the mean absolute feature before and after.
+    """One row per image and site: the input, the log-gate, the gate, and the mean absolute feature before and after.
 
-    The middle columns are read off the features, so the picture shows what happened, whatever the gate is.
+    The gate columns are read off the features, so the picture shows what happened, whatever the gate is.
     """
     batch = batch[:images]
     with evaluation(attachment.model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
@@ -22,14 +22,16 @@ def gate_figure(attachment: Attachment, batch: Tensor, images: int = 3) -> Figur
     for site in attachment.sites:
         site.before = site.after = None
     shown = [(name, i, ratio[i], before[i], after[i]) for name, ratio, before, after in rows for i in range(len(batch))]
-    figure = Figure(figsize=(8.6, 2.15 * len(shown) + 0.5), layout="constrained")
+    inputs = batch.double().mean(1)
+    figure = Figure(figsize=(10.4, 2.15 * len(shown) + 0.5), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(len(shown), 4, squeeze=False)
-    titles = ("log-gate", "gate", "feature before", "feature after")
+    axes = figure.subplots(len(shown), 5, squeeze=False)
+    titles = ("input", "log-gate", "gate", "feature before", "feature after")
     for row, (name, index, ratio, before, after) in zip(axes, shown, strict=True):
         limit = max(float(ratio.clamp_min(1e-12).log().abs().nan_to_num(0).max()), 1e-3)
         top = float(torch.maximum(before.max(), after.max()))
         pictures = (
+            (inputs[index], "gray", float(inputs[index].min()), float(inputs[index].max())),
             (ratio.clamp_min(1e-12).log(), "RdBu_r", -limit, limit),
             (ratio, "viridis", 0.0, float(ratio.max())),
             (before, "magma", 0.0, top),
