@@ -86,7 +86,14 @@ def test_our_numbers_stand_beside_the_papers(plan: Plan, write_study: Write) -> 
     finished = collect(runs)
     sheet = result_sheet("imagenet_clean_main", build_table(study, runs, finished), finished)
     lines = {line.split(" & ")[0]: line.split(" & ")[1:] for line in body(latex_table(sheet))}
-    assert lines["Method"][1:] == [r"Top-1$\uparrow$", "paper", r"NLL$\downarrow$", "paper", r"ECE$\downarrow$", "paper"]
+    assert lines["Method"][1:] == [
+        r"Top-1$\uparrow$",
+        "paper",
+        r"NLL$\downarrow$",
+        "paper",
+        r"ECE$\downarrow$",
+        "paper",
+    ]
     assert lines["GCh"][1:3] == [r"0.605$\pm$0.007", r"0.764$\pm$0.001"]
     assert lines["Dropout"][1:3] == ["--", r"0.764$\pm$0.001"]  # not in our study: missing, not zero
 

@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from chaosgate.study import Run, load_study, plan_runs
@@ -28,6 +30,7 @@ def tiny(folder: Path, name: str, methods: dict[str, Any], **keys: Any) -> Path:
             "trainer.enable_model_summary": False,
             "trainer.log_every_n_steps": 1,
             "model.backbone_args": {"channels": [4, 8, 8, 8]},
+            "model.optimizer.init_args.lr": 0.5,
             "data.init_args.batch_size": 16,
             "data.init_args.corruptions": ["gaussian_noise", "pixelate"],
             "data.init_args.severities": [1, 5],
@@ -88,7 +91,7 @@ def test_table_and_files_are_there(finished: tuple[Path, str]) -> None:
         assert word in printed
     assert max(len(line) for line in printed.split("Table:")[0].splitlines()) <= 80
     assert "| gch | 1 |" in (path.parent / "tiny" / "table.md").read_text()
-    assert len((path.parent / "tiny" / "table.csv").read_text().splitlines()) == 1 + 3 * (8 + 1)
+    assert len((path.parent / "tiny" / "table.csv").read_text().splitlines()) == 1 + 3 * (8 + 2)
 
 
 def test_every_cell_has_one_row_with_its_labels(finished: tuple[Path, str]) -> None:
@@ -104,6 +107,15 @@ def test_killed_run_was_resumed_and_has_the_rows_of_the_uninterrupted_one(finish
     assert (cut.directory / "killed").exists()
     assert "Restored all states" in (cut.directory / "log.txt").read_text()
     assert numbers(cut) == numbers(whole)
+
+
+def test_last_checkpoint_is_that_of_the_last_epoch(finished: tuple[Path, str]) -> None:
+    epochs = {which: [] for which in ("best", "last")}  # type: dict[str, list[int]]
+    for run, which in product(runs_of(finished[0]), epochs):
+        checkpoint = torch.load(run.directory / "checkpoints" / f"{which}.ckpt", weights_only=True)
+        epochs[which].append(checkpoint["epoch"])
+    assert epochs["last"] == [2, 2, 2]
+    assert min(epochs["best"]) < 2  # so that the two differ, and the test can fail
 
 
 def test_methods_share_initial_weights_and_batches(finished: tuple[Path, str]) -> None:

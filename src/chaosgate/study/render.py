@@ -27,7 +27,7 @@ def terminal_table(table: Table) -> RichTable:
     metrics = list(dict.fromkeys(metric for _, metric in table.columns))
     asked = len(table.study.seeds)
     title = f"study {table.title}, {_count(asked, 'seed')}"
-    grid = RichTable(title=title, title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    grid = RichTable(title=title, title_style="bold", box=SIMPLE_HEAD, padding=0, pad_edge=False)
     grid.add_column("method", no_wrap=True)
     for metric in metrics:
         grid.add_column(TITLES[metric], justify="right", no_wrap=True)

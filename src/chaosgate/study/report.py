@@ -1,4 +1,4 @@
-"""Build a study's outputs from what is finished: terminal, Markdown, CSV. Nothing is trained."""
+"""Build a study's outputs from what is finished: terminal, Markdown, CSV, LaTeX, HTML. Nothing is trained."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +18,8 @@ from chaosgate.study.table import build_table
 
 def report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> Path:
     """Print the tables; write the files; return their directory."""
+    from chaosgate.study.html_report import html_report  # imports matplotlib; the terminal should not wait for it
+
     finished = collect(runs)
     table = build_table(study, runs, finished)
     tables = strength_tables(table)
@@ -31,10 +33,12 @@ def report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> P
     blocks = [f"# {one.title}\n\n{markdown_table(one)}" for one in tables]
     notes = "\n".join(f"- {note}" for note in footnotes(table))
     (directory / "table.md").write_text("\n".join([*blocks, notes, ""]), encoding="utf-8")
-    sheets = [plain_sheet(one) for one in tables]
-    for name in study.paper:
-        by_method = paper_data()[name]["by"] == "method"
-        sheets.append(result_sheet(name, tables[0] if by_method else table, finished))
-    (directory / "table.tex").write_text("\n".join(map(latex_table, sheets)), encoding="utf-8")
+    sheets = [
+        result_sheet(name, tables[0] if paper_data()[name]["by"] == "method" else table, finished)
+        for name in study.paper
+    ]
+    latex = map(latex_table, [*map(plain_sheet, tables), *sheets])
+    (directory / "table.tex").write_text("\n".join(latex), encoding="utf-8")
+    (directory / "report.html").write_text(html_report(tables, sheets, finished), encoding="utf-8")
     (directory / "table.csv").write_text(csv_table(table), encoding="utf-8")
     return directory

@@ -22,7 +22,7 @@ from chaosgate.study.state import DONE, FAILED, FITTED, LOG, PROGRESS, is_done, 
 BUSY, BAD_STUDY = 75, 78  # exit status: another worker has the run; the study cannot run as written
 ORDER = "run.json"
 _PROBE = 1.0  # seconds to wait for the lock: others hold it for a moment to see whether it is free
-_CALLBACKS = ("progress.WriteProgress", "curves.WriteCurves", "outputs.KeepOutputs")
+_CALLBACKS = ("last_epoch.KeepLastEpoch", "progress.WriteProgress", "curves.WriteCurves", "outputs.KeepOutputs")
 
 
 def write_order(run: Run, threads: int, check: Sequence[Run] = ()) -> None:

@@ -1,0 +1,179 @@
+"""One self-contained HTML file: tables, pictures, configuration. Nothing is fetched when it is opened."""
+
+import base64
+import io
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib.resources import files
+from math import isnan
+from string import Template
+
+import yaml
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from chaosgate.study import figures
+from chaosgate.study.collect import Finished
+from chaosgate.study.render import TITLES, footnotes, number
+from chaosgate.study.sheet import ROW_TITLES, Sheet, set_number
+from chaosgate.study.specification import STRENGTH
+from chaosgate.study.table import CLEAN, CORRUPTED, Entry, Row, Table
+
+
+def html_report(tables: Sequence[Table], sheets: Sequence[Sheet], finished: Sequence[Finished]) -> str:
+    """The report of a study.
+
+    Args:
+        tables: The first is the one that pictures by method are drawn from, the last has every row.
+        sheets: Tables of the paper with our numbers beside.
+        finished: The finished runs.
+    """
+    main, whole = tables[0], tables[-1]
+    sections: list[tuple[str, str]] = [("Results", _results(tables))]
+    if sheets:
+        sections.append(("Beside the paper", "".join(map(_sheet, sheets))))
+    if finished:
+        sections += _pictures(main, whole, finished)
+        sections.append(("Runs", _runs(finished)))
+        sections.append(("Configuration", _configuration(whole, finished)))
+    body = "".join(f'<section id="{_anchor(title)}"><h2>{title}</h2>{content}</section>' for title, content in sections)
+    links = "".join(f'<a href="#{_anchor(title)}">{title}</a>' for title, _ in sections)
+    template = Template((files("chaosgate.study") / "report.html").read_text(encoding="utf-8"))
+    return template.substitute(title=escape(main.study.name), lead=escape(_lead(main)), links=links, body=body)
+
+
+def _lead(table: Table) -> str:
+    facts = table.facts
+    if not facts:
+        return "No run has finished yet."
+    subset = " (subset)" if facts["subset"] else ""
+    images = ", ".join(f"{count:,} {part}" for part, count in facts["images"].items())
+    seeds = len(table.study.seeds)
+    return f"{facts['backbone']} on {facts['data']}{subset}: {images} images; {seeds} seed{'s' if seeds > 1 else ''}."
+
+
+def _results(tables: Sequence[Table]) -> str:
+    notes = "".join(f"<li>{escape(note)}</li>" for note in footnotes(tables[-1]))
+    titled = len(tables) > 1
+    parts = [(f"<h3>{escape(table.title)}</h3>" if titled else "") + _table(table) for table in tables if table.columns]
+    return "".join(parts) + f'<ul class="notes">{notes}</ul>'
+
+
+def _table(table: Table) -> str:
+    parts = list(dict.fromkeys(part for part, _ in table.columns))
+    groups = "".join(f'<th colspan="{sum(p == part for p, _ in table.columns)}">{part}</th>' for part in parts)
+    heads = "".join(f"<th>{TITLES[metric]}</th>" for _, metric in table.columns)
+    rows = "".join(_row(table, row) for row in table.rows)
+    first = f'<th rowspan="2" class="name">method</th><th rowspan="2">seeds</th>{groups}<th rowspan="2">energy</th>'
+    return _grid([first, heads], rows)
+
+
+def _grid(heads: Sequence[str], rows: str) -> str:
+    """A table that scrolls sideways where the window is narrow."""
+    head = "".join(f"<tr>{cells}</tr>" for cells in heads)
+    return f'<div class="scroll"><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
+
+
+def _row(table: Table, row: Row) -> str:
+    flag = f'<span class="flag">collapsed: {", ".join(sorted(row.collapsed))}</span>' if row.collapsed else ""
+    cells = "".join(f"<td>{_entry(row.entries[column], row)}</td>" for column in table.columns)
+    kind = ' class="reference"' if row.is_reference else ""
+    name = f'<td class="name">{escape(row.variant)}{flag}</td><td>{len(row.seeds)}</td>'
+    return f"<tr{kind}>{name}{cells}<td>{number(row.energy.mean)}</td></tr>"
+
+
+def _entry(entry: Entry, row: Row) -> str:
+    text = f"<b>{number(entry.mean)}</b>" if not isnan(entry.mean) else '<i class="missing">missing</i>'
+    if not isnan(entry.std):
+        text += f'<span class="std">± {entry.std:.3f}</span>'
+    if not row.is_reference and not isnan(entry.difference):
+        settled = entry.interval is not None and entry.interval.excludes_zero
+        text += f'<span class="{"settled" if settled else "open"}">{entry.difference:+.3f}</span>'
+        if entry.interval is not None:
+            text += f'<span class="interval">{entry.interval.low:+.3f} … {entry.interval.high:+.3f}</span>'
+    return text
+
+
+def _sheet(sheet: Sheet) -> str:
+    heads = "".join(f'<th>{escape(column)}</th><th class="paper">paper</th>' for column in sheet.columns)
+    lines = []
+    for row, numbers in sheet.rows.items():
+        cells = ""
+        for column in sheet.columns:
+            ours = set_number(numbers[column], sheet.decimals[column])
+            theirs = set_number(sheet.paper[row][column], sheet.decimals[column]) if sheet.paper else ""
+            cells += f'<td>{ours or "–"}</td><td class="paper">{theirs}</td>'
+        lines.append(f'<tr><td class="name">{escape(ROW_TITLES.get(row, row))}</td>{cells}</tr>')
+    head = f'<th class="name">{sheet.by}</th>{heads}'
+    return f"<h3>{escape(sheet.name)}</h3>{_grid([head], ''.join(lines))}"
+
+
+def _pictures(main: Table, whole: Table, finished: Sequence[Finished]) -> list[tuple[str, str]]:
+    corrupted = bool(whole.facts["corruptions"])
+    sections: list[tuple[str, str]] = []
+    diagrams = ""
+    for part, words in (
+        (CLEAN, "Clean test set."),
+        (CORRUPTED, "All corrupted cells pooled (the tables average cells)."),
+    ):
+        pictures = figures.reliability_figures(main, finished, part)
+        if pictures:
+            grid = "".join(_image(picture, f"reliability of {name}, {part}") for name, picture in pictures.items())
+            diagrams += f'<p>{words}</p><div class="grid">{grid}</div>'
+    if diagrams:
+        sections.append(("Reliability", diagrams))
+    sections.append(("Energy", _image(figures.energy_figure(whole), "ECE and NLL against injected energy")))
+    for axis in dict.fromkeys(axis for row in whole.rows for axis in row.levels):
+        title = "Strength" if axis == STRENGTH else axis.capitalize()
+        sections.append((title, _image(figures.axis_figure(whole, axis), f"ECE and NLL against {axis}")))
+    if corrupted:
+        metrics = [metric for metric in ("top1", "nll", "ece", "gap") if metric in whole.study.metrics]
+        bars = (
+            _image(figures.corruption_figure(main, finished, metric), f"{metric} by corruption") for metric in metrics
+        )
+        sections.append(("Corruptions", "".join(bars)))
+        curves = figures.severity_figure(main, finished, metrics)
+        sections.append(("Severity", _image(curves, "metrics against severity")))
+    if any(one.curves for one in finished):
+        sections.append(("Training", _image(figures.curves_figure(main, finished), "training curves")))
+    return sections
+
+
+def _image(figure: Figure, words: str) -> str:
+    """An SVG inside the page; as an image, so that its names cannot clash with those of the next."""
+    out = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "chaosgate", "font.family": "sans-serif"}):
+        figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
+    data = base64.b64encode(out.getvalue().encode()).decode()
+    return f'<img alt="{escape(words)}" src="data:image/svg+xml;base64,{data}">'
+
+
+def _runs(finished: Iterable[Finished]) -> str:
+    rows = ""
+    for one in finished:
+        seconds, cpu = one.record["seconds"], one.record["cpu_seconds"]
+        spent = (f"{value:.0f}" for value in (seconds["fit"], seconds["test"], cpu["fit"] + cpu["test"]))
+        cells = (*spent, str(one.record["threads"]), one.record["checkpoint"][:12])
+        rows += f'<tr><td class="name">{escape(one.run.name)}</td>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+    head = "<th>fit, s</th><th>test, s</th><th>CPU, s</th><th>threads</th><th>checkpoint</th>"
+    return _grid([f'<th class="name">run</th>{head}'], rows)
+
+
+def _configuration(table: Table, finished: Sequence[Finished]) -> str:
+    facts = table.facts
+    about = {"commit": facts["commits"], "versions": facts["versions"]}
+    shared = finished[0].config
+    blocks = {
+        "Study file": table.study.path.read_text(encoding="utf-8"),
+        "Versions": yaml.safe_dump(about, sort_keys=False),
+        f"Whole configuration of {finished[0].run.name}": yaml.safe_dump(shared, sort_keys=False),
+    }
+    return "".join(_details(title, text) for title, text in blocks.items())
+
+
+def _details(title: str, text: str) -> str:
+    return f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>"
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
