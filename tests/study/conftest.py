@@ -10,16 +10,15 @@ from chaosgate.study import Run, load_study, plan_runs
 Write = Callable[..., Path]
 
 
-@pytest.fixture
-def write_study(tmp_path: Path) -> Write:
-    """Write a study with two methods that differ in one key; keyword arguments replace its keys."""
+def study_writer(folder: Path) -> Write:
+    """Writes studies of two methods that differ in one key; keyword arguments replace keys of the study."""
     files = {
         "base": {"trainer": {"max_epochs": 3}, "data": {"init_args": {"severities": [1], "batch_size": 8}}},
         "none": {"noise": {"gate": None}},
         "gch": {"noise": {"gate": {"class_path": "chaosgate.GaussianChaos", "init_args": {"log_std": 1.0}}}},
     }
     for stem, content in files.items():
-        (tmp_path / f"{stem}.yaml").write_text(yaml.safe_dump(content))
+        (folder / f"{stem}.yaml").write_text(yaml.safe_dump(content))
 
     def write(name: str = "small", **keys: Any) -> Path:
         content = {
@@ -28,11 +27,16 @@ def write_study(tmp_path: Path) -> Write:
             "reference": "none",
             "seeds": [0],
         }
-        path = tmp_path / f"{name}.yaml"
+        path = folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump({**content, **keys}, sort_keys=False))
         return path
 
     return write
+
+
+@pytest.fixture
+def write_study(tmp_path: Path) -> Write:
+    return study_writer(tmp_path)
 
 
 @pytest.fixture

@@ -128,9 +128,8 @@ def curves_figure(table: Table, finished: Sequence[Finished]) -> Figure:
                 seen.add(one.run.variant)
                 colour = styles[one.run.variant]["color"]
                 axes.plot(*zip(*points, strict=True), color=colour, lw=1.3, alpha=0.9, label=label)
-        axes.set(xlabel="epoch", ylabel=title)
+        axes.set(xlabel="epoch", ylabel=title, yscale="log")
         _tidy(axes)
-    panels[0].set_yscale("log")
     _legend(figure, panels[1])
     return figure
 

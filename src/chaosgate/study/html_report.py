@@ -53,7 +53,7 @@ def _lead(table: Table) -> str:
 
 
 def _results(tables: Sequence[Table]) -> str:
-    notes = "".join(f"<li>{escape(note)}</li>" for note in footnotes(tables[-1]))
+    notes = "".join(f"<li>{escape(note)}</li>" for note in footnotes(tables[-1], mark="Blue"))
     titled = len(tables) > 1
     parts = [(f"<h3>{escape(table.title)}</h3>" if titled else "") + _table(table) for table in tables if table.columns]
     return "".join(parts) + f'<ul class="notes">{notes}</ul>'

@@ -126,8 +126,8 @@ def _plain(value: float) -> str:
     return "" if isnan(value) else repr(value)
 
 
-def footnotes(table: Table) -> list[str]:
-    """What the numbers are, in sentences."""
+def footnotes(table: Table, mark: str = "*") -> list[str]:
+    """What the numbers are, in sentences; ``mark`` is how a difference looks whose interval excludes zero."""
     facts = table.facts
     if not facts:
         return ["No run has finished yet."]
@@ -148,9 +148,11 @@ def footnotes(table: Table) -> list[str]:
     if any(len(row.seeds) > 1 for row in table.rows):
         notes.append("±: sample standard deviation over seeds (n - 1). Differences are paired by seed.")
     if "seeds" in over:
-        notes.append("*: the 95 % t interval of the paired differences over seeds excludes 0.")
+        notes.append(f"{mark}: the 95 % t interval of the paired differences over seeds excludes 0.")
     if "images" in over:
-        notes.append("*: the 95 % bootstrap interval over test images excludes 0. One seed: training varies beyond it.")
+        notes.append(
+            f"{mark}: the 95 % bootstrap interval over test images excludes 0. One seed: training varies beyond it."
+        )
     if any(row.collapsed for row in table.rows):
         notes.append("collapsed: accuracy and confidence were lost together; a small ECE is no success there.")
     notes.append("energy: E|h~ - h|^2 / E|h|^2 at the gate, measured at the end of training.")
