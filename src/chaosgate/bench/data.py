@@ -1,0 +1,218 @@
+"""Photographs from file to batch against torchvision's PIL pipeline, and all test cells in one pass against one by one.
+
+The photographs are those that come with scikit-image, cut to 4:3, and saved as JPEG of 500 x 375 pixels, the size of a
+common ImageNet image. ``folder`` takes others instead.
+"""
+
+import logging
+import pickle
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import cv2
+import lightning.pytorch as pl
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+from torchvision.datasets.folder import pil_loader
+from torchvision.transforms import InterpolationMode, v2
+
+from chaosgate.bench.timing import interleaved
+from chaosgate.corruptions import PAPER
+from chaosgate.data import Cell, ImageNetC, Sample
+from chaosgate.data.augment import centre_crop, resized_crop_and_flip
+from chaosgate.data.dataset import EvalSet
+from chaosgate.data.decoding import as_tensor, decode
+from chaosgate.data.photos import IMAGENET_MEAN, IMAGENET_STD
+from chaosgate.data.streams import lent_streams, sample_generator
+from chaosgate.data.wnids import wnids
+from chaosgate.data.writing import CopySettings, write_copies
+
+_BUNDLED = ("astronaut", "cat", "coffee", "rocket")
+_SIZE = (500, 375)
+_BILINEAR = InterpolationMode.BILINEAR
+
+
+def run(
+    threads: int = 1, repeats: int = 7, folder: str | None = None, images_per_cell: int = 48, workers: int = 2
+) -> list[dict[str, Any]]:
+    """Median milliseconds per image (transforms) and per test (cells), ours and the peer taking turns.
+
+    Workers hand over bytes and the device normalises, so the rows end in uint8; those marked *normalised* add the
+    float conversion to both sides. ``within_1`` is the share of values within one grey level of the peer's.
+    The last row tests the paper's 35 cells with a linear classifier: one pass against 35 calls of ``Trainer.test``.
+    What a call costs beside its images does not depend on how many they are: ``call_ms`` is that cost.
+    """
+    before = torch.get_num_threads(), cv2.getNumThreads()
+    torch.set_num_threads(threads)
+    cv2.setNumThreads(threads)
+    try:
+        with tempfile.TemporaryDirectory() as place:
+            paths = _photos(Path(place), folder)
+            rows = [_train(paths, repeats, normalised) for normalised in (False, True)]
+            rows += [_eval(paths, repeats, normalised) for normalised in (False, True)]
+            rows.append(_cells(paths, Path(place), max(1, repeats // 5), images_per_cell, workers))
+    finally:
+        torch.set_num_threads(before[0])
+        cv2.setNumThreads(before[1])
+    return rows
+
+
+def _photos(place: Path, folder: str | None) -> list[Path]:
+    if folder is None:
+        data: Any = import_module("skimage.data")  # an extra of the benchmarks alone, and without types
+        sources = [Image.fromarray(getattr(data, name)()) for name in _BUNDLED]
+    else:
+        sources = [pil_loader(str(path)) for path in sorted(Path(folder).expanduser().rglob("*.jp*g"))[:24]]
+        if not sources:
+            raise ValueError(f"no JPEG files below {folder}.")
+    paths = []
+    for number in range(24):
+        picture = ImageOps.fit(sources[number % len(sources)].convert("RGB"), _SIZE, Image.Resampling.LANCZOS)
+        paths.append(place / f"{number}.jpg")
+        picture.save(paths[-1], quality=90)
+    return paths
+
+
+def _train(paths: Sequence[Path], repeats: int, normalised: bool) -> dict[str, Any]:
+    theirs = v2.Compose([v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip(), *_ending(normalised)])
+    rounds = iter(range(1_000_000))
+
+    def ours() -> None:
+        turn = next(rounds)
+        for index, path in enumerate(paths):
+            generator = sample_generator(0, turn, index)
+            cut = resized_crop_and_flip(decode(path), generator, 224, (0.08, 1.0), _BILINEAR, flip=True)
+            _normalise(as_tensor(cut), normalised)
+
+    def peer() -> None:
+        with lent_streams(next(rounds)):
+            for path in paths:
+                theirs(pil_loader(str(path)))
+
+    return _row("train transform", normalised, interleaved({"ours": ours, "peer": peer}, repeats), len(paths))
+
+
+def _eval(paths: Sequence[Path], repeats: int, normalised: bool) -> dict[str, Any]:
+    theirs = v2.Compose([v2.Resize(256, antialias=True), v2.CenterCrop(224), *_ending(normalised)])
+    view = partial(centre_crop, resize=256, size=224, interpolation=_BILINEAR)
+
+    def through(call: Callable[[Path], object]) -> None:
+        for path in paths:
+            call(path)
+
+    contenders = {
+        "ours": lambda: through(lambda path: _normalise(as_tensor(view(decode(path))), normalised)),
+        "peer": lambda: through(lambda path: theirs(pil_loader(str(path)))),
+    }
+    row = _row("eval transform", normalised, interleaved(contenders, repeats), len(paths))
+    if not normalised:
+        gaps = [(as_tensor(view(decode(path))).int() - theirs(pil_loader(str(path))).int()).abs() for path in paths]
+        row["within_1"] = float((torch.stack(gaps) <= 1).float().mean())
+        exact = all(torch.equal(as_tensor(view(decode(path, "pil"))), theirs(pil_loader(str(path)))) for path in paths)
+        row["parity_mode_equal"] = exact
+    return row
+
+
+def _ending(normalised: bool) -> list[Any]:
+    if not normalised:
+        return [v2.PILToTensor()]
+    return [v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(IMAGENET_MEAN, IMAGENET_STD)]
+
+
+def _normalise(image: Tensor, wanted: bool) -> Tensor:
+    if not wanted:
+        return image
+    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
+    return (image.float() / 255 - mean) / std
+
+
+def _row(name: str, normalised: bool, times: dict[str, float], images: int) -> dict[str, Any]:
+    ours, peer = times["ours"] / images, times["peer"] / images
+    label = f"{name}, normalised" if normalised else name
+    return {"what": label, "ours_ms": ours, "reference_ms": peer, "ratio": peer / ours}
+
+
+class _Linear(pl.LightningModule):
+    """As little work as a classifier can be, so that what is timed is the data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(3, 1000))
+        self.counted = 0
+
+    def test_step(self, batch: Sample, batch_idx: int) -> None:
+        logits = batch.image.mean((2, 3)) @ self.weight
+        self.counted += int((logits.argmax(1) >= 0).sum())
+
+
+def _cells(paths: Sequence[Path], place: Path, repeats: int, count: int, workers: int) -> dict[str, Any]:
+    cells = [Cell(name, severity) for name in PAPER for severity in range(1, 6)]
+    named = [(paths[n % len(paths)], f"{wnids()[n % 8]}/ILSVRC2012_val_{n:08d}.JPEG") for n in range(count)]
+    write_copies(sorted(named, key=lambda pair: pair[1]), place / "cells", cells, CopySettings(), quiet=True)
+
+    def module(corruptions: Sequence[str], severities: Sequence[int]) -> ImageNetC:
+        return ImageNetC(
+            str(place / "cells"),
+            corruptions=list(corruptions),
+            severities=severities,
+            eval_batch_size=32,
+            num_workers=workers,
+            index_dir="",
+        )
+
+    def test(data: ImageNetC) -> int:
+        model = _Linear()
+        quiet: dict[str, Any] = {
+            "logger": False,
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "accelerator": "cpu",
+        }
+        pl.Trainer(enable_checkpointing=False, **quiet).test(model, data, verbose=False)
+        return model.counted
+
+    def one_pass() -> None:
+        assert test(module(PAPER, range(1, 6))) == len(cells) * count
+
+    def one_by_one() -> None:
+        assert sum(test(module([cell.corruption], [cell.severity])) for cell in cells) == len(cells) * count
+
+    with _silence():
+        times = interleaved({"ours": one_pass, "peer": one_by_one}, repeats)
+    return {
+        "what": f"test of 35 cells x {count} images, {workers} workers",
+        "ours_ms": times["ours"],
+        "reference_ms": times["peer"],
+        "ratio": times["peer"] / times["ours"],
+        "call_ms": (times["peer"] - times["ours"]) / (len(cells) - 1),
+        "state_bytes_1_cell": _state_bytes(module(PAPER[:1], [1])),
+        "state_bytes_35_cells": _state_bytes(module(PAPER, range(1, 6))),
+    }
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Lightning greets at every Trainer, and the set is a small part of ImageNet-C."""
+    log = logging.getLogger("lightning.pytorch")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
+
+
+def _state_bytes(data: ImageNetC) -> int:
+    """What a worker receives."""
+    with _silence():
+        data.setup("test")
+    return len(pickle.dumps(EvalSet(data.test_splits)))
