@@ -4,6 +4,7 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
+import timm
 import torch
 from timm.layers import DropBlock2d
 from torch import Tensor, nn
@@ -19,7 +20,8 @@ def run(threads: int = 1, repeats: int = 15) -> list[dict[str, Any]]:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        return [row for stage, shape in SHAPES.items() for row in _stage(stage, shape, repeats)]
+        rows = [row for stage, shape in SHAPES.items() for row in _stage(stage, shape, repeats)]
+        return [*rows, _share_of_a_step(min(repeats, 3))]
     finally:
         torch.set_num_threads(before)
 
@@ -57,9 +59,56 @@ def _stage(stage: str, shape: tuple[int, int, int, int], repeats: int) -> list[d
             "forward_over_multiply": forward[name] / forward["broadcast multiply"],
             "both_ms": both[name],
             "both_over_multiply": both[name] / both["broadcast multiply"],
+            "extra_maps": _extra_maps(contenders[name], h),
         }
         for name in contenders
     ]
+
+
+def _extra_maps(call: Callable[[Tensor], Tensor], h: Tensor) -> float:
+    """Memory beyond the input that lives until backward, in feature maps: the output and what autograd saved."""
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        keep(call(h))
+    kept.pop(h.untyped_storage().data_ptr(), None)
+    return sum(kept.values()) / h.untyped_storage().nbytes()
+
+
+def _share_of_a_step(repeats: int) -> dict[str, Any]:
+    """Forward and backward of the gate at L4, as a share of a training step of ResNet-50 (batch 16, 224 px)."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = timm.create_model("resnet50").train()
+    images = torch.randn(16, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    h = torch.randn(16, 2048, 7, 7, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    gate = GaussianChaos(log_std=1.0)
+    backward = _forward_backward(gate, h, torch.ones_like(h))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(images).square().mean().backward()
+        optimizer.step()
+
+    times = interleaved({"step": step, "gate": backward}, repeats)
+    return {
+        "stage": "L4",
+        "shape": "16x2048x7x7",
+        "what": "GaussianChaos in a ResNet-50 step",
+        "forward_ms": None,
+        "forward_over_multiply": None,
+        "both_ms": times["gate"],
+        "both_over_multiply": None,
+        "extra_maps": None,
+        "step_ms": times["step"],
+        "share_of_step": times["gate"] / times["step"],
+    }
 
 
 def _forward(call: Callable[[Tensor], Tensor], h: Tensor) -> Callable[[], object]:
