@@ -1,17 +1,21 @@
 """Tiny real studies through the real runner: training, test, table; cut and resumed."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
 
 from chaosgate.study import Run, load_study, plan_runs
+from chaosgate.study.samples import load_samples
 from chaosgate.study.state import read_json, result_rows, state_of
 
 REPOSITORY = Path(__file__).parents[2]
@@ -20,7 +24,7 @@ KILL = {"trainer.callbacks+": {"class_path": "tests.study.callbacks.Kill", "init
 ORIGIN = {"checkpoint", "commit", "versions", "run", "method", "noise_measured"}  # of a row, besides its numbers
 
 
-def tiny(folder: Path, name: str, methods: dict[str, Any], **keys: Any) -> Path:
+def tiny(folder: Path, name: str, methods: dict[str, Any], **overrides: Any) -> Path:
     content = {
         "base": [str(REPOSITORY / "configs" / file) for file in ("base.yaml", "data/fashion_mnist.yaml")],
         "overrides": {
@@ -35,11 +39,11 @@ def tiny(folder: Path, name: str, methods: dict[str, Any], **keys: Any) -> Path:
             "data.init_args.corruptions": ["gaussian_noise", "pixelate"],
             "data.init_args.severities": [1, 5],
             "data.init_args.cache_dir": str(folder / "cache"),
+            **overrides,
         },
         "methods": methods,
         "reference": next(iter(methods)),
         "checkpoint": "last",
-        **keys,
     }
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(content, sort_keys=False))
@@ -50,11 +54,17 @@ def noise(name: str) -> str:
     return str(REPOSITORY / "configs" / "noise" / f"{name}.yaml")
 
 
-def study(action: str, path: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+def start(action: str, path: Path, *options: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "chaosgate", "study", action, str(path), "--root", str(path.parent), *options]
     paths = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
     environment = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "80"}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def study(action: str, path: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+    process = start(action, path, *options)
+    out, err = process.communicate(timeout=600)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def runs_of(path: Path) -> list[Run]:
@@ -67,7 +77,7 @@ def numbers(run: Run) -> list[dict[str, Any]]:
 
 
 def table_of(printed: str) -> str:
-    return printed[printed.index("study tiny") : printed.index("Table:")]
+    return printed[printed.index("study tiny") : printed.index("Report:")]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +99,13 @@ def test_table_and_files_are_there(finished: tuple[Path, str]) -> None:
     path, printed = finished
     for word in ("clean", "corrupted", "Top-1", "conf-acc", "energy", "tensorboard --logdir", "Next:"):
         assert word in printed
-    assert max(len(line) for line in printed.split("Table:")[0].splitlines()) <= 80
+    assert max(len(line) for line in printed.split("Report:")[0].splitlines()) <= 80
+    assert {file.name for file in (path.parent / "tiny").iterdir() if file.is_file()} == {
+        "report.html",
+        "table.csv",
+        "table.md",
+        "table.tex",
+    }
     assert "| gch | 1 |" in (path.parent / "tiny" / "table.md").read_text()
     assert len((path.parent / "tiny" / "table.csv").read_text().splitlines()) == 1 + 3 * (8 + 2)
 
@@ -163,3 +179,41 @@ def test_status_and_plan_read_only(finished: tuple[Path, str]) -> None:
     for action in ("status", "plan"):
         process = study(action, path)
         assert process.returncode == 0 and process.stdout.count("done") >= 2
+
+
+def test_outputs_per_image_agree_with_the_rows(finished: tuple[Path, str]) -> None:
+    for run in runs_of(finished[0]):
+        samples = load_samples(run.directory, "last")
+        assert samples is not None and samples.correct.shape == (5, 2000)
+        for row in result_rows(run.directory):
+            cell = samples.cells.index((row["corruption"], row["severity"]))
+            assert samples.correct[cell].mean() == pytest.approx(row["top1"], abs=1e-12)
+            # float32 keeps 7 digits of each value
+            assert samples.nll[cell].astype(float).mean() == pytest.approx(row["nll"], rel=1e-6)
+            assert samples.confidence[cell].astype(float).mean() == pytest.approx(row["confidence"], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_ten_kills_at_random_moments_change_no_row(tmp_path: Path) -> None:
+    methods = {"none": noise("none"), "gch": noise("gch")}
+    overrides = {"trainer.limit_train_batches": 20, "trainer.max_epochs": 8}
+    (tmp_path / "whole").mkdir()
+    whole = tiny(tmp_path / "whole", "tiny", methods, **overrides)
+    killed = tiny(tmp_path, "tiny", methods, **overrides)
+    assert study("run", whole, "--threads", "1").returncode == 0
+    generator = np.random.default_rng(0)
+    for _ in range(10):
+        runner = start("run", killed, "--threads", "1")
+        time.sleep(generator.uniform(5, 40))
+        if generator.random() < 0.7:  # both, or the worker alone: then the runner tries again
+            runner.kill()
+        for run in runs_of(killed):
+            if state_of(run).condition == "running" and "pid" in (
+                progress := read_json(run.directory / "progress.json")
+            ):
+                os.kill(progress["pid"], signal.SIGKILL)
+        runner.kill()
+        runner.wait()
+    assert study("run", killed, "--threads", "1").returncode == 0
+    for one, other in zip(runs_of(killed), runs_of(whole), strict=True):
+        assert numbers(one) == numbers(other)

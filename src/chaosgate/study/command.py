@@ -7,20 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table as RichTable
 
-from chaosgate.study.display import Display, how_far
+from chaosgate.study.display import Display
 from chaosgate.study.loading import load_study
+from chaosgate.study.overview import overview
 from chaosgate.study.report import report
 from chaosgate.study.runner import Outcome, Runner
 from chaosgate.study.runs import Run, plan_runs
 from chaosgate.study.specification import Study
-from chaosgate.study.state import state_of
 
 _DESCRIPTION = """\
 Many runs as one. A study is a YAML file: methods, seeds, metrics, and a reference to compare to.
 
-  chaosgate study plan   configs/study/quickstart.yaml   what would run, where, and what is finished
+  chaosgate study plan   configs/study/quickstart.yaml   the runs, their directories, what is left and what it costs
   chaosgate study run    configs/study/quickstart.yaml   run what is not finished, then report
   chaosgate study status configs/study/quickstart.yaml   done, running, failed, cut, missing
   chaosgate study report configs/study/quickstart.yaml   tables from what is finished; trains nothing
@@ -45,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"chaosgate study: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     if options.action in ("plan", "status"):
-        console.print(_overview(study, runs))
+        console.print(overview(study, runs, options.jobs or study.jobs, with_cost=options.action == "plan"))
         return 0
     outcome = Outcome()
     if options.action == "run":
@@ -88,17 +87,6 @@ def _cores() -> int:
     return min(available, int(asked)) if asked.isdigit() and int(asked) else available
 
 
-def _overview(study: Study, runs: Sequence[Run]) -> RichTable:
-    grid = RichTable(title=f"study {study.name}: {len(runs)} runs", title_style="bold", pad_edge=False)
-    for title in ("run", "seed", "state", "directory"):
-        grid.add_column(title, overflow="fold")
-    for run in runs:
-        state = state_of(run)
-        note = f" ({how_far(state.progress)[1]})" if state.condition in ("running", "cut") and state.progress else ""
-        grid.add_row(run.variant, str(run.seed), state.condition + note, str(run.directory))
-    return grid
-
-
 def _say(study: Study, runs: Sequence[Run], options: argparse.Namespace, outcome: Outcome, console: Console) -> None:
     """The report, what failed, where things are, what to do next."""
     directory = report(study, runs, options.root, console)
@@ -112,22 +100,24 @@ def _say(study: Study, runs: Sequence[Run], options: argparse.Namespace, outcome
     if outcome.interrupted:
         console.print(f"\nStopped. Nothing that was finished is lost; go on with:\n  {again}")
         return
-    console.print(f"\nTable:       {directory / 'table.md'}, {directory / 'table.csv'}")
-    console.print(f"TensorBoard: tensorboard --logdir {directory}")
+    console.print(f"\nReport:      {directory / 'report.html'}   (also table.md, table.csv, table.tex)", soft_wrap=True)
+    console.print(f"TensorBoard: tensorboard --logdir {directory}", soft_wrap=True)
     if outcome.failed:
         console.print(f"Try the failed runs again: {again}")
         return
     if options.action == "run":
         console.print("\nNext:")
         for command in _next_commands(study, runs):
-            console.print(f"  {command}", soft_wrap=True)
+            console.print(f"  {command}", soft_wrap=True, markup=False)
 
 
 def _next_commands(study: Study, runs: Sequence[Run]) -> list[str]:
-    files = [part.source for part in runs[-1].recipe if part.source is not None]
-    configs = " ".join(f"-c {os.path.relpath(file)}" for file in files)
-    return [
-        f"tensorboard --logdir {runs[0].root}",
-        f"chaosgate fit {configs} --noise.gate.init_args.log_std 1.5",
-        f"chaosgate study plan {study.path}   # after adding a method: one line under 'methods:'",
-    ]
+    commands = [f"tensorboard --logdir {runs[0].root}"]
+    for run in runs:  # a gate whose strength can be turned on the command line
+        gate = run.recipe[-1].content.get("noise", {}).get("gate") or {}
+        if "log_std" in gate.get("init_args", {}):
+            files = [os.path.relpath(part.source) for part in run.recipe if part.source is not None]
+            commands.append(f"chaosgate fit -c {' -c '.join(files)} --noise.gate.init_args.log_std 1.5")
+            break
+    line = "gch_strong: [configs/noise/gch.yaml, {noise.gate.init_args.log_std: 1.5}]"
+    return [*commands, f"chaosgate study run {study.path}   # after a line more under 'methods:', e.g. {line}"]
