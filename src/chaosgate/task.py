@@ -136,7 +136,10 @@ class ImageClassifier(LightningModule):
         self.test_metrics.update(self(batch[0]), batch[1], cell, weight)
 
     def on_test_epoch_end(self) -> None:
-        """One row per cell; log clean and corrupted metrics, the latter averaged over severities, then corruptions."""
+        """One row per cell; clean and corrupted metrics, the latter averaged over severities, then corruptions.
+
+        They reach the logger once, with the hyper-parameters: as curves they would start a new one at step 0.
+        """
         values = {name: column.reshape(-1).tolist() for name, column in self.test_metrics.compute().items()}
         self.test_rows = [
             {"corruption": cell.corruption, "severity": cell.severity, **{name: values[name][i] for name in values}}
@@ -145,9 +148,9 @@ class ImageClassifier(LightningModule):
         for name in SHOWN:
             by_cell = {(row["corruption"], row["severity"]): row[name] for row in self.test_rows}
             if CLEAN in by_cell:
-                self.log(f"test/clean/{name}", by_cell[CLEAN])
+                self.log(f"test/clean/{name}", by_cell[CLEAN], logger=False)
             if len(by_cell) > (CLEAN in by_cell):
-                self.log(f"test/corrupted/{name}", aggregate_cells(by_cell))
+                self.log(f"test/corrupted/{name}", aggregate_cells(by_cell), logger=False)
         self._draw("test/reliability", self.test_metrics, 0, f"test, {self.test_cells[0].corruption}")
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
