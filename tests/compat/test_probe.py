@@ -131,7 +131,9 @@ def test_signed_maps_get_roughness_and_coherence_but_no_log_geometry() -> None:
         assert 0.3 < stage.positive_share < 0.7
     for m in found.methods:
         assert m.inflation > 0 and all(math.isnan(v) for v in (m.ranking, m.finite, m.deformation, m.topology))
-    assert "signed maps, so no log-geometry" in as_markdown(found)
+    table = as_markdown(found)
+    assert "signed maps, so no log-geometry" in table
+    assert [cell.strip() for cell in table.split("| first | gch |")[1].split("|")[2:5]] == ["-", "-", "-"]
     probe_figure(found)
 
 

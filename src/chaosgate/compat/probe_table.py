@@ -36,7 +36,7 @@ def cells(m: MethodReading) -> tuple[str, ...]:
         m.method,
         strength(m.gate),
         _number(m.energy, "{:.2f}"),
-        _both(m.deformation, m.deformation_predicted, "{:.2f}") if m.deformation > 1e-6 else "0",
+        "0" if m.deformation < 1e-6 else _both(m.deformation, m.deformation_predicted, "{:.2f}"),
         _both(m.finite, m.finite_predicted, "{:.0%}"),
         _both(m.ranking, m.ranking_predicted, "{:.1%}"),
         _both(m.inflation, m.inflation_predicted, "{:.2f}"),
