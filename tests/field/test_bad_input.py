@@ -43,6 +43,7 @@ NEGATIVE_GAUGE = [[-1.0, 1.0], [1.0, -1.0]]
         (NEGATIVE_GAUGE, "one direction only"),
         ([[1.0, math.nan], [math.nan, 1.0]], "not finite"),
         ([[0.0]], "not positive definite"),
+        ([[1.0, 1.0], [1.0, 1.0 + 2.3e-16]], "not positive definite"),  # a factorisation would pass by rounding
     ],
 )
 def test_a_matrix_that_is_no_energy_is_refused(values, message):

@@ -41,6 +41,7 @@ class Axis(ABC):
         self.n = n
         self.short = n <= self.matmul_up_to
         self.halved = self.short and self.has_mirror and n >= HALVED_FROM
+        self.plain = self.short and not self.halved
 
     @abstractmethod
     def eigenvalues(self) -> Tensor:

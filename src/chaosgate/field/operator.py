@@ -19,6 +19,12 @@ def at_least_float32(field: Tensor) -> Tensor:
     return field.to(torch.promote_types(field.dtype, torch.float32))
 
 
+def _indexed(device: Device) -> torch.device:
+    """The device as tensors name it: "cuda" is "cuda:0", or whichever is current."""
+    device = torch.device(device)
+    return device if device.type == "cpu" or device.index is not None else torch.empty(0, device=device).device
+
+
 class Operator(ABC):
     r"""A symmetric positive (semi)definite operator :math:`Q` on the sites of a grid.
 
@@ -90,7 +96,7 @@ class Operator(ABC):
 
     def variance(self, grid: Grid, dtype: torch.dtype = torch.float64, device: Device = "cpu") -> Tensor:
         """Site variances :math:`G(x, x)` as a map (H, W); kept per grid, device and dtype, so do not write to it."""
-        variance: Tensor = self._look_up("variance", *as_grid(grid), torch.device(device), dtype)
+        variance: Tensor = self._look_up("variance", *as_grid(grid), _indexed(device), dtype)
         return variance
 
     def mean_variance(self, grid: Grid) -> float:
@@ -117,7 +123,7 @@ class Operator(ABC):
 
     def prepare(self, grid: Grid, device: Device = "cpu", dtype: torch.dtype = torch.float32) -> None:
         """Build now what :meth:`color` would build at its first call for this grid, device and dtype."""
-        self._look_up("sampler", *as_grid(grid), torch.device(device), torch.promote_types(dtype, torch.float32))
+        self._look_up("sampler", *as_grid(grid), _indexed(device), torch.promote_types(dtype, torch.float32))
 
     def _factor(self, grid: Grid) -> Factor:
         factor: Factor = self._look_up("factor", *as_grid(grid))
