@@ -21,6 +21,7 @@ import torch
 from PIL import Image
 
 from chaosgate.corruptions import PAPER, corrupt, parameters
+from chaosgate.data.streams import lent_streams
 
 Bytes = npt.NDArray[np.uint8]
 Random = np.random.Generator
@@ -36,14 +37,17 @@ def run(
     """Median milliseconds per image, ours and the reference taking turns on the same images.
 
     ``images`` are (H, W, 3) photographs; without any, three synthetic ones of 224 pixels are made. The last row adds
-    the others up. Needs scikit-image (``pip install chaosgate[bench]``).
+    the others up. Needs scikit-image (``pip install chaosgate[bench]``). Where the package ``imagecorruptions`` is
+    installed, it takes its turn as well; corruptions that its release cannot do with today's libraries stay empty.
     """
     pictures = images or [natural_image(224, seed) for seed in range(3)]
     rows: list[dict[str, Any]] = []
+    package = _package()
     with _threads(threads):
         for name in names:
             given, plain = parameters(name, severity), _REFERENCE[name]
-            ours, theirs = [], []
+            peer = _working(package, pictures[0], name, severity)
+            ours, theirs, peers = [], [], []
             corrupt(pictures[0], name, severity)  # tables are built once per process
             for turn in range(repeats):
                 picture, random = pictures[turn % len(pictures)], np.random.default_rng(turn)
@@ -53,7 +57,14 @@ def run(
                 plain(picture, random, **given)
                 ours.append(1e3 * (middle - start))
                 theirs.append(1e3 * (perf_counter() - middle))
+                if peer is not None:
+                    with lent_streams(turn):
+                        start = perf_counter()
+                        peer(picture, corruption_name=name, severity=severity)
+                        peers.append(1e3 * (perf_counter() - start))
             rows.append(_row(name, median(ours), median(theirs)))
+            if peers:
+                rows[-1] |= {"package_ms": median(peers), "package_ratio": median(peers) / median(ours)}
     rows.append(_row("sum", sum(row["ours_ms"] for row in rows), sum(row["reference_ms"] for row in rows)))
     return rows
 
@@ -67,6 +78,28 @@ def natural_image(size: int, seed: int) -> Bytes:
     fields /= fields.std(axis=(1, 2), keepdims=True)
     picture = 120 + 50 * (fields[3][..., None] + 0.3 * np.moveaxis(fields[:3], 0, -1))
     return np.asarray(np.clip(picture, 0, 255)).astype(np.uint8)
+
+
+def _package() -> Callable[..., Bytes] | None:
+    """``imagecorruptions.corrupt``, if the package is installed and can be imported."""
+    try:
+        function: Callable[..., Bytes] = import_module("imagecorruptions").corrupt
+    except ImportError:
+        return None
+    return function
+
+
+def _working(
+    package: Callable[..., Bytes] | None, picture: Bytes, name: str, severity: int
+) -> Callable[..., Bytes] | None:
+    if package is None:
+        return None
+    try:
+        with lent_streams(0):
+            package(picture, corruption_name=name, severity=severity)
+    except (TypeError, AttributeError):  # arguments and names that its libraries have dropped since
+        return None
+    return package
 
 
 def _row(name: str, ours: float, reference: float) -> dict[str, Any]:
