@@ -41,7 +41,8 @@ def gate_figure(attachment: Attachment, batch: Tensor, images: int = 3) -> Figur
             image = axis.imshow(picture.cpu().numpy(), cmap=colours, vmin=low, vmax=high, interpolation="nearest")
             axis.set_xticks([])
             axis.set_yticks([])
-            figure.colorbar(image, ax=axis, shrink=0.85).ax.tick_params(labelsize=7)
+            if colours != "gray":
+                figure.colorbar(image, ax=axis, fraction=0.046, pad=0.04).ax.tick_params(labelsize=7)
         row[0].set_ylabel(f"{name}, image {index}", fontsize=9)
     for axis, title in zip(axes[0], titles, strict=True):
         axis.set_title(title, fontsize=10)
