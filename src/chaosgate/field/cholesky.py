@@ -127,10 +127,14 @@ class CholeskyFactor(Factor):
     def _variance(self) -> Tensor:
         parts: list[Tensor] = []
         kernel = torch.zeros((), dtype=torch.float64, device="cpu")
-        for inverse, coupling in zip(self.inverses[::-1], [None, *self.couplings[::-1]], strict=True):
-            carried = 0.0 if coupling is None else coupling.T @ kernel @ coupling
-            kernel = inverse.T @ inverse + carried
-            parts.append(kernel.diagonal())
+        for index in reversed(range(len(self.bounds))):
+            inverse = self.inverses[index]
+            carried = self.couplings[index].T @ kernel @ self.couplings[index] if parts else kernel
+            if index == 0:  # only its diagonal is wanted, and it may be the whole matrix
+                parts.append(inverse.square().sum(0) + (carried.diagonal() if parts else carried))
+            else:
+                kernel = inverse.T @ inverse + carried
+                parts.append(kernel.diagonal())
         variance = torch.zeros(self.n, dtype=torch.float64, device="cpu")
         variance[torch.from_numpy(self.order)] = torch.cat(parts[::-1])
         if self.centered:  # diagonal of P G_0 P
@@ -170,8 +174,12 @@ class CholeskyFactor(Factor):
 
     def _root(self) -> Tensor:
         """The map as a matrix, from white noise (rows) to sites (columns)."""
-        basis = torch.eye(self.n, self.rank, dtype=torch.float64, device="cpu")
-        return self._place(self._sweep(basis, self.inverses, self.couplings), self._places())
+        if len(self.bounds) == 1:
+            root = torch.nn.functional.pad(self.inverses[0], (0, 0, 0, self.n - self.rank))
+        else:
+            basis = torch.eye(self.n, self.rank, dtype=torch.float64, device="cpu")
+            root = self._sweep(basis, self.inverses, self.couplings)
+        return self._place(root, self._places())
 
     def spectrum(self) -> Tensor:
         """Ascending, from the dense matrix."""
@@ -186,8 +194,8 @@ class CholeskyFactor(Factor):
     def constants(self, device: torch.device, dtype: torch.dtype) -> Constants:
         """The map as a matrix if there is one block; else where the sites belong, and the blocks."""
         if len(self.bounds) == 1:
-            return (self._root().to(device=device, dtype=dtype),)
-        blocks = (block.to(device=device, dtype=dtype) for block in self.inverses + self.couplings)
+            return (self._root().to(dtype).to(device),)
+        blocks = (block.to(dtype).to(device) for block in self.inverses + self.couplings)
         return (self._places().to(device), *blocks)
 
     def color(self, white: Tensor, constants: Constants) -> Tensor:

@@ -40,7 +40,10 @@ class Factor(ABC):
 
     @abstractmethod
     def constants(self, device: torch.device, dtype: torch.dtype) -> Constants:
-        """The tensors that :meth:`color` needs; the caller keeps them."""
+        """The tensors that :meth:`color` needs; the caller keeps them.
+
+        Cast before they move: not every device has float64.
+        """
 
     @abstractmethod
     def color(self, white: Tensor, constants: Constants) -> Tensor:

@@ -147,7 +147,8 @@ class Operator(ABC):
         if use == "factor":
             return self.factor((height, width))
         factor: Factor = self._recall("factor", height, width)
-        return factor.variance.to(*form) if use == "variance" else (factor, factor.constants(*form))
+        device, dtype = form
+        return factor.variance.to(dtype).to(device) if use == "variance" else (factor, factor.constants(device, dtype))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the caches behind: a copy or a checkpoint carries the arguments only."""

@@ -77,9 +77,7 @@ class SpectralFactor(Factor):
         else:
             scale = scale[self.vertical.order()][:, self.horizontal.order()]
             tensors = scale.T.contiguous() if self.tall else scale, vertical, horizontal
-        return tuple(
-            tensor.to(device=device, dtype=dtype.to_complex() if tensor.is_complex() else dtype) for tensor in tensors
-        )
+        return tuple(tensor.to(dtype.to_complex() if tensor.is_complex() else dtype).to(device) for tensor in tensors)
 
     def color(self, white: Tensor, constants: Constants) -> Tensor:
         """One product on the smallest grids, one or two per axis on the next, FFTs on the largest."""
