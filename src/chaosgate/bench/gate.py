@@ -6,7 +6,7 @@ from typing import Any
 
 import timm
 import torch
-from timm.layers import DropBlock2d
+from timm.layers.drop import DropBlock2d
 from torch import Tensor, nn
 
 from chaosgate.bench.timing import interleaved
@@ -93,7 +93,7 @@ def _share_of_a_step(repeats: int) -> dict[str, Any]:
 
     def step() -> None:
         optimizer.zero_grad()
-        model(images).square().mean().backward()
+        torch.autograd.backward(model(images).square().mean())
         optimizer.step()
 
     times = interleaved({"step": step, "gate": backward}, repeats)
@@ -118,6 +118,6 @@ def _forward(call: Callable[[Tensor], Tensor], h: Tensor) -> Callable[[], object
 def _forward_backward(call: Callable[[Tensor], Tensor], h: Tensor, grad: Tensor) -> Callable[[], object]:
     def step() -> None:
         h.grad = None
-        call(h).backward(grad)
+        torch.autograd.backward(call(h), grad)
 
     return step
