@@ -150,9 +150,11 @@ def test_a_run_mixes_in_training_only_and_repeats_itself_after_a_restart(root: P
         def __init__(self) -> None:
             super().__init__(features=3 * 32 * 32, classes=2)
             self.shapes: set[tuple[str, int]] = set()
+            self.shares: set[float] = set()
 
         def training_step(self, batch: Sample, batch_idx: int) -> torch.Tensor:
             self.shapes.add(("train", batch.target.ndim))
+            self.shares.add(float(batch.target.max(1).values.min()))
             return super().training_step(batch, batch_idx)
 
         def validation_step(self, batch: Sample, batch_idx: int) -> None:
@@ -166,6 +168,7 @@ def test_a_run_mixes_in_training_only_and_repeats_itself_after_a_restart(root: P
 
     whole = fit()
     assert whole.shapes == {("train", 2), ("val", 1)}
+    assert len(whole.shares) > 4  # each step mixes in its own way
     assert len({total for _, total in whole.trained}) == len(whole.trained) == 8
     saver = ModelCheckpoint(tmp_path / "ckpt", every_n_train_steps=3, save_top_k=-1)
     first = fit(callbacks=[saver], max_steps=3)

@@ -12,7 +12,7 @@ from chaosgate.corruptions import COMMON, EXTRA, corrupt, jpeg_roundtrip
 from chaosgate.data import CLEAN, Cell, ImageNetC
 from chaosgate.data.decoding import decode
 from chaosgate.data.mce import ALEXNET_ERROR, corruption_error, mean_corruption_error
-from chaosgate.data.published import PUBLISHED, full_name, sanity_row
+from chaosgate.data.published import PUBLISHED, Seen, full_name, sanity_row
 from chaosgate.data.released import GROUPS
 from chaosgate.task import ImageClassifier
 from tests.data.photos import LABELS, val_names, write_photo, write_val
@@ -220,13 +220,15 @@ def test_the_mce_is_said_after_a_test_of_all_fifteen_and_only_then(
 
 def test_bare_weights_are_told_beside_the_published_accuracy():
     measured = {"top1": 0.7612, "nll": 0.96, "ece": 0.037, "n": 50000.0}
-    line = sanity_row("resnet50.tv_in1k", measured, 224, 256, "bilinear", complete=True)
+    seen = Seen(224, 256, "bilinear", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    line = sanity_row("resnet50.tv_in1k", measured, seen, complete=True)
     assert line.endswith("timm publishes top-1 0.7613.") and "0.7612" in line
-    line = sanity_row("resnet50", measured, 224, 256, "bilinear", complete=False)
-    assert (
-        "resnet50.a1_in1k" in line and "data.image_size 288, data.eval_resize 288" in line and "not the whole" in line
-    )
-    assert "not in the table" in sanity_row("resnet10_small", measured, 224, 256, "bilinear", complete=True)
+    line = sanity_row("resnet50", measured, seen, complete=False)
+    assert "resnet50.a1_in1k" in line and "not the whole" in line
+    assert "data.image_size 288, data.eval_resize 288, data.interpolation bicubic" in line
+    line = sanity_row("vit_small_patch16_224.augreg_in21k_ft_in1k", measured, seen, complete=True)
+    assert "data.mean [0.5, 0.5, 0.5], data.std [0.5, 0.5, 0.5]" in line
+    assert "not in the table" in sanity_row("resnet10_small", measured, seen, complete=True)
 
 
 def test_the_published_settings_are_those_of_timms_own_configurations():

@@ -19,7 +19,7 @@ from chaosgate.data.imagenet_layout import (
 )
 from chaosgate.data.module import one_of
 from chaosgate.data.photos import PhotoData
-from chaosgate.data.published import sanity_row
+from chaosgate.data.published import Seen, sanity_row
 from chaosgate.data.sample import CLEAN
 from chaosgate.data.splitting import hashed_share, hashed_split
 from chaosgate.data.wnids import wnids
@@ -136,8 +136,8 @@ class ImageNet(PhotoData):
         if clean and self.trainer is not None and self.trainer.ckpt_path is None:
             model = self.trainer.lightning_module.hparams
             if model.get("pretrained") and not model.get("checkpoint"):
-                cut = self.image_size, self.eval_resize, self.interpolation.value
-                print(sanity_row(model["backbone"], clean[0], *cut, complete=clean[0]["n"] == COUNTS["val"]))
+                seen = Seen(self.image_size, self.eval_resize, self.interpolation.value, self.mean, self.std)
+                print(sanity_row(model["backbone"], clean[0], seen, complete=clean[0]["n"] == COUNTS["val"]))
 
     def _tested(self, stage: str) -> list[dict[str, Any]]:
         """Rows of the test that has just ended, on the process that reports; none otherwise."""

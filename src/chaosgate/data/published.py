@@ -51,26 +51,44 @@ def full_name(backbone: str) -> str:
     return backbone if "." in backbone or not tag else f"{backbone}.{tag}"
 
 
-def sanity_row(
-    backbone: str, measured: Mapping[str, Any], image_size: int, eval_resize: int, interpolation: str, complete: bool
-) -> str:
+class Seen(NamedTuple):
+    """How a test showed its images."""
+
+    size: int
+    resize: int
+    interpolation: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+def sanity_row(backbone: str, measured: Mapping[str, Any], seen: Seen, complete: bool) -> str:
     """One line: what bare weights reached here, what timm publishes, and what differed between the two."""
     name = full_name(backbone)
     line = (
         f"sanity: bare {name} has top-1 {measured['top1']:.4f}, NLL {measured['nll']:.4f}, ECE {measured['ece']:.4f} "
-        f"on {int(measured['n'])} images (n); "
+        f"on {int(measured['n'])} images; "
     )
     known = PUBLISHED.get(name)
     if known is None:
-        return line + "its published top-1 is not in the table here, see timm's results-imagenet.csv."
-    line += f"timm publishes top-1 {known.top1:.4f}."
-    crop = image_size / eval_resize
-    if (image_size, interpolation) != (known.size, known.interpolation) or abs(crop - known.crop) > 0.005:
-        resize = round(known.size / known.crop)
-        line += (
-            f" Not like for like: here {image_size} px of {eval_resize}, {interpolation}; for theirs set "
-            f"data.image_size {known.size}, data.eval_resize {resize}, data.interpolation {known.interpolation}."
-        )
+        line += "its published top-1 is not in the table here, see timm's results-imagenet.csv."
+    else:
+        line += f"timm publishes top-1 {known.top1:.4f}."
+    wanted = _differences(name, known, seen)
+    if wanted:
+        line += f" Not like for like: for theirs set {', '.join(wanted)}."
     if not complete:
         line += " The set is not the whole validation set, so expect a difference."
     return line
+
+
+def _differences(name: str, known: Published | None, seen: Seen) -> list[str]:
+    """Settings that would show the images as the weights expect them."""
+    wanted = []
+    if known is not None and (seen.size != known.size or abs(seen.size / seen.resize - known.crop) > 0.005):
+        wanted += [f"data.image_size {known.size}", f"data.eval_resize {round(known.size / known.crop)}"]
+    if known is not None and seen.interpolation != known.interpolation:
+        wanted.append(f"data.interpolation {known.interpolation}")
+    config = timm.get_pretrained_cfg(name, allow_unregistered=True)
+    if config is not None and (tuple(config.mean), tuple(config.std)) != (seen.mean, seen.std):
+        wanted += [f"data.mean {list(config.mean)}", f"data.std {list(config.std)}"]
+    return wanted
