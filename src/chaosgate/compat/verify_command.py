@@ -2,10 +2,12 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -116,7 +118,21 @@ def _with_progress(found: list[Subject]) -> Verification:
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("verifying", total=len(found) * len(STATEMENTS))
-        return verify(found, done=lambda outcome: progress.update(bar, advance=1, description=outcome.statement.label))
+        with _one_thread():
+            return verify(
+                found, done=lambda outcome: progress.update(bar, advance=1, description=outcome.statement.label)
+            )
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The tensors are small: a second thread mostly waits, and on a busy machine it waits at full load."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _show(run: Verification, options: argparse.Namespace) -> None:
