@@ -34,7 +34,7 @@ def tiny(folder: Path, name: str, methods: dict[str, Any], **overrides: Any) -> 
             "trainer.enable_model_summary": False,
             "trainer.log_every_n_steps": 1,
             "model.backbone_args": {"channels": [4, 8, 8, 8]},
-            "model.optimizer.init_args.lr": 0.5,
+            "model.optimizer.init_args.lr": 2.0,
             "data.init_args.batch_size": 16,
             "data.init_args.corruptions": ["gaussian_noise", "pixelate"],
             "data.init_args.severities": [1, 5],
@@ -90,7 +90,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         "cut": [noise("gch"), KILL],
     }
     path = tiny(folder, "tiny", methods)
-    process = study("run", path, "--threads", "1")
+    process = study("run", path, "--jobs", "2", "--threads", "1")
     assert process.returncode == 0, process.stdout + process.stderr
     return path, process.stdout
 
@@ -142,6 +142,18 @@ def test_methods_share_initial_weights_and_batches(finished: tuple[Path, str]) -
     assert numbers(none) != numbers(gch)
 
 
+def test_outputs_per_image_agree_with_the_rows(finished: tuple[Path, str]) -> None:
+    for run in runs_of(finished[0]):
+        samples = load_samples(run.directory, "last")
+        assert samples is not None and samples.correct.shape == (5, 2000)
+        for row in result_rows(run.directory):
+            cell = samples.cells.index((row["corruption"], row["severity"]))
+            assert samples.correct[cell].mean() == pytest.approx(row["top1"], abs=1e-12)
+            # float32 keeps 7 digits of each value
+            assert samples.nll[cell].astype(float).mean() == pytest.approx(row["nll"], rel=1e-6)
+            assert samples.confidence[cell].astype(float).mean() == pytest.approx(row["confidence"], rel=1e-6)
+
+
 def test_finished_study_is_not_run_again(finished: tuple[Path, str]) -> None:
     path, printed = finished
     before = [read_json(run.directory / "done.json") for run in runs_of(path)]
@@ -151,6 +163,7 @@ def test_finished_study_is_not_run_again(finished: tuple[Path, str]) -> None:
     assert table_of(process.stdout) == table_of(printed)
 
 
+@pytest.mark.slow
 def test_fewer_cells_need_a_test_and_no_training(finished: tuple[Path, str]) -> None:
     path, _ = finished
     content = yaml.safe_load(path.read_text())
@@ -179,18 +192,6 @@ def test_status_and_plan_read_only(finished: tuple[Path, str]) -> None:
     for action in ("status", "plan"):
         process = study(action, path)
         assert process.returncode == 0 and process.stdout.count("done") >= 2
-
-
-def test_outputs_per_image_agree_with_the_rows(finished: tuple[Path, str]) -> None:
-    for run in runs_of(finished[0]):
-        samples = load_samples(run.directory, "last")
-        assert samples is not None and samples.correct.shape == (5, 2000)
-        for row in result_rows(run.directory):
-            cell = samples.cells.index((row["corruption"], row["severity"]))
-            assert samples.correct[cell].mean() == pytest.approx(row["top1"], abs=1e-12)
-            # float32 keeps 7 digits of each value
-            assert samples.nll[cell].astype(float).mean() == pytest.approx(row["nll"], rel=1e-6)
-            assert samples.confidence[cell].astype(float).mean() == pytest.approx(row["confidence"], rel=1e-6)
 
 
 @pytest.mark.slow
