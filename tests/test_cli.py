@@ -121,11 +121,8 @@ BAD = {
     "p outside": (["--noise.gate=chaosgate.Dropout", "--noise.gate.init_args.p=1.0"], r"drop probability in \[0, 1\)"),
     "1x1 grid": (["--model.backbone=resnet18"], "sample-wise gate on a 1x1 grid"),
     "normalised away": (
-        [
-            "--model.backbone=swin_tiny_patch4_window7_224",
-            "--model.backbone_args={img_size: 28, window_size: 7, patch_size: 1}",
-        ]
-        + ["--noise.stages=[layers.3]"],
+        ["--model.backbone=vit_tiny_patch16_224", "--model.backbone_args={img_size: 28, patch_size: 7}"]
+        + ["--noise.stages=[blocks.11]"],
         "does not reach the logits",
     ),
     "missing data root": (["--data.init_args.root=nowhere"], "nowhere"),
