@@ -112,7 +112,8 @@ class ImageClassifier(LightningModule):
         image, target = batch[0], batch[1]
         logits = self(image)
         loss = cross_entropy(logits.float(), target, label_smoothing=self.label_smoothing)
-        top1 = (logits.detach().argmax(-1) == target).float().mean()
+        labels = target.argmax(-1) if target.ndim == 2 else target  # mixup and cutmix give class weights
+        top1 = (logits.detach().argmax(-1) == labels).float().mean()
         self.log("train/loss", loss, prog_bar=True)
         self.log("train/top1", top1, on_step=False, on_epoch=True, sync_dist=True, batch_size=len(target))
         return loss
