@@ -42,7 +42,7 @@ def images(count: int = 24) -> Tensor:
 
 @pytest.fixture(scope="module")
 def reading() -> ProbeReading:
-    return Probe(stages=STAGES, draws=128, logit_draws=1)(Pyramid(), images(), GATE)
+    return Probe(stages=STAGES, draws=128, pairs=120, logit_draws=1)(Pyramid(), images(), GATE)
 
 
 def test_stages_are_read_from_the_features_of_the_network(reading: ProbeReading) -> None:
