@@ -48,20 +48,22 @@ class Graph(Operator):
     ) -> None:
         self.edges = torch.as_tensor(edges, device="cpu").detach().clone()
         if self.edges.numel() == 0:
-            self.edges = self.edges.reshape(0, 2).long()
+            self.edges = torch.zeros(0, 2, dtype=torch.int64, device="cpu")
         if self.edges.ndim != 2 or self.edges.shape[1] != 2 or self.edges.is_floating_point():
             raise ValueError(f"edges are pairs of whole numbers, shape (m, 2); got {tuple(self.edges.shape)}.")
+        self.edges = self.edges.long()
         largest = int(self.edges.max()) if len(self.edges) else -1
         self.num_vertices = largest + 1 if num_vertices is None else num_vertices
         self.weights = as_weights("edge weights", torch.ones(len(self.edges)) if weights is None else weights)
         self.boundary = _boundary_weights(boundary, self.num_vertices)
         self.pinned = pinned
-        self._check(largest)
+        self._check()
 
-    def _check(self, largest: int) -> None:
+    def _check(self) -> None:
         n = self.num_vertices
-        if n < 1 or largest >= n or (len(self.edges) and int(self.edges.min()) < 0):
-            raise ValueError(f"edges join vertices 0 to {n - 1} (num_vertices={n}); got {self.edges.tolist()}.")
+        outside = self.edges[((self.edges < 0) | (self.edges >= n)).any(1)]
+        if n < 1 or len(outside):
+            raise ValueError(f"edges join vertices 0 to {n - 1} (num_vertices={n}); got {outside[:3].tolist()}.")
         if self.weights.shape != (len(self.edges),):
             raise ValueError(f"{len(self.edges)} edges need as many weights; got shape {tuple(self.weights.shape)}.")
         loops = self.edges[self.edges[:, 0] == self.edges[:, 1]]

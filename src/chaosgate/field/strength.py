@@ -1,15 +1,13 @@
 r"""How strong is the noise? Conversions between the units in which one can say it.
 
-============== =============================================================== ==========================
-:math:`\beta`       inverse temperature: covariance :math:`(\beta Q)^{-1}`           eq. gff-law
-:math:`\varepsilon` mean energy: :math:`\beta = r / 2\varepsilon`, r the rank of Q    cor. green_forcing
-:math:`\gamma`      what multiplies the field in the exponent                        eq. exact_gate
-:math:`\tau`        :math:`\gamma^2 / \beta`: all that the gate depends on           prop. effective_tau
-``log_std``         :math:`\sqrt{\tau\,\mathrm{mean}_x G(x, x)}`, root mean square of :math:`\gamma\psi` over the sites
-============== =============================================================== ==========================
+- ``beta``, inverse temperature: the field has covariance :math:`(\beta Q)^{-1}` (eq. gff-law).
+- ``epsilon``, mean energy: :math:`\beta = r / 2\varepsilon` with r the rank of Q (cor. green_forcing).
+- ``gamma`` multiplies the field in the exponent (eq. exact_gate).
+- ``tau``, :math:`\tau = \gamma^2 / \beta`, is all that the gate depends on (prop. effective_tau).
+- ``log_std``, :math:`\sqrt{\tau\,\mathrm{mean}_x G(x, x)}`, root mean square of :math:`\gamma\psi` over the sites.
 
-Only ``log_std`` means the same on two grids. The paper's n is the rank here: they differ under a gauge alone, where one
-direction of the n is held fixed and carries no energy.
+Only ``log_std`` means the same on two grids. Where the paper writes n, the rank stands here: they differ under a gauge
+alone, where one direction is held fixed and carries no energy.
 """
 
 import math
