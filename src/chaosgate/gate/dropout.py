@@ -31,7 +31,7 @@ class Dropout(Gate):
         batch, channels, height, width = h.shape
         shape = (batch, channels if self.mask == "element" else 1, height, width)
         drop = self.p if self.dial is None else self.p * self.dial
-        kept = noise.uniform(shape, field_dtype(h)) >= drop
+        kept = (noise.uniform(shape, field_dtype(h)) >= drop).to(field_dtype(h))
         return h * (kept / (1 - drop)).to(h.dtype)
 
     def expected_energy(self, h: Tensor) -> Tensor:

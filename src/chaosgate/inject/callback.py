@@ -138,6 +138,7 @@ class NoiseInjection(Callback):
         """Leave the last measurement beside the checkpoints, for the result rows of a later test."""
         if self.attachment is not None and trainer.is_global_zero and trainer.log_dir is not None:
             rows = [{**asdict(report), "gate": type(self.attachment.gate).__name__} for report in self.reports]
+            Path(trainer.log_dir).mkdir(parents=True, exist_ok=True)
             Path(trainer.log_dir, "noise.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
 
     def _log(self, trainer: Trainer, pl_module: LightningModule, figure: bool) -> None:
