@@ -1,7 +1,7 @@
 """Finished runs made by hand: the files that a worker leaves, with numbers of one's choice."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,9 @@ from chaosgate.study.state import CURVES, DONE, write_json
 Cells = Mapping[tuple[str, int], Mapping[str, float]]
 
 
-def finish(run: Run, cells: Cells, energy: float = 0.0, validation_nll: float = 1.0, num_classes: int = 10) -> None:
+def finish(
+    run: Run, cells: Cells, energies: Sequence[float] = (), validation_nll: float = 1.0, num_classes: int = 10
+) -> None:
     """Make ``run`` a finished one with these metrics."""
     run.directory.mkdir(parents=True, exist_ok=True)
     shared: dict[str, Any] = {
@@ -23,7 +25,8 @@ def finish(run: Run, cells: Cells, energy: float = 0.0, validation_nll: float = 
         "seed": run.seed,
         "checkpoint": "c",
         "backbone": "net",
-        "noise_measured": [{"energy": energy}] if energy else [],
+        "noise": {"gate": None if run.method == "none" else {"class_path": "Made"}},
+        "noise_measured": [{"energy": part} for part in energies],
         "data": {"name": "made", "images": {"test": 100}, "subset": True, "corruptions": "generated"},
         "commit": "abc",
         "versions": {"torch": "0"},

@@ -102,8 +102,13 @@ def test_collapsed_row_is_flagged_where_it_collapsed(table: Callable[..., Table]
 
 
 def test_energy_is_summed_over_sites_and_zero_without_a_gate(table: Callable[..., Table]) -> None:
-    built = table(lambda run: finish(run, {CLEAN: numbers(0.5)}, energy=0.4 if run.method == "gch" else 0.0))
-    assert [row.energy.mean for row in built.rows] == [0.0, 0.4]
+    built = table(lambda run: finish(run, {CLEAN: numbers(0.5)}, energies=(0.25, 0.5) if run.method == "gch" else ()))
+    assert [row.energy.mean for row in built.rows] == [0.0, 0.75]
+
+
+def test_energy_of_a_gate_that_was_not_measured_is_missing_and_not_zero(table: Callable[..., Table]) -> None:
+    built = table(lambda run: finish(run, {CLEAN: numbers(0.5)}))
+    assert built.rows[0].energy.mean == 0.0 and isnan(built.rows[1].energy.mean)
 
 
 SWEEP = {"gch": {"key": "noise.gate.init_args.log_std", "values": [0.5, 1.0, 2.0], "paper": 1.0}}

@@ -35,7 +35,12 @@ class Finished:
 
     @property
     def energy(self) -> float:
-        """Injected energy relative to that of the features at the end of training, over all sites; 0 without a gate."""
+        """Injected energy relative to that of the features at the end of training, over all sites.
+
+        0 without a gate; nan for a gate that was not measured (a run cut between its last epoch and the measurement).
+        """
+        if self.rows[0]["noise"]["gate"] is not None and not self.rows[0]["noise_measured"]:
+            return nan
         return fsum(float(site["energy"]) for site in self.rows[0]["noise_measured"])
 
     @cached_property
