@@ -118,6 +118,22 @@ class Mechanism(Gate):
             "log_std": abs(strength) * math.sqrt(field.mean_variance),
         }
 
+    def describe(self, grid: Grid) -> str:
+        """The triple on one grid, in words: law with its scale, kernel, realisation, deployment."""
+        field = self.field_on(grid)
+        law, where = field.law, _text(grid)
+        sampled = "" if law.grid == grid else f", sampled on {_text(law.grid)} and resized"
+        strength = ", ".join(f"{name} {value:.4g}" for name, value in self.nominal(grid).items() if name != "beta")
+        low, high = field.variance(torch.float64, torch.device("cpu")).aminmax()
+        return "\n".join(
+            (
+                f"law F         N(0, (beta Q)^-1), Q = {law.operator}, beta {law.beta:.4g}, epsilon {law.epsilon:.4g}",
+                f"kernel K      Q^-1 / beta on {where}{sampled}: site variance {low:.4g} to {high:.4g}",
+                f"realisation   {self.realization}{f' ({strength})' if strength else ''}",
+                f"injection T   {self.injection}, {self.channels} over channels",
+            )
+        )
+
     def check(self, grid: Grid) -> None:
         """Refuse a grid on which the gate is constant, or a law that does not fit it."""
         if grid == (1, 1) and self.realization.degenerate_on_one_site:
