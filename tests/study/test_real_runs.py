@@ -1,5 +1,6 @@
 """Tiny real studies through the real runner: training, test, table; cut and resumed."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -34,7 +35,6 @@ def tiny(folder: Path, name: str, methods: dict[str, Any], **overrides: Any) -> 
             "trainer.enable_model_summary": False,
             "trainer.log_every_n_steps": 1,
             "model.backbone_args": {"channels": [4, 8, 8, 8]},
-            "model.optimizer.init_args.lr": 2.0,
             "data.init_args.batch_size": 16,
             "data.init_args.corruptions": ["gaussian_noise", "pixelate"],
             "data.init_args.severities": [1, 5],
@@ -85,7 +85,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A finished study of three methods, one of which is killed in its second epoch, and what was printed."""
     folder = tmp_path_factory.mktemp("study")
     methods = {
-        "none": [noise("none"), RECORD],
+        "none": [
+            noise("none"),
+            RECORD,
+            {"model.optimizer.init_args.lr": 2.0},
+        ],  # too much: the last epoch is not the best
         "gch": [noise("gch"), RECORD],
         "cut": [noise("gch"), KILL],
     }
@@ -139,7 +143,6 @@ def test_methods_share_initial_weights_and_batches(finished: tuple[Path, str]) -
     seen = (none.directory / "seen.txt").read_text()
     assert seen == (gch.directory / "seen.txt").read_text()
     assert len(set(seen.splitlines())) == 1 + 9  # every batch another one
-    assert numbers(none) != numbers(gch)
 
 
 def test_outputs_per_image_agree_with_the_rows(finished: tuple[Path, str]) -> None:
@@ -197,24 +200,42 @@ def test_status_and_plan_read_only(finished: tuple[Path, str]) -> None:
 @pytest.mark.slow
 def test_ten_kills_at_random_moments_change_no_row(tmp_path: Path) -> None:
     methods = {"none": noise("none"), "gch": noise("gch")}
-    overrides = {"trainer.limit_train_batches": 20, "trainer.max_epochs": 8}
+    overrides = {"trainer.limit_train_batches": 20, "trainer.max_epochs": 12}
+    overrides["data.init_args.cache_dir"] = str(tmp_path / "cache")
     (tmp_path / "whole").mkdir()
     whole = tiny(tmp_path / "whole", "tiny", methods, **overrides)
     killed = tiny(tmp_path, "tiny", methods, **overrides)
     assert study("run", whole, "--threads", "1").returncode == 0
     generator = np.random.default_rng(0)
+    in_training = 0
     for _ in range(10):
-        runner = start("run", killed, "--threads", "1")
-        time.sleep(generator.uniform(5, 40))
-        if generator.random() < 0.7:  # both, or the worker alone: then the runner tries again
+        with start("run", killed, "--threads", "1") as runner:
+            worker = wait_for_worker(runs_of(killed), generator.uniform(0, 3))
+            if generator.random() < 0.5:  # both at once, or the worker first: its runner may start it again
+                runner.kill()
+            if worker is not None:
+                in_training += worker["phase"] == "fit"
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker["pid"], signal.SIGKILL)
+            time.sleep(generator.uniform(0, 1))
             runner.kill()
-        for run in runs_of(killed):
-            if state_of(run).condition == "running" and "pid" in (
-                progress := read_json(run.directory / "progress.json")
-            ):
-                os.kill(progress["pid"], signal.SIGKILL)
-        runner.kill()
-        runner.wait()
+    assert in_training >= 6  # or the test shows little
     assert study("run", killed, "--threads", "1").returncode == 0
     for one, other in zip(runs_of(killed), runs_of(whole), strict=True):
         assert numbers(one) == numbers(other)
+        assert len({row["nll"] for row in numbers(one)}) == 5  # a network that answers: every cell another number
+
+
+def wait_for_worker(runs: list[Run], more: float) -> dict[str, Any] | None:
+    """Progress of a run that is being worked on, some moments after it began to train; None if all are done."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        states = [state_of(run) for run in runs]
+        if all(state.condition == "done" for state in states):
+            return None
+        for run, state in zip(runs, states, strict=True):
+            if state.condition == "running" and state.progress:
+                time.sleep(more)
+                return read_json(run.directory / "progress.json") or state.progress
+        time.sleep(0.05)
+    raise AssertionError("no worker began to train")
