@@ -18,6 +18,7 @@ QUICK = (
     "--trainer.enable_model_summary=false",
     "--data.init_args.corruptions=[gaussian_noise]",
     "--data.init_args.severities=[1,5]",
+    "--model.backbone_args={channels: [8, 8, 16, 16]}",
 )
 NOISES = sorted(path.stem for path in (Path(__file__).parents[1] / "configs" / "noise").glob("*.yaml"))
 
@@ -53,7 +54,7 @@ def test_fit_and_the_test_after_it_work_with_every_noise_file(noise, command, co
 def test_a_gated_checkpoint_loads_into_bare_timm(command, configs):
     assert command("fit", *configs(*BASE, "noise/gch"), *QUICK, "--run_dir=run")[0] == 0
     state = cg.weights.network_weights(cg.weights.read_checkpoint("run/checkpoints/best.ckpt"))
-    bare = timm.create_model("resnet10_small", in_chans=1, num_classes=10)
+    bare = timm.create_model("resnet10_small", in_chans=1, num_classes=10, channels=(8, 8, 16, 16))
     assert bare.load_state_dict(state, strict=True)
 
 
@@ -92,7 +93,7 @@ def test_methods_are_paired_at_one_seed(command, configs, monkeypatch):
 def test_monte_carlo_prediction_at_test_time(command, configs):
     files = configs(*BASE, "noise/gch")
     assert command("fit", *files, *QUICK, "--run_dir=run")[0] == 0
-    options = (*QUICK[2:4], "--data.init_args.corruptions=null", "--run_dir=run")
+    options = (*QUICK[2:4], QUICK[-1], "--data.init_args.corruptions=null", "--run_dir=run")
     assert command("test", *files, *options)[0] == 0
     status, out, err = command("test", *files, *options, "--noise.monte_carlo=4")
     assert status == 0, err

@@ -45,9 +45,9 @@ def main(arguments: Sequence[str]) -> int:
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(rows, file, indent=1)
-    console = Console()
     table = _table(options.subject, options.threads, rows)
-    console.print(table, width=max(console.width, 30 + 14 * len(table.columns)))  # ratios are not worth cutting off
+    wide = 24 + 16 * len(table.columns)  # numbers are not to be cut off where there is no terminal to ask
+    Console(width=max(Console().width, wide)).print(table)
     return 0
 
 

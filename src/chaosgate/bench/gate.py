@@ -41,7 +41,7 @@ def _stage(stage: str, shape: tuple[int, int, int, int], repeats: int) -> list[d
         "IIDGaussian": IIDGaussian(0.1),
         "nn.Dropout2d": nn.Dropout2d(0.1),
         "nn.Dropout": nn.Dropout(0.1),
-        "timm DropBlock2d": DropBlock2d(0.1, 3),
+        "timm DropBlock2d": DropBlock2d(0.1),
     }
     with torch.random.fork_rng():
         for gate in contenders.values():

@@ -1,4 +1,7 @@
-"""Interleaved medians: every repetition times each contender once, so that a noisy neighbour hits all of them alike."""
+"""Interleaved medians: every repetition times each contender once, so that a noisy neighbour hits all of them alike.
+
+The order rotates from round to round: who comes after whom decides who finds memory ready and who must fetch it.
+"""
 
 import statistics
 import time
@@ -8,8 +11,11 @@ from collections.abc import Callable, Mapping
 def interleaved(contenders: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """Median milliseconds of each contender over ``repeats`` rounds; one extra round first, to fill caches."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
+    order = list(contenders)
     for round_number in range(repeats + 1):
-        for name, call in contenders.items():
+        order.append(order.pop(0))
+        for name in order[:: 1 if round_number % 2 else -1]:
+            call = contenders[name]
             start = time.perf_counter()
             call()
             if round_number:
