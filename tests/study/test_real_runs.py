@@ -16,8 +16,10 @@ import torch
 import yaml
 
 from chaosgate.study import Run, load_study, plan_runs
+from chaosgate.study.command import main
 from chaosgate.study.samples import load_samples
 from chaosgate.study.state import read_json, result_rows, state_of
+from chaosgate.study.worker import first_complaint
 
 REPOSITORY = Path(__file__).parents[2]
 RECORD = {"trainer.callbacks+": {"class_path": "tests.study.callbacks.Record"}}
@@ -157,13 +159,14 @@ def test_outputs_per_image_agree_with_the_rows(finished: tuple[Path, str]) -> No
             assert samples.confidence[cell].astype(float).mean() == pytest.approx(row["confidence"], rel=1e-6)
 
 
-def test_finished_study_is_not_run_again(finished: tuple[Path, str]) -> None:
+def test_finished_study_is_not_run_again(finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
     path, printed = finished
     before = [read_json(run.directory / "done.json") for run in runs_of(path)]
-    process = study("run", path)
-    assert process.returncode == 0 and "3 of 3 runs were finished before" in process.stdout
+    assert main(["study", "run", str(path), "--root", str(path.parent)]) == 0
+    again = capsys.readouterr().out
+    assert "3 of 3 runs were finished before" in again
     assert [read_json(run.directory / "done.json") for run in runs_of(path)] == before
-    assert table_of(process.stdout) == table_of(printed)
+    assert table_of(again) == table_of(printed)
 
 
 @pytest.mark.slow
@@ -182,12 +185,12 @@ def test_fewer_cells_need_a_test_and_no_training(finished: tuple[Path, str]) -> 
     assert len(state_of(run).record["cells"]) == 3 and len(result_rows(run.directory)) == 5
 
 
-def test_unknown_key_is_named_before_anything_is_trained(tmp_path: Path) -> None:
+def test_unknown_key_of_any_method_is_found_by_parsing_alone(tmp_path: Path) -> None:
     path = tiny(tmp_path, "typo", {"none": noise("none"), "gch": [noise("gch"), {"trainer.max_epoch": 3}]})
-    process = study("run", path)
-    assert process.returncode == 1
-    assert "nothing was trained. method gch" in process.stderr and "max_epoch" in process.stderr
-    assert not any(run.directory.joinpath("checkpoints").exists() for run in runs_of(path))
+    complaint = first_complaint({run.variant: run.arguments() for run in runs_of(path)})
+    assert complaint is not None and complaint.startswith("method gch: ") and "max_epoch" in complaint
+    assert first_complaint({"none": runs_of(path)[0].arguments()}) is None
+    assert not (tmp_path / "typo").exists()
 
 
 def test_status_and_plan_read_only(finished: tuple[Path, str]) -> None:

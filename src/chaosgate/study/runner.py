@@ -76,7 +76,8 @@ class Runner:
                     self._fill(pending)
                     self._look(pending)
                     self.display.update({live.run.name: state_of(live.run) for live in self._live})
-                    time.sleep(0.2 if self._live else 1.0)
+                    if pending or self._live:
+                        time.sleep(0.2 if self._live else 1.0)
             except KeyboardInterrupt:
                 self.outcome.interrupted = True
             finally:

@@ -64,7 +64,7 @@ def _train_and_test(directory: Path, order: dict[str, Any]) -> int:
     from chaosgate.cli import main as chaosgate
 
     torch.set_num_threads(order["threads"])
-    if order["check"] and (complaint := _first_complaint(order["check"])):
+    if order["check"] and (complaint := first_complaint(order["check"])):
         print(complaint, flush=True)
         return BAD_STUDY
     callbacks = [f"--trainer.callbacks+=chaosgate.study.{name}" for name in _CALLBACKS]
@@ -94,7 +94,7 @@ class _Clock:
         return {"seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - cpu}
 
 
-def _first_complaint(configurations: dict[str, list[str]]) -> str | None:
+def first_complaint(configurations: dict[str, list[str]]) -> str | None:
     """What the command line has against the first configuration that it refuses; parsing only, nothing is built."""
     from chaosgate.cli import main as chaosgate
 
