@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 
 from chaosgate.study.display import Display
@@ -128,13 +129,13 @@ class Runner:
             if status == BUSY:
                 pending.append(live.run)
             elif status == BAD_STUDY:
-                self.outcome.refused = "\n".join(log_tail(live.run, 20))
+                self.outcome.refused = "\n".join(log_tail(live.run.directory, 20))
                 pending.clear()
                 self._stop()
             elif state.condition == "done":
                 self.display.ended(live.run, state)
             else:
-                record = {"attempts": live.attempt, "status": status, "lines": log_tail(live.run)}
+                record = {"attempts": live.attempt, "status": status, "lines": log_tail(live.run.directory)}
                 write_json(live.run.directory / FAILED, record)
                 if live.attempt < ATTEMPTS:
                     self._start(live.run, live.attempt + 1)
@@ -159,9 +160,9 @@ class Runner:
         self._live.clear()
 
 
-def log_tail(run: Run, lines: int = 12) -> list[str]:
+def log_tail(directory: Path, lines: int = 12) -> list[str]:
     """The last lines of a run's log."""
-    path = run.directory / LOG
+    path = directory / LOG
     if not path.exists():
         return []
     return [line.rstrip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]]
