@@ -17,9 +17,10 @@ from chaosgate.cli_errors import TeachingParser, one_paragraph
 from chaosgate.data.module import ImageData
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.provenance import config_hash
-from chaosgate.results import WriteResults
+from chaosgate.results import WriteResults, read_rows
 from chaosgate.run_directory import BEST, RunDirectory
 from chaosgate.task import ImageClassifier
+from chaosgate.temperature_scaling import TemperatureScaling
 from chaosgate.weights import network_weights, read_checkpoint, require_fit
 
 
@@ -59,6 +60,12 @@ class ChaosgateCLI(LightningCLI):
             type=dict[str, str] | None,
             default=None,
             help="Copied into every result row, e.g. study, method.",
+        )
+        parser.add_argument(
+            "--temperature",
+            type=bool,
+            default=True,
+            help="test: fit a temperature on the validation images, and add the metrics of the scaled logits (+T).",
         )
         parser.link_arguments("seed_everything", "data.init_args.seed")
 
@@ -107,6 +114,7 @@ class ChaosgateCLI(LightningCLI):
                 auto_insert_metric_name=False,
                 enable_version_counter=False,
             ),
+            *self._temperature_scaling(),
             WriteResults(self.run, self._provenance()),
         ]
         if config.trainer.logger in (None, True):
@@ -114,6 +122,14 @@ class ChaosgateCLI(LightningCLI):
         if config.trainer.logger is not False:
             callbacks.append(LearningRateMonitor("step"))
         return super().instantiate_trainer(callbacks=callbacks, **kwargs)
+
+    def _temperature_scaling(self) -> list[TemperatureScaling]:
+        """The baseline +T in front of the writer of rows; none if it is switched off."""
+        if self.subcommand != "test" or not self.config["test"].temperature:
+            return []
+        noise = self._plain(self.config["test"])["noise"]
+        rows = read_rows(self.run.results) if self.run.results.exists() else []
+        return [TemperatureScaling([row for row in rows if row.get("noise") == noise])]
 
     def _plain(self, config: Any) -> dict[str, Any]:
         """The parsed configuration as plain data."""

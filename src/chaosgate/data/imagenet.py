@@ -110,6 +110,11 @@ class ImageNet(PhotoData):
         train, val = (self._cut(whole.pick(np.flatnonzero(rule == split))) for split in ("train", "val"))
         return {"train": train, "val": val}
 
+    @property
+    def validation_is_test(self) -> bool:
+        """True for the paper's protocol."""
+        return self.validation == "official"
+
     def split_rule(self) -> str:
         """Which images select checkpoints."""
         if self.validation == "official":

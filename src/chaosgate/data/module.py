@@ -102,6 +102,11 @@ class ImageData(pl.LightningDataModule, ABC):
         """Images per test cell; a whole test counts ``test_size * len(test_cells)``. Known after ``setup("test")``."""
         return len(_ready(self.test_splits[0] if self.test_splits else None, "test").targets)
 
+    @property
+    def validation_is_test(self) -> bool:
+        """Whether what is chosen or fitted on the validation images has seen the test images."""
+        return False
+
     def sizes(self) -> dict[str, int]:
         """Images of each split that has been set up, per cell in the case of ``test``."""
         splits = {"train": self.train_split, "val": self.val_split, "test": next(iter(self.test_splits), None)}
