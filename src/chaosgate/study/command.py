@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from chaosgate.study.display import Display
+from chaosgate.study.launch.options import add_slurm_flags
 from chaosgate.study.loading import load_study
 from chaosgate.study.overview import overview
 from chaosgate.study.report import report
@@ -27,6 +28,8 @@ Many runs as one. A study is a YAML file: methods, seeds, metrics, and a referen
 A run's directory is a function of its configuration: finished runs are never repeated, a changed configuration is a
 new run. Stop with Ctrl-C and start again with the same command: finished runs are kept, the cut one goes on after its
 last finished epoch. Several terminals may run the same study; they share the work.
+On a cluster: chaosgate study run FILE --launcher slurm --slurm.partition gpu --slurm.gpus 1 --slurm.time 24:00:00
+submits what is not finished as one array; preempted and timed-out jobs are requeued and go on where they were.
 A method is one line under 'methods:', e.g.
   gch_strong: [configs/noise/gch.yaml, {noise.gate.init_args.log_std: 1.5}]
 """
@@ -48,14 +51,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     outcome = Outcome()
     if options.action == "run":
-        jobs = options.jobs or study.jobs
-        threads = options.threads or study.threads or max(1, _cores() // jobs)
-        outcome = Runner(runs, Display(console), jobs, threads)()
+        outcome = _launch(study, runs, options, console)
         if outcome.refused is not None:
             print(f"chaosgate study: nothing was trained. {outcome.refused}", file=sys.stderr)
             return 1
+        if options.launcher == "slurm" and not options.wait:
+            return 0
     _say(study, runs, options, outcome, console)
     return 130 if outcome.interrupted else 1 if outcome.failed else 0
+
+
+def _launch(study: Study, runs: Sequence[Run], options: argparse.Namespace, console: Console) -> Outcome:
+    """Work on the runs here, or hand them over to a cluster."""
+    if options.launcher == "slurm":
+        from chaosgate.study.launch.command import launch  # submitit is an optional dependency
+
+        return launch(study, runs, options, console)
+    jobs = options.jobs or study.jobs
+    threads = options.threads or study.threads or max(1, _cores() // jobs)
+    return Runner(runs, Display(console), jobs, threads)()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,6 +85,16 @@ def _parser() -> argparse.ArgumentParser:
         type=_positive,
         help="run: threads of each worker (the study's, or the cores shared among the jobs)",
     )
+    parser.add_argument(
+        "--launcher",
+        choices=("local", "slurm"),
+        default="local",
+        help="run: on this machine, or an array of SLURM jobs",
+    )
+    parser.add_argument(
+        "--wait", action="store_true", help="run --launcher slurm: stay until all jobs ended, then report"
+    )
+    add_slurm_flags(parser)
     return parser
 
 

@@ -10,14 +10,15 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from chaosgate.study.display import how_far
+from chaosgate.study.launch.queue import states_of
 from chaosgate.study.runs import Run
 from chaosgate.study.specification import Study
-from chaosgate.study.state import Condition, State, state_of
+from chaosgate.study.state import Condition, State
 
 
 def overview(study: Study, runs: Sequence[Run], jobs: int, with_cost: bool) -> Group:
     """Every run with its state and directory; a summary; for ``plan`` also the cost of what is left."""
-    states = {run.name: state_of(run) for run in runs}
+    states = states_of(runs)
     grid = RichTable(title=f"study {study.name}: {len(runs)} runs", title_style="bold", pad_edge=False)
     grid.add_column("run", no_wrap=True)
     grid.add_column("state", no_wrap=True)
@@ -32,6 +33,8 @@ def overview(study: Study, runs: Sequence[Run], jobs: int, with_cost: bool) -> G
 
 
 def _words(state: State) -> str:
+    if state.condition == "queued":
+        return f"queued, job {state.record['job']}"
     begun = state.condition in ("running", "cut")
     return f"{state.condition}, {how_far(state.progress)[1]}" if begun else state.condition
 

@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from chaosgate.run_directory import RunDirectory
 from chaosgate.study.runs import Run
 
-Condition = Literal["done", "running", "failed", "cut", "missing"]
+Condition = Literal["done", "running", "queued", "failed", "cut", "missing"]
 LOG, CURVES = "log.txt", "curves.jsonl"
 PROGRESS, FITTED, DONE, FAILED = "progress.json", "fitted.json", "done.json", "failed.json"
 LOCK = ".study.lock"
@@ -24,8 +24,9 @@ class State:
     """Condition of a run, with what the worker last wrote about it.
 
     Args:
-        condition: ``done``: every cell has its row. ``running``: a worker holds the lock. ``failed``: the last attempt
-            ended in an error. ``cut``: begun, stopped, will be resumed. ``missing``: not begun.
+        condition: ``done``: every cell has its row. ``running``: a worker holds the lock. ``queued``: waits in the
+            queue of a cluster (see ``launch.queue``). ``failed``: the last attempt ended in an error. ``cut``: begun,
+            stopped, will be resumed. ``missing``: not begun.
         progress: Phase, epoch, batch; empty before the first batch.
         record: Of a done run: seconds, threads, checkpoint, cells. Of a failed one: attempts, status, last lines.
     """
