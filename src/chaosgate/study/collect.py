@@ -30,8 +30,12 @@ class Finished:
     record: dict[str, Any]
 
     def by_cell(self, metric: str) -> dict[tuple[str, int], float]:
-        """A metric of every cell."""
-        return {(row["corruption"], int(row["severity"])): float(row[metric]) for row in self.rows}
+        """A metric of every cell that has it; rows tested without a temperature have no ``nll_T``."""
+        return {
+            (row["corruption"], int(row["severity"])): float(row[metric])
+            for row in self.rows
+            if row.get(metric) is not None
+        }
 
     @property
     def energy(self) -> float:
