@@ -76,3 +76,14 @@ def test_normals_are_normal_and_uniforms_uniform():
     rows = torch.stack([Noise(advance(key_of("n"), i)).normal((10_000,)) for i in range(20)])
     off_diagonal = torch.corrcoef(rows) - torch.eye(20)
     assert off_diagonal.abs().max() < 5.5e-2  # 190 pairs, standard error 1e-2 each
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("count", [1, 2, 49, 3137])
+@pytest.mark.parametrize("law", ["normal", "uniform"])
+def test_the_host_computes_the_same_bits_as_the_tensor_operations(monkeypatch, law, count, dtype):
+    key = advance(key_of("host"), torch.tensor(3))
+    on_host = getattr(Noise(key), law)((count,), dtype)
+    monkeypatch.setattr(white, "_on_host", lambda number: False)
+    assert int(key) == int(advance(key_of("host"), torch.tensor(3)))
+    assert torch.equal(on_host, getattr(Noise(key), law)((count,), dtype))

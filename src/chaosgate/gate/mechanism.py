@@ -73,11 +73,15 @@ class Mechanism(Gate):
 
     def gate(self, h: Tensor, noise: Noise) -> Tensor:
         """The realised gate for features (B, C, H, W): (B, 1 or C, H, W), float32 at least."""
+        if torch.is_autocast_enabled(h.device.type):
+            with torch.autocast(
+                h.device.type, enabled=False
+            ):  # half precision would distort the field, not only round it
+                return self.gate(h, noise)
         field = self.field_on(grid_of(h))
         dtype = field_dtype(h)
-        with torch.autocast(h.device.type, enabled=False):  # half precision would distort the field, not only round it
-            psi = field.sample(noise, h.shape[0], 1 if self.channels == "shared" else h.shape[1], dtype)
-            return self.realization(psi, field.variance(dtype, h.device), self.strength_for(h))
+        psi = field.sample(noise, h.shape[0], 1 if self.channels == "shared" else h.shape[1], dtype)
+        return self.realization(psi, field.variance(dtype, h.device), self.strength_for(h))
 
     def perturb(self, h: Tensor, noise: Noise) -> Tensor:
         """Sample, realise, inject."""
