@@ -12,10 +12,13 @@ NODE=$(hostname -s)
 fail() { echo "slurm_one_machine: $*" >&2; exit 1; }
 
 stop() {  # by the process ids that the daemons left here, never by name: another SLURM may run beside this one
+  local daemon file pid
   for daemon in slurmd slurmctld munged; do
-    local file=$HOME_OF_SLURM/$daemon.pid
-    if [[ -s $file ]] && kill "$(cat "$file")" 2>/dev/null; then
-      for _ in $(seq 50); do kill -0 "$(cat "$file")" 2>/dev/null || break; sleep 0.2; done
+    file=$HOME_OF_SLURM/$daemon.pid
+    [[ -s $file ]] || continue
+    pid=$(cat "$file")
+    if kill "$pid" 2>/dev/null; then
+      for _ in $(seq 50); do kill -0 "$pid" 2>/dev/null || break; sleep 0.2; done
       echo "stopped $daemon"
     fi
     rm -f "$file"
@@ -39,8 +42,9 @@ configure() {
     (umask 077 && dd if=/dev/urandom of="$key" bs=1024 count=1 status=none)
     chown munge:munge "$key"
   fi
-  # linuxproc, task/none, cgroup-free: containers give no cgroups. MinJobAge: ended jobs stay visible to a slow watcher.
-  # Requeued jobs may start at once (the default holds them for two minutes): see bf_interval and the batch delay below.
+  # Without cgroups (linuxproc, task/none): containers give none. A job in 'urgent' takes the place of one in 'test', which is
+  # warned 20 s before it is requeued. SLURM holds requeued jobs back for two minutes; to start one at once:
+  #   scontrol update jobid=ID starttime=now
   cat >"$SLURM_CONF" <<CONF
 ClusterName=chaosgate
 SlurmctldHost=$NODE(127.0.0.1)
@@ -66,9 +70,12 @@ JobAcctGatherType=jobacct_gather/none
 ReturnToService=2
 JobRequeue=1
 MinJobAge=600
-KillWait=30
+KillWait=10
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 NodeName=$NODE NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
-PartitionName=test Nodes=$NODE Default=YES MaxTime=60 State=UP
+PartitionName=test Nodes=$NODE Default=YES MaxTime=60 PriorityTier=1 GraceTime=20 State=UP
+PartitionName=urgent Nodes=$NODE MaxTime=60 PriorityTier=10 PreemptMode=OFF State=UP
 CONF
 }
 
@@ -84,7 +91,7 @@ start() {
   alive slurmctld || slurmctld
   alive slurmd || slurmd
   for _ in $(seq 60); do
-    [[ $(sinfo --noheader --format=%T 2>/dev/null) =~ ^(idle|mixed|allocated)$ ]] && return
+    [[ $(sinfo --noheader --partition=test --format=%T 2>/dev/null) =~ ^(idle|mixed|allocated)$ ]] && return
     sleep 0.5
   done
   tail -n 5 "$HOME_OF_SLURM"/slurmctld.log "$HOME_OF_SLURM"/slurmd.log >&2 || true
