@@ -33,7 +33,7 @@ class SlurmOptions:
         requeues: How often a run may reach the time limit before it is given up; preemptions are not counted.
         notice: Seconds before the limit at which a run is told to save its state.
         setup: Shell lines before the job, e.g. ``module load``.
-        extra: Further options of sbatch by name, e.g. ``{mail-type: FAIL}``.
+        extra: Further options of sbatch by name, e.g. ``{mail-type: FAIL}``; true for those without a value.
     """
 
     partition: str | None = None
@@ -121,7 +121,7 @@ def add_slurm_flags(parser: argparse.ArgumentParser) -> None:
         "requeues": {"type": int, "help": "times a run may reach its limit (100)"},
         "notice": {"type": int, "help": "seconds to save before the limit (120)"},
         "setup": {"action": "append", "help": "a shell line before the job; may be repeated"},
-        "extra": {"action": "append", "metavar": "NAME=VALUE", "help": "an option of sbatch; may be repeated"},
+        "extra": {"action": "append", "metavar": "NAME[=VALUE]", "help": "an option of sbatch; may be repeated"},
     }
     for name, settings in known.items():
         group.add_argument(f"--slurm.{name}", **({"metavar": name.upper()} | settings))
@@ -145,7 +145,6 @@ def read_slurm_options(namespace: argparse.Namespace) -> SlurmOptions:
                 raise ValueError(f"{file}: no key '{key}'. {hint}")
     flags = {name: value for name in names if (value := given[f"slurm.{name}"]) is not None}
     if "extra" in flags:
-        if wrong := [word for word in flags["extra"] if "=" not in word]:
-            raise ValueError(f"--slurm.extra {wrong[0]}: write NAME=VALUE, e.g. --slurm.extra mail-type=FAIL.")
-        flags["extra"] = {**content.get("extra", {}), **dict(word.split("=", 1) for word in flags["extra"])}
+        words = (word.partition("=") for word in flags["extra"])
+        flags["extra"] = {**content.get("extra", {}), **{name: value if sign else True for name, sign, value in words}}
     return SlurmOptions(**{**content, **flags})
