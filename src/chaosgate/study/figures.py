@@ -12,12 +12,12 @@ from matplotlib.figure import Figure
 from chaosgate.study.collect import Finished
 from chaosgate.study.render import TITLES
 from chaosgate.study.specification import STRENGTH
-from chaosgate.study.table import CLEAN, Table
+from chaosgate.study.table import CLEAN, Entry, Table
 
 # Okabe and Ito's palette, told apart under the common colour-vision deficiencies; markers carry it in grey.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("s", "D", "^", "v", "P", "X")
-_INK, _MUTED, _REFERENCE = "#1f2430", "#8a8f99", "#5a5f6a"
+INK, MUTED, _REFERENCE = "#1f2430", "#8a8f99", "#5a5f6a"
 
 
 def method_styles(methods: Sequence[str], reference: str) -> dict[str, dict[str, str]]:
@@ -43,6 +43,7 @@ def energy_figure(table: Table) -> Figure:
                 x, y = [energy for energy, _ in points], [entry.mean for _, entry in points]
                 spread = [0.0 if isnan(entry.std) else entry.std for _, entry in points]
                 axes.errorbar(x, y, yerr=spread, label=method, lw=1.4, ms=6, elinewidth=1, **_as_kwargs(style))
+            _cross_out(axes, [p for p, row in zip(points, rows, strict=True) if part in row.collapsed], metric)
         axes.set(xlabel="injected energy / energy of the features", ylabel=f"{part} {TITLES[metric]}")
 
     return _panels(table, draw)
@@ -60,6 +61,8 @@ def axis_figure(table: Table, axis: str) -> Figure:
                 x = [float(row.levels[axis]) if axis == STRENGTH else names.index(row.levels[axis]) for row in along]
                 y = [row.entries[part, metric].mean for row in along]
                 axes.plot(x, y, label=method, lw=1.4, ms=6, **_as_kwargs(style))
+                points = [(at, row.entries[part, metric]) for at, row in zip(x, along, strict=True)]
+                _cross_out(axes, [p for p, row in zip(points, along, strict=True) if part in row.collapsed], metric)
             for row in rows:
                 if axis not in row.levels:
                     axes.axhline(row.entries[part, metric].mean, color=style["color"], lw=1, ls="--", label=row.variant)
@@ -68,6 +71,13 @@ def axis_figure(table: Table, axis: str) -> Figure:
         axes.set(xlabel=axis, ylabel=f"{part} {TITLES[metric]}")
 
     return _panels(table, draw)
+
+
+def _cross_out(axes: Axes, points: Sequence[tuple[float, Entry]], metric: str) -> None:
+    """A cross over the small ECE of a network that collapsed."""
+    if points and metric == "ece":
+        x, y = [at for at, _ in points], [entry.mean for _, entry in points]
+        axes.plot(x, y, ls="none", marker="x", ms=11, mew=1.6, color=INK, label="collapsed")
 
 
 def corruption_figure(table: Table, finished: Sequence[Finished], metric: str) -> Figure:
@@ -87,18 +97,18 @@ def corruption_figure(table: Table, finished: Sequence[Finished], metric: str) -
         colour = _styles(table)[row.method]["color"]
         height = [fsum(v) / len(v) for v in values]
         axes.bar(
-            x, height, width * 0.92, yerr=spread if any(spread) else None, color=colour, label=row.variant, ecolor=_INK
+            x, height, width * 0.92, yerr=spread if any(spread) else None, color=colour, label=row.variant, ecolor=INK
         )
     axes.set_xticks(range(len(corruptions)), [name.replace("_", "\n") for name in corruptions])
     axes.set(ylabel=TITLES[metric], ylim=(0, None) if metric != "gap" else None)
-    _tidy(axes)
-    _legend(figure, axes)
+    tidy(axes)
+    legend(figure)
     return figure
 
 
 def severity_figure(table: Table, finished: Sequence[Finished], metrics: Sequence[str]) -> Figure:
     """Metrics against severity, averaged over corruptions and seeds; severity 0 is the clean set."""
-    figure, panels = _grid(len(metrics))
+    figure, panels = panel_grid(len(metrics))
     for axes, metric in zip(panels, metrics, strict=True):
         for row in (row for row in table.rows if row.seeds):
             by_severity: dict[int, list[float]] = {}
@@ -108,17 +118,17 @@ def severity_figure(table: Table, finished: Sequence[Finished], metrics: Sequenc
                         by_severity.setdefault(severity, []).append(value)
             x = sorted(by_severity)
             y = [fsum(by_severity[s]) / len(by_severity[s]) for s in x]
-            axes.plot(x, y, label=row.variant, lw=1.4, ms=5, **_as_kwargs(_row_styles(table)[row.variant]))
+            axes.plot(x, y, label=row.variant, lw=1.4, ms=5, **_as_kwargs(row_styles(table)[row.variant]))
         axes.set(xlabel="severity (0: clean)", ylabel=TITLES[metric])
-        _tidy(axes)
-    _legend(figure, panels[0])
+        tidy(axes)
+    legend(figure)
     return figure
 
 
 def curves_figure(table: Table, finished: Sequence[Finished]) -> Figure:
     """Training loss and validation NLL by epoch; one line per run."""
-    figure, panels = _grid(2)
-    styles = _row_styles(table)
+    figure, panels = panel_grid(2)
+    styles = row_styles(table)
     for axes, key, title in zip(panels, ("train/loss", "val/nll"), ("training loss", "validation NLL"), strict=True):
         seen: set[str] = set()
         for one in (one for one in finished if one.run.variant in styles):
@@ -129,8 +139,8 @@ def curves_figure(table: Table, finished: Sequence[Finished]) -> Figure:
                 colour = styles[one.run.variant]["color"]
                 axes.plot(*zip(*points, strict=True), color=colour, lw=1.3, alpha=0.9, label=label)
         axes.set(xlabel="epoch", ylabel=title, yscale="log")
-        _tidy(axes)
-    _legend(figure, panels[1])
+        tidy(axes)
+    legend(figure)
     return figure
 
 
@@ -157,11 +167,11 @@ def reliability_figures(table: Table, finished: Sequence[Finished], part: str) -
 def _panels(table: Table, draw: Callable[[Axes, str, str], None]) -> Figure:
     """Parts (clean, corrupted) by NLL and ECE, as far as the table has them."""
     columns = [column for column in table.columns if column[1] in ("nll", "ece")]
-    figure, panels = _grid(len(columns))
+    figure, panels = panel_grid(len(columns))
     for axes, (part, metric) in zip(panels, columns, strict=True):
         draw(axes, part, metric)
-        _tidy(axes)
-    _legend(figure, panels[0])
+        tidy(axes)
+    legend(figure)
     return figure
 
 
@@ -169,7 +179,7 @@ def _styles(table: Table) -> dict[str, dict[str, str]]:
     return method_styles(list(table.study.methods), table.study.reference)
 
 
-def _row_styles(table: Table) -> dict[str, dict[str, str]]:
+def row_styles(table: Table) -> dict[str, dict[str, str]]:
     """The same for the rows of a table, of which several may be of one method."""
     variants = [row.variant for row in table.rows]
     references = [row.variant for row in table.rows if row.is_reference]
@@ -182,7 +192,7 @@ def _as_kwargs(style: Mapping[str, str]) -> dict[str, Any]:
     return dict(style)
 
 
-def _grid(count: int) -> tuple[Figure, list[Axes]]:
+def panel_grid(count: int) -> tuple[Figure, list[Axes]]:
     """Panels in rows of two."""
     rows = -(-count // 2)
     figure = _figure(9.6, 3.0 * rows)
@@ -198,18 +208,23 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
-def _tidy(axes: Axes) -> None:
+def tidy(axes: Axes) -> None:
+    """Quiet spines, ticks and a light horizontal grid."""
     axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(_MUTED)
-    axes.tick_params(colors=_INK, labelsize=8.5, length=3)
+    axes.spines[["left", "bottom"]].set_color(MUTED)
+    axes.tick_params(colors=INK, labelsize=8.5, length=3)
     axes.grid(axis="y", color="#e4e6ea", lw=0.7)
     axes.set_axisbelow(True)
     for label in (axes.xaxis.label, axes.yaxis.label):
-        label.set(color=_INK, fontsize=9)
+        label.set(color=INK, fontsize=9)
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
-    """One legend above all panels."""
-    handles, labels = axes.get_legend_handles_labels()
+def legend(figure: Figure) -> None:
+    """One legend above all panels, made from all of them."""
+    named: dict[str, Any] = {}
+    for panel in figure.axes:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            named.setdefault(label, handle)
+    handles, labels = list(named.values()), list(named)
     if handles:
         figure.legend(handles, labels, loc="outside upper left", ncols=min(6, len(labels)), frameon=False, fontsize=9)

@@ -14,10 +14,12 @@ from matplotlib.figure import Figure
 
 from chaosgate.study import figures
 from chaosgate.study.collect import Finished
-from chaosgate.study.render import TITLES, footnotes, number
+from chaosgate.study.render import COLLAPSED, ON_TEST, TITLES, footnotes, has_temperature, number, on_test
 from chaosgate.study.sheet import ROW_TITLES, Sheet, set_number
 from chaosgate.study.specification import STRENGTH
 from chaosgate.study.table import CLEAN, CORRUPTED, Entry, Row, Table
+from chaosgate.study.temperature import is_scaled
+from chaosgate.study.temperature_figure import temperature_figure
 
 
 def html_report(tables: Sequence[Table], sheets: Sequence[Sheet], finished: Sequence[Finished]) -> str:
@@ -60,12 +62,16 @@ def _results(tables: Sequence[Table]) -> str:
 
 
 def _table(table: Table) -> str:
-    parts = list(dict.fromkeys(part for part, _ in table.columns))
-    groups = "".join(f'<th colspan="{sum(p == part for p, _ in table.columns)}">{part}</th>' for part in parts)
-    heads = "".join(f"<th>{TITLES[metric]}</th>" for _, metric in table.columns)
-    rows = "".join(_row(table, row) for row in table.rows)
-    first = f'<th rowspan="2" class="name">method</th><th rowspan="2">seeds</th>{groups}<th rowspan="2">energy</th>'
-    return _grid([first, heads], rows)
+    """Clean and corrupted results beneath each other: side by side they do not fit into a window."""
+    metrics = list(dict.fromkeys(metric for _, metric in table.columns))
+    last = ["T", "energy"] if has_temperature(table) else ["energy"]
+    heads = "".join(f"<th{_tint(metric)}>{TITLES[metric]}</th>" for metric in metrics)
+    heads = f'<th class="name">method</th><th>seeds</th>{heads}{"".join(f"<th>{name}</th>" for name in last)}'
+    rows = ""
+    for part in dict.fromkeys(part for part, _ in table.columns):
+        rows += f'<tr class="part"><th colspan="{2 + len(metrics) + len(last)}">{part}</th></tr>'
+        rows += "".join(_row(table, row, part, metrics) for row in table.rows)
+    return _grid([heads], rows)
 
 
 def _grid(heads: Sequence[str], rows: str) -> str:
@@ -74,16 +80,27 @@ def _grid(heads: Sequence[str], rows: str) -> str:
     return f'<div class="scroll"><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
 
 
-def _row(table: Table, row: Row) -> str:
-    flag = f'<span class="flag">collapsed: {", ".join(sorted(row.collapsed))}</span>' if row.collapsed else ""
-    cells = "".join(f"<td>{_entry(row.entries[column], row)}</td>" for column in table.columns)
+def _row(table: Table, row: Row, part: str, metrics: Sequence[str]) -> str:
+    flag = '<span class="flag">collapsed</span>' if part in row.collapsed else ""
+    cells = "".join(
+        f"<td{_tint(metric)}>{_entry(metric, row.entries[part, metric], row)}</td>"
+        if (part, metric) in row.entries
+        else f"<td{_tint(metric)}></td>"
+        for metric in metrics
+    )
+    cells += f"<td>{number(row.temperature.mean)}{on_test(row)}</td>" if has_temperature(table) else ""
     kind = ' class="reference"' if row.is_reference else ""
     name = f'<td class="name">{escape(row.variant)}{flag}</td><td>{len(row.seeds)}</td>'
     return f"<tr{kind}>{name}{cells}<td>{number(row.energy.mean)}</td></tr>"
 
 
-def _entry(entry: Entry, row: Row) -> str:
-    text = f"<b>{number(entry.mean)}</b>" if not isnan(entry.mean) else '<i class="missing">missing</i>'
+def _tint(metric: str) -> str:
+    return ' class="plus-t"' if is_scaled(metric) else ""
+
+
+def _entry(metric: str, entry: Entry, row: Row) -> str:
+    mark = on_test(row) if is_scaled(metric) else ""
+    text = f"<b>{number(entry.mean)}{mark}</b>" if not isnan(entry.mean) else '<i class="missing">missing</i>'
     if not isnan(entry.std):
         text += f'<span class="std">± {entry.std:.3f}</span>'
     if not row.is_reference and not isnan(entry.difference):
@@ -95,17 +112,27 @@ def _entry(entry: Entry, row: Row) -> str:
 
 
 def _sheet(sheet: Sheet) -> str:
-    heads = "".join(f'<th>{escape(column)}</th><th class="paper">paper</th>' for column in sheet.columns)
+    heads = "".join(
+        f'<th class="plus-t">{escape(column.replace("_T", "+T"))}</th>'
+        if sheet.is_plus_t(column)
+        else f'<th>{escape(column)}</th><th class="paper">paper</th>'
+        for column in sheet.columns
+    )
     lines = []
     for row, numbers in sheet.rows.items():
         cells = ""
         for column in sheet.columns:
             ours = set_number(numbers[column], sheet.decimals[column])
+            if sheet.is_plus_t(column):
+                cells += f'<td class="plus-t">{ours + (ON_TEST if row in sheet.on_test else "") if ours else "–"}</td>'
+                continue
             theirs = set_number(sheet.paper[row][column], sheet.decimals[column]) if sheet.paper else ""
             cells += f'<td>{ours or "–"}</td><td class="paper">{theirs}</td>'
-        lines.append(f'<tr><td class="name">{escape(ROW_TITLES.get(row, row))}</td>{cells}</tr>')
+        flag = '<span class="flag">collapsed</span>' if row in sheet.collapsed else ""
+        lines.append(f'<tr><td class="name">{escape(ROW_TITLES.get(row, row))}{flag}</td>{cells}</tr>')
     head = f'<th class="name">{sheet.by}</th>{heads}'
-    return f"<h3>{escape(sheet.name)}</h3>{_grid([head], ''.join(lines))}"
+    note = f'<ul class="notes"><li>{COLLAPSED}</li></ul>' if sheet.collapsed else ""
+    return f"<h3>{escape(sheet.name)}</h3>{_grid([head], ''.join(lines))}{note}"
 
 
 def _pictures(main: Table, whole: Table, finished: Sequence[Finished]) -> list[tuple[str, str]]:
@@ -122,6 +149,9 @@ def _pictures(main: Table, whole: Table, finished: Sequence[Finished]) -> list[t
             diagrams += f'<p>{words}</p><div class="grid">{grid}</div>'
     if diagrams:
         sections.append(("Reliability", diagrams))
+    if has_temperature(main):
+        picture = _image(temperature_figure(main), "ECE before and after temperature scaling")
+        sections.append(("Temperature", "<p>What one temperature does, beside what noise does.</p>" + picture))
     sections.append(("Energy", _image(figures.energy_figure(whole), "ECE and NLL against injected energy")))
     for axis in dict.fromkeys(axis for row in whole.rows for axis in row.levels):
         title = "Strength" if axis == STRENGTH else axis.capitalize()

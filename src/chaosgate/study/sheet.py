@@ -10,6 +10,7 @@ from chaosgate.study.collect import Finished
 from chaosgate.study.paper import paper_data
 from chaosgate.study.specification import STRENGTH
 from chaosgate.study.table import Row, Table
+from chaosgate.study.temperature import PLUS_T, fitted_on_test, is_scaled, scaled
 
 ROW_TITLES = {
     "none": "None",
@@ -41,7 +42,9 @@ class Sheet:
         decimals: Digits behind the point, by column.
         rows: Names of the rows with their numbers.
         strengths: The knob of each row, where the paper prints one.
-        paper: The paper's numbers of the same rows and columns, if these are ours.
+        paper: The paper's numbers of the same rows and columns, if these are ours; it has none with +T.
+        collapsed: Rows whose network lost accuracy and confidence together.
+        on_test: Rows whose temperature has seen the test images.
     """
 
     name: str
@@ -52,6 +55,13 @@ class Sheet:
     rows: Mapping[str, Mapping[str, Number]]
     strengths: Mapping[str, float] = field(default_factory=dict)
     paper: Mapping[str, Mapping[str, Number]] | None = None
+    collapsed: frozenset[str] = frozenset()
+    on_test: frozenset[str] = frozenset()
+
+    def is_plus_t(self, column: str) -> bool:
+        """Whether a column is one after temperature scaling."""
+        metric = corruption_column(column)[0] if self.by == "corruption" else column.rsplit(" ", 1)[-1]
+        return is_scaled(metric)
 
 
 def paper_sheet(name: str) -> Sheet:
@@ -66,8 +76,51 @@ def paper_sheet(name: str) -> Sheet:
 def result_sheet(name: str, table: Table, finished: Sequence[Finished]) -> Sheet:
     """Our numbers in the layout of a table of the paper, the paper's beside them; what we do not have is missing."""
     data, paper = paper_data()[name], paper_sheet(name)
-    ours = {row: {column: _ours(data, row, column, table, finished) for column in paper.columns} for row in paper.rows}
-    return Sheet(name, paper.label, paper.by, paper.columns, paper.decimals, ours, paper.strengths, paper.rows)
+    decimals = {**paper.decimals, **_plus_t(paper)}
+    ours = {row: {column: _ours(data, row, column, table, finished) for column in decimals} for row in paper.rows}
+    measured = [column for column in decimals if any(not isnan(cells[column].mean) for cells in ours.values())]
+    columns = tuple(column for column in decimals if column in paper.columns or column in measured)
+    found = {row: _find_row(table, paper.by, row) for row in paper.rows} if paper.by != "corruption" else {}
+    return Sheet(
+        name,
+        paper.label,
+        paper.by,
+        columns,
+        decimals,
+        ours,
+        paper.strengths,
+        paper.rows,
+        frozenset(name for name, row in found.items() if row is not None and data["part"] in row.collapsed),
+        _on_test(paper, found, finished),
+    )
+
+
+def _plus_t(paper: Sheet) -> dict[str, int]:
+    """The columns +T that belong to the paper's, with as many digits."""
+    if paper.by != "corruption":
+        return {scaled(column): paper.decimals[column] for column in paper.columns if column in PLUS_T}
+    named = {column: corruption_column(column) for column in paper.columns}
+    return {
+        f"{scaled(metric)}_{method}": paper.decimals[column]
+        for column, (metric, method) in named.items()
+        if metric in PLUS_T
+    }
+
+
+def _on_test(paper: Sheet, found: Mapping[str, Row | None], finished: Sequence[Finished]) -> frozenset[str]:
+    if paper.by == "corruption":  # a row has the numbers of several methods
+        return frozenset(paper.rows) if fitted_on_test(finished) else frozenset()
+    return frozenset(name for name, row in found.items() if row is not None and row.fitted_on_test)
+
+
+def corruption_column(column: str) -> tuple[str, str]:
+    """Metric and method of a column in a table by corruption.
+
+    >>> corruption_column("ece_gch"), corruption_column("ece_T_gch")
+    (('ece', 'gch'), ('ece_T', 'gch'))
+    """
+    metric, method = column.split("_", 1)
+    return (scaled(metric), method.removeprefix("T_")) if method.startswith("T_") else (metric, method)
 
 
 def plain_sheet(table: Table) -> Sheet:
@@ -80,13 +133,22 @@ def plain_sheet(table: Table) -> Sheet:
         }
         for row in table.rows
     }
-    return Sheet(table.study.name, "", "method", columns, dict.fromkeys(columns, 3), rows)
+    return Sheet(
+        table.study.name,
+        "",
+        "method",
+        columns,
+        dict.fromkeys(columns, 3),
+        rows,
+        collapsed=frozenset(row.variant for row in table.rows if row.collapsed),
+        on_test=frozenset(row.variant for row in table.rows if row.fitted_on_test),
+    )
 
 
 def _ours(data: Mapping[str, Any], name: str, column: str, table: Table, finished: Sequence[Finished]) -> Number:
     part = str(data["part"])
     if data["by"] == "corruption":
-        metric, method = column.split("_")
+        metric, method = corruption_column(column)
         return _corruption_number(name, metric, method, finished)
     row = _find_row(table, str(data["by"]), name)
     metric = column.removesuffix("_percent")

@@ -12,6 +12,7 @@ from chaosgate.study.collect import Finished
 from chaosgate.study.intervals import Interval, image_intervals, seed_interval
 from chaosgate.study.runs import Run
 from chaosgate.study.specification import Study
+from chaosgate.study.temperature import fitted_on_test, temperatures, with_scaled
 
 CLEAN, CORRUPTED = "clean", "corrupted"
 Column = tuple[str, str]  # (clean or corrupted, metric)
@@ -68,6 +69,8 @@ class Row:
         validation_nll: Of the tested checkpoints; what strengths are selected by.
         collapsed: Parts (clean, corrupted) in which the network lost its accuracy and its confidence together: a small
             ECE there is no success.
+        temperature: What the logits were divided by for the columns +T.
+        fitted_on_test: Whether that temperature has seen the test images.
     """
 
     variant: str
@@ -79,6 +82,8 @@ class Row:
     energy: Entry
     validation_nll: Entry
     collapsed: frozenset[str]
+    temperature: Entry
+    fitted_on_test: bool
 
 
 @dataclass(frozen=True)
@@ -109,12 +114,11 @@ def build_table(study: Study, runs: Sequence[Run], finished: Sequence[Finished])
     of_variant: dict[str, list[Finished]] = {run.variant: [] for run in runs}
     for one in finished:
         of_variant[one.run.variant].append(one)
-    wanted = dict.fromkeys([*study.metrics, "top1", "confidence"])
+    shown = with_scaled(study.metrics)
+    wanted = dict.fromkeys([*shown, "top1", "confidence"])
     values = {variant: _values(ones, list(wanted)) for variant, ones in of_variant.items()}
     found = {column for by_column in values.values() for column in by_column}
-    columns = tuple(
-        (part, metric) for part in (CLEAN, CORRUPTED) for metric in study.metrics if (part, metric) in found
-    )
+    columns = tuple((part, metric) for part in (CLEAN, CORRUPTED) for metric in shown if (part, metric) in found)
 
     def row(run: Run) -> Row:
         reference = reference_variant(study, run)
@@ -133,6 +137,8 @@ def build_table(study: Study, runs: Sequence[Run], finished: Sequence[Finished])
             Entry({one.run.seed: one.energy for one in ones}, {}),
             Entry({one.run.seed: one.validation_nll for one in ones}, {}),
             _collapsed(mine, theirs, ones),
+            Entry(temperatures(ones), {}),
+            fitted_on_test(ones),
         )
 
     first = {run.variant: run for run in reversed(runs)}
@@ -155,7 +161,7 @@ def summarise(one: Finished, metrics: Sequence[str]) -> dict[Column, float]:
         by_cell = one.by_cell(metric)
         if (CLEAN, 0) in by_cell:
             summary[CLEAN, metric] = by_cell[CLEAN, 0]
-        if any(corruption != CLEAN for corruption, _ in by_cell):
+        if any(corruption != CLEAN for corruption, _ in by_cell) and len(by_cell) == len(one.by_cell("n")):
             summary[CORRUPTED, metric] = aggregate_cells(by_cell)
     return summary
 
