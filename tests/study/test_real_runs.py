@@ -113,7 +113,7 @@ def test_table_and_files_are_there(finished: tuple[Path, str]) -> None:
         "table.tex",
     }
     assert "| gch | 1 |" in (path.parent / "tiny" / "table.md").read_text()
-    assert len((path.parent / "tiny" / "table.csv").read_text().splitlines()) == 1 + 3 * (8 + 2)
+    assert len((path.parent / "tiny" / "table.csv").read_text().splitlines()) == 1 + 3 * (8 + 4 + 3)
 
 
 def test_every_cell_has_one_row_with_its_labels(finished: tuple[Path, str]) -> None:
