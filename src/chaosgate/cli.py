@@ -3,8 +3,8 @@
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from lightning.fabric.utilities.rank_zero import rank_zero_only
@@ -16,6 +16,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from chaosgate.cli_errors import TeachingParser, one_paragraph
 from chaosgate.data.module import ImageData
 from chaosgate.inject.callback import NoiseInjection
+from chaosgate.processes import as_command
 from chaosgate.provenance import config_hash
 from chaosgate.results import WriteResults, read_rows
 from chaosgate.run_directory import BEST, RunDirectory
@@ -165,21 +166,11 @@ def _identity_hash(config: dict[str, Any]) -> str:
     return config_hash([config["model"], config["data"], noise, config["seed_everything"]])
 
 
-@contextmanager
-def _argv(arguments: Sequence[str]) -> Iterator[None]:
-    """The command line as LightningCLI wants to find it; it warns of arguments handed over while there are others."""
-    before, sys.argv = sys.argv, ["chaosgate", *arguments]
-    try:
-        yield
-    finally:
-        sys.argv = before
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand in this process; errors of the user's making end in one paragraph and status 1."""
     try:
         with ExitStack() as cleanup:
-            cleanup.enter_context(_argv(sys.argv[1:] if arguments is None else arguments))
+            cleanup.enter_context(as_command(sys.argv[1:] if arguments is None else arguments))
             ChaosgateCLI(
                 ImageClassifier,
                 ImageData,

@@ -1,7 +1,8 @@
-"""A learning-rate schedule that knows the length of the training run."""
+"""Learning rates that know the length of the training run and the size of its steps."""
 
 import math
 
+from lightning.pytorch import Trainer
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -53,3 +54,20 @@ class WarmupCosine(LRScheduler):
     def get_lr(self) -> list[float | Tensor]:
         """Rates of the current step, one per parameter group."""
         return [float(base) * self.factor(self.last_epoch) for base in self.base_lrs]
+
+
+def effective_batch(trainer: Trainer) -> int:
+    """Images of one optimiser step: per process and batch, times processes, times accumulated batches."""
+    per_process = getattr(getattr(trainer, "datamodule", None), "batch_size", None)
+    if not isinstance(per_process, int):
+        raise ValueError(
+            "model.lr_base_batch scales the learning rate with the batch, and the data do not say how large theirs is. "
+            "Give the data module an attribute batch_size, or set model.lr_base_batch to null."
+        )
+    return per_process * trainer.world_size * trainer.accumulate_grad_batches
+
+
+def scale_rates(optimizer: Optimizer, factor: float) -> None:
+    """Multiply the rate of every parameter group; before a schedule takes them as its base rates."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["lr"] * factor

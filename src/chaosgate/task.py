@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from chaosgate.data.sample import CLEAN, Cell
 from chaosgate.metrics import CellMetrics, aggregate_cells, reliability_figure
-from chaosgate.schedules import WarmupCosine
+from chaosgate.schedules import WarmupCosine, effective_batch, scale_rates
 from chaosgate.weights import create_backbone, load_weights
 
 SHOWN = ("top1", "nll", "ece", "brier", "gap")
@@ -37,7 +37,10 @@ class ImageClassifier(LightningModule):
         scheduler_interval: Step the schedule per ``step`` or per ``epoch``.
         label_smoothing: In [0, 1); 0 is the paper's loss.
         channels_last: Memory format of the network.
-        num_bins: Bins of the calibration error.
+        num_bins: Bins of the calibration error, of equal width and of equal mass.
+        lr_base_batch: Images per optimiser step that the optimiser's rate is meant for; the rate is multiplied by the
+            images of a step here (``data.batch_size`` x processes x accumulated batches) over this number. Null takes
+            the rate as it is.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class ImageClassifier(LightningModule):
         label_smoothing: float = 0.0,
         channels_last: bool = True,
         num_bins: int = 15,
+        lr_base_batch: int | None = None,
     ) -> None:
         super().__init__()
         if num_classes < 2 or in_chans < 1:
@@ -62,6 +66,8 @@ class ImageClassifier(LightningModule):
             )
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"model.label_smoothing is in [0, 1); got {label_smoothing!r}.")
+        if lr_base_batch is not None and lr_base_batch < 1:
+            raise ValueError(f"model.lr_base_batch is at least 1, or null; got {lr_base_batch!r}.")
         self.save_hyperparameters(ignore=["optimizer", "lr_scheduler"])
         self.model = create_backbone(
             backbone, pretrained=pretrained, num_classes=num_classes, in_chans=in_chans, **(backbone_args or {})
@@ -72,7 +78,7 @@ class ImageClassifier(LightningModule):
             self.model = self.model.to(memory_format=torch.channels_last)
         self.backbone, self.num_classes = backbone, num_classes
         self.optimizer, self.lr_scheduler, self.scheduler_interval = optimizer, lr_scheduler, scheduler_interval
-        self.label_smoothing, self.num_bins = label_smoothing, num_bins
+        self.label_smoothing, self.num_bins, self.lr_base_batch = label_smoothing, num_bins, lr_base_batch
         self.val_metrics = CellMetrics(num_bins=num_bins)
         self.test_metrics = CellMetrics(num_bins=num_bins)
         self.test_cells: list[Cell] = [CLEAN]
@@ -90,13 +96,18 @@ class ImageClassifier(LightningModule):
             have, want = self.hparams[mine], getattr(data, theirs, None)
             if want is not None and have != want:
                 raise ValueError(f"the data have {key}={want}, the model {key}={have}. Set model.{key} to {want}.")
+        if stage == "fit" and self.lr_base_batch is not None:
+            batch = effective_batch(self.trainer)
+            self.save_hyperparameters({"effective_batch": batch, "lr_factor": batch / self.lr_base_batch})
         if stage == "test":
             self.test_cells = list(getattr(data, "test_cells", [CLEAN]))
-            self.test_metrics = CellMetrics(len(self.test_cells), self.num_bins).to(self.device)
+            self.test_metrics = CellMetrics(len(self.test_cells), self.num_bins, self.num_bins).to(self.device)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Optimiser and schedule from the configuration; a schedule that wants the run's length is told it."""
         optimizer = self.optimizer(self.parameters())
+        if self.lr_base_batch is not None:
+            scale_rates(optimizer, self.hparams["lr_factor"])
         if self.lr_scheduler is None:
             return {"optimizer": optimizer}
         scheduler = self.lr_scheduler(optimizer)

@@ -136,10 +136,11 @@ class NoiseInjection(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave the last measurement beside the checkpoints, for the result rows of a later test."""
-        if self.attachment is not None and trainer.is_global_zero and trainer.log_dir is not None:
+        folder = trainer.log_dir  # asks all processes, so all ask
+        if self.attachment is not None and trainer.is_global_zero and folder is not None:
             rows = [{**asdict(report), "gate": type(self.attachment.gate).__name__} for report in self.reports]
-            Path(trainer.log_dir).mkdir(parents=True, exist_ok=True)
-            Path(trainer.log_dir, "noise.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            Path(folder, "noise.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
 
     def _log(self, trainer: Trainer, pl_module: LightningModule, figure: bool) -> None:
         if trainer.logger is None or self.attachment is None or self._probe is None or trainer.sanity_checking:
