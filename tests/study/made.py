@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from chaosgate.study import Run
 from chaosgate.study.samples import samples_file
-from chaosgate.study.state import CURVES, DONE, write_json
+from chaosgate.study.state import CURVES, FITTED, PROGRESS, write_json
+from chaosgate.study.worker import write_record
 
 Cells = Mapping[tuple[str, int], Mapping[str, float]]
 
@@ -39,16 +40,18 @@ def finish(
     (run.directory / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (run.directory / "config.yaml").write_text(yaml.safe_dump({"model": {"num_classes": num_classes}}))
     (run.directory / CURVES).write_text(json.dumps({"epoch": 0, "train/loss": 2.0, "val/nll": validation_nll}) + "\n")
-    record = {"test_hash": run.test_hash, "checkpoint": "c", "cells": list(cells), "threads": 1}
-    cost = {"fit": 60.0, "test": 3.0}
-    write_json(run.directory / DONE, {**record, "seconds": cost, "cpu_seconds": cost})
+    write_json(run.directory / PROGRESS, {"phase": "tested", "cells": list(cells)})
+    write_json(run.directory / FITTED, {"seconds": 60.0, "cpu_seconds": 60.0})
+    for test in run.tests:
+        write_record(run.directory, test, "c", {"seconds": 3.0, "cpu_seconds": 3.0, "threads": 1})
 
 
 def keep(
     run: Run, cells: list[tuple[str, int]], confidence: NDArray[Any], correct: NDArray[Any], nll: NDArray[Any]
 ) -> None:
     """Leave per-image outputs (cells, images), in a shuffled order as several workers might."""
-    path = samples_file(run.directory, run.checkpoint)
+    (outputs,) = run.tests.values()
+    path = samples_file(run.directory, outputs)
     path.parent.mkdir(parents=True, exist_ok=True)
     rows, images = correct.shape
     order = np.random.default_rng(0).permutation(rows * images)

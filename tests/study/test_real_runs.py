@@ -37,6 +37,7 @@ def tiny(folder: Path, name: str, methods: dict[str, Any], **overrides: Any) -> 
             "trainer.enable_model_summary": False,
             "trainer.log_every_n_steps": 1,
             "model.backbone_args": {"channels": [4, 8, 8, 8]},
+            "model.channels_last": False,  # the backward pass of 4 channels crashes in it on some CPUs (torch 2.15)
             "data.init_args.batch_size": 16,
             "data.init_args.corruptions": ["gaussian_noise", "pixelate"],
             "data.init_args.severities": [1, 5],
@@ -149,7 +150,8 @@ def test_methods_share_initial_weights_and_batches(finished: tuple[Path, str]) -
 
 def test_outputs_per_image_agree_with_the_rows(finished: tuple[Path, str]) -> None:
     for run in runs_of(finished[0]):
-        samples = load_samples(run.directory, "last")
+        (outputs,) = run.tests.values()
+        samples = load_samples(run.directory, outputs)
         assert samples is not None and samples.correct.shape == (5, 2000)
         for row in result_rows(run.directory):
             cell = samples.cells.index((row["corruption"], row["severity"]))
@@ -161,11 +163,12 @@ def test_outputs_per_image_agree_with_the_rows(finished: tuple[Path, str]) -> No
 
 def test_finished_study_is_not_run_again(finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
     path, printed = finished
-    before = [read_json(run.directory / "done.json") for run in runs_of(path)]
+    before = [state_of(run) for run in runs_of(path)]
+    assert {state.condition for state in before} == {"done"}
     assert main(["study", "run", str(path), "--root", str(path.parent)]) == 0
     again = capsys.readouterr().out
     assert "3 of 3 runs were finished before" in again
-    assert [read_json(run.directory / "done.json") for run in runs_of(path)] == before
+    assert [state_of(run) for run in runs_of(path)] == before
     assert table_of(again) == table_of(printed)
 
 

@@ -11,8 +11,8 @@ import yaml
 
 from chaosgate.run_directory import RunDirectory
 from chaosgate.study.runs import Run
-from chaosgate.study.samples import Samples, load_samples
-from chaosgate.study.state import CURVES, result_rows, state_of
+from chaosgate.study.samples import Samples, join_samples, load_samples
+from chaosgate.study.state import CURVES, record_of, rows_of, state_of
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Finished:
     @cached_property
     def samples(self) -> Samples | None:
         """Per image; None for a test that did not keep them."""
-        return load_samples(self.run.directory, self.run.checkpoint)
+        return join_samples([load_samples(self.run.directory, outputs) for outputs in self.run.tests.values()])
 
     @cached_property
     def curves(self) -> list[dict[str, float]]:
@@ -64,11 +64,13 @@ class Finished:
 
     @property
     def validation_nll(self) -> float:
-        """Of the tested checkpoint: that of the last epoch, or the smallest."""
-        values = [line["val/nll"] for line in self.curves if "val/nll" in line]
-        if not values:
+        """Of the tested checkpoint: that of the last epoch, the smallest, or that of the first largest Top-1."""
+        lines = [line for line in self.curves if "val/nll" in line]
+        if not lines:
             return nan
-        return values[-1] if self.run.checkpoint == "last" else min(values)
+        if self.run.checkpoint == "top1":
+            return max(lines, key=lambda line: line.get("val/top1", nan))["val/nll"]
+        return lines[-1]["val/nll"] if self.run.checkpoint == "last" else min(line["val/nll"] for line in lines)
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -83,11 +85,6 @@ def collect(runs: Sequence[Run]) -> list[Finished]:
     for run in runs:
         state = state_of(run)
         if state.condition == "done":
-            cells = {tuple(cell) for cell in state.record["cells"]}
-            rows = [
-                row
-                for row in result_rows(run.directory)
-                if row["checkpoint"] == state.record["checkpoint"] and (row["corruption"], row["severity"]) in cells
-            ]
+            rows = rows_of(run.directory, [record_of(run.directory, test) for test in run.tests])
             found.append(Finished(run, rows, state.record))
     return found

@@ -19,9 +19,13 @@ class KeepOutputs(Callback):
 
     The logits are taken from the module's own forward pass, so nothing is computed twice and Monte Carlo averages
     are seen as the metrics see them. Every process writes its share.
+
+    Args:
+        test: Name of what is tested; the outputs of every test and checkpoint are kept apart.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, test: str = "test") -> None:
+        self.test = test
         self._handle: RemovableHandle | None = None
         self._logits: Tensor | None = None
         self._kept: list[tuple[Tensor, ...]] = []
@@ -60,8 +64,8 @@ class KeepOutputs(Callback):
         cells = getattr(getattr(trainer, "datamodule", None), "test_cells", None)
         if not self._kept or cells is None or not trainer.ckpt_path:
             return
-        checkpoint = Path(trainer.ckpt_path).stem
-        path = samples_file(Path(trainer.default_root_dir), checkpoint, trainer.global_rank, trainer.world_size)
+        test = f"{self.test}-{Path(trainer.ckpt_path).stem}"
+        path = samples_file(Path(trainer.default_root_dir), test, trainer.global_rank, trainer.world_size)
         cell, index, confidence, correct, nll = (torch.cat(part).numpy() for part in zip(*self._kept, strict=True))
         path.parent.mkdir(exist_ok=True)
         temporary = path.with_suffix(".tmp")

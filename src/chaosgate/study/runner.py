@@ -51,7 +51,7 @@ class Runner:
         display: Shows what goes on.
         jobs: Workers at a time.
         threads: Threads of each worker.
-        worker: Command that works on the run directory given as its last argument.
+        worker: Command that carries out the order given as its last argument.
     """
 
     def __init__(
@@ -90,6 +90,8 @@ class Runner:
         for run in list(pending):
             if len(self._live) >= self.jobs:
                 return
+            if any(live.run.directory == run.directory for live in self._live):
+                continue  # another checkpoint of the same training; its tests are in the same order
             state = state_of(run)
             if state.condition == "running":
                 self.display.elsewhere(run, state)
@@ -103,13 +105,14 @@ class Runner:
                 self._start(run, attempt=1)
 
     def _start(self, run: Run, attempt: int) -> None:
-        write_order(run, self.threads, check=self.runs if self._unchecked else ())
+        others = [other for other in self.runs if other.directory == run.directory and other is not run]
+        order = write_order(run, self.threads, self.runs if self._unchecked else (), others)
         self._unchecked = False
         # Threads that wait sleep: spinning ones, the default, are 20 times slower where other processes want the cores.
         threads = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, "OMP_NUM_THREADS": str(self.threads)}
         # Its own session: Ctrl-C in the terminal reaches the runner only, which then ends the worker in order.
         process = subprocess.Popen(
-            [*self.worker, str(run.directory)],
+            [*self.worker, str(order)],
             env=threads,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -34,18 +34,30 @@ class Samples:
         return Samples(tuple(cells), self.confidence[rows], self.correct[rows], self.nll[rows])
 
 
-def samples_file(run: Path, checkpoint: str, rank: int = 0, world: int = 1) -> Path:
+def join_samples(parts: Sequence[Samples | None]) -> Samples | None:
+    """The cells of several tests of the same images; None if one is missing, or if the images differ in number."""
+    whole = parts[0]
+    for part in parts[1:]:
+        if whole is None or part is None or whole.correct.shape[1] != part.correct.shape[1]:
+            return None
+        new = part.of([cell for cell in part.cells if cell not in whole.cells])
+        values = ((getattr(whole, key), getattr(new, key)) for key in ("confidence", "correct", "nll"))
+        whole = Samples((*whole.cells, *new.cells), *(np.concatenate(pair) for pair in values))
+    return whole
+
+
+def samples_file(run: Path, test: str, rank: int = 0, world: int = 1) -> Path:
     """Where one process of a test leaves its share; one file if there is one process."""
-    return run / FOLDER / f"{checkpoint}-{rank}-of-{world}.npz"
+    return run / FOLDER / f"{test}-{rank}-of-{world}.npz"
 
 
-def load_samples(run: Path, checkpoint: str) -> Samples | None:
+def load_samples(run: Path, test: str) -> Samples | None:
     """All images of a test, put together from the shares of its processes; None if a share is missing."""
-    found = sorted((run / FOLDER).glob(f"{checkpoint}-*-of-*.npz"), key=lambda path: path.stat().st_mtime)
+    found = sorted((run / FOLDER).glob(f"{test}-*-of-*.npz"), key=lambda path: path.stat().st_mtime)
     if not found:
         return None
     world = int(found[-1].stem.rsplit("-", 1)[-1])  # the newest test, if there were several
-    paths = [samples_file(run, checkpoint, rank, world) for rank in range(world)]
+    paths = [samples_file(run, test, rank, world) for rank in range(world)]
     if not all(path.is_file() for path in paths):
         return None
     shares = [_read(path) for path in paths]

@@ -10,12 +10,14 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
+from chaosgate.provenance import config_hash
 from chaosgate.run_directory import RunDirectory
 from chaosgate.study.runs import Run
 
 Condition = Literal["done", "running", "queued", "failed", "cut", "missing"]
 LOG, CURVES = "log.txt", "curves.jsonl"
-PROGRESS, FITTED, DONE, FAILED = "progress.json", "fitted.json", "done.json", "failed.json"
+PROGRESS, FITTED, FAILED = "progress.json", "fitted.json", "failed.json"
+TESTED = "tested"  # folder of records, one per test that is done
 LOCK = ".study.lock"
 
 
@@ -39,28 +41,53 @@ class State:
 def state_of(run: Run) -> State:
     """Look, without changing anything."""
     directory = run.directory
-    done = read_json(directory / DONE)
-    if is_done(directory, run.test_hash):
-        return State("done", record=done)
+    records = [record_of(directory, test) for test in run.tests]
+    if all(records):
+        return State("done", record=_together(read_json(directory / FITTED), records))
     progress = read_json(directory / PROGRESS)
     if is_locked(directory):
         return State("running", progress)
     if failed := read_json(directory / FAILED):
         return State("failed", progress, failed)
-    begun = progress or done or RunDirectory(directory).resumable() is not None
+    begun = progress or any(records) or any(RunDirectory(directory).checkpoints.glob("*.ckpt"))
     return State("cut" if begun else "missing", progress)
 
 
-def is_done(directory: Path, test_hash: str) -> bool:
-    """Whether the run was tested as asked and every row is there."""
-    done = read_json(directory / DONE)
-    return done.get("test_hash") == test_hash and not missing_cells(directory, done)
+def is_trained(run: Run) -> bool:
+    """Whether the training is over, whoever asked for it; the run may lack tests."""
+    return (run.directory / FITTED).exists()
 
 
-def missing_cells(directory: Path, done: dict[str, Any]) -> list[Sequence[Any]]:
-    """Cells that the record promises and the results file does not have."""
-    have = {(row["checkpoint"], row["corruption"], row["severity"]) for row in result_rows(directory)}
-    return [cell for cell in done["cells"] if (done["checkpoint"], *cell) not in have]
+def record_of(directory: Path, test: str) -> dict[str, Any]:
+    """What the worker wrote about a test when it was done; empty if it is not done or one of its rows is lost."""
+    record = read_json(directory / TESTED / f"{test}.json")
+    if not record:
+        return {}
+    have = {(source_of(row), row["corruption"], row["severity"]) for row in result_rows(directory)}
+    return record if all((record["source"], *cell) in have for cell in record["cells"]) else {}
+
+
+def rows_of(directory: Path, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows that the records speak of; where two tests share a cell (clean, mostly), that of the first."""
+    rows = {(source_of(row), row["corruption"], row["severity"]): row for row in result_rows(directory)}
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for record in records:
+        for corruption, severity in record["cells"]:
+            found.setdefault((corruption, severity), rows[record["source"], corruption, severity])
+    return list(found.values())
+
+
+def source_of(row: dict[str, Any]) -> str:
+    """What the rows of one test have in common: network, noise at test time, images."""
+    return config_hash([row.get(key) for key in ("checkpoint", "noise", "data")])
+
+
+def _together(fitted: dict[str, Any], records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The training and all tests as one record."""
+    together: dict[str, Any] = {**records[0], "cells": [cell for record in records for cell in record["cells"]]}
+    for key in ("seconds", "cpu_seconds"):
+        together[key] = {"fit": fitted.get(key, 0.0), "test": sum(record.get(key, 0.0) for record in records)}
+    return together
 
 
 def result_rows(directory: Path) -> list[dict[str, Any]]:

@@ -10,14 +10,15 @@ from chaosgate.study.table import Row, Table
 def strength_tables(table: Table) -> list[Table]:
     """The tables of a study whose methods have swept strengths; the table itself if none has.
 
-    First all at the paper's strength, then each at its own selected strength, then every strength.
+    First all at the paper's strength, then each at its own selected strength, then every strength. A sweep without a
+    strength of the paper is shown as it is; nothing is selected.
     """
-    sweeps = table.study.strength
+    sweeps = {method: sweep for method, sweep in table.study.strength.items() if sweep.paper is not None}
     if not sweeps:
         return [table]
-    paper = [row for row in table.rows if STRENGTH not in row.levels or _strength(row) == sweeps[row.method].paper]
+    paper = [row for row in table.rows if row.method not in sweeps or _strength(row) == sweeps[row.method].paper]
     chosen = set(select_strengths(table).values())
-    selected = [row for row in table.rows if STRENGTH not in row.levels or row.variant in chosen]
+    selected = [row for row in table.rows if row.method not in sweeps or row.variant in chosen]
     return [
         table.only(f"{table.title}: strength of the paper", paper),
         table.only(f"{table.title}: strength with the smallest validation NLL", selected),
