@@ -83,8 +83,9 @@ def slurm_says(job: str) -> str:
 
 
 def start_now(job: str) -> None:
-    """SLURM holds a requeued job back for two minutes."""
+    """SLURM holds a requeued job back for two minutes; a node refuses it in the second in which it was ended there."""
     until(lambda: slurm_says(job) == "PENDING", "the job to be back in the queue")
+    time.sleep(5)
     ask("scontrol", "update", f"jobid={job}", "starttime=now")
 
 

@@ -47,7 +47,7 @@ class RunJob:
         self._told = False
         signal.signal(signal.SIGTERM, self._terminate)
         attempt = 1
-        while (status := self._attempt()) != 0:
+        while (status := self._attempt()) != 0 or self._told:
             if status == BUSY:
                 return "another process is at work on this run"
             if self._told:  # and yet the job was not ended: go on
@@ -93,7 +93,8 @@ class RunJob:
         while self._status is None:
             time.sleep(_LOOK)
         deadline = time.monotonic() + _RESPITE
-        while self._told and self._status != 0 and time.monotonic() < deadline:
+        # Whatever its status: a training that is told to end may leave with 0, as if it were finished.
+        while self._told and time.monotonic() < deadline:
             time.sleep(_LOOK)
         return self._status
 
