@@ -5,28 +5,34 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 
+from chaosgate.checkpoint import AtomicCheckpointIO, KeepCheckpoints, Preempted, StopAtNonFiniteLoss
 from chaosgate.cli_errors import TeachingParser, one_paragraph
 from chaosgate.data.module import ImageData
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.processes import as_command
 from chaosgate.provenance import config_hash
 from chaosgate.results import WriteResults, read_rows
-from chaosgate.run_directory import BEST, RunDirectory
+from chaosgate.run_directory import BEST, LAST, TOP1, RunDirectory
 from chaosgate.task import ImageClassifier
 from chaosgate.temperature_scaling import TemperatureScaling
+from chaosgate.trainer_checks import check_run
 from chaosgate.weights import network_weights, read_checkpoint, require_fit
+
+_ROLES = tuple(name.removesuffix(".ckpt") for name in (BEST, TOP1, LAST))
 
 
 class ChaosgateCLI(LightningCLI):
-    """LightningCLI plus ``noise:``, ``run_dir``, ``resume`` and ``labels``.
+    """LightningCLI plus ``noise:``, ``saving:``, ``run_dir``, ``resume``, ``checkpoints`` and ``labels``.
 
     Args:
         cleanup: Receives what must happen however the command ends.
@@ -41,6 +47,7 @@ class ChaosgateCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """The keys beside trainer, model and data."""
         parser.add_lightning_class_args(NoiseInjection, "noise")
+        parser.add_lightning_class_args(KeepCheckpoints, "saving")
         parser.add_argument(
             "--run_dir",
             type=str | None,
@@ -54,7 +61,14 @@ class ChaosgateCLI(LightningCLI):
             nargs="?",
             const=True,
             default=False,
-            help="fit: continue the run in its directory; with no checkpoint yet, start it.",
+            help="fit: continue the run in its directory exactly where it was cut; with no checkpoint yet, start it.",
+        )
+        parser.add_argument(
+            "--checkpoints",
+            type=str | None,
+            default=None,
+            help="test: which of the run's networks, e.g. best,last. best: smallest validation NLL (the default); "
+            "top1: best validation Top-1; last: final epoch. Or give any file with --ckpt_path.",
         )
         parser.add_argument(
             "--labels",
@@ -73,6 +87,7 @@ class ChaosgateCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse, then look at a given checkpoint before anybody else tries to load it."""
         super().parse_arguments(parser, args)
+        check_run(self.config[self.config.subcommand])
         path = self.config[self.config.subcommand].get("ckpt_path")
         if path is not None:
             read_checkpoint(path)
@@ -92,12 +107,39 @@ class ChaosgateCLI(LightningCLI):
             self.save_config_kwargs = {"overwrite": True}
         else:
             self.save_config_callback = None
-            has_weights = config.model.checkpoint is not None or config.model.pretrained
-            if config.ckpt_path is None and not has_weights:
-                config.ckpt_path = str(self.run.selected(BEST))
+            self._networks = self._asked_networks(config)
+            if self._networks:
+                config.ckpt_path = str(self._networks.pop(0))
+
+    def _asked_networks(self, config: Any) -> list[Path]:
+        """The checkpoints to test, one after the other; none if the weights come from elsewhere."""
+        if config.checkpoints is not None and config.ckpt_path is not None:
+            raise ValueError("--checkpoints names networks of the run, --ckpt_path a file: give one of them.")
+        if config.checkpoints is not None:
+            roles = [role.strip() for role in config.checkpoints.split(",")]
+            if unknown := [role for role in roles if role not in _ROLES]:
+                raise ValueError(
+                    f"--checkpoints {config.checkpoints}: {unknown[0]!r} is not one of {', '.join(_ROLES)}."
+                )
+            if self.config.subcommand != "test" and len(roles) > 1:
+                raise ValueError(
+                    f"--checkpoints {config.checkpoints}: only 'test' takes more than one; give one of them."
+                )
+            return [self.run.selected(role) for role in roles]
+        has_weights = config.ckpt_path is not None or config.model.checkpoint is not None or config.model.pretrained
+        return [] if has_weights else [self.run.selected(BEST)]
+
+    def after_test(self) -> None:
+        """The further networks of ``--checkpoints``."""
+        for path in self._networks:
+            require_fit(self.model.model, network_weights(read_checkpoint(path)), path, self.model.backbone)
+            self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=str(path), weights_only=True)
 
     def after_instantiate_classes(self) -> None:
         """A checkpoint of another network is refused here, in one sentence."""
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, KeepCheckpoints):
+                callback.folder = self.run.checkpoints
         path = self.config[self.config.subcommand].ckpt_path
         if path is not None:
             require_fit(self.model.model, network_weights(read_checkpoint(path)), path, self.model.backbone)
@@ -107,22 +149,26 @@ class ChaosgateCLI(LightningCLI):
         config = self.config_init[self.subcommand]
         callbacks = list(config.trainer.callbacks or [])
         callbacks += [
-            ModelCheckpoint(
-                dirpath=self.run.checkpoints,
-                filename=BEST.removesuffix(".ckpt"),
-                monitor="val/nll",
-                save_last=True,
-                auto_insert_metric_name=False,
-                enable_version_counter=False,
-            ),
+            StopAtNonFiniteLoss(),
             *self._temperature_scaling(),
             WriteResults(self.run, self._provenance()),
         ]
         if config.trainer.logger in (None, True):
-            kwargs["logger"] = TensorBoardLogger(str(self.run.path), name="", version="", default_hp_metric=False)
+            kwargs["logger"] = self._tensorboard()
         if config.trainer.logger is not False:
             callbacks.append(LearningRateMonitor("step"))
+        plugins = config.trainer.plugins or []
+        kwargs["plugins"] = [*(plugins if isinstance(plugins, list) else [plugins]), AtomicCheckpointIO()]
         return super().instantiate_trainer(callbacks=callbacks, **kwargs)
+
+    def _tensorboard(self) -> TensorBoardLogger:
+        """The run's curves; what an earlier life of the run logged after its checkpoint gives way to this one's."""
+        config = self.config_init[self.subcommand]
+        resumed = config.ckpt_path if self.subcommand == "fit" and config.resume else None
+        purge: dict[str, Any] = {}
+        if resumed is not None:
+            purge["purge_step"] = int(read_checkpoint(resumed).get("global_step", 0))
+        return TensorBoardLogger(str(self.run.path), name="", version="", default_hp_metric=False, **purge)
 
     def _temperature_scaling(self) -> list[TemperatureScaling]:
         """The baseline +T in front of the writer of rows; none if it is switched off."""
@@ -181,7 +227,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 parser_class=TeachingParser,
                 load_from_checkpoint_support=False,
             )
-    except (ValueError, OSError, RuntimeError, TypeError, ImportError) as error:
+    except Preempted as stop:
+        print(f"chaosgate: {stop}", file=sys.stderr)
+        return stop.exit_status
+    except (ValueError, OSError, RuntimeError, TypeError, ImportError, MisconfigurationException) as error:
         if os.environ.get("CHAOSGATE_TRACEBACK"):
             traceback.print_exc()
         print(one_paragraph(error), file=sys.stderr)

@@ -1,17 +1,18 @@
 """Result rows: one JSON object per test cell, each knowing where it came from (design invariant 7)."""
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from chaosgate.provenance import commit, file_hash, versions
 from chaosgate.run_directory import RunDirectory
+from chaosgate.writing import replace_file
 
-_IDENTITY = ("checkpoint", "corruption", "severity", "noise", "data")
+_IDENTITY = ("checkpoint", "checkpoint_name", "corruption", "severity", "noise", "data")
 
 
 def read_rows(path: str | Path) -> list[dict[str, Any]]:
@@ -21,17 +22,16 @@ def read_rows(path: str | Path) -> list[dict[str, Any]]:
 
 
 def merge_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Add rows to a file in one atomic step; a row about the same cell of the same checkpoint is replaced."""
+    """Add rows to a file in one atomic step; a row about the same cell of the same checkpoint is replaced.
+
+    Two tests that end at the same time wait for each other, so that neither loses its rows.
+    """
     new = list(rows)
     known = {_identity(row) for row in new}
-    old = [row for row in read_rows(path) if _identity(row) not in known] if path.exists() else []
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row) + "\n" for row in [*old, *new])
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    with FileLock(path.with_name(f".{path.name}.lock")):
+        old = [row for row in read_rows(path) if _identity(row) not in known] if path.exists() else []
+        replace_file(path, "".join(json.dumps(row) + "\n" for row in [*old, *new]))
 
 
 def _identity(row: dict[str, Any]) -> str:

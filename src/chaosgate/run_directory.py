@@ -1,11 +1,15 @@
 """One directory per run: what is in it, who may write to it, which checkpoint speaks for it."""
 
+import json
 import os
+import warnings
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-BEST, LAST = "best.ckpt", "last.ckpt"
+BEST, TOP1, LAST = "best.ckpt", "top1.ckpt", "last.ckpt"
+SELECTION = "selection.json"
+_ORPHANS = 8.0  # seconds: the data workers of a killed run notice its end after five, and hold its lock until then
 
 
 class RunDirectory:
@@ -40,8 +44,11 @@ class RunDirectory:
         return self.path / "noise.json"
 
     def selected(self, which: str = BEST) -> Path:
-        """The checkpoint to test, found by a fresh process."""
-        path = self.checkpoints / which
+        """The checkpoint with a role (``best``, ``top1`` or ``last``), found by a fresh process."""
+        role = which.removesuffix(".ckpt")
+        path = self.checkpoints / f"{role}.ckpt"
+        if not path.is_file() and (recorded := self._recorded(role)) is not None:
+            return recorded  # copied without its links
         if not path.is_file():
             there = sorted(p.name for p in self.checkpoints.glob("*.ckpt")) if self.checkpoints.is_dir() else []
             found = f"it has {', '.join(there)}" if there else "it has none"
@@ -51,24 +58,36 @@ class RunDirectory:
             )
         return path
 
-    def resumable(self) -> Path | None:
-        """The newest checkpoint, or None if the run has not got that far."""
-        path = self.checkpoints / LAST
+    def _recorded(self, role: str) -> Path | None:
+        try:
+            name = json.loads((self.checkpoints / SELECTION).read_text(encoding="utf-8")).get(role)
+        except (OSError, ValueError):
+            return None
+        path = self.checkpoints / Path(str(name)).name
         return path if path.is_file() else None
+
+    def resumable(self) -> Path | None:
+        """The newest intact checkpoint, or None if the run has not got that far; damaged ones are named aloud."""
+        from chaosgate.checkpoint.atomic import newest_intact  # not at the top: reading a directory needs no torch
+
+        return newest_intact(self.checkpoints, lambda message: warnings.warn(message, stacklevel=3))
 
     def claim(self, resume: bool) -> None:
         """Become the only writer, or say who is in the way. Nothing that exists is overwritten."""
-        if not resume and (self.resumable() is not None or self.results.exists()):
+        if not resume and (any(self.checkpoints.glob("*.ckpt")) or self.results.exists()):
             raise FileExistsError(
                 f"{self.path} already holds a run. Continue it with --resume, or give another --run_dir. Nothing was "
                 "changed."
             )
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OSError(f"{self.path} cannot be made: {error.strerror}. Give another --run_dir.") from error
         if not os.access(self.path, os.W_OK):
             raise PermissionError(f"{self.path} is not writable. Give another --run_dir.")
         self._lock = FileLock(self.path / ".lock")
         try:
-            self._lock.acquire(timeout=0)
+            self._lock.acquire(timeout=_ORPHANS if resume else 0)
         except Timeout:
             raise RuntimeError(
                 f"another process is writing to {self.path}. Wait for it, or give another --run_dir."

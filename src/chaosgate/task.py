@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from chaosgate.data.sample import CLEAN, Cell
 from chaosgate.metrics import CellMetrics, aggregate_cells, reliability_figure
-from chaosgate.schedules import WarmupCosine, effective_batch, scale_rates
+from chaosgate.schedules import WarmupCosine, effective_batch, require_rates, scale_rates
 from chaosgate.weights import create_backbone, load_weights
 
 SHOWN = ("top1", "nll", "ece", "brier", "gap")
@@ -83,6 +83,7 @@ class ImageClassifier(LightningModule):
         self.test_metrics = CellMetrics(num_bins=num_bins)
         self.test_cells: list[Cell] = [CLEAN]
         self.test_rows: list[dict[str, Any]] = []
+        self._trained = torch.zeros(2, dtype=torch.int64)  # this epoch's images that were right, and all of them
 
     def forward(self, image: Tensor) -> Tensor:
         """Logits (B, K) of images (B, C, H, W)."""
@@ -106,6 +107,7 @@ class ImageClassifier(LightningModule):
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Optimiser and schedule from the configuration; a schedule that wants the run's length is told it."""
         optimizer = self.optimizer(self.parameters())
+        require_rates(optimizer)
         if self.lr_base_batch is not None:
             scale_rates(optimizer, self.hparams["lr_factor"])
         if self.lr_scheduler is None:
@@ -124,10 +126,36 @@ class ImageClassifier(LightningModule):
         logits = self(image)
         loss = cross_entropy(logits.float(), target, label_smoothing=self.label_smoothing)
         labels = target.argmax(-1) if target.ndim == 2 else target  # mixup and cutmix give class weights
-        top1 = (logits.detach().argmax(-1) == labels).float().mean()
+        right = (logits.detach().argmax(-1) == labels).sum()
+        self._trained = self._trained.to(right.device) + torch.stack((right, right.new_tensor(len(labels))))
         self.log("train/loss", loss, prog_bar=True)
-        self.log("train/top1", top1, on_step=False, on_epoch=True, sync_dist=True, batch_size=len(target))
         return loss
+
+    def on_train_epoch_end(self) -> None:
+        """Log the accuracy of the epoch's training images, as they were when each was seen.
+
+        Counted here and logged at once: an average that Lightning keeps is in no checkpoint, and is logged only after
+        the checkpoint of the epoch is written.
+        """
+        right, seen = self._sum_over_processes(self._trained).tolist()
+        self._trained = torch.zeros_like(self._trained)
+        self.log("train/top1", right / max(1, seen), logger=False)
+        if self.logger is not None:
+            self.logger.log_metrics({"train/top1": right / max(1, seen)}, step=self.global_step - 1)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep the counts of an unfinished epoch."""
+        checkpoint["trained_this_epoch"] = self._sum_over_processes(self._trained).tolist()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take the counts of an unfinished epoch up again; one process has those of all."""
+        counts = checkpoint.get("trained_this_epoch", [0, 0])
+        self._trained = torch.tensor(counts if self.trainer.global_rank == 0 else [0, 0], device=self.device)
+
+    def _sum_over_processes(self, counts: Tensor) -> Tensor:
+        summed = self.trainer.strategy.reduce(counts.to(self.device), reduce_op="sum")
+        assert isinstance(summed, Tensor)
+        return summed
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Count one batch; padding of uneven shards has index -1 and does not count."""
@@ -175,4 +203,5 @@ class ImageClassifier(LightningModule):
         for logger in self.loggers:
             if isinstance(logger, TensorBoardLogger) and self.trainer.is_global_zero:
                 figure = reliability_figure(reliability, cell, title=title)
-                logger.experiment.add_figure(tag, figure, global_step=self.global_step)
+                # the last step that was taken: after a restart, what bears the number of the next one gives way
+                logger.experiment.add_figure(tag, figure, global_step=max(0, self.global_step - 1))

@@ -26,6 +26,8 @@ class ResumableLoader(DataLoader[Sample]):
     as used, nor does one that was handed out to a step that failed. And the epoch is the consumer's: Lightning calls
     ``iter`` before it tells the sampler the epoch of a resumed run, and counts one epoch too many for the sampler
     when ``max_steps`` runs are resumed between epochs. Therefore an iterator starts at its first ``next``, and asks.
+    A scheduler that wants to know the length of the run makes Lightning (2.6) build the loader before the checkpoint
+    is read, and then forget the loader's state; the consumer's count has the position all the same.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class ResumableLoader(DataLoader[Sample]):
         if isinstance(sampler, TrainSampler):  # Lightning's overfit_batches puts a sequential one in its place
             if (progress := self.progress()) is not None:
                 sampler.set_epoch(progress.epoch)
+                start = progress.batches  # Lightning may have asked for the loader before it had a state to load
             if self._resume_at is not None and self._resume_at.epoch == sampler.epoch:
                 start = self._resume_at.batches
             assert self.batch_size is not None

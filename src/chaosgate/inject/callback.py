@@ -56,6 +56,10 @@ class NoiseInjection(Callback):
             raise ValueError(f"noise.monte_carlo is a number of draws, 0 for none; got {monte_carlo}.")
         if monte_carlo and gate is None:
             raise ValueError("noise.monte_carlo needs a gate; noise.gate is null.")
+        if seed is not None and not 0 <= seed < 2**63:
+            raise ValueError(f"noise.seed is a whole number from 0 to 2^63 - 1, or null for the run's; got {seed}.")
+        if gate is not None and (not stages or len(set(stages)) < len(stages)):
+            raise ValueError(f"noise.stages is {list(stages)}; name at least one stage, each once, e.g. [L4].")
         self.gate = gate
         self.stages = list(stages)
         self.seed = seed
@@ -76,14 +80,16 @@ class NoiseInjection(Callback):
         return f"NoiseInjection{{gate={type(self.gate).__name__}, stages={','.join(self.stages)}}}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Counters, so that a resumed run replays the gates of the uninterrupted one."""
-        if self.attachment is not None:
-            return {**self.attachment.state_dict()}
-        return dict(self._restored or {})
+        """Counters, so that a resumed run replays the gates of the uninterrupted one, and the images that the strength
+        is measured on, so that its curve goes on.
+        """
+        counters = self.attachment.state_dict() if self.attachment is not None else dict(self._restored or {})
+        return counters if self._probe is None else {**counters, "probe": self._probe}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from saved counters, before or after the gate is attached."""
-        self._restored = {name: int(value) for name, value in state_dict.items()}
+        """Continue from a saved state, before or after the gate is attached."""
+        self._probe = state_dict.get("probe")
+        self._restored = {name: int(value) for name, value in state_dict.items() if name != "probe"}
         if self.attachment is not None and self._restored:
             self.attachment.load_state_dict(self._restored)
 
@@ -122,7 +128,9 @@ class NoiseInjection(Callback):
             self.reports = self.attachment.check(self._probe)
             for report in self.reports:
                 rank_zero_info(_sentence(self.attachment.gate, report))
-            self._log(trainer, pl_module, figure=True)
+            self._log(trainer, figure=True)
+        elif self._probe.device != batch[0].device:  # from a checkpoint
+            self._probe = self._probe.to(batch[0].device)
         if self.schedule is not None:
             epoch = trainer.current_epoch + batch_idx / max(1, int(trainer.num_training_batches))
             self.attachment.set_dial(self.schedule(trainer.global_step, epoch))
@@ -132,29 +140,33 @@ class NoiseInjection(Callback):
         if self.attachment is not None and self._probe is not None:
             self.reports = measure(self.attachment, self._probe)
             last = trainer.current_epoch + 1 == trainer.max_epochs
-            self._log(trainer, pl_module, figure=last)
+            self._log(trainer, figure=last)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave the last measurement beside the checkpoints, for the result rows of a later test."""
+        if self.attachment is not None and self._probe is not None and not self.reports:
+            self._probe = self._probe.to(pl_module.device)
+            self.reports = measure(self.attachment, self._probe)  # resumed after the last epoch: nothing was measured
         folder = trainer.log_dir  # asks all processes, so all ask
         if self.attachment is not None and trainer.is_global_zero and folder is not None:
             rows = [{**asdict(report), "gate": type(self.attachment.gate).__name__} for report in self.reports]
             Path(folder).mkdir(parents=True, exist_ok=True)
             Path(folder, "noise.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
 
-    def _log(self, trainer: Trainer, pl_module: LightningModule, figure: bool) -> None:
+    def _log(self, trainer: Trainer, figure: bool) -> None:
         if trainer.logger is None or self.attachment is None or self._probe is None or trainer.sanity_checking:
             return
         scalars = {f"noise/{r.stage}/{name}": value for r in self.reports for name, value in r.scalars().items()}
         for shift in batchnorm_shift(self.attachment, self._probe):
             scalars[f"noise/batchnorm/{shift.module}/mean_shift"] = shift.mean_shift
             scalars[f"noise/batchnorm/{shift.module}/variance_ratio"] = shift.variance_ratio
-        trainer.logger.log_metrics(scalars, step=trainer.global_step)
+        step = max(0, trainer.global_step - 1)  # the last one taken, as Lightning numbers what belongs to an epoch
+        trainer.logger.log_metrics(scalars, step=step)
         if figure and trainer.is_global_zero:
             for logger in trainer.loggers:
                 if isinstance(logger, TensorBoardLogger):
                     picture = gate_figure(self.attachment, self._probe)
-                    logger.experiment.add_figure("noise/gate", picture, global_step=trainer.global_step)
+                    logger.experiment.add_figure("noise/gate", picture, global_step=step)
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Gather BatchNorm statistics without noise, where asked for."""
