@@ -12,6 +12,7 @@ from chaosgate.study.display import Display
 from chaosgate.study.launch.options import add_slurm_flags
 from chaosgate.study.loading import load_study
 from chaosgate.study.overview import overview
+from chaosgate.study.places import MADE_UP, names_in, require_places
 from chaosgate.study.report import report
 from chaosgate.study.runner import Outcome, Runner
 from chaosgate.study.runs import Run, plan_runs
@@ -24,10 +25,12 @@ Many runs as one. A study is a YAML file: methods, seeds, metrics, and a referen
   chaosgate study run    configs/study/quickstart.yaml   run what is not finished, then report
   chaosgate study status configs/study/quickstart.yaml   done, running, failed, cut, missing
   chaosgate study report configs/study/quickstart.yaml   tables from what is finished; trains nothing
+  chaosgate study run    configs/study/paper/pets_main.yaml --size smoke   a table of the paper on made-up images
 
 A run's directory is a function of its configuration: finished runs are never repeated, a changed configuration is a
 new run. Stop with Ctrl-C and start again with the same command: finished runs are kept, the cut one goes on after its
-last finished epoch. Several terminals may run the same study; they share the work.
+last finished epoch. Several terminals may run the same study; they share the work. Studies of one 'project:' share
+their training runs: each adds the tests that it needs.
 On a cluster: chaosgate study run FILE --launcher slurm --slurm.partition gpu --slurm.gpus 1 --slurm.time 24:00:00
 submits what is not finished as one array; preempted and timed-out jobs are requeued and go on where they were.
 A method is one line under 'methods:', e.g.
@@ -41,8 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(words[1:] if words[:1] == ["study"] else words)
     console = Console(highlight=False)
     try:
-        study = load_study(options.file)
+        study = load_study(options.file, options.size)
         runs = plan_runs(study, options.root)
+        if options.action == "run":
+            _find_data(study, runs, options.root)
     except (ValueError, OSError) as error:
         print(f"chaosgate study: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
@@ -72,6 +77,17 @@ def _launch(study: Study, runs: Sequence[Run], options: argparse.Namespace, cons
     return Runner(runs, Display(console), jobs, threads)()
 
 
+def _find_data(study: Study, runs: Sequence[Run], root: Path) -> None:
+    """Have made-up images written where the size wants them; refuse folders that are missing, before anything trains."""
+    if study.size is not None and study.size.made_up:
+        from chaosgate.data.made_up import write_made_up  # imports torch; the other commands do not wait for it
+
+        write_made_up(root / MADE_UP)
+    parts = {id(part): part.content for run in runs for part in run.recipe}
+    parts |= {id(part): part.content for exam in study.exams for part in exam.recipe}
+    require_places((name for content in parts.values() for name in names_in(content)), runs[0].places)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="chaosgate study", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -79,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("action", choices=("plan", "run", "status", "report"))
     parser.add_argument("file", type=Path, help="the study")
     parser.add_argument("--root", type=Path, default=Path("runs/studies"), help="where studies live (runs/studies)")
+    parser.add_argument("--size", help="another size of the study, e.g. smoke: made-up images, minutes instead of days")
     parser.add_argument("--jobs", type=_positive, help="run: workers at a time (the study's, or 1)")
     parser.add_argument(
         "--threads",
@@ -114,18 +131,19 @@ def _cores() -> int:
 def _say(study: Study, runs: Sequence[Run], options: argparse.Namespace, outcome: Outcome, console: Console) -> None:
     """The report, what failed, where things are, what to do next."""
     directory = report(study, runs, options.root, console)
+    logs = {run.name: run.directory / "log.txt" for run in runs}
     for name, lines in outcome.failed.items():
-        console.print(f"\n[red]failed[/]: {name}; last lines of {directory / name / 'log.txt'}:")
+        console.print(f"\n[red]failed[/]: {name}; last lines of {logs[name]}:")
         for line in lines:
             console.print(f"  {line}", markup=False)
-    again = f"chaosgate study run {options.file}" + (
-        f" --root {options.root}" if options.root != Path("runs/studies") else ""
-    )
+    again = f"chaosgate study run {options.file}"
+    again += f" --root {options.root}" if options.root != Path("runs/studies") else ""
+    again += f" --size {options.size}" if options.size else ""
     if outcome.interrupted:
         console.print(f"\nStopped. Nothing that was finished is lost; go on with:\n  {again}")
         return
     console.print(f"\nReport:      {directory / 'report.html'}   (also table.md, table.csv, table.tex)", soft_wrap=True)
-    console.print(f"TensorBoard: tensorboard --logdir {directory}", soft_wrap=True)
+    console.print(f"TensorBoard: tensorboard --logdir {runs[0].root}", soft_wrap=True)
     if outcome.failed:
         console.print(f"Try the failed runs again: {again}")
         return

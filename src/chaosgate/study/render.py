@@ -189,7 +189,8 @@ def footnotes(table: Table, mark: str = "*") -> list[str]:
     if not facts:
         return ["No run has finished yet."]
     data = f"{facts['data']}{' (subset)' if facts['subset'] else ''}"
-    notes = [
+    notes = [] if table.study.size is None else [table.study.size.warning]
+    notes += [
         f"{facts['backbone']} on {data}: {table.study.checkpoint} checkpoint, {facts['n']:g} test images per cell. "
         f"Signed: difference to {table.study.reference}."
     ]

@@ -1,6 +1,7 @@
 """Build a study's outputs from what is finished: terminal, Markdown, CSV, LaTeX, HTML. Nothing is trained."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -10,8 +11,8 @@ from chaosgate.study.latex import latex_table
 from chaosgate.study.paper import paper_data
 from chaosgate.study.render import csv_table, footnotes, markdown_table, terminal_table
 from chaosgate.study.runs import Run
-from chaosgate.study.sheet import plain_sheet, result_sheet
-from chaosgate.study.specification import Study
+from chaosgate.study.sheet import Sheet, plain_sheet, result_sheet
+from chaosgate.study.specification import Size, Study
 from chaosgate.study.strength import strength_tables
 from chaosgate.study.table import build_table
 
@@ -37,8 +38,16 @@ def report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> P
         result_sheet(name, tables[0] if paper_data()[name]["by"] == "method" else table, finished)
         for name in study.paper
     ]
+    if study.size is not None:
+        sheets = [_sized(sheet, study.size) for sheet in sheets]
     latex = map(latex_table, [*map(plain_sheet, tables), *sheets])
     (directory / "table.tex").write_text("\n".join(latex), encoding="utf-8")
     (directory / "report.html").write_text(html_report(tables, sheets, finished), encoding="utf-8")
     (directory / "table.csv").write_text(csv_table(table), encoding="utf-8")
     return directory
+
+
+def _sized(sheet: Sheet, size: Size) -> Sheet:
+    """A sheet that cannot be taken for the paper's experiment: its name says the size, its label is another."""
+    images = " on made-up images" if size.made_up else ""
+    return replace(sheet, name=f"{sheet.name}, {size.name} size{images}", label=f"{sheet.label}_{size.name}")

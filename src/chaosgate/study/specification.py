@@ -84,6 +84,12 @@ class Size:
     tests: Mapping[str, Recipe] = field(default_factory=dict)
     made_up: bool = False
 
+    @property
+    def warning(self) -> str:
+        """What every report of this size says first."""
+        images = ", on made-up images" if self.made_up else ""
+        return f"Size {self.name}{images}: it shows that the path works; its numbers say nothing about any method."
+
 
 @dataclass(frozen=True)
 class Study:
