@@ -35,6 +35,8 @@ class SmallResNet(ResNet):
     """
 
     def __init__(self, layers: tuple[int, ...], channels: tuple[int, ...], in_chans: int = 3, **kwargs: Any) -> None:
+        if len(channels) != 4 or any(width < 2 or width % 2 for width in channels):
+            raise ValueError(f"channels are the widths of four stages, each even and at least 2; got {list(channels)}")
         # The deep stem is the only one whose width timm lets us choose; its convolutions are replaced right after.
         arguments: dict[str, Any] = {"block": BasicBlock, "stem_type": "deep", "stem_width": channels[0] // 2, **kwargs}
         super().__init__(layers=layers, in_chans=in_chans, channels=channels, **arguments)

@@ -9,6 +9,8 @@ from typing import Any, NoReturn
 
 from lightning.pytorch.cli import LightningArgumentParser
 
+from chaosgate.plain_words import plain_words
+
 _UNKNOWN = re.compile(
     r"(?:unrecognized arguments?: (?:--)?|key \"?'?|option '|does not accept option '|nested key ')([\w.]+)",
     re.IGNORECASE,
@@ -23,10 +25,12 @@ class TeachingParser(LightningArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Print what was wrong and what may have been meant; exit with status 2."""
-        print(f"chaosgate: {_tidy(message)}{self._suggestion(message)}", file=sys.stderr)
+        print(f"chaosgate: {_one_line(message)}{self._suggestion(message)}", file=sys.stderr)
         sys.exit(2)
 
     def _suggestion(self, message: str) -> str:
+        if "Expected a" in message:  # the key is right, the value is not
+            return ""
         match = _UNKNOWN.search(message)
         if match is None:
             return "\nSee --help for all keys."
@@ -63,12 +67,11 @@ def _class_arguments() -> set[str]:
     return names
 
 
-def _tidy(message: str) -> str:
-    lines = [line.strip() for line in message.strip().splitlines()]
-    return "\n  ".join(line for line in lines if line and not line.startswith("usage:"))
+def _one_line(message: str) -> str:
+    return " ".join(plain_words(message).split())
 
 
 def one_paragraph(error: BaseException) -> str:
     """The message of an error a user can mend, without the traceback."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = _one_line(str(error)) if str(error).strip() else type(error).__name__
     return f"chaosgate: {text}\n(CHAOSGATE_TRACEBACK=1 shows where this was raised.)"

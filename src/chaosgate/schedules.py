@@ -67,6 +67,13 @@ def effective_batch(trainer: Trainer) -> int:
     return per_process * trainer.world_size * trainer.accumulate_grad_batches
 
 
+def require_rates(optimizer: Optimizer) -> None:
+    """Refuse learning rates that no optimiser of torch refuses: nan, and infinity."""
+    for group in optimizer.param_groups:
+        if not math.isfinite(group["lr"]):
+            raise ValueError(f"model.optimizer has lr {group['lr']}; give a finite, positive learning rate.")
+
+
 def scale_rates(optimizer: Optimizer, factor: float) -> None:
     """Multiply the rate of every parameter group; before a schedule takes them as its base rates."""
     for group in optimizer.param_groups:

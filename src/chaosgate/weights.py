@@ -20,7 +20,7 @@ def create_backbone(name: str, **kwargs: Any) -> nn.Module:
         raise ValueError(f"timm has no model {name!r}. Did you mean {', '.join(map(repr, close))}? Set model.backbone.")
     try:
         model: nn.Module = timm.create_model(name, **kwargs)
-    except TypeError as error:
+    except (TypeError, ValueError, AttributeError, LookupError, AssertionError, ArithmeticError) as error:
         raise ValueError(f"timm cannot build {name!r} from {kwargs}: {error}. Set model.backbone_args.") from error
     return model
 

@@ -102,9 +102,9 @@ def check_methods(methods: Sequence[str]) -> None:
         if name not in METHODS:
             close = get_close_matches(name, METHODS, n=1)
             hint = f" Did you mean '{close[0]}'?" if close else ""
-            raise ValueError(f"no method {name!r} to compare with.{hint} There are {', '.join(METHODS)}.")
-    if len(set(methods)) != len(methods):
-        raise ValueError(f"every method once; got {', '.join(methods)}.")
+            raise ValueError(f"methods: no method {name!r} to compare with.{hint} There are {', '.join(METHODS)}.")
+    if not methods or len(set(methods)) != len(methods):
+        raise ValueError(f"methods: at least one, and every method once; got {', '.join(methods) or 'none'}.")
 
 
 def _solve(injected: Callable[[float], float], energy: float, largest: float, name: str) -> float:

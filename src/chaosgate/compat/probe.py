@@ -63,8 +63,14 @@ class Probe:
         for name in ("channels", "draws", "pairs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"the probe needs at least one of its {name}; got {getattr(self, name)}.")
-        if self.lift < 0 or self.logit_draws < 0:
+        if not 0 <= self.lift < math.inf or self.logit_draws < 0:
             raise ValueError(f"lift and logit_draws are zero or positive; got {self.lift} and {self.logit_draws}.")
+        if self.energy is not None and not 0 < self.energy < math.inf:
+            raise ValueError(f"energy is a positive number, a share of that of the features; got {self.energy}.")
+        if not self.stages:
+            raise ValueError("stages: name at least one stage to look at, e.g. L4.")
+        if self.seed < 0:
+            raise ValueError(f"seed is a whole number of at least 0; got {self.seed}.")
 
     def __call__(
         self, model: nn.Module, batch: Tensor, gate: Gate | None = None, gate_stages: Sequence[str] = ()

@@ -80,7 +80,9 @@ def load_frost(folder: str | PathLike[str] | None) -> tuple[Bytes, ...]:
         raise ValueError(f"frost needs the textures {names}; set frost_textures to the folder that has them. {source}")
     missing = [name for name in FROST_FILES if not (Path(folder) / name).is_file()]
     if missing:
-        raise FileNotFoundError(f"no {', '.join(missing)} in {folder}; frost needs {names}. {source}")
+        raise FileNotFoundError(
+            f"no {', '.join(missing)} in {folder}; set frost_textures to the folder that has {names}. {source}"
+        )
     return _decode(str(folder))
 
 

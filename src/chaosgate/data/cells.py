@@ -27,6 +27,9 @@ def plan_cells(corruptions: Corruptions, severities: Sequence[int], table: str =
 
     ``"paper"`` names the seven corruptions of the paper; a list names one's own; none leaves the clean set alone.
     """
+    outside = [severity for severity in severities if severity not in SEVERITIES]
+    if outside or not severities or len(set(severities)) < len(severities):
+        raise ValueError(f"data.severities is {list(severities)}; give some of 1, 2, 3, 4, 5, each once.")
     if corruptions is None:
         return [CLEAN]
     from chaosgate.corruptions import PAPER, parameters
@@ -34,14 +37,14 @@ def plan_cells(corruptions: Corruptions, severities: Sequence[int], table: str =
     if not corruptions or (isinstance(corruptions, str) and corruptions != "paper"):
         raise ValueError(f"data.corruptions is {corruptions!r}; give 'paper', a list of names, or null.")
     names = list(PAPER) if corruptions == "paper" else list(corruptions)
-    outside = [severity for severity in severities if severity not in SEVERITIES]
-    if outside or not severities:
-        raise ValueError(f"data.severities is {list(severities)}; give some of 1, 2, 3, 4, 5.")
-    if len(set(names)) < len(names) or len(set(severities)) < len(severities):
-        raise ValueError(f"data.corruptions {names} or data.severities {list(severities)} names something twice.")
+    if len(set(names)) < len(names):
+        raise ValueError(f"data.corruptions {names} names something twice.")
     cells = [Cell(name, severity) for name in names for severity in severities]
     for cell in cells:
-        parameters(*cell, table)  # refuses an unknown name and proposes the nearest
+        try:
+            parameters(*cell, table)  # refuses an unknown name and proposes the nearest
+        except ValueError as error:
+            raise ValueError(f"data.corruptions: {error}") from None
     return [CLEAN, *cells]
 
 

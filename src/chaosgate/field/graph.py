@@ -54,6 +54,10 @@ class Graph(Operator):
         self.edges = self.edges.long()
         largest = int(self.edges.max()) if len(self.edges) else -1
         self.num_vertices = largest + 1 if num_vertices is None else num_vertices
+        if self.num_vertices < 1:
+            raise ValueError(
+                f"a graph has at least one vertex; got {len(self.edges)} edges, num_vertices={num_vertices}."
+            )
         self.weights = as_weights("edge weights", torch.ones(len(self.edges)) if weights is None else weights)
         self.boundary = _boundary_weights(boundary, self.num_vertices)
         self.pinned = pinned
@@ -68,7 +72,9 @@ class Graph(Operator):
             raise ValueError(f"{len(self.edges)} edges need as many weights; got shape {tuple(self.weights.shape)}.")
         loops = self.edges[self.edges[:, 0] == self.edges[:, 1]]
         if len(loops):
-            raise ValueError(f"vertex {int(loops[0, 0])} has an edge to itself, which costs no energy. Leave it out.")
+            raise ValueError(
+                f"edges: vertex {int(loops[0, 0])} has an edge to itself, which costs no energy. Leave it out."
+            )
         if self.pinned is not None and bool(self.boundary.any()):
             raise ValueError("a graph with a boundary needs no pinned vertex. Give boundary or pinned, not both.")
         if self.pinned is not None and not 0 <= self.pinned < n:

@@ -1,27 +1,27 @@
 """Injection operators: how a realised gate acts on features (paper sec. 4.1)."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 from torch import Tensor
 
 from chaosgate.gate.base import field_dtype, weighted_energy
 
 
-class Injection(Protocol):
-    """What a mechanism needs of an injection operator."""
+class Injection(ABC):
+    """What a mechanism needs of an injection operator; a configuration names a subclass."""
 
+    @abstractmethod
     def __call__(self, h: Tensor, gate: Tensor) -> Tensor:
         """The perturbed features; ``h`` is (B, C, H, W), ``gate`` (B, 1 or C, H, W)."""
-        ...
 
+    @abstractmethod
     def energy(self, h: Tensor, site_energy: Tensor) -> Tensor:
         r""":math:`E\|\tilde h-h\|^2` per sample (B,), given the realisation's second moments as a map (H, W)."""
-        ...
 
 
 @dataclass(frozen=True)
-class Multiplicative:
+class Multiplicative(Injection):
     r""":math:`h(c,x)\,(1+\alpha(\nu(x)-1))`; :math:`\alpha=1` is the product (eq. mul_injection, residual_mul)."""
 
     alpha: float = 1.0
@@ -44,7 +44,7 @@ class Multiplicative:
 
 
 @dataclass(frozen=True)
-class Additive:
+class Additive(Injection):
     r""":math:`h+\mathrm{rms}(h)\,\eta(x)`, the root mean square taken per sample and held constant in backward.
 
     Relative to the features, because an absolute scale would mean another thing at every stage and every epoch.

@@ -26,7 +26,7 @@ class Mechanism(Gate):
     Args:
         law: A law on one grid, or a function that gives the law for any grid (so that one gate serves every stage).
         realization: From the field to the gate, e.g. ``Wick(gamma)``.
-        injection: From the gate to the features.
+        injection: From the gate to the features; None multiplies.
         channels: ``"shared"``: one gate for all channels of a sample (the paper's choice); ``"independent"``: one each.
         base_size: Sample the field on this grid and resize it to the features' grid; None samples on theirs.
 
@@ -41,7 +41,7 @@ class Mechanism(Gate):
         self,
         law: MaxEntLaw | Callable[[Grid], MaxEntLaw],
         realization: Realization,
-        injection: Injection = Multiplicative(),  # noqa: B008 - frozen and stateless
+        injection: Injection | None = None,
         channels: str = "shared",
         base_size: list[int] | None = None,
     ) -> None:
@@ -49,7 +49,7 @@ class Mechanism(Gate):
         require_choice(self, "channels", channels, ("shared", "independent"))
         self.law = law
         self.realization = realization
-        self.injection = injection
+        self.injection = Multiplicative() if injection is None else injection
         self.channels = channels
         self.base_size = _as_grid(base_size)
         self._fields: dict[Grid, DeployedField] = {}
@@ -63,7 +63,13 @@ class Mechanism(Gate):
 
     def _deploy(self, grid: Grid) -> DeployedField:
         if callable(self.law):
-            return DeployedField(self.law(self.base_size or grid), grid)
+            try:
+                return DeployedField(self.law(self.base_size or grid), grid)
+            except TypeError as error:  # a configuration can write a law down, but not as a function of the grid
+                raise ValueError(
+                    f"{type(self).__name__}: law gives no law for a {_text(grid)} grid: {error}. Give a MaxEntLaw or a "
+                    "function of the grid; in a configuration use GaussianChaos, which makes its own law."
+                ) from error
         if self.base_size is None and self.law.grid != grid:
             raise ValueError(
                 f"the law lives on a {_text(self.law.grid)} grid, the features on {_text(grid)}. Give a function of "

@@ -4,9 +4,10 @@ Functions first; the small classes bind a strength so that a :class:`~chaosgate.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -51,21 +52,19 @@ def gate_kernel(covariance: Tensor, gamma: float) -> Tensor:
     return torch.exp(gamma**2 * covariance)
 
 
-class Realization(Protocol):
-    """What a mechanism needs of a realisation map."""
+class Realization(ABC):
+    """What a mechanism needs of a realisation map; a configuration names a subclass."""
 
-    @property
-    def degenerate_on_one_site(self) -> bool:
-        """Whether nothing happens on a 1x1 grid."""
-        ...
+    degenerate_on_one_site: ClassVar[bool] = False
+    """Whether nothing happens on a 1x1 grid."""
 
+    @abstractmethod
     def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
         """The gate for a field (..., H, W) with site variances (H, W); ``dial`` scales the strength."""
-        ...
 
+    @abstractmethod
     def site_energy(self, variance: Tensor) -> Tensor | None:
         r""":math:`E(\nu(x)-1)^2` as a map (H, W) where there is a closed form, else None."""
-        ...
 
 
 def _dialled(strength: float, dial: Tensor | None) -> float | Tensor:
@@ -73,11 +72,10 @@ def _dialled(strength: float, dial: Tensor | None) -> float | Tensor:
 
 
 @dataclass(frozen=True)
-class Wick:
+class Wick(Realization):
     """:func:`wick` at one strength."""
 
     gamma: float
-    degenerate_on_one_site = False
 
     def __post_init__(self) -> None:
         _require_finite("gamma", self.gamma)
@@ -92,11 +90,11 @@ class Wick:
 
 
 @dataclass(frozen=True)
-class SampleWise:
+class SampleWise(Realization):
     """:func:`samplewise` at one strength."""
 
     gamma: float
-    degenerate_on_one_site = True
+    degenerate_on_one_site: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _require_finite("gamma", self.gamma)
@@ -110,11 +108,10 @@ class SampleWise:
 
 
 @dataclass(frozen=True)
-class Signed:
+class Signed(Realization):
     """:func:`signed` at one strength."""
 
     sigma: float
-    degenerate_on_one_site = False
 
     def __post_init__(self) -> None:
         _require_finite("sigma", self.sigma)
@@ -129,11 +126,10 @@ class Signed:
 
 
 @dataclass(frozen=True)
-class Plain:
+class Plain(Realization):
     r""":math:`\sigma\psi` itself, for the additive injection."""
 
     sigma: float
-    degenerate_on_one_site = False
 
     def __post_init__(self) -> None:
         _require_finite("sigma", self.sigma)

@@ -27,9 +27,9 @@ class Ramp:
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.epochs is None):
             raise ValueError(f"Ramp takes exactly one of steps and epochs; got {self.steps!r} and {self.epochs!r}.")
-        length = self.steps if self.steps is not None else self.epochs
+        name, length = ("steps", self.steps) if self.steps is not None else ("epochs", self.epochs)
         if length is None or not math.isfinite(length) or length <= 0:
-            raise ValueError(f"Ramp: the length must be a positive number; got {length!r}.")
+            raise ValueError(f"Ramp: {name} is the length of the ramp, a positive number; got {length!r}.")
         if not 0 <= self.start <= 1:
             raise ValueError(f"Ramp: start is a factor in [0, 1]; got {self.start!r}.")
         if self.shape not in ("linear", "cosine"):

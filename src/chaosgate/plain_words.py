@@ -1,0 +1,83 @@
+"""What jsonargparse and Lightning say about a wrong value, in one sentence that a user can act on.
+
+A wrong value of an optional argument is reported as a failed union, with the types tried, every attempt's complaint and
+the whole object that was given. One line of it matters: the complaint of the class, or the types that were expected.
+"""
+
+import re
+
+_HEADINGS = ("Does not validate against any of the", "Subtypes:", "Errors:", "Given value type:", "Problem with given")
+_TYPES = {
+    "NoneType": "null",
+    "float": "a number",
+    "int": "a whole number",
+    "bool": "true or false",
+    "str": "a text",
+    "dict": "a mapping",
+    "list": "a list",
+    "Sequence": "a list",
+    "Tensor": "a tensor",
+}
+_LONG = 80  # characters of a given value that are still worth repeating
+
+
+def plain_words(text: str) -> str:
+    r"""The message without types, unions and namespaces.
+
+    >>> plain_words('''Parser key "gamma":
+    ...   Does not validate against any of the Union subtypes
+    ...   Subtypes: [<class 'float'>, <class 'NoneType'>]
+    ...   Errors:
+    ...     - Expected a <class 'float'>
+    ...     - Expected a <class 'NoneType'>
+    ...   Given value type: <class 'str'>
+    ...   Given value: strong''')
+    'gamma: expected a number or null; got strong.'
+    """
+    keys: list[str] = []
+    said: list[str] = []
+    expected: list[str] = []
+    given = ""
+    for line in (_without_namespaces(text)).splitlines():
+        line = line.strip().removeprefix("- ").strip()
+        if match := re.match(r"(?:Validation failed: )?Parser key \"([^\"]+)\":\s*(.*)", line):
+            keys.append(match.group(1))
+            line = match.group(2)
+        if line.startswith("Subclass types expect one of"):
+            break  # a list of everything that could have been written instead
+        if not line or line.startswith((*_HEADINGS, "usage:")):
+            continue
+        if match := re.match(r"Given value: (.*)", line):
+            given = given or match.group(1)
+        elif match := re.fullmatch(r"Expected an? (<class .*?|List.*?|Sequence.*?)(?:\. Got value: (.*))?\.?", line):
+            expected.append(_type_name(match.group(1)))
+            given = given or (match.group(2) or "")
+        else:
+            said.append(_named_types(line))
+    prefix = f"{'.'.join(dict.fromkeys(keys))}: " if keys else ""
+    if said:
+        return prefix + " ".join(dict.fromkeys(said))
+    got = f"; got {given}" if given and len(given) <= _LONG else ""
+    return f"{prefix}expected {' or '.join(dict.fromkeys(expected)) or 'something else'}{got}."
+
+
+def _type_name(text: str) -> str:
+    name = re.sub(r"<class '(?:[\w.]+\.)?(\w+)'>", r"\1", text)
+    return _TYPES.get(name, "a list" if name.startswith(("List", "Sequence")) else f"a {name}")
+
+
+def _named_types(text: str) -> str:
+    return re.sub(r"<class '(?:[\w.]+\.)?(\w+)'>", lambda match: match.group(1), text)
+
+
+def _without_namespaces(text: str) -> str:
+    """``Namespace(class_path='a.B', init_args=...)`` becomes ``a.B``."""
+    while (start := text.find("Namespace(")) >= 0:
+        end, depth = start + len("Namespace"), 0
+        for end in range(start + len("Namespace"), len(text)):
+            depth += (text[end] == "(") - (text[end] == ")")
+            if depth == 0:
+                break
+        inside = re.search(r"class_path='([^']+)'", text[start:end])
+        text = text[:start] + (inside.group(1) if inside else "{...}") + text[end + 1 :]
+    return text
