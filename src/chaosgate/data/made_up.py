@@ -35,7 +35,8 @@ def picture(kind: int, number: int, side: int = _SIDE) -> NDArray[np.uint8]:
     colour = 0.5 + 0.35 * np.cos(angle + 2 * np.pi * np.arange(3) / 3)
     contrast = random.uniform(0.15, 0.35)
     values = colour + contrast * wave[..., None] + random.normal(0, 0.12, (side, side, 3))
-    return (255 * values.clip(0, 1)).astype(np.uint8)
+    image: NDArray[np.uint8] = (255 * values.clip(0, 1)).astype(np.uint8)
+    return image
 
 
 def write_made_up(folder: str | Path) -> None:

@@ -78,7 +78,7 @@ def _launch(study: Study, runs: Sequence[Run], options: argparse.Namespace, cons
 
 
 def _find_data(study: Study, runs: Sequence[Run], root: Path) -> None:
-    """Have made-up images written where the size wants them; refuse folders that are missing, before anything trains."""
+    """Have made-up images written where the size wants them; refuse missing folders before anything trains."""
     if study.size is not None and study.size.made_up:
         from chaosgate.data.made_up import write_made_up  # imports torch; the other commands do not wait for it
 

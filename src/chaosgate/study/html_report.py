@@ -51,8 +51,8 @@ def _lead(table: Table) -> str:
     subset = " (subset)" if facts["subset"] else ""
     images = ", ".join(f"{count:,} {part}" for part, count in facts["images"].items())
     seeds = len(table.study.seeds)
-    warning = "" if table.study.size is None else f"{table.study.size.warning} "
-    return f"{warning}{facts['backbone']} on {facts['data']}{subset}: {images} images; {seeds} seed{'s' if seeds > 1 else ''}."
+    lead = f"{facts['backbone']} on {facts['data']}{subset}: {images} images; {seeds} seed{'s' if seeds > 1 else ''}."
+    return lead if table.study.size is None else f"{table.study.size.warning} {lead}"
 
 
 def _results(tables: Sequence[Table]) -> str:

@@ -67,16 +67,16 @@ def load_study(path: str | Path, size: str | None = None) -> Study:
     exams = _exams(path, content.get("tests") or {Exam().name: None})
     the_size = None if size is None else _sized(path, size, small, exams)
     suffix = "" if size is None else f".{size}"
-    name = _name(path, "name", content.get("name", path.stem)) + suffix
+    title = _name(path, "name", content.get("name", path.stem)) + suffix
     paper = content.get("paper") or []
     paper = [paper] if isinstance(paper, str) else paper
     for name in paper:
         _known(f"{path}: paper: no table", name, paper_names())
     shared = _recipe(path, "overrides", content.get("overrides") or {})
     return Study(
-        name=name,
+        name=title,
         path=path,
-        project=_name(path, "project", content["project"]) + suffix if "project" in content else name,
+        project=_name(path, "project", content["project"]) + suffix if "project" in content else title,
         base=_recipe(path, "base", content["base"]) + shared,
         methods={
             _name(path, "methods", name): _recipe(path, f"methods.{name}", value) for name, value in methods.items()

@@ -12,8 +12,8 @@ from rich.text import Text
 from chaosgate.study.display import how_far
 from chaosgate.study.launch.queue import states_of
 from chaosgate.study.runs import Run
-from chaosgate.study.specification import Study
 from chaosgate.study.sharing import shared_with
+from chaosgate.study.specification import Study
 from chaosgate.study.state import Condition, State, is_trained
 
 

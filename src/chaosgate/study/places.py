@@ -50,7 +50,8 @@ def names_in(value: Any) -> set[str]:
 def require_places(names: Iterable[str], places: Mapping[str, str] | None = None) -> None:
     """Refuse names that are unset, and folders that do not exist; all of them in one message."""
     complaints = []
-    for name in sorted(set(names)):
+    wanted = sorted(set(names))
+    for name in wanted:
         folder = (places or {}).get(name) or os.environ.get(name)
         holds = f" (a folder with {FOLDERS[name]})" if name in FOLDERS else ""
         if not folder:
@@ -59,6 +60,6 @@ def require_places(names: Iterable[str], places: Mapping[str, str] | None = None
             complaints.append(f"{name}{holds} is {folder}, which does not exist")
     if complaints:
         raise FileNotFoundError(
-            f"the data are missing: {'; '.join(complaints)}. Say where they are, e.g. export {sorted(set(names))[0]}="
+            f"the data are missing: {'; '.join(complaints)}. Say where they are, e.g. export {wanted[0]}="
             "FOLDER, or try the study on made-up images with --size smoke."
         )
