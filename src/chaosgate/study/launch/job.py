@@ -30,16 +30,21 @@ class RunJob:
     its state; what becomes of the job is then SLURM's decision, so this waits for it.
 
     Args:
-        directory: Of the run, with ``run.json`` in it.
+        order: What the worker is started with, a file in the run directory.
         folder: Current directory of the worker; relative paths in configurations mean what they meant at submission.
         threads: Of the worker.
         notice: Seconds from SIGUSR2 to the end.
     """
 
-    directory: Path
+    order: Path
     folder: Path
     threads: int
     notice: int
+
+    @property
+    def directory(self) -> Path:
+        """Of the run."""
+        return self.order.parent
 
     def __call__(self) -> str:
         """Return a word for the job's log; raise if the run failed twice."""
@@ -69,7 +74,7 @@ class RunJob:
             time.sleep(_LOOK)
         if self._status is None and self._worker is not None:  # what was saved before stays whole
             os.killpg(self._worker.pid, signal.SIGKILL)
-        return DelayedSubmission(RunJob(self.directory, self.folder, self.threads, self.notice))
+        return DelayedSubmission(RunJob(self.order, self.folder, self.threads, self.notice))
 
     def _attempt(self) -> int:
         self._status: int | None = None
@@ -77,7 +82,7 @@ class RunJob:
         known = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SUBMITIT_"))}
         environment = {"OMP_WAIT_POLICY": "PASSIVE", **known, "OMP_NUM_THREADS": str(self.threads)}
         self._worker = subprocess.Popen(
-            [*WORKER, str(self.directory)],
+            [*WORKER, str(self.order)],
             cwd=self.folder,
             env=environment,
             stdin=subprocess.DEVNULL,

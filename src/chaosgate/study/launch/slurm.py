@@ -13,7 +13,7 @@ from chaosgate.study.launch.queue import job_of, record_job, states_of
 from chaosgate.study.runner import Outcome
 from chaosgate.study.runs import Run
 from chaosgate.study.state import State, state_of
-from chaosgate.study.worker import first_complaint, write_order
+from chaosgate.study.worker import configurations, first_complaint, write_order
 
 LOGS = "slurm"  # folder of submitit's files beside the runs
 _ASK = 10.0  # seconds between two questions to SLURM; run directories are looked at every second
@@ -46,9 +46,11 @@ class Submission:
 
 
 def submit(runs: Sequence[Run], options: SlurmOptions, threads: int) -> Submission:
-    """Submit what is neither done, nor queued, nor being worked on, as one array.
+    """Submit what is neither done, nor queued, nor being worked on, as one array: a job for each training.
 
-    Every configuration is parsed before: a typo costs seconds here and hours in a queue.
+    Every configuration is parsed before: a typo costs seconds here and hours in a queue. A training that is queued
+    or at work for another study of the project is left alone; when it has ended, the same command submits the tests that
+    this study adds.
     """
     submitit = _submitit()
     states = states_of(runs)
@@ -57,14 +59,16 @@ def submit(runs: Sequence[Run], options: SlurmOptions, threads: int) -> Submissi
     kept = sum(state.condition == "done" for state in states.values())
     if not left:
         return Submission({}, kept, len(runs) - kept, logs)
-    if complaint := first_complaint({run.variant: run.arguments() for run in left}):
+    if complaint := first_complaint({name: words for run in left for name, words in configurations(run).items()}):
         raise NotSubmitted(complaint)
     from chaosgate.study.launch.job import RunJob
 
     here = Path.cwd()
+    trainings: dict[Path, list[Run]] = {}
     for run in left:
-        write_order(run, threads)
-    work = [RunJob(run.directory.absolute(), here, threads, options.notice) for run in left]
+        trainings.setdefault(run.directory, []).append(run)
+    orders = [write_order(first, threads, others=others) for first, *others in trainings.values()]
+    work = [RunJob(order.absolute(), here, threads, options.notice) for order in orders]
     try:
         executor = submitit.SlurmExecutor(logs.absolute(), max_num_timeout=options.requeues)
         executor.update_parameters(**options.parameters(f"chaosgate-{left[0].study}"))
@@ -72,9 +76,10 @@ def submit(runs: Sequence[Run], options: SlurmOptions, threads: int) -> Submissi
     except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
         words = " ".join(str(error).split())
         raise NotSubmitted(f"SLURM refused the jobs: {words} Look at the --slurm options, and at sinfo.") from error
-    submitted = {run.name: str(job.job_id) for run, job in zip(left, jobs, strict=True)}
-    for run in left:
-        record_job(run, submitted[run.name], logs)
+    submitted: dict[str, str] = {}
+    for job, same in zip(jobs, trainings.values(), strict=True):
+        record_job(same[0], str(job.job_id), logs)
+        submitted |= {run.name: str(job.job_id) for run in same}
     return Submission(submitted, kept, len(runs) - kept - len(left), logs)
 
 
