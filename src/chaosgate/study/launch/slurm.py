@@ -49,8 +49,8 @@ def submit(runs: Sequence[Run], options: SlurmOptions, threads: int) -> Submissi
     """Submit what is neither done, nor queued, nor being worked on, as one array: a job for each training.
 
     Every configuration is parsed before: a typo costs seconds here and hours in a queue. A training that is queued
-    or at work for another study of the project is left alone; when it has ended, the same command submits the tests that
-    this study adds.
+    or at work for another study of the project is left alone; when it has ended, the same command submits the tests
+    that this study adds.
     """
     submitit = _submitit()
     states = states_of(runs)
