@@ -21,10 +21,10 @@ class KeepOutputs(Callback):
     are seen as the metrics see them. Every process writes its share.
 
     Args:
-        test: Name of what is tested; the outputs of every test and checkpoint are kept apart.
+        test: Name of the test, to keep the outputs of several apart; that of the checkpoint if not given.
     """
 
-    def __init__(self, test: str = "test") -> None:
+    def __init__(self, test: str | None = None) -> None:
         self.test = test
         self._handle: RemovableHandle | None = None
         self._logits: Tensor | None = None
@@ -64,7 +64,7 @@ class KeepOutputs(Callback):
         cells = getattr(getattr(trainer, "datamodule", None), "test_cells", None)
         if not self._kept or cells is None or not trainer.ckpt_path:
             return
-        test = f"{self.test}-{Path(trainer.ckpt_path).stem}"
+        test = self.test or Path(trainer.ckpt_path).stem
         path = samples_file(Path(trainer.default_root_dir), test, trainer.global_rank, trainer.world_size)
         cell, index, confidence, correct, nll = (torch.cat(part).numpy() for part in zip(*self._kept, strict=True))
         path.parent.mkdir(exist_ok=True)

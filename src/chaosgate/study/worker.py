@@ -19,6 +19,7 @@ from typing import Any
 from filelock import Timeout
 
 from chaosgate.provenance import config_hash, file_hash
+from chaosgate.run_directory import RunDirectory
 from chaosgate.study.runs import Run
 from chaosgate.study.state import (
     FAILED,
@@ -114,7 +115,7 @@ def _train_and_test(directory: Path, order: dict[str, Any]) -> int:
         write_json(directory / FITTED, clock.read())
     for test in order["tests"]:
         clock = _Clock()
-        checkpoint = directory / "checkpoints" / f"{test['checkpoint']}.ckpt"
+        checkpoint = RunDirectory(directory).selected(test["checkpoint"])
         if status := _test(chaosgate, test, checkpoint):
             return status
         write_record(directory, test["hash"], file_hash(checkpoint), {**clock.read(), "threads": order["threads"]})
@@ -123,8 +124,7 @@ def _train_and_test(directory: Path, order: dict[str, Any]) -> int:
 
 def _test(chaosgate: Callable[[Sequence[str]], int], test: dict[str, Any], checkpoint: Path) -> int:
     """One test of one checkpoint."""
-    subject = test["outputs"].removesuffix(f"-{test['checkpoint']}")
-    words = [*test["arguments"], *_callbacks({_PROGRESS: {}, _OUTPUTS: {"test": subject}})]
+    words = [*test["arguments"], *_callbacks({_PROGRESS: {}, _OUTPUTS: {"test": test["outputs"]}})]
     return chaosgate(["test", *words, f"--ckpt_path={checkpoint}"])
 
 
