@@ -17,6 +17,7 @@ from chaosgate.study.report import report
 from chaosgate.study.runner import Outcome, Runner
 from chaosgate.study.runs import Run, plan_runs
 from chaosgate.study.specification import Study
+from chaosgate.study.tensorboard import write_layout
 
 _DESCRIPTION = """\
 Many runs as one. A study is a YAML file: methods, seeds, metrics, and a reference to compare to.
@@ -68,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _launch(study: Study, runs: Sequence[Run], options: argparse.Namespace, console: Console) -> Outcome:
     """Work on the runs here, or hand them over to a cluster."""
+    write_layout(runs[0].root)
     if options.launcher == "slurm":
         from chaosgate.study.launch.command import launch  # submitit is an optional dependency
 
