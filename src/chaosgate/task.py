@@ -78,7 +78,8 @@ class ImageClassifier(LightningModule):
             self.model = self.model.to(memory_format=torch.channels_last)
         self.backbone, self.num_classes = backbone, num_classes
         self.optimizer, self.lr_scheduler, self.scheduler_interval = optimizer, lr_scheduler, scheduler_interval
-        self.label_smoothing, self.num_bins, self.lr_base_batch = label_smoothing, num_bins, lr_base_batch
+        self.label_smoothing, self.num_bins = label_smoothing, num_bins
+        self.lr_base_batch, self.lr_factor = lr_base_batch, 1.0
         self.val_metrics = CellMetrics(num_bins=num_bins)
         self.test_metrics = CellMetrics(num_bins=num_bins)
         self.test_cells: list[Cell] = [CLEAN]
@@ -99,7 +100,9 @@ class ImageClassifier(LightningModule):
                 raise ValueError(f"the data have {key}={want}, the model {key}={have}. Set model.{key} to {want}.")
         if stage == "fit" and self.lr_base_batch is not None:
             batch = effective_batch(self.trainer)
-            self.save_hyperparameters({"effective_batch": batch, "lr_factor": batch / self.lr_base_batch})
+            self.lr_factor = batch / self.lr_base_batch
+            for logger in self.loggers:  # not among the module's own: those of a checkpoint must be arguments of it
+                logger.log_hyperparams({"effective_batch": batch, "lr_factor": self.lr_factor})
         if stage == "test":
             self.test_cells = list(getattr(data, "test_cells", [CLEAN]))
             self.test_metrics = CellMetrics(len(self.test_cells), self.num_bins, self.num_bins).to(self.device)
@@ -108,8 +111,7 @@ class ImageClassifier(LightningModule):
         """Optimiser and schedule from the configuration; a schedule that wants the run's length is told it."""
         optimizer = self.optimizer(self.parameters())
         require_rates(optimizer)
-        if self.lr_base_batch is not None:
-            scale_rates(optimizer, self.hparams["lr_factor"])
+        scale_rates(optimizer, self.lr_factor)
         if self.lr_scheduler is None:
             return {"optimizer": optimizer}
         scheduler = self.lr_scheduler(optimizer)

@@ -1,0 +1,66 @@
+"""Settings for several devices: the files in configs/trainer, and the learning rate of large steps."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+import yaml
+from lightning.pytorch import Trainer
+
+from chaosgate.schedules import WarmupCosine, effective_batch, scale_rates
+
+
+def trainer(batch: Any, processes: int = 1, accumulated: int = 1) -> Trainer:
+    data = SimpleNamespace(batch_size=batch)
+    made = SimpleNamespace(datamodule=data, world_size=processes, accumulate_grad_batches=accumulated)
+    return cast(Trainer, made)
+
+
+def test_effective_batch_counts_processes_and_accumulated_batches():
+    assert effective_batch(trainer(32)) == 32
+    assert effective_batch(trainer(32, processes=8, accumulated=2)) == 512
+
+
+def test_data_of_unknown_batch_cannot_scale_the_rate():
+    with pytest.raises(ValueError, match=r"model.lr_base_batch .* batch_size"):
+        effective_batch(trainer(None))
+
+
+def test_rate_is_linear_in_the_batch_in_every_group_and_through_the_schedule():
+    weights = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
+    optimizer = torch.optim.SGD([{"params": weights[:1]}, {"params": weights[1:], "lr": 0.25}], lr=0.5)
+    scale_rates(optimizer, 512 / 256)
+    assert [group["lr"] for group in optimizer.param_groups] == [1.0, 0.5]
+    schedule = WarmupCosine(optimizer, total_steps=2)
+    assert schedule.base_lrs == [1.0, 0.5]  # the peak is the scaled rate
+
+
+def test_rate_in_training_is_the_scaled_one_and_is_written_down(command, configs, tmp_path):
+    arguments = [*configs("base", "data/fashion_mnist", "noise/none"), "--run_dir=run", "--trainer.accelerator=cpu"]
+    arguments += ["--trainer.max_steps=1", "--trainer.limit_val_batches=1", "--data.init_args.batch_size=24"]
+    arguments += ["--trainer.accumulate_grad_batches=2", "--model.lr_base_batch=32", "--model.lr_scheduler=null"]
+    arguments += ["--model.backbone_args={channels: [8, 8, 8, 8]}", "--trainer.enable_progress_bar=false"]
+    assert command("fit", *arguments)[0] == 0
+    hparams = yaml.safe_load((tmp_path / "run" / "hparams.yaml").read_text())
+    assert (hparams["effective_batch"], hparams["lr_base_batch"], hparams["lr_factor"]) == (48, 32, 1.5)
+    path = next((tmp_path / "run" / "checkpoints").glob("*.ckpt"))
+    checkpoint = torch.load(path, weights_only=True)
+    assert checkpoint["optimizer_states"][0]["param_groups"][0]["lr"] == 0.1 * 1.5
+    status, _, err = command("validate", *arguments, f"--ckpt_path={path}")  # reads the hyper-parameters of the file
+    assert status == 0, err
+
+
+def test_bad_base_batch_is_refused(command, configs):
+    arguments = [*configs("base", "data/fashion_mnist", "noise/none"), "--run_dir=run", "--model.lr_base_batch=0"]
+    status, _, err = command("fit", *arguments)
+    assert status == 1 and "model.lr_base_batch is at least 1" in err
+
+
+@pytest.mark.parametrize("name", ["ddp", "fsdp"])
+def test_files_for_several_devices_are_understood(command, configs, name):
+    status, out, err = command(
+        "fit", *configs("base", "data/fashion_mnist", "noise/gch", f"trainer/{name}"), "--print_config"
+    )
+    assert status == 0, err
+    assert ("FSDPStrategy" if name == "fsdp" else "strategy: ddp") in out and "lr_base_batch: 256" in out
