@@ -140,7 +140,7 @@ def test_torchrun_gives_the_network_and_the_gates_of_the_ddp_strategy(trained: P
         "-m",
         "torch.distributed.run",
         "--nproc_per_node=2",
-        "--master_port=0",
+        "--standalone",
         "-m",
         "chaosgate",
     ]
