@@ -4,13 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: quickstart test lint notebooks clean install
+.PHONY: quickstart test lint notebooks chaos clean install
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make quickstart   train and compare None, DropBlock and Gaussian Chaos on embedded images (minutes)"
 	@echo "make test         the tests (under ten minutes on two cores)"
 	@echo "make lint         ruff and mypy"
+	@echo "make chaos        break training runs in many ways and resume them (about fifteen minutes)"
 	@echo "make notebooks    execute the notebooks"
 	@echo "make clean        remove .venv and caches; runs/ is kept"
 
@@ -37,6 +38,9 @@ lint: $(STAMP)
 
 notebooks: $(STAMP)
 	$(BIN)/python scripts/run_notebooks.py notebooks/*.ipynb
+
+chaos: $(STAMP)
+	$(BIN)/python scripts/chaos.py $(CHAOS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -16,6 +16,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from chaosgate.checkpoint import AtomicCheckpointIO, KeepCheckpoints, Preempted, StopAtNonFiniteLoss
+from chaosgate.checkpoint.aftermath import telling_what_is_left
 from chaosgate.cli_errors import TeachingParser, one_paragraph
 from chaosgate.data.module import ImageData
 from chaosgate.inject.callback import NoiseInjection
@@ -102,8 +103,9 @@ class ChaosgateCLI(LightningCLI):
             if getattr(rank_zero_only, "rank", 0) == 0:
                 self.run.claim(config.resume)
                 self._cleanup.callback(self.run.release)
-            if config.resume and config.ckpt_path is None and self.run.resumable() is not None:
-                config.ckpt_path = str(self.run.resumable())
+            self._cleanup.enter_context(telling_what_is_left(self.run))
+            if config.resume and config.ckpt_path is None and (newest := self.run.resumable()) is not None:
+                config.ckpt_path = str(newest)
             self.save_config_kwargs = {"overwrite": True}
         else:
             self.save_config_callback = None
@@ -164,10 +166,10 @@ class ChaosgateCLI(LightningCLI):
     def _tensorboard(self) -> TensorBoardLogger:
         """The run's curves; what an earlier life of the run logged after its checkpoint gives way to this one's."""
         config = self.config_init[self.subcommand]
-        resumed = config.ckpt_path if self.subcommand == "fit" and config.resume else None
         purge: dict[str, Any] = {}
-        if resumed is not None:
-            purge["purge_step"] = int(read_checkpoint(resumed).get("global_step", 0))
+        if self.subcommand == "fit" and config.resume:
+            path = config.ckpt_path
+            purge["purge_step"] = 0 if path is None else int(read_checkpoint(path).get("global_step", 0))
         return TensorBoardLogger(str(self.run.path), name="", version="", default_hp_metric=False, **purge)
 
     def _temperature_scaling(self) -> list[TemperatureScaling]:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.checkpoint.runs import SMALL, differences
+from chaosgate.checkpoint.compare import differences
+from tests.checkpoint.runs import SMALL
 
 FILES = ("base", "data/fashion_mnist", "noise/gch")
 

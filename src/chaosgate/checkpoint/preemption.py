@@ -30,7 +30,7 @@ class SignalWatch:
     """Remembers a signal until the training loop has time for it.
 
     Lightning's own handler talks to the other processes from inside the signal handler, in the middle of whatever
-    they are exchanging; this one only takes a note.
+    they are exchanging; this one only takes a note. A second signal ends the process at once.
     """
 
     def __init__(self) -> None:
@@ -54,4 +54,7 @@ class SignalWatch:
         self._before = {}
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
+        if self.received:  # told twice: whoever sends it cannot wait for the next step
+            signal.signal(signum, signal.SIG_DFL)
+            signal.raise_signal(signum)
         self.received = signum
