@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,6 +48,7 @@ class Mechanism(Gate):
     ) -> None:
         super().__init__()
         require_choice(self, "channels", channels, ("shared", "independent"))
+        _require_law(law)
         self.law = law
         self.realization = realization
         self.injection = Multiplicative() if injection is None else injection
@@ -63,13 +65,7 @@ class Mechanism(Gate):
 
     def _deploy(self, grid: Grid) -> DeployedField:
         if callable(self.law):
-            try:
-                return DeployedField(self.law(self.base_size or grid), grid)
-            except TypeError as error:  # a configuration can write a law down, but not as a function of the grid
-                raise ValueError(
-                    f"{type(self).__name__}: law gives no law for a {_text(grid)} grid: {error}. Give a MaxEntLaw or a "
-                    "function of the grid; in a configuration use GaussianChaos, which makes its own law."
-                ) from error
+            return DeployedField(self.law(self.base_size or grid), grid)
         if self.base_size is None and self.law.grid != grid:
             raise ValueError(
                 f"the law lives on a {_text(self.law.grid)} grid, the features on {_text(grid)}. Give a function of "
@@ -161,6 +157,16 @@ class Mechanism(Gate):
         """Law, realisation and injection, for ``print(gate)``."""
         law = "law by grid" if callable(self.law) else repr(self.law)
         return f"{law}, {self.realization}, {self.injection}, channels={self.channels!r}, base_size={self.base_size}"
+
+
+def _require_law(law: Any) -> None:
+    """A law in a configuration that cannot be made arrives here as a function that would make it: say what is wrong."""
+    if isinstance(law, partial) and "grid" in law.keywords:
+        given = ", ".join(f"{name} {law.keywords.get(name)}" for name in ("grid", "beta", "epsilon"))
+        raise ValueError(
+            f"law cannot be made from {given}: grid is [height, width], and one of beta and epsilon is a positive "
+            "number."
+        )
 
 
 def _as_grid(size: Any) -> Grid | None:
