@@ -28,6 +28,8 @@ from chaosgate.data.streams import lent_streams
 POLICY = "rand-m9-mstd0.5-inc1"
 ERASE = 0.25
 MIXUP, CUTMIX, SWITCH = 0.8, 1.0, 0.5
+# Strengths are normal around 9, cut at 10: there posterising keeps 0 bits, once a black image, an error in Pillow 13.
+_LARGEST = 9.99
 
 
 class FullRecipe:
@@ -54,6 +56,7 @@ class FullRecipe:
             "translate_const": int(image_size * 0.45),
             "img_mean": tuple(min(255, round(255 * value)) for value in mean),
             "interpolation": Image.Resampling[interpolation.name],
+            "magnitude_max": _LARGEST,
         }
         self.rand_augment: Any = rand_augment_transform(POLICY, settings)
         self.mean, self.std = tuple(mean), tuple(std)
