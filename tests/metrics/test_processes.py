@@ -1,4 +1,4 @@
-"""Two processes with different numbers of samples give the numbers of one."""
+"""Two or three processes with different numbers of samples give the numbers of one."""
 
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,17 @@ from chaosgate.metrics import (
 )
 
 N, CLASSES, CELLS = 101, 6, 3
-SHARDS = {
-    "uneven": [range(0, 70), range(70, N)],
-    "interleaved": [range(0, N, 2), range(1, N, 2)],
-    "one has nothing": [range(0), range(N)],
+SHARDS = {  # of 101 samples, by number of processes
+    2: {
+        "uneven": [range(0, 70), range(70, N)],
+        "interleaved": [range(0, N, 2), range(1, N, 2)],
+        "one has nothing": [range(0), range(N)],
+    },
+    3: {
+        "uneven": [range(0, 70), range(70, 71), range(71, N)],
+        "interleaved": [range(0, N, 3), range(1, N, 3), range(2, N, 3)],
+        "two have nothing": [range(0), range(N), range(0)],
+    },
 }
 
 
@@ -53,24 +60,25 @@ def evaluate(rows: range) -> dict[str, Tensor]:
     return result | {"nll": nll.compute()}
 
 
-def worker(rank: int, folder: str) -> None:
+def worker(rank: int, folder: str, processes: int) -> None:
     torch.set_num_threads(1)
-    store = distributed.FileStore(f"{folder}/store", 2)
-    distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    store = distributed.FileStore(f"{folder}/store", processes)
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=processes)
     try:
-        results = {name: evaluate(shards[rank]) for name, shards in SHARDS.items()}
+        results = {name: evaluate(shards[rank]) for name, shards in SHARDS[processes].items()}
     finally:
         distributed.destroy_process_group()
     torch.save(results, f"{folder}/{rank}.pt")
 
 
 @pytest.mark.ddp
-def test_two_processes_give_the_numbers_of_one(tmp_path: Path):
-    spawn(worker, (str(tmp_path),), nprocs=2)
+@pytest.mark.parametrize("processes", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_several_processes_give_the_numbers_of_one(tmp_path: Path, processes: int):
+    spawn(worker, (str(tmp_path), processes), nprocs=processes)
     expected = evaluate(range(N))
-    for rank in range(2):
+    for rank in range(processes):
         results = torch.load(tmp_path / f"{rank}.pt")
-        for name in SHARDS:
+        for name in SHARDS[processes]:
             assert results[name].keys() == expected.keys()
             for key, value in expected.items():
                 error = (results[name][key] - value).abs().max()
