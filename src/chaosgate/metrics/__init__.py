@@ -2,25 +2,52 @@
 
 Functions first, :class:`torchmetrics.Metric` classes as thin shells over sums of integers: every result is the same
 for every batch size, order of samples and number of processes.
+
+The names below load on first use: a report averages cells (``aggregate``) and need not wait for torch.
 """
 
-from chaosgate.metrics.adaptive import adaptive_bins, adaptive_calibration_error
-from chaosgate.metrics.aggregate import aggregate_cells, corruption_means
-from chaosgate.metrics.brier import BrierDecomposition, BrierScore
-from chaosgate.metrics.calibration import AdaptiveCalibrationError, CalibrationError
-from chaosgate.metrics.cells import CellMetrics
-from chaosgate.metrics.collapse import collapsed
-from chaosgate.metrics.figure import reliability_figure
-from chaosgate.metrics.functional import (
-    Reliability,
-    Scores,
-    bin_edges,
-    calibration_bins,
-    calibration_error,
-    classification_scores,
-)
-from chaosgate.metrics.likelihood import NegativeLogLikelihood
-from chaosgate.metrics.temperature import TemperatureFit, fit_temperature, temperature_scaling
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chaosgate.metrics.adaptive import adaptive_bins, adaptive_calibration_error
+    from chaosgate.metrics.aggregate import aggregate_cells, corruption_means
+    from chaosgate.metrics.brier import BrierDecomposition, BrierScore
+    from chaosgate.metrics.calibration import AdaptiveCalibrationError, CalibrationError
+    from chaosgate.metrics.cells import CellMetrics
+    from chaosgate.metrics.collapse import collapsed
+    from chaosgate.metrics.figure import reliability_figure
+    from chaosgate.metrics.functional import (
+        Reliability,
+        Scores,
+        bin_edges,
+        calibration_bins,
+        calibration_error,
+        classification_scores,
+    )
+    from chaosgate.metrics.likelihood import NegativeLogLikelihood
+    from chaosgate.metrics.temperature import TemperatureFit, fit_temperature, temperature_scaling
+
+_HOME = {
+    "adaptive": ("adaptive_bins", "adaptive_calibration_error"),
+    "aggregate": ("aggregate_cells", "corruption_means"),
+    "brier": ("BrierDecomposition", "BrierScore"),
+    "calibration": ("AdaptiveCalibrationError", "CalibrationError"),
+    "cells": ("CellMetrics",),
+    "collapse": ("collapsed",),
+    "figure": ("reliability_figure",),
+    "functional": (
+        "Reliability",
+        "Scores",
+        "bin_edges",
+        "calibration_bins",
+        "calibration_error",
+        "classification_scores",
+    ),
+    "likelihood": ("NegativeLogLikelihood",),
+    "temperature": ("TemperatureFit", "fit_temperature", "temperature_scaling"),
+}
+_LOCATION = {name: home for home, names in _HOME.items() for name in names}
 
 __all__ = [
     "AdaptiveCalibrationError",
@@ -45,3 +72,13 @@ __all__ = [
     "reliability_figure",
     "temperature_scaling",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LOCATION:
+        return getattr(import_module(f"{__name__}.{_LOCATION[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
