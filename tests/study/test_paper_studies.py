@@ -14,12 +14,14 @@ import yaml
 from chaosgate.study import Run, load_study, plan_runs
 from chaosgate.study.collect import collect
 from chaosgate.study.command import main
+from chaosgate.study.data_check import first_missing_data
 from chaosgate.study.identity import compose
 from chaosgate.study.overview import stated_cost
 from chaosgate.study.paper import paper_names
 from chaosgate.study.sheet import paper_sheet, result_sheet
 from chaosgate.study.state import result_rows
 from chaosgate.study.table import build_table
+from chaosgate.study.worker import configurations
 from tests.study.made import finish
 from tests.study.test_real_runs import study as run_study
 
@@ -196,6 +198,14 @@ def test_missing_data_are_refused_before_anything_is_trained(
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "nowhere, which does not exist" in error and "IMAGENET_C" in error
     assert "--size smoke" in error and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_cells_that_are_missing_are_named_before_anything_is_trained(tmp_path: Path) -> None:
+    (tmp_path / "val").mkdir()
+    complaint = first_missing_data(configurations(planned("imagenetc_overall")[0]))
+    assert complaint is not None and "none, test imagenet_c" in complaint and "lacks 35 of 35 cells" in complaint
+    assert first_missing_data(configurations(planned("imagenet_clean_main")[0])) is None
 
 
 def test_plan_says_what_is_shared_and_what_is_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,9 +103,10 @@ def _train_and_test(directory: Path, order: dict[str, Any]) -> int:
     import torch
 
     from chaosgate.cli import main as chaosgate
+    from chaosgate.study.data_check import first_missing_data
 
     torch.set_num_threads(order["threads"])
-    if order["check"] and (complaint := first_complaint(order["check"])):
+    if order["check"] and (complaint := first_complaint(order["check"]) or first_missing_data(order["check"])):
         print(complaint, flush=True)
         return BAD_STUDY
     if not (directory / FITTED).exists():
