@@ -18,6 +18,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from chaosgate.checkpoint import AtomicCheckpointIO, KeepCheckpoints, Preempted, StopAtNonFiniteLoss
 from chaosgate.checkpoint.aftermath import telling_what_is_left
 from chaosgate.cli_errors import TeachingParser, one_paragraph
+from chaosgate.config_files import check_config_files
 from chaosgate.data.module import ImageData
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.processes import as_command
@@ -87,6 +88,7 @@ class ChaosgateCLI(LightningCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse, then look at a given checkpoint before anybody else tries to load it."""
+        check_config_files(sys.argv[1:])
         super().parse_arguments(parser, args)
         check_run(self.config[self.config.subcommand])
         path = self.config[self.config.subcommand].get("ckpt_path")

@@ -5,10 +5,13 @@ import json
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from chaosgate.flags import whole
 
 SUBJECTS = {
     "gate": "gates on feature maps against copy, multiply, torch and timm dropouts",
@@ -21,19 +24,10 @@ SUBJECTS = {
 
 def main(arguments: Sequence[str]) -> int:
     """Run one benchmark and print its table; ``--json FILE`` keeps the rows."""
-    parser = argparse.ArgumentParser(
-        prog="chaosgate bench",
-        description="Ratios against named peers in the same run: interleaved repetitions, medians. Absolute times mean "
-        "little on a shared machine; the ratios are what counts.",
-        epilog="subjects: " + "; ".join(f"{name}: {what}" for name, what in SUBJECTS.items()),
-    )
-    parser.add_argument("subject", choices=SUBJECTS)
-    parser.add_argument("--threads", type=int, default=1, help="threads of the numerical libraries (default 1)")
-    parser.add_argument("--repeats", type=int, default=None, help="repetitions of each measurement")
-    parser.add_argument("--json", metavar="FILE", help="write the rows to FILE; - prints them instead of the table")
+    parser = _parser()
     options = parser.parse_args(arguments[1:])
-    if options.threads < 1 or (options.repeats is not None and options.repeats < 1):
-        parser.error("--threads and --repeats are at least 1")
+    if options.json not in (None, "-") and not Path(options.json).absolute().parent.is_dir():
+        parser.error(f"argument --json: no folder for {options.json}; make it first")
     chosen: dict[str, Any] = {"threads": options.threads}
     if options.repeats is not None:
         chosen["repeats"] = options.repeats
@@ -49,6 +43,20 @@ def main(arguments: Sequence[str]) -> int:
     wide = 24 + 16 * len(table.columns)  # numbers are not to be cut off where there is no terminal to ask
     Console(width=max(Console().width, wide)).print(table)
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="chaosgate bench",
+        description="Ratios against named peers in the same run: interleaved repetitions, medians. Absolute times mean "
+        "little on a shared machine; the ratios are what counts.",
+        epilog="subjects: " + "; ".join(f"{name}: {what}" for name, what in SUBJECTS.items()),
+    )
+    parser.add_argument("subject", choices=SUBJECTS)
+    parser.add_argument("--threads", type=whole(1), default=1, help="threads of the numerical libraries (default 1)")
+    parser.add_argument("--repeats", type=whole(1), default=None, help="repetitions of each measurement")
+    parser.add_argument("--json", metavar="FILE", help="write the rows to FILE; - prints them instead of the table")
+    return parser
 
 
 def _table(subject: str, threads: int, rows: list[dict[str, Any]]) -> Table:

@@ -35,7 +35,7 @@ def parse_operator(text: str) -> Operator:
         arguments["operator"] = parse_operator(arguments["operator"])
     try:
         return kind(**arguments)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"operator {text!r} cannot be made: {error}. Say it as NAME:argument=value,...") from error
 
 

@@ -16,6 +16,7 @@ from chaosgate.compat.probe_figure import probe_figure
 from chaosgate.compat.probe_source import Source, find_images, find_network
 from chaosgate.compat.probe_table import as_markdown, as_table, verdict
 from chaosgate.compat.reading import ProbeReading
+from chaosgate.flags import output_file, positive, whole
 from chaosgate.gate import GaussianChaos
 from chaosgate.inject.stages import STAGES
 from chaosgate.provenance import commit, versions
@@ -50,28 +51,36 @@ def parser() -> argparse.ArgumentParser:
     add("network", help="a run directory, a checkpoint file, or the name of a timm model")
     add("--backbone", help="timm name of the network whose weights the file holds, if it does not say")
     add("--pretrained", action="store_true", help="fetch timm's weights for a model by name")
-    add("--num-classes", type=int, help="classes of the network, if it is not the default")
-    add("--in-chans", type=int, help="channels of the images, if they are not three")
+    add("--num-classes", type=whole(1), help="classes of the network, if it is not the default")
+    add("--in-chans", type=whole(1), help="channels of the images, if they are not three")
     add("--images", type=Path, metavar="FOLDER", help="any folder of images (the run's own, else Fashion-MNIST)")
-    add("--count", type=int, default=64, help="images, evenly spaced among those there are (%(default)s)")
-    add("--image-size", type=int, help="side in pixels (what the network was made for)")
+    add("--count", type=whole(1), default=64, help="images, evenly spaced among those there are (%(default)s)")
+    add("--image-size", type=whole(1), help="side in pixels (what the network was made for)")
     add("--stages", nargs="+", default=list(STAGES), metavar="STAGE", help="L1 to L4, or names of modules (all four)")
     add("--methods", nargs="+", default=list(DEFAULT_METHODS), metavar="METHOD", help=f"among {', '.join(METHODS)}")
     strength = options.add_mutually_exclusive_group()
     strength.add_argument("--log-std", type=float, default=1.0, help="strength of Gaussian Chaos (%(default)s)")
-    strength.add_argument("--energy", type=float, help="injected energy over energy of the features, instead")
+    strength.add_argument("--energy", type=positive, help="injected energy over energy of the features, instead")
     add("--operator", default="dirichlet", metavar="NAME[:ARG=VALUE,...]", help="operator of the gates (%(default)s)")
-    add("--channels", type=int, default=32, help="channels looked at per stage, evenly spaced (%(default)s)")
-    add("--draws", type=int, default=8, help="gates per image (%(default)s)")
-    add("--pairs", type=int, default=256, help="pairs of sites per map (%(default)s)")
+    add("--channels", type=whole(1), default=32, help="channels looked at per stage, evenly spaced (%(default)s)")
+    add("--draws", type=whole(1), default=8, help="gates per image (%(default)s)")
+    add("--pairs", type=whole(1), default=256, help="pairs of sites per map (%(default)s)")
     add("--lift", type=float, default=0.0, help="lift maps by this share of their mean; 0 keeps to positive sites")
-    add("--logit-draws", type=int, default=1, help="passes of the network per gate; 0 skips the output (%(default)s)")
-    add("--seed", type=int, default=0, help="selects the noise (%(default)s)")
+    add(
+        "--logit-draws",
+        type=whole(0),
+        default=1,
+        help="passes of the network per gate; 0 skips them (%(default)s)",
+    )
+    add("--seed", type=whole(0), default=0, help="selects the noise (%(default)s)")
     add("--device", default="cpu", help="where the network runs (%(default)s)")
     add("--format", choices=("table", "markdown", "json"), default="table")
-    add("--output", type=Path, metavar="FILE", help="write the table there instead of to the terminal")
+    add("--output", type=output_file, metavar="FILE", help="write the table there instead of to the terminal")
     add(
-        "--figure", type=Path, metavar="FILE", help="where the figure goes (compatibility.png, in the run if it is one)"
+        "--figure",
+        type=output_file,
+        metavar="FILE",
+        help="where the figure goes (compatibility.png, in the run if it is one)",
     )
     return options
 
@@ -94,9 +103,16 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _device(name: str) -> torch.device:
+    """The device, tried with one number: some are known but not there."""
+    try:
+        return torch.zeros(1, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0] if str(error) else "it is not there"
+        raise ValueError(f"--device {name}: {reason}. Give another one, e.g. cpu.") from None
+
+
 def _look(source: Source, options: argparse.Namespace) -> ProbeReading:
-    if options.count < 1:
-        raise ValueError(f"--count is {options.count}; give at least one image.")
     images = find_images(source, options.images, options.count, options.image_size)
     gate = GaussianChaos(log_std=options.log_std, operator=parse_operator(options.operator))
     probe = Probe(
@@ -110,7 +126,7 @@ def _look(source: Source, options: argparse.Namespace) -> ProbeReading:
         energy=options.energy,
         seed=options.seed,
     )
-    device = torch.device(options.device)
+    device = _device(options.device)
     console = Console(stderr=True)
     with console.status(f"probing {source.name} on {len(images)} images"):
         return probe(source.model.to(device), images.to(device), gate)

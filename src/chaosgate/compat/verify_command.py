@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -16,6 +15,7 @@ from chaosgate.compat.verify import STATEMENTS, Makers, Subject, Verification, v
 from chaosgate.compat.verify.report import WIDE, as_html, as_json, as_markdown, as_table
 from chaosgate.field import Operator, beta_from_epsilon, tau_from_log_std
 from chaosgate.field.arguments import as_grid
+from chaosgate.flags import output_file, positive, whole
 
 DESCRIPTION = f"""\
 Check the {len(STATEMENTS)} statements of the paper on the shipped gates: predicted, measured, and whether they agree.
@@ -53,14 +53,14 @@ def parser() -> argparse.ArgumentParser:
     strength.add_argument("--log-std", type=float, help="strength as standard deviation of the log-gate (0.5)")
     strength.add_argument("--gamma", type=float, help="strength in the exponent; goes with --beta or --epsilon")
     budget = options.add_mutually_exclusive_group()
-    budget.add_argument("--beta", type=float, help="inverse temperature of the log-field (1)")
-    budget.add_argument("--epsilon", type=float, help="mean energy of the log-field, instead of --beta")
+    budget.add_argument("--beta", type=positive, help="inverse temperature of the log-field (1)")
+    budget.add_argument("--epsilon", type=positive, help="mean energy of the log-field, instead of --beta")
     add("--keep", type=float, default=0.9, help="keep probability q of the masks (%(default)s)")
     add("--draws", type=int, default=1 << 18, help="gates per sampled comparison (%(default)s)")
-    add("--seed", type=int, default=0, help="selects the noise (%(default)s)")
+    add("--seed", type=whole(0), default=0, help="selects the noise (%(default)s)")
     add("--details", action="store_true", help="a line for every comparison, not one per statement")
     add("--format", choices=("table", "markdown", "json", "html"), default="table")
-    add("--output", type=Path, metavar="FILE", help="write there instead of to the terminal")
+    add("--output", type=output_file, metavar="FILE", help="write there instead of to the terminal")
     return options
 
 

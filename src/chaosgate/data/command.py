@@ -16,6 +16,7 @@ from chaosgate.data.cells import SEVERITIES, plan_cells
 from chaosgate.data.decoding import unreadable
 from chaosgate.data.generated import table_for
 from chaosgate.data.writing import CopySettings, list_clean, write_copies
+from chaosgate.flags import whole
 
 _DESCRIPTION = """\
 Make, fetch and check image sets.
@@ -55,17 +56,17 @@ def _parser() -> argparse.ArgumentParser:
     write.add_argument("--severities", nargs="+", type=int, default=list(SEVERITIES), help="some of 1 to 5 (all)")
     write.add_argument("--val-labels", type=Path, help="list of labels of a flat ImageNet validation folder")
     write.add_argument("--frost-textures", help="folder of the official frost pictures; only frost needs it")
-    write.add_argument("--size", type=int, default=224, help="side of the copies in pixels (224)")
-    write.add_argument("--resize", type=int, help="shorter side before the central cut (size / 0.875)")
-    write.add_argument("--seed", type=int, default=0, help="names the whole random experiment (0)")
-    write.add_argument("--workers", type=int, default=_cores(), help="processes (all cores)")
+    write.add_argument("--size", type=whole(1), default=224, help="side of the copies in pixels (224)")
+    write.add_argument("--resize", type=whole(1), help="shorter side before the central cut (size / 0.875)")
+    write.add_argument("--seed", type=whole(0), default=0, help="names the whole random experiment (0)")
+    write.add_argument("--workers", type=whole(1), default=_cores(), help="processes (all cores)")
     fetch_ = actions.add_parser("download", help="fetch a public archive")
     fetch_.add_argument("name", choices=sorted(ARCHIVES))
     fetch_.add_argument("--to", type=Path, required=True, help="folder to unpack into; the archive stays beside it")
     fetch_.add_argument("--keep", action="store_true", help="keep the archive after unpacking")
     check = actions.add_parser("check", help="list all bad image files")
     check.add_argument("root", type=Path)
-    check.add_argument("--workers", type=int, default=_cores(), help="threads (all cores)")
+    check.add_argument("--workers", type=whole(1), default=_cores(), help="threads (all cores)")
     return parser
 
 
@@ -77,6 +78,8 @@ def _write(options: argparse.Namespace) -> int:
     settings = CopySettings(options.seed, size, options.resize or round(size / 0.875), table_for(size))
     cells = plan_cells(names, options.severities, settings.table)[1:]
     images = list_clean(options.clean.expanduser(), options.val_labels)
+    if not images:
+        raise ValueError(f"no images in {options.clean}; give --from a folder of clean images.")
     target = options.to.expanduser()
     written = write_copies(images, target, cells, settings, options.workers, options.frost_textures)
     print(f"{target}: {len(images)} images x {len(cells)} cells are there, {written} files were made now.")

@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("action", choices=("plan", "run", "status", "report"))
     parser.add_argument("file", type=Path, help="the study")
-    parser.add_argument("--root", type=Path, default=Path("runs/studies"), help="where studies live (runs/studies)")
+    parser.add_argument("--root", type=_folder, default=Path("runs/studies"), help="where studies live (runs/studies)")
     parser.add_argument("--size", help="another size of the study, e.g. smoke: made-up images, minutes instead of days")
     parser.add_argument("--jobs", type=_positive, help="run: workers at a time (the study's, or 1)")
     parser.add_argument(
@@ -115,6 +115,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_slurm_flags(parser)
     return parser
+
+
+def _folder(text: str) -> Path:
+    path = Path(text)
+    if above := [place for place in (path, *path.parents) if place.exists() and not place.is_dir()]:
+        raise argparse.ArgumentTypeError(f"{above[0]} is a file; give a folder")
+    return path
 
 
 def _positive(text: str) -> int:

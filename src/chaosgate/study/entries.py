@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +76,17 @@ def read_name(path: Path, key: str, name: Any) -> str:
     return str(name)
 
 
+def read_numbers(path: Path, key: str, value: Any) -> tuple[float, ...]:
+    """Finite numbers, at least one."""
+    numbers = value if isinstance(value, list) else []
+    if not numbers or any(isinstance(n, bool) or not isinstance(n, int | float) or not isfinite(n) for n in numbers):
+        raise ValueError(f"{path}: {key} is {value!r}; give a list of finite numbers.")
+    return tuple(float(number) for number in numbers)
+
+
 def require_known(what: str, name: Any, choices: Mapping[str, Any] | Sequence[str]) -> None:
     """Refuse what is not among the choices; propose the nearest."""
-    if name in choices:
+    if isinstance(name, str) and name in choices:
         return
     close = get_close_matches(str(name), list(choices), n=1)
     hint = f"Did you mean '{close[0]}'?" if close else f"There are {listed(choices)}."

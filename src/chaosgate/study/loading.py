@@ -11,6 +11,7 @@ from chaosgate.study.entries import (
     read_count,
     read_mapping,
     read_name,
+    read_numbers,
     read_recipe,
     read_seeds,
     require_known,
@@ -59,12 +60,17 @@ def load_study(path: str | Path, size: str | None = None) -> Study:
         if not content.get(key):
             raise ValueError(f"{path}: '{key}' is missing. A study needs base (files) and methods (name: file).")
     methods = read_mapping(path, "methods", content["methods"])
+    for name in methods:
+        read_name(path, "methods", name)
     if "reference" not in content:
         raise ValueError(
             f"{path}: 'reference' is missing; name the method that others are compared to: {listed(methods)}."
         )
     require_known(f"{path}: reference: no method", content["reference"], methods)
-    metrics = tuple(content.get("metrics", METRICS[:4]))
+    metrics = content.get("metrics", METRICS[:4])
+    if isinstance(metrics, str) or not metrics:
+        raise ValueError(f"{path}: metrics is {metrics!r}; give a list of some of {listed(METRICS)}.")
+    metrics = tuple(metrics)
     for metric in metrics:
         require_known(f"{path}: metrics: no metric", metric, METRICS)
     small = _size(path, read_mapping(path, "sizes", content.get("sizes") or {}), size)
@@ -186,9 +192,11 @@ def _strength(path: Path, value: Any, methods: Mapping[str, Any], reference: str
                 f"{path}: strength.{method} needs key (dotted), values (a list), and paper (one of them) if one is to "
                 "be selected."
             )
-        values = tuple(float(number) for number in sweep["values"])
-        paper = None if sweep.get("paper") is None else float(sweep["paper"])
-        if not values or (paper is not None and paper not in values) or len(set(values)) < len(values):
+        values = read_numbers(path, f"strength.{method}.values", sweep["values"])
+        paper = (
+            None if sweep.get("paper") is None else read_numbers(path, f"strength.{method}.paper", [sweep["paper"]])[0]
+        )
+        if (paper is not None and paper not in values) or len(set(values)) < len(values):
             raise ValueError(f"{path}: strength.{method}: values {list(values)} must differ and contain {paper}.")
         sweeps[method] = Sweep(str(sweep["key"]), values, paper)
     return sweeps

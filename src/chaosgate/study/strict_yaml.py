@@ -27,6 +27,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
             content = yaml.load(file, _Strict)
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text in UTF-8 ({error.reason}); give a YAML file.") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds {type(content).__name__}; a mapping of keys to values is needed.")
     return content

@@ -1,0 +1,87 @@
+"""Everything that users can get wrong ends in one paragraph, a status that is not zero, and nothing overwritten."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import chaosgate as cg
+from tests.bad_input import commands, data, gates, operators, studies, task
+from tests.bad_input.case import BASE, GATE, Case, run_case
+from tests.bad_input.driver import complaints, furnish, message_of, one_parser, run, snapshot
+
+CASES: list[Case] = [
+    *gates.CASES,
+    *gates.CALLBACK,
+    *operators.CASES,
+    *data.CASES,
+    *task.CASES,
+    *task.TRAINER,
+    *studies.CASES,
+    *commands.CASES,
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_parser() -> Iterator[None]:
+    with one_parser():
+        yield
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    def training_step(*_: object) -> None:
+        raise AssertionError("training has started")
+
+    monkeypatch.setattr(cg.ImageClassifier, "training_step", training_step)
+    monkeypatch.chdir(tmp_path)
+    furnish(tmp_path)
+    return tmp_path
+
+
+def names() -> list[str]:
+    """Case names that stay the same when others are added beside them."""
+    seen: Counter[str] = Counter()
+    found = []
+    for case in CASES:
+        seen[case.covers] += 1
+        found.append(f"{case.covers} {seen[case.covers]}")
+    return found
+
+
+def test_there_are_many_cases() -> None:
+    assert len(CASES) >= 150
+    assert len({(case.words, case.files) for case in CASES}) == len(CASES)
+
+
+@pytest.mark.parametrize("case", CASES, ids=names())
+def test_bad_input_is_answered_with_one_paragraph(case: Case, folder: Path) -> None:
+    assert complaints(case, folder) == []
+
+
+def test_the_base_of_all_cases_would_train(folder: Path) -> None:
+    """Else every case would fail for the wrong reason."""
+    good = run_case("nothing", {"noise": {"gate": GATE}})
+    with pytest.raises(AssertionError, match="training has started"):
+        run(good.words)
+
+
+def test_the_driver_sees_what_it_looks_for(folder: Path) -> None:
+    assert any("exit status 0" in found for found in complaints(Case("help", ("--help",), "usage"), folder))
+    assert any("does not say" in found for found in complaints(Case("x", ("tset",), "something else"), folder))
+    before = snapshot(folder)
+    (folder / "run" / "notes.txt").write_text("yours")
+    assert snapshot(folder) != before
+    assert message_of("Seed set to 0\nchaosgate: a\n(CHAOSGATE_TRACEBACK=1 shows ...)") == "chaosgate: a"
+
+
+def test_a_run_directory_is_left_as_it_was_found(folder: Path) -> None:
+    """A bad value is found before the directory of the run is begun, or leaves no trace that stops the next attempt."""
+    bad = run_case("model", {"model": {"num_classes": 1}})
+    assert complaints(bad, folder) == []
+    status, printed = run(("fit", *bad.words[1:]))
+    assert status == 1 and "already holds a run" not in printed
+    assert sorted(path.name for path in (folder / "run").iterdir() if path.name != ".lock") == ["notes.txt"]
+    assert BASE["model"]["num_classes"] == 10 and os.getcwd() == str(folder)

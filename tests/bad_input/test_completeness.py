@@ -1,0 +1,140 @@
+"""No argument that a configuration can reach is without a case."""
+
+import argparse
+import inspect
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+import chaosgate.compat
+import chaosgate.data
+import chaosgate.field
+import chaosgate.gate
+from chaosgate.bench.command import _parser as bench_parser
+from chaosgate.checkpoint import KeepCheckpoints
+from chaosgate.compat.probe_command import parser as probe_parser
+from chaosgate.compat.verify_command import parser as verify_parser
+from chaosgate.data.command import _parser as data_parser
+from chaosgate.data.module import ImageData
+from chaosgate.data.photos import PhotoData
+from chaosgate.field import MaxEntLaw, Operator
+from chaosgate.gate import Gate
+from chaosgate.gate.injection import Injection
+from chaosgate.gate.realization import Realization
+from chaosgate.inject import NoiseInjection
+from chaosgate.inject.schedule import Ramp
+from chaosgate.schedules import WarmupCosine
+from chaosgate.study.command import _parser as study_parser
+from chaosgate.study.launch.options import SlurmOptions
+from chaosgate.study.loading import _KEYS, _SIZE_KEYS
+from chaosgate.task import ImageClassifier
+from tests.bad_input.driver import one_parser, run
+from tests.bad_input.studies import CASES as STUDIES
+from tests.bad_input.test_bad_input import CASES
+
+COVERED = {case.covers for case in CASES}
+BASES = (Gate, Operator, Realization, Injection, ImageData)
+EXEMPT = {
+    "WarmupCosine.optimizer": "handed over by the task",
+    "FashionMNIST.seed": "always that of seed_everything, which has cases",
+    "ImageFolder.seed": "always that of seed_everything, which has cases",
+    "FashionMNIST.cache_dir": "any folder; made if it is not there",
+    "ImageNet.index_dir": "any folder; made if it is not there",
+    "ImageNet.val_labels": "a path that only a flat validation folder needs: tests/data/test_imagenet.py",
+    "study --slurm.partition": "free text: the cluster knows its partitions",
+    "study --slurm.account": "free text",
+    "study --slurm.qos": "free text",
+    "study --slurm.constraint": "free text",
+    "study --slurm.setup": "a shell line",
+    "study --slurm.extra": "free text: sbatch knows its options",
+    "run --config": "files after -c have cases under 'command'",
+    "run --print_config": "no value that matters",
+    "run --ckpt_path": "has cases by command",
+    "run --return_predictions": "true or false",
+    "run --verbose": "true or false",
+    "run --weights_only": "true or false",
+    "run --run_dir": "a path; has cases under 'command' and 'test --run_dir'",
+}
+
+
+def classes() -> Iterator[type]:
+    """Every public class that a configuration may name, and those that the command line itself makes."""
+    for package in (chaosgate.gate, chaosgate.field, chaosgate.data):
+        for name in package.__all__:
+            found = getattr(package, name)
+            if (
+                inspect.isclass(found)
+                and issubclass(found, BASES)
+                and not inspect.isabstract(found)
+                and found is not Gate
+            ):
+                yield found
+    yield from (MaxEntLaw, NoiseInjection, Ramp, ImageClassifier, WarmupCosine, KeepCheckpoints, PhotoData)
+    yield chaosgate.compat.CompatibilityProbe
+
+
+def arguments(kind: type) -> Iterator[str]:
+    """``Class.argument``, true-or-false ones left out; what all photographs share is written under ImageFolder."""
+    written = "ImageFolder" if kind is PhotoData else kind.__name__
+    for name, parameter in inspect.signature(kind).parameters.items():
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) and parameter.annotation is not bool:
+            yield f"{written}.{name}"
+
+
+def flags(command: str, parser: argparse.ArgumentParser) -> Iterator[str]:
+    """``command --flag`` of every flag with a value, ``command name`` of what stands alone; sub-commands too."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, inner in action.choices.items():
+                yield from flags(f"{command} {name}", inner)
+        elif action.option_strings and action.nargs != 0:
+            yield f"{command} {max(action.option_strings, key=len)}"
+        elif not action.option_strings:
+            yield f"{command} {action.dest}"
+
+
+def missing(asked: Iterator[str]) -> list[str]:
+    return [name for name in asked if name not in COVERED and name not in EXEMPT]
+
+
+@pytest.mark.parametrize("kind", list(dict.fromkeys(classes())), ids=lambda kind: kind.__name__)
+def test_every_argument_of_every_class_has_a_case(kind: type) -> None:
+    assert missing(arguments(kind)) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "parser"),
+    [
+        ("verify", verify_parser),
+        ("probe", probe_parser),
+        ("data", data_parser),
+        ("bench", bench_parser),
+        ("study", study_parser),
+    ],
+)
+def test_every_flag_of_every_command_has_a_case(command: str, parser: Any) -> None:
+    assert missing(flags(command, parser())) == []
+
+
+def test_every_key_of_a_study_has_a_case() -> None:
+    assert missing(f"study.{key}" for key in _KEYS) == []
+    sized = {case.says for case in STUDIES if case.covers == "study.sizes"}
+    assert set(_SIZE_KEYS) - sized == set()
+    assert missing(f"study --slurm.{item.name}" for item in fields(SlurmOptions)) == []
+
+
+def test_every_key_of_the_command_line_has_a_case() -> None:
+    with one_parser() as kept:
+        run(("fit", "--no_such_key=1"))
+        keys = {action.dest for command in kept["_subcommand_parsers"].values() for action in command._actions}
+    own = {key for key in keys if "." not in key and key not in ("help", "trainer", "model", "data", "noise", "saving")}
+    assert {"seed_everything", "labels", "temperature", "resume"} <= own
+    assert [key for key in sorted(own) if key not in COVERED and f"run --{key}" not in EXEMPT] == []
+
+
+def test_what_is_exempt_exists_and_has_a_reason() -> None:
+    everything = {name for kind in classes() for name in arguments(kind)} | set(flags("study", study_parser()))
+    assert [name for name in EXEMPT if not name.startswith("run --") and name not in everything] == []
+    assert all(EXEMPT.values())
