@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import stats
 
-from chaosgate.field import white
-from chaosgate.field.white import Noise, advance, fold, mix
+from chaosgate.field import host_noise, white
+from chaosgate.field.white import Noise, Stream, advance, fold, mix
 
 
 def key_of(*parts):
@@ -48,7 +48,7 @@ def test_calls_draw_from_different_streams():
 
 def test_chunks_do_not_change_the_numbers(monkeypatch):
     whole = Noise(key_of("chunk")).normal((1001,))
-    monkeypatch.setattr(white, "_CHUNK", 64)
+    monkeypatch.setattr(host_noise, "CHUNK", 64)
     assert torch.equal(whole, Noise(key_of("chunk")).normal((1001,)))
 
 
@@ -84,6 +84,26 @@ def test_normals_are_normal_and_uniforms_uniform():
 def test_the_host_computes_the_same_bits_as_the_tensor_operations(monkeypatch, law, count, dtype):
     key = advance(key_of("host"), torch.tensor(3))
     on_host = getattr(Noise(key), law)((count,), dtype)
-    monkeypatch.setattr(white, "_on_host", lambda number: False)
+    monkeypatch.setattr(white, "on_host", lambda number: False)
     assert int(key) == int(advance(key_of("host"), torch.tensor(3)))
     assert torch.equal(on_host, getattr(Noise(key), law)((count,), dtype))
+
+
+@pytest.mark.parametrize("shape", [(4, 1, 7, 7), (3, 5), (70_000,)])  # drawn ahead, ahead with an odd count, alone
+def test_a_stream_draws_ahead_what_each_event_would_draw_by_itself(shape):
+    key, events = key_of("stream"), [0, 1, 2, 15, 16, 17, 40, 3, 3]  # forwards, jumps, back, and again
+    stream = Stream(key, tail=(0,))
+    for event in events:
+        noise, alone = stream.at(torch.tensor(event)), Noise(advance(advance(key, event), 0))
+        assert torch.equal(noise.key, alone.key)
+        for draw in ("normal", "uniform", "normal"):
+            ahead, expected = getattr(noise, draw)(shape), getattr(alone, draw)(shape)
+            assert torch.equal(ahead, expected)
+            ahead.zero_()  # whoever gets the numbers may write to them
+
+
+def test_a_stream_on_a_device_only_advances_the_key(monkeypatch):
+    key = key_of("device")
+    expected = Stream(key, tail=(2,)).at(torch.tensor(5)).normal((10,))
+    monkeypatch.setattr(white, "on_host", lambda number: False)
+    assert torch.equal(Stream(key, tail=(2,)).at(torch.tensor(5)).normal((10,)), expected)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from chaosgate.field import Grid
-from chaosgate.field.white import Noise, advance, fold
+from chaosgate.field.white import Noise, Stream, advance, fold
 
 
 class Gate(nn.Module):
@@ -56,18 +56,18 @@ class Gate(nn.Module):
 
     def reseed(self, seed: int) -> None:
         """Start the private counter of direct calls anew. Attached gates use the counter of their attachment."""
-        self._key = torch.tensor(fold(seed, "direct call"))
+        self._stream = Stream(torch.tensor(fold(seed, "direct call")))
         self._calls = torch.tensor(0)
 
     def forward(self, h: Tensor) -> Tensor:
         """Perturb ``h`` (B, C, H, W) in training mode and advance the private counter; else return ``h`` itself."""
         if not self.training:
             return h
-        if self._key.device != h.device:
-            self._key, self._calls = self._key.to(h.device), self._calls.to(h.device)
-        key = advance(self._key, self._calls)
+        if self._calls.device != h.device:
+            self._stream, self._calls = Stream(self._stream.key.to(h.device)), self._calls.to(h.device)
+        noise = self._stream.at(self._calls)
         self._calls.add_(1)
-        return self.perturb(h, Noise(key))
+        return self.perturb(h, noise)
 
 
 def grid_of(h: Tensor) -> Grid:
