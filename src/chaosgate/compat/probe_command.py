@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     add("--num-classes", type=whole(1), help="classes of the network, if it is not the default")
     add("--in-chans", type=whole(1), help="channels of the images, if they are not three")
     add("--images", type=Path, metavar="FOLDER", help="any folder of images (the run's own, else Fashion-MNIST)")
-    add("--count", type=whole(1), default=64, help="images, evenly spaced among those there are (%(default)s)")
+    add("--count", type=int, default=64, help="images, evenly spaced among those there are (%(default)s)")
     add("--image-size", type=whole(1), help="side in pixels (what the network was made for)")
     add("--stages", nargs="+", default=list(STAGES), metavar="STAGE", help="L1 to L4, or names of modules (all four)")
     add("--methods", nargs="+", default=list(DEFAULT_METHODS), metavar="METHOD", help=f"among {', '.join(METHODS)}")
@@ -113,6 +113,8 @@ def _device(name: str) -> torch.device:
 
 
 def _look(source: Source, options: argparse.Namespace) -> ProbeReading:
+    if options.count < 1:
+        raise ValueError(f"--count is {options.count}; give at least one image.")
     images = find_images(source, options.images, options.count, options.image_size)
     gate = GaussianChaos(log_std=options.log_std, operator=parse_operator(options.operator))
     probe = Probe(
