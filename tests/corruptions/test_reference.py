@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from chaosgate import corruptions
-from chaosgate.corruptions import elastic, filters, glass, motion, spatter, weather, zoom
+from chaosgate.corruptions import digital, elastic, filters, glass, motion, spatter, weather, zoom
 from chaosgate.corruptions.draws import generator
 from chaosgate.corruptions.tables import EXTRA, SMALL, parameters
 from tests.corruptions import reference
@@ -200,3 +200,11 @@ def test_the_reference_covers_every_corruption():
     covered = set(WITHOUT_DRAWS) | set(WITH_DRAWS) | {"frost"}
     pointwise = {"gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise"}
     assert covered | pointwise == set(corruptions.COMMON) | set(EXTRA)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (8, 8), (17, 31), (64, 48)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_jpeg_has_the_bits_of_pillow_at_every_quality(shape, channels):
+    image = make_photo(*shape)[..., :channels]
+    for quality in range(1, 101):
+        np.testing.assert_array_equal(digital.jpeg(image, quality), reference.jpeg_compression(image, quality))
