@@ -1,6 +1,6 @@
 """Draw docs/gate.png: Gaussian Chaos at an early and at the last stage of a network that the quickstart trained.
 
-python scripts/make_readme_picture.py runs/studies/quickstart/gch-seed0-*/checkpoints/last.ckpt
+python scripts/make_readme_picture.py runs/studies/quickstart/*-GaussianChaos-*/checkpoints/last.ckpt
 """
 
 import sys

@@ -14,14 +14,13 @@ import yaml
 from chaosgate.study import Run, load_study, plan_runs
 from chaosgate.study.collect import collect
 from chaosgate.study.command import main
-from chaosgate.study.data_check import first_missing_data
 from chaosgate.study.identity import compose
 from chaosgate.study.overview import stated_cost
 from chaosgate.study.paper import paper_names
 from chaosgate.study.sheet import paper_sheet, result_sheet
 from chaosgate.study.state import result_rows
 from chaosgate.study.table import build_table
-from chaosgate.study.worker import configurations
+from chaosgate.study.worker import configurations, first_complaint
 from tests.study.made import finish
 from tests.study.test_real_runs import study as run_study
 
@@ -203,9 +202,9 @@ def test_missing_data_are_refused_before_anything_is_trained(
 @pytest.mark.usefixtures("anywhere")
 def test_cells_that_are_missing_are_named_before_anything_is_trained(tmp_path: Path) -> None:
     (tmp_path / "val").mkdir()
-    complaint = first_missing_data(configurations(planned("imagenetc_overall")[0]))
+    complaint = first_complaint(configurations(planned("imagenetc_overall")[0]), with_data=True)
     assert complaint is not None and "none, test imagenet_c" in complaint and "lacks 35 of 35 cells" in complaint
-    assert first_missing_data(configurations(planned("imagenet_clean_main")[0])) is None
+    assert first_complaint(configurations(planned("imagenet_clean_main")[0]), with_data=True) is None
 
 
 def test_plan_says_what_is_shared_and_what_is_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,10 +16,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from filelock import Timeout
 
 from chaosgate.provenance import config_hash, file_hash
 from chaosgate.run_directory import RunDirectory
+from chaosgate.study.data_check import DataCheck
 from chaosgate.study.runs import Run
 from chaosgate.study.state import (
     FAILED,
@@ -103,10 +105,9 @@ def _train_and_test(directory: Path, order: dict[str, Any]) -> int:
     import torch
 
     from chaosgate.cli import main as chaosgate
-    from chaosgate.study.data_check import first_missing_data
 
     torch.set_num_threads(order["threads"])
-    if order["check"] and (complaint := first_complaint(order["check"]) or first_missing_data(order["check"])):
+    if order["check"] and (complaint := first_complaint(order["check"], with_data=True)):
         print(complaint, flush=True)
         return BAD_STUDY
     if not (directory / FITTED).exists():
@@ -154,20 +155,28 @@ class _Clock:
         return {"seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - cpu}
 
 
-def first_complaint(configurations: dict[str, list[str]]) -> str | None:
-    """What the command line has against the first configuration that it refuses; parsing only, nothing is built."""
+def first_complaint(configurations: dict[str, list[str]], with_data: bool = False) -> str | None:
+    """What the command line has against the first configuration that it refuses; parsing only, nothing is built.
+
+    Args:
+        configurations: Command lines by a name for messages; without a subcommand, of ``fit``.
+        with_data: Also ask the data modules whether their folders are there.
+    """
     from chaosgate.cli import main as chaosgate
 
+    data = DataCheck() if with_data else None
     for name, words in configurations.items():
-        errors = io.StringIO()
+        errors, printed = io.StringIO(), io.StringIO()
         words = words if words[0] in ("fit", "test") else ["fit", *words]
         try:
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
+            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
                 status = chaosgate([*words, "--print_config"])
         except SystemExit as stop:  # how argparse leaves after printing
-            status = stop.code if isinstance(stop.code, int) else 1
+            status = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
         if status:
             return f"method {name}: {errors.getvalue().strip()}"
+        if data is not None and (missing := data.complaint(yaml.safe_load(printed.getvalue()))):
+            return f"method {name}: {missing}"
     return None
 
 
