@@ -7,11 +7,15 @@ from typing import Any
 
 from filelock import FileLock
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
 
 from chaosgate.provenance import commit, file_hash, versions
 from chaosgate.run_directory import RunDirectory
 from chaosgate.writing import replace_file
 
+_NAMES = ("run", "config_hash")
+_STRENGTHS = ("gamma", "epsilon", "beta", "log_std", "p", "sigma")
+_TABLE = ("top1", "nll", "ece", "gap")
 _IDENTITY = ("checkpoint", "checkpoint_name", "corruption", "severity", "noise", "data")
 
 
@@ -78,11 +82,43 @@ class WriteResults(Callback):
         self._log_hyperparameters(trainer, pl_module)
 
     def _log_hyperparameters(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        metrics = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("test/")}
+        metrics = {
+            k: float(v) for k, v in sorted(trainer.callback_metrics.items(), key=_order) if k.startswith("test/")
+        }
         flat = {k: v for k, v in self.provenance.items() if isinstance(v, str | int | float | bool)}
         flat |= {k: v for k, v in pl_module.hparams.items() if isinstance(v, str | int | float | bool)}
         for logger in trainer.loggers:
+            if isinstance(logger, TensorBoardLogger):
+                logger.log_hyperparams(columns(self.provenance, str(flat.get("backbone"))), metrics)
+                continue
             try:
                 logger.log_hyperparams(flat, metrics)
             except TypeError:  # a logger without final metrics
                 logger.log_hyperparams(flat)
+
+
+def columns(provenance: dict[str, Any], backbone: str) -> dict[str, str | int | float]:
+    """What tells the runs of a study apart, for TensorBoard's table.
+
+    It shows the first five hyper-parameters by name; among all of them neither the method nor the seed would be there.
+    The others are in ``hparams.yaml``.
+    """
+    labels = {key: value for key, value in provenance.items() if isinstance(value, str) and key not in _NAMES}
+    gate = provenance["noise"]["gate"]
+    if gate is None:
+        return {**labels, "seed": provenance["seed"], "backbone": backbone, "gate": "none"}
+    given = gate.get("init_args", {})
+    strength = [f"{key} {given[key]:g}" for key in _STRENGTHS if isinstance(given.get(key), int | float)]
+    return {
+        **labels,
+        "seed": provenance["seed"],
+        "backbone": backbone,
+        "gate": " ".join([str(gate["class_path"]).rsplit(".", 1)[-1], *strength]),
+        "stages": "+".join(provenance["noise"]["stages"]),
+    }
+
+
+def _order(metric: tuple[str, Any]) -> tuple[int, str]:
+    """The metrics of the tables first."""
+    name = metric[0].rsplit("/", 1)[-1]
+    return _TABLE.index(name) if name in _TABLE else len(_TABLE), metric[0]

@@ -2,7 +2,7 @@
 
 TensorBoard shows each run directory as a run; its *custom scalars* tab draws the charts that a layout asks for, all
 selected runs in each. The layout is a small event file beside the runs, the same for every study of a project. The
-*hparams* tab needs no help: every tested run has left its method, seed and configuration with its test metrics.
+*hparams* tab needs no help: every tested run has left its method, seed and gate with its test metrics.
 """
 
 import time
