@@ -17,6 +17,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 
 from chaosgate.checkpoint import AtomicCheckpointIO, KeepCheckpoints, Preempted, StopAtNonFiniteLoss
 from chaosgate.checkpoint.aftermath import telling_what_is_left
+from chaosgate.class_paths import require_classes
 from chaosgate.cli_errors import TeachingParser, one_paragraph
 from chaosgate.config_files import check_config_files
 from chaosgate.data.module import ImageData
@@ -25,11 +26,13 @@ from chaosgate.processes import as_command
 from chaosgate.provenance import config_hash
 from chaosgate.results import WriteResults, read_rows
 from chaosgate.run_directory import BEST, LAST, TOP1, RunDirectory
+from chaosgate.sync_batchnorm import SyncBatchNorm
 from chaosgate.task import ImageClassifier
 from chaosgate.temperature_scaling import TemperatureScaling
 from chaosgate.trainer_checks import check_run
 from chaosgate.weights import network_weights, read_checkpoint, require_fit
 
+_MACHINE = ("cache_dir", "eval_batch_size", "index_dir", "num_workers")  # of data: where and how fast, not what
 _ROLES = tuple(name.removesuffix(".ckpt") for name in (BEST, TOP1, LAST))
 
 
@@ -90,7 +93,9 @@ class ChaosgateCLI(LightningCLI):
         """Parse, then look at a given checkpoint before anybody else tries to load it."""
         check_config_files(sys.argv[1:])
         super().parse_arguments(parser, args)
-        check_run(self.config[self.config.subcommand])
+        plain = self._plain(self.config[self.config.subcommand])
+        check_run(plain)
+        require_classes(plain)
         path = self.config[self.config.subcommand].get("ckpt_path")
         if path is not None:
             read_checkpoint(path)
@@ -163,6 +168,8 @@ class ChaosgateCLI(LightningCLI):
             callbacks.append(LearningRateMonitor("step"))
         plugins = config.trainer.plugins or []
         kwargs["plugins"] = [*(plugins if isinstance(plugins, list) else [plugins]), AtomicCheckpointIO()]
+        if config.trainer.sync_batchnorm:
+            kwargs["plugins"].append(SyncBatchNorm())
         return super().instantiate_trainer(callbacks=callbacks, **kwargs)
 
     def _tensorboard(self) -> TensorBoardLogger:
@@ -213,7 +220,12 @@ def _short(node: Any) -> str:
 def _identity_hash(config: dict[str, Any]) -> str:
     at_test_time = ("monte_carlo", "reestimate_bn")  # the same trained network, tested in another way
     noise = {key: value for key, value in config["noise"].items() if key not in at_test_time}
-    return config_hash([config["model"], config["data"], noise, config["seed_everything"]])
+    data = {**config["data"], "init_args": _without(config["data"].get("init_args") or {}, _MACHINE)}
+    return config_hash([config["model"], data, noise, config["seed_everything"]])
+
+
+def _without(arguments: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value for key, value in arguments.items() if key not in keys}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -106,7 +106,7 @@ def columns(provenance: dict[str, Any], backbone: str) -> dict[str, str | int | 
     labels = {key: value for key, value in provenance.items() if isinstance(value, str) and key not in _NAMES}
     gate = provenance["noise"]["gate"]
     if gate is None:
-        return {**labels, "seed": provenance["seed"], "backbone": backbone, "gate": "none"}
+        return {**labels, "seed": provenance["seed"], "backbone": backbone, "gate": "none", "stages": ""}
     given = gate.get("init_args", {})
     strength = [f"{key} {given[key]:g}" for key in _STRENGTHS if isinstance(given.get(key), int | float)]
     return {

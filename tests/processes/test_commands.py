@@ -158,15 +158,6 @@ def test_rate_follows_the_images_of_a_step(trained: Path) -> None:
     assert {rank["rates"][0] for n in (1, 2, 3) for rank in seen(trained, f"fit{n}", "fit", n)} == {0.1 * 0.5}
 
 
-def test_synchronised_batch_norm_is_one_flag(trained: Path) -> None:
-    """With the statistics of the whole step, two processes train the network of one, but for the noise."""
-    quiet = ("--trainer.sync_batchnorm=true", "--noise.gate=null", "--model.optimizer.init_args.lr=0.01")
-    for processes in (1, 2):
-        run([*CHAOSGATE, *words("fit", trained, processes, f"sync{processes}"), *quiet], trained)
-    one, two = weights(trained, "sync1"), weights(trained, "sync2")
-    assert max(float((one[name].double() - two[name].double()).abs().max()) for name in one) < 1e-4
-
-
 def test_one_process_can_run_one_command_after_the_other(trained: Path) -> None:
     """As a study's worker does: the test starts its own processes, and does not wait for those of the training."""
     commands = [words("fit", trained, 2, "both"), words("test", trained, 2, "both")]

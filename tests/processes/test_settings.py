@@ -9,6 +9,8 @@ import yaml
 from lightning.pytorch import Trainer
 
 from chaosgate.schedules import WarmupCosine, effective_batch, scale_rates
+from chaosgate.sync_batchnorm import SyncBatchNorm
+from chaosgate.weights import create_backbone
 
 
 def trainer(batch: Any, processes: int = 1, accumulated: int = 1) -> Trainer:
@@ -64,3 +66,29 @@ def test_files_for_several_devices_are_understood(command, configs, name):
     )
     assert status == 0, err
     assert ("FSDPStrategy" if name == "fsdp" else "strategy: ddp") in out and "lr_base_batch: 256" in out
+
+
+@pytest.mark.parametrize("backbone", ["resnet10_small", "efficientnet_lite0"])
+def test_synchronised_batch_norm_changes_neither_the_network_nor_its_checkpoint(backbone):
+    """efficientnet_lite0 holds activations in its norms, which torch's own converter loses."""
+    torch.manual_seed(0)
+    network = create_backbone(backbone, pretrained=False, num_classes=10, in_chans=3).eval()
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        before, weights = network(images), {name: value.clone() for name, value in network.state_dict().items()}
+        converted = SyncBatchNorm().apply(network).eval()
+        after = converted(images)
+    assert any(isinstance(module, torch.nn.SyncBatchNorm) for module in converted.modules())
+    assert not any(type(module) is torch.nn.BatchNorm2d for module in converted.modules())
+    assert torch.equal(after, before)
+    assert converted.state_dict().keys() == weights.keys()
+    assert all(torch.equal(value, weights[name]) for name, value in converted.state_dict().items())
+
+
+def test_synchronised_batch_norm_is_one_flag(command, configs):
+    """As far as a machine without a GPU can see: the layers are there, and torch says that it wants one."""
+    arguments = [*configs("base", "data/fashion_mnist", "noise/none"), "--run_dir=run", "--trainer.accelerator=cpu"]
+    status, _, err = command(
+        "fit", *arguments, "--trainer.strategy=ddp", "--trainer.devices=1", "--trainer.sync_batchnorm=true"
+    )
+    assert status == 1 and "SyncBatchNorm layers only work with GPU modules" in err
