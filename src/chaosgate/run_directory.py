@@ -70,7 +70,13 @@ class RunDirectory:
         """The newest intact checkpoint, or None if the run has not got that far; damaged ones are named aloud."""
         from chaosgate.checkpoint.atomic import newest_intact  # not at the top: reading a directory needs no torch
 
-        return newest_intact(self.checkpoints, lambda message: warnings.warn(message, stacklevel=3))
+        newest = newest_intact(self.checkpoints, lambda message: warnings.warn(message, stacklevel=3))
+        if newest is None and (there := sorted(path.name for path in self.checkpoints.glob("*.ckpt"))):
+            raise ValueError(
+                f"none of the checkpoints in {self.checkpoints} can be used ({', '.join(there)}). Nothing was changed; "
+                "restore one, or give another --run_dir to start anew."
+            )
+        return newest
 
     def claim(self, resume: bool) -> None:
         """Become the only writer, or say who is in the way. Nothing that exists is overwritten."""
