@@ -8,7 +8,7 @@ from chaosgate.study.specification import Study
 
 
 def shared_with(study: Study, runs: Sequence[Run]) -> dict[str, list[str]]:
-    """Names of the studies in the same folder that share a run's training, by name of the run."""
+    """Files (without ending) of the studies in the same folder that share a run's training, by name of the run."""
     size = None if study.size is None else study.size.name
     users: dict[str, list[str]] = {}
     for path in sorted(study.path.parent.glob("*.yaml")):
@@ -20,5 +20,5 @@ def shared_with(study: Study, runs: Sequence[Run]) -> dict[str, list[str]]:
         except (ValueError, OSError):  # no study, or one that has something wrong: it will say so itself
             continue
         for training in trainings if other.project == study.project else ():
-            users.setdefault(training, []).append(other.name)
+            users.setdefault(training, []).append(path.stem)
     return {run.name: users.get(run.training, []) for run in runs}
