@@ -28,8 +28,10 @@ def plan_cells(corruptions: Corruptions, severities: Sequence[int], table: str =
     ``"paper"`` names the seven corruptions of the paper; a list names one's own; none leaves the clean set alone.
     """
     outside = [severity for severity in severities if severity not in SEVERITIES]
-    if outside or not severities or len(set(severities)) < len(severities):
-        raise ValueError(f"data.severities is {list(severities)}; give some of 1, 2, 3, 4, 5, each once.")
+    if outside or not severities:
+        raise ValueError(f"data.severities is {list(severities)}; give some of 1, 2, 3, 4, 5.")
+    if len(set(severities)) < len(severities):
+        raise ValueError(f"data.severities {list(severities)} names something twice.")
     if corruptions is None:
         return [CLEAN]
     from chaosgate.corruptions import PAPER, parameters
