@@ -253,7 +253,7 @@ def test_all_smoke_studies_run_from_start_to_report_and_train_everything_once(tm
     assert len(trainings) == 24
     for place in trainings:
         rows = [
-            json.dumps([row[key] for key in ("checkpoint", "corruption", "severity", "data")])
+            json.dumps([row[key] for key in ("checkpoint_name", "corruption", "severity", "data")])
             for row in result_rows(place)
         ]
         assert len(set(rows)) == len(rows)
