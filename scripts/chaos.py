@@ -328,11 +328,12 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20, help="SIGKILLs, half of them in one process, half in two")
     parser.add_argument("--seed", type=int, default=0, help="seed of the moments (the machine decides the rest)")
     parser.add_argument("--folder", type=Path, help="where the runs go, kept afterwards; default: a temporary folder")
+    parser.add_argument("--processes", type=int, choices=(1, 2), help="only the faults of runs on so many processes")
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     console, chaos = Console(), Chaos(folder.resolve(), options.seed)
-    faults = schedule(options.kills)
+    faults = [fault for fault in schedule(options.kills) if options.processes in (None, fault[1])]
     console.print(f"{len(faults)} faults, runs in {folder}")
     outcomes: list[Outcome] = []
 
@@ -344,6 +345,8 @@ def main() -> int:
         console.print(f"{len(outcomes):3d}/{len(faults)} {fault}, {processes} process(es): {mark}")
 
     for processes, jobs in ((1, 2), (2, 1)):  # two cores: two single runs at a time, or one on two processes
+        if options.processes not in (None, processes):
+            continue
         chaos.rest(processes)
         with ThreadPoolExecutor(jobs) as pool:
             list(pool.map(one, [item for item in enumerate(faults) if item[1][1] == processes]))

@@ -155,7 +155,8 @@ class ImageClassifier(LightningModule):
         self._trained = torch.tensor(counts if self.trainer.global_rank == 0 else [0, 0], device=self.device)
 
     def _sum_over_processes(self, counts: Tensor) -> Tensor:
-        summed = self.trainer.strategy.reduce(counts.to(self.device), reduce_op="sum")
+        # a copy: the reduction works in place, and the counts of this process go on
+        summed = self.trainer.strategy.reduce(counts.to(self.device, copy=True), reduce_op="sum")
         assert isinstance(summed, Tensor)
         return summed
 

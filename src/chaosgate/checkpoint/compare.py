@@ -1,6 +1,7 @@
 """Compare two runs to the last bit: weights, optimiser, random streams, everything that was logged."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ def differences(run: Path, other: Path) -> list[str]:
 
 def logged_scalars(run: Path) -> dict[str, list[tuple[int, float]]]:
     """Every logged number by tag, as (step, value), in the way that TensorBoard shows a run that was cut."""
+    logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it announces what it purges
     events = EventAccumulator(str(run), size_guidance={"scalars": 0})
     events.Reload()
     return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
