@@ -200,13 +200,17 @@ class NoiseInjection(Callback):
         if self._monte_carlo_batch is not None and self.attachment is not None:
             self._monte_carlo_batch.__exit__(None, None, None)
             self._monte_carlo_batch = None
+            counted = batch[2] >= 0 if len(batch) > 2 else slice(None)  # padding of uneven shards has index -1
             for name, value in self.attachment.uncertainty.items():
-                self._uncertainty.setdefault(name, []).append(value.cpu())
+                self._uncertainty.setdefault(name, []).append(value[counted].cpu())
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log mean predictive entropy and mutual information."""
+        """Log mean predictive entropy and mutual information of all images on all processes, each counted once."""
         for name, parts in self._uncertainty.items():
-            pl_module.log(f"test/monte_carlo/{name}", torch.cat(parts).double().mean().float(), sync_dist=True)
+            values = torch.cat(parts)
+            sums = torch.stack((values.sum(), values.new_tensor(len(values)))).to(pl_module.device)
+            total, count = trainer.strategy.reduce(sums, reduce_op="sum")
+            pl_module.log(f"test/monte_carlo/{name}", total / count)
         self._uncertainty = {}
 
 
