@@ -27,7 +27,7 @@ def train(
 ) -> ImageClassifier:
     seed_everything(3, verbose=False)
     folder.mkdir(exist_ok=True)
-    model = ImageClassifier("resnet10_small", 10, 1, backbone_args={"channels": (4, 4, 8, 8)})
+    model = ImageClassifier("resnet10_small", 10, 1, backbone_args={"channels": (8, 8, 8, 8)})
     gates = [NoiseInjection(GaussianChaos(log_std=1.0), ["L4"])] if noise else []
     trainer = Trainer(
         max_steps=steps,
