@@ -10,6 +10,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from chaosgate.provenance import commit, file_hash, versions
+from chaosgate.result_table import print_results
 from chaosgate.run_directory import RunDirectory
 from chaosgate.writing import replace_file
 
@@ -79,6 +80,7 @@ class WriteResults(Callback):
             "versions": versions(),
         }
         merge_rows(self.run.results, ({**shared, **row} for row in rows))
+        print_results(rows, shared["checkpoint_name"], str(self.run.results))
         self._log_hyperparameters(trainer, pl_module)
 
     def _log_hyperparameters(self, trainer: Trainer, pl_module: LightningModule) -> None:
