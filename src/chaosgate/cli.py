@@ -17,19 +17,19 @@ from lightning.pytorch.loggers import TensorBoardLogger
 
 from chaosgate.checkpoint import AtomicCheckpointIO, KeepCheckpoints, Preempted, StopAtNonFiniteLoss
 from chaosgate.checkpoint.aftermath import telling_what_is_left
-from chaosgate.class_paths import require_classes
-from chaosgate.cli_errors import TeachingParser, one_paragraph
-from chaosgate.config_files import check_config_files
+from chaosgate.command_line.class_paths import require_classes
+from chaosgate.command_line.config_files import check_config_files
+from chaosgate.command_line.errors import TeachingParser, one_paragraph
+from chaosgate.command_line.processes import as_command
+from chaosgate.command_line.trainer_checks import check_run
 from chaosgate.data.module import ImageData
 from chaosgate.inject.callback import NoiseInjection
-from chaosgate.processes import as_command
 from chaosgate.provenance import config_hash
 from chaosgate.results import WriteResults, read_rows
 from chaosgate.run_directory import BEST, LAST, TOP1, RunDirectory
 from chaosgate.sync_batchnorm import SyncBatchNorm
 from chaosgate.task import ImageClassifier
 from chaosgate.temperature_scaling import TemperatureScaling
-from chaosgate.trainer_checks import check_run
 from chaosgate.weights import network_weights, read_checkpoint, require_fit
 
 _MACHINE = ("cache_dir", "eval_batch_size", "index_dir", "num_workers")  # of data: where and how fast, not what

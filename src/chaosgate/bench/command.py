@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from chaosgate.flags import whole
+from chaosgate.command_line.flags import whole
 
 SUBJECTS = {
     "gate": "gates on feature maps against copy, multiply, torch and timm dropouts",

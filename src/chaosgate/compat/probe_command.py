@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from chaosgate.command_line.flags import output_file, positive, whole
 from chaosgate.compat.matching import DEFAULT_METHODS, METHODS
 from chaosgate.compat.operator_names import parse_operator
 from chaosgate.compat.probe import Probe
@@ -16,7 +17,6 @@ from chaosgate.compat.probe_figure import probe_figure
 from chaosgate.compat.probe_source import Source, find_images, find_network
 from chaosgate.compat.probe_table import as_markdown, as_table, verdict
 from chaosgate.compat.reading import ProbeReading
-from chaosgate.flags import output_file, positive, whole
 from chaosgate.gate import GaussianChaos
 from chaosgate.inject.stages import STAGES
 from chaosgate.provenance import commit, versions

@@ -10,12 +10,12 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from chaosgate.command_line.flags import output_file, positive, whole
 from chaosgate.compat.operator_names import NAMES, parse_operator
 from chaosgate.compat.verify import STATEMENTS, Makers, Subject, Verification, verify
 from chaosgate.compat.verify.report import WIDE, as_html, as_json, as_markdown, as_table
 from chaosgate.field import Operator, beta_from_epsilon, tau_from_log_std
 from chaosgate.field.arguments import as_grid
-from chaosgate.flags import output_file, positive, whole
 
 DESCRIPTION = f"""\
 Check the {len(STATEMENTS)} statements of the paper on the shipped gates: predicted, measured, and whether they agree.

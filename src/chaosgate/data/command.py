@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
+from chaosgate.command_line.flags import whole
 from chaosgate.corruptions import COMMON, EXTRA, PAPER
 from chaosgate.data.archives import ARCHIVES, Archive, fetch, unpack
 from chaosgate.data.cells import SEVERITIES, plan_cells
 from chaosgate.data.decoding import unreadable
 from chaosgate.data.generated import table_for
 from chaosgate.data.writing import CopySettings, list_clean, write_copies
-from chaosgate.flags import whole
 
 _DESCRIPTION = """\
 Make, fetch and check image sets.

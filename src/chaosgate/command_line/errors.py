@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from lightning.pytorch.cli import LightningArgumentParser
 
-from chaosgate.plain_words import plain_words
+from chaosgate.command_line.plain_words import plain_words
 
 _UNKNOWN = re.compile(
     r"(?:unrecognized arguments?: (?:--)?|key \"?'?|option '|does not accept option '|nested key ')([\w.]+)",

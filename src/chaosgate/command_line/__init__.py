@@ -1,0 +1,1 @@
+"""What every command shares: flags, configuration files that are read safely, errors that teach, processes."""
