@@ -25,12 +25,17 @@ def uninterrupted(tmp_path_factory):
     ("cut", "status"),
     [
         ("FailAt --trainer.callbacks.step=3", 1),  # after an odd number of steps: the last checkpoint is older
-        ("FailAt --trainer.callbacks.step=7", 1),  # in the first batch of the second epoch
-        ("FailAt --trainer.callbacks.step=13", 1),  # in the last batch of an epoch
-        ("FailAt --trainer.callbacks.step=14 --trainer.callbacks.phase=validation", 1),
-        ("FailAt --trainer.callbacks.step=14 --trainer.callbacks.phase='epoch end'", 1),
         ("SignalAt --trainer.callbacks.step=8", 143),
-        ("SignalAt --trainer.callbacks.step=13 --trainer.callbacks.name=SIGUSR1", 138),  # saved at an epoch's end
+        ("FailAt --trainer.callbacks.step=14 --trainer.callbacks.phase=validation", 1),
+        *(
+            pytest.param(cut, status, marks=pytest.mark.slow)
+            for cut, status in (
+                ("FailAt --trainer.callbacks.step=7", 1),  # in the first batch of the second epoch
+                ("FailAt --trainer.callbacks.step=13", 1),  # in the last batch of an epoch
+                ("FailAt --trainer.callbacks.step=14 --trainer.callbacks.phase='epoch end'", 1),
+                ("SignalAt --trainer.callbacks.step=13 --trainer.callbacks.name=SIGUSR1", 138),  # at an epoch's end
+            )
+        ),
     ],
 )
 def test_a_cut_run_continues_bit_identically(cut, status, uninterrupted, command, configs):
