@@ -233,7 +233,9 @@ def worker_killed(training: Training, dice: random.Random) -> int | None:
 
 
 def disk_full(training: Training, dice: random.Random) -> int | None:
-    """Something else fills the folder."""
+    """Something else fills the folder, once there is a checkpoint to lose."""
+    while not checkpoints_by_age(training.run / "checkpoints") and training.process.poll() is None:
+        time.sleep(0.01)
     ballast = training.run.parent / "ballast"
     try:
         with open(ballast, "wb", buffering=0) as file:
@@ -332,7 +334,7 @@ def main() -> int:
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
-    console, chaos = Console(), Chaos(folder.resolve(), options.seed)
+    console, chaos = Console(width=max(Console().width, 120)), Chaos(folder.resolve(), options.seed)
     faults = [fault for fault in schedule(options.kills) if options.processes in (None, fault[1])]
     console.print(f"{len(faults)} faults, runs in {folder}")
     outcomes: list[Outcome] = []
