@@ -107,3 +107,24 @@ def test_a_stream_on_a_device_only_advances_the_key(monkeypatch):
     expected = Stream(key, tail=(2,)).at(torch.tensor(5)).normal((10,))
     monkeypatch.setattr(white, "on_host", lambda number: False)
     assert torch.equal(Stream(key, tail=(2,)).at(torch.tensor(5)).normal((10,)), expected)
+
+
+def test_what_is_derived_does_not_depend_on_which_event_comes_first():
+    key, matrix = key_of("derived"), torch.randn(49, 49, generator=torch.Generator().manual_seed(0))
+
+    def then(white):
+        return (white.flatten(1) @ matrix).view(white.shape)
+
+    in_order = Stream(key)
+    expected = [in_order.at(torch.tensor(event)).derived((64, 7, 7), torch.float32, then) for event in range(40)]
+    for event in (37, 5, 20, 39, 0):  # a run that resumes there, or a recomputed activation
+        again = Stream(key).at(torch.tensor(event)).derived((64, 7, 7), torch.float32, then)
+        assert torch.equal(again, expected[event])
+        alone = then(Noise(advance(key, event)).normal((64, 7, 7)))
+        torch.testing.assert_close(again, alone, rtol=1e-5, atol=1e-5)  # sums of 49 float32 terms in another order
+        again.zero_()  # whoever gets it may write to it
+    with torch.inference_mode():
+        stream = Stream(key)
+        stream.at(torch.tensor(3)).derived((64, 7, 7), torch.float32, then)
+    kept = stream.at(torch.tensor(4)).derived((64, 7, 7), torch.float32, then)
+    assert not kept.is_inference() and torch.equal(kept, expected[4])

@@ -10,7 +10,7 @@ the same bits by itself (:mod:`~chaosgate.field.host_noise`).
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from chaosgate.field.host_noise import GOLDEN, MULTIPLIERS, SHIFTS, WORD, InPlac
 
 _AHEAD = 16  # events that a stream computes at once, where they are small
 _SMALL = 1 << 16  # numbers that are cheap to keep
+_KINDS = 8  # sizes and uses of a draw that a stream keeps at a time
 
 
 def _signed(word: int) -> int:
@@ -86,6 +87,13 @@ class Noise:
         """Independent uniforms on (0, 1), on a lattice of step 2^-32 (float32 rounds the upper half to 2^-24)."""
         return self._draw(None, shape, dtype)
 
+    def derived(self, shape: Sequence[int], dtype: torch.dtype, then: Callable[[Tensor], Tensor]) -> Tensor:
+        """``then(self.normal(shape, dtype))``, for a ``then`` that treats the entries of the first axis independently.
+
+        A stream makes use of that: it lets ``then`` work on several events at once.
+        """
+        return then(self.normal(shape, dtype))
+
     def _draw(self, transform: InPlace | None, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         call, self._calls = self._calls, self._calls + 1
         count = math.prod(shape)
@@ -105,7 +113,9 @@ class Stream:
     """The noise of one event after the other under a key: event ``n`` gets ``Noise(advance(key, n))``.
 
     On the host, small draws are made for some events at once and kept until they are asked for: what a training step
-    costs then is a copy. Which events share a draw changes no bit of it.
+    costs then is a copy. Which events share a draw changes no bit of it. What is derived from a draw may depend on its
+    company in the last bit (a product of matrices sums in another order), so there the company is fixed: events share
+    it by their number, whichever comes first.
 
     Args:
         key: 0-dimensional int64 tensor.
@@ -116,6 +126,7 @@ class Stream:
         self.key = key
         self.tail = tuple(tail)
         self._ahead: dict[tuple[Any, ...], tuple[int, NDArray[np.floating]]] = {}
+        self._derived: dict[tuple[Any, ...], tuple[int, Tensor]] = {}
 
     def at(self, event: Tensor) -> Noise:
         """The noise of one event, counted on the key's device."""
@@ -131,11 +142,32 @@ class Stream:
         kind = (call, half, transform, dtype)
         first, block = self._ahead.get(kind, (0, None))
         if block is None or not first <= event < first + len(block):
-            events = max(1, min(_AHEAD, _SMALL // max(1, 2 * half)))
-            keys = [advanced(self._key_of(event + i), call) for i in range(events)]
-            first, block = event, drawn(keys, half, transform, dtype)
+            first, block = event, drawn(self._keys(event, call, _together(2 * half)), half, transform, dtype)
             self._ahead[kind] = first, block
         return torch.from_numpy(block[event - first]).clone()  # whoever gets it may write to it
+
+    def derived(
+        self, event: int, call: int, shape: tuple[int, ...], dtype: torch.dtype, then: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """``then`` of the normals that ``at(event)`` draws at its ``call``-th call."""
+        count = math.prod(shape)
+        together = _together(count)
+        kind = (call, shape, dtype, then)
+        first = event - event % together
+        known = self._derived.get(kind)
+        if known is None or known[0] != first:
+            keys = self._keys(first, call, together)
+            normals = torch.from_numpy(drawn(keys, (count + 1) // 2, to_normals, dtype)[:, :count])
+            with torch.inference_mode(False), torch.no_grad():  # what is kept may be used under another mode
+                results = then(normals.reshape(-1, *shape[1:]))
+            known = first, results.view(together, shape[0], *results.shape[1:])
+            if len(self._derived) >= _KINDS:
+                self._derived.clear()
+            self._derived[kind] = known
+        return known[1][event - first].clone()
+
+    def _keys(self, first: int, call: int, events: int) -> list[int]:
+        return [advanced(self._key_of(first + i), call) for i in range(events)]
 
     def _key_of(self, event: int) -> int:
         key = advanced(int(self.key), event)
@@ -145,7 +177,12 @@ class Stream:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy draws anew."""
-        return {**self.__dict__, "_ahead": {}}
+        return {**self.__dict__, "_ahead": {}, "_derived": {}}
+
+
+def _together(count: int) -> int:
+    """How many events of ``count`` numbers each are worth a common draw."""
+    return max(1, min(_AHEAD, _SMALL // max(1, count)))
 
 
 class _StreamNoise(Noise):
@@ -158,6 +195,11 @@ class _StreamNoise(Noise):
     def key(self) -> Tensor:  # type: ignore[override]
         """As in :class:`Noise`, made when somebody asks."""
         return torch.tensor(_signed(self._stream._key_of(self._event)))
+
+    def derived(self, shape: Sequence[int], dtype: torch.dtype, then: Callable[[Tensor], Tensor]) -> Tensor:
+        """As in :class:`Noise`; several events at once where they are small."""
+        call, self._calls = self._calls, self._calls + 1
+        return self._stream.derived(self._event, call, tuple(shape), dtype, then)
 
     def _numbers(self, call: int, half: int, transform: InPlace | None, dtype: torch.dtype) -> Tensor:
         return self._stream.numbers(self._event, call, half, transform, dtype)
