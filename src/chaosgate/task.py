@@ -152,9 +152,12 @@ class ImageClassifier(LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take the counts of an unfinished epoch up again; one process has those of all."""
         counts = checkpoint.get("trained_this_epoch", [0, 0])
-        self._trained = torch.tensor(counts if self.trainer.global_rank == 0 else [0, 0], device=self.device)
+        first = self._trainer is None or self.trainer.global_rank == 0  # no trainer: loaded by hand
+        self._trained = torch.tensor(counts if first else [0, 0], device=self.device)
 
     def _sum_over_processes(self, counts: Tensor) -> Tensor:
+        if self._trainer is None:
+            return counts
         # a copy: the reduction works in place, and the counts of this process go on
         summed = self.trainer.strategy.reduce(counts.to(self.device, copy=True), reduce_op="sum")
         assert isinstance(summed, Tensor)

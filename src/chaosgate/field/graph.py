@@ -56,7 +56,8 @@ class Graph(Operator):
         self.num_vertices = largest + 1 if num_vertices is None else num_vertices
         if self.num_vertices < 1:
             raise ValueError(
-                f"a graph has at least one vertex; got {len(self.edges)} edges, num_vertices={num_vertices}."
+                f"edges join vertices, of which a graph has at least one; got {len(self.edges)} edges and "
+                f"num_vertices={num_vertices}."
             )
         self.weights = as_weights("edge weights", torch.ones(len(self.edges)) if weights is None else weights)
         self.boundary = _boundary_weights(boundary, self.num_vertices)
