@@ -4,6 +4,7 @@ What it does is said by an override of the study: ``stub: work | fail | fail_onc
 """
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ def work(directory: Path, order: dict[str, Any]) -> int:
     words = str(order["arguments"])
     with open(directory / LOG, "a") as log:
         log.write("attempt\n")
+    (directory / "device.txt").write_text(str(os.environ.get("CUDA_VISIBLE_DEVICES")))
     attempts = (directory / LOG).read_text().count("attempt")
     write_json(directory / PROGRESS, {"phase": "fit", "epoch": 0, "epochs": 1})
     if "--stub=bad" in words and order["check"]:

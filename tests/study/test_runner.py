@@ -149,3 +149,13 @@ def test_lost_row_makes_a_run_unfinished(write_study: Write, start: Start, runs_
     assert state_of(run).condition == "cut"
     finish(start(study))
     assert state_of(run).condition == "done"
+
+
+@pytest.mark.parametrize(("jobs", "expected"), [(2, {"3", "5"}), (1, {"3,5"})])
+def test_workers_at_a_time_have_a_device_each_and_one_alone_has_all(
+    jobs: int, expected: set[str], write_study: Write, start: Start, runs_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    study = write_study(seeds=[0, 1])
+    finish(start(study, jobs=jobs))
+    assert {(run.directory / "device.txt").read_text() for run in runs_of(study)} == expected

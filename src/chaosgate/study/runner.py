@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from chaosgate.study.devices import VISIBLE, least_used, visible_devices
 from chaosgate.study.display import Display
 from chaosgate.study.runs import Run
 from chaosgate.study.state import FAILED, LOG, State, state_of, write_json
@@ -41,6 +42,7 @@ class _Live:
     run: Run
     process: subprocess.Popen[bytes]
     attempt: int
+    device: str | None = None
 
 
 class Runner:
@@ -50,7 +52,7 @@ class Runner:
         runs: The runs of the study, in order.
         display: Shows what goes on.
         jobs: Workers at a time.
-        threads: Threads of each worker.
+        threads: Threads of each worker. Several workers also share the GPUs, one each as far as they go.
         worker: Command that carries out the order given as its last argument.
     """
 
@@ -61,6 +63,7 @@ class Runner:
         self.display = display
         self.jobs = jobs
         self.threads = threads
+        self.devices = visible_devices() if jobs > 1 else []  # one worker alone may have them all
         self.worker = worker
         self.outcome = Outcome()
         self._live: list[_Live] = []
@@ -109,17 +112,20 @@ class Runner:
         order = write_order(run, self.threads, self.runs if self._unchecked else (), others)
         self._unchecked = False
         # Threads that wait sleep: spinning ones, the default, are 20 times slower where other processes want the cores.
-        threads = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, "OMP_NUM_THREADS": str(self.threads)}
+        environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, "OMP_NUM_THREADS": str(self.threads)}
+        device = least_used(self.devices, (live.device for live in self._live))
+        if device is not None:
+            environment[VISIBLE] = device
         # Its own session: Ctrl-C in the terminal reaches the runner only, which then ends the worker in order.
         process = subprocess.Popen(
             [*self.worker, str(order)],
-            env=threads,
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        self._live.append(_Live(run, process, attempt))
+        self._live.append(_Live(run, process, attempt, device))
         self.display.started(run, attempt)
 
     def _look(self, pending: list[Run]) -> None:
