@@ -205,6 +205,13 @@ def killed(training: Training, dice: random.Random) -> int | None:
     return None
 
 
+def killed_with_two_checkpoints(training: Training, dice: random.Random) -> int | None:
+    """SIGKILL, once there is a checkpoint before the newest one to go back to."""
+    _wait_for_checkpoints(training, 2)
+    training.kill()
+    return None
+
+
 def one_killed(training: Training, dice: random.Random) -> int | None:
     """SIGKILL to one of the processes; the others must notice."""
     victim = dice.choice([training.process.pid, *training.children()[:1]])
@@ -234,8 +241,7 @@ def worker_killed(training: Training, dice: random.Random) -> int | None:
 
 def disk_full(training: Training, dice: random.Random) -> int | None:
     """Something else fills the folder, once there is a checkpoint to lose."""
-    while not checkpoints_by_age(training.run / "checkpoints") and training.process.poll() is None:
-        time.sleep(0.01)
+    _wait_for_checkpoints(training, 1)
     ballast = training.run.parent / "ballast"
     try:
         with open(ballast, "wb", buffering=0) as file:
@@ -276,8 +282,8 @@ FAULTS: dict[str, Callable[[Training, random.Random], int | None]] = {
     "SIGUSR1": told(signal.SIGUSR1),
     "data worker killed": worker_killed,
     "disk full": disk_full,
-    "newest checkpoint damaged": killed,
-    "newest checkpoint truncated": killed,
+    "newest checkpoint damaged": killed_with_two_checkpoints,
+    "newest checkpoint truncated": killed_with_two_checkpoints,
 }
 """What happens, by name; each returns the exit status that a tidy end has, or None where there is no tidy end."""
 
@@ -286,6 +292,11 @@ AFTERWARDS: dict[str, Callable[[Path], Path | None]] = {
     "newest checkpoint truncated": cut_in_half,
     "disk full": remove_ballast,  # type: ignore[dict-item]
 }
+
+
+def _wait_for_checkpoints(training: Training, count: int) -> None:
+    while len(checkpoints_by_age(training.run / "checkpoints")) < count and training.process.poll() is None:
+        time.sleep(0.01)
 
 
 def _send(pid: int, signum: int) -> None:
