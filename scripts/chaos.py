@@ -27,8 +27,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from chaosgate.checkpoint.atomic import checkpoints_by_age, read_record
-from chaosgate.checkpoint.compare import differences
+from chaosgate.run.checkpoint.compare import differences
+from chaosgate.run.checkpoint.files import checkpoints_by_age, read_record
 
 REPOSITORY = Path(__file__).parents[1]
 PATIENCE = 240.0  # seconds that a run may take; far above what it needs

@@ -7,7 +7,7 @@ import sys
 
 import chaosgate as cg
 from chaosgate.inject.figures import gate_figure
-from chaosgate.weights import create_backbone, network_weights, read_checkpoint
+from chaosgate.train.weights import create_backbone, network_weights, read_checkpoint
 
 
 def main(checkpoint: str) -> None:

@@ -23,15 +23,15 @@ _HOME = {
     "inject": ("Attachment", "NoiseInjection", "attach", "resolve_stages"),
     "data": ("FashionMNIST", "ImageFolder", "ImageNet", "ImageNetC", "OxfordPets"),
     "compat": ("CompatibilityProbe",),
-    "task": ("ImageClassifier",),
+    "train.task": ("ImageClassifier",),
 }
-_MODULES = ("compat", "corruptions", "data", "field", "gate", "inject", "metrics", "study", "weights")
+_MODULES = ("compat", "corruptions", "data", "field", "gate", "inject", "metrics", "study", "train")
 _LOCATION = {name: home for home, names in _HOME.items() for name in names}
 
 __all__ = ["__version__", *_LOCATION, *_MODULES]
 
 if TYPE_CHECKING:
-    from chaosgate import compat, corruptions, data, field, gate, inject, metrics, study, weights
+    from chaosgate import compat, corruptions, data, field, gate, inject, metrics, study, train
     from chaosgate.compat import CompatibilityProbe
     from chaosgate.data import FashionMNIST, ImageFolder, ImageNet, ImageNetC, OxfordPets
     from chaosgate.field import (
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         Mechanism,
     )
     from chaosgate.inject import Attachment, NoiseInjection, attach, resolve_stages
-    from chaosgate.task import ImageClassifier
+    from chaosgate.train.task import ImageClassifier
 
 
 def __getattr__(name: str) -> Any:

@@ -24,15 +24,15 @@ Configuration files compose left to right: base, model, data, noise. Any value c
 """
 
 _HOME = {
-    "fit": "chaosgate.cli",
-    "test": "chaosgate.cli",
-    "validate": "chaosgate.cli",
-    "predict": "chaosgate.cli",
-    "study": "chaosgate.study.command",
-    "verify": "chaosgate.compat.verify_command",
-    "probe": "chaosgate.compat.probe_command",
-    "data": "chaosgate.data.command",
-    "bench": "chaosgate.bench.command",
+    "fit": "chaosgate.commands.fit",
+    "test": "chaosgate.commands.fit",
+    "validate": "chaosgate.commands.fit",
+    "predict": "chaosgate.commands.fit",
+    "study": "chaosgate.commands.study",
+    "verify": "chaosgate.commands.verify",
+    "probe": "chaosgate.commands.probe",
+    "data": "chaosgate.commands.data",
+    "bench": "chaosgate.commands.bench",
 }
 
 

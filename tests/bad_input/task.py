@@ -54,7 +54,7 @@ CASES = [
     run_case("ImageClassifier.lr_base_batch", model(lr_base_batch=0)),
     run_case("ImageClassifier.lr_base_batch", model(lr_base_batch=-256)),
     *class_cases(
-        "chaosgate.schedules.WarmupCosine",
+        "chaosgate.train.schedules.WarmupCosine",
         {"warmup": [1.0, -0.1, NAN, "x"], "final": [-0.1, 1.5, NAN], "total_steps": [0, -7, 1.5]},
         schedule,
     ),

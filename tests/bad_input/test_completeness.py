@@ -12,11 +12,11 @@ import chaosgate.compat
 import chaosgate.data
 import chaosgate.field
 import chaosgate.gate
-from chaosgate.bench.command import _parser as bench_parser
-from chaosgate.checkpoint import KeepCheckpoints
-from chaosgate.compat.probe_command import parser as probe_parser
-from chaosgate.compat.verify_command import parser as verify_parser
-from chaosgate.data.command import _parser as data_parser
+from chaosgate.commands.bench import _parser as bench_parser
+from chaosgate.commands.data import _parser as data_parser
+from chaosgate.commands.probe import parser as probe_parser
+from chaosgate.commands.study import _parser as study_parser
+from chaosgate.commands.verify import parser as verify_parser
 from chaosgate.data.module import ImageData
 from chaosgate.data.photos import PhotoData
 from chaosgate.field import MaxEntLaw, Operator
@@ -25,11 +25,11 @@ from chaosgate.gate.injection import Injection
 from chaosgate.gate.realization import Realization
 from chaosgate.inject import NoiseInjection
 from chaosgate.inject.schedule import Ramp
-from chaosgate.schedules import WarmupCosine
-from chaosgate.study.command import _parser as study_parser
-from chaosgate.study.launch.options import SlurmOptions
-from chaosgate.study.loading import _KEYS, _SIZE_KEYS
-from chaosgate.task import ImageClassifier
+from chaosgate.run.checkpoint import KeepCheckpoints
+from chaosgate.study.execute.slurm_options import SlurmOptions
+from chaosgate.study.plan.loading import _KEYS, _SIZE_KEYS
+from chaosgate.train.schedules import WarmupCosine
+from chaosgate.train.task import ImageClassifier
 from tests.bad_input.driver import one_parser, run
 from tests.bad_input.studies import CASES as STUDIES
 from tests.bad_input.test_bad_input import CASES

@@ -8,7 +8,7 @@ from jsonargparse import ArgumentParser
 from PIL import Image
 
 from chaosgate.data import FashionMNIST, ImageData, ImageFolder, ImageNet, ImageNetC, OxfordPets
-from chaosgate.task import ImageClassifier
+from chaosgate.train.task import ImageClassifier
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "data"
 

@@ -64,7 +64,7 @@ def test_stages_resolve_to_sites_where_a_gate_survives():
 
 
 def test_small_image_networks_have_grids_of_four_and_more():
-    import chaosgate.backbones  # noqa: F401
+    import chaosgate.train.backbones  # noqa: F401
 
     model = timm.create_model("resnet10_small", in_chans=1)
     assert cg.resolve_stages(model) == {f"L{k}": f"layer{k}" for k in (1, 2, 3, 4)}

@@ -3,7 +3,7 @@ import timm
 import torch
 
 import chaosgate as cg
-import chaosgate.backbones  # noqa: F401
+import chaosgate.train.backbones  # noqa: F401
 from chaosgate.inject import batchnorm_shift, reestimate_bn
 
 IMAGES = torch.randn(64, 3, 32, 32, generator=torch.Generator().manual_seed(0))

@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import chaosgate as cg
-import chaosgate.backbones
+import chaosgate.train.backbones
 from chaosgate.field.white import Noise, advance
 from chaosgate.gate import IIDLogNormal, SignedCorrelated
 

@@ -3,7 +3,7 @@ import timm
 import torch
 
 import chaosgate as cg
-import chaosgate.backbones  # noqa: F401
+import chaosgate.train.backbones  # noqa: F401
 from chaosgate.inject import Ramp
 
 

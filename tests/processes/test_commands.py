@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from chaosgate.results import read_rows
+from chaosgate.run.rows import read_rows
 
 REPOSITORY = Path(__file__).parents[2]
 IMAGES, CELLS = 101, 5  # 101 images a cell and 505 in all: no multiple of 2 or 3

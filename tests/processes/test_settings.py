@@ -8,9 +8,9 @@ import torch
 import yaml
 from lightning.pytorch import Trainer
 
-from chaosgate.schedules import WarmupCosine, effective_batch, scale_rates
-from chaosgate.sync_batchnorm import SyncBatchNorm
-from chaosgate.weights import create_backbone
+from chaosgate.train.schedules import WarmupCosine, effective_batch, scale_rates
+from chaosgate.train.sync_batchnorm import SyncBatchNorm
+from chaosgate.train.weights import create_backbone
 
 
 def trainer(batch: Any, processes: int = 1, accumulated: int = 1) -> Trainer:

@@ -8,10 +8,10 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from chaosgate.run.samples import samples_file
 from chaosgate.study import Run
-from chaosgate.study.samples import samples_file
-from chaosgate.study.state import CURVES, FITTED, PROGRESS, write_json
-from chaosgate.study.worker import write_record
+from chaosgate.study.execute.state import CURVES, FITTED, PROGRESS, write_json
+from chaosgate.study.execute.worker import write_record
 
 Cells = Mapping[tuple[str, int], Mapping[str, float]]
 

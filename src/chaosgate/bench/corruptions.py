@@ -21,7 +21,7 @@ import torch
 from PIL import Image, ImageOps
 
 from chaosgate.corruptions import PAPER, corrupt, parameters
-from chaosgate.data.streams import lent_streams
+from chaosgate.data.pipeline.streams import lent_streams
 
 Bytes = npt.NDArray[np.uint8]
 Random = np.random.Generator

@@ -28,13 +28,13 @@ from torchvision.transforms import InterpolationMode, v2
 from chaosgate.bench.timing import interleaved
 from chaosgate.corruptions import PAPER
 from chaosgate.data import Cell, ImageNetC, Sample
-from chaosgate.data.augment import centre_crop, resized_crop_and_flip
-from chaosgate.data.dataset import EvalSet
-from chaosgate.data.decoding import as_tensor, decode
+from chaosgate.data.files.export import CopySettings, write_copies
 from chaosgate.data.photos import IMAGENET_MEAN, IMAGENET_STD
-from chaosgate.data.streams import lent_streams, sample_generator
-from chaosgate.data.wnids import wnids
-from chaosgate.data.writing import CopySettings, write_copies
+from chaosgate.data.pipeline.augment import centre_crop, resized_crop_and_flip
+from chaosgate.data.pipeline.dataset import EvalSet
+from chaosgate.data.pipeline.decoding import as_tensor, decode
+from chaosgate.data.pipeline.streams import lent_streams, sample_generator
+from chaosgate.data.sets.wnids import wnids
 
 _BUNDLED = ("astronaut", "cat", "coffee", "rocket")
 _SIZE = (500, 375)

@@ -26,9 +26,10 @@ from chaosgate.compat.log_ratio import (
     positive_pairs,
     random_pairs,
 )
-from chaosgate.compat.matching import matched_gates
 from chaosgate.compat.positive import is_signed, lift, positive_share, require_evidence, require_positive
-from chaosgate.compat.probe import Probe
+from chaosgate.compat.probe.matching import matched_gates
+from chaosgate.compat.probe.measure import Probe
+from chaosgate.compat.probe.reading import MethodReading, ProbeReading, StageReading
 from chaosgate.compat.ranking import (
     dropout_ranking_probability,
     log_margin,
@@ -36,7 +37,6 @@ from chaosgate.compat.ranking import (
     ranking_probability,
     ranking_tail_bound,
 )
-from chaosgate.compat.reading import MethodReading, ProbeReading, StageReading
 from chaosgate.compat.site_graph import SiteGraph, cycle_graph, grid_graph, interior_graph
 from chaosgate.compat.topology import (
     betti_numbers,
@@ -48,7 +48,7 @@ from chaosgate.compat.topology import (
 )
 
 if TYPE_CHECKING:
-    from chaosgate.compat.callback import CompatibilityProbe
+    from chaosgate.compat.probe.callback import CompatibilityProbe
 
 __all__ = [
     "CompatibilityProbe",
@@ -97,5 +97,5 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "CompatibilityProbe":  # the only thing here that needs Lightning
-        return import_module("chaosgate.compat.callback").CompatibilityProbe
+        return import_module("chaosgate.compat.probe.callback").CompatibilityProbe
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,15 +4,15 @@
 ``PhotoData`` that for photographs in files.
 """
 
-from chaosgate.data.fashion_mnist import FashionMNIST
-from chaosgate.data.image_folder import ImageFolder
-from chaosgate.data.imagenet import ImageNet
-from chaosgate.data.imagenet_c import ImageNetC
-from chaosgate.data.mce import mean_corruption_error
 from chaosgate.data.module import ImageData
-from chaosgate.data.pets import OxfordPets
 from chaosgate.data.photos import PhotoData
-from chaosgate.data.sample import CLEAN, Cell, Sample
+from chaosgate.data.pipeline.sample import CLEAN, Cell, Sample
+from chaosgate.data.sets.fashion_mnist import FashionMNIST
+from chaosgate.data.sets.image_folder import ImageFolder
+from chaosgate.data.sets.imagenet import ImageNet
+from chaosgate.data.sets.imagenet_c import ImageNetC
+from chaosgate.data.sets.mce import mean_corruption_error
+from chaosgate.data.sets.pets import OxfordPets
 
 __all__ = [
     "CLEAN",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 
-from chaosgate.data.sample import CLEAN, Cell
+from chaosgate.data.pipeline.sample import CLEAN, Cell
 
 Corruptions = Literal["paper"] | list[str] | None
 SEVERITIES = (1, 2, 3, 4, 5)

@@ -3,9 +3,9 @@
 Data flow: :func:`load_study`, :func:`plan_runs`, workers (one process per run), result rows, :func:`build_table`.
 """
 
-from chaosgate.study.loading import load_study
-from chaosgate.study.runs import Run, plan_runs
-from chaosgate.study.specification import Study
-from chaosgate.study.table import Table, build_table
+from chaosgate.study.plan.loading import load_study
+from chaosgate.study.plan.runs import Run, plan_runs
+from chaosgate.study.plan.specification import Study
+from chaosgate.study.report.table import Table, build_table
 
 __all__ = ["Run", "Study", "Table", "build_table", "load_study", "plan_runs"]

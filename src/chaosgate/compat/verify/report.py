@@ -15,7 +15,7 @@ from rich.text import Text
 from chaosgate.compat.verify.finding import FALSE_ALARM, POWER, Finding
 from chaosgate.compat.verify.run import Outcome, Verification
 from chaosgate.compat.verify.subject import Subject
-from chaosgate.provenance import commit, versions
+from chaosgate.run.provenance import commit, versions
 
 HEADINGS = ("statement", "compared", "predicted", "measured", "error or z", "draws", "detects", "")
 """Columns of every format: z is marked as such, ``detects`` is the relative error that is caught."""

@@ -1,0 +1,73 @@
+"""``chaosgate bench``: tables of ratios against named peers, measured in the same run."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from chaosgate.commands.flags import whole
+
+SUBJECTS = {
+    "gate": "gates on feature maps against copy, multiply, torch and timm dropouts",
+    "field": "field synthesis against scipy's sine transform and a dense Cholesky sampler",
+    "metrics": "calibration metrics against torchmetrics",
+    "corruptions": "the paper's seven corruptions against straightforward implementations",
+    "data": "decoding and transforms against torchvision's PIL pipeline, all cells in one pass against one by one",
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one benchmark and print its table; ``--json FILE`` keeps the rows."""
+    parser = _parser()
+    options = parser.parse_args(arguments[1:])
+    if options.json not in (None, "-") and not Path(options.json).absolute().parent.is_dir():
+        parser.error(f"argument --json: no folder for {options.json}; make it first")
+    chosen: dict[str, Any] = {"threads": options.threads}
+    if options.repeats is not None:
+        chosen["repeats"] = options.repeats
+    rows = import_module(f"chaosgate.bench.{options.subject}").run(**chosen)
+    if options.json == "-":
+        json.dump(rows, sys.stdout, indent=1)
+        print()
+        return 0
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(rows, file, indent=1)
+    table = _table(options.subject, options.threads, rows)
+    wide = 24 + 16 * len(table.columns)  # numbers are not to be cut off where there is no terminal to ask
+    Console(width=max(Console().width, wide)).print(table)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="chaosgate bench",
+        description="Ratios against named peers in the same run: interleaved repetitions, medians. Absolute times mean "
+        "little on a shared machine; the ratios are what counts.",
+        epilog="subjects: " + "; ".join(f"{name}: {what}" for name, what in SUBJECTS.items()),
+    )
+    parser.add_argument("subject", choices=SUBJECTS)
+    parser.add_argument("--threads", type=whole(1), default=1, help="threads of the numerical libraries (default 1)")
+    parser.add_argument("--repeats", type=whole(1), default=None, help="repetitions of each measurement")
+    parser.add_argument("--json", metavar="FILE", help="write the rows to FILE; - prints them instead of the table")
+    return parser
+
+
+def _table(subject: str, threads: int, rows: list[dict[str, Any]]) -> Table:
+    table = Table(title=f"bench {subject}, {threads} thread(s); times in ms, medians of interleaved repetitions")
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    for name in columns:
+        table.add_column(name, justify="left" if isinstance(rows[0].get(name), str) else "right")
+    for row in rows:
+        table.add_row(*(_cell(row.get(name)) for name in columns))
+    return table
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)

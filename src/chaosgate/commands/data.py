@@ -1,0 +1,130 @@
+"""``chaosgate data imagenet-c|download|check``."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+from torchvision.datasets.folder import IMG_EXTENSIONS
+
+from chaosgate.commands.flags import whole
+from chaosgate.corruptions import COMMON, EXTRA, PAPER
+from chaosgate.data.cells import SEVERITIES, plan_cells
+from chaosgate.data.files.download import ARCHIVES, Archive, fetch, unpack
+from chaosgate.data.files.export import CopySettings, list_clean, write_copies
+from chaosgate.data.pipeline.decoding import unreadable
+from chaosgate.data.pipeline.generated import table_for
+
+_DESCRIPTION = """\
+Make, fetch and check image sets.
+
+  chaosgate data imagenet-c --from IMAGENET/val --to FOLDER   corrupted copies on disk; stop and start as you like
+  chaosgate data download imagenet-c-noise --to FOLDER        a public archive: md5, then safe unpacking
+  chaosgate data check FOLDER                                 decode every image once and list all bad files
+"""
+_SETS = {"paper": PAPER, "common": COMMON, "all": COMMON + EXTRA}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(words[1:] if words[:1] == ["data"] else words)
+    action = {"imagenet-c": _write, "download": _download, "check": _check}[options.action]
+    try:
+        return action(options)
+    except (ValueError, OSError) as error:
+        print(f"chaosgate data: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nStopped. What is finished is kept; the same command goes on.", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    shape = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="chaosgate data", description=_DESCRIPTION, formatter_class=shape)
+    actions = parser.add_subparsers(dest="action", required=True)
+    write = actions.add_parser("imagenet-c", help="write corrupted copies of clean images")
+    write.add_argument("--from", dest="clean", type=Path, required=True, help="clean images, in class folders or not")
+    write.add_argument("--to", type=Path, required=True, help="a new folder, or one that this command began")
+    write.add_argument(
+        "--corruptions", nargs="+", default=["paper"], help="paper (7), common (15), all (19), or names (paper)"
+    )
+    write.add_argument("--severities", nargs="+", type=int, default=list(SEVERITIES), help="some of 1 to 5 (all)")
+    write.add_argument("--val-labels", type=Path, help="list of labels of a flat ImageNet validation folder")
+    write.add_argument("--frost-textures", help="folder of the official frost pictures; only frost needs it")
+    write.add_argument("--size", type=int, default=224, help="side of the copies in pixels (224)")
+    write.add_argument("--resize", type=int, help="shorter side before the central cut (size / 0.875)")
+    write.add_argument("--seed", type=whole(0), default=0, help="names the whole random experiment (0)")
+    write.add_argument("--workers", type=whole(1), default=_cores(), help="processes (all cores)")
+    fetch_ = actions.add_parser("download", help="fetch a public archive")
+    fetch_.add_argument("name", choices=sorted(ARCHIVES))
+    fetch_.add_argument("--to", type=Path, required=True, help="folder to unpack into; the archive stays beside it")
+    fetch_.add_argument("--keep", action="store_true", help="keep the archive after unpacking")
+    check = actions.add_parser("check", help="list all bad image files")
+    check.add_argument("root", type=Path)
+    check.add_argument("--workers", type=whole(1), default=_cores(), help="threads (all cores)")
+    return parser
+
+
+def _write(options: argparse.Namespace) -> int:
+    names = [name for word in options.corruptions for name in _SETS.get(word, (word,))]
+    size = options.size
+    if size < 1 or (options.resize is not None and options.resize < size):
+        raise ValueError(f"--size is {size} and --resize {options.resize}; give a size of at least 1 and not above it.")
+    settings = CopySettings(options.seed, size, options.resize or round(size / 0.875), table_for(size))
+    cells = plan_cells(names, options.severities, settings.table)[1:]
+    images = list_clean(options.clean.expanduser(), options.val_labels)
+    if not images:
+        raise ValueError(f"no images in {options.clean}; give --from a folder of clean images.")
+    target = options.to.expanduser()
+    written = write_copies(images, target, cells, settings, options.workers, options.frost_textures)
+    print(f"{target}: {len(images)} images x {len(cells)} cells are there, {written} files were made now.")
+    print(f"Test on it: -c configs/data/imagenet_c.yaml --data.root {target}  (say that it was generated)")
+    return 0
+
+
+def _download(options: argparse.Namespace) -> int:
+    target = options.to.expanduser()
+    for archive in ARCHIVES[options.name]:
+        path = _fetch(archive, target)
+        unpack(path, target / archive.folder)
+        if not options.keep:
+            path.unlink()
+    print(f"{options.name} is in {target}.")
+    return 0
+
+
+def _fetch(archive: Archive, target: Path) -> Path:
+    columns = ("[progress.description]{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task(archive.url.rsplit("/", 1)[-1], total=None)
+        return fetch(archive, target, lambda done, total: progress.update(bar, completed=done, total=total))
+
+
+def _check(options: argparse.Namespace) -> int:
+    root = options.root.expanduser()
+    if not root.is_dir():
+        raise FileNotFoundError(f"no folder {root}.")
+    paths = sorted(
+        Path(place, name)
+        for place, _, names in os.walk(root, followlinks=True)
+        for name in names
+        if name.lower().endswith(IMG_EXTENSIONS)
+    )
+    if not paths:
+        raise ValueError(f"no image files below {root} (looked for {' '.join(IMG_EXTENSIONS)}).")
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task(f"decoding {len(paths)} images", total=len(paths))
+        bad = unreadable(paths, threads=max(1, options.workers), done=lambda: progress.advance(bar))
+    for message in bad.values():
+        print(message)
+    print(f"{len(bad)} of {len(paths)} images below {root} are bad.")
+    return 1 if bad else 0
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,254 @@
+"""``chaosgate fit|validate|test|predict``: LightningCLI with a noise key, run directories, and errors that teach."""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.fabric.utilities.rank_zero import rank_zero_only
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import LearningRateMonitor
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.loggers import TensorBoardLogger
+
+from chaosgate.commands.class_paths import require_classes
+from chaosgate.commands.config_files import check_config_files
+from chaosgate.commands.errors import TeachingParser, one_paragraph
+from chaosgate.commands.processes import as_command
+from chaosgate.commands.trainer_checks import check_run
+from chaosgate.data.module import ImageData
+from chaosgate.inject.callback import NoiseInjection
+from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints, Preempted, StopAtNonFiniteLoss
+from chaosgate.run.checkpoint.interruption import telling_what_is_left
+from chaosgate.run.directory import BEST, LAST, TOP1, RunDirectory
+from chaosgate.run.provenance import config_hash
+from chaosgate.run.rows import WriteResults, read_rows
+from chaosgate.run.temperature import TemperatureScaling
+from chaosgate.train.sync_batchnorm import SyncBatchNorm
+from chaosgate.train.task import ImageClassifier
+from chaosgate.train.weights import network_weights, read_checkpoint, require_fit
+
+_MACHINE = ("cache_dir", "eval_batch_size", "index_dir", "num_workers")  # of data: where and how fast, not what
+_ROLES = tuple(name.removesuffix(".ckpt") for name in (BEST, TOP1, LAST))
+
+
+class ChaosgateCLI(LightningCLI):
+    """LightningCLI plus ``noise:``, ``saving:``, ``run_dir``, ``resume``, ``checkpoints`` and ``labels``.
+
+    Args:
+        cleanup: Receives what must happen however the command ends.
+    """
+
+    run: RunDirectory
+
+    def __init__(self, *args: Any, cleanup: ExitStack, **kwargs: Any) -> None:
+        self._cleanup = cleanup
+        super().__init__(*args, **kwargs)
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """The keys beside trainer, model and data."""
+        parser.add_lightning_class_args(NoiseInjection, "noise")
+        parser.add_lightning_class_args(KeepCheckpoints, "saving")
+        parser.add_argument(
+            "--run_dir",
+            type=str | None,
+            default=None,
+            help="Directory of this run. Default: runs/ and a name made from backbone, data, noise and seed, so that "
+            "'test' with the same files finds what 'fit' wrote.",
+        )
+        parser.add_argument(
+            "--resume",
+            type=bool,
+            nargs="?",
+            const=True,
+            default=False,
+            help="fit: continue the run in its directory exactly where it was cut; with no checkpoint yet, start it.",
+        )
+        parser.add_argument(
+            "--checkpoints",
+            type=str | None,
+            default=None,
+            help="test: which of the run's networks, e.g. best,last. best: smallest validation NLL (the default); "
+            "top1: best validation Top-1; last: final epoch. Or give any file with --ckpt_path.",
+        )
+        parser.add_argument(
+            "--labels",
+            type=dict[str, str] | None,
+            default=None,
+            help="Copied into every result row, e.g. study, method.",
+        )
+        parser.add_argument(
+            "--temperature",
+            type=bool,
+            default=True,
+            help="test: fit a temperature on the validation images, and add the metrics of the scaled logits (+T).",
+        )
+        parser.link_arguments("seed_everything", "data.init_args.seed")
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse, then look at a given checkpoint before anybody else tries to load it."""
+        check_config_files(sys.argv[1:])
+        super().parse_arguments(parser, args)
+        plain = self._plain(self.config[self.config.subcommand])
+        check_run(plain)
+        require_classes(plain)
+        path = self.config[self.config.subcommand].get("ckpt_path")
+        if path is not None:
+            read_checkpoint(path)
+
+    def before_instantiate_classes(self) -> None:
+        """Settle on the run directory and on the checkpoint, before anything is built."""
+        config = self.config[self.config.subcommand]
+        self.run = RunDirectory(config.run_dir or default_run_dir(self._plain(config)))
+        if config.trainer.default_root_dir is None:
+            config.trainer.default_root_dir = str(self.run.path)
+        if self.config.subcommand == "fit":
+            if getattr(rank_zero_only, "rank", 0) == 0:
+                self.run.claim(config.resume)
+                self._cleanup.callback(self.run.release)
+            self._cleanup.enter_context(telling_what_is_left(self.run))
+            if config.resume and config.ckpt_path is None and (newest := self.run.resumable()) is not None:
+                config.ckpt_path = str(newest)
+            self.save_config_kwargs = {"overwrite": True}
+        else:
+            self.save_config_callback = None
+            self._networks = self._asked_networks(config)
+            if self._networks:
+                config.ckpt_path = str(self._networks.pop(0))
+
+    def _asked_networks(self, config: Any) -> list[Path]:
+        """The checkpoints to test, one after the other; none if the weights come from elsewhere."""
+        if config.checkpoints is not None and config.ckpt_path is not None:
+            raise ValueError("--checkpoints names networks of the run, --ckpt_path a file: give one of them.")
+        if config.checkpoints is not None:
+            roles = [role.strip() for role in config.checkpoints.split(",")]
+            if unknown := [role for role in roles if role not in _ROLES]:
+                raise ValueError(
+                    f"--checkpoints {config.checkpoints}: {unknown[0]!r} is not one of {', '.join(_ROLES)}."
+                )
+            if self.config.subcommand != "test" and len(roles) > 1:
+                raise ValueError(
+                    f"--checkpoints {config.checkpoints}: only 'test' takes more than one; give one of them."
+                )
+            return [self.run.selected(role) for role in roles]
+        has_weights = config.ckpt_path is not None or config.model.checkpoint is not None or config.model.pretrained
+        return [] if has_weights else [self.run.selected(BEST)]
+
+    def after_test(self) -> None:
+        """The further networks of ``--checkpoints``."""
+        for path in self._networks:
+            require_fit(self.model.model, network_weights(read_checkpoint(path)), path, self.model.backbone)
+            self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=str(path), weights_only=True)
+
+    def after_instantiate_classes(self) -> None:
+        """A checkpoint of another network is refused here, in one sentence."""
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, KeepCheckpoints):
+                callback.folder = self.run.checkpoints
+        path = self.config[self.config.subcommand].ckpt_path
+        if path is not None:
+            require_fit(self.model.model, network_weights(read_checkpoint(path)), path, self.model.backbone)
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """The trainer, with this library's callbacks and logger beside those of the configuration."""
+        config = self.config_init[self.subcommand]
+        callbacks = list(config.trainer.callbacks or [])
+        callbacks += [
+            StopAtNonFiniteLoss(),
+            *self._temperature_scaling(),
+            WriteResults(self.run, self._provenance()),
+        ]
+        if config.trainer.logger in (None, True):
+            kwargs["logger"] = self._tensorboard()
+        if config.trainer.logger is not False:
+            callbacks.append(LearningRateMonitor("step"))
+        plugins = config.trainer.plugins or []
+        kwargs["plugins"] = [*(plugins if isinstance(plugins, list) else [plugins]), AtomicCheckpointIO()]
+        if config.trainer.sync_batchnorm:
+            kwargs["plugins"].append(SyncBatchNorm())
+        return super().instantiate_trainer(callbacks=callbacks, **kwargs)
+
+    def _tensorboard(self) -> TensorBoardLogger:
+        """The run's curves; what an earlier life of the run logged after its checkpoint gives way to this one's."""
+        config = self.config_init[self.subcommand]
+        purge: dict[str, Any] = {}
+        if self.subcommand == "fit" and config.resume:
+            path = config.ckpt_path
+            purge["purge_step"] = 0 if path is None else int(read_checkpoint(path).get("global_step", 0))
+        return TensorBoardLogger(str(self.run.path), name="", version="", default_hp_metric=False, **purge)
+
+    def _temperature_scaling(self) -> list[TemperatureScaling]:
+        """The baseline +T in front of the writer of rows; none if it is switched off."""
+        if self.subcommand != "test" or not self.config["test"].temperature:
+            return []
+        noise = self._plain(self.config["test"])["noise"]
+        rows = read_rows(self.run.results) if self.run.results.exists() else []
+        return [TemperatureScaling([row for row in rows if row.get("noise") == noise])]
+
+    def _plain(self, config: Any) -> dict[str, Any]:
+        """The parsed configuration as plain data."""
+        return dict(config.as_dict())
+
+    def _provenance(self) -> dict[str, Any]:
+        plain = self._plain(self.config[self.subcommand])
+        return {
+            **(plain.get("labels") or {}),
+            "run": self.run.path.name,
+            "seed": plain["seed_everything"],
+            "config_hash": _identity_hash(plain),
+            "noise": plain["noise"],
+            "monte_carlo": plain["noise"]["monte_carlo"],
+        }
+
+
+def default_run_dir(config: dict[str, Any]) -> str:
+    """``runs/`` and a readable name with a hash of everything that defines the run, trainer settings left out."""
+    gate = config["noise"]["gate"]
+    noise = "none" if gate is None else f"{_short(gate)}-{'+'.join(config['noise']['stages'])}"
+    parts = (config["model"]["backbone"], _short(config["data"]), noise, f"seed{config['seed_everything']}")
+    return os.path.join("runs", "-".join(map(str, (*parts, _identity_hash(config)))))
+
+
+def _short(node: Any) -> str:
+    return str(node["class_path"]).rsplit(".", 1)[-1] if isinstance(node, dict) and "class_path" in node else "none"
+
+
+def _identity_hash(config: dict[str, Any]) -> str:
+    at_test_time = ("monte_carlo", "reestimate_bn")  # the same trained network, tested in another way
+    noise = {key: value for key, value in config["noise"].items() if key not in at_test_time}
+    data = {**config["data"], "init_args": _without(config["data"].get("init_args") or {}, _MACHINE)}
+    return config_hash([config["model"], data, noise, config["seed_everything"]])
+
+
+def _without(arguments: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value for key, value in arguments.items() if key not in keys}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a subcommand in this process; errors of the user's making end in one paragraph and status 1."""
+    try:
+        with ExitStack() as cleanup:
+            cleanup.enter_context(as_command(sys.argv[1:] if arguments is None else arguments))
+            ChaosgateCLI(
+                ImageClassifier,
+                ImageData,
+                cleanup=cleanup,
+                subclass_mode_data=True,
+                seed_everything_default=0,
+                trainer_defaults={"use_distributed_sampler": False},
+                parser_class=TeachingParser,
+                load_from_checkpoint_support=False,
+            )
+    except Preempted as stop:
+        print(f"chaosgate: {stop}", file=sys.stderr)
+        return stop.exit_status
+    except (ValueError, OSError, RuntimeError, TypeError, ImportError, MisconfigurationException) as error:
+        if os.environ.get("CHAOSGATE_TRACEBACK"):
+            traceback.print_exc()
+        print(one_paragraph(error), file=sys.stderr)
+        return 1
+    return 0

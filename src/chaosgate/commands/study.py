@@ -1,0 +1,174 @@
+"""``chaosgate study plan|run|status|report FILE``."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from chaosgate.study.execute.display import Display
+from chaosgate.study.execute.overview import overview
+from chaosgate.study.execute.runner import Outcome, Runner
+from chaosgate.study.execute.slurm_options import add_slurm_flags
+from chaosgate.study.plan.loading import load_study
+from chaosgate.study.plan.places import MADE_UP, names_in, require_places
+from chaosgate.study.plan.runs import Run, plan_runs
+from chaosgate.study.plan.specification import Study
+from chaosgate.study.report.tensorboard import write_layout
+from chaosgate.study.report.write import report
+
+_DESCRIPTION = """\
+Many runs as one. A study is a YAML file: methods, seeds, metrics, and a reference to compare to.
+
+  chaosgate study plan   configs/study/quickstart.yaml   the runs, their directories, what is left and what it costs
+  chaosgate study run    configs/study/quickstart.yaml   run what is not finished, then report
+  chaosgate study status configs/study/quickstart.yaml   done, running, failed, cut, missing
+  chaosgate study report configs/study/quickstart.yaml   tables from what is finished; trains nothing
+  chaosgate study run    configs/study/paper/pets_main.yaml --size smoke   a table of the paper on made-up images
+
+A run's directory is a function of its configuration: finished runs are never repeated, a changed configuration is a
+new run. Stop with Ctrl-C and start again with the same command: finished runs are kept, the cut one goes on after its
+last finished epoch. Several terminals may run the same study; they share the work. Studies of one 'project:' share
+their training runs: each adds the tests that it needs.
+On a cluster: chaosgate study run FILE --launcher slurm --slurm.partition gpu --slurm.gpus 1 --slurm.time 24:00:00
+submits what is not finished as one array; preempted and timed-out jobs are requeued and go on where they were.
+A method is one line under 'methods:', e.g.
+  gch_strong: [configs/noise/gch.yaml, {noise.gate.init_args.log_std: 1.5}]
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(words[1:] if words[:1] == ["study"] else words)
+    console = Console(highlight=False)
+    try:
+        study = load_study(options.file, options.size)
+        runs = plan_runs(study, options.root)
+        if options.action == "run":
+            _find_data(study, runs, options.root)
+    except (ValueError, OSError) as error:
+        print(f"chaosgate study: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    if options.action in ("plan", "status"):
+        console.print(overview(study, runs, options.jobs or study.jobs, with_cost=options.action == "plan"))
+        return 0
+    outcome = Outcome()
+    if options.action == "run":
+        outcome = _launch(study, runs, options, console)
+        if outcome.refused is not None:
+            print(f"chaosgate study: nothing was trained. {outcome.refused}", file=sys.stderr)
+            return 1
+        if options.launcher == "slurm" and not options.wait:
+            return 0
+    _say(study, runs, options, outcome, console)
+    return 130 if outcome.interrupted else 1 if outcome.failed else 0
+
+
+def _launch(study: Study, runs: Sequence[Run], options: argparse.Namespace, console: Console) -> Outcome:
+    """Work on the runs here, or hand them over to a cluster."""
+    write_layout(runs[0].root)
+    if options.launcher == "slurm":
+        from chaosgate.study.execute.slurm_command import launch  # submitit is an optional dependency
+
+        return launch(study, runs, options, console)
+    jobs = options.jobs or study.jobs
+    threads = options.threads or study.threads or max(1, _cores() // jobs)
+    return Runner(runs, Display(console), jobs, threads)()
+
+
+def _find_data(study: Study, runs: Sequence[Run], root: Path) -> None:
+    """Have made-up images written where the size wants them; refuse missing folders before anything trains."""
+    if study.size is not None and study.size.made_up:
+        from chaosgate.data.sets.made_up import write_made_up  # imports torch; the other commands do not wait for it
+
+        write_made_up(root / MADE_UP)
+    parts = {id(part): part.content for run in runs for part in run.recipe}
+    parts |= {id(part): part.content for exam in study.exams for part in exam.recipe}
+    require_places((name for content in parts.values() for name in names_in(content)), runs[0].places)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="chaosgate study", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("action", choices=("plan", "run", "status", "report"))
+    parser.add_argument("file", type=Path, help="the study")
+    parser.add_argument("--root", type=_folder, default=Path("runs/studies"), help="where studies live (runs/studies)")
+    parser.add_argument("--size", help="another size of the study, e.g. smoke: made-up images, minutes instead of days")
+    parser.add_argument("--jobs", type=_positive, help="run: workers at a time (the study's, or 1)")
+    parser.add_argument(
+        "--threads",
+        type=_positive,
+        help="run: threads of each worker (the study's, or the cores shared among the jobs)",
+    )
+    parser.add_argument(
+        "--launcher",
+        choices=("local", "slurm"),
+        default="local",
+        help="run: on this machine, or an array of SLURM jobs",
+    )
+    parser.add_argument(
+        "--wait", action="store_true", help="run --launcher slurm: stay until all jobs ended, then report"
+    )
+    add_slurm_flags(parser)
+    return parser
+
+
+def _folder(text: str) -> Path:
+    path = Path(text)
+    if above := [place for place in (path, *path.parents) if place.exists() and not place.is_dir()]:
+        raise argparse.ArgumentTypeError(f"{above[0]} is a file; give a folder")
+    return path
+
+
+def _positive(text: str) -> int:
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"give a whole number of at least 1, not {text}")
+    return value
+
+
+def _cores() -> int:
+    """Cores this process may use, or fewer if OMP_NUM_THREADS says so."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return min(available, int(asked)) if asked.isdigit() and int(asked) else available
+
+
+def _say(study: Study, runs: Sequence[Run], options: argparse.Namespace, outcome: Outcome, console: Console) -> None:
+    """The report, what failed, where things are, what to do next."""
+    directory = report(study, runs, options.root, console)
+    logs = {run.name: run.directory / "log.txt" for run in runs}
+    for name, lines in outcome.failed.items():
+        console.print(f"\n[red]failed[/]: {name}; last lines of {logs[name]}:")
+        for line in lines:
+            console.print(f"  {line}", markup=False)
+    again = f"chaosgate study run {options.file}"
+    again += f" --root {options.root}" if options.root != Path("runs/studies") else ""
+    again += f" --size {options.size}" if options.size else ""
+    if outcome.interrupted:
+        console.print(f"\nStopped. Nothing that was finished is lost; go on with:\n  {again}")
+        return
+    console.print(f"\nReport:      {directory / 'report.html'}   (also table.md, table.csv, table.tex)", soft_wrap=True)
+    console.print(f"TensorBoard: tensorboard --logdir {runs[0].root}", soft_wrap=True)
+    if outcome.failed:
+        console.print(f"Try the failed runs again: {again}")
+        return
+    if options.action == "run":
+        console.print("\nNext:")
+        for command in _next_commands(study, runs):
+            console.print(f"  {command}", soft_wrap=True, markup=False)
+
+
+def _next_commands(study: Study, runs: Sequence[Run]) -> list[str]:
+    commands = [f"tensorboard --logdir {runs[0].root}"]
+    for run in runs:  # a gate whose strength can be turned on the command line
+        gate = run.recipe[-1].content.get("noise", {}).get("gate") or {}
+        if "log_std" in gate.get("init_args", {}):
+            files = [os.path.relpath(part.source) for part in run.recipe if part.source is not None]
+            commands.append(f"chaosgate fit -c {' -c '.join(files)} --noise.gate.init_args.log_std 1.5")
+            break
+    line = "gch_strong: [configs/noise/gch.yaml, {noise.gate.init_args.log_std: 1.5}]"
+    return [*commands, f"chaosgate study run {study.path}   # after a line more under 'methods:', e.g. {line}"]

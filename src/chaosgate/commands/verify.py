@@ -1,0 +1,163 @@
+"""``chaosgate verify``: check every statement of the paper on the modules that training uses."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import StringIO
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from chaosgate.commands.flags import output_file, positive, whole
+from chaosgate.commands.operator_names import NAMES, parse_operator
+from chaosgate.compat.verify import STATEMENTS, Makers, Subject, Verification, verify
+from chaosgate.compat.verify.report import WIDE, as_html, as_json, as_markdown, as_table
+from chaosgate.field import Operator, beta_from_epsilon, tau_from_log_std
+from chaosgate.field.arguments import as_grid
+
+DESCRIPTION = f"""\
+Check the {len(STATEMENTS)} statements of the paper on the shipped gates: predicted, measured, and whether they agree.
+
+Exact identities are checked to rounding in float64; sampled ones with a false-alarm rate for the whole run and a stated
+power. The exit status is 0 if everything passes and 1 if not.
+"""
+
+EXAMPLES = f"""\
+examples:
+  chaosgate verify                                        7x7 and 5x9, Dirichlet and massive operator
+  chaosgate verify --grid 14 14 --log-std 1.0             another grid and strength
+  chaosgate verify --operator massive:mu=0.1 --gamma 0.3 --beta 0.5
+  chaosgate verify --operator mypackage.MyOperator:range=3
+  chaosgate verify --format markdown --output verify.md   also json (every comparison) and html
+
+operators by name: {", ".join(NAMES)}; arguments follow a colon, as in anisotropic:vertical=2,horizontal=1
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    options = argparse.ArgumentParser(
+        "chaosgate verify",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = options.add_argument
+    add("--grid", type=int, nargs=2, action="append", metavar=("H", "W"), help="grid; repeat for several (7 7 and 5 9)")
+    add(
+        "--operator", action="append", metavar="NAME[:ARG=VALUE,...]", help="repeat for several (dirichlet and massive)"
+    )
+    strength = options.add_mutually_exclusive_group()
+    strength.add_argument("--log-std", type=float, help="strength as standard deviation of the log-gate (0.5)")
+    strength.add_argument("--gamma", type=float, help="strength in the exponent; goes with --beta or --epsilon")
+    budget = options.add_mutually_exclusive_group()
+    budget.add_argument("--beta", type=positive, help="inverse temperature of the log-field (1)")
+    budget.add_argument("--epsilon", type=positive, help="mean energy of the log-field, instead of --beta")
+    add("--keep", type=float, default=0.9, help="keep probability q of the masks (%(default)s)")
+    add("--draws", type=int, default=1 << 18, help="gates per sampled comparison (%(default)s)")
+    add("--seed", type=whole(0), default=0, help="selects the noise (%(default)s)")
+    add("--details", action="store_true", help="a line for every comparison, not one per statement")
+    add("--format", choices=("table", "markdown", "json", "html"), default="table")
+    add("--output", type=output_file, metavar="FILE", help="write there instead of to the terminal")
+    return options
+
+
+def subjects(options: argparse.Namespace, makers: Makers | None = None) -> list[Subject]:
+    """Every operator on every grid, at the strength asked for."""
+    if options.gamma is None and (options.beta is not None or options.epsilon is not None):
+        raise ValueError("--beta and --epsilon go with --gamma; --log-std says the strength alone.")
+    if options.draws < 1024:
+        raise ValueError(f"--draws is {options.draws}; below 1024 the sampled comparisons say nothing.")
+    operators = [parse_operator(text) for text in options.operator or ("dirichlet", "massive:mu=0.5")]
+    found = []
+    for operator in operators:
+        for grid in map(as_grid, options.grid or ((7, 7), (5, 9))):
+            gamma, beta = _strength(options, operator, grid)
+            found.append(
+                Subject(operator, grid, gamma, beta, options.keep, options.draws, options.seed, makers or Makers())
+            )
+    return found
+
+
+def _strength(options: argparse.Namespace, operator: Operator, grid: tuple[int, int]) -> tuple[float, float]:
+    if options.gamma is None:
+        log_std = 0.5 if options.log_std is None else options.log_std
+        return tau_from_log_std(operator, grid, log_std) ** 0.5, 1.0
+    if options.epsilon is not None:
+        return options.gamma, beta_from_epsilon(operator, grid, options.epsilon)
+    return options.gamma, 1.0 if options.beta is None else options.beta
+
+
+def main(arguments: Sequence[str], makers: Makers | None = None) -> int:
+    """Run the command; ``makers`` replaces the gates under test.
+
+    Args:
+        arguments: The command's name, then its options.
+        makers: Where gates come from; the shipped classes if not given.
+
+    Returns:
+        0 if everything passes, 1 if a statement fails, 2 if the command was not understood.
+    """
+    try:
+        options = parser().parse_args(arguments[1:])
+    except SystemExit as stop:  # argparse has said why
+        return int(stop.code or 0)
+    try:
+        run = _with_progress(subjects(options, makers))
+    except ValueError as error:
+        print(f"chaosgate verify: {error}", file=sys.stderr)
+        return 2
+    _show(run, options)
+    return 1 if run.failures else 0
+
+
+def _with_progress(found: list[Subject]) -> Verification:
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("verifying", total=len(found) * len(STATEMENTS))
+        with _one_thread():
+            return verify(
+                found, done=lambda outcome: progress.update(bar, advance=1, description=outcome.statement.label)
+            )
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The tensors are small: a second thread mostly waits, and on a busy machine it waits at full load."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _show(run: Verification, options: argparse.Namespace) -> None:
+    if options.format == "table" and options.output is None:
+        terminal = Console()
+        if not terminal.is_terminal:  # a pipe has no width of its own
+            terminal = Console(width=WIDE)
+        terminal.print(as_table(run, options.details, terminal.width))
+        return
+    text = _text(run, options)
+    if options.output is None:
+        print(text, end="")
+    else:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(text, encoding="utf-8")
+
+
+def _text(run: Verification, options: argparse.Namespace) -> str:
+    if options.format == "markdown":
+        return as_markdown(run, options.details)
+    if options.format == "html":
+        return as_html(run, options.details)
+    if options.format == "json":
+        return as_json(run)
+    page = Console(file=StringIO(), width=WIDE)
+    page.print(as_table(run, options.details))
+    assert isinstance(page.file, StringIO)
+    return page.file.getvalue()

@@ -1,0 +1,144 @@
+"""The probe as a Lightning callback: look while the network trains, and change nothing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
+from torch import Tensor, nn
+
+from chaosgate.compat.probe.figure import probe_figure
+from chaosgate.compat.probe.matching import DEFAULT_METHODS
+from chaosgate.compat.probe.measure import Probe
+from chaosgate.compat.probe.reading import ProbeReading
+from chaosgate.gate import Gate
+from chaosgate.inject.callback import NoiseInjection
+
+FILE = "compatibility.jsonl"
+
+
+class CompatibilityProbe(Callback):
+    """Every so many steps, measure the observables of the paper at each stage on one fixed batch.
+
+    Numbers go to the logger, figures to TensorBoard, rows to ``compatibility.jsonl`` in the run directory. The batch is
+    the first one of the run; it travels in the checkpoint, so that a resumed run looks at the same images. The network
+    runs in evaluation mode without gradients, nothing draws from a global random stream: training with and without the
+    probe gives the same weights, bit for bit.
+
+    Args:
+        every_n_steps: Optimiser steps between looks; the first look is before the first step, the last after the last.
+        stages: ``L1`` to ``L4``, or names of modules of the backbone.
+        gate: Sets the energy of the comparison, the same at all stages; null takes the gate of the run where it is
+            attached, or Gaussian Chaos at log_std 1 at the last stage.
+        methods: Reference gates at equal energy: gch, gch_wick, dropout, dropout_element, dropblock, iid_gaussian,
+            correlated_gaussian, iid_lognormal.
+        images: Images of the batch that are kept.
+        channels: Channels of a stage that are looked at, evenly spaced.
+        draws: Gates per image.
+        pairs: Pairs of sites compared in every map.
+        lift: Lift maps by this share of their mean, so that zeros have logarithms; 0 keeps to positive sites.
+        logit_draws: Passes of the whole network per gate; 0 leaves out the change at the output.
+        energy: Injected energy at which methods are compared, instead of that of the gate.
+        figures: Draw a figure at every look.
+        seed: Selects noise and pairs of the probe.
+        target: Attribute of the LightningModule that holds the backbone.
+    """
+
+    def __init__(
+        self,
+        every_n_steps: int = 500,
+        stages: list[str] = ["L1", "L2", "L3", "L4"],  # noqa: B006 - jsonargparse reads the default; never changed
+        gate: Gate | None = None,
+        methods: list[str] = list(DEFAULT_METHODS),  # noqa: B006, B008 - likewise
+        images: int = 32,
+        channels: int = 32,
+        draws: int = 4,
+        pairs: int = 256,
+        lift: float = 0.0,
+        logit_draws: int = 0,
+        energy: float | None = None,
+        figures: bool = True,
+        seed: int = 0,
+        target: str = "model",
+    ) -> None:
+        if every_n_steps < 1 or images < 1:
+            raise ValueError(
+                f"CompatibilityProbe: every_n_steps and images are at least 1; got {every_n_steps} and {images}."
+            )
+        self.probe = Probe(stages, methods, channels, draws, pairs, lift, logit_draws, energy, seed)
+        self.every_n_steps, self.images, self.figures, self.target = every_n_steps, images, figures, target
+        self.gate = gate
+        self.reading: ProbeReading | None = None
+        self._batch: Tensor | None = None
+        self._last_step: int | None = None
+
+    @property
+    def state_key(self) -> str:
+        """Two probes of different stages keep separate states."""
+        return f"CompatibilityProbe{{stages={','.join(self.probe.stages)}}}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """The batch, so that a resumed run looks at the same images."""
+        return {} if self._batch is None else {"batch": self._batch.cpu()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up the batch again."""
+        self._batch = state_dict.get("batch")
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Look before a step that is due; gradient accumulation shows the same step several times."""
+        if self._batch is None:
+            self._batch = batch[0][: self.images].detach().clone()
+        if trainer.global_step % self.every_n_steps == 0 and trainer.global_step != self._last_step:
+            self._look(trainer, pl_module)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Look at the finished network."""
+        if self._batch is not None and trainer.global_step != self._last_step:
+            self._look(trainer, pl_module)
+
+    def _look(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        backbone = getattr(pl_module, self.target, None)
+        if not isinstance(backbone, nn.Module) or self._batch is None:
+            raise ValueError(f"CompatibilityProbe: target={self.target!r} is no module of {type(pl_module).__name__}.")
+        self._batch = self._batch.to(pl_module.device)
+        gate, stages = self._gate(trainer)
+        self.reading = self.probe(backbone, self._batch, gate, stages)
+        first, self._last_step = self._last_step is None, trainer.global_step
+        folder = trainer.log_dir  # asks all processes, so all ask
+        if not trainer.is_global_zero:
+            return
+        if trainer.logger is not None:
+            scalars = {f"compat/{name}": value for name, value in self.reading.scalars().items()}
+            trainer.logger.log_metrics(scalars, step=trainer.global_step)
+        if folder is not None:
+            self._write(Path(folder), trainer.global_step, first)
+        if self.figures:
+            for logger in trainer.loggers:
+                if isinstance(logger, TensorBoardLogger):
+                    figure = probe_figure(self.reading, f"step {trainer.global_step}")
+                    logger.experiment.add_figure("compat/depth", figure, global_step=trainer.global_step)
+
+    def _gate(self, trainer: Trainer) -> tuple[Gate | None, list[str]]:
+        """The gate that sets the energy, and where the run has it attached."""
+        if self.gate is not None:
+            return self.gate, []
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, NoiseInjection) and callback.attachment is not None:
+                return callback.attachment.gate, callback.stages
+        return None, []
+
+    def _write(self, folder: Path, step: int, first: bool) -> None:
+        """Append rows; the first look of a run drops rows of this or later steps that an interrupted run has left."""
+        assert self.reading is not None
+        path = folder / FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [json.dumps({"step": step, **row}) for row in self.reading.rows()]
+        if first and path.exists():
+            old = path.read_text(encoding="utf-8").splitlines()
+            lines = [line for line in old if json.loads(line)["step"] < step] + lines
+            path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        else:
+            with open(path, "a", encoding="utf-8") as file:
+                file.writelines(line + "\n" for line in lines)

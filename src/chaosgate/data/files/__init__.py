@@ -1,0 +1,1 @@
+"""Folders, lists of files, downloads, copies."""

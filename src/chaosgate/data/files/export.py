@@ -1,0 +1,224 @@
+"""Corrupted copies of a folder of images on disk, made as the release of ImageNet-C was; stopped and taken up again."""
+
+import json
+import multiprocessing
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from filelock import FileLock, Timeout
+from PIL import Image
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from torchvision.datasets.folder import IMG_EXTENSIONS
+from torchvision.transforms import InterpolationMode
+
+from chaosgate.corruptions import Corrupt
+from chaosgate.data.files.folders import Listing
+from chaosgate.data.pipeline.augment import centre_crop
+from chaosgate.data.pipeline.decoding import as_tensor, decode
+from chaosgate.data.pipeline.sample import Cell
+from chaosgate.data.sets.imagenet_layout import find_labels, find_split, is_flat, list_class_folders, list_flat
+from chaosgate.data.sets.wnids import labels, wnids
+
+MANIFEST, PARTS = "chaosgate.json", ".parts"
+
+
+@dataclass(frozen=True)
+class CopySettings:
+    """Everything beside the images that decides about the pixels of the copies."""
+
+    seed: int = 0
+    size: int = 224
+    resize: int = 256
+    table: str = "imagenet"
+    quality: int = 85
+
+
+def list_clean(folder: Path, val_labels: Path | None = None) -> list[tuple[Path, str]]:
+    """Images below ``folder`` and the names of their copies, in the order that numbers their draws.
+
+    The validation folder of ImageNet in any layout gives ``<wnid>/<name>``; any other folder keeps its relative paths.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {folder}. Give the clean images with --from.")
+    val = find_split(folder, "val") or folder
+    flat = is_flat(val)
+    if flat and (val != folder or val_labels is not None):
+        return _with_names(list_flat(val, find_labels(folder, val, val_labels), None))
+    if not flat and all(entry.name in labels() for entry in val.iterdir() if entry.is_dir()):
+        return _with_names(list_class_folders(val, None))
+    found = sorted(
+        Path(place, name)
+        for place, _, names in os.walk(folder, followlinks=True)
+        for name in names
+        if name.lower().endswith(IMG_EXTENSIONS)
+    )
+    return [(path, _jpeg_name(path.relative_to(folder).as_posix())) for path in found]
+
+
+def write_copies(
+    images: Sequence[tuple[Path, str]],
+    target: Path,
+    cells: Sequence[Cell],
+    settings: CopySettings,
+    workers: int = 1,
+    frost_textures: str | None = None,
+    quiet: bool = False,
+) -> int:
+    """Write ``target/<corruption>/<severity>/<name>`` for every image and cell that is not there yet; count the new.
+
+    A file appears whole or not at all, and its bytes depend on its image, its number, its cell and ``settings`` only:
+    whatever was written before an interruption stays, and the rest is made as if there had been none.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(target / ".lock", timeout=0):
+            _claim(target, images, settings)
+            return _write_all(images, target, cells, settings, workers, frost_textures, quiet)
+    except Timeout:
+        raise ValueError(f"another run is writing to {target}. Wait for it, or give another folder.") from None
+
+
+def _write_all(
+    images: Sequence[tuple[Path, str]],
+    target: Path,
+    cells: Sequence[Cell],
+    settings: CopySettings,
+    workers: int,
+    frost_textures: str | None,
+    quiet: bool,
+) -> int:
+    makers = [Corrupt(*cell, settings.seed, settings.table, frost_textures=frost_textures) for cell in cells]
+    for maker in makers:  # whatever one of them lacks is known before the run
+        maker(np.zeros((settings.size, settings.size, 3), dtype=np.uint8))
+    parts = target / PARTS
+    shutil.rmtree(parts, ignore_errors=True)  # halves of files that an interruption left
+    parts.mkdir()
+    jobs = [_Job(number, path, name, str(target), settings) for number, (path, name) in enumerate(images)]
+    columns = ("[progress.description]{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    written = 0
+    with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
+        bar = progress.add_task(f"{len(cells)} cells of each image", total=len(jobs))
+        for count in _run(jobs, makers, workers):
+            written += count
+            progress.advance(bar)
+    parts.rmdir()
+    return written
+
+
+@dataclass(frozen=True)
+class _Job:
+    number: int
+    path: Path
+    name: str
+    target: str
+    settings: CopySettings
+
+
+def _run(jobs: Sequence[_Job], makers: Sequence[Corrupt], workers: int) -> Iterator[int]:
+    if workers <= 1:
+        for job in jobs:
+            yield _write_cells(job, makers)
+        return
+    context = multiprocessing.get_context("spawn")  # threads of OpenCV and of the progress bar do not survive a fork
+    with ProcessPoolExecutor(workers, context, initializer=_begin_worker) as pool:
+        futures = [pool.submit(_write_cells, job, makers) for job in jobs]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _begin_worker() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:  # a worker whose parent was killed would wait for ever
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+    cv2.setNumThreads(1)
+    torch.set_num_threads(1)
+
+
+def _write_cells(job: _Job, makers: Sequence[Corrupt]) -> int:
+    """All missing cells of one image, which is decoded once."""
+    places = [(maker, Path(job.target, maker.name, str(maker.severity), job.name)) for maker in makers]
+    missing = [(maker, place) for maker, place in places if not place.is_file() or place.stat().st_size == 0]
+    if not missing:
+        return 0
+    kept = job.settings
+    picture = centre_crop(decode(job.path, "pil"), kept.resize, kept.size, InterpolationMode.BILINEAR)
+    clean = as_tensor(picture).permute(1, 2, 0).contiguous().numpy()
+    for maker, place in missing:
+        buffer = BytesIO()
+        Image.fromarray(maker(clean, job.number)).save(buffer, "JPEG", quality=kept.quality, optimize=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        half = Path(job.target, PARTS, f"{job.number}-{maker.name}-{maker.severity}")
+        half.write_bytes(buffer.getvalue())
+        half.replace(place)
+    return len(missing)
+
+
+def _claim(target: Path, images: Sequence[tuple[Path, str]], settings: CopySettings) -> None:
+    """Write down what the folder is made from and with; refuse to go on with anything else."""
+    if not images:
+        raise ValueError("no images found among the clean ones; nothing to corrupt.")
+    path = target / MANIFEST
+    wanted = _manifest(images, settings)
+    if path.is_file():
+        found = json.loads(path.read_text())
+        changed = [key for key in wanted if found.get(key) != wanted[key]]
+        if changed:
+            changes = "; ".join(f"{key} was {found.get(key)!r}, is {wanted[key]!r}" for key in changed)
+            raise ValueError(
+                f"{target} was begun otherwise: {changes}. Give the same settings and images, or another folder."
+            )
+        return
+    if any(not entry.name.startswith(".") for entry in target.iterdir()):
+        raise ValueError(f"{target} is not empty and was not made by this command. Give an empty folder with --to.")
+    half = path.with_suffix(".part")
+    half.write_text(json.dumps(wanted, indent=2) + "\n")
+    half.replace(path)
+
+
+def _manifest(images: Sequence[tuple[Path, str]], settings: CopySettings) -> Mapping[str, Any]:
+    listing = Listing(
+        Path(),
+        [name for _, name in images],
+        np.array([path.stat().st_size for path, _ in images], dtype=np.int64),
+        np.zeros(len(images), dtype=np.int64),
+    )
+    libraries = {name: version(name) for name in ("numpy", "scipy", "opencv-python-headless", "pillow")}
+    return {
+        "corruptions": "generated",
+        "images": len(images),
+        "files": listing.digest(),
+        **asdict(settings),
+    } | libraries
+
+
+def _with_names(listing: Listing) -> list[tuple[Path, str]]:
+    ids = wnids()
+    names = [f"{ids[target]}/{Path(name).name}" for name, target in zip(listing.names, listing.targets, strict=True)]
+    order = sorted(range(len(names)), key=names.__getitem__)  # the order in which ImageNetC will list the copies
+    paths = listing.paths
+    return [(paths[i], _jpeg_name(names[i])) for i in order]
+
+
+def _jpeg_name(name: str) -> str:
+    return name if name.lower().endswith((".jpg", ".jpeg")) else f"{name.rsplit('.', 1)[0]}.JPEG"

@@ -1,0 +1,1 @@
+"""From a sample on disk to a batch: decoding, cutting, order, loading."""

@@ -1,0 +1,83 @@
+"""Splits as data sets: augmented for training, plain and in cells for counting."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import Dataset
+
+from chaosgate.data.pipeline.decoding import Picture, as_tensor
+from chaosgate.data.pipeline.sample import Sample
+from chaosgate.data.pipeline.sampler import PADDING
+from chaosgate.data.pipeline.streams import sample_generator
+
+Augmentation = Callable[[Any, torch.Generator], Picture]
+
+
+class Images(Protocol):
+    """Images by position: uint8 tensors (C, H, W), or PIL images."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Picture: ...
+
+
+class Split(NamedTuple):
+    """Images and their classes, in one order. ``images`` is any :class:`Images`, so also a tensor (N, C, H, W)."""
+
+    images: Images
+    targets: NDArray[np.int64]
+
+
+class TrainSet(Dataset[Sample]):
+    """The augmented image of a token ``(index, epoch)``: a pure function of (seed, epoch, index).
+
+    A bare index stands for epoch 0 (Lightning's ``overfit_batches`` brings a sampler of its own).
+    """
+
+    def __init__(self, split: Split, augment: Augmentation, seed: int) -> None:
+        self.split = split
+        self.augment = augment
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return len(self.split.targets)
+
+    def __getitem__(self, token: tuple[int, int] | int) -> Sample:
+        index, epoch = token if isinstance(token, tuple) else (token, 0)
+        image = self.augment(self.split.images[index], sample_generator(self.seed, epoch, index))
+        return Sample(as_tensor(image), int(self.split.targets[index]), index)
+
+
+class EvalSet(Dataset[Sample]):
+    """All cells of a split in one sequence, so that one pass with one pool of workers serves them all.
+
+    With ``by_image`` the cells of an image follow each other (generated corruptions then decode it once); otherwise
+    whole cells follow each other (sets on disk). Position :data:`~chaosgate.data.pipeline.sampler.PADDING` gives an
+    image that is not to be counted.
+    """
+
+    def __init__(self, cells: Sequence[Split], by_image: bool = False) -> None:
+        sizes = [len(cell.targets) for cell in cells]
+        if len(set(sizes)) != 1:
+            raise ValueError(f"the cells of a test set must hold equally many images; found {sizes}.")
+        self.cells = list(cells)
+        self.size = sizes[0]
+        self.by_image = by_image
+
+    def __len__(self) -> int:
+        return self.size * len(self.cells)
+
+    def locate(self, position: int) -> tuple[int, int]:
+        """Cell and image at a position."""
+        if self.by_image:
+            image, cell = divmod(position, len(self.cells))
+            return cell, image
+        return divmod(position, self.size)
+
+    def __getitem__(self, position: int) -> Sample:
+        cell, index = self.locate(max(position, 0))
+        images, targets = self.cells[cell]
+        return Sample(as_tensor(images[index]), int(targets[index]), PADDING if position == PADDING else index, cell)

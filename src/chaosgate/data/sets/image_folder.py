@@ -1,0 +1,48 @@
+"""A user's own images: a folder per class, any size, any format that PIL reads."""
+
+from typing import Any
+
+from chaosgate.data.files.folders import Listing, class_folders, list_splits, split_folders
+from chaosgate.data.photos import PhotoData
+
+
+class ImageFolder(PhotoData):
+    """Class folders as splits: ``root/train/<class>/...`` and optionally val and test, or just ``root/<class>/...``.
+
+    A split without a folder of its own is cut from the training images (or from all) by
+    :func:`~chaosgate.data.pipeline.splitting.hashed_split`: a fixed share of every class, decided by the hash of each
+    file's path, so that it is the same on every machine and needs no seed. Files with an image extension below a class
+    folder are its images; they become RGB as PIL converts them.
+
+    Args:
+        root: Folder of train, val (or valid, validation) and test folders, or of class folders.
+        image_size: Side of the square that the network sees, in pixels.
+        val_fraction: Share of each class for validation where there is no val folder.
+        test_fraction: Share of each class for testing where there is no test folder.
+        photo: Settings of :class:`~chaosgate.data.photos.PhotoData`.
+    """
+
+    name = "image_folder"
+
+    def __init__(
+        self, root: str, image_size: int = 224, *, val_fraction: float = 0.1, test_fraction: float = 0.2, **photo: Any
+    ) -> None:
+        super().__init__(root, image_size, **photo)
+        self.fractions = {"val": val_fraction, "test": test_fraction}
+        if not (val_fraction > 0 and test_fraction > 0 and val_fraction + test_fraction < 1):
+            raise ValueError(
+                f"data.val_fraction is {val_fraction} and data.test_fraction {test_fraction}; give positive numbers "
+                "whose sum leaves a part for training."
+            )
+        self.folders = split_folders(self.root)
+        self.class_names = class_folders(self.folders)
+        self.num_classes = len(self.class_names)
+
+    def list_images(self, stage: str) -> dict[str, Listing]:
+        """Files of every split, by folder or cut by hash."""
+        return list_splits(self.root, self.folders, self.class_names, self.fractions)
+
+    def split_rule(self) -> str:
+        """Folders, or the shares that were cut by hash."""
+        cut = [f"{split} {self.fractions[split]}" for split in ("val", "test") if split not in self.folders]
+        return f"by hash of the path, per class: {', '.join(cut)}" if cut else "folders"

@@ -1,0 +1,157 @@
+"""ImageNet-C (Hendrycks and Dietterich 2019): the released JPEGs, or the same corruptions of clean images."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from chaosgate.data.cells import SEVERITIES, Corruptions, plan_cells
+from chaosgate.data.files.folders import Listing
+from chaosgate.data.module import one_of
+from chaosgate.data.pipeline.dataset import Split
+from chaosgate.data.pipeline.decoding import FileImages
+from chaosgate.data.sets.imagenet import ImageNet
+from chaosgate.data.sets.imagenet_layout import list_class_folders
+from chaosgate.data.sets.mce import all_common_cells, mean_corruption_error
+from chaosgate.data.sets.released import ReleasedImages, find_cells
+
+
+class ImageNetC(ImageNet):
+    """Corrupted copies of the ImageNet validation set, for testing only; all cells in one pass.
+
+    ``released``: ``root`` holds ``<corruption>/<severity>/<wnid>/`` or the same below the groups of the archives
+    (``noise/gaussian_noise/1/...``). The images are taken as they are: they were resized and cut when they were made.
+    Missing cells are listed before anything runs. Every cell must have the same files.
+
+    ``generated``: ``root`` holds clean images in any layout of :class:`~chaosgate.data.sets.imagenet.ImageNet`; they
+    are resized, cut, corrupted and saved as JPEG of quality 85 in passing, as the release was. The law of the
+    corruptions is the same, the draws are not. Every result says which of the two it is.
+
+    Args:
+        root: Folder of the released set, or of clean images.
+        image_size: Side of the square that the network sees; that of the release is 224.
+        source: ``released`` or ``generated``.
+        clean: ``released``: folder of the clean set, to test it in the same pass (as cell ``clean``).
+        corruptions: ``paper`` for the seven of the paper, or a list of names.
+        severities: Severities of each corruption, from 1 to 5.
+        corruption_jpeg: ``generated``: save as JPEG in passing.
+        imagenet: Settings of :class:`~chaosgate.data.sets.imagenet.ImageNet`.
+    """
+
+    name = "imagenet_c"
+
+    def __init__(
+        self,
+        root: str,
+        image_size: int = 224,
+        *,
+        source: Literal["released", "generated"] = "released",
+        clean: str | None = None,
+        corruptions: Corruptions = "paper",
+        severities: Sequence[int] = SEVERITIES,
+        corruption_jpeg: bool = True,
+        **imagenet: Any,
+    ) -> None:
+        one_of("source", source, ("released", "generated"))
+        if corruptions is None:
+            raise ValueError("data.corruptions is null; ImageNetC needs some. Use chaosgate.ImageNet for clean images.")
+        released = source == "released"
+        self.source = source
+        self.cell_root = Path(root).expanduser()
+        self.has_clean = not released or clean is not None
+        super().__init__(
+            (clean or root) if released else root,
+            image_size,
+            corruptions=None if released else corruptions,
+            severities=severities,
+            corruption_jpeg=corruption_jpeg,
+            **imagenet,
+        )
+        if released:
+            cells = plan_cells(corruptions, severities)
+            self.test_cells = cells if self.has_clean else cells[1:]
+            self.cell_folders = find_cells(self.cell_root, cells[1:])
+            self.cells_by_image = False
+            self.cell_digest = ""
+
+    def setup(self, stage: str) -> None:
+        """List the files of every cell and check that they are the same; generated cells follow their clean image."""
+        if stage not in ("test", "predict"):
+            raise ValueError(f"ImageNet-C is for testing, not for {stage}. Train and validate on chaosgate.ImageNet.")
+        if self.source == "generated":
+            super().setup(stage)
+        elif not self.test_splits:
+            self._setup_released()
+
+    def describe(self) -> dict[str, Any]:
+        """As for ImageNet; ``corruptions`` is ``released`` or ``generated``."""
+        told = super().describe()
+        if self.source == "released":
+            told |= {
+                "corruptions": "released",
+                "transform": "clean as ImageNet; corrupted as they are" if self.has_clean else "none",
+                "files": {**told["files"], "cells": self.cell_digest},
+            }
+        del told["validation"]
+        return {**told, "split": "official val"}
+
+    def teardown(self, stage: str) -> None:
+        """Say the mCE, if all fifteen common corruptions were tested."""
+        super().teardown(stage)
+        rows = self._tested(stage)
+        top1 = {(row["corruption"], row["severity"]): row["top1"] for row in rows}
+        if rows and all(cell in top1 for cell in all_common_cells()):
+            print(f"mCE {mean_corruption_error(top1):.2f} ({self.source} corruptions, relative to AlexNet)")
+
+    def _check_root(self) -> None:
+        if self.has_clean:
+            super()._check_root()
+
+    def _setup_released(self) -> None:
+        listing = self._list_cells()
+        names = FileImages(listing.names)
+        splits = [
+            Split(ReleasedImages(folder, names, self.image_size, self.decoder), listing.targets)
+            for folder in self.cell_folders.values()
+        ]
+        if self.has_clean:
+            clean = self._cut(self._list("val"))
+            order = {Path(name).name: place for place, name in enumerate(clean.names)}
+            absent = [name for name in listing.names if Path(name).name not in order]
+            if absent:
+                raise ValueError(
+                    f"{len(absent)} images of the cells are not among the clean ones in {self.root}, e.g. {absent[0]}. "
+                    "Set data.clean to the validation set they were made from, or to null."
+                )
+            places = np.array([order[Path(name).name] for name in listing.names], dtype=np.int64)
+            self.listings["test"] = clean.pick(places)
+            splits.insert(0, self._split("test", self.central_view()))
+        self.test_splits = splits
+
+    def _list_cells(self) -> Listing:
+        """The files that all cells have; one that cannot be read in a cell is left out of all, or stops the run."""
+        listings: dict[str, Listing] = {}
+        first: Listing | None = None
+        for cell, folder in self.cell_folders.items():
+            listing = list_class_folders(folder, self.index_dir)
+            if first is None:
+                first = listing
+                self._check("val", listing, folder)
+            elif listing.names != first.names:
+                differing = sorted(set(listing.names) ^ set(first.names))
+                raise ValueError(
+                    f"{folder} has {len(listing)} images and {first.root} {len(first)}; the cells differ in "
+                    f"{len(differing)} files, e.g. {differing[0]}. All cells of a test must have the same images."
+                )
+            listings[f"{cell.corruption} {cell.severity}"] = replace(listing, names=first.names)
+        assert first is not None
+        digests = "".join(f"{name} {listing.digest()}\n" for name, listing in listings.items())
+        self.cell_digest = hashlib.sha256(digests.encode()).hexdigest()
+        listings = {name: self._cut(listing) for name, listing in listings.items()}
+        self.left_out = self._bad_files(listings)
+        bad = {f"{path.parent.name}/{path.name}" for path in self.left_out}
+        shared = next(iter(listings.values()))
+        return shared.pick(np.flatnonzero([name not in bad for name in shared.names])) if bad else shared

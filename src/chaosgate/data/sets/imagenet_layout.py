@@ -1,0 +1,147 @@
+"""Where people keep ImageNet-1k: class folders, a flat validation folder with a list of labels, the archives."""
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.io import loadmat
+from torchvision.datasets import imagenet as archives
+
+from chaosgate.data.files.folders import Listing
+from chaosgate.data.files.index import list_files
+from chaosgate.data.sets.wnids import WNID, check_wnids, labels
+
+_BASES = ("", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC", "imagenet")
+_LABEL_FILES = (
+    "LOC_val_solution.csv",
+    "ILSVRC/LOC_val_solution.csv",
+    "val.txt",
+    "val_labels.txt",
+    "val_map.txt",
+    "imagenet_2012_validation_synset_labels.txt",
+    "synset_labels.txt",
+    "ILSVRC2012_devkit_t12",
+)
+_NUMBER = re.compile(r"_(\d{8})\.")
+ARCHIVES = {"train": "ILSVRC2012_img_train.tar", "val": "ILSVRC2012_img_val.tar"}
+
+
+def find_split(root: Path, split: str) -> Path | None:
+    """Folder of ``train`` or ``val`` under ``root``, Kaggle's nesting included; none if there is none.
+
+    A ``root`` that has class folders itself, and neither of the two, is ``val``: images to be tested.
+    """
+    names = ("train",) if split == "train" else ("val", "validation")
+    places = (root / base / name for base in _BASES for name in names)
+    found = next((place for place in places if place.is_dir()), None)
+    if found is None and split == "val" and root.is_dir() and find_split(root, "train") is None:
+        return root if any(WNID.fullmatch(entry.name) and entry.is_dir() for entry in root.iterdir()) else None
+    return found
+
+
+def list_class_folders(folder: Path, index_dir: Path | None) -> Listing:
+    """Files of the class folders in ``folder``; labels from the committed list, never from the order found."""
+    with os.scandir(folder) as entries:
+        found = [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+    names, sizes = list_files(folder, check_wnids(found, folder), index_dir)
+    of = labels()
+    return Listing(folder, names, sizes, np.array([of[name[:9]] for name in names], dtype=np.int64))
+
+
+def list_flat(folder: Path, label_file: Path, index_dir: Path | None) -> Listing:
+    """Files directly in ``folder`` with the labels that ``label_file`` gives them."""
+    names, sizes = list_files(folder, [""], index_dir)
+    by_name, by_number = read_labels(label_file)
+    targets = np.full(len(names), -1, dtype=np.int64)
+    for place, name in enumerate(names):
+        number = _NUMBER.search(name)
+        if by_number is not None and number is not None and 1 <= int(number[1]) <= len(by_number):
+            targets[place] = by_number[int(number[1]) - 1]
+        else:
+            targets[place] = by_name.get(name.rsplit(".", 1)[0], -1)
+    if (targets < 0).any():
+        unknown = names[int(np.argmin(targets))]
+        raise ValueError(
+            f"{label_file} has no label for {int((targets < 0).sum())} of {len(names)} images in {folder}, among them "
+            f"{unknown}. Give the file that belongs to them as data.val_labels."
+        )
+    return Listing(folder, names, sizes, targets)
+
+
+def is_flat(folder: Path) -> bool:
+    """Whether ``folder`` has no folders in it, but files."""
+    with os.scandir(folder) as entries:
+        return not any(entry.is_dir() and not entry.name.startswith(".") for entry in entries)
+
+
+def find_labels(root: Path, folder: Path, given: Path | None) -> Path:
+    """The list of labels of a flat validation folder: the one given, or one of the usual names near by."""
+    if given is not None:
+        if not given.exists():
+            raise FileNotFoundError(f"data.val_labels: no file {given}.")
+        return given
+    places = [base / name for base in (root, folder, folder.parent) for name in _LABEL_FILES]
+    for place in places:
+        if place.exists():
+            return place
+    raise FileNotFoundError(
+        f"{folder} has no class folders, and there is no list of labels in {root} ({', '.join(_LABEL_FILES)}). Give "
+        "one as data.val_labels: lines of file name and WordNet id, or the folder of the unpacked devkit."
+    )
+
+
+def read_labels(path: Path) -> tuple[dict[str, int], NDArray[np.int64] | None]:
+    """Labels by name (without extension), or by number of the validation image, from any of the usual files.
+
+    Lines of *name, WordNet id* (Kaggle's csv too) or *name, label 0..999*; one WordNet id per line in the order of the
+    images; or the folder of the devkit, whose own numbering of the classes goes through its ``meta.mat``.
+    """
+    of = labels()
+    if path.is_dir():
+        return {}, _read_devkit(path)
+    lines = [line.strip() for line in path.read_text().splitlines() if line.strip()]
+    if lines and all(WNID.fullmatch(line) for line in lines):
+        return {}, np.array([of.get(line, -1) for line in lines], dtype=np.int64)
+    by_name: dict[str, int] = {}
+    for line in lines:
+        words = re.split(r"[,\s]+", line)
+        if len(words) < 2 or words[0] == "ImageId":
+            continue
+        label = of.get(words[1], -1)
+        if words[1].isdigit() and int(words[1]) < len(of):
+            label = int(words[1])
+        if label < 0:
+            raise ValueError(f"{path} says {line!r}; lines are a file name and a WordNet id (or a label 0 to 999).")
+        by_name[Path(words[0]).name.rsplit(".", 1)[0]] = label
+    return by_name, None
+
+
+def _read_devkit(folder: Path) -> NDArray[np.int64]:
+    data = folder / "data" if (folder / "data").is_dir() else folder
+    synsets = loadmat(data / "meta.mat", squeeze_me=True)["synsets"]
+    by_number = {int(entry["ILSVRC2012_ID"]): str(entry["WNID"]) for entry in synsets}
+    lines = (data / "ILSVRC2012_validation_ground_truth.txt").read_text().split()
+    return np.array([labels()[by_number[int(line)]] for line in lines], dtype=np.int64)
+
+
+def unpack_archives(root: Path, splits: Sequence[str]) -> None:
+    """Unpack the original archives through torchvision (which checks their md5) into class folders.
+
+    Everything happens in a folder aside that is renamed at the end: an interrupted unpacking is never taken for a set.
+    """
+    for split in splits:
+        if find_split(root, split) is not None or not (root / ARCHIVES[split]).is_file():
+            continue
+        half = f"{split}.unpacking"
+        shutil.rmtree(root / half, ignore_errors=True)
+        if split == "train":
+            archives.parse_train_archive(root, folder=half)
+        else:
+            if not (root / archives.META_FILE).is_file():
+                archives.parse_devkit_archive(root)
+            archives.parse_val_archive(root, folder=half)
+        (root / half).rename(root / split)

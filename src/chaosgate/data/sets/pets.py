@@ -1,0 +1,115 @@
+"""Oxford-IIIT Pets (Parkhi et al. 2012): 37 breeds of cats and dogs, the fine-grained pilot of the paper."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lightning.pytorch.utilities import rank_zero_warn
+from torchvision.datasets import OxfordIIITPet
+
+from chaosgate.data.files.folders import Listing
+from chaosgate.data.photos import PhotoData
+from chaosgate.data.pipeline.splitting import spaced_holdout
+
+COUNTS = {"trainval": 3_680, "test": 3_669}
+CLASSES = 37
+
+
+class OxfordPets(PhotoData):
+    """The official trainval and test photographs; validation images are taken from trainval (app. pets_results).
+
+    The folder is that of torchvision: ``root/oxford-iiit-pet/images`` and ``.../annotations``; the folder
+    ``oxford-iiit-pet`` may also be given itself. Of trainval, every class gives ``val_fraction`` of its images for
+    validation, evenly spaced in the order of the official list
+    (:func:`~chaosgate.data.pipeline.splitting.spaced_holdout`): the paper fixes a split and does not publish it. The
+    test set may be corrupted on request (Pets-C), always generated.
+
+    Args:
+        root: Folder that holds ``oxford-iiit-pet``.
+        image_size: Side of the square that the network sees, in pixels.
+        download: Let torchvision fetch the set into ``root`` if it is not there.
+        val_fraction: Share of each class of trainval that is held out for validation.
+        photo: Settings of :class:`~chaosgate.data.photos.PhotoData`.
+    """
+
+    name = "oxford_pets"
+    num_classes = CLASSES
+
+    def __init__(
+        self, root: str, image_size: int = 224, *, download: bool = False, val_fraction: float = 0.2, **photo: Any
+    ) -> None:
+        super().__init__(root, image_size, **photo)
+        if not 0 < val_fraction < 1:
+            raise ValueError(f"data.val_fraction is {val_fraction}; give a number between 0 and 1.")
+        self.val_fraction = val_fraction
+        self.download = download
+        self.class_names: list[str] = []
+        self.missing: dict[str, int] = {}
+        if not download:
+            self._folder()
+
+    def prepare_data(self) -> None:
+        """Fetch the set where that was asked for."""
+        if self.download:
+            OxfordIIITPet(str(self.root), download=True)
+
+    def list_images(self, stage: str) -> dict[str, Listing]:
+        """The official lists, checked against the files; trainval divided."""
+        folder = self._folder()
+        trainval, test = (self._read(folder, part) for part in COUNTS)
+        held = spaced_holdout(trainval.targets, self.val_fraction)
+        if not held.any():
+            raise ValueError(f"data.val_fraction {self.val_fraction} leaves no validation image; give a larger one.")
+        train, val = (trainval.pick(np.flatnonzero(mask)) for mask in (~held, held))
+        return {"train": train, "val": val, "test": test}
+
+    def split_rule(self) -> str:
+        """The rule for the validation images."""
+        return f"val: {self.val_fraction} of each class of the official trainval list, evenly spaced; official test"
+
+    def describe(self) -> dict[str, Any]:
+        """As for all photographs; ``subset`` says whether files of the official lists were missing, and how many."""
+        partial_set = any(self.missing.values())
+        return {**super().describe(), "subset": partial_set, **({"missing": self.missing} if partial_set else {})}
+
+    def _folder(self) -> Path:
+        for folder in (self.root / "oxford-iiit-pet", self.root):
+            if (folder / "images").is_dir() and (folder / "annotations").is_dir():
+                return folder
+        raise FileNotFoundError(
+            f"no oxford-iiit-pet/images and oxford-iiit-pet/annotations in {self.root}. Set data.root to the folder "
+            "that holds them, or set data.download to true."
+        )
+
+    def _read(self, folder: Path, part: str) -> Listing:
+        """Files of an official list that are there, in its order; lines are ``name class species breed``."""
+        path = folder / "annotations" / f"{part}.txt"
+        lines = [line.split() for line in path.read_text().splitlines() if line.strip() and not line.startswith("#")]
+        faulty = [line for line in lines if len(line) != 4 or not line[1].isdigit() or not 1 <= int(line[1]) <= CLASSES]
+        if faulty or len(lines) != COUNTS[part]:
+            reason = f"a line {' '.join(faulty[0])!r}" if faulty else f"{len(lines)} images"
+            raise ValueError(f"{path} has {reason}; the official list has {COUNTS[part]} images of classes 1 to 37.")
+        images = folder / "images"
+        sizes = {entry.name: entry.stat().st_size for entry in images.iterdir()}
+        there = [(f"{line[0]}.jpg", int(line[1]) - 1) for line in lines if f"{line[0]}.jpg" in sizes]
+        self._note_missing(part, len(lines) - len(there), {target for _, target in there}, images)
+        if not self.class_names:
+            names = {int(line[1]) - 1: line[0].rsplit("_", 1)[0] for line in lines}
+            self.class_names = [names[target].replace("_", " ") for target in range(CLASSES)]
+        prefix = images.relative_to(self.root).as_posix()
+        return Listing(
+            self.root,
+            [f"{prefix}/{name}" for name, _ in there],
+            np.array([sizes[name] for name, _ in there], dtype=np.int64),
+            np.array([target for _, target in there], dtype=np.int64),
+        )
+
+    def _note_missing(self, part: str, count: int, classes: set[int], images: Path) -> None:
+        self.missing[part] = count
+        if not classes:
+            raise FileNotFoundError(f"none of the {COUNTS[part]} {part} images is in {images}. Unpack images.tar.gz.")
+        if count:
+            rank_zero_warn(
+                f"{count} of the {COUNTS[part]} {part} images are not in {images}; {len(classes)} of {CLASSES} classes "
+                "are left. Results will say so."
+            )

@@ -1,0 +1,1 @@
+"""One run: its directory, who it is, what it records."""

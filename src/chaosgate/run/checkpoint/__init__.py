@@ -1,0 +1,8 @@
+"""Checkpoints that survive a crash: written whole or not at all, checked when read, chosen by validation."""
+
+from chaosgate.run.checkpoint.files import AtomicCheckpointIO
+from chaosgate.run.checkpoint.keep import KeepCheckpoints
+from chaosgate.run.checkpoint.nonfinite import NonFiniteLoss, StopAtNonFiniteLoss
+from chaosgate.run.checkpoint.preemption import Preempted
+
+__all__ = ["AtomicCheckpointIO", "KeepCheckpoints", "NonFiniteLoss", "Preempted", "StopAtNonFiniteLoss"]

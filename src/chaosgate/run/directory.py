@@ -1,0 +1,106 @@
+"""One directory per run: what is in it, who may write to it, which checkpoint speaks for it."""
+
+import json
+import os
+import warnings
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+BEST, TOP1, LAST = "best.ckpt", "top1.ckpt", "last.ckpt"
+SELECTION = "selection.json"
+_ORPHANS = 8.0  # seconds: the data workers of a killed run notice its end after five, and hold its lock until then
+
+
+class RunDirectory:
+    """``config.yaml``, ``checkpoints/``, ``results.jsonl``, ``noise.json`` and the logger's files of one run.
+
+    Args:
+        path: The directory; need not exist yet.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock: FileLock | None = None
+
+    @property
+    def config(self) -> Path:
+        """The whole configuration of the training run."""
+        return self.path / "config.yaml"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints go."""
+        return self.path / "checkpoints"
+
+    @property
+    def results(self) -> Path:
+        """One JSON object per line: a test cell."""
+        return self.path / "results.jsonl"
+
+    @property
+    def noise(self) -> Path:
+        """Measured strength of the noise at the end of training."""
+        return self.path / "noise.json"
+
+    def selected(self, which: str = BEST) -> Path:
+        """The checkpoint with a role (``best``, ``top1`` or ``last``), found by a fresh process."""
+        role = which.removesuffix(".ckpt")
+        path = self.checkpoints / f"{role}.ckpt"
+        if not path.is_file() and (recorded := self._recorded(role)) is not None:
+            return recorded  # copied without its links
+        if not path.is_file():
+            there = sorted(p.name for p in self.checkpoints.glob("*.ckpt")) if self.checkpoints.is_dir() else []
+            found = f"it has {', '.join(there)}" if there else "it has none"
+            raise FileNotFoundError(
+                f"no checkpoint {path}: {found}. Train first (chaosgate fit with the same files), or give "
+                "--run_dir, or --ckpt_path FILE."
+            )
+        return path
+
+    def _recorded(self, role: str) -> Path | None:
+        try:
+            name = json.loads((self.checkpoints / SELECTION).read_text(encoding="utf-8")).get(role)
+        except (OSError, ValueError):
+            return None
+        path = self.checkpoints / Path(str(name)).name
+        return path if path.is_file() else None
+
+    def resumable(self) -> Path | None:
+        """The newest intact checkpoint, or None if the run has not got that far; damaged ones are named aloud."""
+        from chaosgate.run.checkpoint.files import newest_intact  # not at the top: reading a directory needs no torch
+
+        newest = newest_intact(self.checkpoints, lambda message: warnings.warn(message, stacklevel=3))
+        if newest is None and (there := sorted(path.name for path in self.checkpoints.glob("*.ckpt"))):
+            raise ValueError(
+                f"none of the checkpoints in {self.checkpoints} can be used ({', '.join(there)}). Nothing was changed; "
+                "restore one, or give another --run_dir to start anew."
+            )
+        return newest
+
+    def claim(self, resume: bool) -> None:
+        """Become the only writer, or say who is in the way. Nothing that exists is overwritten."""
+        if not resume and (any(self.checkpoints.glob("*.ckpt")) or self.results.exists()):
+            raise FileExistsError(
+                f"{self.path} already holds a run. Continue it with --resume, or give another --run_dir. Nothing was "
+                "changed."
+            )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OSError(f"{self.path} cannot be made: {error.strerror}. Give another --run_dir.") from error
+        if not os.access(self.path, os.W_OK):
+            raise PermissionError(f"{self.path} is not writable. Give another --run_dir.")
+        self._lock = FileLock(self.path / ".lock")
+        try:
+            self._lock.acquire(timeout=_ORPHANS if resume else 0)
+        except Timeout:
+            raise RuntimeError(
+                f"another process is writing to {self.path}. Wait for it, or give another --run_dir."
+            ) from None
+
+    def release(self) -> None:
+        """Let others write."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None

@@ -1,0 +1,1 @@
+"""Work through the runs, here or on a cluster."""

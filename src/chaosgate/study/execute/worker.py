@@ -1,0 +1,184 @@
+"""``python -m chaosgate.study.execute.worker ORDER``: train and test one run in one process.
+
+The order is a file that the runner leaves in the run directory; output goes to the log. The worker takes the lock
+before anything heavy is imported, goes on where an earlier one was cut, and trains only if nobody has: studies that
+share a training leave orders with different tests in the same directory.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from filelock import Timeout
+
+from chaosgate.run.directory import RunDirectory
+from chaosgate.run.provenance import config_hash, file_hash
+from chaosgate.study.execute.data_check import DataCheck
+from chaosgate.study.execute.state import (
+    FAILED,
+    FITTED,
+    LOG,
+    PROGRESS,
+    TESTED,
+    lock_of,
+    read_json,
+    record_of,
+    result_rows,
+    source_of,
+    write_json,
+)
+from chaosgate.study.plan.runs import Run
+
+BUSY, BAD_STUDY = 75, 78  # exit status: another worker has the run; the study cannot run as written
+ORDER = "run.json"
+_PROBE = 1.0  # seconds to wait for the lock: others hold it for a moment to see whether it is free
+_PROGRESS, _CURVES, _OUTPUTS = "progress.WriteProgress", "curves.WriteCurves", "outputs.KeepOutputs"
+
+
+def write_order(run: Run, threads: int, check: Sequence[Run] = (), others: Sequence[Run] = ()) -> Path:
+    """Leave everything the worker needs in the run directory; return the file that it is to be started with.
+
+    Args:
+        run: The run.
+        threads: Of the worker.
+        check: Runs whose configurations are to be parsed before anything is trained.
+        others: Runs of the same training; their tests are done in passing.
+    """
+    run.directory.mkdir(parents=True, exist_ok=True)
+    tests = [test for one in (run, *others) for test in _tests(one)]
+    order = {
+        "arguments": run.arguments(),
+        "tests": tests,
+        "threads": threads,
+        "check": {name: words for other in check for name, words in configurations(other).items()},
+    }
+    path = run.directory / f"{config_hash([test['hash'] for test in tests])}-{ORDER}"
+    for place in (path, run.directory / ORDER):  # the second for a worker that is given the directory
+        write_json(place, order)
+    return path
+
+
+def _tests(run: Run) -> list[dict[str, Any]]:
+    return [
+        {"hash": test, "outputs": outputs, "checkpoint": run.checkpoint, "arguments": run.arguments(exam)}
+        for exam, (test, outputs) in zip(run.exams, run.tests.items(), strict=True)
+    ]
+
+
+def configurations(run: Run) -> dict[str, list[str]]:
+    """Command lines of the training and of its tests on other data, by a name for messages."""
+    tests = {f"{run.variant}, test {exam.name}": ["test", *run.arguments(exam)] for exam in run.exams if exam.recipe}
+    return {run.variant: ["fit", *run.arguments()], **tests}
+
+
+def main(arguments: Sequence[str] | None = None, work: Callable[[Path, dict[str, Any]], int] | None = None) -> int:
+    """Do the work on one run, training and test unless told otherwise; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m chaosgate.study.execute.worker", description=__doc__)
+    parser.add_argument("order", type=Path, help="the runner's order, or the run directory for the last one")
+    path: Path = parser.parse_args(arguments).order
+    directory = path if path.is_dir() else path.parent
+    order = read_json(path / ORDER if path.is_dir() else path)
+    try:
+        with lock_of(directory).acquire(timeout=_PROBE):
+            order["tests"] = [test for test in order["tests"] if not record_of(directory, test["hash"])]
+            if not order["tests"]:
+                return 0  # by another worker, between the runner's look and this one's lock
+            (directory / FAILED).unlink(missing_ok=True)
+            return (work or _train_and_test)(directory, order)
+    except Timeout:
+        return BUSY
+
+
+def _train_and_test(directory: Path, order: dict[str, Any]) -> int:
+    (directory / PROGRESS).unlink(missing_ok=True)
+    with open(directory / LOG, "a", encoding="utf-8") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    import torch
+
+    from chaosgate.commands.fit import main as chaosgate
+
+    torch.set_num_threads(order["threads"])
+    if order["check"] and (complaint := first_complaint(order["check"], with_data=True)):
+        print(complaint, flush=True)
+        return BAD_STUDY
+    if not (directory / FITTED).exists():
+        clock = _Clock()
+        if status := chaosgate(["fit", *order["arguments"], *_callbacks({_PROGRESS: {}, _CURVES: {}}), "--resume"]):
+            return status
+        write_json(directory / FITTED, clock.read())
+    for test in order["tests"]:
+        clock = _Clock()
+        checkpoint = RunDirectory(directory).selected(test["checkpoint"])
+        if status := _test(chaosgate, test, checkpoint):
+            return status
+        write_record(directory, test["hash"], file_hash(checkpoint), {**clock.read(), "threads": order["threads"]})
+    return 0
+
+
+def _test(chaosgate: Callable[[Sequence[str]], int], test: dict[str, Any], checkpoint: Path) -> int:
+    """One test of one checkpoint."""
+    words = [*test["arguments"], *_callbacks({_PROGRESS: {}, _OUTPUTS: {"test": test["outputs"]}})]
+    return chaosgate(["test", *words, f"--ckpt_path={checkpoint}"])
+
+
+def _callbacks(names: dict[str, dict[str, str]]) -> list[str]:
+    named = ({"class_path": f"chaosgate.run.{name}", "init_args": given} for name, given in names.items())
+    return [*(f"--trainer.callbacks+={json.dumps(one)}" for one in named), "--trainer.enable_progress_bar=false"]
+
+
+def write_record(directory: Path, test: str, checkpoint: str, cost: dict[str, Any]) -> None:
+    """Note that a test is done: which rows are its own. They are the last ones about this checkpoint."""
+    row = [row for row in result_rows(directory) if row["checkpoint"] == checkpoint][-1]
+    cells = read_json(directory / PROGRESS)["cells"]
+    (directory / TESTED).mkdir(exist_ok=True)
+    record = {"checkpoint": checkpoint, "source": source_of(row), "cells": cells, **cost}
+    write_json(directory / TESTED / f"{test}.json", record)
+
+
+class _Clock:
+    """Time on the wall and on all cores, since it was made."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic(), time.process_time()
+
+    def read(self) -> dict[str, float]:
+        wall, cpu = self._start
+        return {"seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - cpu}
+
+
+def first_complaint(configurations: dict[str, list[str]], with_data: bool = False) -> str | None:
+    """What the command line has against the first configuration that it refuses; parsing only, nothing is built.
+
+    Args:
+        configurations: Command lines by a name for messages; without a subcommand, of ``fit``.
+        with_data: Also ask the data modules whether their folders are there.
+    """
+    from chaosgate.commands.fit import main as chaosgate
+
+    data = DataCheck() if with_data else None
+    for name, words in configurations.items():
+        errors, printed = io.StringIO(), io.StringIO()
+        words = words if words[0] in ("fit", "test") else ["fit", *words]
+        try:
+            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
+                status = chaosgate([*words, "--print_config"])
+        except SystemExit as stop:  # how argparse leaves after printing
+            status = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
+        if status:
+            return f"method {name}: {errors.getvalue().strip()}"
+        if data is not None and (missing := data.complaint(yaml.safe_load(printed.getvalue()))):
+            return f"method {name}: {missing}"
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

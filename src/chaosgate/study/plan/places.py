@@ -1,0 +1,65 @@
+"""Where data are: ``${NAME}`` in a study stands for a folder that differs from machine to machine."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+FOLDERS = {
+    "CHAOSGATE_IMAGENET": "train/<wnid> and val/<wnid> of ImageNet-1k",
+    "CHAOSGATE_IMAGENET_C": "<corruption>/<severity>/<wnid> of the released ImageNet-C",
+    "CHAOSGATE_PETS": "oxford-iiit-pet",
+}
+"""Variables of the studies in this repository, and what their folders hold."""
+
+MADE_UP = "made_up"
+_NAME = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")
+
+
+def made_up_places(root: str | Path) -> dict[str, str]:
+    """The same variables for images that are written for a smoke study (:mod:`chaosgate.data.sets.made_up`)."""
+    return {name: str(Path(root) / MADE_UP / name.removeprefix("CHAOSGATE_").lower()) for name in FOLDERS}
+
+
+def resolve(value: Any, places: Mapping[str, str] | None = None) -> Any:
+    """``value`` with names replaced by folders, those of ``places`` first; unset names stay.
+
+    >>> resolve({"root": "${CHAOSGATE_PETS}", "n": 3}, {"CHAOSGATE_PETS": "/data"})
+    {'root': '/data', 'n': 3}
+    """
+    if isinstance(value, str):
+        known = {**os.environ, **(places or {})}
+        return _NAME.sub(lambda match: known.get(match[1], match[0]), value)
+    if isinstance(value, Mapping):
+        return {key: resolve(entry, places) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [resolve(entry, places) for entry in value]
+    return value
+
+
+def names_in(value: Any) -> set[str]:
+    """All names that a value mentions."""
+    if isinstance(value, str):
+        return set(_NAME.findall(value))
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    return {name for entry in value for name in names_in(entry)} if isinstance(value, list) else set()
+
+
+def require_places(names: Iterable[str], places: Mapping[str, str] | None = None) -> None:
+    """Refuse names that are unset, and folders that do not exist; all of them in one message."""
+    complaints = []
+    wanted = sorted(set(names))
+    for name in wanted:
+        folder = (places or {}).get(name) or os.environ.get(name)
+        holds = f" (a folder with {FOLDERS[name]})" if name in FOLDERS else ""
+        if not folder:
+            complaints.append(f"{name}{holds} is not set")
+        elif not Path(folder).expanduser().is_dir():
+            complaints.append(f"{name}{holds} is {folder}, which does not exist")
+    if complaints:
+        raise FileNotFoundError(
+            f"the data are missing: {'; '.join(complaints)}. Say where they are, e.g. export {wanted[0]}="
+            "FOLDER, or try the study on made-up images with --size smoke."
+        )

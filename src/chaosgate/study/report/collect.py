@@ -1,0 +1,90 @@
+"""Everything a report needs of the finished runs of a study, read once."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import fsum, nan
+from typing import Any
+
+import yaml
+
+from chaosgate.run.directory import RunDirectory
+from chaosgate.run.samples import Samples, join_samples, load_samples
+from chaosgate.study.execute.state import CURVES, record_of, rows_of, state_of
+from chaosgate.study.plan.runs import Run
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run: its rows, what it said about every image, its curves.
+
+    Args:
+        run: The run.
+        rows: One per cell that the study asks for.
+        record: What the worker wrote last: time, threads, checkpoint.
+    """
+
+    run: Run
+    rows: Sequence[dict[str, Any]]
+    record: dict[str, Any]
+
+    def by_cell(self, metric: str) -> dict[tuple[str, int], float]:
+        """A metric of every cell that has it; rows tested without a temperature have no ``nll_T``."""
+        return {
+            (row["corruption"], int(row["severity"])): float(row[metric])
+            for row in self.rows
+            if row.get(metric) is not None
+        }
+
+    @property
+    def energy(self) -> float:
+        """Injected energy relative to that of the features at the end of training, over all sites.
+
+        0 without a gate; nan for a gate that was not measured (a run cut between its last epoch and the measurement).
+        """
+        if self.rows[0]["noise"]["gate"] is not None and not self.rows[0]["noise_measured"]:
+            return nan
+        return fsum(float(site["energy"]) for site in self.rows[0]["noise_measured"])
+
+    @cached_property
+    def samples(self) -> Samples | None:
+        """Per image; None for a test that did not keep them."""
+        return join_samples([load_samples(self.run.directory, outputs) for outputs in self.run.tests.values()])
+
+    @cached_property
+    def curves(self) -> list[dict[str, float]]:
+        """One entry per epoch; of an epoch that was begun twice, the last."""
+        path = self.run.directory / CURVES
+        if not path.exists():
+            return []
+        with open(path, encoding="utf-8") as file:
+            lines = [json.loads(line) for line in file if line.strip()]
+        return list({line["epoch"]: line for line in lines}.values())
+
+    @property
+    def validation_nll(self) -> float:
+        """Of the tested checkpoint: that of the last epoch, the smallest, or that of the first largest Top-1."""
+        lines = [line for line in self.curves if "val/nll" in line]
+        if not lines:
+            return nan
+        if self.run.checkpoint == "top1":
+            return max(lines, key=lambda line: line.get("val/top1", nan))["val/nll"]
+        return lines[-1]["val/nll"] if self.run.checkpoint == "last" else min(line["val/nll"] for line in lines)
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The whole configuration of the run."""
+        content: dict[str, Any] = yaml.safe_load(RunDirectory(self.run.directory).config.read_text(encoding="utf-8"))
+        return content
+
+
+def collect(runs: Sequence[Run]) -> list[Finished]:
+    """The finished ones among the runs, in order."""
+    found: list[Finished] = []
+    for run in runs:
+        state = state_of(run)
+        if state.condition == "done":
+            rows = rows_of(run.directory, [record_of(run.directory, test) for test in run.tests])
+            found.append(Finished(run, rows, state.record))
+    return found

@@ -1,0 +1,230 @@
+"""The pictures of a study report, drawn without touching matplotlib's global state."""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import fsum, isnan
+from statistics import stdev
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from chaosgate.study.plan.specification import STRENGTH
+from chaosgate.study.report.collect import Finished
+from chaosgate.study.report.render import TITLES
+from chaosgate.study.report.table import CLEAN, Entry, Table
+
+# Okabe and Ito's palette, told apart under the common colour-vision deficiencies; markers carry it in grey.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_MARKERS = ("s", "D", "^", "v", "P", "X")
+INK, MUTED, _REFERENCE = "#1f2430", "#8a8f99", "#5a5f6a"
+
+
+def method_styles(methods: Sequence[str], reference: str) -> dict[str, dict[str, str]]:
+    """A colour and a marker for every method; the reference is grey."""
+    others = [method for method in methods if method != reference]
+    styles = {
+        method: {"color": _COLOURS[i % len(_COLOURS)], "marker": _MARKERS[i % len(_MARKERS)]}
+        for i, method in enumerate(others)
+    }
+    return {reference: {"color": _REFERENCE, "marker": "o"}, **styles}
+
+
+def energy_figure(table: Table) -> Figure:
+    """NLL and ECE against the realised injected energy: all methods on the axis that they have in common."""
+
+    def draw(axes: Axes, part: str, metric: str) -> None:
+        for method, style in _styles(table).items():
+            rows = sorted(
+                (row for row in table.rows if row.method == method and row.seeds), key=lambda r: r.energy.mean
+            )
+            points = [(row.energy.mean, row.entries[part, metric]) for row in rows]
+            if points:
+                x, y = [energy for energy, _ in points], [entry.mean for _, entry in points]
+                spread = [0.0 if isnan(entry.std) else entry.std for _, entry in points]
+                axes.errorbar(x, y, yerr=spread, label=method, lw=1.4, ms=6, elinewidth=1, **_as_kwargs(style))
+            _cross_out(axes, [p for p, row in zip(points, rows, strict=True) if part in row.collapsed], metric)
+        axes.set(xlabel="injected energy / energy of the features", ylabel=f"{part} {TITLES[metric]}")
+
+    return _panels(table, draw)
+
+
+def axis_figure(table: Table, axis: str) -> Figure:
+    """NLL and ECE along an axis of the study: strength, stage."""
+
+    def draw(axes: Axes, part: str, metric: str) -> None:
+        names = list(dict.fromkeys(row.levels[axis] for row in table.rows if axis in row.levels))
+        for method, style in _styles(table).items():
+            rows = [row for row in table.rows if row.method == method and row.seeds]
+            along = [row for row in rows if axis in row.levels]
+            if along:
+                x = [float(row.levels[axis]) if axis == STRENGTH else names.index(row.levels[axis]) for row in along]
+                y = [row.entries[part, metric].mean for row in along]
+                axes.plot(x, y, label=method, lw=1.4, ms=6, **_as_kwargs(style))
+                points = [(at, row.entries[part, metric]) for at, row in zip(x, along, strict=True)]
+                _cross_out(axes, [p for p, row in zip(points, along, strict=True) if part in row.collapsed], metric)
+            for row in rows:
+                if axis not in row.levels:
+                    axes.axhline(row.entries[part, metric].mean, color=style["color"], lw=1, ls="--", label=row.variant)
+        if axis != STRENGTH:
+            axes.set_xticks(range(len(names)), names)
+        axes.set(xlabel=axis, ylabel=f"{part} {TITLES[metric]}")
+
+    return _panels(table, draw)
+
+
+def _cross_out(axes: Axes, points: Sequence[tuple[float, Entry]], metric: str) -> None:
+    """A cross over the small ECE of a network that collapsed."""
+    if points and metric == "ece":
+        x, y = [at for at, _ in points], [entry.mean for _, entry in points]
+        axes.plot(x, y, ls="none", marker="x", ms=11, mew=1.6, color=INK, label="collapsed")
+
+
+def corruption_figure(table: Table, finished: Sequence[Finished], metric: str) -> Figure:
+    """A metric of every corruption, averaged over severities, one bar per row of the table."""
+    from chaosgate.metrics import corruption_means
+
+    corruptions: list[str] = table.facts["corruptions"]
+    rows = [row for row in table.rows if row.seeds]
+    figure = _figure(max(9.6, 1.2 * len(corruptions)), 2.7)
+    axes = figure.subplots()
+    width = 0.8 / len(rows)
+    for i, row in enumerate(rows):
+        means = [corruption_means(one.by_cell(metric)) for one in finished if one.run.variant == row.variant]
+        values = [[mean[name] for mean in means] for name in corruptions]
+        x = [k + (i - (len(rows) - 1) / 2) * width for k in range(len(corruptions))]
+        spread = [stdev(v) if len(v) > 1 else 0.0 for v in values]
+        colour = _styles(table)[row.method]["color"]
+        height = [fsum(v) / len(v) for v in values]
+        axes.bar(
+            x, height, width * 0.92, yerr=spread if any(spread) else None, color=colour, label=row.variant, ecolor=INK
+        )
+    axes.set_xticks(range(len(corruptions)), [name.replace("_", "\n") for name in corruptions])
+    axes.set(ylabel=TITLES[metric], ylim=(0, None) if metric != "gap" else None)
+    tidy(axes)
+    legend(figure)
+    return figure
+
+
+def severity_figure(table: Table, finished: Sequence[Finished], metrics: Sequence[str]) -> Figure:
+    """Metrics against severity, averaged over corruptions and seeds; severity 0 is the clean set."""
+    figure, panels = panel_grid(len(metrics))
+    for axes, metric in zip(panels, metrics, strict=True):
+        for row in (row for row in table.rows if row.seeds):
+            by_severity: dict[int, list[float]] = {}
+            for one in finished:
+                if one.run.variant == row.variant:
+                    for (_, severity), value in one.by_cell(metric).items():
+                        by_severity.setdefault(severity, []).append(value)
+            x = sorted(by_severity)
+            y = [fsum(by_severity[s]) / len(by_severity[s]) for s in x]
+            axes.plot(x, y, label=row.variant, lw=1.4, ms=5, **_as_kwargs(row_styles(table)[row.variant]))
+        axes.set(xlabel="severity (0: clean)", ylabel=TITLES[metric])
+        tidy(axes)
+    legend(figure)
+    return figure
+
+
+def curves_figure(table: Table, finished: Sequence[Finished]) -> Figure:
+    """Training loss and validation NLL by epoch; one line per run."""
+    figure, panels = panel_grid(2)
+    styles = row_styles(table)
+    for axes, key, title in zip(panels, ("train/loss", "val/nll"), ("training loss", "validation NLL"), strict=True):
+        seen: set[str] = set()
+        for one in (one for one in finished if one.run.variant in styles):
+            points = [(line["epoch"] + 1, line[key]) for line in one.curves if key in line]
+            if points:
+                label = None if one.run.variant in seen else one.run.variant
+                seen.add(one.run.variant)
+                colour = styles[one.run.variant]["color"]
+                axes.plot(*zip(*points, strict=True), color=colour, lw=1.3, alpha=0.9, label=label)
+        axes.set(xlabel="epoch", ylabel=title, yscale="log")
+        tidy(axes)
+    legend(figure)
+    return figure
+
+
+def reliability_figures(table: Table, finished: Sequence[Finished], part: str) -> dict[str, Figure]:
+    """A reliability diagram per row, of its first seed: the clean set, or all corrupted cells pooled."""
+    import torch
+
+    from chaosgate.metrics import calibration_bins, reliability_figure
+
+    figures: dict[str, Figure] = {}
+    for row in table.rows:
+        one = next((one for one in finished if one.run.variant == row.variant), None)
+        if one is None or one.samples is None:
+            continue
+        cells = [cell for cell in one.samples.cells if (cell[0] == CLEAN) == (part == CLEAN)]
+        if cells:
+            chosen = one.samples.of(cells)
+            confidence, correct = (torch.from_numpy(x.ravel()) for x in (chosen.confidence, chosen.correct))
+            bins = calibration_bins(confidence.double(), correct, 15)
+            figures[row.variant] = reliability_figure(bins, title=f"{row.variant}, seed {one.run.seed}")
+    return figures
+
+
+def _panels(table: Table, draw: Callable[[Axes, str, str], None]) -> Figure:
+    """Parts (clean, corrupted) by NLL and ECE, as far as the table has them."""
+    columns = [column for column in table.columns if column[1] in ("nll", "ece")]
+    figure, panels = panel_grid(len(columns))
+    for axes, (part, metric) in zip(panels, columns, strict=True):
+        draw(axes, part, metric)
+        tidy(axes)
+    legend(figure)
+    return figure
+
+
+def _styles(table: Table) -> dict[str, dict[str, str]]:
+    return method_styles(list(table.study.methods), table.study.reference)
+
+
+def row_styles(table: Table) -> dict[str, dict[str, str]]:
+    """The same for the rows of a table, of which several may be of one method."""
+    variants = [row.variant for row in table.rows]
+    references = [row.variant for row in table.rows if row.is_reference]
+    if len({row.method for row in table.rows}) == len(variants):
+        return {row.variant: _styles(table)[row.method] for row in table.rows}
+    return method_styles(variants, references[0] if references else "")
+
+
+def _as_kwargs(style: Mapping[str, str]) -> dict[str, Any]:
+    return dict(style)
+
+
+def panel_grid(count: int) -> tuple[Figure, list[Axes]]:
+    """Panels in rows of two."""
+    rows = -(-count // 2)
+    figure = _figure(9.6, 3.0 * rows)
+    panels = list(figure.subplots(rows, 2, squeeze=False).flat)
+    for axes in panels[count:]:
+        axes.set_axis_off()
+    return figure, panels[:count]
+
+
+def _figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def tidy(axes: Axes) -> None:
+    """Quiet spines, ticks and a light horizontal grid."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(MUTED)
+    axes.tick_params(colors=INK, labelsize=8.5, length=3)
+    axes.grid(axis="y", color="#e4e6ea", lw=0.7)
+    axes.set_axisbelow(True)
+    for label in (axes.xaxis.label, axes.yaxis.label):
+        label.set(color=INK, fontsize=9)
+
+
+def legend(figure: Figure) -> None:
+    """One legend above all panels, made from all of them."""
+    named: dict[str, Any] = {}
+    for panel in figure.axes:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            named.setdefault(label, handle)
+    handles, labels = list(named.values()), list(named)
+    if handles:
+        figure.legend(handles, labels, loc="outside upper left", ncols=min(6, len(labels)), frameon=False, fontsize=9)

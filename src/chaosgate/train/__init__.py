@@ -1,0 +1,1 @@
+"""The one LightningModule, the backbones and weights it starts from, the schedules it follows."""

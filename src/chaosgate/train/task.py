@@ -1,0 +1,213 @@
+"""The one LightningModule: image classification, measured for calibration. It knows nothing of gates."""
+
+from typing import Any, Literal
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from chaosgate.data.pipeline.sample import CLEAN, Cell
+from chaosgate.metrics import CellMetrics, aggregate_cells, reliability_figure
+from chaosgate.train.schedules import WarmupCosine, effective_batch, require_rates, scale_rates
+from chaosgate.train.weights import create_backbone, load_weights
+
+SHOWN = ("top1", "nll", "ece", "brier", "gap")
+"""The metrics that are logged, in table order."""
+
+
+class ImageClassifier(LightningModule):
+    """A timm backbone trained with cross-entropy; Top-1, NLL, ECE, Brier and confidence minus accuracy.
+
+    Test data come as cells (clean, and corruption x severity); one pass counts them all. Rows per cell are in
+    ``test_rows`` after a test.
+
+    Args:
+        backbone: Name of a timm model, or of the small-image ones here (``resnet10_small``, ``resnet18_small``).
+        num_classes: Number of classes; checked against the data.
+        in_chans: Channels of the images.
+        pretrained: Start from timm's weights (needs the network once).
+        checkpoint: Start from a local file: a timm checkpoint, or a run of this library.
+        backbone_args: Further arguments of ``timm.create_model``.
+        optimizer: Built from the parameters; any torch optimiser.
+        lr_scheduler: Built from the optimiser; null keeps the rate.
+        scheduler_interval: Step the schedule per ``step`` or per ``epoch``.
+        label_smoothing: In [0, 1); 0 is the paper's loss.
+        channels_last: Memory format of the network.
+        num_bins: Bins of the calibration error, of equal width and of equal mass.
+        lr_base_batch: Images per optimiser step that the optimiser's rate is meant for; the rate is multiplied by the
+            images of a step here (``data.batch_size`` x processes x accumulated batches) over this number. Null takes
+            the rate as it is.
+    """
+
+    def __init__(
+        self,
+        backbone: str = "resnet50",
+        num_classes: int = 1000,
+        in_chans: int = 3,
+        pretrained: bool = False,
+        checkpoint: str | None = None,
+        backbone_args: dict[str, Any] | None = None,
+        optimizer: OptimizerCallable = lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, weight_decay=1e-4),
+        lr_scheduler: LRSchedulerCallable | None = WarmupCosine,
+        scheduler_interval: Literal["step", "epoch"] = "step",
+        label_smoothing: float = 0.0,
+        channels_last: bool = True,
+        num_bins: int = 15,
+        lr_base_batch: int | None = None,
+    ) -> None:
+        super().__init__()
+        if num_classes < 2 or in_chans < 1:
+            raise ValueError(
+                f"model.num_classes is at least 2, model.in_chans at least 1; got {num_classes}, {in_chans}."
+            )
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(f"model.label_smoothing is in [0, 1); got {label_smoothing!r}.")
+        if lr_base_batch is not None and lr_base_batch < 1:
+            raise ValueError(f"model.lr_base_batch is at least 1, or null; got {lr_base_batch!r}.")
+        self.save_hyperparameters(ignore=["optimizer", "lr_scheduler"])
+        self.model = create_backbone(
+            backbone, pretrained=pretrained, num_classes=num_classes, in_chans=in_chans, **(backbone_args or {})
+        )
+        if checkpoint is not None:
+            load_weights(self.model, checkpoint, backbone)
+        if channels_last:
+            self.model = self.model.to(memory_format=torch.channels_last)
+        self.backbone, self.num_classes = backbone, num_classes
+        self.optimizer, self.lr_scheduler, self.scheduler_interval = optimizer, lr_scheduler, scheduler_interval
+        self.label_smoothing, self.num_bins = label_smoothing, num_bins
+        self.lr_base_batch, self.lr_factor = lr_base_batch, 1.0
+        self.val_metrics = CellMetrics(num_bins=num_bins)
+        self.test_metrics = CellMetrics(num_bins=num_bins)
+        self.test_cells: list[Cell] = [CLEAN]
+        self.test_rows: list[dict[str, Any]] = []
+        self._trained = torch.zeros(2, dtype=torch.int64)  # this epoch's images that were right, and all of them
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Logits (B, K) of images (B, C, H, W)."""
+        logits: Tensor = self.model(image)
+        return logits
+
+    def setup(self, stage: str) -> None:
+        """Agree with the data on classes, channels and test cells."""
+        data = getattr(self.trainer, "datamodule", None)
+        for mine, theirs, key in (("num_classes", "num_classes", "num_classes"), ("in_chans", "in_chans", "in_chans")):
+            have, want = self.hparams[mine], getattr(data, theirs, None)
+            if want is not None and have != want:
+                raise ValueError(f"the data have {key}={want}, the model {key}={have}. Set model.{key} to {want}.")
+        if stage == "fit" and self.lr_base_batch is not None:
+            batch = effective_batch(self.trainer)
+            self.lr_factor = batch / self.lr_base_batch
+            for logger in self.loggers:  # not among the module's own: those of a checkpoint must be arguments of it
+                logger.log_hyperparams({"effective_batch": batch, "lr_factor": self.lr_factor})
+        if stage == "test":
+            self.test_cells = list(getattr(data, "test_cells", [CLEAN]))
+            self.test_metrics = CellMetrics(len(self.test_cells), self.num_bins, self.num_bins).to(self.device)
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """Optimiser and schedule from the configuration; a schedule that wants the run's length is told it."""
+        optimizer = self.optimizer(self.parameters())
+        require_rates(optimizer)
+        scale_rates(optimizer, self.lr_factor)
+        if self.lr_scheduler is None:
+            return {"optimizer": optimizer}
+        scheduler = self.lr_scheduler(optimizer)
+        if isinstance(scheduler, WarmupCosine) and scheduler.total_steps is None:
+            scheduler.set_total_steps(int(self.trainer.estimated_stepping_batches))
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": scheduler, "interval": self.scheduler_interval, "monitor": "val/nll"},
+        }
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Cross-entropy of one batch."""
+        image, target = batch[0], batch[1]
+        logits = self(image)
+        loss = cross_entropy(logits.float(), target, label_smoothing=self.label_smoothing)
+        labels = target.argmax(-1) if target.ndim == 2 else target  # mixup and cutmix give class weights
+        right = (logits.detach().argmax(-1) == labels).sum()
+        self._trained = self._trained.to(right.device) + torch.stack((right, right.new_tensor(len(labels))))
+        self.log("train/loss", loss, prog_bar=True)
+        return loss
+
+    def on_train_epoch_end(self) -> None:
+        """Log the accuracy of the epoch's training images, as they were when each was seen.
+
+        Counted here and logged at once: an average that Lightning keeps is in no checkpoint, and is logged only after
+        the checkpoint of the epoch is written.
+        """
+        right, seen = self._sum_over_processes(self._trained).tolist()
+        self._trained = torch.zeros_like(self._trained)
+        self.log("train/top1", right / max(1, seen), logger=False)
+        if self.logger is not None:
+            self.logger.log_metrics({"train/top1": right / max(1, seen)}, step=self.global_step - 1)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep the counts of an unfinished epoch."""
+        checkpoint["trained_this_epoch"] = self._sum_over_processes(self._trained).tolist()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take the counts of an unfinished epoch up again; one process has those of all."""
+        counts = checkpoint.get("trained_this_epoch", [0, 0])
+        first = self._trainer is None or self.trainer.global_rank == 0  # no trainer: loaded by hand
+        self._trained = torch.tensor(counts if first else [0, 0], device=self.device)
+
+    def _sum_over_processes(self, counts: Tensor) -> Tensor:
+        if self._trainer is None:
+            return counts
+        # a copy: the reduction works in place, and the counts of this process go on
+        summed = self.trainer.strategy.reduce(counts.to(self.device, copy=True), reduce_op="sum")
+        assert isinstance(summed, Tensor)
+        return summed
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        """Count one batch; padding of uneven shards has index -1 and does not count."""
+        self.val_metrics.update(self(batch[0]), batch[1], weight=batch[2] >= 0 if len(batch) > 2 else None)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the metrics of the whole validation set, exact on any number of processes."""
+        values = {name: float(column) for name, column in self.val_metrics.compute().items()}
+        self.log_dict({f"val/{name}": values[name] for name in SHOWN})
+        self.log("nll", values["nll"], prog_bar=True, logger=False)
+        if not self.trainer.sanity_checking and self.trainer.current_epoch + 1 == self.trainer.max_epochs:
+            self._draw("val/reliability", self.val_metrics, 0, "validation")
+        self.val_metrics.reset()
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        """Count one batch, each image in its cell."""
+        weight, cell = (batch[2] >= 0, batch[3]) if len(batch) > 3 else (None, None)
+        self.test_metrics.update(self(batch[0]), batch[1], cell, weight)
+
+    def on_test_epoch_end(self) -> None:
+        """One row per cell; clean and corrupted metrics, the latter averaged over severities, then corruptions.
+
+        They reach the logger once, with the hyper-parameters: as curves they would start a new one at step 0.
+        """
+        values = {name: column.reshape(-1).tolist() for name, column in self.test_metrics.compute().items()}
+        self.test_rows = [
+            {"corruption": cell.corruption, "severity": cell.severity, **{name: values[name][i] for name in values}}
+            for i, cell in enumerate(self.test_cells)
+        ]
+        for name in SHOWN:
+            by_cell = {(row["corruption"], row["severity"]): row[name] for row in self.test_rows}
+            if CLEAN in by_cell:
+                self.log(f"test/clean/{name}", by_cell[CLEAN], logger=False)
+            if len(by_cell) > (CLEAN in by_cell):
+                self.log(f"test/corrupted/{name}", aggregate_cells(by_cell), logger=False)
+        self._draw("test/reliability", self.test_metrics, 0, f"test, {self.test_cells[0].corruption}")
+
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Class probabilities (B, K)."""
+        logits: Tensor = self(batch[0])
+        return logits.float().softmax(-1)
+
+    def _draw(self, tag: str, metrics: CellMetrics, cell: int, title: str) -> None:
+        reliability = metrics.reliability()  # synchronises: on every process, or on none
+        for logger in self.loggers:
+            if isinstance(logger, TensorBoardLogger) and self.trainer.is_global_zero:
+                figure = reliability_figure(reliability, cell, title=title)
+                # the last step that was taken: after a restart, what bears the number of the next one gives way
+                logger.experiment.add_figure(tag, figure, global_step=max(0, self.global_step - 1))

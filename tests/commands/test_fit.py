@@ -1,0 +1,173 @@
+"""The command line, run in this process on the embedded images with the repository's own YAML files."""
+
+import json
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+import yaml
+
+import chaosgate as cg
+
+BASE = ("base", "data/fashion_mnist")
+QUICK = (
+    "--trainer.max_epochs=1",
+    "--trainer.limit_train_batches=3",
+    "--trainer.enable_progress_bar=false",
+    "--trainer.enable_model_summary=false",
+    "--data.init_args.corruptions=[gaussian_noise]",
+    "--data.init_args.severities=[1,5]",
+    "--model.backbone_args={channels: [8, 8, 16, 16]}",
+)
+NOISES = sorted(path.stem for path in (Path(__file__).parents[2] / "configs" / "noise").glob("*.yaml"))
+
+
+def weights(path):
+    return torch.load(path, weights_only=True)["state_dict"]
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_fit_and_the_test_after_it_work_with_every_noise_file(noise, command, configs):
+    files = configs(*BASE, f"noise/{noise}")
+    status, _, err = command("fit", *files, *QUICK)
+    assert status == 0, err
+    status, out, err = command("test", *files, *QUICK[2:])
+    assert status == 0, err
+    for word in ("Top-1", "clean", "gaussian_noise 1,5", "3 rows in"):
+        assert word in out
+    (run,) = Path("runs").iterdir()
+    rows = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
+    assert [(row["corruption"], row["severity"]) for row in rows] == [
+        ("clean", 0),
+        ("gaussian_noise", 1),
+        ("gaussian_noise", 5),
+    ]
+    for row in rows:
+        assert row["n"] == 2000 and row["seed"] == 0 and row["config_hash"] and row["versions"]["torch"]
+        assert row["data"]["corruptions"] == "generated" and row["data"]["subset"] is True
+        assert row["checkpoint_name"] == "best.ckpt" and len(row["checkpoint"]) == 64
+        assert 0 <= row["ece"] <= 1 and row["nll"] > 0
+    measured = rows[0]["noise_measured"]
+    assert [site["stage"] for site in measured] == ([] if noise == "none" else ["L4"])
+    assert (run / "config.yaml").exists() and list(run.glob("events.out.*"))
+
+
+def test_a_gated_checkpoint_loads_into_bare_timm(command, configs):
+    assert command("fit", *configs(*BASE, "noise/gch"), *QUICK, "--run_dir=run")[0] == 0
+    state = cg.weights.network_weights(cg.weights.read_checkpoint("run/checkpoints/best.ckpt"))
+    bare = timm.create_model("resnet10_small", in_chans=1, num_classes=10, channels=(8, 8, 16, 16))
+    assert bare.load_state_dict(state, strict=True)
+
+
+def test_the_callback_under_trainer_callbacks_gives_the_same_numbers(command, configs, tmp_path):
+    listed = tmp_path / "listed.yaml"
+    gate = {"class_path": "chaosgate.GaussianChaos", "init_args": {"log_std": 1.0}}
+    callback = {"class_path": "chaosgate.NoiseInjection", "init_args": {"gate": gate, "stages": ["L4"]}}
+    listed.write_text(yaml.safe_dump({"trainer": {"callbacks": [callback]}}))
+    assert command("fit", *configs(*BASE, "noise/gch"), *QUICK, "--run_dir=key")[0] == 0
+    status, _, err = command("fit", *configs(*BASE, "noise/none"), "-c", str(listed), *QUICK, "--run_dir=list")
+    assert status == 0, err
+    first, second = weights("key/checkpoints/last.ckpt"), weights("list/checkpoints/last.ckpt")
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_methods_are_paired_at_one_seed(command, configs, monkeypatch):
+    seen = {}
+
+    def record(self, batch, batch_idx):
+        if batch_idx == 0:
+            seen[current] = {"weights": {k: v.clone() for k, v in self.state_dict().items()}, "batches": []}
+        seen[current]["batches"].append((batch.image.clone(), batch.target.clone(), batch.index.clone()))
+        return original(self, batch, batch_idx)
+
+    original = cg.ImageClassifier.training_step
+    monkeypatch.setattr(cg.ImageClassifier, "training_step", record)
+    for current in ("none", "gch", "dropout"):
+        assert command("fit", *configs(*BASE, f"noise/{current}"), *QUICK, f"--run_dir={current}")[0] == 0
+    for other in ("gch", "dropout"):
+        assert all(torch.equal(v, seen[other]["weights"][k]) for k, v in seen["none"]["weights"].items())
+        assert len(seen["none"]["batches"]) == len(seen[other]["batches"]) == 3
+        for mine, theirs in zip(seen["none"]["batches"], seen[other]["batches"], strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+def test_monte_carlo_prediction_at_test_time(command, configs):
+    files = configs(*BASE, "noise/gch")
+    assert command("fit", *files, *QUICK, "--run_dir=run")[0] == 0
+    options = (*QUICK[2:4], QUICK[-1], "--data.init_args.corruptions=null", "--run_dir=run")
+    assert command("test", *files, *options)[0] == 0
+    status, out, err = command("test", *files, *options, "--noise.monte_carlo=4")
+    assert status == 0, err
+    assert "monte_carlo/mutual_information" in out
+    plain, averaged = (json.loads(line) for line in Path("run/results.jsonl").read_text().splitlines())
+    assert (plain["monte_carlo"], averaged["monte_carlo"]) == (0, 4)
+    assert plain["nll"] != averaged["nll"]
+
+
+def test_help_is_quick_and_needs_no_torch():
+    import subprocess
+    import sys
+
+    code = "import sys, chaosgate.__main__ as m; m.main(['--help']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "chaosgate fit -c configs/base.yaml" in done.stdout
+
+
+BAD = {
+    "unknown stage": (["--noise.stages=[L7]"], "no stage or module 'L7'"),
+    "unknown backbone": (["--model.backbone=resnet_ten"], "timm has no model 'resnet_ten'"),
+    "both strengths": (["--noise.gate.init_args.gamma=0.1"], "exactly one of gamma and log_std"),
+    "no strength": (["--noise.gate.init_args.log_std=null"], "exactly one of gamma and log_std"),
+    "strength not finite": (["--noise.gate.init_args.log_std=.inf"], "finite"),
+    "p outside": (["--noise.gate=chaosgate.Dropout", "--noise.gate.init_args.p=1.0"], r"drop probability in \[0, 1\)"),
+    "1x1 grid": (["--model.backbone=resnet18"], "sample-wise gate on a 1x1 grid"),
+    "normalised away": (
+        ["--model.backbone=vit_tiny_patch16_224", "--model.backbone_args={img_size: 28, patch_size: 7}"]
+        + ["--noise.stages=[blocks.11]"],
+        "does not reach the logits",
+    ),
+    "missing data root": (["--data.init_args.root=nowhere"], "nowhere"),
+    "missing checkpoint": (["--model.checkpoint=nothing.pth"], "no checkpoint nothing.pth"),
+    "wrong classes": (["--model.num_classes=7"], "num_classes=10"),
+    "typo in a key": (["--trainer.max_epohcs=3"], "trainer.max_epochs"),
+    "typo in a noise key": (["--noise.stage=[L4]"], "noise.stages"),
+    "class of another type": (["--noise.gate=torch.nn.Linear"], "Gate"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_ends_in_one_message_before_training(case, command, configs, monkeypatch):
+    arguments, message = BAD[case]
+    monkeypatch.setattr(cg.ImageClassifier, "training_step", lambda *_: pytest.fail("training has started"))
+    status, out, err = command("fit", *configs(*BASE, "noise/gch"), *QUICK, *arguments, "--run_dir=run")
+    assert status not in (0, None)
+    assert "Traceback" not in err
+    import re
+
+    assert re.search(message, err), err
+    assert not Path("run/checkpoints").exists() and not Path("run/results.jsonl").exists()
+
+
+def test_checkpoints_that_cannot_be_used_are_refused(command, configs):
+    files = configs(*BASE, "noise/none")
+    Path("torn.ckpt").write_bytes(b"PK\x03\x04 this is not a checkpoint")
+    torch.save(
+        {"state_dict": {f"model.{k}": v for k, v in timm.create_model("resnet18").state_dict().items()}}, "other.ckpt"
+    )
+    for name, message in (("torn.ckpt", "cannot be read safely"), ("other.ckpt", "is not of resnet10_small")):
+        for arguments in (["fit", f"--model.checkpoint={name}"], ["test", f"--ckpt_path={name}"]):
+            status, _, err = command(arguments[0], *files, *QUICK[2:], arguments[1], "--run_dir=run")
+            assert status == 1 and message in err, err
+
+
+def test_an_existing_run_is_never_overwritten(command, configs):
+    files = configs(*BASE, "noise/none")
+    assert command("fit", *files, *QUICK, "--run_dir=run")[0] == 0
+    before = Path("run/checkpoints/last.ckpt").read_bytes()
+    status, _, err = command("fit", *files, *QUICK, "--run_dir=run")
+    assert status == 1 and "already holds a run" in err and "--resume" in err
+    assert Path("run/checkpoints/last.ckpt").read_bytes() == before
+    status, _, err = command("test", *files, *QUICK[2:], "--run_dir=elsewhere")
+    assert status == 1 and "no checkpoint" in err and "Train first" in err

@@ -1,0 +1,170 @@
+"""``chaosgate probe`` in-process: runs, checkpoints, timm models, folders of images."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+import yaml
+from PIL import Image
+
+import chaosgate.train.backbones  # noqa: F401 - registers resnet10_small
+from chaosgate.commands.probe import main
+from chaosgate.commands.probe_source import find_images, find_network
+
+QUICK = [
+    "--count",
+    "3",
+    "--channels",
+    "4",
+    "--draws",
+    "1",
+    "--pairs",
+    "16",
+    "--methods",
+    "gch",
+    "dropout",
+    "--energy",
+    "0.5",
+]
+NARROW = {"channels": (4, 4, 8, 8)}
+
+
+@pytest.fixture
+def run_directory(tmp_path: Path) -> Path:
+    """What a run leaves behind: a checkpoint that knows its network, and a configuration that knows its data."""
+    run = tmp_path / "my-run"
+    (run / "checkpoints").mkdir(parents=True)
+    network = timm.create_model("resnet10_small", num_classes=10, in_chans=1, **NARROW)
+    known = {"backbone": "resnet10_small", "num_classes": 10, "in_chans": 1, "backbone_args": NARROW}
+    state = {f"model.{name}": value for name, value in network.state_dict().items()}
+    torch.save({"state_dict": state, "hyper_parameters": known}, run / "checkpoints" / "best.ckpt")
+    data = {"class_path": "chaosgate.FashionMNIST", "init_args": {"batch_size": 8}}
+    (run / "config.yaml").write_text(yaml.safe_dump({"data": data}))
+    return run
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos" / "deep" / "inside"
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(0)
+    for i, size in enumerate([(40, 60), (80, 50), (64, 64), (33, 90)]):
+        Image.fromarray(random.integers(0, 255, (*size, 3), dtype=np.uint8)).save(folder / f"{i}.png")
+    (folder / "notes.txt").write_text("no image")
+    return tmp_path / "photos"
+
+
+def test_a_run_is_probed_on_its_own_images_and_the_figure_lies_in_it(
+    run_directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["probe", str(run_directory), *QUICK]) == 0
+    out, err = capsys.readouterr()
+    for stage in ("L1", "L2", "L3", "L4"):
+        assert f"{stage} (layer{stage[1]})" in out
+        for method in ("gch", "dropout"):
+            assert any(line.split()[:2] == [stage, method] for line in out.splitlines())
+    assert "The late-stage prediction" in out
+    figure = run_directory / "compatibility.png"
+    assert str(figure) in err and figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_timm_model_is_probed_on_a_folder(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = ["--images", str(photos), "--image-size", "64", "--stages", "L3", "layer4"]
+    assert main(["probe", "resnet18", *options, *QUICK, "--format", "json", "--output", "out/reading.json"]) == 0
+    content = json.loads(Path("out/reading.json").read_text())
+    stages = [(row["stage"], row["grid"], row["maps"]) for row in content["rows"] if row["kind"] == "stage"]
+    assert stages == [("L3", [4, 4], 12), ("layer4", [2, 2], 12)]
+    assert content["network"] == "resnet18 with random weights" and len(content["verdict"]) == 6
+    assert Path("compatibility.png").exists()
+    assert "figure: compatibility.png" in capsys.readouterr().err
+
+
+def test_a_file_of_bare_weights_needs_the_name_of_its_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = timm.create_model("resnet10_small", num_classes=5, in_chans=1)
+    torch.save(network.state_dict(), tmp_path / "weights.pth")
+    command = ["probe", str(tmp_path / "weights.pth"), *QUICK, "--figure", str(tmp_path / "f.png")]
+    assert main(command) == 2
+    assert "--backbone NAME" in capsys.readouterr().err
+    named = [*command, "--backbone", "resnet10_small", "--num-classes", "5", "--in-chans", "1"]
+    assert main([*named, "--format", "markdown"]) == 0
+    assert "| L4 | dropout |" in capsys.readouterr().out
+    assert main([*command, "--backbone", "resnet10_small", "--in-chans", "1"]) == 2
+    assert "of another shape" in capsys.readouterr().err
+
+
+def test_energy_and_operator_are_taken_over(run_directory: Path, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    options = ["--energy", "0.25", "--operator", "massive:mu=1", "--stages", "L4", "--format", "json"]
+    assert main(["probe", str(run_directory), *QUICK, *options, "--output", str(path)]) == 0
+    rows = {row["method"]: row for row in json.loads(path.read_text())["rows"] if row["kind"] == "method"}
+    assert "p=0.2" in rows["dropout"]["gate"] and "mu=1" in rows["gch"]["gate"]
+
+
+def test_images_are_evenly_spaced_normalised_and_of_the_size_asked_for(photos: Path, run_directory: Path) -> None:
+    source = find_network("resnet18", None, False, None, None)
+    few = find_images(source, photos, 2, 32)
+    every = find_images(source, photos, 100, 32)
+    assert few.shape == (2, 3, 32, 32) and every.shape == (4, 3, 32, 32)
+    assert torch.equal(few, every[[0, 2]])
+    assert abs(float(every.mean())) < 1 and 0.5 < float(every.std()) < 2
+    clothes = find_images(source, None, 5, None)
+    assert clothes.shape == (5, 3, 224, 224) and torch.equal(clothes[:, 0], clothes[:, 2])
+    own = find_network(str(run_directory), None, False, None, None)
+    assert find_images(own, None, 7, None).shape == (7, 1, 28, 28)
+
+
+def test_random_weights_are_the_same_every_time_and_the_global_stream_is_left_alone() -> None:
+    state = torch.get_rng_state()
+    first, second = (find_network("resnet10_small", None, False, None, None).model for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), state)
+    for one, other in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["resnet81"], "Did you mean"),
+        (["missing.ckpt"], "no checkpoint"),
+        (["resnet10_small", "--images", "nowhere"], "no folder"),
+        (["resnet10_small", "--in-chans", "1", "--stages", "L9"], "no stage or module 'L9'"),
+        (["resnet10_small", "--in-chans", "1", "--methods", "drpout"], "Did you mean 'dropout'"),
+        (["resnet10_small", "--in-chans", "1", "--operator", "nothing"], "no operator"),
+        (["resnet10_small", "--count", "0"], "at least one image"),
+        (["resnet10_small", "--in-chans", "1", "--log-std", "0"], "log_std=0"),
+        (["resnet18", "--image-size", "32", "--count", "2"], "too few sites"),
+        ([], "required: network"),
+    ],
+)
+def test_a_mistake_is_explained_with_status_two(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["probe", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_without_a_checkpoint_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", str(tmp_path)]) == 2
+    assert "no checkpoint" in capsys.readouterr().err
+
+
+def test_a_folder_without_images_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", "resnet10_small", "--images", str(tmp_path)]) == 2
+    assert f"no images in {tmp_path}" in capsys.readouterr().err
+
+
+def test_help_teaches_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "chaosgate probe runs/MY_RUN" in out and "late-stage prediction" in out

@@ -1,0 +1,61 @@
+"""A run that is cut and resumed equals one that was not, to the last bit; each cut in this process."""
+
+from pathlib import Path
+
+import pytest
+
+from chaosgate.run.checkpoint.compare import differences
+from tests.run.checkpoint.runs import SMALL
+
+FILES = ("base", "data/fashion_mnist", "noise/gch")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    from chaosgate.__main__ import main
+    from tests.conftest import REPOSITORY
+
+    run = tmp_path_factory.mktemp("uninterrupted") / "run"
+    files = [word for name in FILES for word in ("-c", str(REPOSITORY / "configs" / f"{name}.yaml"))]
+    assert main(["fit", *files, *SMALL, f"--run_dir={run}"]) == 0
+    return run
+
+
+@pytest.mark.parametrize(
+    ("cut", "status"),
+    [
+        ("FailAt --trainer.callbacks.step=3", 1),  # after an odd number of steps: the last checkpoint is older
+        ("SignalAt --trainer.callbacks.step=8", 143),
+        ("FailAt --trainer.callbacks.step=14 --trainer.callbacks.phase=validation", 1),
+        *(
+            pytest.param(cut, status, marks=pytest.mark.slow)
+            for cut, status in (
+                ("FailAt --trainer.callbacks.step=7", 1),  # in the first batch of the second epoch
+                ("FailAt --trainer.callbacks.step=13", 1),  # in the last batch of an epoch
+                ("FailAt --trainer.callbacks.step=14 --trainer.callbacks.phase='epoch end'", 1),
+                ("SignalAt --trainer.callbacks.step=13 --trainer.callbacks.name=SIGUSR1", 138),  # at an epoch's end
+            )
+        ),
+    ],
+)
+def test_a_cut_run_continues_bit_identically(cut, status, uninterrupted, command, configs):
+    name, *arguments = cut.split(" --")
+    broken = [
+        f"--trainer.callbacks+=tests.run.checkpoint.faults.{name}",
+        *(f"--{word}".replace("'", "") for word in arguments),
+    ]
+    ended, _, err = command("fit", *configs(*FILES), *SMALL, *broken, "--run_dir=run")
+    assert ended == status, err
+    if status != 1:
+        assert "Continue with the same command and --resume" in err
+    assert command("fit", *configs(*FILES), *SMALL, "--run_dir=run", "--resume")[0] == 0
+    assert differences(Path("run"), uninterrupted) == []
+
+
+def test_resume_without_a_checkpoint_is_a_fresh_start(uninterrupted, command, configs):
+    assert command("fit", *configs(*FILES), *SMALL, "--run_dir=run", "--resume")[0] == 0
+    assert differences(Path("run"), uninterrupted) == []
+    before = (Path("run") / "noise.json").read_text()
+    assert command("fit", *configs(*FILES), *SMALL, "--run_dir=run", "--resume")[0] == 0  # nothing left to do
+    assert differences(Path("run"), uninterrupted) == []
+    assert (Path("run") / "noise.json").read_text() == before

@@ -1,0 +1,42 @@
+"""A worker without training: same lock, same files, a tenth of a second.
+
+What it does is said by an override of the study: ``stub: work | fail | fail_once | wait | bad``.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from chaosgate.study.execute.state import FITTED, LOG, PROGRESS, write_json
+from chaosgate.study.execute.worker import BAD_STUDY, main, write_record
+
+
+def work(directory: Path, order: dict[str, Any]) -> int:
+    words = str(order["arguments"])
+    with open(directory / LOG, "a") as log:
+        log.write("attempt\n")
+    (directory / "device.txt").write_text(str(os.environ.get("CUDA_VISIBLE_DEVICES")))
+    attempts = (directory / LOG).read_text().count("attempt")
+    write_json(directory / PROGRESS, {"phase": "fit", "epoch": 0, "epochs": 1})
+    if "--stub=bad" in words and order["check"]:
+        return BAD_STUDY
+    if "--stub=fail'" in words or ("--stub=fail_once" in words and attempts == 1):
+        return 3
+    while "--stub=wait" in words and not (directory.parent / "go").exists():
+        time.sleep(0.02)
+    time.sleep(0.1)
+    row = {"checkpoint": "c", "corruption": "clean", "severity": 0, "top1": 0.5, "nll": 1.0, "ece": 0.1, "gap": 0.1}
+    with open(directory / "results.jsonl", "a") as file:
+        file.write(json.dumps(row) + "\n")
+    write_json(directory / FITTED, {"seconds": 0.1})
+    write_json(directory / PROGRESS, {"phase": "tested", "cells": [["clean", 0]]})
+    for test in order["tests"]:
+        write_record(directory, test["hash"], "c", {"seconds": 0.0})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(work=work))

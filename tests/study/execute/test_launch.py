@@ -1,0 +1,201 @@
+"""What the SLURM launcher does without a SLURM: options, the queue's answer, the job around a worker."""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from chaosgate.study import Run
+from chaosgate.study.execute.slurm_options import SlurmOptions, add_slurm_flags, read_slurm_options
+from chaosgate.study.execute.slurm_queue import alive, record_job, states_of
+from chaosgate.study.execute.state import read_json
+from chaosgate.study.execute.worker import BUSY
+
+Plan = Callable[..., list[Run]]
+
+
+def parsed(*words: str) -> SlurmOptions:
+    parser = argparse.ArgumentParser()
+    add_slurm_flags(parser)
+    return read_slurm_options(parser.parse_args(words))
+
+
+def test_flags_win_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("partition: gpu\ntime: 1:00:00\ncpus: 8\nextra: {mail-type: FAIL}\n")
+    options = parsed("--slurm", str(file), "--slurm.cpus", "4", "--slurm.extra", "nice=10", "--slurm.extra", "hold")
+    assert (options.partition, options.cpus) == ("gpu", 4)
+    assert options.minutes == 60  # not 3600, which is what YAML makes of 1:00:00
+    assert options.extra == {"mail-type": "FAIL", "nice": "10", "hold": True}
+
+
+def test_parameters_are_those_of_submitit() -> None:
+    options = SlurmOptions(partition="gpu", time="2-00:00:00", gpus=2, cpus=8, memory=1.5, parallel=3, setup=["a", "b"])
+    assert options.parameters("chaosgate-x") == {
+        "job_name": "chaosgate-x",
+        "partition": "gpu",
+        "time": 2880,
+        "gpus_per_node": 2,
+        "cpus_per_task": 8,
+        "mem": "1536MB",
+        "array_parallelism": 3,
+        "signal_delay_s": 120,
+        "setup": ["a", "b"],
+        "additional_parameters": {"requeue": True},
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--slurm.time", "soon"], r"slurm.time is 'soon'; give minutes"),
+        (["--slurm.time", "0"], r"slurm.time is '0'"),
+        (["--slurm.time", "2"], r"never train"),
+        (["--slurm.cpus", "0"], r"slurm.cpus is 0; give a number above zero"),
+        (["--slurm.memory", "-1"], r"slurm.memory is -1.0"),
+        (["--slurm.requeues", "-1"], r"slurm.requeues is -1"),
+    ],
+)
+def test_impossible_options_are_refused(words: list[str], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        parsed(*words)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("partitions: gpu", "no key 'partitions'. Did you mean 'partition'"),
+        ("cpus: many", "slurm.cpus is 'many'"),
+        ("setup: module load cuda", "slurm.setup is a list"),
+        ("extra: [a]", "slurm.extra a mapping"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=complaint):
+        parsed("--slurm", str(file))
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere.yaml"):
+        parsed("--slurm", str(tmp_path / "nowhere.yaml"))
+
+
+@pytest.fixture
+def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a squeue in front of the real one that says what it is told to; nothing makes it fail."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+    def say(text: str) -> None:
+        script = folder / "squeue"
+        script.write_text(f"#!/bin/sh\nprintf '{text}'\n" if text else "#!/bin/sh\nexit 1\n")
+        script.chmod(0o755)
+
+    return say
+
+
+def test_pending_and_returning_jobs_are_alive_and_ended_or_forgotten_ones_are_not(
+    squeue: Callable[[str], None],
+) -> None:
+    squeue(r"7_0 PENDING\n7_1 RUNNING\n7_2 CANCELLED\n8 COMPLETING\n9 REQUEUED\n")
+    assert alive(["7_0", "7_1", "7_2", "7_3", "8", "9"]) == {"7_0", "7_1", "8", "9"}
+
+
+def test_where_slurm_does_not_answer_jobs_count_as_alive(squeue: Callable[[str], None]) -> None:
+    squeue("")
+    assert alive(["7"]) == {"7"}
+
+
+def test_a_run_is_queued_while_its_job_is_alive(plan: Plan, squeue: Callable[[str], None]) -> None:
+    runs = plan(seeds=[0, 1])
+    for run, job in zip(runs, ("7_0", "7_1", "7_2"), strict=False):
+        run.directory.mkdir(parents=True)
+        record_job(run, job, run.root / "slurm")
+    squeue(r"7_0 PENDING\n7_1 FAILED\n")
+    states = states_of(runs)
+    assert [states[run.name].condition for run in runs] == ["queued", "missing", "missing", "missing"]
+    assert states[runs[0].name].record == {"job": "7_0"}
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], "object"]:
+    """Makes a job whose worker is a few lines of Python; its order is sys.argv[1]."""
+    pytest.importorskip("submitit")
+    from chaosgate.study.execute import job as module
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(module, "_RESPITE", 0.5)
+
+    def make(program: str) -> module.RunJob:
+        monkeypatch.setattr(module, "WORKER", (sys.executable, "-c", f"import os, signal, sys, time\n{program}"))
+        return module.RunJob(tmp_path / "run.json", tmp_path, threads=1, notice=16)
+
+    yield make
+    signal.signal(signal.SIGTERM, before)
+
+
+SAVE = "signal.signal(signal.SIGTERM, lambda *_: (open('saved', 'a').write('x'), os._exit(143)))\n"
+TRAIN_ONCE_TOLD = SAVE + "open('begun', 'a').write('x')\nwhile not os.path.exists('saved'): time.sleep(0.02)"
+
+
+def test_job_repeats_the_worker_once_and_leaves_its_last_words(job: Callable[[str], "object"], tmp_path: Path) -> None:
+    work = job("print('boom', file=open('log.txt', 'a')); sys.exit(3)")
+    with pytest.raises(RuntimeError, match="failed 2 times"):
+        work()
+    record = read_json(tmp_path / "failed.json")
+    assert (record["attempts"], record["status"], record["lines"]) == (2, 3, ["boom", "boom"])
+
+
+def test_job_leaves_a_run_to_the_worker_that_has_it(job: Callable[[str], "object"], tmp_path: Path) -> None:
+    assert job(f"sys.exit({BUSY})")() == "another process is at work on this run"
+    assert not (tmp_path / "failed.json").exists()
+
+
+def test_worker_does_not_see_the_scheduler(job: Callable[[str], "object"], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    assert job("sys.exit(1 if 'SLURM_NTASKS' in os.environ else 0)")() == "done"
+
+
+def test_sigterm_makes_the_worker_save_and_is_no_failure(job: Callable[[str], "object"], tmp_path: Path) -> None:
+    """Nobody ends the job here, so it goes on after a while: the second worker finds its work done."""
+    work = job(TRAIN_ONCE_TOLD)
+    threading.Thread(target=_once, args=[tmp_path / "begun", lambda: os.kill(os.getpid(), signal.SIGTERM)]).start()
+    assert work() == "done"
+    assert (tmp_path / "begun").read_text() == "xx" and (tmp_path / "saved").read_text() == "x"
+    assert not (tmp_path / "failed.json").exists()
+
+
+def test_checkpoint_has_the_state_saved_and_gives_back_the_same_work(
+    job: Callable[[str], "object"], tmp_path: Path
+) -> None:
+    work = job(TRAIN_ONCE_TOLD)
+    back: list[object] = []
+
+    def requeue(number: int, frame: object) -> None:
+        back.append(work.checkpoint().function)
+        raise InterruptedError  # as submitit, which leaves with an exception
+
+    before = signal.signal(signal.SIGUSR2, requeue)
+    try:
+        threading.Thread(target=_once, args=[tmp_path / "begun", lambda: os.kill(os.getpid(), signal.SIGUSR2)]).start()
+        with pytest.raises(InterruptedError):
+            work()
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert back == [work] and (tmp_path / "saved").read_text() == "x"
+
+
+def _once(file: Path, act: Callable[[], None]) -> None:
+    deadline = time.monotonic() + 30
+    while not file.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    act()

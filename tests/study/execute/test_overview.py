@@ -1,0 +1,36 @@
+"""What ``plan`` says about time."""
+
+from collections.abc import Callable
+
+from chaosgate.study import Run, load_study
+from chaosgate.study.execute.overview import cost, stated_cost
+from chaosgate.study.execute.state import PROGRESS, state_of, write_json
+from tests.study.conftest import Write
+from tests.study.made import finish
+
+Plan = Callable[..., list[Run]]
+
+
+def said(study: Write, runs: list[Run], jobs: int = 1) -> str:
+    return cost(load_study(study(seeds=[0, 1])), runs, {run.name: state_of(run) for run in runs}, jobs)
+
+
+def test_cost_is_taken_from_finished_runs(plan: Plan, write_study: Write) -> None:
+    runs = plan(seeds=[0, 1])
+    assert "not known here" in said(write_study, runs)
+    finish(runs[0], {("clean", 0): {"top1": 0.5, "nll": 1.0, "ece": 0.1}})  # 63 s
+    assert "189 s" not in said(write_study, runs) and "about 3 min for 3 runs, 1 at a time" in said(write_study, runs)
+    assert "about 94 s for 3 runs, 2 at a time" in said(write_study, runs, jobs=2)
+    runs[1].directory.mkdir()
+    half = {"phase": "fit", "epoch": 5, "epochs": 9, "batch": 0, "batches": 1}  # 0.9 * 5 / 9 of the run
+    write_json(runs[1].directory / PROGRESS, half)
+    assert "about 79 s for 3 runs, 2 at a time" in said(write_study, runs, jobs=2)
+    for run in runs:
+        finish(run, {("clean", 0): {"top1": 0.5, "nll": 1.0, "ece": 0.1}})
+    assert said(write_study, runs) == "Nothing left to run."
+
+
+def test_header_of_the_study_speaks_before_anything_has_run(write_study: Write) -> None:
+    path = write_study()
+    path.write_text("# A claim.   Cost: 60 h on 8 A100 [estimate]\n" + path.read_text())
+    assert stated_cost(load_study(path)) == "60 h on 8 A100 [estimate]"

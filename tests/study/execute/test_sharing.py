@@ -1,0 +1,97 @@
+"""Several studies, several runners, one set of training runs: everything is trained once, and nothing is lost."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from chaosgate.study import Run, load_study, plan_runs
+from chaosgate.study.execute.state import result_rows, state_of
+from chaosgate.study.report.collect import collect
+from tests.study.conftest import Write
+from tests.study.execute.test_real_runs import REPOSITORY, noise, start, tiny
+from tests.study.execute.test_runner import attempts
+from tests.study.execute.test_runner import finish as ended
+from tests.study.made import finish
+
+STUB = Path(__file__).with_name("run_stub.py")
+
+
+@pytest.fixture
+def stub(tmp_path: Path) -> Callable[[Path], "subprocess.Popen[str]"]:
+    def run(study: Path) -> "subprocess.Popen[str]":
+        command = [sys.executable, str(STUB), str(study), str(tmp_path / "runs"), "2"]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    return run
+
+
+def planned(study: Path, root: Path) -> list[Run]:
+    return plan_runs(load_study(study), root)
+
+
+def test_studies_of_one_project_leave_orders_that_do_not_collide(
+    write_study: Write, stub: Callable[[Path], "subprocess.Popen[str]"], tmp_path: Path
+) -> None:
+    clean = write_study("clean", project="both", seeds=[0, 1])
+    other = write_study("other", project="both", seeds=[0, 1], tests={"five": {"data.init_args.severities": [5]}})
+    for process in [stub(clean), stub(other)]:
+        assert ended(process)["failed"] == {}
+    for study in (clean, other):
+        runs = planned(study, tmp_path / "runs")
+        assert [state_of(run).condition for run in runs] == ["done"] * 4
+        assert [attempts(run) for run in runs] == [2] * 4  # once for the tests of each
+
+
+def test_checkpoints_of_one_training_are_tested_by_one_worker(
+    write_study: Write, stub: Callable[[Path], "subprocess.Popen[str]"], tmp_path: Path
+) -> None:
+    study = write_study(checkpoint=["best", "last"])
+    assert ended(stub(study))["failed"] == {}
+    runs = planned(study, tmp_path / "runs")
+    assert [state_of(run).condition for run in runs] == ["done"] * 4 and [attempts(run) for run in runs] == [1] * 4
+
+
+def test_plan_and_status_do_not_wait_for_torch(write_study: Write, tmp_path: Path) -> None:
+    path = write_study()
+    for run in planned(path, tmp_path / "runs"):
+        finish(run, {("clean", 0): {"top1": 0.5, "nll": 1.0, "ece": 0.1}})
+    for action in ("plan", "status"):
+        words = ["study", action, str(path), "--root", str(tmp_path / "runs")]
+        code = f"import sys; from chaosgate.__main__ import main; main({words!r}); sys.exit('torch' in sys.modules)"
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
+        assert subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True).returncode == 0
+
+
+@pytest.mark.slow
+def test_runners_at_once_share_real_trainings_without_duplicates_or_losses(tmp_path: Path) -> None:
+    methods = {name: noise(name) for name in ("none", "gch", "dropout", "dropblock")}
+    one = tiny(tmp_path, "one", methods)
+    content = yaml.safe_load(one.read_text()) | {"project": "both"}
+    one.write_text(yaml.safe_dump(content, sort_keys=False))
+    two = tmp_path / "two.yaml"  # the same trainings; one cell more, of another checkpoint, too
+    more = {
+        "tests": {"own": None, "more": {"data.init_args.corruptions": ["shot_noise"]}},
+        "checkpoint": ["best", "last"],
+    }
+    two.write_text(yaml.safe_dump(content | more, sort_keys=False))
+    for process in [start("run", path, "--threads", "1") for path in (one, one, two)]:
+        out, err = process.communicate(timeout=900)
+        assert process.returncode == 0, out + err
+    runs = [*planned(one, tmp_path), *planned(two, tmp_path)]
+    finished = collect(runs)
+    assert len(finished) == len(runs) == 4 + 8 and len({run.directory for run in runs}) == 4
+    for one_run in finished:
+        assert len(one_run.by_cell("nll")) == (5 if len(one_run.run.exams) == 1 else 7)
+        assert one_run.samples is not None and set(one_run.samples.cells) == set(one_run.by_cell("nll"))
+    for place in {run.directory for run in runs}:
+        identity = ("checkpoint_name", "corruption", "severity", "data")
+        rows = Counter(json.dumps([row[key] for key in identity]) for row in result_rows(place))
+        assert set(rows.values()) == {1} and len(rows) == 2 * 7  # the clean images of both tests are the same ones
+        assert (place / "log.txt").read_text().count("`max_epochs=3` reached") == 1  # trained once

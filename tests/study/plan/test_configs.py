@@ -1,0 +1,25 @@
+"""The study files of the repository."""
+
+from pathlib import Path
+
+import pytest
+
+from chaosgate.study import load_study, plan_runs
+from chaosgate.study.execute.overview import stated_cost
+
+STUDIES = sorted((Path(__file__).parents[3] / "configs" / "study").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_study_can_be_planned_and_says_what_it_costs_and_how_to_run_it(path: Path) -> None:
+    study = load_study(path)
+    runs = plan_runs(study, "runs")
+    assert len({run.directory for run in runs}) == len(runs)
+    assert study.name == path.stem
+    assert "on 2 cores" in stated_cost(study) or "A100" in stated_cost(study)
+    assert f"chaosgate study run configs/study/{path.name}" in path.read_text()
+
+
+def test_quickstart_compares_none_dropblock_and_gch_at_one_seed() -> None:
+    runs = plan_runs(load_study(next(path for path in STUDIES if path.stem == "quickstart")), "runs")
+    assert [(run.method, run.seed) for run in runs] == [("none", 0), ("dropblock", 0), ("gch", 0)]

@@ -1,0 +1,260 @@
+"""The paper's twelve tables as studies: protocols, sharing, rows and columns; and the path from start to report."""
+
+import io
+import json
+from contextlib import redirect_stdout
+from functools import cache
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from chaosgate.commands.study import main
+from chaosgate.study import Run, load_study, plan_runs
+from chaosgate.study.execute.overview import stated_cost
+from chaosgate.study.execute.state import result_rows
+from chaosgate.study.execute.worker import configurations, first_complaint
+from chaosgate.study.plan.identity import compose
+from chaosgate.study.plan.paper import paper_names
+from chaosgate.study.report.collect import collect
+from chaosgate.study.report.sheet import paper_sheet, result_sheet
+from chaosgate.study.report.table import build_table
+from tests.study.execute.test_real_runs import study as run_study
+from tests.study.made import finish
+
+FOLDER = Path(__file__).parents[3] / "configs" / "study" / "paper"
+RUNS = {  # at full size and at smoke size: seeds, and one
+    "imagenet_clean_main": (18, 6),
+    "swin_t": (2, 2),
+    "imagenet_clean_best": (3, 3),
+    "imagenet_clean_latest": (3, 3),
+    "imagenet_depth": (12, 4),
+    "imagenet_gamma_sweep": (21, 7),
+    "imagenetc_overall": (18, 6),
+    "imagenetc_stage": (12, 4),
+    "imagenetc_gamma_sweep": (21, 7),
+    "imagenetc_breakdown": (6, 2),
+    "pets_main": (12, 4),
+    "pets_gamma_sweep": (12, 4),
+}
+CLEAN = {("clean", 0): {"top1": 0.5, "nll": 1.0, "ece": 0.1}}
+SEVEN = ("gaussian_noise", "shot_noise", "defocus_blur", "glass_blur", "motion_blur", "pixelate", "jpeg_compression")
+SIZES = pytest.mark.parametrize("size", [None, "smoke"])
+TABLES = pytest.mark.parametrize("name", RUNS)
+
+
+@cache
+def planned(name: str, size: str | None = None) -> list[Run]:
+    return plan_runs(load_study(FOLDER / f"{name}.yaml", size), "runs")
+
+
+def places(name: str, size: str | None, method: str | None = None) -> set[Path]:
+    return {run.directory for run in planned(name, size) if method in (None, run.variant)}
+
+
+def test_there_is_a_study_for_every_table_of_the_paper() -> None:
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == set(paper_names()) == set(RUNS)
+
+
+@TABLES
+def test_study_says_what_it_answers_what_it_costs_and_how_to_run_it(name: str) -> None:
+    study = load_study(FOLDER / f"{name}.yaml")
+    text = study.path.read_text()
+    assert study.name == name and study.paper == (name,) and study.metrics[:3] == ("top1", "nll", "ece")
+    assert "Paper:" in text and ("A100" in stated_cost(study) or "nothing" in stated_cost(study))
+    assert f"chaosgate study run configs/study/paper/{name}.yaml" in text
+    assert paper_sheet(name).label in text
+
+
+@TABLES
+def test_number_of_runs(name: str) -> None:
+    assert (len(planned(name)), len(planned(name, "smoke"))) == RUNS[name]
+    assert len(places(name, None)) == RUNS[name][0]
+
+
+@SIZES
+def test_one_training_serves_every_table_that_needs_it(size: str | None) -> None:
+    main_runs = places("imagenet_clean_main", size)
+    assert places("imagenetc_overall", size) == main_runs
+    assert places("imagenetc_breakdown", size) < main_runs
+    for table, variant in (("imagenet_depth", "gch-L4"), ("imagenet_gamma_sweep", "gch-0.1")):
+        assert places(table, size, variant) == places("imagenet_clean_main", size, "gch")
+        assert places(table, size, "none") == places("imagenet_clean_main", size, "none")
+    assert places("imagenetc_stage", size) == places("imagenet_depth", size)
+    assert places("imagenetc_gamma_sweep", size) == places("imagenet_gamma_sweep", size)
+    assert places("imagenet_clean_best", size) == places("imagenet_clean_latest", size)
+    assert places("pets_gamma_sweep", size, "gch-0.1") == places("pets_main", size, "gch")
+    assert len(set().union(*(places(name, size) for name in RUNS))) == (62 if size is None else 24)
+
+
+@SIZES
+def test_trainings_of_different_protocols_and_sizes_are_never_shared(size: str | None) -> None:
+    assert places("imagenet_clean_best", size).isdisjoint(places("imagenet_clean_main", size))
+    assert places("swin_t", size).isdisjoint(places("imagenet_clean_main", size))
+    assert places("pets_main", size).isdisjoint(places("imagenet_clean_main", size))
+    assert all(places(name, None).isdisjoint(places(name, "smoke")) for name in RUNS)
+
+
+@SIZES
+def test_tests_are_shared_as_far_as_they_are_the_same(size: str | None) -> None:
+    clean, corrupted = planned("imagenet_clean_main", size)[0], planned("imagenetc_overall", size)[0]
+    assert len(corrupted.tests) == 2 and set(clean.tests) < set(corrupted.tests)
+    best, latest = planned("imagenet_clean_best", size)[0], planned("imagenet_clean_latest", size)[0]
+    assert set(best.tests).isdisjoint(latest.tests)
+
+
+@TABLES
+def test_every_number_of_the_paper_finds_ours(name: str, tmp_path: Path) -> None:
+    study = load_study(FOLDER / f"{name}.yaml")
+    runs = plan_runs(study, tmp_path)
+    cells = CLEAN | {(kind, severity): CLEAN["clean", 0] for kind in SEVEN for severity in (1, 2, 3, 4, 5)}
+    for run in runs:
+        finish(run, cells if len(run.exams) > 1 else CLEAN, num_classes=1000)
+    finished = collect(runs)
+    ours, paper = result_sheet(name, build_table(study, runs, finished), finished), paper_sheet(name)
+    assert ours.columns == paper.columns and list(ours.rows) == list(paper.rows)
+    numbers = [row[column] for row in ours.rows.values() for column in paper.columns]
+    assert numbers and not any(isnan(number.mean) for number in numbers)
+    seeds = len(study.seeds)
+    assert {isnan(number.std) for number in numbers} == {seeds == 1}
+    assert (
+        seeds
+        == yaml.safe_load((FOLDER.parents[2] / "src/chaosgate/study/plan/paper_tables.yaml").read_text())[name]["seeds"]
+    )
+
+
+@pytest.fixture
+def anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("IMAGENET", "IMAGENET_C", "PETS"):
+        monkeypatch.setenv(f"CHAOSGATE_{name}", str(tmp_path))
+
+
+def parsed(words: list[str]) -> dict[str, Any]:
+    """The configuration as the command line understands it."""
+    from chaosgate.commands.fit import main as chaosgate
+
+    out = io.StringIO()
+    with redirect_stdout(out), pytest.raises(SystemExit):
+        chaosgate([*words, "--print_config"])
+    content: dict[str, Any] = yaml.safe_load(out.getvalue())
+    return content
+
+
+def same(ours: Any, theirs: Any) -> bool:
+    """Whether all that we say is what they understood."""
+    if isinstance(ours, dict):
+        return all(key == "before" or same(value, theirs[key]) for key, value in ours.items())
+    if isinstance(ours, float) and isinstance(theirs, str):  # devices may be words, and are kept as such
+        return ours == float(theirs)
+    return bool(ours == theirs or (isinstance(ours, str) and ours.startswith("${")))
+
+
+@pytest.mark.usefixtures("anywhere")
+@SIZES
+@pytest.mark.parametrize("name", ["imagenet_depth", "swin_t", "pets_main", "imagenet_clean_best"])
+def test_configuration_that_names_a_directory_is_the_one_that_runs(name: str, size: str | None) -> None:
+    run = [run for run in planned(name, size) if run.seed == 0][-1]
+    assert same(compose(run.recipe), parsed(["fit", *run.arguments()]))
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_protocols_are_those_of_the_paper() -> None:
+    sgd = ("torch.optim.SGD", 0.9, 1e-4)
+    for name, epochs in (("imagenet_clean_best", 270), ("imagenet_clean_main", 90)):
+        config = parsed(["fit", *planned(name)[0].arguments()])
+        optimizer = config["model"]["optimizer"]
+        given = optimizer["init_args"]
+        assert (optimizer["class_path"], given["momentum"], given["weight_decay"]) == sgd
+        assert config["trainer"]["max_epochs"] == epochs and config["model"]["backbone"] == "resnet50"
+    pets = parsed(["fit", *planned("pets_main")[-1].arguments()])
+    adam = pets["model"]["optimizer"]
+    assert adam["class_path"] == "torch.optim.Adam" and pets["model"]["lr_scheduler"] is None
+    assert (adam["init_args"]["lr"], adam["init_args"]["weight_decay"]) == (1e-3, 0.0)  # not the decay of base.yaml
+    assert pets["trainer"]["max_epochs"] == 40 and pets["data"]["init_args"]["image_size"] == 224
+    assert {key: value for key, value in pets["noise"]["gate"]["init_args"].items() if key in ("gamma", "beta")} == {
+        "gamma": 0.1,
+        "beta": 1.0,
+    }
+    assert parsed(["fit", *planned("swin_t")[0].arguments()])["data"]["init_args"]["recipe"] == "full"
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_corrupted_test_has_the_released_cells_and_the_trained_network() -> None:
+    run = planned("imagenetc_stage")[1]
+    config = parsed(["test", *run.arguments(run.exams[1])])
+    assert config["data"]["class_path"].endswith("ImageNetC") and config["model"]["backbone"] == "resnet50"
+    assert config["data"]["init_args"]["source"] == "released" and config["noise"]["stages"] == ["L2"]
+
+
+def test_missing_data_are_refused_before_anything_is_trained(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CHAOSGATE_IMAGENET", str(tmp_path / "nowhere"))
+    monkeypatch.delenv("CHAOSGATE_IMAGENET_C", raising=False)
+    assert main(["study", "run", str(FOLDER / "imagenetc_overall.yaml"), "--root", str(tmp_path / "runs")]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "nowhere, which does not exist" in error and "IMAGENET_C" in error
+    assert "--size smoke" in error and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_cells_that_are_missing_are_named_before_anything_is_trained(tmp_path: Path) -> None:
+    (tmp_path / "val").mkdir()
+    complaint = first_complaint(configurations(planned("imagenetc_overall")[0]), with_data=True)
+    assert complaint is not None and "none, test imagenet_c" in complaint and "lacks 35 of 35 cells" in complaint
+    assert first_complaint(configurations(planned("imagenet_clean_main")[0]), with_data=True) is None
+
+
+def test_plan_says_what_is_shared_and_what_is_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "runs").mkdir()
+    study = FOLDER / "imagenet_clean_latest.yaml"
+    for run in plan_runs(load_study(FOLDER / "imagenet_clean_best.yaml"), tmp_path / "runs")[:2]:
+        finish(run, CLEAN)
+    assert main(["study", "plan", str(study), "--root", str(tmp_path / "runs")]) == 0
+    said = capsys.readouterr().out
+    assert "3 trainings are shared with other studies; 2 of them are finished." in said
+    assert said.count("trained, test left") == 2 and said.count("missing") == 2  # a run, and the summary
+
+
+def check_smoke(name: str, root: Path) -> None:
+    report = root / f"{name}.smoke"
+    assert "its numbers say nothing about any method" in (report / "report.html").read_text()
+    assert f"{name}, smoke size on made-up images" in (report / "report.html").read_text()
+    assert f"\\label{{{paper_sheet(name).label}_smoke}}" in (report / "table.tex").read_text()
+    runs = plan_runs(load_study(FOLDER / f"{name}.yaml", "smoke"), root)
+    finished = collect(runs)
+    assert len(finished) == len(runs) == RUNS[name][1]
+    cells = {("clean", 0)} | ({("gaussian_noise", 3), ("pixelate", 3)} if len(runs[0].exams) > 1 else set())
+    for one in finished:
+        assert set(one.by_cell("nll")) == cells and {row["size"] for row in one.rows} == {"smoke"}
+        assert one.samples is not None and set(one.samples.cells) == cells
+        assert one.config["trainer"]["max_epochs"] <= 3
+
+
+def test_smoke_study_runs_from_start_to_report(tmp_path: Path) -> None:
+    process = run_study("run", FOLDER / "imagenetc_breakdown.yaml", "--size", "smoke", "--root", str(tmp_path))
+    assert process.returncode == 0, process.stdout + process.stderr
+    check_smoke("imagenetc_breakdown", tmp_path)
+    gch = plan_runs(load_study(FOLDER / "imagenetc_breakdown.yaml", "smoke"), tmp_path)[1]
+    clean = next(row for row in result_rows(gch.directory) if row["corruption"] == "clean")
+    assert clean["top1"] > 0.5  # of eight classes: it learns
+
+
+@pytest.mark.slow
+def test_all_smoke_studies_run_from_start_to_report_and_train_everything_once(tmp_path: Path) -> None:
+    for name in RUNS:
+        process = run_study("run", FOLDER / f"{name}.yaml", "--size", "smoke", "--root", str(tmp_path))
+        assert process.returncode == 0, process.stdout + process.stderr
+    for name in RUNS:
+        check_smoke(name, tmp_path)
+    trainings = [path.parent for path in tmp_path.glob("paper.smoke/*/fitted.json")]
+    assert len(trainings) == 24
+    for place in trainings:
+        rows = [
+            json.dumps([row[key] for key in ("checkpoint_name", "corruption", "severity", "data")])
+            for row in result_rows(place)
+        ]
+        assert len(set(rows)) == len(rows)
+        assert (place / "log.txt").read_text().count("Trainer.fit` stopped") == 1  # trained once
