@@ -162,7 +162,7 @@ def test_a_severity_outside_the_table_is_refused(severity, photo):
 
 
 def test_errors_say_what_was_asked_what_was_found_and_what_to_do(photo):
-    with pytest.raises(ValueError, match=r"no corruption 'gausian_noise'; Did you mean 'gaussian_noise'\?"):
+    with pytest.raises(ValueError, match=r"no corruption 'gausian_noise'\. Did you mean 'gaussian_noise'\?"):
         corrupt(photo, "gausian_noise", 1)
     with pytest.raises(ValueError, match="no table 'cifar'; use 'imagenet'"):
         corrupt(photo, "fog", 1, table="cifar")

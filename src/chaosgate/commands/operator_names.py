@@ -1,12 +1,12 @@
 """Operators said in a word on the command line: ``massive:mu=0.5``, or a class path with arguments."""
 
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
 import yaml
 
 from chaosgate.field import Anisotropic, DirichletLaplacian, Identity, Massive, Neumann, Operator, Periodic
+from chaosgate.field.arguments import nearest
 
 NAMES: dict[str, type[Operator]] = {
     "dirichlet": DirichletLaplacian,
@@ -44,8 +44,7 @@ def _operator_class(name: str) -> type[Operator]:
         return NAMES[name]
     module, _, attribute = name.rpartition(".")
     if not module:
-        close = get_close_matches(name, NAMES, n=1)
-        hint = f" Did you mean '{close[0]}'?" if close else ""
+        hint = nearest(name, NAMES)
         raise ValueError(f"no operator {name!r}.{hint} There are {', '.join(NAMES)}, or give the path of a class.")
     try:
         found = getattr(import_module(module), attribute)

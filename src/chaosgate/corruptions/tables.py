@@ -6,7 +6,6 @@ Corruptions and Perturbations* (ICLR 2019), and the generating scripts of that b
 severity 1..5. Lengths are in pixels and do not scale with the image: use ``small`` for images of about 28 to 40 pixels.
 """
 
-from difflib import get_close_matches
 from typing import Any
 
 COMMON = (
@@ -120,9 +119,9 @@ def parameters(name: str, severity: int, table: str = "imagenet") -> dict[str, A
     {'radius': 6, 'sigma': 1}
     """
     if name not in NUMBER:
-        near = get_close_matches(str(name), NUMBER, n=1, cutoff=0.4)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"no corruption {name!r};{hint} There are {', '.join(COMMON + EXTRA)}.")
+        from chaosgate.field.arguments import nearest  # with torch, which this table does not need
+
+        raise ValueError(f"no corruption {name!r}.{nearest(name, NUMBER)} There are {', '.join(COMMON + EXTRA)}.")
     if table not in TABLES:
         raise ValueError(f"no table {table!r}; use 'imagenet' (224-pixel images) or 'small' (about 32 pixels).")
     if isinstance(severity, bool) or severity not in (1, 2, 3, 4, 5):

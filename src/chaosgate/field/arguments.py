@@ -1,7 +1,8 @@
 """Checks of what users pass in, so that mistakes speak when an object is made and not in the middle of training."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 import torch
 from torch import Tensor
@@ -41,3 +42,13 @@ def as_weights(name: str, weights: Tensor | Sequence[float] | Sequence[Sequence[
         place = tuple(wrong.nonzero()[0].tolist())
         raise ValueError(f"{name} must be positive and finite; entry {place} is {float(values[place])}.")
     return values
+
+
+def nearest(name: object, choices: Iterable[str], most: int = 1) -> str:
+    """Sentence that proposes the choices most like ``name``, to append to an error; empty if none is like it.
+
+    >>> nearest("layre4", ["layer3", "layer4", "fc"])
+    " Did you mean 'layer4'?"
+    """
+    close = get_close_matches(str(name), list(choices), n=most, cutoff=0.5)
+    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""

@@ -1,11 +1,11 @@
 """Stage names: L1 to L4 of any timm backbone, as modules whose output a gate can be put on."""
 
 import math
-from difflib import get_close_matches
 from typing import Any
 
 from torch import Tensor, nn
 
+from chaosgate.field.arguments import nearest
 from chaosgate.inject.survey import Survey
 
 STAGES = ("L1", "L2", "L3", "L4")
@@ -41,11 +41,9 @@ def resolve_site(model: nn.Module, asked: str, example: Tensor | None = None) ->
     if asked in STAGES:
         return resolve_stages(model, example)[asked]
     name = type(model).__name__
-    close = get_close_matches(asked, modules, n=3, cutoff=0.5)
-    hint = f" Did you mean {', '.join(map(repr, close))}?" if close else ""
     raise ValueError(
-        f"no stage or module {asked!r} in {name}; it has {', '.join(STAGES)}.{hint} Set noise.stages to those, or name "
-        f"a module, e.g. {_last_block(model)!r}."
+        f"no stage or module {asked!r} in {name}; it has {', '.join(STAGES)}.{nearest(asked, modules, 3)} "
+        f"Set noise.stages to those, or name a module, e.g. {_last_block(model)!r}."
     )
 
 

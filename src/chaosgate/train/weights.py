@@ -1,6 +1,5 @@
 """Read weights from files that may be damaged, hostile, or of another network."""
 
-from difflib import get_close_matches
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -10,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 import chaosgate.train.backbones  # noqa: F401 - registers the small-image networks with timm
+from chaosgate.field.arguments import nearest
 
 
 def create_backbone(name: str, **kwargs: Any) -> nn.Module:
     """A timm model by name; an unknown name gets the nearest ones suggested."""
     if not timm.is_model(name):
-        known = timm.list_models()
-        close = get_close_matches(name, known, n=3, cutoff=0.4) or known[:3]
-        raise ValueError(f"timm has no model {name!r}. Did you mean {', '.join(map(repr, close))}? Set model.backbone.")
+        hint = nearest(name, timm.list_models(), 3) or " timm.list_models() has the names."
+        raise ValueError(f"timm has no model {name!r}.{hint} Set model.backbone.")
     try:
         model: nn.Module = timm.create_model(name, **kwargs)
     except (TypeError, ValueError, AttributeError, LookupError, AssertionError, ArithmeticError) as error:

@@ -6,12 +6,12 @@ on the same features.
 
 import math
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 
 import torch
 from torch import Tensor
 
 from chaosgate.field import DirichletLaplacian, Grid, MaxEntLaw, Operator
+from chaosgate.field.arguments import nearest
 from chaosgate.field.white import Noise, fold
 from chaosgate.gate import (
     CorrelatedGaussian,
@@ -100,8 +100,7 @@ def check_methods(methods: Sequence[str]) -> None:
     """Raise unless every name is a method, each once."""
     for name in methods:
         if name not in METHODS:
-            close = get_close_matches(name, METHODS, n=1)
-            hint = f" Did you mean '{close[0]}'?" if close else ""
+            hint = nearest(name, METHODS)
             raise ValueError(f"methods: no method {name!r} to compare with.{hint} There are {', '.join(METHODS)}.")
     if not methods or len(set(methods)) != len(methods):
         raise ValueError(f"methods: at least one, and every method once; got {', '.join(methods) or 'none'}.")

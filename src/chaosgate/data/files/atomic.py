@@ -1,35 +1,62 @@
-"""Small files that are there whole or not at all."""
+"""The one way in which files are written here: whole or not at all, and on the disk once the call returns."""
 
+import errno
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
+
+Content = str | bytes | Callable[[IO[bytes]], object]
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Write a text file in one atomic step, so that a reader or a crash never sees half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+def replace_file(path: Path, content: Content) -> None:
+    """Give ``path`` a new content in one step: a reader, or a machine that loses power, has the old one or the new.
+
+    ``content`` is a string (written as UTF-8), bytes, or a function that writes to the open binary file it is given.
+    The bytes go to a temporary neighbour ``.NAME.*.tmp`` and to the disk, then the file takes its name, then the name
+    goes to the disk. On any failure the neighbour is removed and the old file is untouched.
+    """
+    temporary = _neighbour(path)
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(temporary, "wb") as file:
+            if callable(content):
+                content(file)
+            else:
+                file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    sync_folder(path.parent)
 
 
 def replace_link(link: Path, target: str) -> None:
-    """Let ``link`` lead to its neighbour ``target``, in one atomic step."""
-    temporary = link.with_name(f".{link.name}.{os.getpid()}.tmp")
+    """Let the symbolic link ``link`` point to its neighbour ``target``, in one step."""
+    temporary = _neighbour(link)
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(target)
     os.replace(temporary, link)
+    sync_folder(link.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk."""
+    """Bring the names in a folder to the disk, where the file system can do that."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (
+            errno.EINVAL,
+            errno.ENOTSUP,
+            errno.ENOSYS,
+        ):  # network file systems may lack it
+            raise
     finally:
         os.close(descriptor)
+
+
+def _neighbour(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
