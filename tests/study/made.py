@@ -42,7 +42,7 @@ def finish(
     (run.directory / CURVES).write_text(json.dumps({"epoch": 0, "train/loss": 2.0, "val/nll": validation_nll}) + "\n")
     write_json(run.directory / PROGRESS, {"phase": "tested", "cells": list(cells)})
     write_json(run.directory / FITTED, {"seconds": 60.0, "cpu_seconds": 60.0})
-    for test in run.tests:
+    for test in run.test_outputs:
         write_record(run.directory, test, "c", {"seconds": 3.0, "cpu_seconds": 3.0, "threads": 1})
 
 
@@ -50,7 +50,7 @@ def keep(
     run: Run, cells: list[tuple[str, int]], confidence: NDArray[Any], correct: NDArray[Any], nll: NDArray[Any]
 ) -> None:
     """Leave per-image outputs (cells, images), in a shuffled order as several workers might."""
-    (outputs,) = run.tests.values()
+    (outputs,) = run.test_outputs.values()
     path = samples_file(run.directory, outputs)
     path.parent.mkdir(parents=True, exist_ok=True)
     rows, images = correct.shape

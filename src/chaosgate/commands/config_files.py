@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaosgate.study.plan.strict_yaml import read_yaml
+from chaosgate.study.plan.config_parts import read_yaml
 
 
 def check_config_files(words: Sequence[str]) -> None:

@@ -12,10 +12,10 @@ from chaosgate.study.execute.display import Display
 from chaosgate.study.execute.overview import overview
 from chaosgate.study.execute.runner import Outcome, Runner
 from chaosgate.study.execute.slurm_options import add_slurm_flags
+from chaosgate.study.plan.data_folders import MADE_UP, names_in, require_folders
 from chaosgate.study.plan.loading import load_study
-from chaosgate.study.plan.places import MADE_UP, names_in, require_places
 from chaosgate.study.plan.runs import Run, plan_runs
-from chaosgate.study.plan.specification import Study
+from chaosgate.study.plan.study import Study
 from chaosgate.study.report.tensorboard import write_layout
 from chaosgate.study.report.write import report
 
@@ -85,9 +85,9 @@ def _find_data(study: Study, runs: Sequence[Run], root: Path) -> None:
         from chaosgate.data.sets.made_up import write_made_up  # imports torch; the other commands do not wait for it
 
         write_made_up(root / MADE_UP)
-    parts = {id(part): part.content for run in runs for part in run.recipe}
-    parts |= {id(part): part.content for exam in study.exams for part in exam.recipe}
-    require_places((name for content in parts.values() for name in names_in(content)), runs[0].places)
+    parts = {id(part): part.content for run in runs for part in run.parts}
+    parts |= {id(part): part.content for test in study.tests for part in test.parts}
+    require_folders((name for content in parts.values() for name in names_in(content)), runs[0].folders)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _folder(text: str) -> Path:
     path = Path(text)
-    if above := [place for place in (path, *path.parents) if place.exists() and not place.is_dir()]:
+    if above := [folder for folder in (path, *path.parents) if folder.exists() and not folder.is_dir()]:
         raise argparse.ArgumentTypeError(f"{above[0]} is a file; give a folder")
     return path
 
@@ -165,9 +165,9 @@ def _say(study: Study, runs: Sequence[Run], options: argparse.Namespace, outcome
 def _next_commands(study: Study, runs: Sequence[Run]) -> list[str]:
     commands = [f"tensorboard --logdir {runs[0].root}"]
     for run in runs:  # a gate whose strength can be turned on the command line
-        gate = run.recipe[-1].content.get("noise", {}).get("gate") or {}
+        gate = run.parts[-1].content.get("noise", {}).get("gate") or {}
         if "log_std" in gate.get("init_args", {}):
-            files = [os.path.relpath(part.source) for part in run.recipe if part.source is not None]
+            files = [os.path.relpath(part.source) for part in run.parts if part.source is not None]
             commands.append(f"chaosgate fit -c {' -c '.join(files)} --noise.gate.init_args.log_std 1.5")
             break
     line = "gch_strong: [configs/noise/gch.yaml, {noise.gate.init_args.log_std: 1.5}]"

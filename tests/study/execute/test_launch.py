@@ -130,7 +130,7 @@ def test_a_run_is_queued_while_its_job_is_alive(plan: Plan, squeue: Callable[[st
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], "object"]:
     """Makes a job whose worker is a few lines of Python; its order is sys.argv[1]."""
     pytest.importorskip("submitit")
-    from chaosgate.study.execute import job as module
+    from chaosgate.study.execute import slurm_job as module
 
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(module, "_RESPITE", 0.5)

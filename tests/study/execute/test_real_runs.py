@@ -150,7 +150,7 @@ def test_methods_share_initial_weights_and_batches(finished: tuple[Path, str]) -
 
 def test_outputs_per_image_agree_with_the_rows(finished: tuple[Path, str]) -> None:
     for run in runs_of(finished[0]):
-        (outputs,) = run.tests.values()
+        (outputs,) = run.test_outputs.values()
         samples = load_samples(run.directory, outputs)
         assert samples is not None and samples.correct.shape == (5, 2000)
         for row in result_rows(run.directory):

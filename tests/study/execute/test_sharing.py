@@ -88,10 +88,10 @@ def test_runners_at_once_share_real_trainings_without_duplicates_or_losses(tmp_p
     finished = collect(runs)
     assert len(finished) == len(runs) == 4 + 8 and len({run.directory for run in runs}) == 4
     for one_run in finished:
-        assert len(one_run.by_cell("nll")) == (5 if len(one_run.run.exams) == 1 else 7)
+        assert len(one_run.by_cell("nll")) == (5 if len(one_run.run.tests) == 1 else 7)
         assert one_run.samples is not None and set(one_run.samples.cells) == set(one_run.by_cell("nll"))
-    for place in {run.directory for run in runs}:
+    for folder in {run.directory for run in runs}:
         identity = ("checkpoint_name", "corruption", "severity", "data")
-        rows = Counter(json.dumps([row[key] for key in identity]) for row in result_rows(place))
+        rows = Counter(json.dumps([row[key] for key in identity]) for row in result_rows(folder))
         assert set(rows.values()) == {1} and len(rows) == 2 * 7  # the clean images of both tests are the same ones
-        assert (place / "log.txt").read_text().count("`max_epochs=3` reached") == 1  # trained once
+        assert (folder / "log.txt").read_text().count("`max_epochs=3` reached") == 1  # trained once

@@ -7,7 +7,7 @@ import pytest
 
 from chaosgate.study import Run, load_study, plan_runs
 from chaosgate.study.plan.identity import compose, training_hash
-from chaosgate.study.plan.specification import Ingredient, Recipe
+from chaosgate.study.plan.study import ConfigPart, ConfigParts
 from tests.study.conftest import Write
 
 Plan = Callable[..., list[Run]]
@@ -16,47 +16,45 @@ ADAM = {"model": {"optimizer": {"class_path": "Adam", "init_args": {"lr": 0.1}}}
 IMAGENET = {"data": {"class_path": "chaosgate.data.ImageNet", "init_args": {"root": "/a", "batch_size": 4}}}
 
 
-def recipe(*parts: dict[str, Any]) -> Recipe:
-    return tuple(Ingredient(part) for part in parts)
+def parts(*contents: dict[str, Any]) -> ConfigParts:
+    return tuple(ConfigPart(part) for part in contents)
 
 
-def same(one: Recipe, other: Recipe) -> bool:
+def same(one: ConfigParts, other: ConfigParts) -> bool:
     return training_hash(one, 0) == training_hash(other, 0)
 
 
 def test_files_and_dotted_keys_say_the_same() -> None:
-    whole = recipe({"trainer": {"max_epochs": 3}, "noise": {"stages": ["L4"]}})
-    assert same(whole, recipe({"trainer.max_epochs": 3}, {"noise.stages": ["L4"]}))
-    assert same(whole, recipe({"noise.stages": ["L3"], "trainer.max_epochs": 3.0}, {"noise.stages": ["L4"]}))
-    assert not same(whole, recipe({"trainer.max_epochs": 3}, {"noise.stages": ["L3"]}))
+    whole = parts({"trainer": {"max_epochs": 3}, "noise": {"stages": ["L4"]}})
+    assert same(whole, parts({"trainer.max_epochs": 3}, {"noise.stages": ["L4"]}))
+    assert same(whole, parts({"noise.stages": ["L3"], "trainer.max_epochs": 3.0}, {"noise.stages": ["L4"]}))
+    assert not same(whole, parts({"trainer.max_epochs": 3}, {"noise.stages": ["L3"]}))
 
 
 def test_value_that_is_a_dictionary_is_replaced_and_not_merged() -> None:
-    parts = {"model": {"backbone_args": {"a": 1}}}, {"model.backbone_args": {"b": 2}}
-    assert compose(recipe(*parts)) == {"model": {"backbone_args": {"b": 2}}}
-    assert not same(recipe(*parts), recipe({"model.backbone_args": {"a": 1, "b": 2}}))
+    both = {"model": {"backbone_args": {"a": 1}}}, {"model.backbone_args": {"b": 2}}
+    assert compose(parts(*both)) == {"model": {"backbone_args": {"b": 2}}}
+    assert not same(parts(*both), parts({"model.backbone_args": {"a": 1, "b": 2}}))
 
 
 def test_class_that_was_replaced_stays_in_the_identity() -> None:
     # The command line keeps those arguments of the old class that the new one has, too: Adam after SGD is another Adam.
-    assert not same(recipe(SGD, ADAM), recipe(ADAM))
-    assert not same(recipe(SGD, ADAM, SGD), recipe(SGD))
-    assert same(recipe(SGD, SGD), recipe(SGD))
+    assert not same(parts(SGD, ADAM), parts(ADAM))
+    assert not same(parts(SGD, ADAM, SGD), parts(SGD))
+    assert same(parts(SGD, SGD), parts(SGD))
     assert same(
-        recipe({"noise.gate": None}, {"noise": {"gate": {"class_path": "A"}}}), recipe({"noise.gate.class_path": "A"})
+        parts({"noise.gate": None}, {"noise": {"gate": {"class_path": "A"}}}), parts({"noise.gate.class_path": "A"})
     )
 
 
 def test_callbacks_add_up() -> None:
-    assert not same(
-        recipe({"trainer.callbacks+": "A"}, {"trainer.callbacks+": "B"}), recipe({"trainer.callbacks+": "B"})
-    )
+    assert not same(parts({"trainer.callbacks+": "A"}, {"trainer.callbacks+": "B"}), parts({"trainer.callbacks+": "B"}))
 
 
 def test_place_of_a_published_set_does_not_matter_and_that_of_a_folder_does() -> None:
-    assert same(recipe(IMAGENET), recipe(IMAGENET, {"data.init_args.root": "/b"}))
+    assert same(parts(IMAGENET), parts(IMAGENET, {"data.init_args.root": "/b"}))
     folder = {"data": {"class_path": "chaosgate.ImageFolder", "init_args": {"root": "/a"}}}
-    assert not same(recipe(folder), recipe(folder, {"data.init_args.root": "/b"}))
+    assert not same(parts(folder), parts(folder, {"data.init_args.root": "/b"}))
 
 
 def test_studies_of_one_project_share_what_is_the_same(write_study: Write, tmp_path: Any) -> None:
@@ -68,7 +66,7 @@ def test_studies_of_one_project_share_what_is_the_same(write_study: Write, tmp_p
     none, gch = plan_runs(one, tmp_path)
     other_none, half, whole = plan_runs(two, tmp_path)
     assert (other_none.directory, whole.directory) == (none.directory, gch.directory)
-    assert half.directory != gch.directory and set(gch.tests).isdisjoint(whole.tests)
+    assert half.directory != gch.directory and set(gch.test_outputs).isdisjoint(whole.test_outputs)
     alone = plan_runs(load_study(write_study("three")), tmp_path)
     assert alone[0].directory != none.directory and alone[0].training == none.training
 
@@ -77,7 +75,7 @@ def test_several_checkpoints_are_rows_of_one_training(plan: Plan) -> None:
     runs = plan(checkpoint=["best", "last"])
     assert [run.variant for run in runs] == ["none-best", "none-last", "gch-best", "gch-last"]
     assert runs[0].directory == runs[1].directory != runs[2].directory
-    assert runs[0].name != runs[1].name and set(runs[0].tests).isdisjoint(runs[1].tests)
+    assert runs[0].name != runs[1].name and set(runs[0].test_outputs).isdisjoint(runs[1].test_outputs)
 
 
 def test_sizes_change_name_seeds_and_what_is_set_last(write_study: Write, tmp_path: Any) -> None:
@@ -89,8 +87,8 @@ def test_sizes_change_name_seeds_and_what_is_set_last(write_study: Write, tmp_pa
     path = write_study(seeds=[0, 1], methods={"none": ["none.yaml", {"trainer.max_epochs": 9}]}, sizes={"tiny": small})
     (run,) = plan_runs(load_study(path, "tiny"), tmp_path)
     assert (run.study, run.seed, run.labels["size"], run.root) == ("small.tiny", 7, "tiny", tmp_path / "small.tiny")
-    assert compose(run.recipe)["trainer"]["max_epochs"] == 1
-    assert "--data.init_args.severities=[2]" in run.arguments(run.exams[0])
+    assert compose(run.parts)["trainer"]["max_epochs"] == 1
+    assert "--data.init_args.severities=[2]" in run.arguments(run.tests[0])
     assert len(plan_runs(load_study(path), tmp_path)) == 2
 
 

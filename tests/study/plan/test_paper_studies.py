@@ -50,7 +50,7 @@ def planned(name: str, size: str | None = None) -> list[Run]:
     return plan_runs(load_study(FOLDER / f"{name}.yaml", size), "runs")
 
 
-def places(name: str, size: str | None, method: str | None = None) -> set[Path]:
+def folders(name: str, size: str | None, method: str | None = None) -> set[Path]:
     return {run.directory for run in planned(name, size) if method in (None, run.variant)}
 
 
@@ -71,38 +71,38 @@ def test_study_says_what_it_answers_what_it_costs_and_how_to_run_it(name: str) -
 @TABLES
 def test_number_of_runs(name: str) -> None:
     assert (len(planned(name)), len(planned(name, "smoke"))) == RUNS[name]
-    assert len(places(name, None)) == RUNS[name][0]
+    assert len(folders(name, None)) == RUNS[name][0]
 
 
 @SIZES
 def test_one_training_serves_every_table_that_needs_it(size: str | None) -> None:
-    main_runs = places("imagenet_clean_main", size)
-    assert places("imagenetc_overall", size) == main_runs
-    assert places("imagenetc_breakdown", size) < main_runs
+    main_runs = folders("imagenet_clean_main", size)
+    assert folders("imagenetc_overall", size) == main_runs
+    assert folders("imagenetc_breakdown", size) < main_runs
     for table, variant in (("imagenet_depth", "gch-L4"), ("imagenet_gamma_sweep", "gch-0.1")):
-        assert places(table, size, variant) == places("imagenet_clean_main", size, "gch")
-        assert places(table, size, "none") == places("imagenet_clean_main", size, "none")
-    assert places("imagenetc_stage", size) == places("imagenet_depth", size)
-    assert places("imagenetc_gamma_sweep", size) == places("imagenet_gamma_sweep", size)
-    assert places("imagenet_clean_best", size) == places("imagenet_clean_latest", size)
-    assert places("pets_gamma_sweep", size, "gch-0.1") == places("pets_main", size, "gch")
-    assert len(set().union(*(places(name, size) for name in RUNS))) == (62 if size is None else 24)
+        assert folders(table, size, variant) == folders("imagenet_clean_main", size, "gch")
+        assert folders(table, size, "none") == folders("imagenet_clean_main", size, "none")
+    assert folders("imagenetc_stage", size) == folders("imagenet_depth", size)
+    assert folders("imagenetc_gamma_sweep", size) == folders("imagenet_gamma_sweep", size)
+    assert folders("imagenet_clean_best", size) == folders("imagenet_clean_latest", size)
+    assert folders("pets_gamma_sweep", size, "gch-0.1") == folders("pets_main", size, "gch")
+    assert len(set().union(*(folders(name, size) for name in RUNS))) == (62 if size is None else 24)
 
 
 @SIZES
 def test_trainings_of_different_protocols_and_sizes_are_never_shared(size: str | None) -> None:
-    assert places("imagenet_clean_best", size).isdisjoint(places("imagenet_clean_main", size))
-    assert places("swin_t", size).isdisjoint(places("imagenet_clean_main", size))
-    assert places("pets_main", size).isdisjoint(places("imagenet_clean_main", size))
-    assert all(places(name, None).isdisjoint(places(name, "smoke")) for name in RUNS)
+    assert folders("imagenet_clean_best", size).isdisjoint(folders("imagenet_clean_main", size))
+    assert folders("swin_t", size).isdisjoint(folders("imagenet_clean_main", size))
+    assert folders("pets_main", size).isdisjoint(folders("imagenet_clean_main", size))
+    assert all(folders(name, None).isdisjoint(folders(name, "smoke")) for name in RUNS)
 
 
 @SIZES
 def test_tests_are_shared_as_far_as_they_are_the_same(size: str | None) -> None:
     clean, corrupted = planned("imagenet_clean_main", size)[0], planned("imagenetc_overall", size)[0]
-    assert len(corrupted.tests) == 2 and set(clean.tests) < set(corrupted.tests)
+    assert len(corrupted.test_outputs) == 2 and set(clean.test_outputs) < set(corrupted.test_outputs)
     best, latest = planned("imagenet_clean_best", size)[0], planned("imagenet_clean_latest", size)[0]
-    assert set(best.tests).isdisjoint(latest.tests)
+    assert set(best.test_outputs).isdisjoint(latest.test_outputs)
 
 
 @TABLES
@@ -111,7 +111,7 @@ def test_every_number_of_the_paper_finds_ours(name: str, tmp_path: Path) -> None
     runs = plan_runs(study, tmp_path)
     cells = CLEAN | {(kind, severity): CLEAN["clean", 0] for kind in SEVEN for severity in (1, 2, 3, 4, 5)}
     for run in runs:
-        finish(run, cells if len(run.exams) > 1 else CLEAN, num_classes=1000)
+        finish(run, cells if len(run.tests) > 1 else CLEAN, num_classes=1000)
     finished = collect(runs)
     ours, paper = result_sheet(name, build_table(study, runs, finished), finished), paper_sheet(name)
     assert ours.columns == paper.columns and list(ours.rows) == list(paper.rows)
@@ -156,7 +156,7 @@ def same(ours: Any, theirs: Any) -> bool:
 @pytest.mark.parametrize("name", ["imagenet_depth", "swin_t", "pets_main", "imagenet_clean_best"])
 def test_configuration_that_names_a_directory_is_the_one_that_runs(name: str, size: str | None) -> None:
     run = [run for run in planned(name, size) if run.seed == 0][-1]
-    assert same(compose(run.recipe), parsed(["fit", *run.arguments()]))
+    assert same(compose(run.parts), parsed(["fit", *run.arguments()]))
 
 
 @pytest.mark.usefixtures("anywhere")
@@ -183,7 +183,7 @@ def test_protocols_are_those_of_the_paper() -> None:
 @pytest.mark.usefixtures("anywhere")
 def test_corrupted_test_has_the_released_cells_and_the_trained_network() -> None:
     run = planned("imagenetc_stage")[1]
-    config = parsed(["test", *run.arguments(run.exams[1])])
+    config = parsed(["test", *run.arguments(run.tests[1])])
     assert config["data"]["class_path"].endswith("ImageNetC") and config["model"]["backbone"] == "resnet50"
     assert config["data"]["init_args"]["source"] == "released" and config["noise"]["stages"] == ["L2"]
 
@@ -226,7 +226,7 @@ def check_smoke(name: str, root: Path) -> None:
     runs = plan_runs(load_study(FOLDER / f"{name}.yaml", "smoke"), root)
     finished = collect(runs)
     assert len(finished) == len(runs) == RUNS[name][1]
-    cells = {("clean", 0)} | ({("gaussian_noise", 3), ("pixelate", 3)} if len(runs[0].exams) > 1 else set())
+    cells = {("clean", 0)} | ({("gaussian_noise", 3), ("pixelate", 3)} if len(runs[0].tests) > 1 else set())
     for one in finished:
         assert set(one.by_cell("nll")) == cells and {row["size"] for row in one.rows} == {"smoke"}
         assert one.samples is not None and set(one.samples.cells) == cells
@@ -251,10 +251,10 @@ def test_all_smoke_studies_run_from_start_to_report_and_train_everything_once(tm
         check_smoke(name, tmp_path)
     trainings = [path.parent for path in tmp_path.glob("paper.smoke/*/fitted.json")]
     assert len(trainings) == 24
-    for place in trainings:
+    for folder in trainings:
         rows = [
             json.dumps([row[key] for key in ("checkpoint_name", "corruption", "severity", "data")])
-            for row in result_rows(place)
+            for row in result_rows(folder)
         ]
         assert len(set(rows)) == len(rows)
-        assert (place / "log.txt").read_text().count("Trainer.fit` stopped") == 1  # trained once
+        assert (folder / "log.txt").read_text().count("Trainer.fit` stopped") == 1  # trained once

@@ -45,11 +45,11 @@ def test_other_cells_or_checkpoint_keep_the_training_and_repeat_the_test(plan: P
     plain = plan()[0]
     for keys in ({"overrides": {"data.init_args.severities": [1, 2]}}, {"checkpoint": "last"}):
         other = plan(**keys)[0]
-        assert other.directory == plain.directory and set(other.tests).isdisjoint(plain.tests)
+        assert other.directory == plain.directory and set(other.test_outputs).isdisjoint(plain.test_outputs)
 
 
 def test_speed_settings_do_not_repeat_the_test(plan: Plan) -> None:
-    assert plan(overrides={"data.init_args.num_workers": 2})[0].tests == plan()[0].tests
+    assert plan(overrides={"data.init_args.num_workers": 2})[0].test_outputs == plan()[0].test_outputs
 
 
 def test_order_of_parts_matters(plan: Plan) -> None:

@@ -85,7 +85,7 @@ def test_one_seed_has_no_seed_interval() -> None:
 def test_samples_come_back_in_the_order_of_the_images(plan: Callable[..., list[Run]]) -> None:
     run, samples = plan()[0], draw(6, 20)
     keep(run, list(CELLS), samples.confidence, samples.correct, samples.nll)
-    loaded = load_samples(run.directory, *run.tests.values())
+    loaded = load_samples(run.directory, *run.test_outputs.values())
     assert loaded is not None and loaded.cells == CELLS
     for name in ("confidence", "correct", "nll"):
         assert np.array_equal(getattr(loaded, name), getattr(samples, name))

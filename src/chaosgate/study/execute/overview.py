@@ -14,7 +14,7 @@ from chaosgate.study.execute.slurm_queue import states_of
 from chaosgate.study.execute.state import Condition, State, is_trained
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.sharing import shared_with
-from chaosgate.study.plan.specification import Study
+from chaosgate.study.plan.study import Study
 
 
 def overview(study: Study, runs: Sequence[Run], jobs: int, with_cost: bool) -> Group:

@@ -11,7 +11,7 @@ from chaosgate.study.execute.runner import Outcome
 from chaosgate.study.execute.slurm import NotSubmitted, Submission, submit, wait
 from chaosgate.study.execute.slurm_options import read_slurm_options
 from chaosgate.study.plan.runs import Run
-from chaosgate.study.plan.specification import Study
+from chaosgate.study.plan.study import Study
 
 
 def launch(study: Study, runs: Sequence[Run], options: argparse.Namespace, console: Console) -> Outcome:

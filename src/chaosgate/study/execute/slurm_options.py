@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from chaosgate.study.plan.strict_yaml import read_yaml
+from chaosgate.study.plan.config_parts import read_yaml
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?")
 

@@ -41,7 +41,7 @@ class State:
 def state_of(run: Run) -> State:
     """Look, without changing anything."""
     directory = run.directory
-    records = [record_of(directory, test) for test in run.tests]
+    records = [record_of(directory, test) for test in run.test_outputs]
     if all(records):
         return State("done", record=_together(read_json(directory / FITTED), records))
     progress = read_json(directory / PROGRESS)

@@ -61,21 +61,21 @@ def write_order(run: Run, threads: int, check: Sequence[Run] = (), others: Seque
         "check": {name: words for other in check for name, words in configurations(other).items()},
     }
     path = run.directory / f"{config_hash([test['hash'] for test in tests])}-{ORDER}"
-    for place in (path, run.directory / ORDER):  # the second for a worker that is given the directory
-        write_json(place, order)
+    for file in (path, run.directory / ORDER):  # the second for a worker that is given the directory
+        write_json(file, order)
     return path
 
 
 def _tests(run: Run) -> list[dict[str, Any]]:
     return [
-        {"hash": test, "outputs": outputs, "checkpoint": run.checkpoint, "arguments": run.arguments(exam)}
-        for exam, (test, outputs) in zip(run.exams, run.tests.items(), strict=True)
+        {"hash": name, "outputs": outputs, "checkpoint": run.checkpoint, "arguments": run.arguments(test)}
+        for test, (name, outputs) in zip(run.tests, run.test_outputs.items(), strict=True)
     ]
 
 
 def configurations(run: Run) -> dict[str, list[str]]:
     """Command lines of the training and of its tests on other data, by a name for messages."""
-    tests = {f"{run.variant}, test {exam.name}": ["test", *run.arguments(exam)] for exam in run.exams if exam.recipe}
+    tests = {f"{run.variant}, test {test.name}": ["test", *run.arguments(test)] for test in run.tests if test.parts}
     return {run.variant: ["fit", *run.arguments()], **tests}
 
 

@@ -7,26 +7,26 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from chaosgate.study.plan.specification import Ingredient, Recipe
-from chaosgate.study.plan.strict_yaml import read_yaml
+from chaosgate.study.plan.config_parts import read_yaml
+from chaosgate.study.plan.study import ConfigPart, ConfigParts
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+]*")
 
 
-def read_recipe(path: Path, key: str, value: Any) -> Recipe:
+def read_parts(path: Path, key: str, value: Any) -> ConfigParts:
     """One file or mapping of dotted keys, or several of them in order."""
     parts = value if isinstance(value, list) else [value]
-    return tuple(_ingredient(path, key, part) for part in parts)
+    return tuple(_part(path, key, part) for part in parts)
 
 
-def _ingredient(path: Path, key: str, part: Any) -> Ingredient:
+def _part(path: Path, key: str, part: Any) -> ConfigPart:
     if isinstance(part, str):
         file = find_file(path, part)
-        return Ingredient(read_yaml(file), file)
+        return ConfigPart(read_yaml(file), file)
     if isinstance(part, dict):
         if nested := [name for name in part if not isinstance(name, str)]:
             raise ValueError(f"{path}: {key}: {nested[0]!r} is no key; write e.g. trainer.max_epochs: 20.")
-        return Ingredient(part)
+        return ConfigPart(part)
     raise ValueError(f"{path}: {key} holds {part!r}; give a file, dotted keys with values, or a list of these.")
 
 

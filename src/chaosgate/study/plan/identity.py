@@ -1,4 +1,4 @@
-"""Which training is it? A recipe's parts put together, without what says only where or how fast.
+"""Which training is it? Configuration parts put together, without what says only where or how fast.
 
 Two studies that mean the same training must find the same directory, however they cut it into files; two that differ
 must never. So parts are put together as the command line does it, and where it decides by looking into classes
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from chaosgate.run.provenance import config_hash
-from chaosgate.study.plan.specification import Recipe
+from chaosgate.study.plan.study import ConfigParts
 
 _BEFORE = "before"  # key of the class that another one replaced
 _DATA = "data.init_args."
@@ -19,8 +19,8 @@ _MACHINE = {f"{_DATA}{key}" for key in ("cache_dir", "eval_batch_size", "index_d
     f"trainer.{key}"
     for key in ("enable_model_summary", "enable_progress_bar", "log_every_n_steps", "logger", "profiler")
 }
-# ... and of the place of a set that is the same everywhere, ...
-_PLACES = {f"{_DATA}{key}" for key in ("root", "clean", "val_folder", "val_labels")}
+# ... and of the folder of a set that is the same everywhere, ...
+_FOLDERS = {f"{_DATA}{key}" for key in ("root", "clean", "val_folder", "val_labels")}
 _PUBLISHED = ("ImageNet", "ImageNetC", "OxfordPets")
 # ... and of these, which say what is tested.
 _EVALUATION = {
@@ -29,30 +29,30 @@ _EVALUATION = {
 }
 
 
-def compose(recipe: Recipe) -> dict[str, Any]:
+def compose(parts: ConfigParts) -> dict[str, Any]:
     """The parts as one nested configuration; later ones win."""
     whole: dict[str, Any] = {}
-    for part in recipe:
+    for part in parts:
         for path, value in _assignments(part.content, ()):
             _assign(whole, path, value)
     return whole
 
 
-def training_hash(recipe: Recipe, seed: int) -> str:
+def training_hash(parts: ConfigParts, seed: int) -> str:
     """Of all that shapes the trained network."""
-    return config_hash([_identity(recipe, _MACHINE | _EVALUATION), seed])
+    return config_hash([_identity(parts, _MACHINE | _EVALUATION), seed])
 
 
-def exam_hash(training: Recipe, exam: Recipe, seed: int) -> str:
+def test_hash(training: ConfigParts, test: ConfigParts, seed: int) -> str:
     """Of all that shapes the result of a test, except the checkpoint."""
-    return config_hash([training_hash(training, seed), _identity((*training, *exam), _MACHINE)])
+    return config_hash([training_hash(training, seed), _identity((*training, *test), _MACHINE)])
 
 
-def _identity(recipe: Recipe, ignore: set[str]) -> dict[str, Any]:
-    whole = compose(recipe)
+def _identity(parts: ConfigParts, ignore: set[str]) -> dict[str, Any]:
+    whole = compose(parts)
     class_path = str((whole.get("data") or {}).get("class_path"))
     if class_path.rsplit(".", 1)[-1] in _PUBLISHED:
-        ignore = ignore | _PLACES
+        ignore = ignore | _FOLDERS
     return {key: value for key, value in _leaves(whole) if not _among(key, ignore)}
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from chaosgate.study.plan.config_parts import read_yaml
 from chaosgate.study.plan.entries import (
     find_file,
     listed,
@@ -12,23 +13,22 @@ from chaosgate.study.plan.entries import (
     read_mapping,
     read_name,
     read_numbers,
-    read_recipe,
+    read_parts,
     read_seeds,
     require_known,
 )
 from chaosgate.study.plan.paper import paper_names
-from chaosgate.study.plan.specification import (
+from chaosgate.study.plan.study import (
     CHECKPOINT,
     CHECKPOINTS,
     METRICS,
     STRENGTH,
     Axis,
-    Exam,
     Size,
     Study,
+    StudyTest,
     Sweep,
 )
-from chaosgate.study.plan.strict_yaml import read_yaml
 
 _KEYS = ("name", "project", "base", "overrides", "methods", "reference", "seeds", "grid", "strength", "tests") + (
     "checkpoint",
@@ -76,22 +76,22 @@ def load_study(path: str | Path, size: str | None = None) -> Study:
     small = _size(path, read_mapping(path, "sizes", content.get("sizes") or {}), size)
     for key in ("seeds", "jobs", "threads"):
         content[key] = small.get(key, content.get(key))
-    exams = _exams(path, content.get("tests") or {Exam().name: None})
-    the_size = None if size is None else _sized(path, size, small, exams)
+    tests = _tests_of(path, content.get("tests") or {StudyTest().name: None})
+    the_size = None if size is None else _sized(path, size, small, tests)
     suffix = "" if size is None else f".{size}"
     title = read_name(path, "name", content.get("name", path.stem)) + suffix
     paper = content.get("paper") or []
     paper = [paper] if isinstance(paper, str) else paper
     for name in paper:
         require_known(f"{path}: paper: no table", name, paper_names())
-    shared = read_recipe(path, "overrides", content.get("overrides") or {})
+    shared = read_parts(path, "overrides", content.get("overrides") or {})
     return Study(
         name=title,
         path=path,
         project=read_name(path, "project", content["project"]) + suffix if "project" in content else title,
-        base=read_recipe(path, "base", content["base"]) + shared,
+        base=read_parts(path, "base", content["base"]) + shared,
         methods={
-            read_name(path, "methods", name): read_recipe(path, f"methods.{name}", value)
+            read_name(path, "methods", name): read_parts(path, f"methods.{name}", value)
             for name, value in methods.items()
         },
         reference=str(content["reference"]),
@@ -99,7 +99,7 @@ def load_study(path: str | Path, size: str | None = None) -> Study:
         grid=_grid(path, content.get("grid") or {}, methods),
         strength=_strength(path, content.get("strength") or {}, methods, str(content["reference"])),
         metrics=metrics,
-        exams=tuple(_examined(exam, the_size) for exam in exams),
+        tests=tuple(_sized_test(test, the_size) for test in tests),
         checkpoints=_checkpoints(path, content.get("checkpoint", CHECKPOINTS[0])),
         paper=tuple(paper),
         jobs=read_count(path, "jobs", 1 if content["jobs"] is None else content["jobs"]),
@@ -124,28 +124,28 @@ def _size(path: Path, sizes: Mapping[str, Any], name: str | None) -> dict[str, A
     return content
 
 
-def _sized(path: Path, name: str, content: Mapping[str, Any], exams: Sequence[Exam]) -> Size:
+def _sized(path: Path, name: str, content: Mapping[str, Any], known: Sequence[StudyTest]) -> Size:
     made_up = content.get("made_up", False)
     if not isinstance(made_up, bool):
         raise ValueError(f"{path}: sizes.{name}.made_up is {made_up!r}; give true or false.")
-    there = {exam.name for exam in exams}
+    there = {test.name for test in known}
     tests = read_mapping(path, f"sizes.{name}.tests", content.get("tests") or {})
-    recipes = {test: read_recipe(path, f"sizes.{name}.tests.{test}", value) for test, value in tests.items()}
-    overrides = read_recipe(path, f"sizes.{name}.overrides", content.get("overrides") or {})
+    parts = {test: read_parts(path, f"sizes.{name}.tests.{test}", value) for test, value in tests.items()}
+    overrides = read_parts(path, f"sizes.{name}.overrides", content.get("overrides") or {})
     # A file of sizes serves several studies; it may speak of tests that this one does not have.
-    return Size(name, overrides, {test: recipe for test, recipe in recipes.items() if test in there}, made_up)
+    return Size(name, overrides, {test: part for test, part in parts.items() if test in there}, made_up)
 
 
-def _exams(path: Path, value: Any) -> tuple[Exam, ...]:
+def _tests_of(path: Path, value: Any) -> tuple[StudyTest, ...]:
     """``tests:``: a name with what differs from training; nothing for the test set of the training data."""
     return tuple(
-        Exam(read_name(path, "tests", name), () if recipe is None else read_recipe(path, f"tests.{name}", recipe))
-        for name, recipe in read_mapping(path, "tests", value).items()
+        StudyTest(read_name(path, "tests", name), () if parts is None else read_parts(path, f"tests.{name}", parts))
+        for name, parts in read_mapping(path, "tests", value).items()
     )
 
 
-def _examined(exam: Exam, size: Size | None) -> Exam:
-    return exam if size is None else Exam(exam.name, (*exam.recipe, *size.tests.get(exam.name, ())))
+def _sized_test(test: StudyTest, size: Size | None) -> StudyTest:
+    return test if size is None else StudyTest(test.name, (*test.parts, *size.tests.get(test.name, ())))
 
 
 def _checkpoints(path: Path, value: Any) -> tuple[str, ...]:
@@ -173,11 +173,11 @@ def _grid(path: Path, value: Any, methods: Mapping[str, Any]) -> dict[str, Axis]
         named = levels if isinstance(levels, dict) else {_label(level): level for level in levels}
         if len(named) < len(levels):
             raise ValueError(f"{path}: grid.{axis} has two levels that look alike; name them: {{name: keys, ...}}.")
-        recipes = {
-            read_name(path, f"grid.{axis}", level): read_recipe(path, f"grid.{axis}.{level}", recipe)
-            for level, recipe in named.items()
+        parts = {
+            read_name(path, f"grid.{axis}", level): read_parts(path, f"grid.{axis}.{level}", part)
+            for level, part in named.items()
         }
-        axes[read_name(path, "grid", axis)] = Axis(recipes, frozenset(only))
+        axes[read_name(path, "grid", axis)] = Axis(parts, frozenset(only))
     return axes
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from chaosgate.run.provenance import config_hash
-from chaosgate.study.plan.identity import compose, exam_hash, training_hash
-from chaosgate.study.plan.places import made_up_places, resolve
-from chaosgate.study.plan.specification import CHECKPOINT, CHECKPOINTS, Exam, Recipe, Study
+from chaosgate.study.plan.data_folders import made_up_folders, resolve
+from chaosgate.study.plan.identity import compose, test_hash, training_hash
+from chaosgate.study.plan.study import CHECKPOINT, CHECKPOINTS, ConfigParts, Study, StudyTest
 
 _STRENGTHS = ("gamma", "log_std", "p", "sigma")
 
@@ -25,24 +25,24 @@ class Run:
         method: Row of the table.
         levels: Level of every axis of the grid.
         seed: Seed of everything in the run.
-        recipe: The parts of the training configuration in order.
+        parts: The parts of the training configuration in order.
         root: Directory of all training runs of the project.
         checkpoint: Which network is tested: ``best``, ``top1`` or ``last``.
-        exams: What it is tested on.
+        tests: What it is tested on.
         size: Name of the study's size; empty for the full one.
-        places: Where data are, for ``${NAME}`` in the configuration; the environment has the others.
+        folders: Where data are, for ``${NAME}`` in the configuration; the environment has the others.
     """
 
     study: str
     method: str
     levels: Mapping[str, str]
     seed: int
-    recipe: Recipe
+    parts: ConfigParts
     root: Path
     checkpoint: str = CHECKPOINTS[0]
-    exams: tuple[Exam, ...] = (Exam(),)
+    tests: tuple[StudyTest, ...] = (StudyTest(),)
     size: str = ""
-    places: Mapping[str, str] | None = None
+    folders: Mapping[str, str] | None = None
 
     @property
     def name(self) -> str:
@@ -52,9 +52,9 @@ class Run:
     @cached_property
     def training(self) -> str:
         """Readable, and unique through a hash of what shapes the trained network; the study has no part in it."""
-        whole = compose(self.recipe)
+        whole = compose(self.parts)
         words = [str((whole.get("model") or {}).get("backbone", "")), *_noise_words(whole.get("noise") or {})]
-        return "-".join([*filter(None, words), f"seed{self.seed}", training_hash(self.recipe, self.seed)])
+        return "-".join([*filter(None, words), f"seed{self.seed}", training_hash(self.parts, self.seed)])
 
     @property
     def variant(self) -> str:
@@ -67,9 +67,9 @@ class Run:
         return self.root / self.training
 
     @cached_property
-    def tests(self) -> dict[str, str]:
+    def test_outputs(self) -> dict[str, str]:
         """Hash of every test with the name of its outputs; another checkpoint or other cells are another test."""
-        subjects = [exam_hash(self.recipe, exam.recipe, self.seed) for exam in self.exams]
+        subjects = [test_hash(self.parts, test.parts, self.seed) for test in self.tests]
         return {config_hash([subject, self.checkpoint]): f"{subject}-{self.checkpoint}" for subject in subjects}
 
     @property
@@ -78,14 +78,14 @@ class Run:
         size = {"size": self.size} if self.size else {}
         return {"study": self.study, "method": self.method, **self.levels, **size}
 
-    def arguments(self, exam: Exam | None = None) -> list[str]:
-        """The command line of ``chaosgate fit``, or of ``test`` for an exam, after the subcommand.
+    def arguments(self, test: StudyTest | None = None) -> list[str]:
+        """The command line of ``chaosgate fit``, or of ``test`` for a test, after the subcommand.
 
         Files are handed over by content: editing them while a study runs cannot change a run behind its name.
         """
         words: list[str] = []
-        for part in (*self.recipe, *(exam.recipe if exam is not None else ())):
-            content = resolve(part.content, self.places)
+        for part in (*self.parts, *(test.parts if test is not None else ())):
+            content = resolve(part.content, self.folders)
             if part.source is not None:
                 words += ["-c", json.dumps(content)]
             else:
@@ -114,9 +114,9 @@ def _noise_words(noise: Mapping[str, Any]) -> list[str]:
 def plan_runs(study: Study, root: str | Path) -> list[Run]:
     """All runs, seed by seed, so that an interrupted study has whole comparisons."""
     size = study.size
-    places = made_up_places(root) if size is not None and size.made_up else None
+    folders = made_up_folders(root) if size is not None and size.made_up else None
     runs: list[Run] = []
-    for seed, (method, recipe) in product(study.seeds, study.methods.items()):
+    for seed, (method, own) in product(study.seeds, study.methods.items()):
         axes = study.axes_of(method)
         for names in product(*axes.values()):
             levels = dict(zip(axes, names, strict=True))
@@ -127,12 +127,12 @@ def plan_runs(study: Study, root: str | Path) -> list[Run]:
                     method,
                     levels,
                     seed,
-                    (*study.base, *recipe, *special, *(size.overrides if size is not None else ())),
+                    (*study.base, *own, *special, *(size.overrides if size is not None else ())),
                     Path(root) / study.project,
                     levels.get(CHECKPOINT, study.checkpoints[0]),
-                    study.exams,
+                    study.tests,
                     size.name if size is not None else "",
-                    places,
+                    folders,
                 )
             )
     twins: dict[str, str] = {}

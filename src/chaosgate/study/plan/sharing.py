@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from chaosgate.study.plan.loading import load_study
 from chaosgate.study.plan.runs import Run, plan_runs
-from chaosgate.study.plan.specification import Study
+from chaosgate.study.plan.study import Study
 
 
 def shared_with(study: Study, runs: Sequence[Run]) -> dict[str, list[str]]:

@@ -50,7 +50,7 @@ class Finished:
     @cached_property
     def samples(self) -> Samples | None:
         """Per image; None for a test that did not keep them."""
-        return join_samples([load_samples(self.run.directory, outputs) for outputs in self.run.tests.values()])
+        return join_samples([load_samples(self.run.directory, outputs) for outputs in self.run.test_outputs.values()])
 
     @cached_property
     def curves(self) -> list[dict[str, float]]:
@@ -85,6 +85,6 @@ def collect(runs: Sequence[Run]) -> list[Finished]:
     for run in runs:
         state = state_of(run)
         if state.condition == "done":
-            rows = rows_of(run.directory, [record_of(run.directory, test) for test in run.tests])
+            rows = rows_of(run.directory, [record_of(run.directory, test) for test in run.test_outputs])
             found.append(Finished(run, rows, state.record))
     return found

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from chaosgate.study.plan.specification import STRENGTH
+from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report.collect import Finished
 from chaosgate.study.report.render import TITLES
 from chaosgate.study.report.table import CLEAN, Entry, Table

@@ -12,7 +12,7 @@ import yaml
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from chaosgate.study.plan.specification import STRENGTH
+from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report import figures
 from chaosgate.study.report.collect import Finished
 from chaosgate.study.report.render import COLLAPSED, ON_TEST, TITLES, footnotes, has_temperature, number, on_test

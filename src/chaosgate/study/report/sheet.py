@@ -7,7 +7,7 @@ from statistics import stdev
 from typing import Any, NamedTuple
 
 from chaosgate.study.plan.paper import paper_data
-from chaosgate.study.plan.specification import STRENGTH
+from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report.collect import Finished
 from chaosgate.study.report.table import Row, Table
 from chaosgate.study.report.temperature import PLUS_T, fitted_on_test, is_scaled, scaled

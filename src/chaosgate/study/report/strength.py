@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import isnan
 
-from chaosgate.study.plan.specification import STRENGTH
+from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report.table import Row, Table
 
 

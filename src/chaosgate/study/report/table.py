@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from chaosgate.study.plan.runs import Run
-from chaosgate.study.plan.specification import Study
+from chaosgate.study.plan.study import Study
 from chaosgate.study.report.collect import Finished
 from chaosgate.study.report.intervals import Interval, image_intervals, seed_interval
 from chaosgate.study.report.temperature import fitted_on_test, temperatures, with_scaled

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from chaosgate.study.plan.paper import paper_data
 from chaosgate.study.plan.runs import Run
-from chaosgate.study.plan.specification import Size, Study
+from chaosgate.study.plan.study import Size, Study
 from chaosgate.study.report.collect import collect
 from chaosgate.study.report.latex import latex_table
 from chaosgate.study.report.render import csv_table, footnotes, markdown_table, terminal_table

@@ -17,24 +17,24 @@ MADE_UP = "made_up"
 _NAME = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")
 
 
-def made_up_places(root: str | Path) -> dict[str, str]:
+def made_up_folders(root: str | Path) -> dict[str, str]:
     """The same variables for images that are written for a smoke study (:mod:`chaosgate.data.sets.made_up`)."""
     return {name: str(Path(root) / MADE_UP / name.removeprefix("CHAOSGATE_").lower()) for name in FOLDERS}
 
 
-def resolve(value: Any, places: Mapping[str, str] | None = None) -> Any:
-    """``value`` with names replaced by folders, those of ``places`` first; unset names stay.
+def resolve(value: Any, folders: Mapping[str, str] | None = None) -> Any:
+    """``value`` with names replaced by folders, those of ``folders`` first; unset names stay.
 
     >>> resolve({"root": "${CHAOSGATE_PETS}", "n": 3}, {"CHAOSGATE_PETS": "/data"})
     {'root': '/data', 'n': 3}
     """
     if isinstance(value, str):
-        known = {**os.environ, **(places or {})}
+        known = {**os.environ, **(folders or {})}
         return _NAME.sub(lambda match: known.get(match[1], match[0]), value)
     if isinstance(value, Mapping):
-        return {key: resolve(entry, places) for key, entry in value.items()}
+        return {key: resolve(entry, folders) for key, entry in value.items()}
     if isinstance(value, list):
-        return [resolve(entry, places) for entry in value]
+        return [resolve(entry, folders) for entry in value]
     return value
 
 
@@ -47,12 +47,12 @@ def names_in(value: Any) -> set[str]:
     return {name for entry in value for name in names_in(entry)} if isinstance(value, list) else set()
 
 
-def require_places(names: Iterable[str], places: Mapping[str, str] | None = None) -> None:
+def require_folders(names: Iterable[str], folders: Mapping[str, str] | None = None) -> None:
     """Refuse names that are unset, and folders that do not exist; all of them in one message."""
     complaints = []
     wanted = sorted(set(names))
     for name in wanted:
-        folder = (places or {}).get(name) or os.environ.get(name)
+        folder = (folders or {}).get(name) or os.environ.get(name)
         holds = f" (a folder with {FOLDERS[name]})" if name in FOLDERS else ""
         if not folder:
             complaints.append(f"{name}{holds} is not set")

@@ -11,7 +11,7 @@ CHECKPOINTS = ("best", "top1", "last")
 
 
 @dataclass(frozen=True)
-class Ingredient:
+class ConfigPart:
     """A part of a configuration: a file, or dotted keys with values, as on the command line.
 
     Args:
@@ -23,7 +23,7 @@ class Ingredient:
     source: Path | None = None
 
 
-Recipe = tuple[Ingredient, ...]
+ConfigParts = tuple[ConfigPart, ...]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Axis:
         methods: Methods that it applies to; the others are run once, not once per level.
     """
 
-    levels: Mapping[str, Recipe]
+    levels: Mapping[str, ConfigParts]
     methods: frozenset[str]
 
 
@@ -56,16 +56,16 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Exam:
+class StudyTest:
     """What trained networks are tested on.
 
     Args:
         name: Of the test.
-        recipe: What differs from the training configuration, e.g. other data; nothing for its own test set.
+        parts: What differs from the training configuration, e.g. other data; nothing for its own test set.
     """
 
     name: str = "test"
-    recipe: Recipe = ()
+    parts: ConfigParts = ()
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class Size:
     """
 
     name: str
-    overrides: Recipe = ()
-    tests: Mapping[str, Recipe] = field(default_factory=dict)
+    overrides: ConfigParts = ()
+    tests: Mapping[str, ConfigParts] = field(default_factory=dict)
     made_up: bool = False
 
     @property
@@ -107,7 +107,7 @@ class Study:
         grid: Further axes by name.
         strength: Methods whose strength is swept.
         metrics: Columns of the table.
-        exams: What the networks are tested on; a row of the table has the cells of all of them.
+        tests: What the networks are tested on; a row of the table has the cells of all of them.
         checkpoints: Which network of a run is tested: ``best`` (smallest validation NLL), ``top1`` (largest validation
             Top-1) or ``last`` (final epoch). Several become an axis: a row for each.
         paper: Tables of the paper that this study answers; the report sets their numbers beside ours.
@@ -119,14 +119,14 @@ class Study:
     name: str
     path: Path
     project: str
-    base: Recipe
-    methods: Mapping[str, Recipe]
+    base: ConfigParts
+    methods: Mapping[str, ConfigParts]
     reference: str
     seeds: tuple[int, ...]
     grid: Mapping[str, Axis]
     strength: Mapping[str, Sweep]
     metrics: tuple[str, ...]
-    exams: tuple[Exam, ...] = (Exam(),)
+    tests: tuple[StudyTest, ...] = (StudyTest(),)
     checkpoints: tuple[str, ...] = CHECKPOINTS[:1]
     paper: tuple[str, ...] = ()
     jobs: int = 1
@@ -138,12 +138,12 @@ class Study:
         """The tested checkpoints, in words."""
         return " and ".join(self.checkpoints)
 
-    def axes_of(self, method: str) -> dict[str, Mapping[str, Recipe]]:
+    def axes_of(self, method: str) -> dict[str, Mapping[str, ConfigParts]]:
         """The axes that a method is varied over, with their levels; strength is the last."""
         axes = {name: axis.levels for name, axis in self.grid.items() if method in axis.methods}
         if len(self.checkpoints) > 1:  # nothing to set: the training is the same
             axes[CHECKPOINT] = dict.fromkeys(self.checkpoints, ())
         if method in self.strength:
             sweep = self.strength[method]
-            axes[STRENGTH] = {f"{value:g}": (Ingredient({sweep.key: value}),) for value in sweep.values}
+            axes[STRENGTH] = {f"{value:g}": (ConfigPart({sweep.key: value}),) for value in sweep.values}
         return axes
