@@ -10,41 +10,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chaosgate.metrics.adaptive import adaptive_bins, adaptive_calibration_error
-    from chaosgate.metrics.aggregate import aggregate_cells, corruption_means
-    from chaosgate.metrics.brier import BrierDecomposition, BrierScore
+    from chaosgate.metrics.aggregate import aggregate_cells, collapsed, corruption_means
     from chaosgate.metrics.calibration import AdaptiveCalibrationError, CalibrationError
     from chaosgate.metrics.cells import CellMetrics
-    from chaosgate.metrics.collapse import collapsed
     from chaosgate.metrics.figure import reliability_figure
     from chaosgate.metrics.functional import (
         Reliability,
         Scores,
+        adaptive_bins,
+        adaptive_calibration_error,
         bin_edges,
         calibration_bins,
         calibration_error,
         classification_scores,
     )
-    from chaosgate.metrics.likelihood import NegativeLogLikelihood
+    from chaosgate.metrics.scoring import BrierDecomposition, BrierScore, NegativeLogLikelihood
     from chaosgate.metrics.temperature import TemperatureFit, fit_temperature, temperature_scaling
 
 _HOME = {
-    "adaptive": ("adaptive_bins", "adaptive_calibration_error"),
-    "aggregate": ("aggregate_cells", "corruption_means"),
-    "brier": ("BrierDecomposition", "BrierScore"),
+    "aggregate": ("aggregate_cells", "collapsed", "corruption_means"),
     "calibration": ("AdaptiveCalibrationError", "CalibrationError"),
     "cells": ("CellMetrics",),
-    "collapse": ("collapsed",),
     "figure": ("reliability_figure",),
     "functional": (
         "Reliability",
         "Scores",
+        "adaptive_bins",
+        "adaptive_calibration_error",
         "bin_edges",
         "calibration_bins",
         "calibration_error",
         "classification_scores",
     ),
-    "likelihood": ("NegativeLogLikelihood",),
+    "scoring": ("BrierDecomposition", "BrierScore", "NegativeLogLikelihood"),
     "temperature": ("TemperatureFit", "fit_temperature", "temperature_scaling"),
 }
 _LOCATION = {name: home for home, names in _HOME.items() for name in names}

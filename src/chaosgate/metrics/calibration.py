@@ -6,19 +6,17 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from chaosgate.metrics.adaptive import adaptive_calibration_error
 from chaosgate.metrics.checks import check_num_bins, check_probabilities, check_range, check_shapes
-from chaosgate.metrics.exact_sum import PARTS, carry, join, sum_by_slot
 from chaosgate.metrics.functional import (
     Norm,
     Reliability,
+    adaptive_calibration_error,
     bin_edges,
     bin_index,
     calibration_error,
     top_class,
-    working_precision,
 )
-from chaosgate.metrics.kept_samples import KeptSamples
+from chaosgate.metrics.state import PARTS, KeptSamples, carry, join, sum_by_slot, working_precision
 
 
 def _top_class(probs: Tensor, target: Tensor, validate: bool) -> tuple[Tensor, Tensor]:
@@ -89,7 +87,7 @@ class CalibrationError(Metric):
 
 
 class AdaptiveCalibrationError(KeptSamples):
-    """Expected calibration error over bins of equal mass; see :mod:`chaosgate.metrics.adaptive` for the exact rule.
+    """Expected calibration error over bins of equal mass, as :func:`~chaosgate.metrics.adaptive_bins` makes them.
 
     The borders depend on all samples, so each is kept (16 bytes); in return the result is exact, and the same for
     every batch size, order and number of processes.

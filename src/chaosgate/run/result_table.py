@@ -7,17 +7,9 @@ from rich.console import Console
 from rich.table import Table
 
 from chaosgate.metrics import aggregate_cells
+from chaosgate.metrics.names import title
 
 _COLUMNS = ("top1", "nll", "ece", "gap", "brier", "nll_T", "ece_T")
-_TITLES = {
-    "top1": "Top-1",
-    "nll": "NLL",
-    "ece": "ECE",
-    "gap": "conf-acc",
-    "brier": "Brier",
-    "nll_T": "NLL+T",
-    "ece_T": "ECE+T",
-}
 
 
 def print_results(rows: Sequence[dict[str, Any]], checkpoint: str | None, where: str) -> None:
@@ -26,7 +18,7 @@ def print_results(rows: Sequence[dict[str, Any]], checkpoint: str | None, where:
     table = Table(title=f"{checkpoint or 'given weights'}, {rows[0]['n']:g} images a cell", title_justify="left")
     table.add_column("images", no_wrap=True)
     for name in shown:
-        table.add_column(_TITLES[name], justify="right")
+        table.add_column(title(name), justify="right")
     corruptions = list(dict.fromkeys(row["corruption"] for row in rows))
     for corruption in corruptions:
         own = [row for row in rows if row["corruption"] == corruption]

@@ -20,13 +20,9 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from chaosgate.data.module import ImageData
 from chaosgate.data.pipeline.sample import CLEAN, Sample
 from chaosgate.metrics import CellMetrics, aggregate_cells, temperature_scaling
-from chaosgate.metrics.functional import working_precision
+from chaosgate.metrics.names import PLUS_T, SCALED, SUFFIX
+from chaosgate.metrics.state import working_precision
 from chaosgate.run.provenance import file_hash
-
-SUFFIX = "_T"
-SCALED = ("nll", "ece", "brier", "confidence", "gap", "adaptive_ece")
-"""Metrics that a temperature changes; it leaves the order of the classes, and with it Top-1, alone."""
-_LOGGED = ("nll", "ece")
 
 
 class Temperature(NamedTuple):
@@ -114,7 +110,7 @@ class TemperatureScaling(Callback):
         found = self._scaled.compute()
         self._columns = {name + SUFFIX: found[name].reshape(-1).tolist() for name in SCALED if name in found}
         cells: Any = pl_module.test_cells
-        for name in _LOGGED:
+        for name in PLUS_T:
             by_cell = dict(zip(map(tuple, cells), self._columns[name + SUFFIX], strict=True))
             if CLEAN in by_cell:
                 pl_module.log(f"test/clean/{name}{SUFFIX}", by_cell[CLEAN], logger=False, sync_dist=True)
