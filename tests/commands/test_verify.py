@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chaosgate.commands.operator_names import parse_operator
+from chaosgate.commands.flags import parse_operator
 from chaosgate.commands.verify import main
 from chaosgate.compat.verify import Makers
 from chaosgate.gate import Dropout, Gate
@@ -49,7 +49,7 @@ def test_markdown_json_and_html_are_written_to_files(tmp_path: Path) -> None:
     (only,) = content["subjects"]
     assert only["grid"] == [2, 4] and only["log_std"] == pytest.approx(0.5) and len(only["statements"]) == 22
     page = (tmp_path / "new" / "html").read_text()
-    assert page.count("<td class=pass>") == 22 and "<script" not in page
+    assert page.count('<td class="pass">') == 22 and "<script" not in page
     assert "all 22 checks passed" in (tmp_path / "new" / "table").read_text()
 
 
@@ -124,7 +124,7 @@ def test_operators_are_said_in_a_word(text: str, expected: str | None) -> None:
         ("massive:mu", "cannot read the arguments"),
         ("massive:mu=-1", "must be positive"),
         ("nosuchpackage.Operator", "no operator class"),
-        ("chaosgate.gate.Dropout", "no subclass"),
+        ("chaosgate.gate.Dropout", "not a subclass"),
     ],
 )
 def test_what_is_wrong_with_an_operator_is_said(text: str, message: str) -> None:

@@ -9,14 +9,12 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from chaosgate.commands.flags import output_file, positive, whole
-from chaosgate.commands.operator_names import parse_operator
+from chaosgate.commands.flags import output_file, parse_operator, positive, whole
 from chaosgate.commands.probe_source import Source, find_images, find_network
-from chaosgate.compat.probe.figure import probe_figure
 from chaosgate.compat.probe.matching import DEFAULT_METHODS, METHODS
 from chaosgate.compat.probe.measure import Probe
 from chaosgate.compat.probe.reading import ProbeReading
-from chaosgate.compat.probe.table import as_markdown, as_table, verdict
+from chaosgate.compat.probe.report import as_markdown, as_table, probe_figure, verdict
 from chaosgate.gate import GaussianChaos
 from chaosgate.inject.stages import STAGES
 from chaosgate.run.provenance import commit, versions

@@ -10,12 +10,12 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from chaosgate.commands.flags import output_file, positive, whole
-from chaosgate.commands.operator_names import NAMES, parse_operator
+from chaosgate.commands.flags import OPERATORS, output_file, parse_operator, positive, whole
 from chaosgate.compat.verify import STATEMENTS, Makers, Subject, Verification, verify
 from chaosgate.compat.verify.report import WIDE, as_html, as_json, as_markdown, as_table
 from chaosgate.field import Operator, beta_from_epsilon, tau_from_log_std
 from chaosgate.field.arguments import as_grid
+from chaosgate.run.provenance import commit, versions
 
 DESCRIPTION = f"""\
 Check the {len(STATEMENTS)} statements of the paper on the shipped gates: predicted, measured, and whether they agree.
@@ -32,7 +32,7 @@ examples:
   chaosgate verify --operator mypackage.MyOperator:range=3
   chaosgate verify --format markdown --output verify.md   also json (every comparison) and html
 
-operators by name: {", ".join(NAMES)}; arguments follow a colon, as in anisotropic:vertical=2,horizontal=1
+operators by name: {", ".join(OPERATORS)}; arguments follow a colon, as in anisotropic:vertical=2,horizontal=1
 """
 
 
@@ -156,7 +156,7 @@ def _text(run: Verification, options: argparse.Namespace) -> str:
     if options.format == "html":
         return as_html(run, options.details)
     if options.format == "json":
-        return as_json(run)
+        return as_json(run, {"commit": commit(), "versions": versions()})
     page = Console(file=StringIO(), width=WIDE)
     page.print(as_table(run, options.details))
     assert isinstance(page.file, StringIO)

@@ -7,37 +7,42 @@ statements; a probe that measures the same things inside a network.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from chaosgate.compat.energy import (
-    coherence,
-    dropout_amplification,
-    dropout_energy,
-    intrinsic_energy,
-    roughness_budget,
-    weighted_mass,
-)
 from chaosgate.compat.log_ratio import (
     all_pairs,
+    dropout_ranking_probability,
     green_metric,
+    is_signed,
+    lift,
+    log_margin,
     log_ratio_covariance,
     log_ratio_deformation,
     log_ratio_variance,
     log_ratios,
     pair_differences,
     positive_pairs,
+    positive_share,
     random_pairs,
-)
-from chaosgate.compat.positive import is_signed, lift, positive_share, require_evidence, require_positive
-from chaosgate.compat.probe.matching import matched_gates
-from chaosgate.compat.probe.measure import Probe
-from chaosgate.compat.probe.reading import MethodReading, ProbeReading, StageReading
-from chaosgate.compat.ranking import (
-    dropout_ranking_probability,
-    log_margin,
     ranking_preserved,
     ranking_probability,
     ranking_tail_bound,
+    require_evidence,
+    require_positive,
 )
-from chaosgate.compat.site_graph import SiteGraph, cycle_graph, grid_graph, interior_graph
+from chaosgate.compat.probe.matching import matched_gates
+from chaosgate.compat.probe.measure import Probe
+from chaosgate.compat.probe.reading import MethodReading, ProbeReading, StageReading
+from chaosgate.compat.roughness import (
+    SiteGraph,
+    coherence,
+    cycle_graph,
+    dropout_amplification,
+    dropout_energy,
+    grid_graph,
+    interior_graph,
+    intrinsic_energy,
+    roughness_budget,
+    weighted_mass,
+)
 from chaosgate.compat.topology import (
     betti_numbers,
     cycle_fracture,

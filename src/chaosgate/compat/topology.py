@@ -11,7 +11,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from chaosgate.compat.site_graph import SiteGraph
+from chaosgate.compat.roughness import SiteGraph
 
 
 def superlevel(f: Tensor, threshold: Tensor | float) -> Tensor:
@@ -62,7 +62,7 @@ def betti_numbers(kept: Tensor, graph: SiteGraph) -> tuple[Tensor, Tensor]:
     Returns:
         Two int64 tensors of shape (...), on the device of the maps.
 
-    >>> from chaosgate.compat.site_graph import cycle_graph
+    >>> from chaosgate.compat.roughness import cycle_graph
     >>> ring = torch.ones(2, 1, 6, dtype=torch.bool)
     >>> ring[1, 0, 3] = False
     >>> betti_numbers(ring, cycle_graph(6))

@@ -118,5 +118,5 @@ def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any]) -> Non
 
 
 def test_a_target_that_is_no_module_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="target='net' is no module of ImageClassifier"):
+    with pytest.raises(ValueError, match="target='net' is not a module of ImageClassifier"):
         train(tmp_path, probe(target="net"), steps=1)

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from chaosgate.compat import all_pairs, grid_graph
-from chaosgate.compat.probe.evidence import MOST_EDGES, Evidence
-from chaosgate.compat.probe.prediction import chaos_operator, log_ratio_law, ratio_metric
+from chaosgate.compat.probe.evidence import MOST_EDGES, Evidence, chaos_operator, log_ratio_law, ratio_metric
 from chaosgate.field.white import Noise
 from chaosgate.gate import GaussianChaos
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from chaosgate.compat import all_pairs, green_metric, log_ratio_deformation, matched_gates
+from chaosgate.compat.probe.evidence import chaos_operator, keep_probability, log_ratio_law, pair_variances
 from chaosgate.compat.probe.matching import METHODS, power_map
-from chaosgate.compat.probe.prediction import chaos_operator, keep_probability, log_ratio_law, pair_variances
 from chaosgate.field import Anisotropic, DirichletLaplacian, Massive, MaxEntLaw, Neumann, Operator
 from chaosgate.field.white import Noise
 from chaosgate.gate import Dropout, Gate, GaussianChaos, IIDLogNormal, Mechanism, SampleWise

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 import chaosgate.train.backbones  # noqa: F401 - registers resnet10_small
 from chaosgate.compat import Probe, coherence, grid_graph, intrinsic_energy, lift, weighted_mass
-from chaosgate.compat.probe.figure import probe_figure
 from chaosgate.compat.probe.reading import ProbeReading
-from chaosgate.compat.probe.table import as_markdown, strength, verdict
+from chaosgate.compat.probe.report import as_markdown, probe_figure, strength, verdict
 from chaosgate.gate import Dropout, GaussianChaos
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from chaosgate.compat import intrinsic_energy
 from chaosgate.compat.verify import FALSE_ALARM, STATEMENTS, Makers, Subject, Verification, verify
-from chaosgate.compat.verify.design import green_forcing, maxent_logfield
 from chaosgate.compat.verify.finding import Finding, exact, frequencies, means, never, vanishes, variances
+from chaosgate.compat.verify.laws import green_forcing, maxent_logfield
 from chaosgate.compat.verify.masks import expected_mask_energy
 from chaosgate.compat.verify.smooth import samplewise_logratio
 from chaosgate.field import DirichletLaplacian, Massive, MaxEntLaw, Neumann, Operator, Periodic

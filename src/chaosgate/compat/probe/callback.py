@@ -8,10 +8,10 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor, nn
 
-from chaosgate.compat.probe.figure import probe_figure
 from chaosgate.compat.probe.matching import DEFAULT_METHODS
 from chaosgate.compat.probe.measure import Probe
 from chaosgate.compat.probe.reading import ProbeReading
+from chaosgate.compat.probe.report import probe_figure
 from chaosgate.gate import Gate
 from chaosgate.inject.callback import NoiseInjection
 
@@ -19,7 +19,7 @@ FILE = "compatibility.jsonl"
 
 
 class CompatibilityProbe(Callback):
-    """Every so many steps, measure the observables of the paper at each stage on one fixed batch.
+    """Every ``every_n_steps`` steps, measure the observables of the paper at each stage on one fixed batch.
 
     Numbers go to the logger, figures to TensorBoard, rows to ``compatibility.jsonl`` in the run directory. The batch is
     the first one of the run; it travels in the checkpoint, so that a resumed run looks at the same images. The network
@@ -75,7 +75,6 @@ class CompatibilityProbe(Callback):
 
     @property
     def state_key(self) -> str:
-        """Two probes of different stages keep separate states."""
         return f"CompatibilityProbe{{stages={','.join(self.probe.stages)}}}"
 
     def state_dict(self) -> dict[str, Any]:
@@ -83,7 +82,6 @@ class CompatibilityProbe(Callback):
         return {} if self._batch is None else {"batch": self._batch.cpu()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up the batch again."""
         self._batch = state_dict.get("batch")
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -94,14 +92,15 @@ class CompatibilityProbe(Callback):
             self._look(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Look at the finished network."""
         if self._batch is not None and trainer.global_step != self._last_step:
             self._look(trainer, pl_module)
 
     def _look(self, trainer: Trainer, pl_module: LightningModule) -> None:
         backbone = getattr(pl_module, self.target, None)
         if not isinstance(backbone, nn.Module) or self._batch is None:
-            raise ValueError(f"CompatibilityProbe: target={self.target!r} is no module of {type(pl_module).__name__}.")
+            raise ValueError(
+                f"CompatibilityProbe: target={self.target!r} is not a module of {type(pl_module).__name__}."
+            )
         self._batch = self._batch.to(pl_module.device)
         gate, stages = self._gate(trainer)
         self.reading = self.probe(backbone, self._batch, gate, stages)

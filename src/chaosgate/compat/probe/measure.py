@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from chaosgate.compat.positive import is_signed, lift
-from chaosgate.compat.probe.geometry import StageMaps
+from chaosgate.compat.log_ratio import is_signed, lift
+from chaosgate.compat.probe.evidence import RatioMetric, chaos_operator, ratio_metric
 from chaosgate.compat.probe.matching import DEFAULT_METHODS, check_methods, matched_gates
-from chaosgate.compat.probe.prediction import RatioMetric, chaos_operator, ratio_metric
-from chaosgate.compat.probe.reading import MethodReading, ProbeReading
+from chaosgate.compat.probe.reading import MethodReading, ProbeReading, StageMaps
 from chaosgate.field import DirichletLaplacian, Grid, Operator
 from chaosgate.field.white import Noise, fold
 from chaosgate.gate import Gate, GaussianChaos, SampleWise
@@ -25,7 +24,6 @@ class Recorder(Gate):
     """Changes nothing; attached to stages, it lets the attachment record their features."""
 
     def perturb(self, h: Tensor, noise: Noise) -> Tensor:
-        """The features themselves."""
         return h
 
 

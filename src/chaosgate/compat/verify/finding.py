@@ -147,7 +147,7 @@ def _sampled(
     p: Floats,
     resolution: Floats,
 ) -> Finding:
-    p = np.where(np.isnan(p), 0.0, p)  # a measurement that is no number agrees with nothing
+    p = np.where(np.isnan(p), 0.0, p)  # a measurement that is not a number agrees with nothing
     worst = int(p.argmin())
     corrected = float(min(1.0, p[worst] * len(p)))
     return Finding(

@@ -3,7 +3,15 @@
 import torch
 from torch import Tensor
 
-from chaosgate.compat.energy import (
+from chaosgate.compat.log_ratio import (
+    dropout_ranking_probability,
+    log_ratio_deformation,
+    log_ratio_variance,
+    random_pairs,
+    ranking_preserved,
+    ranking_probability,
+)
+from chaosgate.compat.roughness import (
     coherence,
     dropout_amplification,
     dropout_energy,
@@ -11,8 +19,6 @@ from chaosgate.compat.energy import (
     roughness_budget,
     weighted_mass,
 )
-from chaosgate.compat.log_ratio import log_ratio_deformation, log_ratio_variance, random_pairs
-from chaosgate.compat.ranking import dropout_ranking_probability, ranking_preserved, ranking_probability
 from chaosgate.compat.verify.finding import SINGLE, Finding, exact, frequencies, means, never
 from chaosgate.compat.verify.smooth import count_kept, margin_maps
 from chaosgate.compat.verify.subject import Subject

@@ -2,20 +2,19 @@
 
 import json
 import math
-from collections.abc import Iterator
-from html import escape
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
+from jinja2 import Environment
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from chaosgate.compat.verify.finding import FALSE_ALARM, POWER, Finding
-from chaosgate.compat.verify.run import Outcome, Verification
+from chaosgate.compat.verify.statements import Outcome, Verification
 from chaosgate.compat.verify.subject import Subject
-from chaosgate.run.provenance import commit, versions
 
 HEADINGS = ("statement", "compared", "predicted", "measured", "error or z", "draws", "detects", "")
 """Columns of every format: z is marked as such, ``detects`` is the relative error that is caught."""
@@ -110,15 +109,14 @@ def _cell(text: str) -> str:
     return f"`{escaped}`" if text.startswith(("prop:", "thm:", "cor:")) else escaped
 
 
-def as_json(run: Verification) -> str:
-    """Every finding of every statement, with what it takes to compare runs."""
+def as_json(run: Verification, provenance: Mapping[str, Any]) -> str:
+    """Every finding of every statement; ``provenance`` says which code and versions measured them."""
     content = {
         "passed": not run.failures,
         "false_alarm": FALSE_ALARM,
         "power": POWER,
         "sampled_findings": run.sampled,
-        "commit": commit(),
-        "versions": versions(),
+        **provenance,
         "subjects": [
             {
                 "operator": str(subject.operator),
@@ -166,28 +164,47 @@ def _finite(value: float | None) -> float | str | None:
     return value if value is None or math.isfinite(value) else str(value)
 
 
-STYLE = """
+PAGE = """\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>chaosgate verify</title>
+<style>
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
 table { border-collapse: collapse; width: 100%; margin: .5rem 0 2rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .6rem; border-bottom: 1px solid #e3e3e3; text-align: left; vertical-align: top; }
 td:nth-child(n+3):nth-child(-n+7), th:nth-child(n+3):nth-child(-n+7) { text-align: right; white-space: nowrap; }
 td:first-child { font-family: ui-monospace, monospace; font-size: 13px; white-space: nowrap; }
 .pass { color: #00664b; } .FAIL { color: #b3261e; font-weight: 700; } small { color: #666; display: block; }
+</style>
+<h1>Statements of the paper, checked</h1>
+<p>{{ summary }}</p>
+{% for title, lines in tables %}
+<h2>{{ title }}</h2>
+<table>
+<tr>{% for heading in headings %}<th>{{ heading }}</th>{% endfor %}</tr>
+{% for says, label, cells, verdict in lines %}
+<tr><td>{{ label }}{% if label %}<small>{{ says }}</small>{% endif %}</td>
+{% for cell in cells %}<td>{{ cell }}</td>{% endfor %}<td class="{{ verdict }}">{{ verdict }}</td></tr>
+{% endfor %}
+</table>
+{% endfor %}
+</html>
 """
 
 
 def as_html(run: Verification, details: bool = False) -> str:
-    """A page that stands alone."""
-    parts = [f"<!doctype html><meta charset=utf-8><title>chaosgate verify</title><style>{STYLE}</style>"]
-    parts.append(f"<h1>Statements of the paper, checked</h1><p>{escape(summary(run))}</p>")
-    for subject, outcomes in _by_subject(run):
-        parts.append(f"<h2>{escape(setting(subject))}</h2><table><tr>")
-        parts += [f"<th>{escape(heading)}</th>" for heading in HEADINGS]
-        for outcome in outcomes:
-            for label, what, *cells, verdict in rows(run, outcome, details):
-                says = f"<small>{escape(outcome.statement.says)}</small>" if label else ""
-                numbers = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-                parts.append(f"<tr><td>{escape(label)}{says}</td><td>{escape(what)}</td>{numbers}")
-                parts.append(f"<td class={verdict}>{verdict}</td></tr>")
-        parts.append("</table>")
-    return "\n".join(parts) + "\n"
+    """A page that needs no other file."""
+    tables = [
+        (
+            setting(subject),
+            [
+                (outcome.statement.says, label, cells, verdict)
+                for outcome in outcomes
+                for label, *cells, verdict in rows(run, outcome, details)
+            ],
+        )
+        for subject, outcomes in _by_subject(run)
+    ]
+    page = Environment(autoescape=True, trim_blocks=True, keep_trailing_newline=True).from_string(PAGE)
+    return page.render(summary=summary(run), headings=HEADINGS, tables=tables)

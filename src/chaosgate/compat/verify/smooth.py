@@ -5,7 +5,6 @@ import math
 import torch
 from torch import Tensor
 
-from chaosgate.compat.energy import intrinsic_energy, roughness_budget
 from chaosgate.compat.log_ratio import (
     all_pairs,
     green_metric,
@@ -13,8 +12,11 @@ from chaosgate.compat.log_ratio import (
     log_ratio_deformation,
     log_ratio_variance,
     random_pairs,
+    ranking_preserved,
+    ranking_probability,
+    ranking_tail_bound,
 )
-from chaosgate.compat.ranking import ranking_preserved, ranking_probability, ranking_tail_bound
+from chaosgate.compat.roughness import intrinsic_energy, roughness_budget
 from chaosgate.compat.verify.finding import Finding, exact, frequencies, means, never, variances
 from chaosgate.compat.verify.subject import Subject
 from chaosgate.field.white import Noise

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from chaosgate.compat.site_graph import SiteGraph, grid_graph, interior_graph
+from chaosgate.compat.roughness import SiteGraph, grid_graph, interior_graph
 from chaosgate.field import DirichletLaplacian, Grid, MaxEntLaw, Operator, log_std_from_tau
 from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate import DropBlock, Dropout, Gate, GaussianChaos, Mechanism
@@ -41,11 +41,9 @@ class Prescribed(Noise):
         self.values = values
 
     def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-        """The given values."""
         return self._given(shape, dtype)
 
     def uniform(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-        """The given values."""
         return self._given(shape, dtype)
 
     def _given(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:

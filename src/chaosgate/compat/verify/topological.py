@@ -2,7 +2,7 @@
 
 import torch
 
-from chaosgate.compat.site_graph import cycle_graph
+from chaosgate.compat.roughness import cycle_graph
 from chaosgate.compat.topology import (
     betti_numbers,
     cycle_fracture,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from chaosgate.compat.verify import design, masks, smooth, topological
+from chaosgate.compat.verify import laws, masks, smooth, topological
 from chaosgate.compat.verify.finding import Finding
 from chaosgate.compat.verify.subject import Subject
 
@@ -18,13 +18,11 @@ class Statement:
 
 
 STATEMENTS: tuple[Statement, ...] = (
-    Statement("prop:maxent_logfield", "largest entropy: Gaussian, covariance (2 eps/n) Q^-1", design.maxent_logfield),
-    Statement("cor:green_forcing", "the Dirichlet energy forces the Green kernel", design.green_forcing),
-    Statement(
-        "thm:maxent-gff-chaos", "the Wick gate is positive, mean one, with these moments", design.maxent_gff_chaos
-    ),
-    Statement("prop:effective_tau", "only tau = gamma^2/beta matters", design.effective_tau),
-    Statement("prop:small_gamma", "second-order expansion, remainder of order three", design.small_gamma),
+    Statement("prop:maxent_logfield", "largest entropy: Gaussian, covariance (2 eps/n) Q^-1", laws.maxent_logfield),
+    Statement("cor:green_forcing", "the Dirichlet energy forces the Green kernel", laws.green_forcing),
+    Statement("thm:maxent-gff-chaos", "the Wick gate is positive, mean one, with these moments", laws.maxent_gff_chaos),
+    Statement("prop:effective_tau", "only tau = gamma^2/beta matters", laws.effective_tau),
+    Statement("prop:small_gamma", "second-order expansion, remainder of order three", laws.small_gamma),
     Statement("thm:samplewise_logratio", "log-ratios deform by N(0, tau R_G)", smooth.samplewise_logratio),
     Statement("cor:ranking_stability", "orderings survive with probability Phi", smooth.ranking_stability),
     Statement("cor:samplewise_intrinsic", "the gate adds roughness gamma^2 eps_int", smooth.samplewise_intrinsic),
@@ -40,7 +38,7 @@ STATEMENTS: tuple[Statement, ...] = (
     Statement(
         "cor:compatibility_dichotomy", "finite and budgeted, or singular and amplified", masks.compatibility_dichotomy
     ),
-    Statement("cor:operator_substitution", "another operator, its inverse as kernel", design.operator_substitution),
+    Statement("cor:operator_substitution", "another operator, its inverse as kernel", laws.operator_substitution),
     Statement("prop:superlevel_sandwich", "superlevel sets move inside a band", topological.superlevel_sandwich),
     Statement("prop:gch_random_sandwich", "the band is at most |gamma| osc(psi)", topological.gch_random_sandwich),
     Statement("thm:cycle_fracture", "dropout breaks an n-cycle with probability 1 - q^n", topological.fractured_cycle),
