@@ -151,7 +151,7 @@ def test_stages_have_gates_of_their_own():
         with handle.forced(draw=1, record=True):
             model.eval()(images(64))
         for site in handle.sites:
-            gates[site.asked] = site.stream.key
+            gates[site.asked] = site.key
     assert gates["L3"] != gates["L4"]
 
 

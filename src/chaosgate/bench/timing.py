@@ -1,18 +1,22 @@
-"""Interleaved medians: every repetition times each contender once, so that a noisy neighbour hits all of them alike.
+"""Interleaved times: every repetition times each contender once, so that a noisy neighbour hits all of them alike.
 
 The order rotates from round to round: who comes after whom decides who finds memory ready and who must fetch it.
 """
 
 import ctypes
-import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's mallopt
 
 
-def interleaved(contenders: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median milliseconds of each contender over ``repeats`` rounds; one extra round first, to fill caches."""
+def interleaved(
+    contenders: Mapping[str, Callable[[], object]],
+    repeats: int,
+    summary: Callable[[Sequence[float]], float] = median,
+) -> dict[str, float]:
+    """Milliseconds of each contender, summarised over ``repeats`` rounds; one extra round first, to fill caches."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     order = list(contenders)
     for round_number in range(repeats + 1):
@@ -23,7 +27,7 @@ def interleaved(contenders: Mapping[str, Callable[[], object]], repeats: int) ->
             call()
             if round_number:
                 times[name].append(time.perf_counter() - start)
-    return {name: 1e3 * statistics.median(values) for name, values in times.items()}
+    return {name: 1e3 * summary(values) for name, values in times.items()}
 
 
 def keep_memory() -> None:

@@ -48,8 +48,8 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="chaosgate bench",
-        description="Ratios against named peers in the same run: interleaved repetitions, medians. Absolute times mean "
-        "little on a shared machine; the ratios are what counts.",
+        description="Ratios against named peers in the same run: interleaved repetitions; medians, for gates means over "
+        "all steps. Absolute times mean little on a shared machine; the ratios are what counts.",
         epilog="subjects: " + "; ".join(f"{name}: {what}" for name, what in SUBJECTS.items()),
     )
     parser.add_argument("subject", choices=SUBJECTS)
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _table(subject: str, threads: int, rows: list[dict[str, Any]]) -> Table:
-    table = Table(title=f"bench {subject}, {threads} thread(s); times in ms, medians of interleaved repetitions")
+    table = Table(title=f"bench {subject}, {threads} thread(s); times in ms, interleaved repetitions")
     columns = list(dict.fromkeys(name for row in rows for name in row))
     for name in columns:
         table.add_column(name, justify="left" if isinstance(rows[0].get(name), str) else "right")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from chaosgate.field import Grid
-from chaosgate.field.white import Noise, Stream, advance, fold
+from chaosgate.field.white import Noise, advance, fold
 
 
 class Gate(nn.Module):
@@ -56,7 +56,7 @@ class Gate(nn.Module):
 
     def reseed(self, seed: int) -> None:
         """Start the private counter of direct calls anew. Attached gates use the counter of their attachment."""
-        self._stream = Stream(torch.tensor(fold(seed, "direct call")))
+        self._key = torch.tensor(fold(seed, "direct call"))
         self._calls = torch.tensor(0)
 
     def forward(self, h: Tensor) -> Tensor:
@@ -64,8 +64,8 @@ class Gate(nn.Module):
         if not self.training:
             return h
         if self._calls.device != h.device:
-            self._stream, self._calls = Stream(self._stream.key.to(h.device)), self._calls.to(h.device)
-        noise = self._stream.at(self._calls)
+            self._key, self._calls = self._key.to(h.device), self._calls.to(h.device)
+        noise = Noise(advance(self._key, self._calls))
         self._calls.add_(1)
         return self.perturb(h, noise)
 

@@ -40,11 +40,7 @@ class DeployedField:
 
     def sample(self, noise: Noise, batch: int, channels: int, dtype: torch.dtype) -> Tensor:
         """Independent fields (batch, channels, H, W)."""
-        return noise.derived((batch, channels, *self.law.grid), dtype, self.fields)
-
-    def fields(self, white: Tensor) -> Tensor:
-        """White noise (B, C, h, w) on the law's grid as fields (B, C, H, W)."""
-        psi = self.law.color(white)
+        psi = self.law.color(noise.normal((batch, channels, *self.law.grid), dtype))
         return psi if self.law.grid == self.grid else self._resized(psi)
 
     def prepare(self, dtype: torch.dtype, device: torch.device) -> None:

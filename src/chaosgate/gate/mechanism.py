@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -56,7 +55,6 @@ class Mechanism(Gate):
         self.channels = channels
         self.base_size = _as_grid(base_size)
         self._fields: dict[Grid, DeployedField] = {}
-        self._gates: dict[Grid, _Gates] = {}
         self._site_energy: dict[tuple[Grid, torch.device], Tensor] = {}
 
     def field_on(self, grid: Grid) -> DeployedField:
@@ -78,24 +76,12 @@ class Mechanism(Gate):
     def gate(self, h: Tensor, noise: Noise) -> Tensor:
         """The realised gate for features (B, C, H, W): (B, 1 or C, H, W), float32 at least."""
         if torch.is_autocast_enabled(h.device.type):
-            with torch.autocast(
-                h.device.type, enabled=False
-            ):  # half precision would distort the field, not only round it
+            with torch.autocast(h.device.type, enabled=False):  # half precision would distort the field, not round it
                 return self.gate(h, noise)
         field = self.field_on(grid_of(h))
         dtype = field_dtype(h)
-        channels, strength = 1 if self.channels == "shared" else h.shape[1], self.strength_for(h)
-        if strength is None:
-            return noise.derived((h.shape[0], channels, *field.law.grid), dtype, self._gates_of(field))
-        psi = field.sample(noise, h.shape[0], channels, dtype)
-        return self.realization(psi, field.variance(dtype, h.device), strength)
-
-    def _gates_of(self, field: DeployedField) -> "_Gates":
-        """One object per field and realisation, so that a stream of noise can tell by it what it has made ahead."""
-        known = self._gates.get(field.grid)
-        if known is None or known.realization is not self.realization or known.field is not field:
-            known = self._gates[field.grid] = _Gates(field, self.realization)
-        return known
+        psi = field.sample(noise, h.shape[0], 1 if self.channels == "shared" else h.shape[1], dtype)
+        return self.realization(psi, field.variance(dtype, h.device), self.strength_for(h))
 
     def perturb(self, h: Tensor, noise: Noise) -> Tensor:
         """Sample, realise, inject."""
@@ -179,18 +165,6 @@ def _require_law(law: Any) -> None:
             f"law cannot be made from {given}: grid is [height, width], and one of beta and epsilon is a positive "
             "number."
         )
-
-
-@dataclass(frozen=True, eq=False)
-class _Gates:
-    """From white noise to gates at the nominal strength."""
-
-    field: DeployedField
-    realization: Realization
-
-    def __call__(self, white: Tensor) -> Tensor:
-        variance = self.field.variance(white.dtype, white.device)
-        return self.realization(self.field.fields(white), variance)
 
 
 def _as_grid(size: Any) -> Grid | None:

@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from chaosgate.field.white import Noise, Stream, advance, fold
+from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate import Gate
 from chaosgate.inject.effect import SiteReport, check_effect
 from chaosgate.inject.layout import Layout, layout_of
@@ -21,7 +21,7 @@ class Site:
 
     asked: str
     module: str
-    stream: Stream
+    key: Tensor
     layout: Layout | None = None
     before: Tensor | None = None
     after: Tensor | None = None
@@ -44,7 +44,7 @@ class Attachment:
         self.gate = gate
         device = next(model.parameters(), torch.empty(0)).device
         self.sites = [
-            Site(asked, module, Stream(torch.tensor(fold(seed, rank, module), device=device), tail=(0,)))
+            Site(asked, module, torch.tensor(fold(seed, rank, module), device=device))
             for asked, module in ((asked, resolve_site(model, asked)) for asked in names)
         ]
         self._step = torch.zeros((), dtype=torch.int64, device=device)
@@ -167,11 +167,8 @@ class Attachment:
         h = site.layout.to_map(output)
         if self._step.device != h.device:
             self._move(h.device)
-        if self._draw is None:
-            noise = site.stream.at(self._step)
-        else:
-            noise = Noise(advance(advance(site.stream.key, self._step), self._draw))
-        perturbed = self.gate.perturb(h, noise)
+        draw = 0 if self._draw is None else self._draw  # training is draw 0; Monte Carlo draws count from 1
+        perturbed = self.gate.perturb(h, Noise(advance(advance(site.key, self._step), draw)))
         if self._draw is None:
             self._fired.add_(1)
             self._fired_now.add(site.module)
@@ -214,7 +211,7 @@ class Attachment:
     def _move(self, device: torch.device) -> None:
         self._step, self._fired = self._step.to(device), self._fired.to(device)
         for site in self.sites:
-            site.stream = Stream(site.stream.key.to(device), site.stream.tail)
+            site.key = site.key.to(device)
         if self.gate.dial is not None:
             self.gate.dial = self.gate.dial.to(device)
 
