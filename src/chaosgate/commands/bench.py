@@ -48,8 +48,8 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="chaosgate bench",
-        description="Ratios against named peers in the same run: interleaved repetitions; medians, for gates means over "
-        "all steps. Absolute times mean little on a shared machine; the ratios are what counts.",
+        description="Ratios against named peers in the same run: interleaved repetitions; medians, for gates means "
+        "over all steps. Absolute times mean little on a shared machine; the ratios are what counts.",
         epilog="subjects: " + "; ".join(f"{name}: {what}" for name, what in SUBJECTS.items()),
     )
     parser.add_argument("subject", choices=SUBJECTS)
