@@ -9,6 +9,9 @@ import torch
 import yaml
 
 import chaosgate as cg
+from chaosgate.commands.fit import parsed
+from chaosgate.run.identity import run_name, training_hash
+from chaosgate.train.weights import network_weights, read_checkpoint
 
 BASE = ("base", "data/fashion_mnist")
 QUICK = (
@@ -32,7 +35,7 @@ def test_fit_and_the_test_after_it_work_with_every_noise_file(noise, command, co
     files = configs(*BASE, f"noise/{noise}")
     status, _, err = command("fit", *files, *QUICK)
     assert status == 0, err
-    status, out, err = command("test", *files, *QUICK[2:])
+    status, out, err = command("test", *files, *QUICK)
     assert status == 0, err
     for word in ("Top-1", "clean", "gaussian_noise 1,5", "3 rows in"):
         assert word in out
@@ -55,7 +58,7 @@ def test_fit_and_the_test_after_it_work_with_every_noise_file(noise, command, co
 
 def test_a_gated_checkpoint_loads_into_bare_timm(command, configs):
     assert command("fit", *configs(*BASE, "noise/gch"), *QUICK, "--run_dir=run")[0] == 0
-    state = cg.weights.network_weights(cg.weights.read_checkpoint("run/checkpoints/best.ckpt"))
+    state = network_weights(read_checkpoint("run/checkpoints/best.ckpt"))
     bare = timm.create_model("resnet10_small", in_chans=1, num_classes=10, channels=(8, 8, 16, 16))
     assert bare.load_state_dict(state, strict=True)
 
@@ -171,3 +174,47 @@ def test_an_existing_run_is_never_overwritten(command, configs):
     assert Path("run/checkpoints/last.ckpt").read_bytes() == before
     status, _, err = command("test", *files, *QUICK[2:], "--run_dir=elsewhere")
     assert status == 1 and "no checkpoint" in err and "Train first" in err
+
+
+def test_two_lengths_of_training_are_two_directories_and_test_names_the_other(command, configs):
+    files = configs(*BASE, "noise/none")
+    short = ("--trainer.limit_train_batches=1", *QUICK[2:])
+    for epochs in (1, 2):
+        status, _, err = command("fit", *files, *short, f"--trainer.max_epochs={epochs}")
+        assert status == 0, err
+    runs = sorted(Path("runs").iterdir())
+    assert len(runs) == 2
+    status, _, err = command("test", *files, *short, "--trainer.max_epochs=3")
+    assert status == 1 and "no run runs/" in err and "--run_dir" in err
+    assert all(str(run) in err for run in runs)
+
+
+def test_a_directory_of_an_earlier_version_is_named_and_not_taken(command, configs):
+    Path("runs/resnet10_small-FashionMNIST-GaussianChaos-L4-seed0-12345678/checkpoints").mkdir(parents=True)
+    status, _, err = command("test", *configs(*BASE, "noise/gch"), *QUICK)
+    assert status == 1 and "GaussianChaos-L4-seed0-12345678" in err and "earlier version" in err and "--run_dir" in err
+
+
+def test_parsed_configurations_name_the_run_however_they_are_cut_into_files(configs, tmp_path):
+    files = ("fit", *configs(*BASE, "noise/gch"))
+    one = parsed(files)
+    whole = tmp_path / "whole.yaml"
+    plain = {key: value for key, value in one.items() if key not in ("labels", "ckpt_path", "weights_only")}
+    del plain["data"]["init_args"]["seed"]
+    whole.write_text(yaml.safe_dump(json.loads(json.dumps(plain))))
+    assert run_name(parsed(("fit", "-c", str(whole)))) == run_name(one)
+    assert run_name(one).startswith("resnet10_small-FashionMNIST-GaussianChaos-log_std1-L4-seed0-")
+    long_path = "--noise.gate.class_path=chaosgate.gate.gaussian_chaos.GaussianChaos"
+    asked_otherwise = ("test", *files[1:], long_path, "--noise.gate.init_args.log_std=1", "--noise.monte_carlo=4")
+    assert training_hash(parsed(asked_otherwise)) == training_hash(one)
+    for key in ("--trainer.max_epochs=3", "--seed_everything=1", "--model.label_smoothing=0.1", "--noise.stages=[L3]"):
+        assert training_hash(parsed((*files, key))) != training_hash(one), key
+    for key in ("--data.num_workers=2", "--trainer.logger=false", "--data.severities=[2]", "--run_dir=x", "--resume"):
+        assert training_hash(parsed((*files, key))) == training_hash(one), key
+
+
+def test_parsed_refuses_with_the_message_of_the_command(configs):
+    with pytest.raises(ValueError, match="Did you mean 'trainer.max_epochs'"):
+        parsed(("fit", *configs(*BASE), "--trainer.max_epohcs=3"))
+    with pytest.raises(ValueError, match="trainer.num_nodes is 0"):
+        parsed(("fit", *configs(*BASE), "--trainer.num_nodes=0"))

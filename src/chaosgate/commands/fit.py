@@ -4,7 +4,9 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stderr
+from functools import lru_cache
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +27,22 @@ from chaosgate.inject.callback import NoiseInjection
 from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints, Preempted, StopAtNonFiniteLoss
 from chaosgate.run.checkpoint.interruption import telling_what_is_left
 from chaosgate.run.directory import BEST, LAST, TOP1, RunDirectory
-from chaosgate.run.provenance import config_hash
+from chaosgate.run.identity import readable_name, run_name, training_hash
 from chaosgate.run.rows import WriteResults, read_rows
 from chaosgate.run.temperature import TemperatureScaling
 from chaosgate.train.sync_batchnorm import SyncBatchNorm
 from chaosgate.train.task import ImageClassifier
 from chaosgate.train.weights import network_weights, read_checkpoint, require_fit
 
-_MACHINE = ("cache_dir", "eval_batch_size", "index_dir", "num_workers")  # of data: where and how fast, not what
+_SETTINGS: dict[str, Any] = {
+    "model_class": ImageClassifier,
+    "datamodule_class": ImageData,
+    "subclass_mode_data": True,
+    "seed_everything_default": 0,
+    "trainer_defaults": {"use_distributed_sampler": False},
+    "parser_class": TeachingParser,
+    "load_from_checkpoint_support": False,
+}
 _ROLES = tuple(name.removesuffix(".ckpt") for name in (BEST, TOP1, LAST))
 
 
@@ -57,8 +67,8 @@ class ChaosgateCLI(LightningCLI):
             "--run_dir",
             type=str | None,
             default=None,
-            help="Directory of this run. Default: runs/ and a name made from backbone, data, noise and seed, so that "
-            "'test' with the same files finds what 'fit' wrote.",
+            help="Directory of this run. Default: runs/ and a name made from all settings that shape the training, so "
+            "that 'test' with the same files and keys finds what 'fit' wrote.",
         )
         parser.add_argument(
             "--resume",
@@ -93,7 +103,7 @@ class ChaosgateCLI(LightningCLI):
         """Parse, then look at a given checkpoint before anybody else tries to load it."""
         check_config_files(sys.argv[1:])
         super().parse_arguments(parser, args)
-        plain = self._plain(self.config[self.config.subcommand])
+        plain = _plain(self.config[self.config.subcommand])
         check_run(plain)
         require_classes(plain)
         path = self.config[self.config.subcommand].get("ckpt_path")
@@ -103,7 +113,7 @@ class ChaosgateCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         """Settle on the run directory and on the checkpoint, before anything is built."""
         config = self.config[self.config.subcommand]
-        self.run = RunDirectory(config.run_dir or default_run_dir(self._plain(config)))
+        self.run = RunDirectory(config.run_dir or Path("runs", run_name(_plain(config))))
         if config.trainer.default_root_dir is None:
             config.trainer.default_root_dir = str(self.run.path)
         if self.config.subcommand == "fit":
@@ -136,7 +146,11 @@ class ChaosgateCLI(LightningCLI):
                 )
             return [self.run.selected(role) for role in roles]
         has_weights = config.ckpt_path is not None or config.model.checkpoint is not None or config.model.pretrained
-        return [] if has_weights else [self.run.selected(BEST)]
+        if has_weights:
+            return []
+        if config.run_dir is None and not self.run.path.is_dir() and (others := _other_runs(self.run, _plain(config))):
+            raise FileNotFoundError(f"no run {self.run.path}.{others}")
+        return [self.run.selected(BEST)]
 
     def after_test(self) -> None:
         """The further networks of ``--checkpoints``."""
@@ -185,47 +199,87 @@ class ChaosgateCLI(LightningCLI):
         """The baseline +T in front of the writer of rows; none if it is switched off."""
         if self.subcommand != "test" or not self.config["test"].temperature:
             return []
-        noise = self._plain(self.config["test"])["noise"]
+        noise = _plain(self.config["test"])["noise"]
         rows = read_rows(self.run.results) if self.run.results.exists() else []
         return [TemperatureScaling([row for row in rows if row.get("noise") == noise])]
 
-    def _plain(self, config: Any) -> dict[str, Any]:
-        """The parsed configuration as plain data."""
-        return dict(config.as_dict())
-
     def _provenance(self) -> dict[str, Any]:
-        plain = self._plain(self.config[self.subcommand])
+        plain = _plain(self.config[self.subcommand])
         return {
             **(plain.get("labels") or {}),
             "run": self.run.path.name,
             "seed": plain["seed_everything"],
-            "config_hash": _identity_hash(plain),
+            "config_hash": training_hash(plain),
             "noise": plain["noise"],
             "monte_carlo": plain["noise"]["monte_carlo"],
         }
 
 
-def default_run_dir(config: dict[str, Any]) -> str:
-    """``runs/`` and a readable name with a hash of everything that defines the run, trainer settings left out."""
-    gate = config["noise"]["gate"]
-    noise = "none" if gate is None else f"{_short(gate)}-{'+'.join(config['noise']['stages'])}"
-    parts = (config["model"]["backbone"], _short(config["data"]), noise, f"seed{config['seed_everything']}")
-    return os.path.join("runs", "-".join(map(str, (*parts, _identity_hash(config)))))
+def _other_runs(run: RunDirectory, config: dict[str, Any]) -> str:
+    """Runs beside the asked one whose names begin alike, for the message that it is not there."""
+    alike = {readable_name(config), _name_before(config)}
+    found = [path for path in sorted(run.path.parent.glob("*/")) if path.name.rpartition("-")[0] in alike]
+    if not found:
+        return ""
+    return (
+        f" There is {', '.join(map(str, found))}, of the same backbone, data, noise and seed but with other settings, "
+        "or from an earlier version: if that is the one you mean, give --run_dir."
+    )
 
 
-def _short(node: Any) -> str:
-    return str(node["class_path"]).rsplit(".", 1)[-1] if isinstance(node, dict) and "class_path" in node else "none"
+def _name_before(config: dict[str, Any]) -> str:
+    """How run directories were called before: without the strength, and with a hash that left the trainer out."""
+    short = {**config, "noise": {**config["noise"]}}
+    if (gate := config["noise"]["gate"]) is not None:
+        short["noise"]["gate"] = {"class_path": gate["class_path"]}
+    return readable_name(short)
 
 
-def _identity_hash(config: dict[str, Any]) -> str:
-    at_test_time = ("monte_carlo", "reestimate_bn")  # the same trained network, tested in another way
-    noise = {key: value for key, value in config["noise"].items() if key not in at_test_time}
-    data = {**config["data"], "init_args": _without(config["data"].get("init_args") or {}, _MACHINE)}
-    return config_hash([config["model"], data, noise, config["seed_everything"]])
+class _Parser(Exception):
+    """Carries the finished parser out of LightningCLI, which would go on to build everything."""
 
 
-def _without(arguments: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
-    return {key: value for key, value in arguments.items() if key not in keys}
+class _ParserOnly(ChaosgateCLI):
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        raise _Parser(parser)
+
+
+@lru_cache(maxsize=1)
+def _parser() -> TeachingParser:
+    try:
+        with ExitStack() as cleanup:
+            _ParserOnly(cleanup=cleanup, **_SETTINGS)
+    except _Parser as ready:
+        parser: TeachingParser = ready.args[0]
+        return parser
+    raise AssertionError("LightningCLI did not parse")
+
+
+def parsed(arguments: Sequence[str]) -> dict[str, Any]:
+    """The configuration that a command line means, as plain data with all defaults; nothing is built or written.
+
+    This is what :mod:`chaosgate.run.identity` takes. A command line that the command would refuse raises a ValueError
+    with the same message. The first call makes the parser (about a second), further ones take a few tenths.
+
+    Args:
+        arguments: As after ``chaosgate``: ``fit``, ``test``, ``validate`` or ``predict``, then files and keys.
+    """
+    check_config_files(arguments)
+    said = StringIO()
+    try:
+        with redirect_stderr(said):
+            config = _parser().parse_args(list(arguments))
+    except SystemExit:
+        raise ValueError(said.getvalue().strip().removeprefix("chaosgate: ")) from None
+    plain = _plain(config[config.subcommand])
+    check_run(plain)
+    require_classes(plain)
+    return plain
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    """A parsed configuration as plain data, without the files that it came from."""
+    return {key: value for key, value in config.as_dict().items() if key != "config"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -233,16 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with ExitStack() as cleanup:
             cleanup.enter_context(as_command(sys.argv[1:] if arguments is None else arguments))
-            ChaosgateCLI(
-                ImageClassifier,
-                ImageData,
-                cleanup=cleanup,
-                subclass_mode_data=True,
-                seed_everything_default=0,
-                trainer_defaults={"use_distributed_sampler": False},
-                parser_class=TeachingParser,
-                load_from_checkpoint_support=False,
-            )
+            ChaosgateCLI(cleanup=cleanup, **_SETTINGS)
     except Preempted as stop:
         print(f"chaosgate: {stop}", file=sys.stderr)
         return stop.exit_status

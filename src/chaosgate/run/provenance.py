@@ -47,5 +47,5 @@ def file_hash(path: str | Path) -> str:
 
 
 def config_hash(config: Any, digits: int = 8) -> str:
-    """A short hash of plain data, independent of the order of keys."""
-    return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:digits]
+    """A short hash of plain data (what JSON can hold), independent of the order of keys."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:digits]

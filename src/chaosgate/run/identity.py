@@ -1,0 +1,183 @@
+"""Which run is it? One definition of "the same training" and "the same test", used by ``fit``, ``test`` and studies.
+
+Every function takes a **parsed** configuration as plain data: what ``chaosgate fit ... --print_config`` prints, what
+``config.yaml`` in a run directory holds, what :func:`chaosgate.commands.fit.parsed` returns. Defaults are in it, so a
+default that changes in the code is another run, however the configuration is cut into files.
+
+What does not shape the result is listed here and nowhere else. Keys whose value is null do not count either: an
+optional argument that is added to a class later does not make strangers of the runs before it.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from chaosgate.run.provenance import config_hash
+
+_DATA = "data.init_args."
+_COMMAND = {
+    "checkpoints",
+    "ckpt_path",
+    "config",
+    "labels",
+    "output",
+    "resume",
+    "return_predictions",
+    "run_dir",
+    "verbose",
+    "weights_only",
+}
+_TRAINER = {
+    "accelerator",
+    "benchmark",
+    "default_root_dir",
+    "detect_anomaly",
+    "enable_autolog_hparams",
+    "enable_checkpointing",
+    "enable_model_summary",
+    "enable_progress_bar",
+    "inference_mode",
+    "log_every_n_steps",
+    "logger",
+    "model_registry",
+    "num_sanity_val_steps",
+    "profiler",
+}
+NEUTRAL = frozenset(
+    {
+        *_COMMAND,
+        *(f"trainer.{key}" for key in _TRAINER),
+        *(
+            f"{_DATA}{key}"
+            for key in ("cache_dir", "download", "eval_batch_size", "index_dir", "num_workers", "unpack")
+        ),
+        f"{_DATA}seed",  # a copy of seed_everything
+        f"{_DATA}channels_last",
+        "model.channels_last",
+        "saving.every_n_steps",
+    }
+)
+"""Keys that say where, how fast and how visibly; a run is the same run with other values of them."""
+AT_TEST = frozenset(
+    {
+        *(f"{_DATA}{key}" for key in ("corruption_jpeg", "corruption_table", "corruptions", "frost_textures")),
+        f"{_DATA}severities",
+        "noise.monte_carlo",
+        "noise.reestimate_bn",
+        "temperature",
+        "trainer.limit_predict_batches",
+        "trainer.limit_test_batches",
+    }
+)
+"""Keys that say how a trained network is tested; they have no part in the training."""
+_PUBLISHED = ("FashionMNIST", "ImageNet", "ImageNetC", "OxfordPets")  # the same images wherever they are
+_PLACES = tuple(f"{_DATA}{key}" for key in ("root", "clean", "val_folder", "val_labels"))
+_ONLY_SHOWING = {  # callbacks
+    "CompatibilityProbe",
+    "DeviceStatsMonitor",
+    "LearningRateMonitor",
+    "ModelSummary",
+    "RichModelSummary",
+    "RichProgressBar",
+    "TQDMProgressBar",
+}
+_STRENGTHS = ("gamma", "log_std", "p", "sigma")
+
+
+def training_hash(config: Mapping[str, Any]) -> str:
+    """A short hash of everything in the parsed configuration of a ``fit`` or ``test`` that shapes the trained network.
+
+    >>> one = {"seed_everything": 0, "trainer": {"max_epochs": 2, "logger": None}, "data": {"init_args": {"seed": 0}}}
+    >>> two = {"seed_everything": 0, "trainer": {"max_epochs": 2.0, "logger": False}, "run_dir": "elsewhere"}
+    >>> training_hash(one) == training_hash(two), training_hash(one) == training_hash({"trainer": {"max_epochs": 3}})
+    (True, False)
+    """
+    return config_hash(training_settings(config))
+
+
+def test_hash(training: Mapping[str, Any], test: Mapping[str, Any]) -> str:
+    """A short hash of everything that shapes the result of a test, except which checkpoint of the run is tested.
+
+    Args:
+        training: The parsed configuration of the ``fit``.
+        test: The parsed configuration of the ``test``.
+    """
+    return config_hash([training_hash(training), _settings(test, NEUTRAL)])
+
+
+def run_name(config: Mapping[str, Any]) -> str:
+    """Name of a run directory: backbone, data, noise and seed for the reader, :func:`training_hash` for the rest."""
+    return f"{readable_name(config)}-{training_hash(config)}"
+
+
+def readable_name(config: Mapping[str, Any]) -> str:
+    """The part of :func:`run_name` before the hash.
+
+    >>> gate = {"class_path": "chaosgate.GaussianChaos", "init_args": {"log_std": 1.0, "gamma": None}}
+    >>> config = {"seed_everything": 3, "model": {"backbone": "resnet18"}, "data": {"class_path": "a.Pets"}}
+    >>> readable_name({**config, "noise": {"gate": gate, "stages": ["L3", "L4"]}})
+    'resnet18-Pets-GaussianChaos-log_std1-L3+L4-seed3'
+    """
+    model, data, noise = ((config.get(key) or {}) for key in ("model", "data", "noise"))
+    words = [str(model.get("backbone", "")), _class_name(data), *_noise_words(noise)]
+    return "-".join([*filter(None, words), f"seed{config.get('seed_everything')}"])
+
+
+def training_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What :func:`training_hash` hashes: dotted keys with values, for a comparison key by key."""
+    settings = _settings(config, NEUTRAL | AT_TEST)
+    if (config.get("noise") or {}).get("gate") is None:  # without a gate it does not matter where it would stand
+        settings = {key: value for key, value in settings.items() if not key.startswith("noise.")}
+    return settings
+
+
+def _settings(config: Mapping[str, Any], ignored: frozenset[str]) -> dict[str, Any]:
+    published = _class_name(config.get("data") or {}) in _PUBLISHED
+    settings: dict[str, Any] = {}
+    for key, value in _leaves(config):
+        if value is None or any(key == one or key.startswith(f"{one}.") for one in ignored):
+            continue
+        settings[key] = True if published and key in _PLACES else value
+    return settings
+
+
+def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in node.items():
+        path = f"{prefix}{key}"
+        if path == "trainer.callbacks":
+            value = [one for one in value or [] if not _only_shows(one)] or None
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{path}.")
+        else:
+            yield path, _plain(value, key)
+
+
+def _plain(value: Any, key: Any = None) -> Any:
+    """Spellings of one value made alike: 1 and 1.0, tuples and lists, the several paths of a class of this package."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v, k) for k, v in value.items() if v is not None}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if key == "class_path" and str(value).startswith("chaosgate."):
+        return f"chaosgate.{str(value).rsplit('.', 1)[-1]}"
+    return value
+
+
+def _only_shows(callback: Any) -> bool:
+    path = str(callback.get("class_path")) if isinstance(callback, Mapping) else str(callback)
+    return path.startswith("chaosgate.run.") or path.rsplit(".", 1)[-1] in _ONLY_SHOWING
+
+
+def _noise_words(noise: Mapping[str, Any]) -> list[str]:
+    """Class, strength and stages of a gate."""
+    gate = noise.get("gate")
+    if not gate:
+        return ["none"]
+    given = gate.get("init_args") or {}
+    strengths = [f"{key}{given[key]:g}" for key in _STRENGTHS if isinstance(given.get(key), int | float)]
+    return [_class_name(gate), *strengths, "+".join(noise.get("stages") or [])]
+
+
+def _class_name(node: Mapping[str, Any]) -> str:
+    return str(node.get("class_path") or "").rsplit(".", 1)[-1]
