@@ -19,7 +19,7 @@ from chaosgate.study.execute.worker import configurations, first_complaint
 from chaosgate.study.plan.identity import compose
 from chaosgate.study.plan.paper import paper_names
 from chaosgate.study.report.collect import collect
-from chaosgate.study.report.sheet import paper_sheet, result_sheet
+from chaosgate.study.report.printed_table import paper_table, table_beside_paper
 from chaosgate.study.report.table import build_table
 from tests.study.execute.test_real_runs import study as run_study
 from tests.study.made import finish
@@ -65,7 +65,7 @@ def test_study_says_what_it_answers_what_it_costs_and_how_to_run_it(name: str) -
     assert study.name == name and study.paper == (name,) and study.metrics[:3] == ("top1", "nll", "ece")
     assert "Paper:" in text and ("A100" in stated_cost(study) or "nothing" in stated_cost(study))
     assert f"chaosgate study run configs/study/paper/{name}.yaml" in text
-    assert paper_sheet(name).label in text
+    assert paper_table(name).label in text
 
 
 @TABLES
@@ -113,7 +113,7 @@ def test_every_number_of_the_paper_finds_ours(name: str, tmp_path: Path) -> None
     for run in runs:
         finish(run, cells if len(run.tests) > 1 else CLEAN, num_classes=1000)
     finished = collect(runs)
-    ours, paper = result_sheet(name, build_table(study, runs, finished), finished), paper_sheet(name)
+    ours, paper = table_beside_paper(name, build_table(study, runs, finished), finished), paper_table(name)
     assert ours.columns == paper.columns and list(ours.rows) == list(paper.rows)
     numbers = [row[column] for row in ours.rows.values() for column in paper.columns]
     assert numbers and not any(isnan(number.mean) for number in numbers)
@@ -222,7 +222,7 @@ def check_smoke(name: str, root: Path) -> None:
     report = root / f"{name}.smoke"
     assert "its numbers say nothing about any method" in (report / "report.html").read_text()
     assert f"{name}, smoke size on made-up images" in (report / "report.html").read_text()
-    assert f"\\label{{{paper_sheet(name).label}_smoke}}" in (report / "table.tex").read_text()
+    assert f"\\label{{{paper_table(name).label}_smoke}}" in (report / "table.tex").read_text()
     runs = plan_runs(load_study(FOLDER / f"{name}.yaml", "smoke"), root)
     finished = collect(runs)
     assert len(finished) == len(runs) == RUNS[name][1]

@@ -9,7 +9,7 @@ import torch
 from chaosgate.metrics import calibration_bins, calibration_error
 from chaosgate.run.samples import Samples, load_samples
 from chaosgate.study import Run
-from chaosgate.study.report.intervals import binned, image_intervals, seed_interval
+from chaosgate.study.report.inference import binned, image_intervals, seed_interval
 from tests.study.made import keep
 
 CELLS = (("clean", 0), ("fog", 1), ("fog", 5), ("snow", 1))

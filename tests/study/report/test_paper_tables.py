@@ -9,7 +9,7 @@ from chaosgate.study import Run, load_study
 from chaosgate.study.plan.paper import paper_data, paper_names
 from chaosgate.study.report.collect import collect
 from chaosgate.study.report.latex import latex_table
-from chaosgate.study.report.sheet import Number, paper_sheet, plain_sheet, result_sheet
+from chaosgate.study.report.printed_table import Number, own_table, paper_table, table_beside_paper
 from chaosgate.study.report.table import build_table
 from tests.study.conftest import Write
 from tests.study.made import finish
@@ -53,25 +53,25 @@ def test_there_are_twelve_tables_and_all_are_checked_here() -> None:
 
 
 def test_main_table_is_set_as_printed() -> None:
-    assert body(latex_table(paper_sheet("imagenet_clean_main"))) == body(MAIN)
+    assert body(latex_table(paper_table("imagenet_clean_main"))) == body(MAIN)
 
 
 @pytest.mark.parametrize("name", SINGLE_RUNS)
 def test_single_run_tables_are_set_as_printed(name: str) -> None:
-    rows = [line.split(" & ", 1)[1] for line in body(latex_table(paper_sheet(name)))[1:]]
+    rows = [line.split(" & ", 1)[1] for line in body(latex_table(paper_table(name)))[1:]]
     assert (rows[0], rows[-1]) == SINGLE_RUNS[name]
 
 
 @pytest.mark.parametrize("name", SEVERAL_SEEDS)
 def test_tables_over_seeds_are_set_as_printed(name: str) -> None:
-    lines = body(latex_table(paper_sheet(name)))
+    lines = body(latex_table(paper_table(name)))
     assert SEVERAL_SEEDS[name] in lines
     assert len(lines) == 1 + len(paper_data()[name]["rows"])
     assert len({line.count("&") for line in lines}) == 1
 
 
 def test_sheet_carries_the_label_and_whole_environment() -> None:
-    latex = latex_table(paper_sheet("pets_main"))
+    latex = latex_table(paper_table("pets_main"))
     assert latex.count(r"\begin") == latex.count(r"\end") == 2
     assert r"\label{tab:pets_main_aligned}" in latex and r"\toprule" in latex
 
@@ -84,8 +84,8 @@ def test_our_numbers_stand_beside_the_papers(plan: Plan, write_study: Write) -> 
         finish(run, {("clean", 0): {"top1": 0.5 + shift, "nll": 1.0 + shift, "ece": 0.2 + shift}})
     study = load_study(write_study(**keys))
     finished = collect(runs)
-    sheet = result_sheet("imagenet_clean_main", build_table(study, runs, finished), finished)
-    lines = {line.split(" & ")[0]: line.split(" & ")[1:] for line in body(latex_table(sheet))}
+    printed = table_beside_paper("imagenet_clean_main", build_table(study, runs, finished), finished)
+    lines = {line.split(" & ")[0]: line.split(" & ")[1:] for line in body(latex_table(printed))}
     assert lines["Method"][1:] == [
         r"Top-1$\uparrow$",
         "paper",
@@ -107,11 +107,13 @@ def test_breakdown_takes_each_corruption_from_its_own_cells(plan: Plan, write_st
         cells |= {("glass_blur", s): {"top1": 0.0, "nll": 1.0, "ece": 3 * base} for s in (1, 2)}
         finish(run, cells)
     finished = collect(runs)
-    sheet = result_sheet("imagenetc_breakdown", build_table(load_study(write_study()), runs, finished), finished)
-    assert sheet.rows["pixelate"]["top1_gch"].mean == pytest.approx(0.3, abs=1e-15)
-    assert sheet.rows["pixelate"]["top1_none"].mean == pytest.approx(0.15, abs=1e-15)
-    assert sheet.rows["glass_blur"]["ece_gch"].mean == pytest.approx(0.6, abs=1e-15)
-    assert sheet.rows["shot_noise"]["ece_gch"] == pytest.approx(Number(), nan_ok=True)
+    printed = table_beside_paper(
+        "imagenetc_breakdown", build_table(load_study(write_study()), runs, finished), finished
+    )
+    assert printed.rows["pixelate"]["top1_gch"].mean == pytest.approx(0.3, abs=1e-15)
+    assert printed.rows["pixelate"]["top1_none"].mean == pytest.approx(0.15, abs=1e-15)
+    assert printed.rows["glass_blur"]["ece_gch"].mean == pytest.approx(0.6, abs=1e-15)
+    assert printed.rows["shot_noise"]["ece_gch"] == pytest.approx(Number(), nan_ok=True)
 
 
 def test_strength_table_finds_our_strengths(plan: Plan, write_study: Write) -> None:
@@ -121,9 +123,9 @@ def test_strength_table_finds_our_strengths(plan: Plan, write_study: Write) -> N
         finish(run, {("clean", 0): {"top1": float(run.levels.get("strength", 0)), "nll": 1.0, "ece": 0.1}})
     finished = collect(runs)
     table = build_table(load_study(write_study(**keys)), runs, finished)
-    sheet = result_sheet("imagenet_gamma_sweep", table, finished)
-    assert [sheet.rows[g]["top1"].mean for g in ("0.07", "0.1")] == [0.07, 0.1]
-    assert re.search(r"0.03 & -- & 0.766", latex_table(sheet))
+    printed = table_beside_paper("imagenet_gamma_sweep", table, finished)
+    assert [printed.rows[g]["top1"].mean for g in ("0.07", "0.1")] == [0.07, 0.1]
+    assert re.search(r"0.03 & -- & 0.766", latex_table(printed))
 
 
 def test_names_are_escaped(plan: Plan, write_study: Write) -> None:
@@ -132,4 +134,4 @@ def test_names_are_escaped(plan: Plan, write_study: Write) -> None:
     for run in runs:
         finish(run, {("clean", 0): {"top1": 0.5, "nll": 1.0, "ece": 0.1}})
     table = build_table(load_study(write_study(methods=methods)), runs, collect(runs))
-    assert r"gch\_100 & 0.500" in latex_table(plain_sheet(table))
+    assert r"gch\_100 & 0.500" in latex_table(own_table(table))

@@ -12,13 +12,13 @@ from rich.console import Console
 
 from chaosgate.study import Run, load_study
 from chaosgate.study.report.collect import collect
-from chaosgate.study.report.figures import axis_figure, energy_figure
-from chaosgate.study.report.html_report import html_report
+from chaosgate.study.report.figures import axis_figure, energy_figure, temperature_figure
 from chaosgate.study.report.latex import latex_table
-from chaosgate.study.report.render import csv_table, footnotes, markdown_table, terminal_table
-from chaosgate.study.report.sheet import plain_sheet, result_sheet
+from chaosgate.study.report.notes import footnotes
+from chaosgate.study.report.page import html_report
+from chaosgate.study.report.printed_table import own_table, table_beside_paper
 from chaosgate.study.report.table import Table, build_table
-from chaosgate.study.report.temperature_figure import temperature_figure
+from chaosgate.study.report.text import csv_table, markdown_table, terminal_table
 from tests.study.conftest import Write
 from tests.study.made import finish
 
@@ -101,7 +101,7 @@ def test_csv_says_what_the_temperature_was_fitted_on_and_who_collapsed(both: Tab
 
 
 def test_latex_marks_and_explains(both: Table) -> None:
-    latex = latex_table(plain_sheet(both))
+    latex = latex_table(own_table(both))
     assert r"clean NLL+T$\downarrow$ & clean ECE+T$\downarrow$" in latex
     assert r"GCh$^\ddagger$ &" in latex and r"0.020$^\dagger$" in latex and r"0.030$^\dagger$" not in latex
     assert "no success" in latex and "fitted on the test images" in latex
@@ -118,7 +118,7 @@ def test_footnotes_explain_everything_that_is_marked(both: Table) -> None:
 def test_nothing_is_marked_where_there_is_nothing_to_mark(build: Callable[..., Table]) -> None:
     table = build({"none": cells(GOOD, **plus_t(0.7, 0.03)), "gch": cells(GOOD, **plus_t(0.6, 0.02))})
     notes = "\n".join(footnotes(table))
-    latex = latex_table(plain_sheet(table))
+    latex = latex_table(own_table(table))
     assert "†" not in notes + printed(table) + markdown_table(table) and "collapsed" not in notes
     assert "‡" not in notes + printed(table)
     assert "dagger" not in latex and "collapsed," not in csv_table(table)
@@ -130,7 +130,7 @@ def test_older_rows_are_missing_and_not_zero(build: Callable[..., Table]) -> Non
     assert isnan(gch.entries["clean", "ece_T"].mean) and isnan(gch.temperature.mean)
     assert "missing" in printed(table) and "missing" in markdown_table(table)
     assert "No temperature for every seed of gch" in "\n".join(footnotes(table))
-    assert re.search(r"GCh(?: & [\d.]+){4} & -- & --", latex_table(plain_sheet(table)))
+    assert re.search(r"GCh(?: & [\d.]+){4} & -- & --", latex_table(own_table(table)))
     temperature_figure(table)
 
 
@@ -158,7 +158,7 @@ def test_tables_of_the_paper_get_our_plus_t_and_no_paper_column_for_it(plan: Pla
         finish(run, numbers)  # type: ignore[arg-type]
     finished = collect(runs)
     table = build_table(load_study(write_study(**keys)), runs, finished)
-    overall, breakdown = (result_sheet(name, table, finished) for name in keys["paper"])
+    overall, breakdown = (table_beside_paper(name, table, finished) for name in keys["paper"])
     lines = [line for line in latex_table(overall).splitlines() if line.endswith(r" \\")]
     assert lines[0].endswith(r"ECE$\downarrow$ & paper & NLL+T$\downarrow$ & ECE+T$\downarrow$ \\")
     assert len({line.count("&") for line in lines}) == 1

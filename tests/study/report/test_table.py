@@ -8,7 +8,7 @@ import pytest
 from chaosgate.study import Run
 from chaosgate.study.plan.loading import load_study
 from chaosgate.study.report.collect import collect
-from chaosgate.study.report.strength import select_strengths, strength_tables
+from chaosgate.study.report.selection import select_strengths, strength_tables
 from chaosgate.study.report.table import Table, build_table
 from tests.study.conftest import Write
 from tests.study.made import finish

@@ -63,6 +63,16 @@ class Finished:
         return list({line["epoch"]: line for line in lines}.values())
 
     @property
+    def temperature(self) -> float | None:
+        """What the logits were divided by for the columns +T; None where none was fitted."""
+        return next((float(row["temperature"]) for row in self.rows if row.get("temperature") is not None), None)
+
+    @property
+    def fitted_on_test(self) -> bool:
+        """Whether that temperature has seen the test images, as where the protocol selects checkpoints on them."""
+        return any(row.get("temperature_split") == "test" for row in self.rows)
+
+    @property
     def validation_nll(self) -> float:
         """Of the tested checkpoint: that of the last epoch, the smallest, or that of the first largest Top-1."""
         lines = [line for line in self.curves if "val/nll" in line]

@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from chaosgate.metrics.names import PLUS_T, scaled, title
 from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report.collect import Finished
-from chaosgate.study.report.render import TITLES
 from chaosgate.study.report.table import CLEAN, Entry, Table
 
 # Okabe and Ito's palette, told apart under the common colour-vision deficiencies; markers carry it in grey.
@@ -44,7 +44,7 @@ def energy_figure(table: Table) -> Figure:
                 spread = [0.0 if isnan(entry.std) else entry.std for _, entry in points]
                 axes.errorbar(x, y, yerr=spread, label=method, lw=1.4, ms=6, elinewidth=1, **_as_kwargs(style))
             _cross_out(axes, [p for p, row in zip(points, rows, strict=True) if part in row.collapsed], metric)
-        axes.set(xlabel="injected energy / energy of the features", ylabel=f"{part} {TITLES[metric]}")
+        axes.set(xlabel="injected energy / energy of the features", ylabel=f"{part} {title(metric)}")
 
     return _panels(table, draw)
 
@@ -68,7 +68,7 @@ def axis_figure(table: Table, axis: str) -> Figure:
                     axes.axhline(row.entries[part, metric].mean, color=style["color"], lw=1, ls="--", label=row.variant)
         if axis != STRENGTH:
             axes.set_xticks(range(len(names)), names)
-        axes.set(xlabel=axis, ylabel=f"{part} {TITLES[metric]}")
+        axes.set(xlabel=axis, ylabel=f"{part} {title(metric)}")
 
     return _panels(table, draw)
 
@@ -100,7 +100,7 @@ def corruption_figure(table: Table, finished: Sequence[Finished], metric: str) -
             x, height, width * 0.92, yerr=spread if any(spread) else None, color=colour, label=row.variant, ecolor=INK
         )
     axes.set_xticks(range(len(corruptions)), [name.replace("_", "\n") for name in corruptions])
-    axes.set(ylabel=TITLES[metric], ylim=(0, None) if metric != "gap" else None)
+    axes.set(ylabel=title(metric), ylim=(0, None) if metric != "gap" else None)
     tidy(axes)
     legend(figure)
     return figure
@@ -119,7 +119,7 @@ def severity_figure(table: Table, finished: Sequence[Finished], metrics: Sequenc
             x = sorted(by_severity)
             y = [fsum(by_severity[s]) / len(by_severity[s]) for s in x]
             axes.plot(x, y, label=row.variant, lw=1.4, ms=5, **_as_kwargs(row_styles(table)[row.variant]))
-        axes.set(xlabel="severity (0: clean)", ylabel=TITLES[metric])
+        axes.set(xlabel="severity (0: clean)", ylabel=title(metric))
         tidy(axes)
     legend(figure)
     return figure
@@ -129,7 +129,7 @@ def curves_figure(table: Table, finished: Sequence[Finished]) -> Figure:
     """Training loss and validation NLL by epoch; one line per run."""
     figure, panels = panel_grid(2)
     styles = row_styles(table)
-    for axes, key, title in zip(panels, ("train/loss", "val/nll"), ("training loss", "validation NLL"), strict=True):
+    for axes, key, name in zip(panels, ("train/loss", "val/nll"), ("training loss", "validation NLL"), strict=True):
         seen: set[str] = set()
         for one in (one for one in finished if one.run.variant in styles):
             points = [(line["epoch"] + 1, line[key]) for line in one.curves if key in line]
@@ -138,7 +138,7 @@ def curves_figure(table: Table, finished: Sequence[Finished]) -> Figure:
                 seen.add(one.run.variant)
                 colour = styles[one.run.variant]["color"]
                 axes.plot(*zip(*points, strict=True), color=colour, lw=1.3, alpha=0.9, label=label)
-        axes.set(xlabel="epoch", ylabel=title, yscale="log")
+        axes.set(xlabel="epoch", ylabel=name, yscale="log")
         tidy(axes)
     legend(figure)
     return figure
@@ -162,6 +162,40 @@ def reliability_figures(table: Table, finished: Sequence[Finished], part: str) -
             bins = calibration_bins(confidence.double(), correct, 15)
             figures[row.variant] = reliability_figure(bins, title=f"{row.variant}, seed {one.run.seed}")
     return figures
+
+
+def temperature_figure(table: Table) -> Figure:
+    """A line per row from the metric (full marker) to the metric after temperature scaling (hollow marker).
+
+    The dashed line is the reference after scaling: what noise has to beat to be worth more than one fitted number.
+    """
+    columns = [(part, metric) for part, metric in table.columns if metric in PLUS_T]
+    columns = [(part, metric) for part, metric in columns if (part, scaled(metric)) in table.columns]
+    figure, panels = panel_grid(len(columns))
+    for axes, (part, metric) in zip(panels, columns, strict=True):
+        _draw_temperature(axes, table, part, metric)
+    legend(figure)
+    return figure
+
+
+def _draw_temperature(axes: Axes, table: Table, part: str, metric: str) -> None:
+    rows = [row for row in table.rows if row.seeds]
+    for height, row in enumerate(reversed(rows)):
+        before, after = row.entries[part, metric].mean, row.entries[part, scaled(metric)].mean
+        colour, marker = (row_styles(table)[row.variant][key] for key in ("color", "marker"))
+        axes.plot([before, after], [height, height], color=colour, lw=1.6, zorder=1)
+        first = height == 0
+        axes.plot(before, height, marker, color=colour, ms=7, label="as trained" if first else None)
+        axes.plot(after, height, marker, color=colour, ms=7, mfc="white", label="+T" if first else None)
+        if row.is_reference and not isnan(after):
+            axes.axvline(after, color=MUTED, lw=1, ls="--", label=f"{row.variant} +T", zorder=0)
+    names = [f"{row.variant}{' (collapsed)' if part in row.collapsed else ''}" for row in reversed(rows)]
+    axes.set_yticks(range(len(rows)), names)
+    axes.set(xlabel=f"{part} {title(metric)}", ylim=(-0.6, len(rows) - 0.4))
+    tidy(axes)
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x", color="#e4e6ea", lw=0.7)
+    axes.tick_params(axis="y", colors=INK)
 
 
 def _panels(table: Table, draw: Callable[[Axes, str, str], None]) -> Figure:

@@ -1,33 +1,22 @@
-"""A sheet as LaTeX (booktabs)."""
+"""A printed table in LaTeX (booktabs)."""
 
-from chaosgate.study.report.sheet import ROW_TITLES, Number, Sheet, corruption_column, set_number
+from chaosgate.metrics.names import latex_title
+from chaosgate.study.report.printed_table import ROW_TITLES, Number, PrintedTable, corruption_column, set_number
 
-_COLUMNS = {
-    "top1": r"Top-1$\uparrow$",
-    "top1_percent": r"Top-1 (\%)$\uparrow$",
-    "top5": r"Top-5$\uparrow$",
-    "nll": r"NLL$\downarrow$",
-    "ece": r"ECE$\downarrow$",
-    "gap": "conf.$-$acc.",
-    "brier": r"Brier$\downarrow$",
-    "confidence": "conf.",
-    "nll_T": r"NLL+T$\downarrow$",
-    "ece_T": r"ECE+T$\downarrow$",
-}
 _COLLAPSED, _ON_TEST = r"$^\ddagger$", r"$^\dagger$"
 _MISSING = "--"
 _BY = {"method": "Method", "stage": "Stage", "strength": "$g$", "corruption": "Corruption"}
 
 
-def latex_table(sheet: Sheet, caption: str = "") -> str:
+def latex_table(table: PrintedTable, caption: str = "") -> str:
     r"""A ``table`` environment; with the paper's numbers at hand, each column of ours has the paper's to its right.
 
     Columns +T have none: the paper does not scale. Footnotes below say what the marks mean.
     """
-    with_g = bool(sheet.strengths)
-    head = [_BY[sheet.by], *(["$g$"] if with_g else [])]
-    for column in sheet.columns:
-        head += [_title(sheet, column), *(["paper"] if _has_paper(sheet, column) else [])]
+    with_g = bool(table.strengths)
+    head = [_BY[table.by], *(["$g$"] if with_g else [])]
+    for column in table.columns:
+        head += [_title(table, column), *(["paper"] if _has_paper(table, column) else [])]
     lines = [
         r"\begin{table}[ht]",
         r"\centering",
@@ -35,51 +24,51 @@ def latex_table(sheet: Sheet, caption: str = "") -> str:
         r"\toprule",
         _line(head),
         r"\midrule",
-        *(_line(_cells(sheet, row, with_g)) for row in sheet.rows),
+        *(_line(_cells(table, row, with_g)) for row in table.rows),
         r"\bottomrule",
         r"\end{tabular}",
-        *(rf"\par\smallskip{{\footnotesize {note}\par}}" for note in _notes(sheet)),
+        *(rf"\par\smallskip{{\footnotesize {note}\par}}" for note in _notes(table)),
     ]
-    lines += [rf"\caption{{{caption or escape(sheet.name)}}}"]
-    lines += [rf"\label{{{sheet.label}}}"] if sheet.label else []
+    lines += [rf"\caption{{{caption or escape(table.name)}}}"]
+    lines += [rf"\label{{{table.label}}}"] if table.label else []
     return "\n".join([*lines, r"\end{table}", ""])
 
 
-def _notes(sheet: Sheet) -> list[str]:
+def _notes(table: PrintedTable) -> list[str]:
     notes = []
-    if any(sheet.is_plus_t(column) for column in sheet.columns):
+    if any(table.is_plus_t(column) for column in table.columns):
         notes.append("+T: logits divided by one temperature that minimises the validation NLL.")
-        if sheet.on_test:
+        if table.on_test:
             notes.append(f"{_ON_TEST}fitted on the test images themselves; +T looks better than it is.")
-    if sheet.collapsed:
+    if table.collapsed:
         notes.append(f"{_COLLAPSED}collapsed: accuracy and confidence were lost together; a small ECE is no success.")
     return notes
 
 
-def _has_paper(sheet: Sheet, column: str) -> bool:
-    return sheet.paper is not None and not sheet.is_plus_t(column)
+def _has_paper(table: PrintedTable, column: str) -> bool:
+    return table.paper is not None and not table.is_plus_t(column)
 
 
-def _title(sheet: Sheet, column: str) -> str:
-    if column in _COLUMNS:
-        return _COLUMNS[column]
-    if sheet.by == "corruption":  # e.g. ece_gch
+def _title(table: PrintedTable, column: str) -> str:
+    if table.by == "corruption":  # e.g. ece_gch
         metric, method = corruption_column(column)
-        return f"{_COLUMNS[metric]} ({ROW_TITLES.get(method, escape(method))})"
-    part, metric = column.split(" ", 1)
-    return f"{part} {_COLUMNS[metric]}"
+        return f"{latex_title(metric)} ({ROW_TITLES.get(method, escape(method))})"
+    if column.endswith("_percent"):
+        return latex_title(column.removesuffix("_percent")).replace("$", r" (\%)$", 1)
+    part, _, metric = column.rpartition(" ")
+    return f"{part} {latex_title(metric)}".lstrip()
 
 
-def _cells(sheet: Sheet, row: str, with_g: bool) -> list[str]:
-    cells = [ROW_TITLES.get(row, escape(row)) + (_COLLAPSED if row in sheet.collapsed else "")]
+def _cells(table: PrintedTable, row: str, with_g: bool) -> list[str]:
+    cells = [ROW_TITLES.get(row, escape(row)) + (_COLLAPSED if row in table.collapsed else "")]
     if with_g:
-        cells.append(f"{sheet.strengths[row]:g}" if row in sheet.strengths else "")
-    for column in sheet.columns:
-        ours = _set(sheet.rows[row][column], sheet.decimals[column])
-        marked = sheet.is_plus_t(column) and row in sheet.on_test and ours != _MISSING
+        cells.append(f"{table.strengths[row]:g}" if row in table.strengths else "")
+    for column in table.columns:
+        ours = _set(table.rows[row][column], table.decimals[column])
+        marked = table.is_plus_t(column) and row in table.on_test and ours != _MISSING
         cells.append(ours + (_ON_TEST if marked else ""))
-        if sheet.paper is not None and _has_paper(sheet, column):
-            cells.append(_set(sheet.paper[row][column], sheet.decimals[column]))
+        if table.paper is not None and _has_paper(table, column):
+            cells.append(_set(table.paper[row][column], table.decimals[column]))
     return cells
 
 

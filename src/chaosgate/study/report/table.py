@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from chaosgate.metrics.names import with_scaled
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import Study
 from chaosgate.study.report.collect import Finished
-from chaosgate.study.report.intervals import Interval, image_intervals, seed_interval
-from chaosgate.study.report.temperature import fitted_on_test, temperatures, with_scaled
+from chaosgate.study.report.inference import Interval, image_intervals, seed_interval
 
 CLEAN, CORRUPTED = "clean", "corrupted"
 Column = tuple[str, str]  # (clean or corrupted, metric)
@@ -137,8 +137,8 @@ def build_table(study: Study, runs: Sequence[Run], finished: Sequence[Finished])
             Entry({one.run.seed: one.energy for one in ones}, {}),
             Entry({one.run.seed: one.validation_nll for one in ones}, {}),
             _collapsed(mine, theirs, ones),
-            Entry(temperatures(ones), {}),
-            fitted_on_test(ones),
+            Entry({one.run.seed: one.temperature for one in ones if one.temperature is not None}, {}),
+            any(one.fitted_on_test for one in ones),
         )
 
     first = {run.variant: run for run in reversed(runs)}

@@ -8,48 +8,34 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from chaosgate.metrics.names import improvement, is_scaled, scaled, title
+from chaosgate.study.report.notes import FLAG, count, has_temperature, number, on_test
 from chaosgate.study.report.table import Entry, Row, Table
-from chaosgate.study.report.temperature import is_scaled, scaled
-
-TITLES = {
-    "top1": "Top-1",
-    "nll": "NLL",
-    "ece": "ECE",
-    "gap": "conf-acc",
-    "brier": "Brier",
-    "confidence": "conf",
-    "top5": "Top-5",
-    "nll_T": "NLL+T",
-    "ece_T": "ECE+T",
-}
-ON_TEST = "†"  # beside a number whose temperature has seen the test images
-_FLAG = "‡"  # beside a collapsed network, where there is no room for the word
-_HIGHER_IS_BETTER = {"top1", "top5"}
 
 
 def terminal_table(table: Table) -> RichTable:
     """Clean and corrupted results beneath each other, each without and with +T, so that 80 columns are enough."""
     metrics = list(dict.fromkeys(metric for _, metric in table.columns if not is_scaled(metric)))
     asked = len(table.study.seeds)
-    title = f"study {table.title}, {_count(asked, 'seed')}"
-    grid = RichTable(title=title, title_style="bold", box=SIMPLE_HEAD, padding=0, pad_edge=False)
+    heading = f"study {table.title}, {count(asked, 'seed')}"
+    grid = RichTable(title=heading, title_style="bold", box=SIMPLE_HEAD, padding=0, pad_edge=False)
     grid.add_column("method", no_wrap=True)
     for metric in metrics:
-        grid.add_column(TITLES[metric], justify="right", no_wrap=True)
+        grid.add_column(title(metric), justify="right", no_wrap=True)
     grid.add_column("energy", justify="right", no_wrap=True)
     for part in dict.fromkeys(part for part, _ in table.columns):
         grid.add_row(Text(part, style="bold"))
         for row in table.rows:
             cells = [_cell(metric, row.entries[part, metric], row) for metric in metrics]
             fewer = "" if len(row.seeds) == asked else f" ({len(row.seeds)} of {asked})"
-            flag = f" [red]{_FLAG}[/]" if part in row.collapsed else ""
+            flag = f" [red]{FLAG}[/]" if part in row.collapsed else ""
             grid.add_row(f" {row.variant}{fewer}{flag}", *cells, number(row.energy.mean))
         if any((part, scaled(metric)) in table.columns for metric in metrics):
             grid.add_row(Text(f"{part} +T", style="bold"))
             for row in table.rows:
                 cells = [_scaled_cell(part, scaled(metric), row) for metric in metrics]
                 fitted = "" if isnan(row.temperature.mean) else f"T {row.temperature.mean:.2f}{on_test(row)}"
-                flag = f" [red]{_FLAG}[/]" if part in row.collapsed else ""
+                flag = f" [red]{FLAG}[/]" if part in row.collapsed else ""
                 grid.add_row(f" {row.variant}{flag}", *cells, fitted)
         grid.add_section()
     return grid
@@ -58,16 +44,6 @@ def terminal_table(table: Table) -> RichTable:
 def _scaled_cell(part: str, metric: str, row: Row) -> Text:
     """Beneath the number without temperature; empty where a temperature changes nothing, or is not shown."""
     return _cell(metric, row.entries[part, metric], row) if (part, metric) in row.entries else Text("")
-
-
-def on_test(row: Row) -> str:
-    """The mark of numbers whose temperature has seen the test images; empty for others."""
-    return ON_TEST if row.fitted_on_test else ""
-
-
-def has_temperature(table: Table) -> bool:
-    """Whether the table has columns +T."""
-    return any(is_scaled(metric) for _, metric in table.columns)
 
 
 def _cell(metric: str, entry: Entry, row: Row) -> Text:
@@ -86,19 +62,15 @@ def _star(entry: Entry) -> str:
 
 
 def _colour(metric: str, entry: Entry) -> str:
-    """Green for better, red for worse; a gap is better the closer it is to zero."""
-    if metric in ("gap", "confidence"):
-        reference = entry.mean - entry.difference
-        change = abs(entry.mean) - abs(reference) if metric == "gap" else 0.0
-    else:
-        change = -entry.difference if metric in _HIGHER_IS_BETTER else entry.difference
-    return "dim" if change == 0 else "green" if change < 0 else "red"
+    """Green for better, red for worse."""
+    change = improvement(metric, entry.mean - entry.difference, entry.mean)
+    return "dim" if change == 0 else "green" if change > 0 else "red"
 
 
 def markdown_table(table: Table) -> str:
     """The same as Markdown; in parentheses the difference to the reference and its 95 % interval."""
     last = ["T", "energy"] if has_temperature(table) else ["energy"]
-    head = ["method", "seeds", *(f"{part} {TITLES[metric]}" for part, metric in table.columns), *last]
+    head = ["method", "seeds", *(f"{part} {title(metric)}" for part, metric in table.columns), *last]
     lines = [_line(head), _line(["---", *("--:" for _ in head[1:])])]
     for row in table.rows:
         cells = [_markdown_cell(column[1], row.entries[column], row) for column in table.columns]
@@ -120,15 +92,6 @@ def _markdown_cell(metric: str, entry: Entry, row: Row) -> str:
 
 def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def number(value: float) -> str:
-    """Three decimals; missing numbers are said to be missing."""
-    return "missing" if isnan(value) else f"{value:.3f}"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def csv_table(table: Table) -> str:
@@ -160,61 +123,3 @@ def csv_table(table: Table) -> str:
 
 def _plain(value: float) -> str:
     return "" if isnan(value) else repr(value)
-
-
-COLLAPSED = (
-    f"{_FLAG} collapsed: accuracy and confidence were lost together, half of the reference's lead over chance or more; "
-    "a small ECE is no success there."
-)
-
-
-def temperature_notes(table: Table) -> list[str]:
-    """What +T is, on which images it was fitted, and which rows do without."""
-    if not has_temperature(table):
-        return ["+T is missing: no run was tested with temperature scaling."]
-    notes = ["+T: the same network, its logits divided by one temperature T that minimises the validation NLL."]
-    if any(row.fitted_on_test for row in table.rows):
-        notes.append(
-            f"{ON_TEST}: T was fitted on the test images themselves, which are this protocol's validation images; "
-            "+T looks better than it is."
-        )
-    if absent := [row.variant for row in table.rows if row.seeds and len(row.temperature.by_seed) < len(row.seeds)]:
-        notes.append(f"No temperature for every seed of {', '.join(absent)}: the result rows say why, or are older.")
-    return notes
-
-
-def footnotes(table: Table, mark: str = "*") -> list[str]:
-    """What the numbers are, in sentences; ``mark`` is how a difference looks whose interval excludes zero."""
-    facts = table.facts
-    if not facts:
-        return ["No run has finished yet."]
-    data = f"{facts['data']}{' (subset)' if facts['subset'] else ''}"
-    notes = [] if table.study.size is None else [table.study.size.warning]
-    notes += [
-        f"{facts['backbone']} on {data}: {table.study.checkpoint} checkpoint, {facts['n']:g} test images per cell. "
-        f"Signed: difference to {table.study.reference}."
-    ]
-    if any(metric == "gap" for _, metric in table.columns):
-        notes.append("conf-acc: mean confidence minus accuracy; above 0 is over-confident.")
-    if facts["corruptions"]:
-        made = "generated" if facts["generated"] else "released"
-        notes.append(
-            f"corrupted: mean over {_count(len(facts['corruptions']), made + ' corruption')} of the mean over "
-            f"severities {', '.join(map(str, facts['severities']))} of each cell's metric."
-        )
-    over = {entry.interval.over for row in table.rows for entry in row.entries.values() if entry.interval is not None}
-    if any(len(row.seeds) > 1 for row in table.rows):
-        notes.append("±: sample standard deviation over seeds (n - 1). Differences are paired by seed.")
-    if "seeds" in over:
-        notes.append(f"{mark}: the 95 % t interval of the paired differences over seeds excludes 0.")
-    if "images" in over:
-        notes.append(
-            f"{mark}: the 95 % bootstrap interval over test images excludes 0. One seed: training varies beyond it."
-        )
-    notes += temperature_notes(table)
-    if any(row.collapsed for row in table.rows):
-        notes.append(COLLAPSED)
-    notes.append("energy: E|h~ - h|^2 / E|h|^2 at the gate, measured at the end of training.")
-    if absent := [row.variant for row in table.rows if len(row.seeds) < len(table.study.seeds)]:
-        notes.append(f"Not finished: {', '.join(absent)}; their numbers are missing or rest on fewer seeds.")
-    return notes

@@ -6,11 +6,11 @@ from math import fsum, isnan, nan
 from statistics import stdev
 from typing import Any, NamedTuple
 
+from chaosgate.metrics.names import PLUS_T, is_scaled, scaled
 from chaosgate.study.plan.paper import paper_data
 from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report.collect import Finished
 from chaosgate.study.report.table import Row, Table
-from chaosgate.study.report.temperature import PLUS_T, fitted_on_test, is_scaled, scaled
 
 ROW_TITLES = {
     "none": "None",
@@ -31,8 +31,8 @@ class Number(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sheet:
-    """A table ready to be set.
+class PrintedTable:
+    """Numbers in the rows and columns in which they are printed.
 
     Args:
         name: Of the table, for files and captions.
@@ -64,24 +64,24 @@ class Sheet:
         return is_scaled(metric)
 
 
-def paper_sheet(name: str) -> Sheet:
+def paper_table(name: str) -> PrintedTable:
     """A table of the paper with the paper's own numbers."""
     data = paper_data()[name]
     columns = tuple(data["decimals"])
     rows = {str(row): {column: Number(*cells[column]) for column in columns} for row, cells in data["rows"].items()}
     strengths = {str(row): float(cells["g"]) for row, cells in data["rows"].items() if "g" in cells}
-    return Sheet(name, data["label"], data["by"], columns, data["decimals"], rows, strengths)
+    return PrintedTable(name, data["label"], data["by"], columns, data["decimals"], rows, strengths)
 
 
-def result_sheet(name: str, table: Table, finished: Sequence[Finished]) -> Sheet:
+def table_beside_paper(name: str, table: Table, finished: Sequence[Finished]) -> PrintedTable:
     """Our numbers in the layout of a table of the paper, the paper's beside them; what we do not have is missing."""
-    data, paper = paper_data()[name], paper_sheet(name)
+    data, paper = paper_data()[name], paper_table(name)
     decimals = {**paper.decimals, **_plus_t(paper)}
     ours = {row: {column: _ours(data, row, column, table, finished) for column in decimals} for row in paper.rows}
     measured = [column for column in decimals if any(not isnan(cells[column].mean) for cells in ours.values())]
     columns = tuple(column for column in decimals if column in paper.columns or column in measured)
     found = {row: _find_row(table, paper.by, row) for row in paper.rows} if paper.by != "corruption" else {}
-    return Sheet(
+    return PrintedTable(
         name,
         paper.label,
         paper.by,
@@ -95,7 +95,7 @@ def result_sheet(name: str, table: Table, finished: Sequence[Finished]) -> Sheet
     )
 
 
-def _plus_t(paper: Sheet) -> dict[str, int]:
+def _plus_t(paper: PrintedTable) -> dict[str, int]:
     """The columns +T that belong to the paper's, with as many digits."""
     if paper.by != "corruption":
         return {scaled(column): paper.decimals[column] for column in paper.columns if column in PLUS_T}
@@ -107,9 +107,9 @@ def _plus_t(paper: Sheet) -> dict[str, int]:
     }
 
 
-def _on_test(paper: Sheet, found: Mapping[str, Row | None], finished: Sequence[Finished]) -> frozenset[str]:
+def _on_test(paper: PrintedTable, found: Mapping[str, Row | None], finished: Sequence[Finished]) -> frozenset[str]:
     if paper.by == "corruption":  # a row has the numbers of several methods
-        return frozenset(paper.rows) if fitted_on_test(finished) else frozenset()
+        return frozenset(paper.rows) if any(one.fitted_on_test for one in finished) else frozenset()
     return frozenset(name for name, row in found.items() if row is not None and row.fitted_on_test)
 
 
@@ -123,7 +123,7 @@ def corruption_column(column: str) -> tuple[str, str]:
     return (scaled(metric), method.removeprefix("T_")) if method.startswith("T_") else (metric, method)
 
 
-def plain_sheet(table: Table) -> Sheet:
+def own_table(table: Table) -> PrintedTable:
     """Our numbers in our own layout: a row per variant, clean and corrupted columns."""
     columns = tuple(f"{part} {metric}" for part, metric in table.columns)
     rows = {
@@ -133,7 +133,7 @@ def plain_sheet(table: Table) -> Sheet:
         }
         for row in table.rows
     }
-    return Sheet(
+    return PrintedTable(
         table.study.name,
         "",
         "method",

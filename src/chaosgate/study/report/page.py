@@ -1,0 +1,137 @@
+"""One self-contained HTML file: tables, figures, configuration. Nothing is fetched when it is opened."""
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from math import isnan
+from typing import NamedTuple
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from chaosgate.metrics.names import is_scaled, title
+from chaosgate.study.plan.study import STRENGTH
+from chaosgate.study.report import figures
+from chaosgate.study.report.collect import Finished
+from chaosgate.study.report.notes import COLLAPSED, ON_TEST, footnotes, has_temperature, number, on_test
+from chaosgate.study.report.printed_table import ROW_TITLES, PrintedTable, set_number
+from chaosgate.study.report.table import CLEAN, CORRUPTED, Table
+
+
+class Image(NamedTuple):
+    """A figure as a ``data:`` address, and what it shows in words."""
+
+    source: str
+    text: str
+
+
+class Block(NamedTuple):
+    """Images side by side beneath a sentence."""
+
+    images: Sequence[Image]
+    text: str = ""
+
+
+def html_report(tables: Sequence[Table], beside: Sequence[PrintedTable], finished: Sequence[Finished]) -> str:
+    """The report of a study.
+
+    Args:
+        tables: Figures by method are drawn from the first; the last has every row.
+        beside: Tables of the paper with our numbers beside theirs.
+        finished: The finished runs.
+    """
+    main, whole = tables[0], tables[-1]
+    pictures = _pictures(main, whole, finished) if finished else {}
+    sections = ["Results", *(["Beside the paper"] if beside else []), *pictures]
+    return _template().render(
+        title=main.study.name,
+        lead=_lead(main),
+        sections=[*sections, *(["Runs", "Configuration"] if finished else [])],
+        tables=tables,
+        notes=footnotes(whole, mark="Blue"),
+        beside=beside,
+        pictures=pictures,
+        finished=finished,
+        configuration=_configuration(whole, finished) if finished else {},
+        has_temperature=has_temperature,
+        on_test=on_test,
+        on_test_mark=ON_TEST,
+        collapsed_note=COLLAPSED,
+        row_titles=ROW_TITLES,
+        set_number=set_number,
+    )
+
+
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("chaosgate.study.report", "."), autoescape=True, undefined=StrictUndefined
+    )
+    environment.filters |= {"number": number, "signed": "{:+.3f}".format, "title_of": title, "anchor": _anchor}
+    environment.tests |= {"nan": isnan, "scaled": is_scaled}
+    return environment.get_template("report.html")
+
+
+def _anchor(heading: str) -> str:
+    return heading.lower().replace(" ", "-")
+
+
+def _lead(table: Table) -> str:
+    facts = table.facts
+    if not facts:
+        return "No run has finished yet."
+    subset = " (subset)" if facts["subset"] else ""
+    images = ", ".join(f"{count:,} {part}" for part, count in facts["images"].items())
+    seeds = len(table.study.seeds)
+    lead = f"{facts['backbone']} on {facts['data']}{subset}: {images} images; {seeds} seed{'s' if seeds > 1 else ''}."
+    return lead if table.study.size is None else f"{table.study.size.warning} {lead}"
+
+
+def _pictures(main: Table, whole: Table, finished: Sequence[Finished]) -> dict[str, list[Block]]:
+    """Headings with what stands beneath them."""
+    sections: dict[str, list[Block]] = {}
+    reliability = []
+    for part, words in (
+        (CLEAN, "Clean test set."),
+        (CORRUPTED, "All corrupted cells pooled (the tables average cells)."),
+    ):
+        drawn = figures.reliability_figures(main, finished, part)
+        if drawn:
+            images = [_image(figure, f"reliability of {name}, {part}") for name, figure in drawn.items()]
+            reliability.append(Block(images, words))
+    if reliability:
+        sections["Reliability"] = reliability
+    if has_temperature(main):
+        image = _image(figures.temperature_figure(main), "ECE before and after temperature scaling")
+        sections["Temperature"] = [Block([image], "What one temperature does, beside what noise does.")]
+    sections["Energy"] = [Block([_image(figures.energy_figure(whole), "ECE and NLL against injected energy")])]
+    for axis in dict.fromkeys(axis for row in whole.rows for axis in row.levels):
+        image = _image(figures.axis_figure(whole, axis), f"ECE and NLL against {axis}")
+        sections["Strength" if axis == STRENGTH else axis.capitalize()] = [Block([image])]
+    if whole.facts["corruptions"]:
+        metrics = [metric for metric in ("top1", "nll", "ece", "gap") if metric in whole.study.metrics]
+        bars = {metric: figures.corruption_figure(main, finished, metric) for metric in metrics}
+        sections["Corruptions"] = [Block([_image(bar, f"{metric} by corruption")]) for metric, bar in bars.items()]
+        curves = figures.severity_figure(main, finished, metrics)
+        sections["Severity"] = [Block([_image(curves, "metrics against severity")])]
+    if any(one.curves for one in finished):
+        sections["Training"] = [Block([_image(figures.curves_figure(main, finished), "training curves")])]
+    return sections
+
+
+def _image(figure: Figure, words: str) -> Image:
+    """An SVG inside the page; as an image, so that its names cannot clash with those of the next."""
+    out = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "chaosgate", "font.family": "sans-serif"}):
+        figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
+    return Image(f"data:image/svg+xml;base64,{base64.b64encode(out.getvalue().encode()).decode()}", words)
+
+
+def _configuration(table: Table, finished: Sequence[Finished]) -> Mapping[str, str]:
+    about = {"commit": table.facts["commits"], "versions": table.facts["versions"]}
+    return {
+        "Study file": table.study.path.read_text(encoding="utf-8"),
+        "Versions": yaml.safe_dump(about, sort_keys=False),
+        f"Whole configuration of {finished[0].run.name}": yaml.safe_dump(finished[0].config, sort_keys=False),
+    }
