@@ -10,7 +10,7 @@ from torchvision import transforms
 
 import chaosgate as cg
 from chaosgate.corruptions import COMMON, EXTRA, PAPER, SMALL, Corrupt, corrupt, corrupt_batch, jpeg_roundtrip
-from chaosgate.corruptions.draws import generator, words
+from chaosgate.corruptions.apply import generator, words
 from chaosgate.corruptions.tables import NUMBER
 from tests.corruptions import reference
 from tests.corruptions.conftest import make_photo

@@ -5,8 +5,8 @@ import pytest
 from PIL import Image
 
 from chaosgate import corruptions
-from chaosgate.corruptions import digital, elastic, filters, glass, motion, spatter, weather, zoom
-from chaosgate.corruptions.draws import generator
+from chaosgate.corruptions import blur, digital, weather
+from chaosgate.corruptions.apply import generator
 from chaosgate.corruptions.tables import EXTRA, SMALL, parameters
 from tests.corruptions import reference
 from tests.corruptions.conftest import make_photo
@@ -30,18 +30,18 @@ def with_draws(name, image, severity, table="imagenet", index=0):
     given = parameters(name, severity, table)
     stream = generator(5, name, severity, index)
     if name == "glass_blur":
-        offsets = glass.draw_offsets(stream, image.shape, given["reach"], given["scans"])
-        return lambda p: glass.glass_blur(image, offsets, precision=p, **given), reference.glass_blur(
+        offsets = blur.draw_offsets(stream, image.shape, given["reach"], given["scans"])
+        return lambda p: blur.glass_blur(image, offsets, precision=p, **given), reference.glass_blur(
             image, offsets, **given
         )
     if name == "motion_blur":
-        angle = motion.draw_angle(stream)
-        return lambda p: motion.motion_blur(image, angle, precision=p, **given), reference.motion_blur(
+        angle = blur.draw_angle(stream)
+        return lambda p: blur.motion_blur(image, angle, precision=p, **given), reference.motion_blur(
             image, angle, **given
         )
     if name == "snow":
         flakes, angle = stream.standard_normal(image.shape[:2]), stream.uniform(-135, -45)
-        rows, columns = (zoom.crop(size, given["zoom"]) for size in image.shape[:2])
+        rows, columns = (blur.zoom_crop(size, given["zoom"]) for size in image.shape[:2])
         inner = flakes[rows.start : rows.start + rows.size, columns.start : columns.start + columns.size]
         draws = weather.SnowDraws(inner, angle)
         return lambda p: weather.snow(image, draws, precision=p, **given), reference.snow(image, flakes, angle, **given)
@@ -49,12 +49,12 @@ def with_draws(name, image, severity, table="imagenet", index=0):
         draws = weather.draw_fog(stream, image.shape)
         return lambda p: weather.fog(image, draws, **given), reference.fog(image, draws, **given)
     if name == "elastic_transform":
-        draws = elastic.draw_elastic(stream, image.shape)
-        return lambda p: elastic.elastic_transform(image, draws, precision=p, **given), reference.elastic_transform(
+        draws = digital.draw_elastic(stream, image.shape)
+        return lambda p: digital.elastic_transform(image, draws, precision=p, **given), reference.elastic_transform(
             image, *draws, **given
         )
     field = stream.standard_normal(image.shape[:2])
-    return lambda p: spatter.spatter(image, field, precision=p, **given), reference.spatter(image, field, **given)
+    return lambda p: weather.spatter(image, field, precision=p, **given), reference.spatter(image, field, **given)
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)
@@ -124,9 +124,9 @@ def test_flat_images_are_truncated_as_in_double_precision(name, severity):
 
 
 def test_defocus_weights_are_not_renormalised():
-    sums = [filters.disk(**parameters("defocus_blur", severity)).sum() for severity in SEVERITIES]
+    sums = [blur.disk(**parameters("defocus_blur", severity)).sum() for severity in SEVERITIES]
     np.testing.assert_allclose(sums, [1, 1, 1, 1.012975, 1.010786], atol=2e-6)
-    assert [len(filters.disk(**parameters("defocus_blur", severity))) for severity in SEVERITIES] == [
+    assert [len(blur.disk(**parameters("defocus_blur", severity))) for severity in SEVERITIES] == [
         17,
         17,
         17,
@@ -137,7 +137,7 @@ def test_defocus_weights_are_not_renormalised():
 
 def test_small_defocus_below_radius_one_is_the_small_gaussian_alone():
     for severity in (1, 2, 3):
-        lens = filters.disk(**parameters("defocus_blur", severity, "small"))
+        lens = blur.disk(**parameters("defocus_blur", severity, "small"))
         assert lens.shape == (17, 17)
         assert (lens > 0).sum() == 9 and lens.sum() == pytest.approx(1, abs=1e-6)
 
@@ -152,7 +152,7 @@ def test_motion_blur_reads_ahead_along_its_direction():
     # One-sided: an impulse is smeared to the left of where it was (angle 0 reads from the right), and rows stay apart.
     impulse = np.zeros((9, 61, 1), dtype=np.uint8)
     impulse[4, 40] = 255
-    result = motion.motion_blur(impulse, 0.0, radius=10, sigma=3)[..., 0]
+    result = blur.motion_blur(impulse, 0.0, radius=10, sigma=3)[..., 0]
     assert result[4, 41:].max() == 0 and np.delete(result, 4, axis=0).max() == 0
     assert (np.diff(result[4, 20:41].astype(int)) >= 0).all() and result[4, 40] > 50
 
@@ -170,7 +170,7 @@ def test_local_elastic_displacement_has_the_benchmarks_size():
     # patches) and 5 %; exchanging any two severities would miss them by 15 % and more.
     for severity, measured, tolerance in ((2, 4.88, 0.10), (3, 0.81, 0.05), (4, 1.18, 0.05), (5, 1.93, 0.05)):
         given = parameters("elastic_transform", severity)
-        energy = (elastic.smoothing(224, given["sigma"]).astype(float) ** 2).sum(axis=1).mean()
+        energy = (digital.smoothing(224, given["sigma"]).astype(float) ** 2).sum(axis=1).mean()
         assert given["alpha"] / np.sqrt(3) * energy == pytest.approx(measured, rel=tolerance)
 
 
@@ -193,7 +193,7 @@ def test_frost_is_the_weighted_sum_with_a_crop(photo, tmp_path):
 
 def test_a_dry_lens_leaves_the_image_unchanged(photo):
     given = parameters("spatter", 1)
-    np.testing.assert_array_equal(spatter.spatter(photo, np.full(photo.shape[:2], -5.0), **given), photo)
+    np.testing.assert_array_equal(weather.spatter(photo, np.full(photo.shape[:2], -5.0), **given), photo)
 
 
 def test_the_reference_covers_every_corruption():

@@ -2,27 +2,46 @@
 
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from PIL import Image
 
-from chaosgate.corruptions import (
-    colour,
-    digital,
-    elastic,
-    filters,
-    glass,
-    motion,
-    noise,
-    spatter,
-    weather,
-    zoom,
-)
-from chaosgate.corruptions.draws import generator, words
-from chaosgate.corruptions.kinds import AnyImage, as_array, as_stack
+from chaosgate.corruptions import blur, digital, noise, weather
 from chaosgate.corruptions.levels import Bytes, Precision
-from chaosgate.corruptions.tables import parameters
+from chaosgate.corruptions.tables import NUMBER, parameters
+
+AnyImage = TypeVar("AnyImage", Bytes, torch.Tensor, Image.Image)
+
+_WORD = 1 << 64
+
+
+def generator(seed: int, name: str, severity: int, index: int) -> np.random.Generator:
+    r"""The stream of one (seed, corruption, severity, image index), a pure function of these four.
+
+    Philox is counter based: (seed, corruption, severity) make its key, the index of the image stands in the upper half
+    of its 256-bit counter, and each image may use :math:`2^{128}` blocks before it would meet its neighbour. Nothing
+    depends on the order of the calls or on the number of workers.
+
+    >>> a = generator(0, "shot_noise", 3, index=7).integers(100, size=4)
+    >>> b = generator(0, "shot_noise", 3, index=7).integers(100, size=4)
+    >>> bool((a == b).all())
+    True
+    """
+    for label, value in (("seed", seed), ("index", index)):
+        if not 0 <= value < _WORD:
+            raise ValueError(f"{label} {value} is outside 0 .. 2**64 - 1; it names a random stream.")
+    key = int(seed) + _WORD * (8 * NUMBER[name] + int(severity))
+    return np.random.Generator(np.random.Philox(key=key, counter=int(index) * _WORD * _WORD))
+
+
+def words(stream: np.random.Generator, shape: tuple[int, ...]) -> "np.ndarray[tuple[int, ...], np.dtype[np.uint32]]":
+    """Independent uniform 32-bit words of the given shape (raw output: several times faster than ``integers``)."""
+    count = int(np.prod(shape))
+    raw = np.asarray(stream.bit_generator.random_raw((count + 1) // 2), dtype="<u8")
+    return raw.view("<u4")[:count].reshape(shape)
 
 
 class _Recipe(NamedTuple):
@@ -43,28 +62,28 @@ _RECIPES = {
     "shot_noise": _Recipe(noise.shot_noise, _words, pointwise=True),
     "impulse_noise": _Recipe(noise.impulse_noise, _words, pointwise=True),
     "speckle_noise": _Recipe(noise.speckle_noise, _words, pointwise=True),
-    "gaussian_blur": _Recipe(filters.gaussian_blur, has_precision=True),
-    "defocus_blur": _Recipe(filters.defocus_blur, has_precision=True),
+    "gaussian_blur": _Recipe(blur.gaussian_blur, has_precision=True),
+    "defocus_blur": _Recipe(blur.defocus_blur, has_precision=True),
     "glass_blur": _Recipe(
-        glass.glass_blur,
-        lambda stream, shape, given: glass.draw_offsets(stream, shape, given["reach"], given["scans"]),
+        blur.glass_blur,
+        lambda stream, shape, given: blur.draw_offsets(stream, shape, given["reach"], given["scans"]),
         has_precision=True,
     ),
-    "motion_blur": _Recipe(motion.motion_blur, lambda stream, shape, given: motion.draw_angle(stream), True),
-    "zoom_blur": _Recipe(zoom.zoom_blur, has_precision=True),
+    "motion_blur": _Recipe(blur.motion_blur, lambda stream, shape, given: blur.draw_angle(stream), True),
+    "zoom_blur": _Recipe(blur.zoom_blur, has_precision=True),
     "snow": _Recipe(
         weather.snow, lambda stream, shape, given: weather.draw_snow(stream, shape, given["zoom"]), has_precision=True
     ),
     "frost": _Recipe(weather.frost, lambda stream, shape, given: weather.draw_frost(stream, shape, given["textures"])),
     "fog": _Recipe(weather.fog, lambda stream, shape, given: weather.draw_fog(stream, shape)),
-    "brightness": _Recipe(colour.brightness),
-    "saturate": _Recipe(colour.saturate),
-    "contrast": _Recipe(colour.contrast),
+    "brightness": _Recipe(weather.brightness),
+    "saturate": _Recipe(digital.saturate),
+    "contrast": _Recipe(digital.contrast),
     "elastic_transform": _Recipe(
-        elastic.elastic_transform, lambda stream, shape, given: elastic.draw_elastic(stream, shape), has_precision=True
+        digital.elastic_transform, lambda stream, shape, given: digital.draw_elastic(stream, shape), has_precision=True
     ),
     "spatter": _Recipe(
-        spatter.spatter, lambda stream, shape, given: stream.standard_normal(shape[:2]), has_precision=True
+        weather.spatter, lambda stream, shape, given: stream.standard_normal(shape[:2]), has_precision=True
     ),
     "pixelate": _Recipe(digital.pixelate),
     "jpeg_compression": _Recipe(digital.jpeg),
@@ -189,3 +208,50 @@ class Corrupt:
 
     def __repr__(self) -> str:
         return f"Corrupt({self.name!r}, {self.severity}, seed={self.seed}, table={self.table!r})"
+
+
+def as_array(image: Any) -> tuple[Bytes, Callable[[Bytes], Any]]:
+    """One image as a contiguous (H, W, C) array with one or three channels, and the way back to its own kind."""
+    if isinstance(image, Image.Image):
+        if image.mode not in ("L", "RGB"):
+            raise ValueError(f"a Pillow image of mode {image.mode!r}; corruptions take 'L' or 'RGB'. Convert it first.")
+        array, back = as_array(np.asarray(image))
+        return array, lambda result: Image.fromarray(back(result))
+    if isinstance(image, torch.Tensor):
+        return _from_tensor(image)
+    array = np.asarray(image)
+    if array.ndim not in (2, 3):
+        raise ValueError(f"an image of shape {array.shape}; corruptions take (H, W), (H, W, 1) or (H, W, 3).")
+    shape = array.shape
+    return as_stack(array[None])[0], lambda result: result.reshape(shape)
+
+
+def as_stack(images: Any) -> Bytes:
+    """A stack (N, H, W) or (N, H, W, C) as a contiguous (N, H, W, C) array."""
+    stack = np.asarray(images)
+    if stack.dtype != np.uint8:
+        raise TypeError(f"images of type {stack.dtype}; corruptions are defined on uint8 grey levels 0..255.")
+    if stack.ndim == 3:
+        stack = stack[..., None]
+    if stack.ndim != 4 or stack.shape[3] not in (1, 3):
+        shape = np.shape(images)
+        raise ValueError(
+            f"images of shape {shape[1:]} in a stack of {shape[0] if shape else 0}; corruptions take (H, W), (H, W, 1) "
+            "or (H, W, 3), channels last (torch tensors: first)."
+        )
+    if 0 in stack.shape[1:3]:
+        raise ValueError(f"images of {stack.shape[1]} x {stack.shape[2]} pixels; there is nothing to corrupt.")
+    return np.ascontiguousarray(stack)
+
+
+def _from_tensor(image: torch.Tensor) -> tuple[Bytes, Callable[[Bytes], torch.Tensor]]:
+    if image.dtype != torch.uint8:
+        raise TypeError(f"a tensor of type {image.dtype}; corruptions are defined on uint8 grey levels 0..255.")
+    if image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[0] not in (1, 3)):
+        raise ValueError(f"a tensor of shape {tuple(image.shape)}; corruptions take (H, W), (1, H, W) or (3, H, W).")
+    planes = image.detach().cpu().reshape(-1, *image.shape[-2:])
+
+    def back(result: Bytes) -> torch.Tensor:
+        return torch.from_numpy(result.transpose(2, 0, 1).copy()).reshape(image.shape).to(image.device)
+
+    return as_stack(planes.permute(1, 2, 0).numpy()[None])[0], back

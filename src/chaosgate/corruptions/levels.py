@@ -7,7 +7,7 @@ take it from a table of what the benchmark does to constant images (``drops``). 
 come within the rounding error of an integer by chance.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -16,9 +16,13 @@ import numpy.typing as npt
 Bytes = npt.NDArray[np.uint8]
 Precision = Literal["float32", "float64"]
 Drops = npt.NDArray[np.bool_]
+Plane = npt.NDArray[np.float64]
 
 SLACK = {np.dtype(np.float32): 1.5e-4, np.dtype(np.float64): 1e-10}
 """Bounds on the rounding error of a filtered value on the 0..255 scale."""
+
+# Which of (V, V(1-S), V(1-fS), V(1-(1-f)S)) the red, the green and the blue channel are in each sixth of the circle.
+_SIXTHS = np.array([[0, 2, 1, 1, 3, 0], [3, 0, 0, 2, 1, 1], [1, 1, 3, 0, 0, 2]], dtype=np.intp)
 
 
 def truncate(values: npt.NDArray[Any]) -> Bytes:
@@ -57,3 +61,38 @@ def bands(shape: tuple[int, ...], values: int = 16384) -> Iterator[slice]:
     """Cut an (H, W, C) image into bands of whole rows; what is computed on one stays in the processor's cache."""
     rows = max(1, values // max(1, shape[1] * shape[2]))
     return (slice(start, min(start + rows, shape[0])) for start in range(0, shape[0], rows))
+
+
+def in_hsv(image: Bytes, change: Callable[[Plane, Plane], tuple[Plane, Plane]]) -> Bytes:
+    r"""Let ``change`` map saturation and value of an (H, W, 3) image, both in [0, 1]; the hue stays.
+
+    With :math:`V = \max(r, g, b)` and :math:`S = 1 - \min(r, g, b) / V` the colour is rebuilt from the four numbers
+    :math:`V`, :math:`V(1 - S)`, :math:`V(1 - fS)` and :math:`V(1 - (1 - f)S)`, where :math:`f` is the position within a
+    sixth of the hue circle. Many results are whole grey levels up to the last bit, so the order of operations matters
+    for the truncation; it is kept, in double precision, in both modes.
+    """
+    return np.concatenate([_change_hsv(image[rows], change) for rows in bands(image.shape)])
+
+
+def _change_hsv(image: Bytes, change: Callable[[Plane, Plane], tuple[Plane, Plane]]) -> Bytes:
+    # Choices are made by arithmetic on 0 and 1: branches on the channels of a photograph cannot be predicted.
+    r, g, b = (np.ascontiguousarray(image[..., channel]).reshape(-1) / 255.0 for channel in range(3))
+    value = np.maximum(np.maximum(r, g), b)
+    spread = value - np.minimum(np.minimum(r, g), b)
+    grey = spread == 0
+    third = np.maximum((g == value).view(np.uint8), (b == value).view(np.uint8) * np.uint8(2))  # red, green, blue
+    third *= ~grey  # grey counts as red
+    here = np.arange(len(r))
+    difference = np.concatenate([g - b, b - r, r - g]).take(third.astype(np.intp) * len(r) + here)
+    turn = (2.0 * third + difference / (spread + grey)) / 6.0
+    turn += turn < 0
+    turn *= 6.0
+    sixth = np.floor(turn)
+    part = turn - sixth
+    saturation, value = change(spread / (value + (value == 0)), value)
+    levels = (1 - saturation, 1 - part * saturation, 1 - (1 - part) * saturation)
+    corners = np.concatenate([truncate(value), *(truncate(value * level) for level in levels)])
+    place = sixth.astype(np.intp)
+    place[place == 6] = 0
+    planes = [corners.take(_SIXTHS[channel].take(place) * len(r) + here) for channel in range(3)]
+    return np.stack(planes, axis=1).reshape(image.shape)

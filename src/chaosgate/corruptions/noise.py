@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-Bytes = npt.NDArray[np.uint8]
+from chaosgate.corruptions.levels import Bytes
+
 Words = npt.NDArray[np.uint32]
 Law = npt.NDArray[np.float64]
 

@@ -8,6 +8,8 @@ severity 1..5. Lengths are in pixels and do not scale with the image: use ``smal
 
 from typing import Any
 
+from chaosgate.field.arguments import nearest
+
 COMMON = (
     "gaussian_noise",
     "shot_noise",
@@ -119,8 +121,6 @@ def parameters(name: str, severity: int, table: str = "imagenet") -> dict[str, A
     {'radius': 6, 'sigma': 1}
     """
     if name not in NUMBER:
-        from chaosgate.field.arguments import nearest  # with torch, which this table does not need
-
         raise ValueError(f"no corruption {name!r}.{nearest(name, NUMBER)} There are {', '.join(COMMON + EXTRA)}.")
     if table not in TABLES:
         raise ValueError(f"no table {table!r}; use 'imagenet' (224-pixel images) or 'small' (about 32 pixels).")

@@ -1,24 +1,33 @@
-"""Snow, frost and fog."""
+"""Snow, frost, fog, brightness, and spatter: drops of water (severities 1 to 3) or splashes of mud (4 and 5).
+
+Where the package ``imagecorruptions`` departs from the benchmark, this follows the benchmark. *Snow*: the layer of
+flakes is cut to the image and made 8-bit before its motion blur, so that at the border the edge is repeated; the
+package blurs the enlarged layer and cuts it afterwards, and quantises it once. *Frost*: the texture is cut at its own
+scale; the package first enlarges it by 1.1.
+"""
 
 from collections.abc import Sequence
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
+from scipy import ndimage
 
-from chaosgate.corruptions import zoom as zooming
-from chaosgate.corruptions.levels import Bytes, Precision, bands, truncate
-from chaosgate.corruptions.motion import draw_angle, motion_blur
+from chaosgate.corruptions.blur import draw_angle, gaussian_taps, motion_blur, zoom_centre, zoom_crop, zoom_matrix
+from chaosgate.corruptions.levels import Bytes, Precision, bands, in_hsv, truncate
 
 Field = npt.NDArray[np.float64]
 
 FROST_FILES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 """The textures that the benchmark draws from; its sixth is never drawn."""
+
+WATER = (175, 238, 238)
+MUD = (63, 42, 20)
 
 
 class SnowDraws(NamedTuple):
@@ -30,7 +39,7 @@ class SnowDraws(NamedTuple):
 
 def draw_snow(stream: np.random.Generator, shape: tuple[int, ...], zoom: float) -> SnowDraws:
     """All randomness of one snowfall; noise outside the crop would never be seen and is not drawn."""
-    size = tuple(zooming.crop(length, zoom).size for length in shape[:2])
+    size = tuple(zoom_crop(length, zoom).size for length in shape[:2])
     return SnowDraws(stream.standard_normal(size), draw_angle(stream, -135.0, -45.0))
 
 
@@ -63,13 +72,13 @@ def snow(
 def flakes(shape: tuple[int, ...], noise: Field, zoom: float, precision: Precision) -> Field:
     """The noise of the centre crop enlarged to an (H, W, 1) layer."""
     height, width = shape[:2]
-    rows, columns = zooming.crop(height, zoom), zooming.crop(width, zoom)
+    rows, columns = zoom_crop(height, zoom), zoom_crop(width, zoom)
     canvas = np.zeros((height, width))
     canvas[rows.start : rows.start + rows.size, columns.start : columns.start + columns.size] = noise
     if precision == "float64":
-        return zooming.enlarge(canvas[..., None], zoom)
-    tall = zooming.interpolation(height, zoom) @ canvas
-    return np.asarray((zooming.interpolation(width, zoom) @ tall.T).T[..., None])
+        return zoom_centre(canvas[..., None], zoom)
+    tall = zoom_matrix(height, zoom) @ canvas
+    return np.asarray((zoom_matrix(width, zoom) @ tall.T).T[..., None])
 
 
 def load_frost(folder: str | PathLike[str] | None) -> tuple[Bytes, ...]:
@@ -162,3 +171,67 @@ def plasma(draws: Sequence[Field], decay: float) -> Field:
         width /= decay
     field -= field.min()
     return np.asarray(field / field.max(), dtype=np.float64)
+
+
+def brightness(image: Bytes, shift: float) -> Bytes:
+    """Raise the value V of an (H, W, C) image by ``shift``, clipped to 1; of a grey image V is the grey level."""
+    if image.shape[2] == 1:
+        return truncate(image / 255.0 + shift)
+    return in_hsv(image, lambda s, v: (s, np.clip(v + shift, 0, 1)))
+
+
+def spatter(
+    image: Bytes,
+    draws: Field,
+    loc: float,
+    scale: float,
+    sigma: float,
+    threshold: float,
+    strength: float,
+    mud: bool,
+    precision: Precision = "float32",
+) -> Bytes:
+    """Spatter an (H, W, C) image with liquid from a standard normal (H, W) field (in luma, for a grey image)."""
+    liquid = _blur(draws * scale + loc, sigma, precision)
+    liquid[liquid < threshold] = 0
+    pixels = image.astype(np.float32) / np.float32(255)
+    if mud:
+        cover = splashes(liquid, threshold, strength, precision)[..., None]
+        pixels = pixels * (1 - cover) + _colour(MUD, image.shape[2]) * cover
+    else:
+        pixels = pixels + water(liquid, strength)[..., None] * _colour(WATER, image.shape[2])
+    return truncate(pixels)
+
+
+def water(liquid: Field, strength: float) -> npt.NDArray[np.float32]:
+    """How much light each pixel gains from water: edges of the liquid, widened, equalised and embossed."""
+    layer = (liquid * 255).astype(np.uint8)
+    distance = cv2.distanceTransform(255 - cv2.Canny(layer, 50, 150), cv2.DIST_L2, 5)
+    _, near = cv2.threshold(distance, 20, 20, cv2.THRESH_TRUNC)
+    relief = cv2.equalizeHist(cv2.blur(near, (3, 3)).astype(np.uint8))
+    emboss = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], dtype=np.float32)
+    relief = cv2.blur(cv2.filter2D(relief, cv2.CV_8U, emboss), (3, 3)).astype(np.float32)
+    gain = layer * relief
+    peak = gain.max()
+    # No liquid above the threshold: a dry lens (a small image can have one; the benchmark would divide by zero).
+    return gain if peak == 0 else gain / peak * np.float32(strength)
+
+
+def splashes(liquid: Field, threshold: float, strength: float, precision: Precision) -> npt.NDArray[np.float32]:
+    """How much of each pixel mud covers: the wet region with soft edges, cut at 0.8."""
+    wet = (liquid > threshold).astype(np.float32)
+    cover = _blur(wet, strength, precision).astype(np.float32)
+    cover[cover < 0.8] = 0
+    return cover
+
+
+def _colour(rgb: tuple[int, int, int], channels: int) -> npt.NDArray[np.float32]:
+    colour = (np.array(rgb) / 255.0).astype(np.float32)
+    return colour if channels == 3 else colour @ np.array([[0.299], [0.587], [0.114]], dtype=np.float32)
+
+
+def _blur(field: npt.NDArray[Any], sigma: float, precision: Precision) -> npt.NDArray[Any]:
+    if precision == "float64":
+        return np.asarray(ndimage.gaussian_filter(field, sigma, mode="nearest", truncate=4.0))
+    taps = gaussian_taps(sigma)
+    return np.asarray(cv2.sepFilter2D(field, -1, taps, taps, borderType=cv2.BORDER_REPLICATE))

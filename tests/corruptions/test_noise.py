@@ -6,7 +6,7 @@ from scipy import stats
 
 from chaosgate import corruptions
 from chaosgate.corruptions import noise
-from chaosgate.corruptions.draws import generator, words
+from chaosgate.corruptions.apply import generator, words
 from chaosgate.corruptions.tables import TABLES, parameters
 
 FULL = 1 << 24
