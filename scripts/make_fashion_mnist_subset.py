@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chaosgate.data.pipeline.streams import epoch_order
-from chaosgate.data.sets.idx import read_idx
+from chaosgate.data.sets.fashion_mnist import read_idx
 
 SEED = 20170825  # the day the data set was released
 PER_CLASS = {"train": 600, "val": 100, "test": 200}

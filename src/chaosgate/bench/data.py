@@ -31,10 +31,10 @@ from chaosgate.data import Cell, ImageNetC, Sample
 from chaosgate.data.files.export import CopySettings, write_copies
 from chaosgate.data.photos import IMAGENET_MEAN, IMAGENET_STD
 from chaosgate.data.pipeline.augment import centre_crop, resized_crop_and_flip
-from chaosgate.data.pipeline.dataset import EvalSet
 from chaosgate.data.pipeline.decoding import as_tensor, decode
+from chaosgate.data.pipeline.samples import EvalSet
 from chaosgate.data.pipeline.streams import lent_streams, sample_generator
-from chaosgate.data.sets.wnids import wnids
+from chaosgate.data.sets.imagenet_layout import wnids
 
 _BUNDLED = ("astronaut", "cat", "coffee", "rocket")
 _SIZE = (500, 375)

@@ -12,11 +12,12 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from chaosgate.commands.flags import whole
 from chaosgate.corruptions import COMMON, EXTRA, PAPER
-from chaosgate.data.cells import SEVERITIES, plan_cells
+from chaosgate.data.cells import SEVERITIES, plan_cells, table_for
 from chaosgate.data.files.download import ARCHIVES, Archive, fetch, unpack
-from chaosgate.data.files.export import CopySettings, list_clean, write_copies
+from chaosgate.data.files.export import CopySettings, write_copies
+from chaosgate.data.files.index import image_files
 from chaosgate.data.pipeline.decoding import unreadable
-from chaosgate.data.pipeline.generated import table_for
+from chaosgate.data.sets.imagenet_layout import list_clean
 
 _DESCRIPTION = """\
 Make, fetch and check image sets.
@@ -109,12 +110,7 @@ def _check(options: argparse.Namespace) -> int:
     root = options.root.expanduser()
     if not root.is_dir():
         raise FileNotFoundError(f"no folder {root}.")
-    paths = sorted(
-        Path(place, name)
-        for place, _, names in os.walk(root, followlinks=True)
-        for name in names
-        if name.lower().endswith(IMG_EXTENSIONS)
-    )
+    paths = image_files(root)
     if not paths:
         raise ValueError(f"no image files below {root} (looked for {' '.join(IMG_EXTENSIONS)}).")
     with Progress(console=Console(stderr=True), transient=True) as progress:

@@ -1,7 +1,6 @@
 """What a probe is pointed at: a run, a checkpoint or a timm model, and some images for it."""
 
 import math
-import os
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +13,7 @@ from torch.nn.functional import interpolate
 from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import InterpolationMode
 
+from chaosgate.data.files.index import image_files
 from chaosgate.data.module import ImageData
 from chaosgate.data.pipeline.augment import centre_crop
 from chaosgate.data.pipeline.decoding import as_tensor, decode
@@ -129,12 +129,7 @@ def _validation_images(data: ImageData, count: int) -> Tensor:
 def _folder_images(folder: Path, count: int, side: int) -> Tensor:
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder}. Give --images a folder with image files in or below it.")
-    files = sorted(
-        Path(place, name)
-        for place, _, names in os.walk(folder, followlinks=True)
-        for name in names
-        if name.lower().endswith(IMG_EXTENSIONS)
-    )
+    files = image_files(folder)
     if not files:
         raise ValueError(f"no images in {folder} (looked for {' '.join(IMG_EXTENSIONS)}).")
     chosen = [files[i] for i in _spaced(len(files), count)]

@@ -31,8 +31,8 @@ def gaussian_taps(sigma: float, truncate: float = 4.0) -> npt.NDArray[np.float64
 def gaussian_blur(image: Bytes, sigma: float, precision: Precision = "float32") -> Bytes:
     r"""Gaussian blur of an (H, W, C) image, edges replicated, radius four sigma, truncated to grey levels.
 
-    In float32 (sigma of 1.6 and more) up to 6 % of the values of a mostly white photograph are one level off: there the
-    exact result lies at a whole grey level almost everywhere. In other photographs it is a few in ten thousand.
+    In float32 (sigma of 1.6 and more) one or two values in ten thousand of a photograph are one level off; of one with
+    42 % white values 2 %, of one with 89 % 5 to 8 % (measured): near white the exact result is a whole level less 1e-4.
     """
     if precision == "float64":
         return _exact_gaussian(image, sigma)

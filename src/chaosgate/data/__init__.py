@@ -6,13 +6,13 @@
 
 from chaosgate.data.module import ImageData
 from chaosgate.data.photos import PhotoData
-from chaosgate.data.pipeline.sample import CLEAN, Cell, Sample
+from chaosgate.data.pipeline.samples import CLEAN, Cell, Sample
 from chaosgate.data.sets.fashion_mnist import FashionMNIST
 from chaosgate.data.sets.image_folder import ImageFolder
 from chaosgate.data.sets.imagenet import ImageNet
 from chaosgate.data.sets.imagenet_c import ImageNetC
-from chaosgate.data.sets.mce import mean_corruption_error
 from chaosgate.data.sets.pets import OxfordPets
+from chaosgate.data.sets.published import mean_corruption_error
 
 __all__ = [
     "CLEAN",

@@ -1,25 +1,30 @@
-"""Corrupted copies of a test set: which cells were asked for, and their images for sets that fit into memory."""
+"""Corrupted copies of a test set: which cells were asked for; their images in memory, or made on the fly."""
 
 import hashlib
-import tempfile
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import cv2
 import numpy as np
 import PIL
 import scipy
+import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
+from torch import Tensor
 
-from chaosgate.data.pipeline.sample import CLEAN, Cell
+from chaosgate.corruptions import PAPER, Corrupt, corrupt_batch, parameters
+from chaosgate.data.files.atomic import replace_file
+from chaosgate.data.pipeline.decoding import as_tensor
+from chaosgate.data.pipeline.samples import CLEAN, Cell, Images, Split
 
 Corruptions = Literal["paper"] | list[str] | None
 SEVERITIES = (1, 2, 3, 4, 5)
+Table = Literal["imagenet", "small"]
 
 
 def plan_cells(corruptions: Corruptions, severities: Sequence[int], table: str = "imagenet") -> list[Cell]:
@@ -34,8 +39,6 @@ def plan_cells(corruptions: Corruptions, severities: Sequence[int], table: str =
         raise ValueError(f"data.severities {list(severities)} names something twice.")
     if corruptions is None:
         return [CLEAN]
-    from chaosgate.corruptions import PAPER, parameters
-
     if not corruptions or (isinstance(corruptions, str) and corruptions != "paper"):
         raise ValueError(f"data.corruptions is {corruptions!r}; give 'paper', a list of names, or null.")
     names = list(PAPER) if corruptions == "paper" else list(corruptions)
@@ -76,8 +79,6 @@ def _copy(images: NDArray[np.uint8], cell: Cell, seed: int, table: str, cache_di
     path = None if cache_dir is None else cache_dir / _cell_file(images, cell, seed, table)
     if path is not None and (cached := _read(path, images.shape)) is not None:
         return cached
-    from chaosgate.corruptions import corrupt_batch
-
     made: NDArray[np.uint8] = corrupt_batch(
         images, cell.corruption, cell.severity, seed=seed, indices=range(len(images)), table=table
     )
@@ -112,9 +113,79 @@ def _write(path: Path, images: NDArray[np.uint8]) -> None:
     body = images.tobytes()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            half = Path(folder) / path.name
-            half.write_bytes(hashlib.sha256(body).digest() + body)
-            half.replace(path)  # in one step: another process sees the whole file or none
+        replace_file(path, hashlib.sha256(body).digest() + body)
     except OSError as error:
         raise OSError(f"cannot keep {path}: {error}. Set data.cache_dir to a folder with space, or to null.") from error
+
+
+def table_for(image_size: int) -> Table:
+    """Parameters that suit an image size: those of ImageNet-C, or up to 64 pixels those for small images."""
+    return "small" if image_size <= 64 else "imagenet"
+
+
+class Corruption(Protocol):
+    """The corruption of the image at a position."""
+
+    def __call__(self, image: Tensor, index: int = 0) -> Tensor:
+        """Image in, corrupted image out."""
+        ...
+
+
+class LastImage:
+    """Images that remember the one asked for last: the cells of an image follow each other and share its decoding."""
+
+    def __init__(self, images: Images) -> None:
+        self.images = images
+        self._last: tuple[int, Tensor] | None = None
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Tensor:
+        if self._last is None or self._last[0] != index:
+            self._last = index, as_tensor(self.images[index])
+        return self._last[1]
+
+
+class CorruptedImages:
+    """Images under one corruption."""
+
+    def __init__(self, images: Images, corruption: Corruption) -> None:
+        self.images = images
+        self.corruption = corruption
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.corruption(as_tensor(self.images[index]), index)
+
+
+def corruptions_of(
+    cells: Sequence[Cell], image_size: int, seed: int, table: Table, jpeg: bool, frost_textures: str | None
+) -> list[Corruption | None]:
+    """The corruption of every cell, none for the clean one.
+
+    Image i becomes a function of (seed, corruption, severity, i) and of the clean image. With ``jpeg`` it then goes
+    through the JPEG save (quality 85) that is part of the released ImageNet-C. Each is tried on a black image, so
+    that whatever it lacks is known before the run.
+    """
+    quality = 85 if jpeg else None
+    made: list[Corruption | None] = []
+    for cell in cells:
+        if cell == CLEAN:
+            made.append(None)
+            continue
+        corruption = Corrupt(*cell, seed, table, jpeg_quality=quality, frost_textures=frost_textures)
+        corruption(torch.zeros(3, image_size, image_size, dtype=torch.uint8), index=0)
+        made.append(corruption)
+    return made
+
+
+def generated_splits(clean: Split, corruptions: Sequence[Corruption | None]) -> list[Split]:
+    """One split per corruption over shared clean images; go through them image by image."""
+    shared = LastImage(clean.images)
+    return [
+        Split(shared if corruption is None else CorruptedImages(shared, corruption), clean.targets)
+        for corruption in corruptions
+    ]

@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from chaosgate.data.pipeline.dataset import Augmentation, EvalSet, Split, TrainSet
-from chaosgate.data.pipeline.loader import Progress, ResumableLoader
-from chaosgate.data.pipeline.sample import CLEAN, Cell, Sample
-from chaosgate.data.pipeline.sampler import EvalSampler, TrainSampler
+from chaosgate.data.pipeline.loader import EvalSampler, Progress, ResumableLoader, TrainSampler
+from chaosgate.data.pipeline.samples import CLEAN, Augmentation, Cell, EvalSet, Sample, Split, TrainSet
 from chaosgate.data.pipeline.streams import LARGEST_SEED, stream_key
 
 T = TypeVar("T")
@@ -25,7 +23,7 @@ class ImageData(pl.LightningDataModule, ABC):
 
     Training samples are pure functions of (seed, epoch, index): batches do not depend on the number of workers, on
     what else draws random numbers, or on a restart in the middle of an epoch. Validation and test count every image
-    once on any number of processes (see :class:`~chaosgate.data.pipeline.sampler.EvalSampler`). Workers hand over
+    once on any number of processes (see :class:`~chaosgate.data.pipeline.loader.EvalSampler`). Workers hand over
     uint8; scaling to [0, 1] and normalisation with ``mean`` and ``std`` happen on the device.
 
     A subclass fills ``train_split``, ``val_split`` and ``test_splits`` (one per entry of ``test_cells``) in

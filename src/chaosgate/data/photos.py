@@ -12,15 +12,12 @@ from rich.console import Console
 from rich.progress import Progress
 from torchvision.transforms import InterpolationMode
 
-from chaosgate.data.cells import SEVERITIES, Corruptions, plan_cells
-from chaosgate.data.files.folders import Listing
+from chaosgate.data.cells import SEVERITIES, Corruptions, Table, corruptions_of, generated_splits, plan_cells, table_for
+from chaosgate.data.files.folders import Listing, each_file_once
 from chaosgate.data.module import ImageData, at_least, one_of
-from chaosgate.data.pipeline.augment import centre_crop, resized_crop_and_flip
-from chaosgate.data.pipeline.dataset import Augmentation, Split
+from chaosgate.data.pipeline.augment import FullRecipe, centre_crop, mix, resized_crop_and_flip
 from chaosgate.data.pipeline.decoding import Decoder, FileImages, View, as_is, unreadable
-from chaosgate.data.pipeline.full_recipe import FullRecipe, mix
-from chaosgate.data.pipeline.generated import Table, corruptions_of, generated_splits, table_for
-from chaosgate.data.pipeline.sample import Sample
+from chaosgate.data.pipeline.samples import Augmentation, Sample, Split
 from chaosgate.data.pipeline.streams import stream_key
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -40,7 +37,7 @@ class PhotoData(ImageData):
         train_scale: Smallest and largest share of a training image's area that the random crop takes.
         horizontal_flip: Mirror training images at random.
         recipe: ``standard``, or ``full``: RandAugment, random erasing, mixup and cutmix as for Swin-T
-            (:mod:`chaosgate.data.pipeline.full_recipe`).
+            (:mod:`chaosgate.data.pipeline.augment`).
         interpolation: How images are resized.
         decoder: ``fast`` for tensors through libjpeg-turbo, ``pil`` to decode and resize as torchvision's reference.
         on_error: What to do about files that cannot be decoded: ``raise``, or ``skip`` (all files are then decoded once
@@ -144,7 +141,7 @@ class PhotoData(ImageData):
         """List the files, deal with bad ones as ``on_error`` says, and form the splits."""
         if all(split in self.listings for split in _NEEDED[stage]):
             return
-        listings = self.list_images(stage)
+        listings = each_file_once(self.list_images(stage), self.class_names)
         self.left_out |= self._bad_files(listings)
         readable = {split: listing.without(self.left_out) for split, listing in listings.items()}
         self._check_classes(listings, readable)

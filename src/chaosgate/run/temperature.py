@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from torchmetrics.utilities.distributed import gather_all_tensors
 
 from chaosgate.data.module import ImageData
-from chaosgate.data.pipeline.sample import CLEAN, Sample
+from chaosgate.data.pipeline.samples import CLEAN, Sample
 from chaosgate.metrics import CellMetrics, aggregate_cells, temperature_scaling
 from chaosgate.metrics.names import PLUS_T, SCALED, SUFFIX
 from chaosgate.metrics.state import working_precision

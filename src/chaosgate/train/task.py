@@ -10,7 +10,7 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from chaosgate.data.pipeline.sample import CLEAN, Cell
+from chaosgate.data.pipeline.samples import CLEAN, Cell
 from chaosgate.metrics import CellMetrics, aggregate_cells, reliability_figure
 from chaosgate.train.schedules import WarmupCosine, effective_batch, require_rates, scale_rates
 from chaosgate.train.weights import create_backbone, load_weights

@@ -11,9 +11,16 @@ from PIL import Image
 from chaosgate.corruptions import COMMON, EXTRA, corrupt, jpeg_roundtrip
 from chaosgate.data import CLEAN, Cell, ImageNetC
 from chaosgate.data.pipeline.decoding import decode
-from chaosgate.data.sets.mce import ALEXNET_ERROR, corruption_error, mean_corruption_error
-from chaosgate.data.sets.published import PUBLISHED, Seen, full_name, sanity_row
-from chaosgate.data.sets.released import GROUPS
+from chaosgate.data.sets.imagenet_c import GROUPS
+from chaosgate.data.sets.published import (
+    ALEXNET_ERROR,
+    PUBLISHED,
+    Seen,
+    corruption_error,
+    full_name,
+    mean_corruption_error,
+    sanity_row,
+)
 from chaosgate.train.task import ImageClassifier
 from tests.data.photos import LABELS, val_names, write_photo, write_val
 from tests.data.recorder import LIGHTNING_WARNINGS, Recorder, trainer

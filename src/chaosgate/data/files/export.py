@@ -20,16 +20,14 @@ from filelock import FileLock, Timeout
 from PIL import Image
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import InterpolationMode
 
 from chaosgate.corruptions import Corrupt
+from chaosgate.data.files.atomic import replace_file
 from chaosgate.data.files.folders import Listing
 from chaosgate.data.pipeline.augment import centre_crop
 from chaosgate.data.pipeline.decoding import as_tensor, decode
-from chaosgate.data.pipeline.sample import Cell
-from chaosgate.data.sets.imagenet_layout import find_labels, find_split, is_flat, list_class_folders, list_flat
-from chaosgate.data.sets.wnids import labels, wnids
+from chaosgate.data.pipeline.samples import Cell
 
 MANIFEST, PARTS = "chaosgate.json", ".parts"
 
@@ -43,28 +41,6 @@ class CopySettings:
     resize: int = 256
     table: str = "imagenet"
     quality: int = 85
-
-
-def list_clean(folder: Path, val_labels: Path | None = None) -> list[tuple[Path, str]]:
-    """Images below ``folder`` and the names of their copies, in the order that numbers their draws.
-
-    The validation folder of ImageNet in any layout gives ``<wnid>/<name>``; any other folder keeps its relative paths.
-    """
-    if not folder.is_dir():
-        raise FileNotFoundError(f"no folder {folder}. Give the clean images with --from.")
-    val = find_split(folder, "val") or folder
-    flat = is_flat(val)
-    if flat and (val != folder or val_labels is not None):
-        return _with_names(list_flat(val, find_labels(folder, val, val_labels), None))
-    if not flat and all(entry.name in labels() for entry in val.iterdir() if entry.is_dir()):
-        return _with_names(list_class_folders(val, None))
-    found = sorted(
-        Path(place, name)
-        for place, _, names in os.walk(folder, followlinks=True)
-        for name in names
-        if name.lower().endswith(IMG_EXTENSIONS)
-    )
-    return [(path, _jpeg_name(path.relative_to(folder).as_posix())) for path in found]
 
 
 def write_copies(
@@ -169,7 +145,7 @@ def _write_cells(job: _Job, makers: Sequence[Corrupt]) -> int:
         Image.fromarray(maker(clean, job.number)).save(buffer, "JPEG", quality=kept.quality, optimize=True)
         place.parent.mkdir(parents=True, exist_ok=True)
         half = Path(job.target, PARTS, f"{job.number}-{maker.name}-{maker.severity}")
-        half.write_bytes(buffer.getvalue())
+        half.write_bytes(buffer.getvalue())  # not synced: a file that a crash left empty is made again
         half.replace(place)
     return len(missing)
 
@@ -186,14 +162,13 @@ def _claim(target: Path, images: Sequence[tuple[Path, str]], settings: CopySetti
         if changed:
             changes = "; ".join(f"{key} was {found.get(key)!r}, is {wanted[key]!r}" for key in changed)
             raise ValueError(
-                f"{target} was begun otherwise: {changes}. Give the same settings and images, or another folder."
+                f"{target} was started with other settings: {changes}. Give the same settings and images, "
+                "or another folder."
             )
         return
     if any(not entry.name.startswith(".") for entry in target.iterdir()):
         raise ValueError(f"{target} is not empty and was not made by this command. Give an empty folder with --to.")
-    half = path.with_suffix(".part")
-    half.write_text(json.dumps(wanted, indent=2) + "\n")
-    half.replace(path)
+    replace_file(path, json.dumps(wanted, indent=2) + "\n")
 
 
 def _manifest(images: Sequence[tuple[Path, str]], settings: CopySettings) -> Mapping[str, Any]:
@@ -210,15 +185,3 @@ def _manifest(images: Sequence[tuple[Path, str]], settings: CopySettings) -> Map
         "files": listing.digest(),
         **asdict(settings),
     } | libraries
-
-
-def _with_names(listing: Listing) -> list[tuple[Path, str]]:
-    ids = wnids()
-    names = [f"{ids[target]}/{Path(name).name}" for name, target in zip(listing.names, listing.targets, strict=True)]
-    order = sorted(range(len(names)), key=names.__getitem__)  # the order in which ImageNetC will list the copies
-    paths = listing.paths
-    return [(paths[i], _jpeg_name(names[i])) for i in order]
-
-
-def _jpeg_name(name: str) -> str:
-    return name if name.lower().endswith((".jpg", ".jpeg")) else f"{name.rsplit('.', 1)[0]}.JPEG"

@@ -1,16 +1,18 @@
-"""Folders of classes: which layout is there, which files belong to which split."""
+"""Folders of classes: which layout is there, which files belong to which split; rules that divide without a seed."""
 
 import hashlib
 import os
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from lightning.pytorch.utilities import rank_zero_warn
 from numpy.typing import NDArray
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
-from chaosgate.data.pipeline.splitting import hashed_split
+from chaosgate.data.files.index import walk
 
 SPLITS = ("train", "val", "test")
 _ALIASES = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
@@ -18,7 +20,7 @@ _ALIASES = {"train": ("train",), "val": ("val", "valid", "validation"), "test": 
 
 @dataclass(frozen=True)
 class Listing:
-    """Image files of one split with their sizes in bytes and their classes.
+    """Image files of one split with their sizes in bytes, their classes, and the positions of symbolic links.
 
     Names are relative to ``root``, with "/" between folders. A million paths as objects would take half a gigabyte, so
     they are made only when asked for.
@@ -28,6 +30,7 @@ class Listing:
     names: list[str]
     sizes: NDArray[np.int64]
     targets: NDArray[np.int64]
+    links: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -39,7 +42,9 @@ class Listing:
 
     def pick(self, places: NDArray[np.int64]) -> "Listing":
         """The files at some places, in their order."""
-        return Listing(self.root, [self.names[i] for i in places.tolist()], self.sizes[places], self.targets[places])
+        links = np.flatnonzero(np.isin(places, self.links))
+        names = [self.names[i] for i in places.tolist()]
+        return Listing(self.root, names, self.sizes[places], self.targets[places], links)
 
     def without(self, left_out: Collection[Path]) -> "Listing":
         """The same files except some."""
@@ -92,32 +97,76 @@ def class_folders(folders: Mapping[str, Path]) -> list[str]:
 
 def list_split(root: Path, folder: Path, classes: list[str]) -> Listing:
     """Image files below every class folder, recognised by extension as in torchvision's ``ImageFolder``."""
-    names: list[str] = []
-    sizes: list[int] = []
-    targets: list[int] = []
-    for target, name in enumerate(classes):
-        found = sorted(
-            Path(place, file)
-            for place, _, files in os.walk(folder / name, followlinks=True)
-            for file in files
-            if file.lower().endswith(IMG_EXTENSIONS)
-        )
-        if not found:
+    found = []
+    for name in classes:
+        files = walk(root, (folder / name).relative_to(root).as_posix())
+        if not files.names:
             raise ValueError(
                 f"no images in the class folder {folder / name} (looked for {' '.join(IMG_EXTENSIONS)}). Add images, "
                 "or remove the folder from every split."
             )
-        names += [path.relative_to(root).as_posix() for path in found]
-        sizes += [path.stat().st_size for path in found]
-        targets += [target] * len(found)
-    return Listing(root, names, np.array(sizes, dtype=np.int64), np.array(targets, dtype=np.int64))
+        found.append(files)
+    counts = [len(files.names) for files in found]
+    starts = np.cumsum([0, *counts[:-1]])
+    return Listing(
+        root,
+        [name for files in found for name in files.names],
+        np.concatenate([files.sizes for files in found]),
+        np.repeat(np.arange(len(classes)), counts),
+        np.concatenate([start + files.links for start, files in zip(starts, found, strict=True)]),
+    )
+
+
+def each_file_once(listings: Mapping[str, Listing], class_names: Sequence[str]) -> dict[str, Listing]:
+    """The listings without second names, through symbolic links, of files that are already listed.
+
+    Raises:
+        ValueError: Two splits, or two classes, have one file: that would be trained and tested on, or is mislabelled.
+    """
+    places = Counter(folder for listing in listings.values() for folder in _real_folders(listing).values())
+    if max(places.values(), default=0) == 1 and not any(len(listing.links) for listing in listings.values()):
+        return dict(listings)
+    known: dict[str, tuple[str, int]] = {}
+    once: dict[str, Listing] = {}
+    for split, listing in listings.items():
+        kept = []
+        for i, path in enumerate(_real_paths(listing)):
+            first_split, first = known.setdefault(path, (split, i))
+            if (first_split, first) == (split, i):
+                kept.append(i)
+                continue
+            other = listings[first_split]
+            ours, theirs = class_names[listing.targets[i]], class_names[other.targets[first]]
+            if first_split != split or ours != theirs:
+                raise ValueError(
+                    f"{listing.root / listing.names[i]} ({split}, class {ours!r}) and "
+                    f"{other.root / other.names[first]} ({first_split}, class {theirs!r}) are the same file. Give "
+                    "every split and every class its own files: remove the link, or one of the two."
+                )
+        if len(kept) < len(listing):
+            count = len(listing) - len(kept)
+            rank_zero_warn(f"{count} images below {listing.root} are links to others of their class and are left out.")
+        once[split] = listing.pick(np.array(kept, dtype=np.int64)) if len(kept) < len(listing) else listing
+    return once
+
+
+def _real_folders(listing: Listing) -> dict[str, str]:
+    folders = {name.rpartition("/")[0] for name in listing.names}
+    return {folder: os.path.realpath(listing.root / folder) for folder in folders}
+
+
+def _real_paths(listing: Listing) -> Iterator[str]:
+    folders, links = _real_folders(listing), set(listing.links.tolist())
+    for i, name in enumerate(listing.names):
+        folder, _, file = name.rpartition("/")
+        yield os.path.realpath(listing.root / name) if i in links else os.path.join(folders[folder], file)
 
 
 def list_splits(
     root: Path, folders: Mapping[str, Path], classes: list[str], fractions: Mapping[str, float]
 ) -> dict[str, Listing]:
     """Files of train, val and test; a split without a folder is cut from "train" or "all" by hash of the path."""
-    listings = {split: list_split(root, folder, classes) for split, folder in folders.items()}
+    listings = each_file_once({split: list_split(root, folder, classes) for split, folder in folders.items()}, classes)
     missing = {split: fractions[split] for split in SPLITS[1:] if split not in folders}
     source = "train" if "train" in folders else "all"
     if missing:
@@ -126,3 +175,75 @@ def list_splits(
         assigned = np.array(hashed_split(names, whole.targets, missing, class_names=classes))
         listings |= {split: whole.pick(np.flatnonzero(assigned == split)) for split in ("train", *missing)}
     return {split: listings[split] for split in SPLITS}
+
+
+def spaced_holdout(targets: Sequence[int] | NDArray[np.integer], fraction: float) -> NDArray[np.bool_]:
+    r"""Mark a share of every class, evenly spaced in the given order.
+
+    Image j of a class (j = 0, 1, ... in the given order) is held out where
+    :math:`\lfloor (j + 1) f \rfloor > \lfloor j f \rfloor`: a class of n images gives :math:`\lfloor n f \rfloor`.
+
+    >>> spaced_holdout([0, 0, 0, 0, 1, 1, 1], 0.5).tolist()
+    [False, True, False, True, False, True, False]
+    """
+    labels = np.asarray(targets)
+    held = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        places = np.flatnonzero(labels == label)
+        # multiples of a decimal fraction fall short of whole numbers by rounding: 10 * 0.3 * ... = 2.9999
+        marks = np.floor(np.arange(len(places) + 1) * fraction + 1e-9)
+        held[places] = np.diff(marks) > 0
+    return held
+
+
+def hashed_split(
+    names: Sequence[str],
+    targets: Sequence[int] | NDArray[np.integer],
+    fractions: Mapping[str, float],
+    class_names: Sequence[str],
+) -> list[str]:
+    r"""Split of every image, "train" or a key of ``fractions``, from the name of its file alone.
+
+    Within a class of n images, ordered by the SHA-256 of the name, the first :math:`\max(1, \mathrm{round}(n f))` go
+    to the first key of ``fractions``, the next to the second, the others to "train". Classes keep their shares, and
+    neither a seed nor the order of the listing matters.
+    """
+    splits = ["train"] * len(names)
+    for target, places in _by_hash(names, targets):
+        counts = {split: max(1, round(len(places) * fraction)) for split, fraction in fractions.items()}
+        if sum(counts.values()) >= len(places):
+            raise ValueError(
+                f"class {class_names[target]!r} has {len(places)} image(s); "
+                + ", ".join(f"{split} takes {count}" for split, count in counts.items())
+                + " and none is left for train. Add images, lower the fractions, or give the splits their own folders."
+            )
+        start = 0
+        for split, count in counts.items():
+            for place in places[start : start + count]:
+                splits[place] = split
+            start += count
+    return splits
+
+
+def hashed_share(
+    names: Sequence[str], targets: Sequence[int] | NDArray[np.integer], fraction: float
+) -> NDArray[np.int64]:
+    r"""Places of a share of every class: its first :math:`\max(1, \mathrm{round}(n f))` by SHA-256 of the name.
+
+    >>> hashed_share(["a", "b", "c", "d", "e"], [0, 0, 0, 0, 1], 0.5).tolist()
+    [2, 3, 4]
+    """
+    kept = [
+        place for _, places in _by_hash(names, targets) for place in places[: max(1, round(len(places) * fraction))]
+    ]
+    return np.sort(np.array(kept, dtype=np.int64))
+
+
+def _by_hash(names: Sequence[str], targets: Sequence[int] | NDArray[np.integer]) -> Iterator[tuple[int, list[int]]]:
+    """Classes and the places of their images in the order of the SHA-256 of the names."""
+    digests = [hashlib.sha256(name.encode(errors="surrogateescape")).digest() for name in names]
+    labels = np.asarray(targets)
+    order = np.argsort(labels, kind="stable")
+    classes, starts = np.unique(labels[order], return_index=True)
+    for target, places in zip(classes.tolist(), np.split(order, starts[1:]), strict=True):
+        yield target, sorted(places.tolist(), key=digests.__getitem__)

@@ -1,27 +1,54 @@
-"""Lists of files that are kept between runs: a million files must not be listed twice."""
+"""The one walk over image files, and lists of files that are kept between runs: a million must not be listed twice."""
 
 import hashlib
 import os
-import tempfile
 import time
 import zipfile
 import zlib
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
+from chaosgate.data.files.atomic import replace_file
+
 _SETTLED = 2_000_000_000  # nanoseconds; time stamps of folders can be as coarse as two seconds
 
 
 class FileIndex(NamedTuple):
-    """Files relative to a root, and their sizes in bytes."""
+    """Files relative to a root, their sizes in bytes, and the positions of those that are symbolic links."""
 
     names: list[str]
     sizes: NDArray[np.int64]
+    links: NDArray[np.int64]
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Files below ``folder`` with the extension of an image, sorted; see :func:`walk`."""
+    return [folder / name for name in walk(folder).names]
+
+
+def walk(root: Path, folder: str = "") -> FileIndex:
+    """Image files below ``root/folder``, at any depth, sorted by folder and name.
+
+    Links to folders are followed, and every real folder is entered once: a loop ends where it closes.
+    """
+    files: list[os.DirEntry[str]] = []
+    pending, entered = deque([os.path.join(root, folder)]), set()
+    while pending:
+        place = pending.popleft()
+        if (real := os.path.realpath(place)) in entered:
+            continue
+        entered.add(real)
+        found, folders = _scan(place)
+        files += found
+        for entry in folders:  # links last, so that a folder keeps its own name
+            pending.append(entry.path) if entry.is_symlink() else pending.appendleft(entry.path)
+    return _index(sorted((_relative(root, entry.path), entry) for entry in files))
 
 
 def default_index_dir() -> Path:
@@ -48,18 +75,27 @@ def list_files(root: Path, folders: Sequence[str], index_dir: Path | None) -> Fi
 
 
 def _list(root: Path, folders: Sequence[str]) -> FileIndex:
-    names: list[str] = []
-    sizes: list[int] = []
-    for folder in folders:
-        with os.scandir(root / folder) as entries:
-            found = sorted(
-                (entry.name, entry.stat().st_size)
-                for entry in entries
-                if entry.name.lower().endswith(IMG_EXTENSIONS) and entry.is_file()
-            )
-        names += [f"{folder}/{name}" if folder else name for name, _ in found]
-        sizes += [size for _, size in found]
-    return FileIndex(names, np.array(sizes, dtype=np.int64))
+    return _index([(_relative(root, entry.path), entry) for name in folders for entry in _scan(root / name)[0]])
+
+
+def _scan(folder: str | Path) -> tuple[list["os.DirEntry[str]"], list["os.DirEntry[str]"]]:
+    """Image files and folders directly in ``folder``, sorted by name; the files by their extension."""
+    with os.scandir(folder) as entries:
+        found = sorted(entries, key=lambda entry: entry.name)
+    return (
+        [entry for entry in found if entry.name.lower().endswith(IMG_EXTENSIONS) and entry.is_file()],
+        [entry for entry in found if entry.is_dir()],
+    )
+
+
+def _index(files: Sequence[tuple[tuple[str, ...], "os.DirEntry[str]"]]) -> FileIndex:
+    sizes = np.array([entry.stat().st_size for _, entry in files], dtype=np.int64)
+    links = np.flatnonzero([entry.is_symlink() for _, entry in files])
+    return FileIndex(["/".join(parts) for parts, _ in files], sizes, links)
+
+
+def _relative(root: Path, path: str) -> tuple[str, ...]:
+    return Path(path).relative_to(root).parts
 
 
 def _key(root: Path, folders: Sequence[str]) -> str:
@@ -72,20 +108,19 @@ def _read(path: Path, stamps: NDArray[np.int64]) -> FileIndex | None:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             if not np.array_equal(stored["stamps"], stamps):
                 return None
-            text, sizes = stored["names"].tobytes().decode(errors="surrogateescape"), stored["sizes"]
+            text = stored["names"].tobytes().decode(errors="surrogateescape")
+            sizes, links = stored["sizes"], stored["links"]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
         return None
     names = text.split("\0") if text else []
-    return FileIndex(names, sizes) if len(names) == len(sizes) else None
+    return FileIndex(names, sizes, links) if len(names) == len(sizes) else None
 
 
 def _write(path: Path, stamps: NDArray[np.int64], index: FileIndex) -> None:
-    text = "\0".join(index.names).encode(errors="surrogateescape")
+    names = np.frombuffer("\0".join(index.names).encode(errors="surrogateescape"), dtype=np.uint8)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            half = Path(folder) / path.name
-            np.savez(half, stamps=stamps, names=np.frombuffer(text, dtype=np.uint8), sizes=index.sizes)
-            half.replace(path)  # in one step: another process sees the whole file or none
+        arrays: dict[str, Any] = {"stamps": stamps, "names": names, "sizes": index.sizes, "links": index.links}
+        replace_file(path, lambda file: np.savez(file, **arrays))
     except OSError as error:
         raise OSError(f"cannot keep {path}: {error}. Set data.index_dir to a folder with space, or to ''.") from error

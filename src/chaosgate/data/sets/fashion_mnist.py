@@ -1,7 +1,11 @@
 """Fashion-MNIST (Xiao et al. 2017): a real subset inside the package, or the full set from a folder."""
 
+import gzip
 import hashlib
 import json
+import shutil
+import tempfile
+import zlib
 from collections.abc import Sequence
 from functools import partial
 from importlib.resources import files
@@ -12,13 +16,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torchvision.datasets import FashionMNIST as TorchvisionFashionMNIST
+from torchvision.datasets.mnist import read_sn3_pascalvincent_tensor
 
 from chaosgate.data.cells import SEVERITIES, Corruptions, corrupted_copies, plan_cells
+from chaosgate.data.files.folders import spaced_holdout
 from chaosgate.data.module import ImageData
 from chaosgate.data.pipeline.augment import crop_and_flip
-from chaosgate.data.pipeline.dataset import Augmentation, Split
-from chaosgate.data.pipeline.splitting import spaced_holdout
-from chaosgate.data.sets.idx import read_idx
+from chaosgate.data.pipeline.samples import Augmentation, Split
 
 Part = tuple[NDArray[np.uint8], NDArray[np.uint8]]  # images (N, 28, 28), targets (N,)
 
@@ -33,7 +37,7 @@ class FashionMNIST(ImageData):
 
     Without ``root``: 6,000 training, 1,000 validation and 2,000 test images that come with the package, classes
     equally frequent, made by ``scripts/make_fashion_mnist_subset.py``. With ``root``: the full set, the validation
-    images taken from the 60,000 training images by :func:`~chaosgate.data.pipeline.splitting.spaced_holdout`.
+    images taken from the 60,000 training images by :func:`~chaosgate.data.files.folders.spaced_holdout`.
 
     Args:
         root: Folder of the full set: the four idx files, plain or gzipped, in it or in ``FashionMNIST/raw`` under it.
@@ -196,6 +200,23 @@ class FashionMNIST(ImageData):
             f"no {name} or {name}.gz in {root} or {root / 'FashionMNIST/raw'}. Point data.root at the full set, "
             "set data.download to true, or leave data.root out to use the subset inside the package."
         )
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """Array of an idx file, plain or gzipped, through torchvision's reader."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            plain = path
+            if path.suffix == ".gz":
+                plain = Path(folder) / path.stem
+                with gzip.open(path) as packed, plain.open("wb") as file:
+                    shutil.copyfileobj(packed, file)
+            array = read_sn3_pascalvincent_tensor(str(plain)).numpy()
+    except (OSError, EOFError, zlib.error, AssertionError, KeyError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{path} is damaged or not an idx file ({error}); fetch it again.") from error
+    if array.dtype != np.uint8:
+        raise ValueError(f"{path} holds {array.dtype}, not unsigned bytes; fetch it again.")
+    return np.asarray(array)
 
 
 def _split(images: NDArray[np.uint8], targets: NDArray[np.uint8]) -> Split:

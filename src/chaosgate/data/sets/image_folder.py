@@ -10,7 +10,7 @@ class ImageFolder(PhotoData):
     """Class folders as splits: ``root/train/<class>/...`` and optionally val and test, or just ``root/<class>/...``.
 
     A split without a folder of its own is cut from the training images (or from all) by
-    :func:`~chaosgate.data.pipeline.splitting.hashed_split`: a fixed share of every class, decided by the hash of each
+    :func:`~chaosgate.data.files.folders.hashed_split`: a fixed share of every class, decided by the hash of each
     file's path, so that it is the same on every machine and needs no seed. Files with an image extension below a class
     folder are its images; they become RGB as PIL converts them.
 

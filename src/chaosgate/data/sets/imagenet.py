@@ -6,12 +6,11 @@ from typing import Any, Literal
 import numpy as np
 from lightning.pytorch.utilities import rank_zero_warn
 
-from chaosgate.data.files.folders import Listing
+from chaosgate.data.files.folders import Listing, hashed_share, hashed_split
 from chaosgate.data.files.index import default_index_dir
 from chaosgate.data.module import one_of
 from chaosgate.data.photos import PhotoData
-from chaosgate.data.pipeline.sample import CLEAN
-from chaosgate.data.pipeline.splitting import hashed_share, hashed_split
+from chaosgate.data.pipeline.samples import CLEAN
 from chaosgate.data.sets.imagenet_layout import (
     ARCHIVES,
     find_labels,
@@ -20,9 +19,9 @@ from chaosgate.data.sets.imagenet_layout import (
     list_class_folders,
     list_flat,
     unpack_archives,
+    wnids,
 )
 from chaosgate.data.sets.published import Seen, sanity_row
-from chaosgate.data.sets.wnids import wnids
 
 COUNTS = {"train": 1_281_167, "val": 50_000}
 _LARGEST_CLASS = {"train": 1_300, "val": 50}
@@ -38,7 +37,7 @@ class ImageNet(PhotoData):
 
     Checkpoints are selected on validation images: ``official`` takes the test images themselves, as the paper does;
     ``held_out`` takes a share of every training class by hash of the file name
-    (:func:`~chaosgate.data.pipeline.splitting.hashed_split`) and does not train on it. Results say which.
+    (:func:`~chaosgate.data.files.folders.hashed_split`) and does not train on it. Results say which.
 
     Args:
         root: Folder of train and val.

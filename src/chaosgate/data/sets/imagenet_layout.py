@@ -1,9 +1,14 @@
-"""Where people keep ImageNet-1k: class folders, a flat validation folder with a list of labels, the archives."""
+"""The classes of ImageNet-1k, and where people keep it: class folders, a flat validation folder, the archives.
+
+Class k is line k of the committed list of WordNet ids, whatever folders are found.
+"""
 
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +17,9 @@ from scipy.io import loadmat
 from torchvision.datasets import imagenet as archives
 
 from chaosgate.data.files.folders import Listing
-from chaosgate.data.files.index import list_files
-from chaosgate.data.sets.wnids import WNID, check_wnids, labels
+from chaosgate.data.files.index import list_files, walk
 
+WNID = re.compile(r"n\d{8}")
 _BASES = ("", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC", "imagenet")
 _LABEL_FILES = (
     "LOC_val_solution.csv",
@@ -28,6 +33,35 @@ _LABEL_FILES = (
 )
 _NUMBER = re.compile(r"_(\d{8})\.")
 ARCHIVES = {"train": "ILSVRC2012_img_train.tar", "val": "ILSVRC2012_img_val.tar"}
+
+
+@lru_cache
+def wnids() -> tuple[str, ...]:
+    """WordNet ids in label order, which is their alphabetical order.
+
+    >>> len(wnids()), wnids()[0], wnids()[999]
+    (1000, 'n01440764', 'n15075141')
+    """
+    return tuple((files("chaosgate.data.sets") / "imagenet_wnids.txt").read_text().split())
+
+
+@lru_cache
+def labels() -> dict[str, int]:
+    """Label of every WordNet id."""
+    return {wnid: label for label, wnid in enumerate(wnids())}
+
+
+def check_wnids(found: Iterable[str], where: Path) -> list[str]:
+    """The folder names in label order; a name that is none of the 1,000 ids is refused."""
+    names = sorted(found)
+    strangers = [name for name in names if name not in labels()]
+    if strangers:
+        raise ValueError(
+            f"{where} has {len(strangers)} folder(s) that are no class of ImageNet-1k, among them "
+            f"{', '.join(strangers[:3])}. Class folders are named by WordNet id (n01440764, ...). Remove the others, "
+            "or use chaosgate.ImageFolder for other classes."
+        )
+    return names
 
 
 def find_split(root: Path, split: str) -> Path | None:
@@ -47,14 +81,14 @@ def list_class_folders(folder: Path, index_dir: Path | None) -> Listing:
     """Files of the class folders in ``folder``; labels from the committed list, never from the order found."""
     with os.scandir(folder) as entries:
         found = [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
-    names, sizes = list_files(folder, check_wnids(found, folder), index_dir)
+    names, sizes, links = list_files(folder, check_wnids(found, folder), index_dir)
     of = labels()
-    return Listing(folder, names, sizes, np.array([of[name[:9]] for name in names], dtype=np.int64))
+    return Listing(folder, names, sizes, np.array([of[name[:9]] for name in names], dtype=np.int64), links)
 
 
 def list_flat(folder: Path, label_file: Path, index_dir: Path | None) -> Listing:
     """Files directly in ``folder`` with the labels that ``label_file`` gives them."""
-    names, sizes = list_files(folder, [""], index_dir)
+    names, sizes, links = list_files(folder, [""], index_dir)
     by_name, by_number = read_labels(label_file)
     targets = np.full(len(names), -1, dtype=np.int64)
     for place, name in enumerate(names):
@@ -69,7 +103,7 @@ def list_flat(folder: Path, label_file: Path, index_dir: Path | None) -> Listing
             f"{label_file} has no label for {int((targets < 0).sum())} of {len(names)} images in {folder}, among them "
             f"{unknown}. Give the file that belongs to them as data.val_labels."
         )
-    return Listing(folder, names, sizes, targets)
+    return Listing(folder, names, sizes, targets, links)
 
 
 def is_flat(folder: Path) -> bool:
@@ -145,3 +179,31 @@ def unpack_archives(root: Path, splits: Sequence[str]) -> None:
                 archives.parse_devkit_archive(root)
             archives.parse_val_archive(root, folder=half)
         (root / half).rename(root / split)
+
+
+def list_clean(folder: Path, val_labels: Path | None = None) -> list[tuple[Path, str]]:
+    """Images below ``folder`` and the names of their copies, in the order that numbers their draws.
+
+    The validation folder of ImageNet in any layout gives ``<wnid>/<name>``; any other folder keeps its relative paths.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {folder}. Give the clean images with --from.")
+    val = find_split(folder, "val") or folder
+    flat = is_flat(val)
+    if flat and (val != folder or val_labels is not None):
+        return _with_names(list_flat(val, find_labels(folder, val, val_labels), None))
+    if not flat and all(entry.name in labels() for entry in val.iterdir() if entry.is_dir()):
+        return _with_names(list_class_folders(val, None))
+    return [(folder / name, _jpeg_name(name)) for name in walk(folder).names]
+
+
+def _with_names(listing: Listing) -> list[tuple[Path, str]]:
+    ids = wnids()
+    names = [f"{ids[target]}/{Path(name).name}" for name, target in zip(listing.names, listing.targets, strict=True)]
+    order = sorted(range(len(names)), key=names.__getitem__)  # the order in which ImageNetC will list the copies
+    paths = listing.paths
+    return [(paths[i], _jpeg_name(names[i])) for i in order]
+
+
+def _jpeg_name(name: str) -> str:
+    return name if name.lower().endswith((".jpg", ".jpeg")) else f"{name.rsplit('.', 1)[0]}.JPEG"

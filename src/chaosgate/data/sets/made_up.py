@@ -17,7 +17,9 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from PIL import Image
 
-from chaosgate.data.sets.wnids import wnids
+from chaosgate.corruptions import Corrupt
+from chaosgate.data.sets.imagenet_c import group_of
+from chaosgate.data.sets.imagenet_layout import wnids
 
 MANIFEST = "made_up.json"
 _VERSION = 1  # of the pictures; another one writes them anew
@@ -93,9 +95,6 @@ def _validation() -> list[tuple[str, int, NDArray[np.uint8]]]:
 
 def _write_imagenet_c(root: Path) -> None:
     """``<group>/<corruption>/<severity>/<wnid>``: the validation images cut to 64 pixels, corrupted, JPEG 85."""
-    from chaosgate.corruptions import Corrupt
-    from chaosgate.data.sets.released import group_of
-
     border = (_SIDE - _CELL_SIDE) // 2
     for corruption in CORRUPTIONS:
         corrupt = Corrupt(corruption, SEVERITY, 0, "small")

@@ -7,9 +7,8 @@ import numpy as np
 from lightning.pytorch.utilities import rank_zero_warn
 from torchvision.datasets import OxfordIIITPet
 
-from chaosgate.data.files.folders import Listing
+from chaosgate.data.files.folders import Listing, spaced_holdout
 from chaosgate.data.photos import PhotoData
-from chaosgate.data.pipeline.splitting import spaced_holdout
 
 COUNTS = {"trainval": 3_680, "test": 3_669}
 CLASSES = 37
@@ -21,7 +20,7 @@ class OxfordPets(PhotoData):
     The folder is that of torchvision: ``root/oxford-iiit-pet/images`` and ``.../annotations``; the folder
     ``oxford-iiit-pet`` may also be given itself. Of trainval, every class gives ``val_fraction`` of its images for
     validation, evenly spaced in the order of the official list
-    (:func:`~chaosgate.data.pipeline.splitting.spaced_holdout`): the paper fixes a split and does not publish it. The
+    (:func:`~chaosgate.data.files.folders.spaced_holdout`): the paper fixes a split and does not publish it. The
     test set may be corrupted on request (Pets-C), always generated.
 
     Args:

@@ -1,4 +1,4 @@
-"""Splits as data sets: augmented for training, plain and in cells for counting."""
+"""Samples, and splits as data sets of them: augmented for training, plain and in cells for counting."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -6,14 +6,39 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from chaosgate.data.pipeline.decoding import Picture, as_tensor
-from chaosgate.data.pipeline.sample import Sample
-from chaosgate.data.pipeline.sampler import PADDING
 from chaosgate.data.pipeline.streams import sample_generator
 
 Augmentation = Callable[[Any, torch.Generator], Picture]
+PADDING = -1
+
+
+class Sample(NamedTuple):
+    """One image of a split; a batch is the same tuple with a leading batch axis on every field.
+
+    ``image`` is uint8 (C, H, W) as the workers hand it over and a normalised float tensor on the device once the data
+    module's ``on_after_batch_transfer`` has run. ``index`` is the position of the image in its split, the same in
+    every cell of a test set; ``-1`` marks padding that makes the shards of several processes equally long and that
+    no metric may count (a whole batch can be padding). ``cell`` points into ``ImageData.test_cells``.
+    """
+
+    image: Tensor
+    target: int
+    index: int  # type: ignore[assignment]  # shadows tuple.index, which nobody needs here
+    cell: int = 0
+
+
+class Cell(NamedTuple):
+    """One part of a test set: a corruption at a severity from 1 to 5; ``Cell("clean", 0)`` is the set itself."""
+
+    corruption: str
+    severity: int
+
+
+CLEAN = Cell("clean", 0)
 
 
 class Images(Protocol):
@@ -55,7 +80,7 @@ class EvalSet(Dataset[Sample]):
     """All cells of a split in one sequence, so that one pass with one pool of workers serves them all.
 
     With ``by_image`` the cells of an image follow each other (generated corruptions then decode it once); otherwise
-    whole cells follow each other (sets on disk). Position :data:`~chaosgate.data.pipeline.sampler.PADDING` gives an
+    whole cells follow each other (sets on disk). Position :data:`PADDING` gives an
     image that is not to be counted.
     """
 
