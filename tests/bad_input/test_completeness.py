@@ -26,8 +26,8 @@ from chaosgate.gate.realization import Realization
 from chaosgate.inject import NoiseInjection
 from chaosgate.inject.schedule import Ramp
 from chaosgate.run.checkpoint import KeepCheckpoints
-from chaosgate.study.execute.slurm_options import SlurmOptions
-from chaosgate.study.plan.loading import _KEYS, _SIZE_KEYS
+from chaosgate.study.execute.slurm_job import SlurmOptions
+from chaosgate.study.plan.study import Size, Study, keys_of
 from chaosgate.train.schedules import WarmupCosine
 from chaosgate.train.task import ImageClassifier
 from tests.bad_input.driver import one_parser, run
@@ -119,9 +119,9 @@ def test_every_flag_of_every_command_has_a_case(command: str, parser: Any) -> No
 
 
 def test_every_key_of_a_study_has_a_case() -> None:
-    assert missing(f"study.{key}" for key in _KEYS) == []
+    assert missing(f"study.{key}" for key in keys_of(Study)) == []
     sized = {case.says for case in STUDIES if case.covers == "study.sizes"}
-    assert set(_SIZE_KEYS) - sized == set()
+    assert set(keys_of(Size)) - sized == set()
     assert missing(f"study --slurm.{item.name}" for item in fields(SlurmOptions)) == []
 
 

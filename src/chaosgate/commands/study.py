@@ -8,10 +8,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from chaosgate.study.execute.display import Display
-from chaosgate.study.execute.overview import overview
+from chaosgate.study.execute.display import Display, overview
 from chaosgate.study.execute.runner import Outcome, Runner
-from chaosgate.study.execute.slurm_options import add_slurm_flags
+from chaosgate.study.execute.slurm import launch, states_of
+from chaosgate.study.execute.slurm_job import add_slurm_flags
 from chaosgate.study.plan.data_folders import MADE_UP, names_in, require_folders
 from chaosgate.study.plan.loading import load_study
 from chaosgate.study.plan.runs import Run, plan_runs
@@ -53,7 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"chaosgate study: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     if options.action in ("plan", "status"):
-        console.print(overview(study, runs, options.jobs or study.jobs, with_cost=options.action == "plan"))
+        console.print(
+            overview(study, runs, states_of(runs), options.jobs or study.jobs, with_cost=options.action == "plan")
+        )
         return 0
     outcome = Outcome()
     if options.action == "run":
@@ -71,8 +73,6 @@ def _launch(study: Study, runs: Sequence[Run], options: argparse.Namespace, cons
     """Work on the runs here, or hand them over to a cluster."""
     write_layout(runs[0].root)
     if options.launcher == "slurm":
-        from chaosgate.study.execute.slurm_command import launch  # submitit is an optional dependency
-
         return launch(study, runs, options, console)
     jobs = options.jobs or study.jobs
     threads = options.threads or study.threads or max(1, _cores() // jobs)

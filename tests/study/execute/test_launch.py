@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from chaosgate.study import Run
-from chaosgate.study.execute.slurm_options import SlurmOptions, add_slurm_flags, read_slurm_options
-from chaosgate.study.execute.slurm_queue import alive, record_job, states_of
+from chaosgate.study.execute.slurm import alive, record_job, states_of
+from chaosgate.study.execute.slurm_job import SlurmOptions, add_slurm_flags, read_slurm_options
 from chaosgate.study.execute.state import read_json
 from chaosgate.study.execute.worker import BUSY
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from chaosgate.study import Run, load_study
-from chaosgate.study.execute.overview import cost, stated_cost
+from chaosgate.study.execute.display import cost, stated_cost
 from chaosgate.study.execute.state import PROGRESS, state_of, write_json
 from tests.study.conftest import Write
 from tests.study.made import finish

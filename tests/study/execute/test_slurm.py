@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from chaosgate.study import Run
-from chaosgate.study.execute.slurm_queue import job_of
+from chaosgate.study.execute.slurm import job_of
 from chaosgate.study.execute.state import read_json, state_of
 from tests.study.execute.test_real_runs import noise, numbers, runs_of, study, tiny
 

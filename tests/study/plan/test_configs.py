@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from chaosgate.study import load_study, plan_runs
-from chaosgate.study.execute.overview import stated_cost
+from chaosgate.study.execute.display import stated_cost
 
 STUDIES = sorted((Path(__file__).parents[3] / "configs" / "study").glob("*.yaml"))
 

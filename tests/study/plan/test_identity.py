@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from chaosgate.study import Run, load_study, plan_runs
+from chaosgate.study.plan.config_parts import ConfigPart, ConfigParts
 from chaosgate.study.plan.identity import compose, training_hash
-from chaosgate.study.plan.study import ConfigPart, ConfigParts
 from tests.study.conftest import Write
 
 Plan = Callable[..., list[Run]]

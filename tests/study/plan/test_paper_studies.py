@@ -13,7 +13,7 @@ import yaml
 
 from chaosgate.commands.study import main
 from chaosgate.study import Run, load_study, plan_runs
-from chaosgate.study.execute.overview import stated_cost
+from chaosgate.study.execute.display import stated_cost
 from chaosgate.study.execute.state import result_rows
 from chaosgate.study.execute.worker import configurations, first_complaint
 from chaosgate.study.plan.identity import compose

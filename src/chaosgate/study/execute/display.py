@@ -1,14 +1,19 @@
-"""Progress of a study in the terminal: a bar for the whole, a bar for every run at work."""
+"""Progress of a study in the terminal: bars while it runs, a table of its runs, what the rest will cost."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from statistics import fmean
+from typing import Any, get_args
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table as RichTable
+from rich.text import Text
 
-from chaosgate.study.execute.state import State
-from chaosgate.study.plan.runs import Run
+from chaosgate.study.execute.state import Condition, State, is_trained
+from chaosgate.study.plan.runs import Run, shared_with
+from chaosgate.study.plan.study import Study
 
 _TRAINING_SHARE = 0.9  # of a run's time; the rest is the test
 
@@ -108,3 +113,97 @@ def how_far(progress: Mapping[str, Any]) -> tuple[float, str]:
 
 def _title(run: Run) -> str:
     return f"{run.variant}, seed {run.seed}"
+
+
+def overview(study: Study, runs: Sequence[Run], states: Mapping[str, State], jobs: int, with_cost: bool) -> Group:
+    """Every run with its state and directory; a summary; for ``plan`` also the cost of what is left."""
+    users = shared_with(study, runs)
+    grid = RichTable(title=f"study {study.name}: {len(runs)} runs", title_style="bold", pad_edge=False)
+    grid.add_column("run", no_wrap=True)
+    grid.add_column("state", no_wrap=True)
+    grid.add_column(f"directory in {runs[0].root}", overflow="fold")
+    if any(users.values()):
+        grid.add_column("also in", overflow="fold")
+    for run in runs:
+        grid.add_row(f"{run.variant}, seed {run.seed}", _words(run, states[run.name]), run.training, *_also(run, users))
+    lines = [_summary(states.values())]
+    if shared := [run for run in runs if users[run.name]]:
+        trained = sum(is_trained(run) for run in shared)
+        lines.append(f"{len(shared)} trainings are shared with other studies; {trained} of them are finished.")
+    lines += [f"{name}: {line}" for name, state in states.items() for line in _last_words(state)]
+    if with_cost:
+        lines.append(cost(study, runs, states, jobs))
+    return Group(grid, *map(Text, lines))  # as text: brackets would be read as markup
+
+
+def _also(run: Run, users: Mapping[str, Sequence[str]]) -> list[str]:
+    return [", ".join(users[run.name])] if any(users.values()) else []
+
+
+def _words(run: Run, state: State) -> str:
+    if state.condition in ("cut", "missing") and is_trained(run):
+        return "trained, test left"
+    if state.condition == "queued":
+        return f"queued, job {state.record['job']}"
+    begun = state.condition in ("running", "cut")
+    return f"{state.condition}, {how_far(state.progress)[1]}" if begun else state.condition
+
+
+def _summary(states: Iterable[State]) -> str:
+    counts = Counter(state.condition for state in states)
+    return ", ".join(f"{counts[condition]} {condition}" for condition in get_args(Condition))
+
+
+def _last_words(state: State) -> list[str]:
+    lines: list[str] = state.record["lines"] if state.condition == "failed" else []
+    return lines[-1:]
+
+
+def cost(study: Study, runs: Sequence[Run], states: Mapping[str, State], jobs: int) -> str:
+    """Time that the unfinished runs will take here, from those that have finished here.
+
+    A method costs what its own finished runs cost, or what the others cost on average; where another study has done the
+    training, the test alone.
+    """
+    left = [run for run in runs if states[run.name].condition != "done"]
+    if not left:
+        return "Nothing left to run."
+    spent: dict[str, list[tuple[float, float]]] = {}
+    for run in runs:
+        if states[run.name].condition == "done":
+            seconds = states[run.name].record["seconds"]
+            spent.setdefault(run.method, []).append((seconds["fit"], seconds["test"]))
+    if not spent:
+        stated = stated_cost(study) if study.size is None else ""
+        return "Cost: not known here before a run has finished." + (f" The study says: {stated}" if stated else "")
+    every = [pair for each in spent.values() for pair in each]
+    total = 0.0
+    for run in left:
+        fit, test = (fmean(phase) for phase in zip(*spent.get(run.method, every), strict=True))
+        share = how_far(states[run.name].progress)[0]
+        total += test if is_trained(run) else (fit + test) * (1 - share)
+    workers = min(jobs, len(left))
+    return (
+        f"Cost: about {_duration(total / workers)} for {len(left)} runs, {workers} at a time [from runs finished here]."
+    )
+
+
+def stated_cost(study: Study) -> str:
+    """What the header of the study file says after ``Cost:``; empty if it says nothing."""
+    for line in study.path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#") and "Cost:" in line:
+            return line.split("Cost:", 1)[1].strip()
+    return ""
+
+
+def _duration(seconds: float) -> str:
+    """Three words at most.
+
+    >>> _duration(50), _duration(600), _duration(9000), _duration(400000)
+    ('50 s', '10 min', '2.5 h', '4.6 days')
+    """
+    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
+        if seconds < limit:
+            value = seconds / unit
+            return f"{value:.1f} {name}" if unit == 3600 else f"{value:.0f} {name}"
+    return f"{seconds / 86400:.1f} days"

@@ -1,23 +1,24 @@
 """Work through the runs of a study: start workers, watch them, go on after failures, stop cleanly."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from chaosgate.study.execute.devices import VISIBLE, least_used, visible_devices
 from chaosgate.study.execute.display import Display
 from chaosgate.study.execute.state import FAILED, LOG, State, state_of, write_json
 from chaosgate.study.execute.worker import BAD_STUDY, BUSY, write_order
 from chaosgate.study.plan.runs import Run
 
 ATTEMPTS = 2
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 WORKER = (sys.executable, "-m", "chaosgate.study.execute.worker")
 _PATIENCE = 20.0  # seconds a worker has to end after SIGTERM
 
@@ -189,3 +190,24 @@ def _sigterm_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def visible_devices() -> list[str]:
+    """What ``CUDA_VISIBLE_DEVICES`` allows, or all that ``nvidia-smi`` lists; found without loading torch."""
+    allowed = os.environ.get(VISIBLE)
+    if allowed is not None:
+        return [name.strip() for name in allowed.split(",") if name.strip() not in ("", "-1")]
+    if shutil.which("nvidia-smi") is None:
+        return []
+    listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False).stdout
+    return [str(number) for number, line in enumerate(listed.splitlines()) if line.startswith("GPU ")]
+
+
+def least_used(devices: Sequence[str], in_use: Iterable[str | None]) -> str | None:
+    """The device with the fewest workers, the first of several; None if there is none.
+
+    >>> least_used(["0", "1"], ["0"]), least_used(["0", "1"], ["0", "1"]), least_used([], [])
+    ('1', '0', None)
+    """
+    used = list(in_use)
+    return min(devices, key=used.count) if devices else None

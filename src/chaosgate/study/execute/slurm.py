@@ -1,19 +1,69 @@
-"""Submit the runs of a study to SLURM: an array of jobs through submitit, one job for each run."""
+"""Submit the runs of a study to SLURM, an array of jobs through submitit; ask which jobs are alive; wait for them."""
 
+import argparse
 import shutil
+import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from chaosgate.study.execute.display import Display
 from chaosgate.study.execute.runner import Outcome
-from chaosgate.study.execute.slurm_options import SlurmOptions
-from chaosgate.study.execute.slurm_queue import job_of, record_job, states_of
-from chaosgate.study.execute.state import State, state_of
+from chaosgate.study.execute.slurm_job import RunJob, SlurmOptions, read_slurm_options
+from chaosgate.study.execute.state import State, read_json, state_of, write_json
 from chaosgate.study.execute.worker import configurations, first_complaint, write_order
 from chaosgate.study.plan.runs import Run
+from chaosgate.study.plan.study import Study
+
+JOB = "job.json"
+_ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT")
+
+
+def record_job(run: Run, job_id: str, logs: Path) -> None:
+    """Write down which job works on a run, and where its own logs are."""
+    write_json(run.directory / JOB, {"job": job_id, "logs": str(logs)})
+
+
+def job_of(run: Run) -> dict[str, Any]:
+    """The job that the run was last submitted as; empty if it never was."""
+    return read_json(run.directory / JOB)
+
+
+def alive(jobs: Sequence[str]) -> set[str]:
+    """Those of these jobs that SLURM has not ended: pending, running, suspended, on their way back to the queue.
+
+    Jobs that SLURM has forgotten are over. Where no SLURM answers nobody knows, and all count as alive.
+    """
+    if not jobs:
+        return set()
+    # --array: one line per task. All of the user's jobs: squeue fails if one of the ids asked for is forgotten by now.
+    command = ["squeue", "--noheader", "--array", "--me", "--format=%i %T"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return set(jobs)
+    states = dict(line.split() for line in answer.stdout.splitlines() if line.strip())
+    return {job for job in jobs if states.get(job, "COMPLETED") not in _ENDED}
+
+
+def states_of(runs: Sequence[Run]) -> dict[str, State]:
+    """How far the runs are; ``queued`` are those that nobody works on now and whose job is still alive."""
+    states = {run.name: state_of(run) for run in runs}
+    waiting = {
+        run.name: job["job"]
+        for run in runs
+        if states[run.name].condition not in ("done", "running") and (job := job_of(run))
+    }
+    there = alive(list(waiting.values()))
+    return {
+        name: replace(state, condition="queued", record={"job": waiting[name]}) if waiting.get(name) in there else state
+        for name, state in states.items()
+    }
+
 
 LOGS = "slurm"  # folder of submitit's files beside the runs
 _ASK = 10.0  # seconds between two questions to SLURM; run directories are looked at every second
@@ -61,8 +111,6 @@ def submit(runs: Sequence[Run], options: SlurmOptions, threads: int) -> Submissi
         return Submission({}, kept, len(runs) - kept, logs)
     if complaint := first_complaint({name: words for run in left for name, words in configurations(run).items()}):
         raise NotSubmitted(complaint)
-    from chaosgate.study.execute.slurm_job import RunJob
-
     here = Path.cwd()
     trainings: dict[Path, list[Run]] = {}
     for run in left:
@@ -137,3 +185,34 @@ def _submitit() -> Any:
             f"there is no {missing[0]} here: run this on a machine that submits to SLURM, or without --launcher."
         )
     return submitit
+
+
+def launch(study: Study, runs: Sequence[Run], options: argparse.Namespace, console: Console) -> Outcome:
+    """Submit what is left; with ``--wait`` return when it has ended."""
+    try:
+        slurm = read_slurm_options(options)
+        # As on a laptop the study's word counts first: sums depend on the number of threads in their last digits.
+        submission = submit(runs, slurm, options.threads or study.threads or slurm.cpus)
+    except (NotSubmitted, ValueError, OSError) as error:
+        return Outcome(refused=" ".join(str(error).split()))
+    for line in summary(submission, options.file, options.root):
+        console.print(line, soft_wrap=True, markup=False)
+    return wait(runs, Display(console)) if options.wait else Outcome()
+
+
+def summary(submission: Submission, study: Path, root: Path) -> list[str]:
+    """What was submitted, how to watch it, how to stop it, what to do at the end."""
+    before = [f"{submission.kept} were done before"] if submission.kept else []
+    before += [f"{submission.busy} are queued or running already"] if submission.busy else []
+    count = len(submission.jobs)
+    first = f"Submitted {count} {'run' if count == 1 else 'runs'}" + (
+        f" as SLURM job {submission.array}" if submission.array else ""
+    )
+    where = "" if root == Path("runs/studies") else f" --root {root}"
+    lines = [f"{'; '.join([first, *before])}.", f"  watch:   chaosgate study status {study}{where}"]
+    if submission.array:
+        lines += [
+            f"  logs:    {submission.logs} (the jobs), log.txt of every run directory (the training)",
+            f"  cancel:  scancel {submission.array}   (what was trained stays; the same command submits the rest)",
+        ]
+    return [*lines, f"  report:  chaosgate study report {study}{where}"]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from chaosgate.run.provenance import config_hash
-from chaosgate.study.plan.study import ConfigParts
+from chaosgate.study.plan.config_parts import ConfigParts
 
 _BEFORE = "before"  # key of the class that another one replaced
 _DATA = "data.init_args."

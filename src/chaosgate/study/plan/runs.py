@@ -1,7 +1,7 @@
 """From a study to its runs: every combination, each with a directory that is a function of its configuration."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from chaosgate.run.provenance import config_hash
+from chaosgate.study.plan.config_parts import ConfigParts
 from chaosgate.study.plan.data_folders import made_up_folders, resolve
 from chaosgate.study.plan.identity import compose, test_hash, training_hash
-from chaosgate.study.plan.study import CHECKPOINT, CHECKPOINTS, ConfigParts, Study, StudyTest
+from chaosgate.study.plan.loading import load_study
+from chaosgate.study.plan.study import CHECKPOINT, CHECKPOINTS, Study, StudyTest
 
 _STRENGTHS = ("gamma", "log_std", "p", "sigma")
 
@@ -127,7 +129,7 @@ def plan_runs(study: Study, root: str | Path) -> list[Run]:
                     method,
                     levels,
                     seed,
-                    (*study.base, *own, *special, *(size.overrides if size is not None else ())),
+                    (*study.base, *study.overrides, *own, *special, *(size.overrides if size is not None else ())),
                     Path(root) / study.project,
                     levels.get(CHECKPOINT, study.checkpoints[0]),
                     study.tests,
@@ -143,3 +145,20 @@ def plan_runs(study: Study, root: str | Path) -> list[Run]:
             )
         twins[run.name] = run.variant
     return runs
+
+
+def shared_with(study: Study, runs: Sequence[Run]) -> dict[str, list[str]]:
+    """Files (without ending) of the studies in the same folder that share a run's training, by name of the run."""
+    size = None if study.size is None else study.size.name
+    users: dict[str, list[str]] = {}
+    for path in sorted(study.path.parent.glob("*.yaml")):
+        if path.resolve() == study.path.resolve():
+            continue
+        try:
+            other = load_study(path, size)
+            trainings = {run.training for run in plan_runs(other, runs[0].root.parent)}
+        except (ValueError, OSError):  # no study, or one that has something wrong: it will say so itself
+            continue
+        for training in trainings if other.project == study.project else ():
+            users.setdefault(training, []).append(path.stem)
+    return {run.name: users.get(run.training, []) for run in runs}

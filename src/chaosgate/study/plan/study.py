@@ -1,88 +1,154 @@
-"""A study as data: which configurations are compared, over which seeds, by which metrics."""
+"""A study: which configurations are compared, over which seeds, by which metrics. The schema of a study file."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StrictBool,
+    StrictInt,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from chaosgate.study.plan.config_parts import ConfigPart, ConfigParts, did_you_mean, read_parts
+from chaosgate.study.plan.paper import paper_names
 
 METRICS = ("top1", "nll", "ece", "gap", "brier", "confidence", "top5")
 STRENGTH, CHECKPOINT = "strength", "checkpoint"
 CHECKPOINTS = ("best", "top1", "last")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+]*")
 
 
-@dataclass(frozen=True)
-class ConfigPart:
-    """A part of a configuration: a file, or dotted keys with values, as on the command line.
+def _name(value: Any) -> str:
+    if not _NAME.fullmatch(str(value)):
+        raise ValueError(f"{value!r} becomes part of a directory name; use letters, digits, '_', '.', '+'.")
+    return str(value)
 
-    Args:
-        content: Nested keys of a file, or dotted keys.
-        source: The file; None for dotted keys.
+
+def _parts(value: Any, info: ValidationInfo) -> ConfigParts:
+    study: Path = info.context or Path()
+    return () if value is None else read_parts(value, study)
+
+
+def _one_or_several(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+def _known(what: str, choices: Callable[[], Any]) -> AfterValidator:
+    def check(value: str) -> str:
+        if value not in choices():
+            raise ValueError(f"no {what} '{value}'. {did_you_mean(value, choices())}")
+        return value
+
+    return AfterValidator(check)
+
+
+Name = Annotated[str, BeforeValidator(_name)]
+Parts = Annotated[ConfigParts, BeforeValidator(_parts)]
+Count = Annotated[StrictInt, Field(ge=1)]
+Seed = Annotated[StrictInt, Field(ge=0)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Metric = Annotated[str, _known("metric", lambda: METRICS)]
+Checkpoint = Annotated[str, _known("checkpoint", lambda: CHECKPOINTS)]
+PaperTable = Annotated[str, _known("table of the paper", paper_names)]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Axis(_Entry):
+    """Something that varies besides method and seed: name of every level with what it sets.
+
+    Attributes:
+        methods: Methods that it applies to, None for all; the others are run once, not once per level.
     """
 
-    content: Mapping[str, Any]
-    source: Path | None = None
+    levels: dict[Name, Parts] = Field(min_length=1, description="levels, e.g. {L3: {noise.stages: [L3]}, L4: ...}")
+    methods: tuple[str, ...] | None = Field(None, description="a list of methods")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or set(value) != {"levels", "methods"}:
+            value = {"levels": value}
+        if isinstance(levels := value["levels"], list):
+            named = {_label(level): level for level in levels}
+            if len(named) < len(levels):
+                raise ValueError("two levels that look alike; name them: {name: keys, ...}.")
+            value = {**value, "levels": named}
+        return value
 
 
-ConfigParts = tuple[ConfigPart, ...]
+def _label(level: Any) -> str:
+    """A name for an unnamed level: its values."""
+    values = level.values() if isinstance(level, dict) else [Path(str(level)).stem]
+    flat = [part for value in values for part in (value if isinstance(value, list) else [value])]
+    return "+".join(re.sub(r"[^A-Za-z0-9_.]", "", str(part)) for part in flat)
 
 
-@dataclass(frozen=True)
-class Axis:
-    """Something that varies besides method and seed.
-
-    Args:
-        levels: Name of every level with what it sets.
-        methods: Methods that it applies to; the others are run once, not once per level.
-    """
-
-    levels: Mapping[str, ConfigParts]
-    methods: frozenset[str]
-
-
-@dataclass(frozen=True)
-class Sweep:
+class Sweep(_Entry):
     """Strengths of one method; the report selects among them by validation NLL.
 
-    Args:
+    Attributes:
         key: The dotted key that is the strength.
         values: What it takes.
         paper: The value of the paper (or of common use), reported beside the selected one; None selects nothing: all
             strengths are shown, as in the paper's sweeps.
     """
 
-    key: str
-    values: tuple[float, ...]
-    paper: float | None
+    key: str = Field(description="the dotted key that is the strength")
+    values: tuple[Number, ...] = Field(min_length=1, description="a list of finite numbers")
+    paper: Number | None = Field(None, description="one of the values")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Sweep":
+        if len(set(self.values)) < len(self.values) or (self.paper is not None and self.paper not in self.values):
+            raise ValueError(f"values {list(self.values)} must differ and contain {self.paper}.")
+        return self
 
 
-@dataclass(frozen=True)
-class StudyTest:
+class StudyTest(_Entry):
     """What trained networks are tested on.
 
-    Args:
-        name: Of the test.
+    Attributes:
         parts: What differs from the training configuration, e.g. other data; nothing for its own test set.
     """
 
     name: str = "test"
-    parts: ConfigParts = ()
+    parts: Parts = ()
 
 
-@dataclass(frozen=True)
-class Size:
+class Size(_Entry):
     """Another size of a study: the same comparisons with other means, for instance to see that everything works.
 
-    Args:
-        name: Of the size; part of the name of the study, of its runs and of every row.
+    Attributes:
         overrides: Set last, for all runs.
         tests: What differs in some of the tests, by name.
         made_up: Train and test on images that are written for the purpose (:mod:`chaosgate.data.sets.made_up`).
     """
 
-    name: str
-    overrides: ConfigParts = ()
-    tests: Mapping[str, ConfigParts] = field(default_factory=dict)
-    made_up: bool = False
+    seeds: Any = None
+    jobs: Any = None
+    threads: Any = None
+    overrides: Parts = ()
+    tests: dict[str, Parts] = Field({}, description="names of tests with what differs")
+    made_up: StrictBool = Field(False, description="true or false")
+    _own_name: str = PrivateAttr("")
+
+    @property
+    def name(self) -> str:
+        """Part of the name of the study, of its runs and of every row."""
+        return self._own_name
 
     @property
     def warning(self) -> str:
@@ -91,47 +157,67 @@ class Size:
         return f"Size {self.name}{images}: it shows that the path works; its numbers say nothing about any method."
 
 
-@dataclass(frozen=True)
-class Study:
+_NAMES = "names with what they mean, e.g. {none: configs/noise/none.yaml}"
+
+
+class Study(_Entry):
     """What a study file says. What is more special wins: base, overrides, method, grid, size.
 
-    Args:
-        name: Names the directory of the report.
-        path: The file.
+    Attributes:
+        name: Names the directory of the report; by default that of the file.
         project: Names the directory of the runs. Studies of one project share their training runs: where two ask for
             the same training, it happens once, and each adds the tests that are missing.
         base: What all runs share.
+        overrides: More of it: dotted keys, after the files.
         methods: What is compared: rows of the table.
         reference: The method that differences are taken to.
         seeds: Every method is run once per seed; at one seed all methods share initial weights and batches.
         grid: Further axes by name.
         strength: Methods whose strength is swept.
-        metrics: Columns of the table.
         tests: What the networks are tested on; a row of the table has the cells of all of them.
         checkpoints: Which network of a run is tested: ``best`` (smallest validation NLL), ``top1`` (largest validation
             Top-1) or ``last`` (final epoch). Several become an axis: a row for each.
+        metrics: Columns of the table.
         paper: Tables of the paper that this study answers; the report sets their numbers beside ours.
         jobs: Workers at a time on one machine, if the command line does not say.
         threads: Threads of each; None shares the cores among the jobs. Sums depend on it in their last digits.
-        size: The size that was asked for; None for the study as it stands.
+        sizes: Other sizes: a name with keys of :class:`Size`, or with a file of them that several studies share.
     """
 
-    name: str
-    path: Path
-    project: str
-    base: ConfigParts
-    methods: Mapping[str, ConfigParts]
-    reference: str
-    seeds: tuple[int, ...]
-    grid: Mapping[str, Axis]
-    strength: Mapping[str, Sweep]
-    metrics: tuple[str, ...]
-    tests: tuple[StudyTest, ...] = (StudyTest(),)
-    checkpoints: tuple[str, ...] = CHECKPOINTS[:1]
-    paper: tuple[str, ...] = ()
-    jobs: int = 1
-    threads: int | None = None
-    size: Size | None = None
+    name: Name = ""
+    project: Name = ""
+    base: Parts = Field(min_length=1, description="files, e.g. [configs/base.yaml]")
+    overrides: Parts = ()
+    methods: dict[Name, Parts] = Field(min_length=1, description=_NAMES)
+    reference: str = Field(description="the method that others are compared to")
+    seeds: Annotated[tuple[Seed, ...], BeforeValidator(_one_or_several)] = Field(
+        (0,), min_length=1, description="whole numbers, e.g. [0, 1, 2]"
+    )
+    grid: dict[Name, Axis] = Field({}, description="axes with their levels")
+    strength: dict[str, Sweep] = Field({}, description="methods with key (dotted), values (a list) and paper")
+    tests: tuple[StudyTest, ...] = Field((StudyTest(),), description=_NAMES)
+    checkpoints: Annotated[tuple[Checkpoint, ...], BeforeValidator(_one_or_several)] = Field(
+        CHECKPOINTS[:1], min_length=1, alias="checkpoint", description=f"one of {', '.join(CHECKPOINTS)}, or several"
+    )
+    metrics: tuple[Metric, ...] = Field(METRICS[:4], min_length=1, description=f"a list of {', '.join(METRICS)}")
+    paper: Annotated[tuple[PaperTable, ...], BeforeValidator(_one_or_several)] = Field(
+        (), description="tables of the paper"
+    )
+    jobs: Count = Field(1, description="a whole number of at least 1")
+    threads: Count | None = Field(None, description="a whole number of at least 1")
+    sizes: dict[Name, Any] = Field({}, description="names of sizes with what they change")
+    _path: Path = PrivateAttr()
+    _size: Size | None = PrivateAttr(None)
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
+    @property
+    def size(self) -> Size | None:
+        """The size that was asked for; None for the study as it stands."""
+        return self._size
 
     @property
     def checkpoint(self) -> str:
@@ -140,10 +226,49 @@ class Study:
 
     def axes_of(self, method: str) -> dict[str, Mapping[str, ConfigParts]]:
         """The axes that a method is varied over, with their levels; strength is the last."""
-        axes = {name: axis.levels for name, axis in self.grid.items() if method in axis.methods}
+        axes: dict[str, Mapping[str, ConfigParts]] = {
+            name: axis.levels for name, axis in self.grid.items() if axis.methods is None or method in axis.methods
+        }
         if len(self.checkpoints) > 1:  # nothing to set: the training is the same
             axes[CHECKPOINT] = dict.fromkeys(self.checkpoints, ())
         if method in self.strength:
             sweep = self.strength[method]
             axes[STRENGTH] = {f"{value:g}": (ConfigPart({sweep.key: value}),) for value in sweep.values}
         return axes
+
+    @field_validator("tests", mode="before")
+    @classmethod
+    def _tests_by_name(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise ValueError(f"{value!r} is not a mapping; give {_NAMES}.")
+        return [{"name": _name(name), "parts": parts} for name, parts in value.items()]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Study":
+        for what, names in {"reference": [self.reference], "strength": self.strength}.items():
+            for name in names:
+                _require(what, "method", name, self.methods)
+        if self.reference in self.strength:
+            raise ValueError(f"strength.{self.reference}: the reference has no strength to sweep.")
+        for axis, content in self.grid.items():
+            if axis in (STRENGTH, CHECKPOINT):
+                raise ValueError(
+                    f"grid.{axis}: strengths are swept under 'strength:', checkpoints under 'checkpoint:'."
+                )
+            for name in content.methods or ():
+                _require(f"grid.{axis}", "method", name, self.methods)
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds {list(self.seeds)} names a seed twice; that would count one run as two.")
+        if len(set(self.checkpoints)) < len(self.checkpoints):
+            raise ValueError(f"checkpoint is {list(self.checkpoints)}; give one, or several in a list, each once.")
+        return self
+
+
+def _require(key: str, what: str, name: str, choices: Any) -> None:
+    if name not in choices:
+        raise ValueError(f"{key}: no {what} '{name}'. {did_you_mean(name, choices)}")
+
+
+def keys_of(model: type[BaseModel]) -> list[str]:
+    """The keys of a study file, or of a size."""
+    return [field.alias or name for name, field in model.model_fields.items()]

@@ -23,7 +23,7 @@ from tests.study.conftest import Write
         ({"seeds": [True]}, "give whole numbers"),
         ({"methods": {"none": "none.yaml", "a b": "gch.yaml"}}, "becomes part of a directory name"),
         ({"methods": {"none": 3}}, "give a file, dotted keys"),
-        ({"grid": {"stage": 3}}, "grid.stage needs levels"),
+        ({"grid": {"stage": 3}}, "grid.stage is 3; give levels, e.g. {L3:"),
         ({"grid": {"x": [{"a.b": 1}, {"c.d": 1}]}}, "two levels that look alike"),
     ],
 )
