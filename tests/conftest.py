@@ -9,6 +9,13 @@ torch.set_num_threads(1)  # xdist starts as many processes as there are cores
 REPOSITORY = Path(__file__).parents[1]
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Commands may change the number of threads; a process that is forked from several waits for them for ever."""
+    yield
+    torch.set_num_threads(1)
+
+
 @pytest.fixture
 def configs():
     """Configuration files of the repository as ``-c`` arguments, by short name."""
