@@ -1,7 +1,9 @@
 """``chaosgate COMMAND ...``: dispatch without importing anything heavy before it is needed."""
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 
 HELP = """\
@@ -9,20 +11,24 @@ usage: chaosgate COMMAND ...
 
 Designed internal noise for neural networks: train with it, test calibration, compare methods.
 
-  fit        train:  chaosgate fit -c configs/base.yaml -c configs/data/fashion_mnist.yaml -c configs/noise/gch.yaml
+  fit        train:  chaosgate fit -c base -c data/fashion_mnist -c noise/gch
   test       test the selected checkpoint of a run, clean and corrupted: the same files, 'test' for 'fit'
   validate   metrics on the validation split
   predict    class probabilities of the test images
-  study      many runs as one: chaosgate study run|plan|status|report configs/study/quickstart.yaml
+  study      many runs as one: chaosgate study run|plan|status|report quickstart
   verify     check the paper's statements on the gates that training uses: chaosgate verify --grid 7 7
   probe      what gates do at each stage of a network: chaosgate probe --help
   data       check a folder, generate ImageNet-C, download public sets: chaosgate data --help
+  configs    the configuration files that come with the package: chaosgate configs [show|copy NAME]
   bench      speed against named peers in the same run: chaosgate bench gate|field|metrics|corruptions|data
 
-Configuration files compose left to right: base, model, data, noise. Any value can be set on the command line, e.g.
---noise.gate.init_args.log_std 0.5. 'chaosgate COMMAND --help' teaches the command; --print_config shows the result.
+Configurations compose left to right: base, model, data, noise. After -c stands a file or the name of a shipped one; a
+local file wins. Any value can be set on the command line, e.g. --noise.gate.init_args.log_std 0.5. A configuration may
+name classes of this package, of torch, torchvision, timm, lightning, torchmetrics and of modules in the current folder;
+--allow MODULE allows another module. 'chaosgate COMMAND --help' explains a command; --print_config shows the result.
 """
 
+_ALLOWED = "CHAOSGATE_ALLOW"  # environment variable: modules that configurations may name besides
 _HOME = {
     "fit": "chaosgate.commands.fit",
     "test": "chaosgate.commands.fit",
@@ -32,6 +38,7 @@ _HOME = {
     "verify": "chaosgate.commands.verify",
     "probe": "chaosgate.commands.probe",
     "data": "chaosgate.commands.data",
+    "configs": "chaosgate.commands.configs",
     "bench": "chaosgate.commands.bench",
 }
 
@@ -52,8 +59,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = f" Did you mean '{close[0]}'?" if close else ""
         print(f"chaosgate: no command '{arguments[0]}'.{hint} Commands: {', '.join(_HOME)}.", file=sys.stderr)
         return 2
-    status: int = import_module(_HOME[arguments[0]]).main(arguments)
+    with _own_modules(arguments) as words:
+        status: int = import_module(_HOME[arguments[0]]).main(words)
     return status
+
+
+@contextmanager
+def _own_modules(arguments: Sequence[str]) -> Iterator[list[str]]:
+    """The arguments without ``--allow MODULE``, which no configuration can contain; processes of ours inherit it.
+
+    Modules of the working folder can be imported, after all installed ones.
+    """
+    words, allowed = [], [os.environ[_ALLOWED]] if os.environ.get(_ALLOWED) else []
+    rest = iter(arguments)
+    for word in rest:
+        if word == "--allow" or word.startswith("--allow="):
+            allowed.append(next(rest, "") if word == "--allow" else word.removeprefix("--allow="))
+        else:
+            words.append(word)
+    before, path = os.environ.get(_ALLOWED), list(sys.path)
+    os.environ[_ALLOWED] = ",".join(allowed)
+    sys.path.append(os.getcwd())
+    try:
+        yield words
+    finally:
+        sys.path[:] = path
+        os.environ.pop(_ALLOWED)
+        if before is not None:
+            os.environ[_ALLOWED] = before
 
 
 if __name__ == "__main__":

@@ -1,77 +1,105 @@
-"""Errors that teach: the nearest valid key for a typo, one paragraph instead of a traceback."""
+"""What jsonargparse, Lightning and this library say about a wrong value, in one sentence that a user can act on.
 
-import inspect
+A wrong value of an optional argument is reported as a failed union, with the types tried, every attempt's complaint and
+the whole object that was given. One line of it matters: the complaint of the class, or the types that were expected.
+"""
+
 import re
-import sys
-from difflib import get_close_matches
-from importlib import import_module
-from typing import Any, NoReturn
-
-from lightning.pytorch.cli import LightningArgumentParser
-
-from chaosgate.commands.plain_words import plain_words
 
 _UNKNOWN = re.compile(
     r"(?:unrecognized arguments?: (?:--)?|key \"?'?|option '|does not accept option '|nested key ')([\w.]+)",
     re.IGNORECASE,
 )
 
-
-class TeachingParser(LightningArgumentParser):
-    """LightningCLI's parser; a key that does not exist gets the nearest one that does, and is never guessed."""
-
-    def __init__(self, *args: Any, allow_abbrev: bool = False, **kwargs: Any) -> None:
-        super().__init__(*args, allow_abbrev=allow_abbrev, **kwargs)
-
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Print what was wrong and what may have been meant; exit with status 2."""
-        print(f"chaosgate: {_one_line(message)}{self._suggestion(message)}", file=sys.stderr)
-        sys.exit(2)
-
-    def _suggestion(self, message: str) -> str:
-        if "Expected a" in message:  # the key is right, the value is not
-            return ""
-        match = _UNKNOWN.search(message)
-        if match is None:
-            return "\nSee --help for all keys."
-        wrong = match.group(1)
-        keys = self._keys()
-        close = get_close_matches(wrong, keys, n=3, cutoff=0.6)
-        if not close:  # an argument of a class, or a nested key reported without its path
-            by_leaf = {name: name for name in _class_arguments()} | {key.rsplit(".", 1)[-1]: key for key in keys}
-            close = [by_leaf[leaf] for leaf in get_close_matches(wrong.rsplit(".", 1)[-1], by_leaf, n=3, cutoff=0.6)]
-        if not close:
-            return "\nSee --help for all keys."
-        return f"\nDid you mean {' or '.join(repr(key) for key in close)}?"
-
-    def _keys(self) -> list[str]:
-        found: list[str] = []
-        for action in self._actions:
-            choices: Any = getattr(action, "choices", None)
-            if isinstance(choices, dict):
-                for parser in choices.values():
-                    found += parser._keys() if isinstance(parser, TeachingParser) else []
-            elif action.dest and action.dest != "help":
-                found.append(action.dest)
-        return sorted(set(found))
+_HEADINGS = ("Does not validate against any of the", "Subtypes:", "Errors:", "Given value type:", "Problem with given")
+_TYPES = {
+    "NoneType": "null",
+    "float": "a number",
+    "int": "a whole number",
+    "bool": "true or false",
+    "str": "a string",
+    "dict": "a mapping",
+    "list": "a list",
+    "Sequence": "a list",
+    "Tensor": "a tensor",
+}
+_LONG = 80  # characters of a given value that are still worth repeating
 
 
-def _class_arguments() -> set[str]:
-    """Argument names of the classes that a configuration may name."""
-    names: set[str] = set()
-    for package in ("gate", "data", "field"):
-        module = import_module(f"chaosgate.{package}")
-        for value in vars(module).values():
-            if inspect.isclass(value):
-                names |= set(inspect.signature(value).parameters)
-    return names
+def plain_words(text: str) -> str:
+    r"""The message without types, unions and namespaces.
+
+    >>> plain_words('''Parser key "gamma":
+    ...   Does not validate against any of the Union subtypes
+    ...   Subtypes: [<class 'float'>, <class 'NoneType'>]
+    ...   Errors:
+    ...     - Expected a <class 'float'>
+    ...     - Expected a <class 'NoneType'>
+    ...   Given value type: <class 'str'>
+    ...   Given value: strong''')
+    'gamma: expected a number or null; got strong.'
+    """
+    keys: list[str] = []
+    said: list[str] = []
+    expected: list[str] = []
+    given = ""
+    for line in (_without_namespaces(text)).splitlines():
+        line = line.strip().removeprefix("- ").strip()
+        if match := re.match(r"(?:Validation failed: )?Parser key \"([^\"]+)\":\s*(.*)", line):
+            keys.append(match.group(1))
+            line = match.group(2)
+        if line.startswith("Subclass types expect one of"):
+            break  # a list of everything that could have been written instead
+        if not line or line.startswith((*_HEADINGS, "usage:")):
+            continue
+        if match := re.match(r"Given value: (.*)", line):
+            given = given or match.group(1)
+        elif match := re.fullmatch(r"Expected an? (<class .*?|List.*?|Sequence.*?)(?:\. Got value: (.*))?\.?", line):
+            expected.append(_type_name(match.group(1)))
+            given = given or (match.group(2) or "")
+        else:
+            said.append(_named_types(line))
+    prefix = f"{'.'.join(dict.fromkeys(keys))}: " if keys else ""
+    if said:
+        return prefix + " ".join(dict.fromkeys(said))
+    got = f"; got {given}" if given and len(given) <= _LONG else ""
+    return f"{prefix}expected {' or '.join(dict.fromkeys(expected)) or 'something else'}{got}."
 
 
-def _one_line(message: str) -> str:
+def _type_name(text: str) -> str:
+    name = re.sub(r"<class '(?:[\w.]+\.)?(\w+)'>", r"\1", text)
+    return _TYPES.get(name, "a list" if name.startswith(("List", "Sequence")) else f"a {name}")
+
+
+def _named_types(text: str) -> str:
+    return re.sub(r"<class '(?:[\w.]+\.)?(\w+)'>", lambda match: match.group(1), text)
+
+
+def _without_namespaces(text: str) -> str:
+    """``Namespace(class_path='a.B', init_args=...)`` becomes ``a.B``."""
+    while (start := text.find("Namespace(")) >= 0:
+        end, depth = start + len("Namespace"), 0
+        for end in range(start + len("Namespace"), len(text)):
+            depth += (text[end] == "(") - (text[end] == ")")
+            if depth == 0:
+                break
+        inside = re.search(r"class_path='([^']+)'", text[start:end])
+        text = text[:start] + (inside.group(1) if inside else "{...}") + text[end + 1 :]
+    return text
+
+
+def one_line(message: str) -> str:
+    """The message in plain words, without line breaks."""
     return " ".join(plain_words(message).split())
 
 
 def one_paragraph(error: BaseException) -> str:
-    """The message of an error a user can mend, without the traceback."""
-    text = _one_line(str(error)) if str(error).strip() else type(error).__name__
+    """The message of an error that a user can correct, without the traceback."""
+    text = one_line(str(error)) if str(error).strip() else type(error).__name__
     return f"chaosgate: {text}\n(CHAOSGATE_TRACEBACK=1 shows where this was raised.)"
+
+
+def unknown_key(message: str) -> str | None:
+    """The key that a message of the parser says it does not know."""
+    match = _UNKNOWN.search(message)
+    return None if match is None else match.group(1)

@@ -17,11 +17,9 @@ from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from chaosgate.commands.class_paths import require_classes
-from chaosgate.commands.config_files import check_config_files
-from chaosgate.commands.errors import TeachingParser, one_paragraph
-from chaosgate.commands.processes import as_command
-from chaosgate.commands.trainer_checks import check_run
+from chaosgate.commands.errors import one_paragraph
+from chaosgate.commands.parser import TeachingParser, close_parser, require_allowed, resolve_configs
+from chaosgate.commands.processes import as_command, check_run
 from chaosgate.data.module import ImageData
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints, Preempted, StopAtNonFiniteLoss
@@ -43,6 +41,7 @@ _SETTINGS: dict[str, Any] = {
     "parser_class": TeachingParser,
     "load_from_checkpoint_support": False,
 }
+_PARSERS: dict[str, Any] = {}  # what the first command of this process made of them
 _ROLES = tuple(name.removesuffix(".ckpt") for name in (BEST, TOP1, LAST))
 
 
@@ -58,6 +57,14 @@ class ChaosgateCLI(LightningCLI):
     def __init__(self, *args: Any, cleanup: ExitStack, **kwargs: Any) -> None:
         self._cleanup = cleanup
         super().__init__(*args, **kwargs)
+
+    def setup_parser(self, *args: Any) -> None:
+        """Build the parsers once in a process: that takes longer than using them."""
+        if not _PARSERS:
+            before = set(vars(self))
+            super().setup_parser(*args)
+            _PARSERS.update({name: value for name, value in vars(self).items() if name not in before})
+        vars(self).update(_PARSERS)
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """The keys beside trainer, model and data."""
@@ -101,11 +108,10 @@ class ChaosgateCLI(LightningCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse, then look at a given checkpoint before anybody else tries to load it."""
-        check_config_files(sys.argv[1:])
         super().parse_arguments(parser, args)
         plain = _plain(self.config[self.config.subcommand])
         check_run(plain)
-        require_classes(plain)
+        require_allowed(plain)
         path = self.config[self.config.subcommand].get("ckpt_path")
         if path is not None:
             read_checkpoint(path)
@@ -286,7 +292,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand in this process; errors of the user's making end in one paragraph and status 1."""
     try:
         with ExitStack() as cleanup:
-            cleanup.enter_context(as_command(sys.argv[1:] if arguments is None else arguments))
+            close_parser()
+            words = resolve_configs(sys.argv[1:] if arguments is None else arguments)
+            cleanup.enter_context(as_command(words))
             ChaosgateCLI(cleanup=cleanup, **_SETTINGS)
     except Preempted as stop:
         print(f"chaosgate: {stop}", file=sys.stderr)

@@ -1,15 +1,31 @@
-"""One command, several processes: how the others are started, and how this one is left as it was."""
+"""One command, several processes: what is refused before they start, and how this one is left as it was."""
 
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
 _LEFT_BEHIND = ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "WORLD_SIZE")
+LARGEST_SEED = 2**32 - 1  # of numpy's global stream, which Lightning seeds as well
+_AT_LEAST = {
+    "accumulate_grad_batches": 1,
+    "check_val_every_n_epoch": 1,
+    "log_every_n_steps": 0,
+    "num_nodes": 1,
+    "max_epochs": -1,
+    "max_steps": -1,
+    "min_epochs": 0,
+    "min_steps": 0,
+    "num_sanity_val_steps": -1,
+    "gradient_clip_val": 0,
+}
+_ENDLESS = {"max_epochs": " (-1 trains without end)", "max_steps": " (-1 sets no limit)"}
+_MOST_PER_CORE = 4  # processes of one training on the CPU
 
 
 @contextmanager
@@ -42,3 +58,41 @@ def as_command(arguments: Sequence[str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def check_run(config: Mapping[str, Any]) -> None:
+    """Look at ``seed_everything`` and ``trainer`` of a parsed configuration.
+
+    >>> check_run({"seed_everything": 0, "trainer": {"num_nodes": 0}})
+    Traceback (most recent call last):
+        ...
+    ValueError: trainer.num_nodes is 0; give a number of at least 1.
+    """
+    seed = config["seed_everything"]
+    if not isinstance(seed, bool) and not 0 <= seed <= LARGEST_SEED:
+        raise ValueError(f"seed_everything is {seed}; give a whole number from 0 to {LARGEST_SEED}.")
+    trainer = config["trainer"]
+    for key, least in _AT_LEAST.items():
+        value = trainer.get(key)
+        if value is not None and not value >= least:  # so that nan is refused too
+            raise ValueError(f"trainer.{key} is {value}; give a number of at least {least}{_ENDLESS.get(key, '')}.")
+    if trainer.get("barebones"):
+        raise ValueError(
+            "trainer.barebones is true; it leaves out the checkpoints and rows that every run here writes. Set it to "
+            "false."
+        )
+    _check_devices(trainer)
+
+
+def _check_devices(trainer: Mapping[str, Any]) -> None:
+    """On the CPU, Lightning starts as many processes as it is told to, and they wait for each other for ever."""
+    asked = str(trainer.get("devices"))
+    graphics = torch.cuda.is_available() or torch.backends.mps.is_available()
+    if not asked.isdigit() or trainer.get("accelerator") not in ("cpu", "auto", None):
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if int(asked) > _MOST_PER_CORE * cores and (trainer.get("accelerator") == "cpu" or not graphics):
+        raise ValueError(
+            f"trainer.devices is {asked}, and this machine has {cores} cores and no other device to use; at most "
+            f"{_MOST_PER_CORE} processes per core are started. Give at most {_MOST_PER_CORE * cores}."
+        )

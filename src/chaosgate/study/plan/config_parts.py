@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import yaml
+from chaosgate.run.config_files import find_config, read_yaml
 
 
 @dataclass(frozen=True)
@@ -41,44 +41,15 @@ def _read_part(part: Any, study: Path) -> ConfigPart:
 
 
 def find_file(study: Path, name: str) -> Path:
-    """A file named in a study: looked up beside the study, then in every folder above it.
+    """A file named in a study: beside the study or in a folder above it, else a shipped configuration.
 
-    So ``configs/base.yaml`` means the same in ``configs/study/a.yaml`` and in a study of one's own elsewhere in the
-    repository, whatever the current directory.
+    So a name means the same file whatever the current directory.
     """
     start = study.resolve().parent
-    for folder in (start, *start.parents):
-        if (folder / name).is_file():
-            return folder / name
-    raise FileNotFoundError(f"{study} names {name}, which is neither in {start} nor in a folder above it.")
-
-
-class _Strict(yaml.SafeLoader):
-    """A key given twice is an error; plain YAML keeps the last one silently."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                line = key_node.start_mark.line + 1
-                raise ValueError(f"{self.name}, line {line}: '{key}' is given twice. Keep one, or rename one.")
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; an error names the file and the line."""
     try:
-        with open(path, encoding="utf-8") as file:
-            content = yaml.load(file, _Strict)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not text in UTF-8 ({error.reason}); give a YAML file.") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} holds {type(content).__name__}; a mapping of keys to values is needed.")
-    return content
+        return find_config(name, (start, *start.parents))
+    except OSError as error:
+        raise FileNotFoundError(f"{study} names {name}, which is neither in {start} nor above it: {error}") from None
 
 
 def did_you_mean(name: object, choices: Any) -> str:

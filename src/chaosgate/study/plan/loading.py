@@ -5,7 +5,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from chaosgate.study.plan.config_parts import did_you_mean, find_file, read_yaml
+from chaosgate.run.config_files import find_config, read_yaml
+from chaosgate.study.plan.config_parts import did_you_mean, find_file
 from chaosgate.study.plan.study import Axis, Size, Study, Sweep, keys_of
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -15,14 +16,10 @@ def load_study(path: str | Path, size: str | None = None) -> Study:
     """Read and check a study file; whatever is wrong is said in one sentence, before anything runs.
 
     Args:
-        path: The file.
+        path: The file, or the name of a shipped study.
         size: One of the study's ``sizes``; None for the study as it stands.
     """
-    path = Path(path)
-    if not path.is_file():
-        near = sorted(file.name for file in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
-        there = f" {path.parent} has {', '.join(near)}." if near else ""
-        raise FileNotFoundError(f"no study file {path}.{there}")
+    path = find_config(path, group="study")
     content = {"name": path.stem, **_given(read_yaml(path))}
     content = {"project": content["name"], **content}
     if size is None:

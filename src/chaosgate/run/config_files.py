@@ -1,0 +1,120 @@
+"""Configuration files: found by path or by the name of a shipped one, and read as plain data.
+
+The files of the repository's ``configs/`` are part of the installed package. ``noise/gch`` names the shipped
+``noise/gch.yaml`` unless there is a local file of that name.
+"""
+
+from collections.abc import Hashable, Iterable
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_MOST_VALUES = 100_000  # in one file, aliases written out; the largest shipped file has about a hundred
+_MOST_BYTES = 1_000_000
+
+
+@cache
+def config_folder() -> Path:
+    """The shipped configurations: inside the installed package, or in the clone that it is run from."""
+    package = Path(__file__).parents[1]
+    inside = package / "configs"
+    return inside if inside.is_dir() else package.parents[1] / "configs"
+
+
+def shipped_configs() -> dict[str, Path]:
+    """Every shipped file by its name, such as ``noise/gch``."""
+    root = config_folder()
+    return {path.relative_to(root).with_suffix("").as_posix(): path for path in sorted(root.rglob("*.yaml"))}
+
+
+def find_config(name: str | Path, folders: Iterable[Path] = (Path(),), group: str = "") -> Path:
+    """The file that a name stands for: a local one, else the shipped one.
+
+    Args:
+        name: A path, or a name such as ``noise/gch``; ``configs/noise/gch.yaml`` means the same shipped file.
+        folders: Where to look for local files, in this order.
+        group: Folder that may be left out of the name, such as ``study``.
+    """
+    text = str(name)
+    for folder in folders:
+        for candidate in (folder / text, folder / f"{text}.yaml", folder / group / f"{text}.yaml"):
+            if candidate.is_file():
+                return candidate
+    if Path(text).is_dir():
+        raise IsADirectoryError(f"{text} is a folder; give a file, or a name that 'chaosgate configs' lists.")
+    shipped = shipped_configs()
+    short = text.removeprefix("configs/").removesuffix(".yaml")
+    for known in (short, f"{group}/{short}"):
+        if known in shipped:
+            return shipped[known]
+    names = [known.removeprefix(f"{group}/") if group else known for known in shipped]
+    close = get_close_matches(short.removeprefix(f"{group}/"), names, n=1)
+    hint = f" Did you mean '{close[0]}'?" if close else ""
+    raise FileNotFoundError(
+        f"no configuration {text}: neither a file nor a shipped one ('chaosgate configs' lists those).{hint}"
+    )
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Plain data only; a key given twice is an error, which plain YAML resolves silently to the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    line = key.start_mark.line + 1
+                    raise yaml.YAMLError(f"line {line}: '{key.value}' is given twice. Keep one, or rename one.")
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def load_yaml(text: str) -> Any:
+    """The data in a YAML text; ``yaml.YAMLError`` if it is not plain, contradicts itself, or is made to exhaust memory.
+
+    >>> load_yaml("{a: [1, 2]}")
+    {'a': [1, 2]}
+    """
+    if len(text) > _MOST_BYTES:
+        raise yaml.YAMLError(f"{len(text)} characters are too many for a configuration (at most {_MOST_BYTES}).")
+    loader = _StrictLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _written_out(node, {}) > _MOST_VALUES:
+            raise yaml.YAMLError(f"its aliases stand for more than {_MOST_VALUES} values. Write fewer of them.")
+        return loader.construct_document(node)
+    except RecursionError:
+        raise yaml.YAMLError("it is nested too deeply. Give a configuration of a few levels.") from None
+    finally:
+        loader.dispose()
+
+
+def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
+    """Values below a node if every alias was replaced by what it stands for."""
+    if id(node) in known:
+        if known[id(node)] == 0:
+            raise yaml.YAMLError("an alias stands inside what it stands for. Write the value out.")
+        return known[id(node)]
+    known[id(node)] = 0
+    children = [part for entry in node.value for part in (entry if isinstance(entry, tuple) else (entry,))]
+    below = sum(_written_out(child, known) for child in children) if isinstance(node, yaml.CollectionNode) else 0
+    known[id(node)] = 1 + below
+    return 1 + below
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file; an error names the file and the line."""
+    try:
+        content = load_yaml(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not a usable YAML file: {' '.join(str(error).split())}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a text file in UTF-8 ({error.reason}); give a YAML file.") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds {type(content).__name__}; a mapping of keys to values is needed.")
+    return content
