@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import lightning.pytorch  # noqa: F401 - its log handlers keep the stream they find; not that of a single test
@@ -5,6 +6,8 @@ import pytest
 import torch
 
 torch.set_num_threads(1)  # xdist starts as many processes as there are cores
+
+os.environ["CHAOSGATE_ALLOW"] = "tests"  # configurations of the tests name classes of the tests
 
 REPOSITORY = Path(__file__).parents[1]
 

@@ -5,13 +5,10 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 import yaml
-from lightning.pytorch.cli import LightningCLI
 from PIL import Image
 
 from chaosgate.__main__ import main
@@ -19,25 +16,6 @@ from tests.bad_input.case import BASE, GATE, Case
 
 LONGEST = 900  # characters of a paragraph
 _JARGON = ("Traceback (most recent", "Namespace(", "Union subtypes", "<class '", "<function ", "jsonargparse")
-
-
-@contextlib.contextmanager
-def one_parser() -> Iterator[dict[str, Any]]:
-    """Build the parser of fit, test, ... once for all cases: that is what takes most of the time."""
-    build = LightningCLI.setup_parser
-    kept: dict[str, Any] = {}
-
-    def setup_parser(self: LightningCLI, *args: object) -> None:
-        if not kept:
-            build(self, *args)  # type: ignore[arg-type]
-            kept.update({name: vars(self)[name] for name in vars(self) if "parser" in name or "subcommand" in name})
-        vars(self).update(kept)
-
-    LightningCLI.setup_parser = setup_parser  # type: ignore[method-assign,assignment]
-    try:
-        yield kept
-    finally:
-        LightningCLI.setup_parser = build  # type: ignore[method-assign]
 
 
 def furnish(folder: Path) -> None:

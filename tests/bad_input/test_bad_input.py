@@ -2,32 +2,14 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import chaosgate as cg
-from tests.bad_input import commands, data, gates, operators, studies, task
 from tests.bad_input.case import BASE, GATE, Case, run_case
-from tests.bad_input.driver import complaints, furnish, message_of, one_parser, run, snapshot
-
-CASES: list[Case] = [
-    *gates.CASES,
-    *gates.CALLBACK,
-    *operators.CASES,
-    *data.CASES,
-    *task.CASES,
-    *task.TRAINER,
-    *studies.CASES,
-    *commands.CASES,
-]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_parser() -> Iterator[None]:
-    with one_parser():
-        yield
+from tests.bad_input.driver import complaints, furnish, message_of, run, snapshot
+from tests.bad_input.every_case import CASES
 
 
 @pytest.fixture

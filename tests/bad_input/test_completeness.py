@@ -1,7 +1,10 @@
 """No argument that a configuration can reach is without a case."""
 
 import argparse
+import contextlib
 import inspect
+import io
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
@@ -12,7 +15,9 @@ import chaosgate.compat
 import chaosgate.data
 import chaosgate.field
 import chaosgate.gate
-from chaosgate.commands.bench import _parser as bench_parser
+from chaosgate.__main__ import main
+from chaosgate.commands.bench import parser as bench_parser
+from chaosgate.commands.configs import parser as configs_parser
 from chaosgate.commands.data import _parser as data_parser
 from chaosgate.commands.probe import parser as probe_parser
 from chaosgate.commands.study import _parser as study_parser
@@ -30,9 +35,8 @@ from chaosgate.study.execute.slurm_job import SlurmOptions
 from chaosgate.study.plan.study import Size, Study, keys_of
 from chaosgate.train.schedules import WarmupCosine
 from chaosgate.train.task import ImageClassifier
-from tests.bad_input.driver import one_parser, run
+from tests.bad_input.every_case import CASES
 from tests.bad_input.studies import CASES as STUDIES
-from tests.bad_input.test_bad_input import CASES
 
 COVERED = {case.covers for case in CASES}
 BASES = (Gate, Operator, Realization, Injection, ImageData)
@@ -111,6 +115,7 @@ def test_every_argument_of_every_class_has_a_case(kind: type) -> None:
         ("probe", probe_parser),
         ("data", data_parser),
         ("bench", bench_parser),
+        ("configs", configs_parser),
         ("study", study_parser),
     ],
 )
@@ -126,9 +131,11 @@ def test_every_key_of_a_study_has_a_case() -> None:
 
 
 def test_every_key_of_the_command_line_has_a_case() -> None:
-    with one_parser() as kept:
-        run(("fit", "--no_such_key=1"))
-        keys = {action.dest for command in kept["_subcommand_parsers"].values() for action in command._actions}
+    keys: set[str] = set()
+    for command in ("fit", "validate", "test", "predict"):
+        with contextlib.redirect_stdout(io.StringIO()) as printed, pytest.raises(SystemExit):
+            main([command, "--help"])
+        keys |= set(re.findall(r"^ +(?:-\w, )?(?:--no_\w+, )?--(\w[\w.]*)", printed.getvalue(), re.MULTILINE))
     own = {key for key in keys if "." not in key and key not in ("help", "trainer", "model", "data", "noise", "saving")}
     assert {"seed_everything", "labels", "temperature", "resume"} <= own
     assert [key for key in sorted(own) if key not in COVERED and f"run --{key}" not in EXEMPT] == []

@@ -24,10 +24,10 @@ SUBJECTS = {
 
 def main(arguments: Sequence[str]) -> int:
     """Run one benchmark and print its table; ``--json FILE`` keeps the rows."""
-    parser = _parser()
-    options = parser.parse_args(arguments[1:])
+    flags = parser()
+    options = flags.parse_args(arguments[1:])
     if options.json not in (None, "-") and not Path(options.json).absolute().parent.is_dir():
-        parser.error(f"argument --json: no folder for {options.json}; make it first")
+        flags.error(f"argument --json: no folder for {options.json}; make it first")
     chosen: dict[str, Any] = {"threads": options.threads}
     if options.repeats is not None:
         chosen["repeats"] = options.repeats
@@ -45,18 +45,19 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The flags of the command."""
+    made = argparse.ArgumentParser(
         prog="chaosgate bench",
         description="Ratios against named peers in the same run: interleaved repetitions; medians, for gates means "
         "over all steps. Absolute times mean little on a shared machine; the ratios are what counts.",
         epilog="subjects: " + "; ".join(f"{name}: {what}" for name, what in SUBJECTS.items()),
     )
-    parser.add_argument("subject", choices=SUBJECTS)
-    parser.add_argument("--threads", type=whole(1), default=1, help="threads of the numerical libraries (default 1)")
-    parser.add_argument("--repeats", type=whole(1), default=None, help="repetitions of each measurement")
-    parser.add_argument("--json", metavar="FILE", help="write the rows to FILE; - prints them instead of the table")
-    return parser
+    made.add_argument("subject", choices=SUBJECTS)
+    made.add_argument("--threads", type=whole(1), default=1, help="threads of the numerical libraries (default 1)")
+    made.add_argument("--repeats", type=whole(1), default=None, help="repetitions of each measurement")
+    made.add_argument("--json", metavar="FILE", help="write the rows to FILE; - prints them instead of the table")
+    return made
 
 
 def _table(subject: str, threads: int, rows: list[dict[str, Any]]) -> Table:

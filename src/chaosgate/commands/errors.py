@@ -23,6 +23,7 @@ _TYPES = {
     "Sequence": "a list",
     "Tensor": "a tensor",
 }
+_DENIED = re.compile(r"Importing '([^']+)' is not allowed, denied by .*")
 _LONG = 80  # characters of a given value that are still worth repeating
 
 
@@ -48,6 +49,9 @@ def plain_words(text: str) -> str:
         if match := re.match(r"(?:Validation failed: )?Parser key \"([^\"]+)\":\s*(.*)", line):
             keys.append(match.group(1))
             line = match.group(2)
+        if match := _DENIED.search(line):
+            said = [f"{match.group(1)} may not be named in a configuration; --allow MODULE allows a module you trust."]
+            break
         if line.startswith("Subclass types expect one of"):
             break  # a list of everything that could have been written instead
         if not line or line.startswith((*_HEADINGS, "usage:")):

@@ -270,16 +270,16 @@ def parsed(arguments: Sequence[str]) -> dict[str, Any]:
     Args:
         arguments: As after ``chaosgate``: ``fit``, ``test``, ``validate`` or ``predict``, then files and keys.
     """
-    check_config_files(arguments)
+    close_parser()
     said = StringIO()
     try:
         with redirect_stderr(said):
-            config = _parser().parse_args(list(arguments))
+            config = _parser().parse_args(resolve_configs(arguments))
     except SystemExit:
         raise ValueError(said.getvalue().strip().removeprefix("chaosgate: ")) from None
     plain = _plain(config[config.subcommand])
     check_run(plain)
-    require_classes(plain)
+    require_allowed(plain)
     return plain
 
 

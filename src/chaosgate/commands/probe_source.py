@@ -2,23 +2,23 @@
 
 import math
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import InterpolationMode
 
+from chaosgate.commands.parser import import_path
 from chaosgate.data.files.index import image_files
 from chaosgate.data.module import ImageData
 from chaosgate.data.pipeline.augment import centre_crop
 from chaosgate.data.pipeline.decoding import as_tensor, decode
 from chaosgate.data.sets.fashion_mnist import FashionMNIST
 from chaosgate.inject.survey import example_input
+from chaosgate.run.config_files import read_yaml
 from chaosgate.run.directory import RunDirectory
 from chaosgate.train.weights import create_backbone, network_weights, read_checkpoint, require_fit
 
@@ -51,7 +51,7 @@ def find_network(
     if path.is_dir():
         run = RunDirectory(path)
         model, name = _from_file(run.selected(), backbone, given)
-        return Source(model, f"{name} of {path.name}", _run_data(run.config), path)
+        return Source(model, f"{name} of {path.name}", run_data(run.config), path)
     if path.is_file() or path.suffix in (".ckpt", ".pth", ".pt", ".bin"):
         model, name = _from_file(path, backbone, given)
         return Source(model, f"{name} of {path.name}")
@@ -77,13 +77,12 @@ def _from_file(path: Path, backbone: str | None, given: dict[str, int]) -> tuple
     return model.eval(), str(name)
 
 
-def _run_data(config: Path) -> ImageData | None:
-    """The data module that a run was trained with, from its configuration."""
+def run_data(config: Path) -> ImageData | None:
+    """The data module that a run was trained with, from its configuration; None if that names none."""
     if not config.is_file():
         return None
-    node = (yaml.safe_load(config.read_text(encoding="utf-8")) or {}).get("data") or {}
-    module, _, name = str(node.get("class_path", "")).rpartition(".")
-    kind = getattr(import_module(module), name, None) if module else None
+    node = read_yaml(config).get("data") or {}
+    kind = import_path(node["class_path"]) if "class_path" in node else None
     if not (isinstance(kind, type) and issubclass(kind, ImageData)):
         return None
     return kind(**(node.get("init_args") or {}))

@@ -58,6 +58,10 @@ def find_config(name: str | Path, folders: Iterable[Path] = (Path(),), group: st
     )
 
 
+class UnusableYAML(yaml.YAMLError):
+    """Correct YAML that contradicts itself, or is made to exhaust memory."""
+
+
 class _StrictLoader(yaml.SafeLoader):
     """Plain data only; a key given twice is an error, which plain YAML resolves silently to the last one."""
 
@@ -67,29 +71,29 @@ class _StrictLoader(yaml.SafeLoader):
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
                     line = key.start_mark.line + 1
-                    raise yaml.YAMLError(f"line {line}: '{key.value}' is given twice. Keep one, or rename one.")
+                    raise UnusableYAML(f"line {line}: '{key.value}' is given twice. Keep one, or rename one.")
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
 def load_yaml(text: str) -> Any:
-    """The data in a YAML text; ``yaml.YAMLError`` if it is not plain, contradicts itself, or is made to exhaust memory.
+    """The data in a YAML text; ``yaml.YAMLError`` if it is not plain data, or not usable.
 
     >>> load_yaml("{a: [1, 2]}")
     {'a': [1, 2]}
     """
     if len(text) > _MOST_BYTES:
-        raise yaml.YAMLError(f"{len(text)} characters are too many for a configuration (at most {_MOST_BYTES}).")
+        raise UnusableYAML(f"{len(text)} characters are too many for a configuration (at most {_MOST_BYTES}).")
     loader = _StrictLoader(text)
     try:
         node = loader.get_single_node()
         if node is None:
             return None
         if _written_out(node, {}) > _MOST_VALUES:
-            raise yaml.YAMLError(f"its aliases stand for more than {_MOST_VALUES} values. Write fewer of them.")
+            raise UnusableYAML(f"its aliases stand for more than {_MOST_VALUES} values. Write fewer of them.")
         return loader.construct_document(node)
     except RecursionError:
-        raise yaml.YAMLError("it is nested too deeply. Give a configuration of a few levels.") from None
+        raise UnusableYAML("it is nested too deeply. Give a configuration of a few levels.") from None
     finally:
         loader.dispose()
 
@@ -98,7 +102,7 @@ def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
     """Values below a node if every alias was replaced by what it stands for."""
     if id(node) in known:
         if known[id(node)] == 0:
-            raise yaml.YAMLError("an alias stands inside what it stands for. Write the value out.")
+            raise UnusableYAML("an alias stands inside what it stands for. Write the value out.")
         return known[id(node)]
     known[id(node)] = 0
     children = [part for entry in node.value for part in (entry if isinstance(entry, tuple) else (entry,))]
@@ -111,8 +115,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file; an error names the file and the line."""
     try:
         content = load_yaml(path.read_text(encoding="utf-8"))
+    except UnusableYAML as error:
+        raise ValueError(f"{path}: {error}") from None
     except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not a usable YAML file: {' '.join(str(error).split())}") from None
+        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not a text file in UTF-8 ({error.reason}); give a YAML file.") from None
     if not isinstance(content, dict):

@@ -17,7 +17,7 @@ from chaosgate.data.files.download import unpack
 from chaosgate.run.samples import load_samples
 from chaosgate.train.weights import read_checkpoint
 from tests.bad_input.case import BASE, run_case
-from tests.bad_input.driver import message_of, one_parser, run
+from tests.bad_input.driver import message_of, run
 from tests.bad_input.studies import STUDY
 
 TRACE = "opened.txt"
@@ -28,12 +28,6 @@ class Trap:
 
     def __reduce__(self):
         return os.system, (f"echo opened > {TRACE}",)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_parser():
-    with one_parser():
-        yield
 
 
 @pytest.fixture
@@ -207,6 +201,7 @@ POPEN = call("subprocess.Popen", ("args", ["sh", "-c", f"echo opened > {TRACE}"]
 SYSTEM = call("os.system", ("command", f"echo opened > {TRACE}"))
 GETOUTPUT = call("subprocess.getoutput", ("cmd", f"echo opened > {TRACE}"))
 WICK = call("chaosgate.gate.Wick", ("gamma", 0.5))
+LAW = call("chaosgate.MaxEntLaw", ("operator", call("chaosgate.DirichletLaplacian")))
 OTHER_TYPES = {
     "gate: subprocess.Popen": ({"noise": {"gate": POPEN}}, "gate"),
     "gate: a module that is no gate": ({"noise": {"gate": call("torch.nn.Identity")}}, "gate"),
@@ -236,7 +231,7 @@ OTHER_TYPES = {
         "law",
     ),
     "realization: a function": (
-        {"noise": {"gate": call("chaosgate.Mechanism", ("law", GETOUTPUT), ("realization", GETOUTPUT))}},
+        {"noise": {"gate": call("chaosgate.Mechanism", ("law", LAW), ("realization", GETOUTPUT))}},
         "realization",
     ),
     "first of all: a function in a callback": (
@@ -271,12 +266,14 @@ def test_the_operator_of_a_command_is_an_operator(folder):
 
 def test_the_data_of_a_run_that_is_probed_are_data(folder, monkeypatch):
     """A run directory may come from somebody else; its config.yaml names a class."""
-    from chaosgate.commands.probe_source import _run_data
+    from chaosgate.commands.probe_source import run_data
 
-    (folder / "config.yaml").write_text(yaml.safe_dump({"data": POPEN}))
     monkeypatch.setattr("subprocess.Popen.__init__", lambda *_, **__: Path(TRACE).touch())
-    assert _run_data(folder / "config.yaml") is None and not Path(TRACE).exists()
-    (folder / "config.yaml").write_text(f"data: {TAGS['object/apply']}\n")
-    with pytest.raises(yaml.YAMLError):
-        _run_data(folder / "config.yaml")
-    assert not Path(TRACE).exists()
+    for content, says in (
+        (yaml.safe_dump({"data": POPEN}), "subprocess.Popen may not be named"),
+        (f"data: {TAGS['object/apply']}\n", "is not YAML"),
+    ):
+        (folder / "config.yaml").write_text(content)
+        with pytest.raises(ValueError, match=says):
+            run_data(folder / "config.yaml")
+        assert not Path(TRACE).exists()
