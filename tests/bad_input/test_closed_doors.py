@@ -260,8 +260,8 @@ def test_a_configuration_cannot_build_a_class_of_another_type(case, folder, monk
 
 def test_the_operator_of_a_command_is_an_operator(folder):
     for command in (("verify", "--operator"), ("probe", "resnet10_small", "--operator")):
-        refused((*command, "subprocess.Popen:args=ls"), "no subclass of chaosgate.Operator")
-        refused((*command, "builtins.eval"), "no subclass of chaosgate.Operator")
+        refused((*command, "subprocess.Popen:args=ls"), "not a subclass of chaosgate.Operator")
+        refused((*command, "builtins.eval"), "not a subclass of chaosgate.Operator")
 
 
 def test_the_data_of_a_run_that_is_probed_are_data(folder, monkeypatch):
