@@ -115,7 +115,7 @@ def test_help_is_quick_and_needs_no_torch():
     code = "import sys, chaosgate.__main__ as m; m.main(['--help']); sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "chaosgate fit -c configs/base.yaml" in done.stdout
+    assert "chaosgate fit -c base" in done.stdout
 
 
 BAD = {
