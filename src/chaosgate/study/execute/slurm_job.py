@@ -15,10 +15,10 @@ from typing import Any
 
 import yaml
 
+from chaosgate.run.config_files import read_yaml
 from chaosgate.study.execute.runner import ATTEMPTS, WORKER, log_tail
 from chaosgate.study.execute.state import FAILED, write_json
 from chaosgate.study.execute.worker import BUSY
-from chaosgate.run.config_files import read_yaml
 from chaosgate.study.plan.config_parts import did_you_mean
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?")
