@@ -21,7 +21,7 @@ _HOME = {
     + ("Operator", "Periodic"),
     "gate": ("CorrelatedGaussian", "DropBlock", "Dropout", "Gate", "GaussianChaos", "IIDGaussian", "Mechanism"),
     "inject": ("Attachment", "NoiseInjection", "attach", "resolve_stages"),
-    "data": ("FashionMNIST", "ImageFolder", "ImageNet", "ImageNetC", "OxfordPets"),
+    "data": ("CIFAR10", "CIFAR100", "FashionMNIST", "ImageFolder", "ImageNet", "ImageNetC", "OxfordPets"),
     "compat": ("CompatibilityProbe",),
     "train.task": ("ImageClassifier",),
 }
@@ -33,7 +33,7 @@ __all__ = ["__version__", *_LOCATION, *_MODULES]
 if TYPE_CHECKING:
     from chaosgate import compat, corruptions, data, field, gate, inject, metrics, study, train
     from chaosgate.compat import CompatibilityProbe
-    from chaosgate.data import FashionMNIST, ImageFolder, ImageNet, ImageNetC, OxfordPets
+    from chaosgate.data import CIFAR10, CIFAR100, FashionMNIST, ImageFolder, ImageNet, ImageNetC, OxfordPets
     from chaosgate.field import (
         Anisotropic,
         Dense,

@@ -1,14 +1,7 @@
 """``chaosgate data``: copies on disk that survive a kill, archives that cannot harm, and a list of bad files."""
 
-import hashlib
-import http.server
 import multiprocessing
-import os
-import tarfile
-import threading
 import time
-from collections.abc import Iterator
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +11,6 @@ from PIL import Image
 
 from chaosgate.commands.data import main
 from chaosgate.data import ImageNetC
-from chaosgate.data.files import download as archives_module
-from chaosgate.data.files.download import ARCHIVES, Archive, fetch, unpack
 from chaosgate.data.pipeline.decoding import as_tensor, decode
 from tests.data.photos import val_names, write_photo, write_val
 
@@ -170,118 +161,6 @@ def test_bad_requests_end_in_one_message(
 ):
     assert write(clean, tmp_path / "c", *words) == 1
     assert message in capsys.readouterr().err
-
-
-def pack(path: Path, members: dict[str, bytes | str]) -> Archive:
-    """A tar of files; a text is the target of a symbolic link."""
-    with tarfile.open(path, "w:gz") as archive:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            if isinstance(content, str):
-                info.type, info.linkname = tarfile.SYMTYPE, content
-                archive.addfile(info)
-            else:
-                info.size = len(content)
-                archive.addfile(info, BytesIO(content))
-    return Archive(path.as_uri(), hashlib.md5(path.read_bytes()).hexdigest(), "inside")
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[tuple[str, list[str | None]]]:
-    """Serves ``tmp_path/www`` with ranges; gives its address and the ranges that were asked for."""
-    asked: list[str | None] = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            data = (tmp_path / "www" / self.path.lstrip("/")).read_bytes()
-            asked.append(self.headers.get("Range"))
-            start = int(asked[-1].removeprefix("bytes=").rstrip("-")) if asked[-1] else 0
-            self.send_response(206 if start else 200)
-            self.send_header("Content-Length", str(len(data) - start))
-            self.end_headers()
-            self.wfile.write(data[start:])
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    (tmp_path / "www").mkdir()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
-        threading.Thread(target=httpd.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{httpd.server_port}", asked
-        httpd.shutdown()
-
-
-def test_download_fetches_checks_and_unpacks(
-    tmp_path: Path, server: tuple[str, list[str | None]], monkeypatch: pytest.MonkeyPatch
-):
-    local = pack(tmp_path / "www" / "set.tar.gz", {"images/a.jpg": b"abc", "images/b.jpg": b"d"})
-    monkeypatch.setitem(ARCHIVES, "oxford-pets", [local._replace(url=f"{server[0]}/set.tar.gz")])
-    assert main(["data", "download", "oxford-pets", "--to", str(tmp_path / "to")]) == 0
-    assert tree(tmp_path / "to") == {"inside/images/a.jpg": b"abc", "inside/images/b.jpg": b"d"}
-
-
-def test_a_stopped_download_goes_on_where_it_was(tmp_path: Path, server: tuple[str, list[str | None]]):
-    local = pack(tmp_path / "www" / "set.tar.gz", {"a.jpg": bytes(range(256)) * 40})
-    archive = local._replace(url=f"{server[0]}/set.tar.gz")
-    data = (tmp_path / "www" / "set.tar.gz").read_bytes()
-    (tmp_path / "to").mkdir()
-    (tmp_path / "to" / "set.tar.gz.part").write_bytes(data[:100])
-    assert fetch(archive, tmp_path / "to").read_bytes() == data
-    assert server[1] == ["bytes=100-"]
-    fetch(archive, tmp_path / "to")
-    assert len(server[1]) == 1  # what is there is only checked
-
-
-def test_an_archive_with_another_md5_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
-    wrong = pack(tmp_path / "set.tar.gz", {"a.jpg": b"abc"})._replace(md5="0" * 32)
-    monkeypatch.setitem(archives_module.ARCHIVES, "imagenet-c-blur", [wrong])
-    assert main(["data", "download", "imagenet-c-blur", "--to", str(tmp_path / "to")]) == 1
-    assert "expected 00000000000000000000000000000000" in capsys.readouterr().err
-    assert not list((tmp_path / "to").rglob("a.jpg"))
-
-
-def test_an_address_that_does_not_answer_is_named(tmp_path: Path):
-    with pytest.raises(OSError, match="cannot fetch .*nothing.tar.*it will go on"):
-        fetch(Archive((tmp_path / "nothing.tar").as_uri(), "0"), tmp_path / "to")
-
-
-@pytest.mark.parametrize(
-    "members",
-    [
-        {"good.txt": b"1", "../evil.txt": b"2"},
-        {"good.txt": b"1", "deep/../../evil.txt": b"2"},
-        {"good.txt": b"1", "link": "/etc", "link/evil.txt": b"2"},
-        {"good.txt": b"1", "link": "../..", "link/evil.txt": b"2"},
-    ],
-)
-def test_members_that_leave_the_target_are_refused_and_nothing_is_left(tmp_path: Path, members: dict[str, bytes | str]):
-    pack(tmp_path / "set.tar.gz", members)
-    with pytest.raises(ValueError, match="is refused, nothing was unpacked"):
-        unpack(tmp_path / "set.tar.gz", tmp_path / "a" / "b")
-    assert not list((tmp_path / "a" / "b").iterdir())
-    assert not list(tmp_path.rglob("evil.txt"))
-
-
-def test_a_broken_archive_is_named(tmp_path: Path):
-    pack(tmp_path / "set.tar.gz", {"a": os.urandom(5000)})
-    path = tmp_path / "set.tar.gz"
-    path.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(ValueError, match="set.tar.gz cannot be unpacked.*fetch it again"):
-        unpack(path, tmp_path / "to")
-
-
-def test_unpacking_twice_gives_the_same_and_keeps_what_is_there(tmp_path: Path):
-    pack(tmp_path / "set.tar.gz", {"images/a.jpg": b"abc"})
-    (tmp_path / "to" / "images").mkdir(parents=True)
-    (tmp_path / "to" / "images" / "own.jpg").write_bytes(b"own")
-    for _ in range(2):
-        unpack(tmp_path / "set.tar.gz", tmp_path / "to")
-    assert tree(tmp_path / "to") == {"images/a.jpg": b"abc", "images/own.jpg": b"own"}
-
-
-def test_the_known_archives_have_an_md5_each():
-    assert {"imagenet-c-noise", "imagenet-c-blur", "imagenet-c-digital", "oxford-pets"} <= set(ARCHIVES)
-    assert all(len(archive.md5) == 32 for archives in ARCHIVES.values() for archive in archives)
 
 
 def test_check_lists_all_bad_files_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -7,7 +7,7 @@ import yaml
 from jsonargparse import ArgumentParser
 from PIL import Image
 
-from chaosgate.data import FashionMNIST, ImageData, ImageFolder, ImageNet, ImageNetC, OxfordPets
+from chaosgate.data import CIFAR10, CIFAR100, FashionMNIST, ImageData, ImageFolder, ImageNet, ImageNetC, OxfordPets
 from chaosgate.train.task import ImageClassifier
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "data"
@@ -29,6 +29,17 @@ def test_fashion_mnist_as_configured_agrees_with_what_it_tells_the_model():
     assert isinstance(data, FashionMNIST)
     assert model == {"num_classes": data.num_classes, "in_chans": data.in_chans}
     assert len(data.test_cells) == 36
+
+
+@pytest.mark.parametrize(("name", "module"), [("cifar10", CIFAR10), ("cifar100", CIFAR100)])
+def test_cifar_as_configured_agrees_with_what_it_tells_the_model(name: str, module: type[CIFAR10], tmp_path: Path):
+    data = build(CONFIGS / f"{name}.yaml", root=str(tmp_path), download=True)
+    model = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())["model"]
+    assert type(data) is module and data.crop_padding == 4 and len(data.test_cells) == 1
+    assert model == {"num_classes": data.num_classes, "in_chans": data.in_chans}
+    corrupted = build(CONFIGS / f"{name}_c.yaml", root=str(tmp_path), released=str(tmp_path), download=True)
+    assert type(corrupted) is module and len(corrupted.test_cells) == 36
+    assert model == yaml.safe_load((CONFIGS / f"{name}_c.yaml").read_text())["model"]
 
 
 def test_an_image_folder_as_configured_needs_only_a_root(tmp_path: Path):

@@ -11,9 +11,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColu
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from chaosgate.commands.flags import whole
-from chaosgate.corruptions import COMMON, EXTRA, PAPER
-from chaosgate.data.cells import SEVERITIES, plan_cells, table_for
-from chaosgate.data.files.download import ARCHIVES, Archive, fetch, unpack
+from chaosgate.data.cells import NAMED, SEVERITIES, plan_cells, table_for
+from chaosgate.data.files.download import ARCHIVES, download
 from chaosgate.data.files.export import CopySettings, write_copies
 from chaosgate.data.files.index import image_files
 from chaosgate.data.pipeline.decoding import unreadable
@@ -23,10 +22,9 @@ _DESCRIPTION = """\
 Make, fetch and check image sets.
 
   chaosgate data imagenet-c --from IMAGENET/val --to FOLDER   corrupted copies on disk; stop and start as you like
-  chaosgate data download imagenet-c-noise --to FOLDER        a public archive: md5, then safe unpacking
+  chaosgate data download imagenet-c-noise --to FOLDER        a public archive: checked, then safely unpacked
   chaosgate data check FOLDER                                 decode every image once and list all bad files
 """
-_SETS = {"paper": PAPER, "common": COMMON, "all": COMMON + EXTRA}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _write(options: argparse.Namespace) -> int:
-    names = [name for word in options.corruptions for name in _SETS.get(word, (word,))]
+    names = [name for word in options.corruptions for name in NAMED.get(word, (word,))]
     size = options.size
     if size < 1 or (options.resize is not None and options.resize < size):
         raise ValueError(f"--size is {size} and --resize {options.resize}; give a size of at least 1 and not above it.")
@@ -90,20 +88,14 @@ def _write(options: argparse.Namespace) -> int:
 
 def _download(options: argparse.Namespace) -> int:
     target = options.to.expanduser()
-    for archive in ARCHIVES[options.name]:
-        path = _fetch(archive, target)
-        unpack(path, target / archive.folder)
-        if not options.keep:
-            path.unlink()
-    print(f"{options.name} is in {target}.")
-    return 0
-
-
-def _fetch(archive: Archive, target: Path) -> Path:
     columns = ("[progress.description]{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        bar = progress.add_task(archive.url.rsplit("/", 1)[-1], total=None)
-        return fetch(archive, target, lambda done, total: progress.update(bar, completed=done, total=total))
+        bar = progress.add_task(options.name, total=None)
+        download(
+            options.name, target, options.keep, lambda done, total: progress.update(bar, completed=done, total=total)
+        )
+    print(f"{options.name} is in {target}.")
+    return 0
 
 
 def _check(options: argparse.Namespace) -> int:

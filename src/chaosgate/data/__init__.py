@@ -1,12 +1,14 @@
 """Image sets as data modules: pure training samples, exact counting, resumable epochs.
 
-``Sample`` and ``Cell`` say what a batch and a part of a test set are; ``ImageData`` is the base for one's own set, and
-``PhotoData`` that for photographs in files.
+``Sample`` and ``Cell`` say what a batch and a part of a test set are; ``ImageData`` is the base for one's own set,
+``PhotoData`` that for photographs in files, ``ArrayData`` that for small images in memory.
 """
 
+from chaosgate.data.arrays import ArrayData
 from chaosgate.data.module import ImageData
 from chaosgate.data.photos import PhotoData
 from chaosgate.data.pipeline.samples import CLEAN, Cell, Sample
+from chaosgate.data.sets.cifar import CIFAR10, CIFAR100
 from chaosgate.data.sets.fashion_mnist import FashionMNIST
 from chaosgate.data.sets.image_folder import ImageFolder
 from chaosgate.data.sets.imagenet import ImageNet
@@ -15,7 +17,10 @@ from chaosgate.data.sets.pets import OxfordPets
 from chaosgate.data.sets.published import mean_corruption_error
 
 __all__ = [
+    "CIFAR10",
+    "CIFAR100",
     "CLEAN",
+    "ArrayData",
     "Cell",
     "FashionMNIST",
     "ImageData",

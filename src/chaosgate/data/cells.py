@@ -17,12 +17,14 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor
 
-from chaosgate.corruptions import PAPER, Corrupt, corrupt_batch, parameters
+from chaosgate.corruptions import COMMON, EXTRA, PAPER, Corrupt, corrupt_batch, parameters
 from chaosgate.data.files.atomic import replace_file
 from chaosgate.data.pipeline.decoding import as_tensor
 from chaosgate.data.pipeline.samples import CLEAN, Cell, Images, Split
 
-Corruptions = Literal["paper"] | list[str] | None
+Corruptions = Literal["paper", "common", "all"] | list[str] | None
+NAMED = {"paper": PAPER, "common": COMMON, "all": COMMON + EXTRA}
+"""Sets of corruptions that have a name: the seven of the paper, the fifteen of mCE, and all nineteen."""
 SEVERITIES = (1, 2, 3, 4, 5)
 Table = Literal["imagenet", "small"]
 
@@ -30,7 +32,8 @@ Table = Literal["imagenet", "small"]
 def plan_cells(corruptions: Corruptions, severities: Sequence[int], table: str = "imagenet") -> list[Cell]:
     """The clean set, then every corruption at every severity.
 
-    ``"paper"`` names the seven corruptions of the paper; a list names one's own; none leaves the clean set alone.
+    ``"paper"`` names the seven corruptions of the paper, ``"common"`` and ``"all"`` the fifteen and the nineteen of the
+    benchmark; a list names one's own; none leaves the clean set alone.
     """
     outside = [severity for severity in severities if severity not in SEVERITIES]
     if outside or not severities:
@@ -39,9 +42,9 @@ def plan_cells(corruptions: Corruptions, severities: Sequence[int], table: str =
         raise ValueError(f"data.severities {list(severities)} names something twice.")
     if corruptions is None:
         return [CLEAN]
-    if not corruptions or (isinstance(corruptions, str) and corruptions != "paper"):
-        raise ValueError(f"data.corruptions is {corruptions!r}; give 'paper', a list of names, or null.")
-    names = list(PAPER) if corruptions == "paper" else list(corruptions)
+    if not corruptions or (isinstance(corruptions, str) and corruptions not in NAMED):
+        raise ValueError(f"data.corruptions is {corruptions!r}; give paper, common, all, a list of names, or null.")
+    names = list(NAMED[corruptions] if isinstance(corruptions, str) else corruptions)
     if len(set(names)) < len(names):
         raise ValueError(f"data.corruptions {names} names something twice.")
     cells = [Cell(name, severity) for name in names for severity in severities]
@@ -102,11 +105,11 @@ def _read(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8] | None:
     """Pixels of a cached cell: its bytes behind their own SHA-256."""
     if not path.exists():
         return None
-    data = path.read_bytes()
-    if hashlib.sha256(data[32:]).digest() != data[:32]:
+    data = np.fromfile(path, dtype=np.uint8)
+    if hashlib.sha256(data[32:].data).digest() != data[:32].tobytes():
         rank_zero_warn(f"{path} is damaged and is made again.")
         return None
-    return np.frombuffer(data, dtype=np.uint8, offset=32).reshape(shape)
+    return data[32:].reshape(shape)
 
 
 def _write(path: Path, images: NDArray[np.uint8]) -> None:

@@ -1,0 +1,158 @@
+"""What all sets of small images in memory share: the split, pad and crop, and corrupted copies."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from chaosgate.data.cells import SEVERITIES, Corruptions, corrupted_copies, plan_cells
+from chaosgate.data.files.folders import spaced_holdout
+from chaosgate.data.module import ImageData
+from chaosgate.data.pipeline.augment import crop_and_flip
+from chaosgate.data.pipeline.samples import Augmentation, Images, Split
+
+
+class Part(NamedTuple):
+    """Images (N, H, W) or (N, H, W, C), uint8, and their classes (N,)."""
+
+    images: NDArray[np.uint8]
+    targets: NDArray[np.int64]
+
+
+class ArrayData(ImageData):
+    """Small images that fit into memory; the test set clean and under corruptions.
+
+    Training images are padded with zeros, cut at random and mirrored, as everybody does with small images; the others
+    are taken as they are. A subclass reads the images (:meth:`read`) and says where they come from (``origin``).
+
+    Args:
+        val_fraction: Share of each class of the training part that is held out for validation, evenly spaced.
+        corruptions: ``paper`` for the seven of the paper, ``common``, ``all``, a list of names, or none for the clean
+            test set only.
+        severities: Severities of each corruption, from 1 to 5.
+        cache_dir: Folder that keeps generated corrupted copies between runs; none makes them anew in every run.
+        crop_padding: Zeros around a training image before a window of its old size is cut at random; 0 for no crop.
+        horizontal_flip: Mirror training images at random.
+        batch_size: Training images per process and step.
+        eval_batch_size: Images per process and step elsewhere; ``batch_size`` if not given.
+        num_workers: Processes that prepare batches; the images are in memory, so 0 is usually fastest.
+        seed: Seed of order, augmentation and generated corruptions.
+        mean: Per channel, of pixels in [0, 1].
+        std: Per channel, of pixels in [0, 1].
+        channels_last: Memory layout of image batches on the device.
+        drop_last: Leave out what does not fill a whole training step; otherwise keep a short last batch.
+    """
+
+    side: int
+    channels: int
+    table = "small"
+
+    def __init__(
+        self,
+        *,
+        mean: Sequence[float],
+        std: Sequence[float],
+        val_fraction: float = 0.1,
+        corruptions: Corruptions = None,
+        severities: Sequence[int] = SEVERITIES,
+        cache_dir: str | None = None,
+        crop_padding: int = 4,
+        horizontal_flip: bool = True,
+        batch_size: int = 128,
+        eval_batch_size: int | None = None,
+        num_workers: int = 0,
+        seed: int = 0,
+        channels_last: bool = False,
+        drop_last: bool = True,
+    ) -> None:
+        super().__init__(
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            num_workers=num_workers,
+            seed=seed,
+            mean=mean,
+            std=std,
+            channels_last=channels_last,
+            drop_last=drop_last,
+        )
+        if self.in_chans != self.channels:
+            raise ValueError(f"data.mean has {self.in_chans} values; {self.name} has {self.channels} channel(s).")
+        if not 0 < val_fraction < 1:
+            raise ValueError(f"data.val_fraction is {val_fraction}; give a number between 0 and 1.")
+        if not 0 <= crop_padding < self.side:
+            raise ValueError(f"data.crop_padding is {crop_padding}; give a whole number from 0 to {self.side - 1}.")
+        self.val_fraction = val_fraction
+        self.cache_dir = None if cache_dir is None else Path(cache_dir).expanduser()
+        self.crop_padding = crop_padding
+        self.horizontal_flip = horizontal_flip
+        self.test_cells = self.plan(corruptions, severities)
+        self.origin: dict[str, Any] = {}
+        self._parts: dict[str, Part] = {}
+
+    @abstractmethod
+    def read(self) -> dict[str, Part]:
+        """Images of ``train`` and ``test``, and of ``val`` if the set has a part of its own for that."""
+
+    def plan(self, corruptions: Corruptions, severities: Sequence[int]) -> list[Any]:
+        """Cells of the test set."""
+        return plan_cells(corruptions, severities, self.table)
+
+    def cell_images(self, images: NDArray[np.uint8]) -> list[Images]:
+        """Test images of every cell: generated from the clean ones, in memory."""
+        quiet = self._process()[1] > 0
+        copies = corrupted_copies(images, self.test_cells, self.seed, self.table, self.cache_dir, quiet)
+        return [as_images(copy) for copy in copies]
+
+    def setup(self, stage: str) -> None:
+        """Read the images; for testing also the corrupted copies."""
+        if not self._parts:
+            self._parts = self.read()
+            if "val" not in self._parts:
+                self._hold_out()
+            self.train_split, self.val_split = (_split(self._parts[name]) for name in ("train", "val"))
+        if stage in ("fit", "validate") and not len(self._parts["val"].targets):
+            raise ValueError(f"data.val_fraction {self.val_fraction} leaves no validation image; give a larger one.")
+        test = self._parts["test"]
+        if stage == "test" and len(self.test_splits) < len(self.test_cells):
+            self.test_splits = [Split(images, test.targets) for images in self.cell_images(test.images)]
+        elif not self.test_splits:
+            self.test_splits = [_split(test)]
+
+    def augmentation(self) -> Augmentation:
+        """Random crop of the padded image and random mirroring, as configured."""
+        return partial(crop_and_flip, padding=self.crop_padding, flip=self.horizontal_flip)
+
+    def describe(self) -> dict[str, Any]:
+        """Name, sizes, how corruptions and splits were made, digests of the files."""
+        generated = len(self.test_cells) > 1
+        return {
+            "name": self.name,
+            "images": self.sizes(),
+            "subset": False,
+            "corruptions": "generated" if generated else None,
+            "corruption_table": self.table if generated else None,
+            "corruption_seed": self.seed if generated else None,
+            **self.origin,
+        }
+
+    def _hold_out(self) -> None:
+        whole = self._parts["train"]
+        held = spaced_holdout(whole.targets, self.val_fraction)
+        for name, mask in (("train", ~held), ("val", held)):
+            self._parts[name] = Part(whole.images[mask], whole.targets[mask])
+        self.origin["split"] = f"val: {self.val_fraction} of each class of the official training part, evenly spaced"
+
+
+def as_images(images: NDArray[np.uint8]) -> torch.Tensor:
+    """(N, C, H, W) view of (N, H, W) or (N, H, W, C) images."""
+    tensor = torch.from_numpy(images)
+    return tensor[:, None] if tensor.ndim == 3 else tensor.permute(0, 3, 1, 2)
+
+
+def _split(part: Part) -> Split:
+    return Split(as_images(part.images), part.targets)
