@@ -14,7 +14,7 @@ import torch
 import yaml
 
 from chaosgate.data.files.download import unpack
-from chaosgate.run.samples import load_samples
+from chaosgate.run.outputs import load_samples
 from chaosgate.train.weights import read_checkpoint
 from tests.bad_input.case import BASE, run_case
 from tests.bad_input.driver import message_of, run

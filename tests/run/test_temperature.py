@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 import chaosgate as cg
 from chaosgate.metrics import CellMetrics, temperature_scaling
+from chaosgate.run.provenance import file_hash
 from chaosgate.run.rows import read_rows
 from chaosgate.run.temperature import SCALED, TemperatureScaling, validation_loader
 from tests.data.recorder import LIGHTNING_WARNINGS
@@ -174,7 +175,7 @@ def test_a_set_without_validation_images_takes_the_temperature_of_an_earlier_tes
     trainer = Trainer(accelerator="cpu", logger=False, barebones=False)
     trainer.strategy.connect(network)
     trainer.save_checkpoint(checkpoint)
-    mine = cg.provenance.file_hash(checkpoint)
+    mine = file_hash(checkpoint)
     about = {"temperature_split": "validation", "temperature_n": 7}
     rows = [
         {"checkpoint": mine, "temperature": 1.5, **about},

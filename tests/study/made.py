@@ -8,9 +8,9 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from chaosgate.run.samples import samples_file
+from chaosgate.run.outputs import samples_file
 from chaosgate.study import Run
-from chaosgate.study.execute.state import CURVES, FITTED, PROGRESS, write_json
+from chaosgate.study.execute.state import FITTED, write_json
 from chaosgate.study.execute.worker import write_record
 
 Cells = Mapping[tuple[str, int], Mapping[str, float]]
@@ -39,11 +39,12 @@ def finish(
     ]
     (run.directory / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (run.directory / "config.yaml").write_text(yaml.safe_dump({"model": {"num_classes": num_classes}}))
-    (run.directory / CURVES).write_text(json.dumps({"epoch": 0, "train/loss": 2.0, "val/nll": validation_nll}) + "\n")
-    write_json(run.directory / PROGRESS, {"phase": "tested", "cells": list(cells)})
+    (run.directory / "curves.jsonl").write_text(
+        json.dumps({"epoch": 0, "train/loss": 2.0, "val/nll": validation_nll}) + "\n"
+    )
     write_json(run.directory / FITTED, {"seconds": 60.0, "cpu_seconds": 60.0})
     for test in run.test_outputs:
-        write_record(run.directory, test, "c", {"seconds": 3.0, "cpu_seconds": 3.0, "threads": 1})
+        write_record(run.directory, test, rows, {"seconds": 3.0, "cpu_seconds": 3.0, "threads": 1})
 
 
 def keep(

@@ -8,11 +8,11 @@ from contextlib import ExitStack, redirect_stderr
 from functools import lru_cache
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.fabric.utilities.rank_zero import rank_zero_only
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
@@ -26,6 +26,7 @@ from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints, Preemp
 from chaosgate.run.checkpoint.interruption import telling_what_is_left
 from chaosgate.run.directory import BEST, LAST, TOP1, RunDirectory
 from chaosgate.run.identity import readable_name, run_name, training_hash
+from chaosgate.run.recording import KeepOutputs, WriteConfig, WriteCurves, WriteNoise, WriteProgress
 from chaosgate.run.rows import WriteResults, read_rows
 from chaosgate.run.temperature import TemperatureScaling
 from chaosgate.train.sync_batchnorm import SyncBatchNorm
@@ -33,6 +34,8 @@ from chaosgate.train.task import ImageClassifier
 from chaosgate.train.weights import network_weights, read_checkpoint, require_fit
 
 _SETTINGS: dict[str, Any] = {
+    "save_config_callback": WriteConfig,
+    "save_config_kwargs": {"save_to_log_dir": False},
     "model_class": ImageClassifier,
     "datamodule_class": ImageData,
     "subclass_mode_data": True,
@@ -53,6 +56,7 @@ class ChaosgateCLI(LightningCLI):
     """
 
     run: RunDirectory
+    results: WriteResults | None = None
 
     def __init__(self, *args: Any, cleanup: ExitStack, **kwargs: Any) -> None:
         self._cleanup = cleanup
@@ -104,6 +108,12 @@ class ChaosgateCLI(LightningCLI):
             default=True,
             help="test: fit a temperature on the validation images, and add the metrics of the scaled logits (+T).",
         )
+        parser.add_argument(
+            "--outputs",
+            type=str | None,
+            default=None,
+            help="test: also keep confidence, correctness and NLL of every image, in outputs/ under this name.",
+        )
         parser.link_arguments("seed_everything", "data.init_args.seed")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
@@ -120,8 +130,11 @@ class ChaosgateCLI(LightningCLI):
         """Settle on the run directory and on the checkpoint, before anything is built."""
         config = self.config[self.config.subcommand]
         self.run = RunDirectory(config.run_dir or Path("runs", run_name(_plain(config))))
-        if config.trainer.default_root_dir is None:
-            config.trainer.default_root_dir = str(self.run.path)
+        root = config.trainer.default_root_dir
+        if root is not None and Path(root).absolute() != self.run.path.absolute():
+            raise ValueError(
+                f"trainer.default_root_dir is {root}; here it is the run directory: give --run_dir {root}."
+            )
         if self.config.subcommand == "fit":
             if getattr(rank_zero_only, "rank", 0) == 0:
                 self.run.claim(config.resume)
@@ -129,7 +142,6 @@ class ChaosgateCLI(LightningCLI):
             self._cleanup.enter_context(telling_what_is_left(self.run))
             if config.resume and config.ckpt_path is None and (newest := self.run.resumable()) is not None:
                 config.ckpt_path = str(newest)
-            self.save_config_kwargs = {"overwrite": True}
         else:
             self.save_config_callback = None
             self._networks = self._asked_networks(config)
@@ -166,9 +178,6 @@ class ChaosgateCLI(LightningCLI):
 
     def after_instantiate_classes(self) -> None:
         """A checkpoint of another network is refused here, in one sentence."""
-        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, KeepCheckpoints):
-                callback.folder = self.run.checkpoints
         path = self.config[self.config.subcommand].ckpt_path
         if path is not None:
             require_fit(self.model.model, network_weights(read_checkpoint(path)), path, self.model.backbone)
@@ -177,11 +186,8 @@ class ChaosgateCLI(LightningCLI):
         """The trainer, with this library's callbacks and logger beside those of the configuration."""
         config = self.config_init[self.subcommand]
         callbacks = list(config.trainer.callbacks or [])
-        callbacks += [
-            StopAtNonFiniteLoss(),
-            *self._temperature_scaling(),
-            WriteResults(self.run, self._provenance()),
-        ]
+        callbacks += self._recording()
+        kwargs["default_root_dir"] = str(self.run.path)  # where every callback writes, whatever the logger
         if config.trainer.logger in (None, True):
             kwargs["logger"] = self._tensorboard()
         if config.trainer.logger is not False:
@@ -191,6 +197,21 @@ class ChaosgateCLI(LightningCLI):
         if config.trainer.sync_batchnorm:
             kwargs["plugins"].append(SyncBatchNorm())
         return super().instantiate_trainer(callbacks=callbacks, **kwargs)
+
+    def _recording(self) -> list[Callback]:
+        """What guards and records the run, in the order in which it must be called."""
+        always: list[Callback] = [
+            WriteProgress(),
+            WriteCurves(),
+        ]  # the curve is in the checkpoint, so its owner is there
+        if self.subcommand == "fit":
+            return [*always, StopAtNonFiniteLoss(), WriteNoise()]
+        if self.subcommand != "test":
+            return always
+        config = self.config["test"]
+        outputs = [KeepOutputs(config.outputs)] if config.outputs is not None else []
+        self.results = WriteResults(self._provenance())
+        return [*always, *outputs, *self._temperature_scaling(), self.results]
 
     def _tensorboard(self) -> TensorBoardLogger:
         """The run's curves; what an earlier life of the run logged after its checkpoint gives way to this one's."""
@@ -203,11 +224,10 @@ class ChaosgateCLI(LightningCLI):
 
     def _temperature_scaling(self) -> list[TemperatureScaling]:
         """The baseline +T in front of the writer of rows; none if it is switched off."""
-        if self.subcommand != "test" or not self.config["test"].temperature:
+        if not self.config["test"].temperature:
             return []
         noise = _plain(self.config["test"])["noise"]
-        rows = read_rows(self.run.results) if self.run.results.exists() else []
-        return [TemperatureScaling([row for row in rows if row.get("noise") == noise])]
+        return [TemperatureScaling([row for row in read_rows(self.run.results) if row.get("noise") == noise])]
 
     def _provenance(self) -> dict[str, Any]:
         plain = _plain(self.config[self.subcommand])
@@ -288,20 +308,31 @@ def _plain(config: Any) -> dict[str, Any]:
     return {key: value for key, value in config.as_dict().items() if key != "config"}
 
 
+class Outcome(NamedTuple):
+    """How a command ended: its exit status, and the rows that a test has written."""
+
+    status: int
+    rows: list[dict[str, Any]]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand in this process; errors of the user's making end in one paragraph and status 1."""
+    return execute(sys.argv[1:] if arguments is None else arguments).status
+
+
+def execute(arguments: Sequence[str]) -> Outcome:
+    """The same for callers that go on with what a test has found."""
     try:
         with ExitStack() as cleanup:
             close_parser()
-            words = resolve_configs(sys.argv[1:] if arguments is None else arguments)
-            cleanup.enter_context(as_command(words))
-            ChaosgateCLI(cleanup=cleanup, **_SETTINGS)
+            cleanup.enter_context(as_command(resolve_configs(arguments)))
+            command = ChaosgateCLI(cleanup=cleanup, **_SETTINGS)
     except Preempted as stop:
         print(f"chaosgate: {stop}", file=sys.stderr)
-        return stop.exit_status
+        return Outcome(stop.exit_status, [])
     except (ValueError, OSError, RuntimeError, TypeError, ImportError, MisconfigurationException) as error:
         if os.environ.get("CHAOSGATE_TRACEBACK"):
             traceback.print_exc()
         print(one_paragraph(error), file=sys.stderr)
-        return 1
-    return 0
+        return Outcome(1, [])
+    return Outcome(0, [] if command.results is None else command.results.written)

@@ -1,10 +1,7 @@
 """The Lightning callback around :func:`attach`."""
 
-import json
 import os
-from dataclasses import asdict
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -143,15 +140,10 @@ class NoiseInjection(Callback):
             self._log(trainer, figure=last)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Leave the last measurement beside the checkpoints, for the result rows of a later test."""
+        """Have a last measurement in ``reports``, also where training was resumed after its last epoch."""
         if self.attachment is not None and self._probe is not None and not self.reports:
             self._probe = self._probe.to(pl_module.device)
-            self.reports = measure(self.attachment, self._probe)  # resumed after the last epoch: nothing was measured
-        folder = trainer.log_dir  # asks all processes, so all ask
-        if self.attachment is not None and trainer.is_global_zero and folder is not None:
-            rows = [{**asdict(report), "gate": type(self.attachment.gate).__name__} for report in self.reports]
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            Path(folder, "noise.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
+            self.reports = measure(self.attachment, self._probe)
 
     def _log(self, trainer: Trainer, figure: bool) -> None:
         if trainer.logger is None or self.attachment is None or self._probe is None or trainer.sanity_checking:

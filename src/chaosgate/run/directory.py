@@ -1,9 +1,10 @@
-"""One directory per run: what is in it, who may write to it, which checkpoint speaks for it."""
+"""One directory per run: what is in it, who may write to it, which checkpoint speaks for it. Needs no torch."""
 
 import json
 import os
 import warnings
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -13,7 +14,17 @@ _ORPHANS = 8.0  # seconds: the data workers of a killed run notice its end after
 
 
 class RunDirectory:
-    """``config.yaml``, ``checkpoints/``, ``results.jsonl``, ``noise.json`` and the logger's files of one run.
+    """The files of one run, which nobody else names.
+
+    =================== ==================================================================================
+    ``config.yaml``     the whole configuration of the training
+    ``checkpoints/``    ``epoch-*.ckpt``, ``step-*.ckpt``, links ``best``, ``top1``, ``last``, ``selection.json``
+    ``curves.jsonl``    loss and validation metrics, one line per epoch
+    ``noise.json``      measured strength of the gates at the end of training
+    ``results.jsonl``   one line per test cell
+    ``outputs/``        what a tested network said about every image (:mod:`chaosgate.run.outputs`)
+    ``progress.json``   how far the run is
+    =================== ==================================================================================
 
     Args:
         path: The directory; need not exist yet.
@@ -21,27 +32,21 @@ class RunDirectory:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.config = self.path / "config.yaml"
+        self.checkpoints = self.path / "checkpoints"
+        self.curves = self.path / "curves.jsonl"
+        self.noise = self.path / "noise.json"
+        self.results = self.path / "results.jsonl"
+        self.outputs = self.path / "outputs"
+        self.progress = self.path / "progress.json"
         self._lock: FileLock | None = None
 
-    @property
-    def config(self) -> Path:
-        """The whole configuration of the training run."""
-        return self.path / "config.yaml"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Where checkpoints go."""
-        return self.path / "checkpoints"
-
-    @property
-    def results(self) -> Path:
-        """One JSON object per line: a test cell."""
-        return self.path / "results.jsonl"
-
-    @property
-    def noise(self) -> Path:
-        """Measured strength of the noise at the end of training."""
-        return self.path / "noise.json"
+    @classmethod
+    def of(cls, trainer: Any) -> "RunDirectory":
+        """The run directory that a callback writes to: the trainer's ``default_root_dir``. It exists afterwards."""
+        run = cls(trainer.default_root_dir)
+        run.path.mkdir(parents=True, exist_ok=True)
+        return run
 
     def selected(self, which: str = BEST) -> Path:
         """The checkpoint with a role (``best``, ``top1`` or ``last``), found by a fresh process."""

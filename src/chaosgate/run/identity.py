@@ -20,6 +20,7 @@ _COMMAND = {
     "config",
     "labels",
     "output",
+    "outputs",
     "resume",
     "return_predictions",
     "run_dir",

@@ -1,83 +1,78 @@
-"""The callback that keeps what a tested network said about every image."""
+"""What a tested network said about every image: small arrays that intervals and diagrams are made from."""
 
-import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
-from torch import Tensor
-from torch.utils.hooks import RemovableHandle
+from numpy.typing import NDArray
 
-from chaosgate.metrics import classification_scores
-from chaosgate.run.samples import samples_file
+from chaosgate.run.directory import RunDirectory
+
+Cell = tuple[str, int]
 
 
-class KeepOutputs(Callback):
-    """Write confidence, correctness and NLL of every image of every cell beside the results, 9 bytes each.
-
-    The logits are taken from the module's own forward pass, so nothing is computed twice and Monte Carlo averages
-    are seen as the metrics see them. Every process writes its share.
+@dataclass(frozen=True)
+class Samples:
+    """One value per cell and image, images in the same order in every cell and for every method.
 
     Args:
-        test: Name of the test, to keep the outputs of several apart; that of the checkpoint if not given.
+        cells: Corruption and severity of every row.
+        confidence: Largest probability, (cells, images).
+        correct: Whether the most probable class is the true one.
+        nll: Negative log-likelihood.
     """
 
-    def __init__(self, test: str | None = None) -> None:
-        self.test = test
-        self._handle: RemovableHandle | None = None
-        self._logits: Tensor | None = None
-        self._kept: list[tuple[Tensor, ...]] = []
+    cells: tuple[Cell, ...]
+    confidence: NDArray[np.float32]
+    correct: NDArray[np.bool_]
+    nll: NDArray[np.float32]
 
-    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Listen to the forward pass."""
-        self._kept = []
-        self._handle = pl_module.register_forward_hook(self._listen)
+    def of(self, cells: Sequence[Cell]) -> "Samples":
+        """The same for some of the cells, in the given order."""
+        rows = [self.cells.index(cell) for cell in cells]
+        return Samples(tuple(cells), self.confidence[rows], self.correct[rows], self.nll[rows])
 
-    def _listen(self, module: torch.nn.Module, inputs: Any, logits: Tensor) -> None:
-        self._logits = logits
 
-    def on_test_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        """Keep the scores of the images that count; padding has index -1."""
-        if self._logits is None or len(batch) < 4:
-            return
-        counts = batch[2] >= 0
-        scores = classification_scores(self._logits[counts], batch[1][counts])
-        numbers = (batch[3][counts], batch[2][counts], scores.confidence.float(), scores.rank < 1, scores.nll.float())
-        self._kept.append(tuple(number.cpu() for number in numbers))
-        self._logits = None
+def join_samples(parts: Sequence[Samples | None]) -> Samples | None:
+    """The cells of several tests of the same images; None if one is missing, or if the images differ in number."""
+    whole = parts[0]
+    for part in parts[1:]:
+        if whole is None or part is None or whole.correct.shape[1] != part.correct.shape[1]:
+            return None
+        new = part.of([cell for cell in part.cells if cell not in whole.cells])
+        values = ((getattr(whole, key), getattr(new, key)) for key in ("confidence", "correct", "nll"))
+        whole = Samples((*whole.cells, *new.cells), *(np.concatenate(pair) for pair in values))
+    return whole
 
-    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write in one step; an interrupted test leaves nothing."""
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
-        cells = getattr(getattr(trainer, "datamodule", None), "test_cells", None)
-        if not self._kept or cells is None or not trainer.ckpt_path:
-            return
-        test = self.test or Path(trainer.ckpt_path).stem
-        path = samples_file(Path(trainer.default_root_dir), test, trainer.global_rank, trainer.world_size)
-        cell, index, confidence, correct, nll = (torch.cat(part).numpy() for part in zip(*self._kept, strict=True))
-        path.parent.mkdir(exist_ok=True)
-        temporary = path.with_suffix(".tmp")
-        with open(temporary, "wb") as file:
-            np.savez_compressed(
-                file,
-                corruption=np.array([name for name, _ in cells]),
-                severity=np.array([severity for _, severity in cells], dtype=np.int8),
-                cell=cell.astype(np.int16),
-                index=index.astype(np.int32),
-                confidence=confidence,
-                correct=correct,
-                nll=nll,
-            )
-        os.replace(temporary, path)
+
+def samples_file(run: Path, test: str, rank: int = 0, world: int = 1) -> Path:
+    """Where one process of a test leaves its share; one file if there is one process."""
+    return RunDirectory(run).outputs / f"{test}-{rank}-of-{world}.npz"
+
+
+def load_samples(run: Path, test: str) -> Samples | None:
+    """All images of a test, put together from the shares of its processes; None if a share is missing."""
+    found = sorted(RunDirectory(run).outputs.glob(f"{test}-*-of-*.npz"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        return None
+    world = int(found[-1].stem.rsplit("-", 1)[-1])  # the newest test, if there were several
+    paths = [samples_file(run, test, rank, world) for rank in range(world)]
+    if not all(path.is_file() for path in paths):
+        return None
+    shares = [_read(path) for path in paths]
+    cells = tuple(zip(shares[0]["corruption"].tolist(), shares[0]["severity"].tolist(), strict=True))
+    cell, index, *values = (
+        np.concatenate([share[key] for share in shares]) for key in ("cell", "index", "confidence", "correct", "nll")
+    )
+    order = np.lexsort((index, cell))
+    images, rest = divmod(len(order), len(cells))
+    if rest or np.any(cell[order] != np.repeat(np.arange(len(cells)), images)):
+        return None
+    return Samples(cells, *(value[order].reshape(len(cells), images) for value in values))
+
+
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    with np.load(path, allow_pickle=False) as archive:
+        return {key: archive[key] for key in archive.files}

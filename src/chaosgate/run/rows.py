@@ -21,7 +21,9 @@ _IDENTITY = ("checkpoint", "checkpoint_name", "corruption", "severity", "noise",
 
 
 def read_rows(path: str | Path) -> list[dict[str, Any]]:
-    """All rows of a results file."""
+    """All rows of a results file; none if there is no such file."""
+    if not Path(path).exists():
+        return []
     with open(path, encoding="utf-8") as file:
         return [json.loads(line) for line in file if line.strip()]
 
@@ -35,7 +37,7 @@ def merge_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     known = {_identity(row) for row in new}
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f".{path.name}.lock")):
-        old = [row for row in read_rows(path) if _identity(row) not in known] if path.exists() else []
+        old = [row for row in read_rows(path) if _identity(row) not in known]
         replace_file(path, "".join(json.dumps(row) + "\n" for row in [*old, *new]))
 
 
@@ -44,16 +46,17 @@ def _identity(row: dict[str, Any]) -> str:
 
 
 class WriteResults(Callback):
-    """After a test, write a row per cell, and the hyper-parameters with the final metrics to TensorBoard.
+    """After a test, write a row per cell, and the hyper-parameters with the final metrics to the loggers.
+
+    ``written`` has the rows of all tests so far, on the first process.
 
     Args:
-        run: Where to write.
         provenance: What the command line knows: labels, seed, hash of the configuration, strengths.
     """
 
-    def __init__(self, run: RunDirectory, provenance: dict[str, Any]) -> None:
-        self.run = run
+    def __init__(self, provenance: dict[str, Any]) -> None:
         self.provenance = provenance
+        self.written: list[dict[str, Any]] = []
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Check the counts, add the provenance, write."""
@@ -68,19 +71,21 @@ class WriteResults(Callback):
                     f"cell {row['corruption']}/{row['severity']} counted {row['n']:g} images; the test set has {size}. "
                     "Nothing was written."
                 )
-        checkpoint = trainer.ckpt_path
+        run, checkpoint = RunDirectory.of(trainer), trainer.ckpt_path
         shared = {
             **self.provenance,
             "backbone": pl_module.hparams.get("backbone"),
             "checkpoint": file_hash(checkpoint) if checkpoint else None,
             "checkpoint_name": Path(str(checkpoint)).name if checkpoint else None,
-            "noise_measured": json.loads(self.run.noise.read_text()) if self.run.noise.exists() else [],
+            "noise_measured": json.loads(run.noise.read_text()) if run.noise.exists() else [],
             "data": data.describe() if data is not None and hasattr(data, "describe") else None,
             "commit": commit(),
             "versions": versions(),
         }
-        merge_rows(self.run.results, ({**shared, **row} for row in rows))
-        print_results(rows, shared["checkpoint_name"], str(self.run.results))
+        whole = [{**shared, **row} for row in rows]
+        merge_rows(run.results, whole)
+        self.written += whole
+        print_results(rows, shared["checkpoint_name"], str(run.results))
         self._log_hyperparameters(trainer, pl_module)
 
     def _log_hyperparameters(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -14,7 +14,6 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 from torch.utils.data import DataLoader
-from torch.utils.hooks import RemovableHandle
 from torchmetrics.utilities.distributed import gather_all_tensors
 
 from chaosgate.data.module import ImageData
@@ -67,11 +66,9 @@ class TemperatureScaling(Callback):
         self.temperature = Temperature(None, reason="no test yet")
         self._scaled: CellMetrics | None = None
         self._columns: dict[str, list[float]] = {}
-        self._logits: Tensor | None = None
-        self._handle: RemovableHandle | None = None
 
     def on_test_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Fit, after every other callback has prepared the network; then listen to the test's own forward passes."""
+        """Fit, after every other callback has prepared the network."""
         self._scaled, self._columns = None, {}
         self.temperature = self._find(trainer, pl_module)
         if self.temperature.value is None:
@@ -81,10 +78,6 @@ class TemperatureScaling(Callback):
         self._scaled = CellMetrics(
             unscaled.num_cells, unscaled.num_bins, unscaled.adaptive_bins, validate_args=False
         ).to(pl_module.device)
-        self._handle = pl_module.register_forward_hook(self._listen)
-
-    def _listen(self, module: torch.nn.Module, inputs: Any, logits: Tensor) -> None:
-        self._logits = logits
 
     def on_test_batch_end(
         self,
@@ -96,15 +89,12 @@ class TemperatureScaling(Callback):
         dataloader_idx: int = 0,
     ) -> None:
         """Count the scaled logits as the module counts the others."""
-        if self._scaled is None or self._logits is None or self.temperature.value is None:
-            return
-        weight, cell = (batch[2] >= 0, batch[3]) if len(batch) > 3 else (None, None)
-        self._scaled.update(working_precision(self._logits) / self.temperature.value, batch[1], cell, weight)
-        self._logits = None
+        if self._scaled is not None and self.temperature.value is not None:
+            logits = working_precision(outputs["logits"]) / self.temperature.value
+            self._scaled.update(logits, outputs["target"], outputs["cell"], outputs["index"] >= 0)
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Combine the processes; clean and corrupted metrics beside those of the module."""
-        self._stop()
         if self._scaled is None:
             return
         found = self._scaled.compute()
@@ -122,15 +112,6 @@ class TemperatureScaling(Callback):
         rows: Any = pl_module.test_rows
         for i, row in enumerate(rows):
             row |= self.temperature.columns() | {name: column[i] for name, column in self._columns.items()}
-
-    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Leave no hook behind, however the test ended."""
-        self._stop()
-
-    def _stop(self) -> None:
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
 
     def _find(self, trainer: Trainer, pl_module: LightningModule) -> Temperature:
         """The same on every process."""

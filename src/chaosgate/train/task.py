@@ -10,7 +10,7 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from chaosgate.data.pipeline.samples import CLEAN, Cell
+from chaosgate.data.pipeline.samples import CLEAN, Cell, as_sample
 from chaosgate.metrics import CellMetrics, aggregate_cells, reliability_figure
 from chaosgate.train.schedules import WarmupCosine, effective_batch, require_rates, scale_rates
 from chaosgate.train.weights import create_backbone, load_weights
@@ -124,7 +124,7 @@ class ImageClassifier(LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Cross-entropy of one batch."""
-        image, target = batch[0], batch[1]
+        image, target = as_sample(batch)[:2]
         logits = self(image)
         loss = cross_entropy(logits.float(), target, label_smoothing=self.label_smoothing)
         labels = target.argmax(-1) if target.ndim == 2 else target  # mixup and cutmix give class weights
@@ -165,7 +165,8 @@ class ImageClassifier(LightningModule):
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Count one batch; padding of uneven shards has index -1 and does not count."""
-        self.val_metrics.update(self(batch[0]), batch[1], weight=batch[2] >= 0 if len(batch) > 2 else None)
+        batch = as_sample(batch)
+        self.val_metrics.update(self(batch.image), batch.target, weight=batch.index >= 0)
 
     def on_validation_epoch_end(self) -> None:
         """Log the metrics of the whole validation set, exact on any number of processes."""
@@ -176,10 +177,12 @@ class ImageClassifier(LightningModule):
             self._draw("val/reliability", self.val_metrics, 0, "validation")
         self.val_metrics.reset()
 
-    def test_step(self, batch: Any, batch_idx: int) -> None:
-        """Count one batch, each image in its cell."""
-        weight, cell = (batch[2] >= 0, batch[3]) if len(batch) > 3 else (None, None)
-        self.test_metrics.update(self(batch[0]), batch[1], cell, weight)
+    def test_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+        """Count one batch, each image in its cell; callbacks receive ``logits``, ``target``, ``index`` and ``cell``."""
+        batch = as_sample(batch)
+        logits = self(batch.image)
+        self.test_metrics.update(logits, batch.target, batch.cell, batch.index >= 0)
+        return {"logits": logits, "target": batch.target, "index": batch.index, "cell": batch.cell}
 
     def on_test_epoch_end(self) -> None:
         """One row per cell; clean and corrupted metrics, the latter averaged over severities, then corruptions.
@@ -201,7 +204,7 @@ class ImageClassifier(LightningModule):
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Class probabilities (B, K)."""
-        logits: Tensor = self(batch[0])
+        logits: Tensor = self(as_sample(batch).image)
         return logits.float().softmax(-1)
 
     def _draw(self, tag: str, metrics: CellMetrics, cell: int, title: str) -> None:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from chaosgate.study.execute.state import FITTED, LOG, PROGRESS, write_json
+from chaosgate.study.execute.state import FITTED, LOG, write_json
 from chaosgate.study.execute.worker import BAD_STUDY, main, write_record
 
 
@@ -20,7 +20,7 @@ def work(directory: Path, order: dict[str, Any]) -> int:
         log.write("attempt\n")
     (directory / "device.txt").write_text(str(os.environ.get("CUDA_VISIBLE_DEVICES")))
     attempts = (directory / LOG).read_text().count("attempt")
-    write_json(directory / PROGRESS, {"phase": "fit", "epoch": 0, "epochs": 1})
+    write_json(directory / "progress.json", {"phase": "fit", "epoch": 0, "epochs": 1})
     if "--stub=bad" in words and order["check"]:
         return BAD_STUDY
     if "--stub=fail'" in words or ("--stub=fail_once" in words and attempts == 1):
@@ -32,9 +32,9 @@ def work(directory: Path, order: dict[str, Any]) -> int:
     with open(directory / "results.jsonl", "a") as file:
         file.write(json.dumps(row) + "\n")
     write_json(directory / FITTED, {"seconds": 0.1})
-    write_json(directory / PROGRESS, {"phase": "tested", "cells": [["clean", 0]]})
+    write_json(directory / "progress.json", {"phase": "tested"})
     for test in order["tests"]:
-        write_record(directory, test["hash"], "c", {"seconds": 0.0})
+        write_record(directory, test["hash"], [row], {"seconds": 0.0})
     return 0
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from chaosgate.study import Run, load_study
 from chaosgate.study.execute.display import cost, stated_cost
-from chaosgate.study.execute.state import PROGRESS, state_of, write_json
+from chaosgate.study.execute.state import state_of, write_json
 from tests.study.conftest import Write
 from tests.study.made import finish
 
@@ -23,7 +23,7 @@ def test_cost_is_taken_from_finished_runs(plan: Plan, write_study: Write) -> Non
     assert "about 94 s for 3 runs, 2 at a time" in said(write_study, runs, jobs=2)
     runs[1].directory.mkdir()
     half = {"phase": "fit", "epoch": 5, "epochs": 9, "batch": 0, "batches": 1}  # 0.9 * 5 / 9 of the run
-    write_json(runs[1].directory / PROGRESS, half)
+    write_json(runs[1].directory / "progress.json", half)
     assert "about 79 s for 3 runs, 2 at a time" in said(write_study, runs, jobs=2)
     for run in runs:
         finish(run, {("clean", 0): {"top1": 0.5, "nll": 1.0, "ece": 0.1}})

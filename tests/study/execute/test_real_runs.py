@@ -16,7 +16,7 @@ import torch
 import yaml
 
 from chaosgate.commands.study import main
-from chaosgate.run.samples import load_samples
+from chaosgate.run.outputs import load_samples
 from chaosgate.study import Run, load_study, plan_runs
 from chaosgate.study.execute.state import read_json, result_rows, state_of
 from chaosgate.study.execute.worker import first_complaint

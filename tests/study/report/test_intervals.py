@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from chaosgate.metrics import calibration_bins, calibration_error
-from chaosgate.run.samples import Samples, load_samples
+from chaosgate.run.outputs import Samples, load_samples
 from chaosgate.study import Run
 from chaosgate.study.report.inference import binned, image_intervals, seed_interval
 from tests.study.made import keep

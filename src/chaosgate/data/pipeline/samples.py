@@ -41,6 +41,20 @@ class Cell(NamedTuple):
 CLEAN = Cell("clean", 0)
 
 
+def as_sample(batch: Sequence[Any]) -> Any:
+    """A batch of any loader as a :class:`Sample`; images without an index all count, those without a cell are clean.
+
+    >>> as_sample([torch.zeros(2, 1, 4, 4), torch.tensor([3, 1])]).index
+    tensor([0, 1])
+    """
+    if isinstance(batch, Sample):
+        return batch
+    image, target, *rest = batch
+    index: Any = rest[0] if rest else torch.arange(len(image), device=image.device)
+    cell: Any = rest[1] if len(rest) > 1 else torch.zeros_like(index)
+    return Sample(image, target, index, cell)
+
+
 class Images(Protocol):
     """Images by position: uint8 tensors (C, H, W), or PIL images."""
 

@@ -45,8 +45,7 @@ class KeepCheckpoints(Checkpoint):
             raise ValueError(f"saving.tolerance is {tolerance}; give a finite NLL difference of at least 0.")
         self.every_n_steps = every_n_steps
         self.tolerance = tolerance
-        self.folder: Path | None = None
-        """Where the files go; the run directory's ``checkpoints`` unless set."""
+        self._folder = Path()
         self.scores: list[EpochScore] = []
         self._watch = SignalWatch()
         self._restored: list[dict[str, Any]] | None = None
@@ -77,8 +76,7 @@ class KeepCheckpoints(Checkpoint):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """The run directory is known now."""
-        if self.folder is None:
-            self.folder = RunDirectory(trainer.default_root_dir).checkpoints
+        self._folder = RunDirectory.of(trainer).checkpoints
 
     def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take the signals over from Lightning as early as possible."""
@@ -136,17 +134,15 @@ class KeepCheckpoints(Checkpoint):
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def _save(self, trainer: Trainer, name: str) -> None:
-        assert self.folder is not None
         for logger in trainer.loggers:  # what was logged up to here must outlive a crash as the checkpoint does
             flush = getattr(getattr(logger, "experiment", None), "flush", None)
             if flush is not None and trainer.is_global_zero:
                 flush()
-        trainer.save_checkpoint(self.folder / name, weights_only=False)
+        trainer.save_checkpoint(self._folder / name, weights_only=False)
         self._saved_step = trainer.global_step
 
     def _point(self) -> None:
         """Write down which epochs were chosen; let the names lead to them."""
-        assert self.folder is not None
         chosen = select(self.scores, self.tolerance)
         roles = {BEST: chosen.best, TOP1: chosen.top1, LAST: chosen.last}
         record = {
@@ -155,17 +151,17 @@ class KeepCheckpoints(Checkpoint):
             "candidates": [_name(epoch) for epoch in chosen.candidates],
             "epochs": [score._asdict() for score in self.scores],
         }
-        replace_file(self.folder / SELECTION, json.dumps(record, indent=1) + "\n")
+        replace_file(self._folder / SELECTION, json.dumps(record, indent=1) + "\n")
         for name, epoch in roles.items():
-            replace_link(self.folder / name, _name(epoch))
+            replace_link(self._folder / name, _name(epoch))
 
     def _prune(self, trainer: Trainer) -> None:
         """Remove files without a role, except the two newest."""
-        if not trainer.is_global_zero or self.folder is None:
+        if not trainer.is_global_zero:
             return
         chosen = select(self.scores, self.tolerance).epochs if self.scores else set()
         roles = {_name(epoch) for epoch in chosen}
-        for path in checkpoints_by_age(self.folder)[2:]:
+        for path in checkpoints_by_age(self._folder)[2:]:
             if path.name not in roles:
                 path.unlink(missing_ok=True)
                 record_of(path).unlink(missing_ok=True)

@@ -1,12 +1,15 @@
 """Stop at the first loss that is not a number, with everything needed to see it again."""
 
-import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
+
+from chaosgate.data.files.atomic import replace_file
+from chaosgate.run.directory import RunDirectory
 
 
 class NonFiniteLoss(RuntimeError):
@@ -33,7 +36,7 @@ class StopAtNonFiniteLoss(Callback):
         if bool(torch.isfinite(loss)):
             return
         indices = _indices(self._batch)
-        path = Path(trainer.default_root_dir) / f"nonfinite-rank{trainer.global_rank}.pt"
+        path = RunDirectory.of(trainer).path / f"nonfinite-rank{trainer.global_rank}.pt"
         state = {
             "loss": float(loss.detach()),
             "epoch": trainer.current_epoch,
@@ -61,16 +64,13 @@ def _callbacks(trainer: Trainer) -> list[Callback]:
 
 
 def _indices(batch: Any) -> list[int]:
-    index = batch[2] if isinstance(batch, list | tuple) and len(batch) > 2 else None
+    index = getattr(batch, "index", None)  # of a plain tuple it is a method
     return [int(i) for i in index] if isinstance(index, Tensor) and index.ndim == 1 else []
 
 
 def _try_to_save(state: dict[str, Any], path: Path) -> str:
-    temporary = path.with_suffix(".tmp")
     try:
-        torch.save(state, temporary)
-        os.replace(temporary, path)
+        replace_file(path, partial(torch.save, state))
     except (OSError, RuntimeError) as error:
-        temporary.unlink(missing_ok=True)
         return f"The state could not be saved ({error})."
     return f"The state to reproduce it is in {path}."

@@ -15,8 +15,7 @@ from chaosgate.run.provenance import config_hash
 from chaosgate.study.plan.runs import Run
 
 Condition = Literal["done", "running", "queued", "failed", "cut", "missing"]
-LOG, CURVES = "log.txt", "curves.jsonl"
-PROGRESS, FITTED, FAILED = "progress.json", "fitted.json", "failed.json"
+LOG, FITTED, FAILED = "log.txt", "fitted.json", "failed.json"
 TESTED = "tested"  # folder of records, one per test that is done
 LOCK = ".study.lock"
 
@@ -44,7 +43,7 @@ def state_of(run: Run) -> State:
     records = [record_of(directory, test) for test in run.test_outputs]
     if all(records):
         return State("done", record=_together(read_json(directory / FITTED), records))
-    progress = read_json(directory / PROGRESS)
+    progress = read_json(RunDirectory(directory).progress)
     if is_locked(directory):
         return State("running", progress)
     if failed := read_json(directory / FAILED):

@@ -8,7 +8,6 @@ share a training leave orders with different tests in the same directory.
 import argparse
 import contextlib
 import io
-import json
 import os
 import sys
 import time
@@ -20,18 +19,16 @@ import yaml
 from filelock import Timeout
 
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.provenance import config_hash, file_hash
+from chaosgate.run.provenance import config_hash
 from chaosgate.study.execute.data_check import DataCheck
 from chaosgate.study.execute.state import (
     FAILED,
     FITTED,
     LOG,
-    PROGRESS,
     TESTED,
     lock_of,
     read_json,
     record_of,
-    result_rows,
     source_of,
     write_json,
 )
@@ -40,7 +37,7 @@ from chaosgate.study.plan.runs import Run
 BUSY, BAD_STUDY = 75, 78  # exit status: another worker has the run; the study cannot run as written
 ORDER = "run.json"
 _PROBE = 1.0  # seconds to wait for the lock: others hold it for a moment to see whether it is free
-_PROGRESS, _CURVES, _OUTPUTS = "progress.WriteProgress", "curves.WriteCurves", "outputs.KeepOutputs"
+_QUIET = "--trainer.enable_progress_bar=false"
 
 
 def write_order(run: Run, threads: int, check: Sequence[Run] = (), others: Sequence[Run] = ()) -> Path:
@@ -98,13 +95,13 @@ def main(arguments: Sequence[str] | None = None, work: Callable[[Path, dict[str,
 
 
 def _train_and_test(directory: Path, order: dict[str, Any]) -> int:
-    (directory / PROGRESS).unlink(missing_ok=True)
+    RunDirectory(directory).progress.unlink(missing_ok=True)
     with open(directory / LOG, "a", encoding="utf-8") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     import torch
 
-    from chaosgate.commands.fit import main as chaosgate
+    from chaosgate.commands.fit import execute
 
     torch.set_num_threads(order["threads"])
     if order["check"] and (complaint := first_complaint(order["check"], with_data=True)):
@@ -112,35 +109,25 @@ def _train_and_test(directory: Path, order: dict[str, Any]) -> int:
         return BAD_STUDY
     if not (directory / FITTED).exists():
         clock = _Clock()
-        if status := chaosgate(["fit", *order["arguments"], *_callbacks({_PROGRESS: {}, _CURVES: {}}), "--resume"]):
+        if status := execute(["fit", *order["arguments"], _QUIET, "--resume"]).status:
             return status
         write_json(directory / FITTED, clock.read())
     for test in order["tests"]:
         clock = _Clock()
         checkpoint = RunDirectory(directory).selected(test["checkpoint"])
-        if status := _test(chaosgate, test, checkpoint):
-            return status
-        write_record(directory, test["hash"], file_hash(checkpoint), {**clock.read(), "threads": order["threads"]})
+        outputs = f"--outputs={test['outputs']}"
+        done = execute(["test", *test["arguments"], _QUIET, outputs, f"--ckpt_path={checkpoint}"])
+        if done.status:
+            return done.status
+        write_record(directory, test["hash"], done.rows, {**clock.read(), "threads": order["threads"]})
     return 0
 
 
-def _test(chaosgate: Callable[[Sequence[str]], int], test: dict[str, Any], checkpoint: Path) -> int:
-    """One test of one checkpoint."""
-    words = [*test["arguments"], *_callbacks({_PROGRESS: {}, _OUTPUTS: {"test": test["outputs"]}})]
-    return chaosgate(["test", *words, f"--ckpt_path={checkpoint}"])
-
-
-def _callbacks(names: dict[str, dict[str, str]]) -> list[str]:
-    named = ({"class_path": f"chaosgate.run.{name}", "init_args": given} for name, given in names.items())
-    return [*(f"--trainer.callbacks+={json.dumps(one)}" for one in named), "--trainer.enable_progress_bar=false"]
-
-
-def write_record(directory: Path, test: str, checkpoint: str, cost: dict[str, Any]) -> None:
-    """Note that a test is done: which rows are its own. They are the last ones about this checkpoint."""
-    row = [row for row in result_rows(directory) if row["checkpoint"] == checkpoint][-1]
-    cells = read_json(directory / PROGRESS)["cells"]
+def write_record(directory: Path, test: str, rows: Sequence[dict[str, Any]], cost: dict[str, Any]) -> None:
+    """Note that a test is done, and which rows are its own."""
     (directory / TESTED).mkdir(exist_ok=True)
-    record = {"checkpoint": checkpoint, "source": source_of(row), "cells": cells, **cost}
+    cells = [(row["corruption"], row["severity"]) for row in rows]
+    record = {"checkpoint": rows[0]["checkpoint"], "source": source_of(rows[0]), "cells": cells, **cost}
     write_json(directory / TESTED / f"{test}.json", record)
 
 

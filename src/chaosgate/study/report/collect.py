@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.samples import Samples, join_samples, load_samples
-from chaosgate.study.execute.state import CURVES, record_of, rows_of, state_of
+from chaosgate.run.outputs import Samples, join_samples, load_samples
+from chaosgate.study.execute.state import record_of, rows_of, state_of
 from chaosgate.study.plan.runs import Run
 
 
@@ -55,7 +55,7 @@ class Finished:
     @cached_property
     def curves(self) -> list[dict[str, float]]:
         """One entry per epoch; of an epoch that was begun twice, the last."""
-        path = self.run.directory / CURVES
+        path = RunDirectory(self.run.directory).curves
         if not path.exists():
             return []
         with open(path, encoding="utf-8") as file:

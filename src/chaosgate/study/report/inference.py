@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from chaosgate.run.samples import Cell, Samples
+from chaosgate.run.outputs import Cell, Samples
 
 RESAMPLES = 1000
 _AT_A_TIME = 100  # bounds the memory: 40 MB for 50,000 images

@@ -1,0 +1,195 @@
+"""Callbacks that write what happens in a run to its directory, whatever logger the run has.
+
+All of them find the directory in one way: it is the trainer's ``default_root_dir``
+(:meth:`~chaosgate.run.directory.RunDirectory.of`), which the command line sets to the run directory. Only the first
+process writes, except the outputs of a test, of which every process writes its share.
+"""
+
+import json
+import os
+import time
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.cli import SaveConfigCallback
+from torch import Tensor
+
+from chaosgate.data.files.atomic import replace_file
+from chaosgate.inject.callback import NoiseInjection
+from chaosgate.metrics import classification_scores
+from chaosgate.run.directory import RunDirectory
+from chaosgate.run.outputs import samples_file
+
+_CURVES = ("train/loss", "val/top1", "val/nll", "val/ece", "val/gap")
+
+
+class WriteConfig(SaveConfigCallback):
+    """Write the whole configuration of a training to ``config.yaml``; Lightning's own writes where the logger is."""
+
+    def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        config = self.config.clone()
+        if config.resume:
+            config.resume, config.ckpt_path = False, None  # how it was continued is not what it is
+        replace_file(RunDirectory.of(trainer).config, self.parser.dump(config, skip_none=False))
+
+
+class WriteProgress(Callback):
+    """Write phase, epoch and batch to ``progress.json``, for whoever watches the run.
+
+    Args:
+        every: Seconds between two writes within an epoch.
+    """
+
+    def __init__(self, every: float = 0.5) -> None:
+        self.every = every
+        self._last = 0.0
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._write_fit(trainer, 0)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self._due():
+            self._write_fit(trainer, batch_idx + 1)
+
+    def on_test_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        if self._due():
+            self._write(trainer, phase="test", batch=batch_idx + 1, batches=_number(trainer.num_test_batches))
+
+    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._write(trainer, phase="tested")
+
+    def _write_fit(self, trainer: Trainer, batch: int) -> None:
+        total = trainer.max_epochs
+        self._write(
+            trainer,
+            phase="fit",
+            epoch=trainer.current_epoch,
+            epochs=total if total is not None and total > 0 else None,
+            batch=batch,
+            batches=_number(trainer.num_training_batches),
+        )
+
+    def _due(self) -> bool:
+        return time.monotonic() - self._last >= self.every
+
+    def _write(self, trainer: Trainer, **what: Any) -> None:
+        if trainer.is_global_zero:
+            text = json.dumps({**what, "time": time.time(), "pid": os.getpid()})
+            replace_file(RunDirectory.of(trainer).progress, text)
+            self._last = time.monotonic()
+
+
+class WriteCurves(Callback):
+    """Write loss and validation metrics of every epoch to ``curves.jsonl``.
+
+    A study selects strengths by validation NLL and draws training curves; neither should need a logger's format. The
+    lines are part of the checkpoint: a run that goes back to an earlier one goes back to its curve, too.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[dict[str, Any]] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"lines": self._lines}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._lines = list(state_dict["lines"])
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Validation of this epoch is over by now."""
+        values = {name: float(trainer.callback_metrics[name]) for name in _CURVES if name in trainer.callback_metrics}
+        self._lines.append({"epoch": trainer.current_epoch, "step": trainer.global_step, **values})
+        if trainer.is_global_zero:
+            text = "".join(json.dumps(line) + "\n" for line in self._lines)
+            replace_file(RunDirectory.of(trainer).curves, text)
+
+
+class WriteNoise(Callback):
+    """Leave the last measured strength of every gate in ``noise.json``, for the result rows of a later test."""
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Every ``on_train_end`` is over, so that the last measurement is there whatever the order of callbacks."""
+        found = [one for one in trainer.callbacks if isinstance(one, NoiseInjection)]  # type: ignore[attr-defined]
+        sites = [
+            {**asdict(report), "gate": type(one.gate).__name__}
+            for one in found
+            if one.gate is not None
+            for report in one.reports
+        ]
+        if sites and trainer.is_global_zero:
+            replace_file(RunDirectory.of(trainer).noise, json.dumps(sites, indent=1))
+
+
+class KeepOutputs(Callback):
+    """Write confidence, correctness and NLL of every image of every cell beside the results, 9 bytes each.
+
+    The logits are those that ``test_step`` returns, so nothing is computed twice and Monte Carlo averages are seen as
+    the metrics see them.
+
+    Args:
+        test: Name of the test, to keep the outputs of several apart; that of the checkpoint if not given.
+    """
+
+    def __init__(self, test: str | None = None) -> None:
+        self.test = test
+        self._kept: list[tuple[Tensor, ...]] = []
+
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._kept = []
+
+    def on_test_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Keep the scores of the images that count; padding has index -1."""
+        counts = outputs["index"] >= 0
+        logits, target, cell, index = (outputs[key][counts] for key in ("logits", "target", "cell", "index"))
+        scores = classification_scores(logits, target)
+        numbers = (cell, index, scores.confidence.float(), scores.rank < 1, scores.nll.float())
+        self._kept.append(tuple(number.cpu() for number in numbers))
+
+    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write in one step; an interrupted test leaves nothing."""
+        cells = getattr(getattr(trainer, "datamodule", None), "test_cells", None)
+        if not self._kept or cells is None or not trainer.ckpt_path:
+            return
+        test = self.test or Path(trainer.ckpt_path).stem
+        path = samples_file(RunDirectory.of(trainer).path, test, trainer.global_rank, trainer.world_size)
+        cell, index, confidence, correct, nll = (torch.cat(part).numpy() for part in zip(*self._kept, strict=True))
+        arrays: dict[str, Any] = {
+            "corruption": np.array([name for name, _ in cells]),
+            "severity": np.array([severity for _, severity in cells], dtype=np.int8),
+            "cell": cell.astype(np.int16),
+            "index": index.astype(np.int32),
+            "confidence": confidence,
+            "correct": correct,
+            "nll": nll,
+        }
+        path.parent.mkdir(exist_ok=True)
+        replace_file(path, partial(np.savez_compressed, **arrays))
+
+
+def _number(batches: Any) -> int | None:
+    """A count that may be a list over loaders, or infinite."""
+    total = sum(batches) if isinstance(batches, list) else batches
+    return int(total) if total != float("inf") else None
