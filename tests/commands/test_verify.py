@@ -20,10 +20,10 @@ def no_gate(**settings: object) -> Gate:
 def test_the_table_has_a_line_for_every_statement(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(QUICK) == 0
     out = capsys.readouterr().out
-    assert out.count(" pass ") == 22 and "all 22 checks passed" in out
+    assert out.count(" pass ") == 25 and "all 25 checks passed" in out
     assert "False-alarm rate of the whole run below 1e-07" in out
-    lines = [line for line in out.splitlines() if line.lstrip().startswith(("prop:", "thm:", "cor:"))]
-    assert len(lines) == 22
+    lines = [line for line in out.splitlines() if line.lstrip().startswith(("prop:", "thm:", "cor:", "eq:", "rem:"))]
+    assert len(lines) == 25
 
 
 def test_a_failure_gives_status_one_and_is_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,16 +41,16 @@ def test_markdown_json_and_html_are_written_to_files(tmp_path: Path) -> None:
     for kind in ("markdown", "json", "html", "table"):
         assert main([*QUICK, "--format", kind, "--output", str(tmp_path / "new" / kind)]) == 0
     markdown = (tmp_path / "new" / "markdown").read_text()
-    assert markdown.count("| pass |") == 22 and "`prop:maxent_logfield`" in markdown
+    assert markdown.count("| pass |") == 25 and "`prop:maxent_logfield`" in markdown
     widths = {line.replace("\\|", "").count("|") for line in markdown.splitlines() if line.startswith("|")}
     assert widths == {9}
     content = json.loads((tmp_path / "new" / "json").read_text())
     assert content["passed"] is True and content["false_alarm"] == 1e-7
     (only,) = content["subjects"]
-    assert only["grid"] == [2, 4] and only["log_std"] == pytest.approx(0.5) and len(only["statements"]) == 22
+    assert only["grid"] == [2, 4] and only["log_std"] == pytest.approx(0.5) and len(only["statements"]) == 25
     page = (tmp_path / "new" / "html").read_text()
-    assert page.count('<td class="pass">') == 22 and "<script" not in page
-    assert "all 22 checks passed" in (tmp_path / "new" / "table").read_text()
+    assert page.count('<td class="pass">') == 25 and "<script" not in page
+    assert "all 25 checks passed" in (tmp_path / "new" / "table").read_text()
 
 
 def test_a_failing_run_is_valid_json(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_mistake_is_explained_with_status_two(
 def test_help_teaches_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "--help"]) == 0
     out = capsys.readouterr().out
-    assert "22 statements" in out and "massive:mu=0.1" in out and "exit status" in out
+    assert "25 statements" in out and "massive:mu=0.1" in out and "exit status" in out
 
 
 @pytest.mark.parametrize(

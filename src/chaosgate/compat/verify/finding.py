@@ -81,13 +81,19 @@ class Finding:
         return float((limit + ndtri(POWER)) * self.resolution)
 
 
-def exact(what: str, predicted: Tensor | float, measured: Tensor | float, tolerance: float = EXACT) -> Finding:
-    """Compare numbers that must agree to rounding; the error is relative to the largest prediction."""
+def exact(
+    what: str,
+    predicted: Tensor | float,
+    measured: Tensor | float,
+    tolerance: float = EXACT,
+    scale: float | None = None,
+) -> Finding:
+    """Compare numbers that must agree to rounding; the error is relative to ``scale``, or to the largest prediction."""
     expected, found = (torch.as_tensor(value, dtype=torch.float64).flatten() for value in (predicted, measured))
     expected = expected.expand_as(found)
     gap = (found - expected).abs()
     worst = int(torch.where(gap.isnan(), math.inf, gap).argmax())
-    error = float(gap[worst] / expected.abs().max().clamp_min(1e-300))
+    error = float(gap[worst]) / max(float(expected.abs().max()) if scale is None else scale, 1e-300)
     error = math.inf if math.isnan(error) else error
     shown = worst if error > tolerance else int(expected.abs().argmax())
     return Finding(what, float(expected[shown]), float(found[shown]), 0, len(found), error, tolerance)

@@ -1,229 +1,252 @@
-"""The design layer: maximum entropy, the Green kernel, the Wick gate and its moments (sec. gch, app. green_kernel)."""
+"""The law of the log-field: maximum entropy, the Green kernel, other operators (sec. gch, app. green_kernel)."""
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 import torch
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import digamma, gammaln
 from torch import Tensor
 
-from chaosgate.compat.log_ratio import random_pairs
-from chaosgate.compat.verify.finding import EXACT, Finding, exact, means, never, vanishes, variances
-from chaosgate.compat.verify.subject import LogAffine, Subject
+from chaosgate.compat.verify.finding import Finding, exact, variances
+from chaosgate.compat.verify.reference import Reference, grid_matrix, operator_matrix, pin
+from chaosgate.compat.verify.subject import Subject
 from chaosgate.field import (
     Anisotropic,
+    Dense,
     DirichletLaplacian,
+    EdgeWeighted,
+    Graph,
     Identity,
     Massive,
     MaxEntLaw,
+    Neumann,
     Operator,
+    Periodic,
     gaussian_entropy_gap,
     laplace_entropy_gap,
-    tau_from_log_std,
 )
-from chaosgate.field.white import Noise
-from chaosgate.gate import Gate, Wick, gate_kernel, small_gamma_expansion, wick_moment
+from chaosgate.gate import Gate, Wick
 
-MODERATE = 0.5
-"""Largest log_std at which gates are averaged: beyond it the mean of a product hangs on events too rare to draw."""
+SEARCH = 1e-6
+"""How close, per direction, a search over rival laws gets to the largest one."""
+
+BLOCK = 48
+"""Directions among which rival covariances are free; in the others they are free in their variances."""
 
 
 def maxent_logfield(s: Subject) -> list[Finding]:
-    """The optimiser, its energy, its entropy, and the gap to other feasible laws."""
-    gate = s.makers.chaos(operator=s.operator, gamma=s.gamma, epsilon=s.law.epsilon, realization="wick")
+    """The optimiser, its energy and entropy, the gap to other feasible laws, and a search for a better one."""
+    r = s.reference
+    gate = s.makers.chaos(operator=s.operator, gamma=s.gamma, epsilon=r.epsilon, realization="wick")
     covariance = s.log_affine(gate).covariance / s.gamma**2
-    q = s.operator.matrix(s.grid)
-    spectrum = torch.linalg.eigvalsh(covariance)[-s.law.rank :]
-    entropy = 0.5 * float(s.law.rank * math.log(2 * math.pi * math.e) + spectrum.log().sum())
-    gaps = [gaussian_entropy_gap(s.law, other) for other in _feasible(s)] + [laplace_entropy_gap(s.law)]
+    spectrum = torch.linalg.eigvalsh(covariance)[-r.rank :]
+    entropy = 0.5 * float((2 * math.pi * math.e * spectrum).log().sum())
+    generator = torch.Generator().manual_seed(s.seed)
     return [
-        exact("mean energy of the log-field", s.law.epsilon, 0.5 * float((q * covariance).sum())),
-        exact("its covariance inverts (n / 2 eps) Q", q, s.law.beta * q @ covariance @ q),
-        exact("its entropy", s.law.entropy(), entropy),
-        *(exact("entropy gap = divergence", gap.kl, gap.gap) for gap in gaps),
-        never("feasible laws of larger entropy", sum(g.gap < -EXACT for g in gaps), len(gaps)),
-        _energy(s, gate, "maxent_logfield"),
+        exact("covariance of the log-field is (2 eps/n) Q^-1", r.covariance, covariance),
+        exact("its mean energy", r.epsilon, 0.5 * float((r.matrix * covariance).sum())),
+        exact("its entropy", r.entropy, entropy, scale=r.rank),
+        *_rivals(r, 0.5 * float((r.matrix * covariance).sum()), entropy),
+        *_closed_forms(s),
+        *_entropy_gaps(s),
+        _energy("sampled mean energy of the log-field", s, _log_fields(s, gate, "maxent_logfield", s.draws // 4)),
+        _energy("sampled mean energy of law.sample", s, [s.law.sample(s.draws // 16, generator)]),
     ]
 
 
-def _energy(s: Subject, gate: Gate, name: str) -> Finding:
-    r"""Sampled energy of the log-field: :math:`2\beta\,\mathcal E(\psi)` is chi-square with rank(Q) degrees."""
-    total = 0.0
-    draws = s.draws // 4
-    shift = 0.5 * s.gamma**2 * s.law.variance
-    for gates in s.sample(gate, torch.ones(1, *s.grid), name, draws):
-        psi = (gates.double().log()[:, 0] + shift) / s.gamma
-        total += float(s.operator.energy(psi).sum())
-    degrees = draws * s.law.rank
-    return variances("sampled mean energy", s.law.epsilon, s.law.rank * total / degrees, degrees)
+def _closed_forms(s: Subject) -> list[Finding]:
+    """What the law and the operator say of themselves."""
+    r, law, operator, grid = s.reference, s.law, s.operator, s.grid
+    fields = s.white("densities", 16)[:, 0]
+    spectrum = operator.spectrum(grid).sort().values
+    return [
+        exact("law.covariance", r.covariance, law.covariance),
+        exact("law.precision", r.beta * r.matrix, law.precision),
+        exact("law.variance", r.covariance.diagonal(), law.variance),
+        exact("law.epsilon, rank and n", _numbers(r.epsilon, r.rank, s.sites), _numbers(law.epsilon, law.rank, law.n)),
+        exact("law.entropy", r.entropy, law.entropy(), scale=r.rank),
+        exact("law.log_prob", r.log_prob(fields), law.log_prob(fields)),
+        exact("law.log_normalizer", -float(r.log_prob(torch.zeros(grid))), law.log_normalizer(), scale=r.rank),
+        exact("operator.energy", r.energy(fields), operator.energy(fields)),
+        exact("operator.matrix", r.matrix, operator.matrix(grid)),
+        exact("operator.spectrum", r.eigenvalues, spectrum[-r.rank :]),
+        exact("operator.logdet", float(r.eigenvalues.log().sum()), operator.logdet(grid), scale=r.rank),
+        exact("operator.mean_variance", r.green.diagonal().mean(), operator.mean_variance(grid)),
+    ]
 
 
-def _feasible(s: Subject) -> list[Tensor]:
-    """Covariances of the right mean energy that are not the optimal one."""
-    q, optimal = s.operator.matrix(s.grid), s.law.covariance
-    white = q @ s.operator.green(s.grid)  # the projection on the free directions
+def _numbers(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def _entropy_gaps(s: Subject) -> list[Finding]:
+    """Both sides of the gap identity as the library computes them, for a white, a bent and a Laplace law."""
+    r = s.reference
+    white = r.matrix @ r.green  # the projection on the free directions
     weights = torch.linspace(0.5, 1.5, s.sites, dtype=torch.float64)
-    bent = white @ (optimal * weights * weights[:, None]) @ white.T
-    candidates = [(matrix + matrix.T) / 2 for matrix in (white, bent)]
-    return [matrix * (2 * s.law.epsilon / float((q * matrix).sum())) for matrix in candidates]
+    bent = white @ (r.covariance * weights * weights[:, None]) @ white.T
+    findings = []
+    for name, rival in (("white", white), ("bent", (bent + bent.T) / 2)):
+        rival = rival * (r.epsilon / (0.5 * float((r.matrix * rival).sum())))
+        spectrum = torch.linalg.eigvalsh(rival)[-r.rank :]
+        gap = r.entropy - 0.5 * float((2 * math.pi * math.e * spectrum).log().sum())
+        found = gaussian_entropy_gap(s.law, rival)
+        findings.append(exact(f"entropy gap of a {name} law", gap, found.gap, scale=r.rank))
+        findings.append(exact(f"divergence of a {name} law", gap, found.kl, scale=r.rank))
+    laplace, gap = laplace_entropy_gap(s.law), 0.5 * r.rank * (math.log(math.pi) - 1)
+    findings.append(exact("entropy gap of a Laplace law", gap, laplace.gap, scale=r.rank))
+    return [*findings, exact("divergence of a Laplace law", gap, laplace.kl, scale=r.rank)]
+
+
+def _rivals(r: Reference, energy: float, entropy: float) -> list[Finding]:
+    """Search for laws of this mean energy whose entropy is larger.
+
+    Gaussians: ascent over covariances from a random one. Other shapes: at the best covariance, exponents of generalised
+    Gaussians and degrees of freedom of Student's t.
+    """
+    gaussian = _best_gaussian(r.eigenvalues.numpy(), energy)
+    exponent = minimize_scalar(_generalised_gap, bounds=(0.5, 12.0), method="bounded", options={"xatol": 1e-7})
+    student = minimize_scalar(
+        lambda log_dof: _student_gap(math.exp(log_dof), r.rank), bounds=(math.log(2.1), math.log(1e9)), method="bounded"
+    )
+    best = max(gaussian, gaussian - r.rank * float(exponent.fun), gaussian - float(student.fun))
+    return [
+        exact("largest entropy that a search over laws finds", best, entropy, SEARCH, scale=r.rank),
+        exact("exponent of the best generalised Gaussian", 2.0, float(exponent.x), 1e-3),
+    ]
+
+
+def _best_gaussian(eigenvalues: np.ndarray, energy: float) -> float:
+    """Largest entropy among centred Gaussians of this mean energy, by L-BFGS in the eigenbasis of the operator."""
+    rank, block = len(eigenvalues), min(BLOCK, len(eigenvalues))
+    start = np.random.default_rng(0).standard_normal(block * block + rank - block)
+
+    def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
+        root, logs = x[: block * block].reshape(block, block), x[block * block :]
+        spread = eigenvalues[:block, None] * root
+        trace = float((root * spread).sum() + (eigenvalues[block:] * np.exp(logs)).sum())
+        value = rank * math.log(trace) - 2 * np.linalg.slogdet(root)[1] - logs.sum()
+        inner = 2 * rank * spread / trace - 2 * np.linalg.inv(root).T
+        return value, np.concatenate([inner.ravel(), rank * eigenvalues[block:] * np.exp(logs) / trace - 1])
+
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 3000, "ftol": 1e-15, "gtol": 1e-9})
+    return 0.5 * (rank * math.log(2 * math.pi * math.e * 2 * energy) - float(found.fun))
+
+
+def _generalised_gap(p: float) -> float:
+    r"""Entropy that a normal number has more than one of density :math:`\propto e^{-|a/s|^p}` and equal variance."""
+    log_scale = 0.5 * (gammaln(1 / p) - gammaln(3 / p))
+    entropy = 1 / p + math.log(2 / p) + log_scale + gammaln(1 / p)
+    return 0.5 * math.log(2 * math.pi * math.e) - float(entropy)
+
+
+def _student_gap(dof: float, rank: int) -> float:
+    """Entropy that a normal law has more than Student's t of the same covariance in so many dimensions."""
+    half, top = dof / 2, (dof + rank) / 2
+    entropy = (
+        gammaln(half) - gammaln(top) + 0.5 * rank * math.log((dof - 2) * math.pi) + top * (digamma(top) - digamma(half))
+    )
+    return 0.5 * rank * math.log(2 * math.pi * math.e) - float(entropy)
+
+
+def _log_fields(s: Subject, gate: Gate, name: str, draws: int) -> Iterator[Tensor]:
+    """Sampled log-fields (b, H, W), read back from a Wick gate."""
+    shift = 0.5 * s.gamma**2 * s.reference.covariance.diagonal().view(s.grid)
+    for gates in s.sample(gate, torch.ones(1, *s.grid), name, draws):
+        yield (gates.double().log()[:, 0] + shift) / s.gamma
+
+
+def _energy(what: str, s: Subject, samples: Iterable[Tensor]) -> Finding:
+    r""":math:`2\beta\,\mathcal E(\psi)` is chi-square with rank(Q) degrees."""
+    energies = torch.cat([s.reference.energy(fields) for fields in samples])
+    return variances(what, s.reference.epsilon, energies.mean(), len(energies) * s.reference.rank)
 
 
 def green_forcing(s: Subject) -> list[Finding]:
-    """The Dirichlet instance, whatever operator the run is about: the matrix is built here, edge by edge."""
+    """The Dirichlet instance, whatever operator the run is about."""
     dirichlet = replace(s, operator=DirichletLaplacian())
-    height, width = s.grid
-    epsilon = dirichlet.law.epsilon
-    gate = s.makers.chaos(operator=dirichlet.operator, gamma=s.gamma, epsilon=epsilon, realization="wick")
+    r = dirichlet.reference
+    gate = s.makers.chaos(operator=dirichlet.operator, gamma=s.gamma, epsilon=r.epsilon, realization="wick")
     covariance = dirichlet.log_affine(gate).covariance / s.gamma**2
-    scale = s.sites / (2 * epsilon)
-    sine = [4 * torch.sin(torch.pi * torch.arange(1.0, m + 1).double() / (2 * (m + 1))) ** 2 for m in (height, width)]
+    sine = [4 * torch.sin(torch.pi * torch.arange(1, m + 1).double() / (2 * (m + 1))) ** 2 for m in s.grid]
     eigenvalues = (sine[0][:, None] + sine[1]).flatten().sort().values
-    eye = torch.eye(s.sites, dtype=torch.float64)
-    return [
-        exact("covariance times (n / 2 eps) L_U", eye, scale * _dirichlet_by_edges(height, width) @ covariance),
-        exact("spectrum of the precision", eigenvalues, torch.linalg.eigvalsh(covariance).flip(0).reciprocal() / scale),
-        _site_variances(dirichlet, gate),
-    ]
-
-
-def _dirichlet_by_edges(height: int, width: int) -> Tensor:
-    matrix = torch.zeros(height * width, height * width, dtype=torch.float64)
-    for i in range(height):
-        for j in range(width):
-            x = i * width + j
-            for a, b in ((i - 1, j), (i + 1, j), (i, j - 1), (i, j + 1)):
-                matrix[x, x] += 1
-                if 0 <= a < height and 0 <= b < width:
-                    matrix[x, a * width + b] -= 1
-    return matrix
-
-
-def _site_variances(s: Subject, gate: Gate) -> Finding:
-    total = torch.zeros(s.grid, dtype=torch.float64)
-    shift = 0.5 * s.gamma**2 * s.law.variance
-    for gates in s.sample(gate, torch.ones(1, *s.grid), "green_forcing"):
-        total += ((gates.double().log()[:, 0] + shift) / s.gamma).square().sum(0)
-    return variances("sampled site variances of the log-field", s.law.variance, total / s.draws, s.draws)
-
-
-def maxent_gff_chaos(s: Subject) -> list[Finding]:
-    """Positive, mean one at every site, and all moments of the Wick gate."""
-    gate = s.log_affine(s.wick())
-    n = s.sites
-    tuples: list[tuple[int, ...]] = [(x,) for x in range(n)] + [(x, (3 * x + 1) % n) for x in range(n)]
-    tuples += [(x, x, (x + 1) % n) for x in range(0, n, 3)] + [(x, (x + 2) % n, (5 * x) % n, x) for x in range(0, n, 3)]
-    predicted = torch.stack([wick_moment(s.covariance, sites, s.gamma).log() for sites in tuples])
-    found = torch.tensor([gate.log_moment(sites) for sites in tuples], dtype=torch.float64)
-    return [
-        exact("log-moments of up to four sites", predicted, found),
-        vanishes("what is not affine in the log-gate", gate.residual),
-        *_sampled_moments(s),
-    ]
-
-
-def _sampled_moments(s: Subject) -> list[Finding]:
-    gamma = min(abs(s.gamma), math.sqrt(tau_from_log_std(s.operator, s.grid, MODERATE) * s.beta))
-    pairs = random_pairs(s.sites, s.sites, Noise(s.key("moment pairs")))
-    sums = torch.zeros(s.sites, dtype=torch.float64), torch.zeros(len(pairs), dtype=torch.float64)
-    below = 0
-    for gates in s.sample(s.wick(gamma), torch.ones(1, *s.grid), "moments"):
-        flat = gates.flatten(1).double()
-        below += int((flat <= 0).sum())
-        sums[0].add_(flat.sum(0))
-        sums[1].add_((flat[:, pairs[:, 0]] * flat[:, pairs[:, 1]]).sum(0))
-    scaled = gamma**2 * s.covariance
-    single = scaled.diagonal()
-    couple = scaled[pairs[:, 0], pairs[:, 1]]
-    log_variance = single[pairs[:, 0]] + single[pairs[:, 1]] + 2 * couple  # a product of two gates is log-normal again
-    kernel = couple.exp()
-    one = means("sampled mean", 1.0, sums[0] / s.draws, single.expm1().sqrt(), s.draws, _log_normal_skewness(single))
-    two = means(
-        "sampled two-point kernel",
-        kernel,
-        sums[1] / s.draws,
-        kernel * log_variance.expm1().sqrt(),
-        s.draws,
-        _log_normal_skewness(log_variance),
+    squares = sum(
+        (fields.square().sum(0) for fields in _log_fields(dirichlet, gate, "green_forcing", s.draws)),
+        torch.zeros(s.grid, dtype=torch.float64),
     )
-    return [one, two, never("values that are not positive", below, s.draws * s.sites)]
-
-
-def _log_normal_skewness(log_variance: Tensor) -> Tensor:
-    return (log_variance.exp() + 2) * log_variance.expm1().sqrt()
-
-
-def effective_tau(s: Subject) -> list[Finding]:
-    """Strengths of equal tau give the same gate from the same noise, however they are said."""
-    noise = s.white("effective tau", 64)
-    ones = torch.ones_like(noise)
-    findings = []
-    for realization in ("wick", "samplewise"):
-        ways = (
-            {"gamma": s.gamma, "beta": s.beta},
-            {"gamma": 2 * s.gamma, "beta": 4 * s.beta},
-            {"gamma": s.gamma / 3, "epsilon": 9 * s.law.epsilon},
-            {"log_std": s.log_std},
-        )
-        makes = [s.makers.chaos(operator=s.operator, realization=realization, **way) for way in ways]
-        gates = [s.apply(gate, ones, noise) for gate in makes]
-        for way, gate in zip(ways[1:3], gates[1:3], strict=True):
-            findings.append(exact(f"{realization} gate at {' and '.join(way)}", gates[0], gate))
-        mirrored = s.apply(makes[3], ones, noise if s.gamma > 0 else -noise)  # log_std has no sign to say
-        findings.append(exact(f"{realization} gate at log_std", gates[0], mirrored))
-    kernel = gate_kernel(s.operator.green(s.grid), math.sqrt(s.tau))
-    return [exact("kernel exp(tau G)", kernel, s.log_affine(s.wick()).log_kernel.exp()), *findings]
-
-
-def small_gamma(s: Subject) -> list[Finding]:
-    """The remainder of the second-order expansion in L2, by Gauss-Hermite quadrature, and that of the kernel."""
-    findings = []
-    nodes, weights = (torch.from_numpy(part) for part in np.polynomial.hermite_e.hermegauss(48))
-    weights = weights / weights.sum()
-    variance = s.covariance.diagonal()
-    sites = torch.tensor([0, s.sites // 2, s.sites - 1])
-    norms, kernels = [], []
-    for halving in range(3):
-        gamma = math.sqrt(tau_from_log_std(s.operator, s.grid, 0.2) * s.beta) / 2**halving
-        gate = s.wick(gamma)
-        affine = s.log_affine(gate)
-        norms.append(_remainder_norms(s, gate, affine, gamma, sites, nodes, weights))
-        small = gamma**2 * s.covariance
-        kernels.append((affine.log_kernel.expm1() - small) / gamma**4)
-        series = torch.stack([(gamma**2 * variance[sites]) ** k / math.factorial(k) for k in range(3, 16)]).sum(0)
-        findings.append(exact(f"L2 remainder at log_std {0.2 / 2**halving:g}", series.sqrt(), norms[-1]))
-        findings.append(exact("kernel remainder / gamma^4", (small.expm1() - small) / gamma**4, kernels[-1]))
-    order = (norms[1] / norms[2]).log2()
-    return [Finding("order of the L2 remainder", 3.0, float(order.min()), error=_beyond(order, 3.0)), *findings]
-
-
-def _beyond(order: Tensor, predicted: float) -> float:
-    """Zero if the measured order is at least the predicted one, less what the next order leaves at this strength."""
-    return 0.0 if bool((order > predicted - 0.01).all()) else float((predicted - order).max())
-
-
-def _remainder_norms(
-    s: Subject, gate: Gate, affine: LogAffine, gamma: float, sites: Tensor, nodes: Tensor, weights: Tensor
-) -> Tensor:
-    norms = []
-    for x in sites.tolist():
-        direction = affine.linear[:, x] / affine.linear[:, x].norm()
-        noise = (nodes[:, None] * direction).view(-1, 1, *s.grid)
-        xi = s.apply(gate, torch.ones_like(noise), noise).flatten(1)[:, x]
-        v = s.covariance[x, x]
-        expansion = small_gamma_expansion(math.copysign(1.0, gamma) * nodes * v.sqrt(), v, abs(gamma))
-        norms.append((weights * (xi - expansion).square()).sum().sqrt())
-    return torch.stack(norms)
+    return [
+        exact("precision (n / 2 eps) L_U", s.sites / (2 * r.epsilon) * r.matrix, torch.linalg.inv(covariance)),
+        exact("its spectrum", s.beta * eigenvalues, torch.linalg.eigvalsh(covariance).flip(0).reciprocal()),
+        variances("sampled site variances of the log-field", r.covariance.diagonal(), squares / s.draws, s.draws),
+    ]
 
 
 def operator_substitution(s: Subject) -> list[Finding]:
     """Another operator, another kernel: its inverse, through the general mechanism."""
-    epsilon = s.law.epsilon
-    operators: list[Operator] = [Massive(s.operator, 0.5), Anisotropic(2.0, 0.5), Identity()]
-    if s.law.rank == s.sites:
-        operators.insert(0, s.operator)
+    epsilon = s.reference.epsilon
     findings = []
-    for operator in operators:
+    for operator, matrix in _operators(s):
+        r = Reference(matrix, s.grid, 1.0)
         gate = s.makers.mechanism(MaxEntLaw(operator, s.grid, epsilon=epsilon), Wick(s.gamma))
-        kernel = torch.linalg.inv(operator.matrix(s.grid)) * (2 * epsilon / s.sites)
+        kernel = r.green * (2 * epsilon / r.rank)
         findings.append(exact(f"log-kernel of {operator}", s.gamma**2 * kernel, s.log_affine(gate).log_kernel))
+        fields = s.white("substituted", 4)[:, 0]
+        findings.append(exact(f"energy of {operator}", r.energy(fields), operator.energy(fields)))
     return findings
+
+
+def _operators(s: Subject) -> list[tuple[Operator, Tensor]]:
+    """Operators of every kind with the matrices that their parameters mean."""
+    (height, width), n = s.grid, s.sites
+    eye = torch.eye(n, dtype=torch.float64)
+    zero, free, ring = (grid_matrix(s.grid, (1.0, 1.0), border) for border in ("zero", "free", "ring"))
+    vertical = 0.5 + torch.arange((height + 1) * width).double().view(height + 1, width) % 3
+    horizontal = 1.0 + torch.arange(height * (width + 1)).double().view(height, width + 1) % 4
+    chain = [[x, x + 1] for x in range(n - 1)]
+    weights = [1.0 + x % 3 for x in range(n - 1)]
+    path = _path_matrix(weights)
+    tied = path.clone()
+    tied[n // 2, n // 2] += 0.7
+    return [
+        (s.operator, s.reference.matrix),
+        (Massive(s.operator, 0.5), operator_matrix(Massive(s.operator, 0.5), s.grid)),
+        (Massive(DirichletLaplacian(), 0.25), zero + 0.25 * eye),
+        (Anisotropic(2.0, 0.5), grid_matrix(s.grid, (2.0, 0.5), "zero")),
+        (Identity(), eye),
+        (Neumann(), free),
+        (Periodic(), ring),
+        (EdgeWeighted(vertical, horizontal), _weighted_matrix(vertical, horizontal)),
+        (Graph(chain, weights), path),
+        (Graph(chain, weights, boundary={n // 2: 0.7}), tied),
+        (Graph(chain, weights, pinned=n // 3), pin(path, n // 3)),
+        (Dense(zero @ zero + 0.1 * eye), zero @ zero + 0.1 * eye),
+    ]
+
+
+def _path_matrix(weights: list[float]) -> Tensor:
+    matrix = torch.zeros(len(weights) + 1, len(weights) + 1, dtype=torch.float64)
+    for x, weight in enumerate(weights):
+        matrix[x : x + 2, x : x + 2] += weight * torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
+    return matrix
+
+
+def _weighted_matrix(vertical: Tensor, horizontal: Tensor) -> Tensor:
+    """The Dirichlet Laplacian with a weight on every edge, site by site (eq. dirichlet_laplacian)."""
+    height, width = horizontal.shape[0], vertical.shape[1]
+    matrix = torch.zeros(height * width, height * width, dtype=torch.float64)
+    for i in range(height):
+        for j in range(width):
+            around = (
+                (i - 1, j, vertical[i, j]),
+                (i + 1, j, vertical[i + 1, j]),
+                (i, j - 1, horizontal[i, j]),
+                (i, j + 1, horizontal[i, j + 1]),
+            )
+            for a, b, weight in around:
+                matrix[i * width + j, i * width + j] += weight
+                if 0 <= a < height and 0 <= b < width:
+                    matrix[i * width + j, a * width + b] -= weight
+    return matrix

@@ -6,27 +6,22 @@ from torch import Tensor
 from chaosgate.compat.log_ratio import (
     dropout_ranking_probability,
     log_ratio_deformation,
-    log_ratio_variance,
+    positive_pairs,
     random_pairs,
     ranking_preserved,
-    ranking_probability,
 )
-from chaosgate.compat.roughness import (
-    coherence,
-    dropout_amplification,
-    dropout_energy,
-    intrinsic_energy,
-    roughness_budget,
-    weighted_mass,
-)
+from chaosgate.compat.roughness import coherence, dropout_amplification, dropout_energy, intrinsic_energy, weighted_mass
 from chaosgate.compat.verify.finding import SINGLE, Finding, exact, frequencies, means, never
-from chaosgate.compat.verify.smooth import count_kept, margin_maps
+from chaosgate.compat.verify.reference import normal_cdf
+from chaosgate.compat.verify.smooth import added_roughness, count_kept, margin_maps
 from chaosgate.compat.verify.subject import Subject
 from chaosgate.field.white import Noise
-from chaosgate.gate import DropBlock
 
 PAIR_PATTERNS = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 """Uniform noise that drops (0) or keeps (1) each of two things."""
+
+MOST_COLOURS = 8
+"""Colours up to which the expectation over all masks is summed; a graph that needs more is left to sampling."""
 
 
 def _pair(s: Subject) -> Tensor:
@@ -62,7 +57,8 @@ def mask_singularity(s: Subject) -> list[Finding]:
         *_sampled_singularity(s, predicted),
         exact("probabilities of the four masks of a pair", predicted, events),
         exact("a kept site is divided by q", values[(ratio > 0).long()], ratio, SINGLE),
-        _drop_block(s),
+        exact("positive_pairs", zeros == 0, positive_pairs(masked[:, 0], pair[None])[:, 0], scale=1),
+        *_drop_block(s),
     ]
 
 
@@ -79,14 +75,24 @@ def _sampled_singularity(s: Subject, predicted: Tensor) -> list[Finding]:
     ]
 
 
-def _drop_block(s: Subject) -> Finding:
+def _drop_block(s: Subject) -> list[Finding]:
     """DropBlock deletes every site with its own known probability, so no pair of sites is safe."""
-    gate = s.makers.drop_block(p=1 - s.q, block_size=3)
-    reference = DropBlock(p=1 - s.q, block_size=3).marginal(s.grid)[1]
-    counts = torch.zeros(s.grid, dtype=torch.int64)
+    gate, deleted, counts, kept = s.drop_block(), s.blocks.marginals, torch.zeros(s.grid, dtype=torch.int64), 0
+    pair = _pair(s)
+    values = torch.zeros(s.grid, dtype=torch.float64)
     for masked in s.sample(gate, torch.ones(1, *s.grid), "drop_block"):
         counts += (masked[:, 0] == 0).sum(0)
-    return frequencies("sampled deletions by DropBlock", reference, counts, s.draws)
+        kept += int((masked.flatten(1)[:, pair] > 0).all(1).sum())
+        values = torch.maximum(values, masked[:, 0].double().amax(0))
+    rate = torch.tensor([s.q, s.blocks.seed_rate], dtype=torch.float64)
+    nominal = gate.nominal(s.grid)
+    rates = torch.tensor([1 - nominal["p"], nominal["seed_rate"]], dtype=torch.float64)
+    return [
+        frequencies("sampled deletions by DropBlock", deleted, counts, s.draws),
+        frequencies("pairs that DropBlock keeps", s.blocks.all_kept(pair.tolist()), kept, s.draws),
+        exact("what DropBlock divides a kept site by", 1 / (1 - deleted), values, SINGLE),
+        exact("rates that DropBlock reports", rate, rates),
+    ]
 
 
 def margin_blind(s: Subject) -> list[Finding]:
@@ -95,30 +101,34 @@ def margin_blind(s: Subject) -> list[Finding]:
     maps = margin_maps(s, margins, pair, "margin blind")
     masked, weight = _enumerated(s, maps, pair)
     kept = (ranking_preserved(maps, masked, pair[None])[..., 0] * weight[:, None]).sum(0)
-    predicted = dropout_ranking_probability(s.q)
     counts = count_kept(s, s.dropout(), maps, pair, "margin_blind")
     return [
-        frequencies("kept orderings at margins 0.001 to 10", predicted, counts, s.draws),
-        exact("the same over the four masks of the pair", predicted, kept),
+        frequencies("kept orderings at margins 0.001 to 10", s.q, counts, s.draws),
+        exact("the same over the four masks of the pair", s.q, kept),
+        exact("dropout_ranking_probability", s.q, dropout_ranking_probability(s.q)),
     ]
 
 
 def expected_mask_energy(s: Subject, maps: Tensor) -> Tensor | None:
     r"""Exact :math:`E\,\mathcal E_{int}(m\odot h)` of maps (k, H, W) through the module, or None.
 
-    Roughness adds up over edges. Where the sites split into two colours such that every edge joins different colours,
-    as on any grid with free borders, four masks (each colour dropped or kept as a whole) show every edge all its four
-    cases, and their weighted sum is the expectation.
+    Roughness adds up over edges. With colours such that every edge joins two of them, the masks that drop or keep each
+    colour as a whole show every edge all its four cases, and their weighted sum is the expectation. A grid takes two
+    colours, four masks; a torus of odd length takes three or four.
     """
-    rows, columns = torch.meshgrid(*(torch.arange(side) for side in s.grid), indexing="ij")
-    colour = ((rows + columns) % 2).flatten()
-    first, second = s.graph.edges.T
-    if bool((colour[first] == colour[second]).any()):
+    colour = s.reference.colours()
+    count = int(colour.max()) + 1
+    if count > MOST_COLOURS:
         return None
-    noise = PAIR_PATTERNS[:, colour].view(4, 1, *s.grid)
-    masked = s.apply(s.dropout(), maps.expand(4, *maps.shape), noise)
-    weight = mask_probability(s.q, PAIR_PATTERNS.sum(1), 2)
+    patterns = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=torch.float64)] * count)
+    masked = s.apply(s.dropout(), maps.expand(len(patterns), *maps.shape), patterns[:, colour].view(-1, 1, *s.grid))
+    weight = mask_probability(s.q, patterns.sum(1), count)
     return (weight[:, None] * intrinsic_energy(masked, s.graph)).sum(0)
+
+
+def predicted_mask_energy(s: Subject, maps: Tensor) -> Tensor:
+    """The formula of prop. dropout_energy on the reference graph."""
+    return s.reference.roughness(maps) + (1 - s.q) / (2 * s.q) * s.reference.mass(maps)
 
 
 def _sampled_energy(s: Subject, maps: Tensor, name: str) -> tuple[Tensor, Tensor]:
@@ -135,9 +145,13 @@ def _sampled_energy(s: Subject, maps: Tensor, name: str) -> tuple[Tensor, Tensor
 def mask_energy(s: Subject) -> list[Finding]:
     """Dropout adds roughness in proportion to the mass of the map, signed or not."""
     maps = torch.cat([s.maps("energy", 2), s.white("signed", 1)[:, 0]])
-    predicted = dropout_energy(maps, s.q, s.graph)
+    predicted = predicted_mask_energy(s, maps)
     mean, deviation = _sampled_energy(s, maps, "dropout_energy")
-    findings = [means("sampled roughness of masked maps", predicted, mean, deviation, s.draws // 8)]
+    findings = [
+        means("sampled roughness of masked maps", predicted, mean, deviation, s.draws // 8),
+        exact("dropout_energy", predicted, dropout_energy(maps, s.q, s.graph)),
+        exact("weighted_mass", s.reference.mass(maps), weighted_mass(maps, s.graph)),
+    ]
     pushed = expected_mask_energy(s, maps)
     return findings if pushed is None else [*findings, exact("over all masks of an edge", predicted, pushed, SINGLE)]
 
@@ -151,22 +165,25 @@ def _coherent(s: Subject, steps: int) -> Tensor:
 def coherence_factor(s: Subject) -> list[Finding]:
     """The factor is explicit in the coherence of the map."""
     maps = _coherent(s, 4)
-    energy = intrinsic_energy(maps, s.graph)
-    predicted = torch.as_tensor(dropout_amplification(coherence(maps, s.graph), s.q))
+    energy = s.reference.roughness(maps)
+    kappa = s.reference.mass(maps) / (2 * energy)
+    predicted = 1 + (1 - s.q) / s.q * kappa
     mean, deviation = _sampled_energy(s, maps, "coherence_factor")
-    findings = [means("sampled amplification", predicted, mean / energy, deviation / energy, s.draws // 8)]
+    findings = [
+        means("sampled amplification", predicted, mean / energy, deviation / energy, s.draws // 8),
+        exact("coherence", kappa, coherence(maps, s.graph)),
+        exact("dropout_amplification", predicted, torch.as_tensor(dropout_amplification(kappa, s.q))),
+    ]
     pushed = expected_mask_energy(s, maps)
-    return (
-        findings
-        if pushed is None
-        else [*findings, exact("over all masks of an edge", predicted, pushed / energy, SINGLE)]
-    )
+    if pushed is not None:
+        findings.append(exact("over all masks of an edge", predicted, pushed / energy, SINGLE))
+    return findings
 
 
 def mask_perfect_coherence(s: Subject) -> list[Finding]:
     """A constant map has no roughness; one mask gives it some."""
     constant = torch.full((1, *s.grid), 1.7, dtype=torch.float64)
-    predicted = (1 - s.q) / (2 * s.q) * 1.7**2 * s.graph.degrees().sum()
+    predicted = (1 - s.q) / (2 * s.q) * 1.7**2 * float(s.reference.laplacian.diagonal().sum())
     mean, deviation = _sampled_energy(s, constant, "dropout_perfect_coherence")
     findings = [
         means("roughness of a masked constant", predicted, mean, deviation, s.draws // 8),
@@ -179,30 +196,41 @@ def mask_perfect_coherence(s: Subject) -> list[Finding]:
 def coherence_mismatch(s: Subject) -> list[Finding]:
     """Along ever more coherent maps the relative distortion grows like one over their roughness."""
     maps = _coherent(s, 12)
-    energy = intrinsic_energy(maps, s.graph)
+    energy, mass = s.reference.roughness(maps), s.reference.mass(maps)
+    distortion = (1 - s.q) / (2 * s.q) * mass / energy
     pushed = expected_mask_energy(s, maps)
-    after = dropout_energy(maps, s.q, s.graph) if pushed is None else pushed
-    distortion = (after - energy) / energy
-    mass = (1 - s.q) / (2 * s.q) * weighted_mass(maps, s.graph)
-    growth = distortion[1:] / distortion[:-1]
+    if pushed is None:
+        mean, deviation = _sampled_energy(s, maps, "coherence_mismatch")
+        found = (mean - energy) / energy
+        findings = [means("sampled distortion", distortion, found, deviation / energy, s.draws // 8)]
+    else:
+        found = (pushed - intrinsic_energy(maps, s.graph)) / intrinsic_energy(maps, s.graph)
+        findings = [
+            exact(f"distortion of {what}", predicted, measured, SINGLE)
+            for what, predicted, measured in (
+                ("the most coherent map", distortion[-1], found[-1]),
+                ("all maps, times roughness", distortion * energy, found * energy),
+            )
+        ]
+    steps = found[1:] / found[:-1]
     return [
-        exact("distortion of the most coherent map", (mass / energy)[-1], distortion[-1], SINGLE),
-        exact("distortion times roughness = odds times mass", mass, distortion * energy, SINGLE),
-        never("steps towards coherence that do not distort more", int((growth <= 1).sum()), len(growth)),
+        *findings,
+        never("steps towards coherence that do not distort more", int((steps <= 1).sum()), len(steps)),
+        exact("distortion grows fourfold when variation halves", 4.0, steps[-1], 0.01),
     ]
 
 
 def margin_growth(s: Subject) -> list[Finding]:
     """As margins grow the gate keeps the ordering ever more surely; dropout stays where it was."""
     pair = _pair(s)
-    variance = log_ratio_variance(s.operator.green(s.grid), pair[None], s.tau)
-    margins = torch.tensor([0.5, 1.0, 2.0, 3.0, 4.0], dtype=torch.float64) * variance.sqrt()
+    units = torch.tensor([0.5, 1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
+    margins = units * (s.tau * s.reference.metric(pair[None])).sqrt()
     maps = margin_maps(s, margins, pair, "margin growth")
     smooth = count_kept(s, s.samplewise(), maps, pair, "margin_growth")
     hard = count_kept(s, s.dropout(), maps, pair, "margin_growth")
     return [
-        frequencies("orderings kept by the gate", ranking_probability(margins, variance), smooth, s.draws),
-        frequencies("orderings kept by dropout", dropout_ranking_probability(s.q), hard, s.draws),
+        frequencies("orderings kept by the gate", normal_cdf(units), smooth, s.draws),
+        frequencies("orderings kept by dropout", s.q, hard, s.draws),
         never("larger margins kept less often by the gate", int((smooth.diff() < 0).sum()), len(margins) - 1),
     ]
 
@@ -217,19 +245,13 @@ def compatibility_dichotomy(s: Subject) -> list[Finding]:
         for gated in s.sample(gate, maps[-1:], f"dichotomy {kind}", draws):
             singular = ~log_ratio_deformation(maps[-1:], gated.double(), pairs).isfinite()
             broken[kind] += int(singular[:, 0, 0].sum() if kind == "mask" else singular.sum())
-    linear = s.log_affine(s.samplewise(), up_to_constant=True).linear.view(-1, 1, *s.grid)
-    logs = maps.log()
-    # Antithetic pairs of the pushed basis cancel the cross term: the mean over signs is the expectation over the field.
-    added = 0.5 * sum(intrinsic_energy(logs + sign * linear, s.graph) for sign in (1, -1)) - intrinsic_energy(
-        logs, s.graph
-    )
-    cost = torch.as_tensor(added).sum(0)
-    energy = intrinsic_energy(maps, s.graph)
+    budget = s.gamma**2 * s.reference.roughness_budget
     pushed = expected_mask_energy(s, maps)
-    relative = ((dropout_energy(maps, s.q, s.graph) if pushed is None else pushed) - energy) / energy
+    after = predicted_mask_energy(s, maps) if pushed is None else pushed
+    relative = after / intrinsic_energy(maps, s.graph) - 1
     return [
         frequencies("log-ratios made singular by dropout", 1 - s.q**2, broken["mask"], draws),
         never("log-ratios made singular by the gate", broken["gate"], draws * len(pairs)),
-        exact("roughness added by the gate, map by map", s.gamma**2 * roughness_budget(s.covariance, s.graph), cost),
+        exact("roughness added by the gate, map by map", budget, added_roughness(s, maps)),
         never("steps towards coherence that dropout does not punish", int((relative.diff() <= 0).sum()), len(maps) - 1),
     ]

@@ -106,7 +106,7 @@ def as_markdown(run: Verification, details: bool = False) -> str:
 
 def _cell(text: str) -> str:
     escaped = text.replace("|", "\\|")
-    return f"`{escaped}`" if text.startswith(("prop:", "thm:", "cor:")) else escaped
+    return f"`{escaped}`" if text.startswith(("prop:", "thm:", "cor:", "eq:", "rem:")) else escaped
 
 
 def as_json(run: Verification, provenance: Mapping[str, Any]) -> str:

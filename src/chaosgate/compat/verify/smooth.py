@@ -8,6 +8,7 @@ from torch import Tensor
 from chaosgate.compat.log_ratio import (
     all_pairs,
     green_metric,
+    log_margin,
     log_ratio_covariance,
     log_ratio_deformation,
     log_ratio_variance,
@@ -17,38 +18,60 @@ from chaosgate.compat.log_ratio import (
     ranking_tail_bound,
 )
 from chaosgate.compat.roughness import intrinsic_energy, roughness_budget
-from chaosgate.compat.verify.finding import Finding, exact, frequencies, means, never, variances
+from chaosgate.compat.verify.finding import SINGLE, Finding, exact, frequencies, means, never, variances
+from chaosgate.compat.verify.reference import normal_cdf
 from chaosgate.compat.verify.subject import Subject
 from chaosgate.field.white import Noise
 from chaosgate.gate import Gate
 
 
+def samplewise_meanone(s: Subject) -> list[Finding]:
+    """The gate is positive, has spatial mean one in every sample, and is no other multiple of the exponential."""
+    gate, noise = s.samplewise(), s.white("mean one", 256)
+    xi = s.apply(gate, torch.ones_like(noise), noise).flatten(1)
+    logs = noise.flatten(1) @ s.log_affine(gate, up_to_constant=True).linear  # gamma psi up to a spatial constant
+    powers = (logs - logs.amax(1, keepdim=True)).exp()
+    off, below, draws = 0.0, 0, s.draws // 16
+    for gates in s.sample(gate, torch.ones(1, *s.grid), "mean one", draws):
+        off = max(off, float((gates.double().mean((-2, -1)) - 1).abs().max()))
+        below += int((gates <= 0).sum())
+    return [
+        exact("spatial mean of every sample", 1.0, xi.mean(1)),
+        exact("exp(gamma psi) over its spatial mean", powers / powers.mean(1, keepdim=True), xi),
+        exact("spatial mean in single precision", 1.0, 1.0 + off, SINGLE),
+        never("values that are not positive", below, draws * s.sites),
+    ]
+
+
 def samplewise_logratio(s: Subject) -> list[Finding]:
     """The deformation is a difference of the log-field, so it is Gaussian with a known joint covariance."""
+    r = s.reference
     pairs = random_pairs(s.sites, 200, Noise(s.key("pairs")))
     gate, noise = s.samplewise(), s.white("logratio", 64)
     maps = s.maps("logratio", 64)[:, None]
     deformed = log_ratio_deformation(maps, s.apply(gate, maps, noise), pairs)
-    psi = s.law.color(noise).flatten(1)
     linear = s.log_affine(gate, up_to_constant=True).linear
-    differences = linear[:, pairs[:, 0]] - linear[:, pairs[:, 1]]
-    green = s.operator.green(s.grid)
-    metric = green_metric(green, all_pairs(s.sites))
-    identity = s.gamma * (psi[:, pairs[:, 0]] - psi[:, pairs[:, 1]])
+    signs = r.incidence(pairs)
+    joint = s.tau * signs @ r.green @ signs.T
+    every = all_pairs(s.sites)
     return [
         *_sampled_logratios(s),
-        exact("deformation = gamma (psi(x) - psi(y))", identity, deformed[:, 0]),
-        exact("joint covariance of 200 pairs", log_ratio_covariance(green, pairs, s.tau), differences.T @ differences),
-        never("pairs with negative R_G", int((metric < 0).sum()), len(metric)),
+        exact("deformation = gamma (psi(x) - psi(y))", noise.flatten(1) @ linear @ signs.T, deformed[:, 0]),
+        exact("joint covariance of 200 pairs", joint, signs @ linear.T @ linear @ signs.T),
+        exact("log_ratio_covariance", joint, log_ratio_covariance(r.green, pairs, s.tau)),
+        exact("log_ratio_variance", joint.diagonal(), log_ratio_variance(r.green, pairs, s.tau)),
+        exact("green_metric of all pairs", r.metric(every), green_metric(r.green, every)),
+        never("pairs with negative R_G", int((r.metric(every) < 0).sum()), len(every)),
     ]
 
 
 def _sampled_logratios(s: Subject) -> list[Finding]:
     """Variances pair by pair, then all deformations against one site, whitened: unit covariance, kurtosis three."""
+    r = s.reference
     pairs = random_pairs(s.sites, 64, Noise(s.key("sampled pairs")))
     spokes = torch.stack([torch.arange(1, s.sites), torch.zeros(s.sites - 1, dtype=torch.int64)], 1)
-    green = s.operator.green(s.grid)
-    root = torch.linalg.cholesky(log_ratio_covariance(green, spokes, s.tau))
+    signs = r.incidence(spokes)
+    root = torch.linalg.cholesky(s.tau * signs @ r.green @ signs.T)
     maps = s.maps("sampled logratio", 1)
     squares = torch.zeros(len(pairs), dtype=torch.float64)
     products, fourth = torch.zeros_like(root), 0.0
@@ -63,9 +86,7 @@ def _sampled_logratios(s: Subject) -> list[Finding]:
     values = s.draws * len(root)
     off_diagonal = 1 + products[rows, columns] / s.draws  # one more than the covariance, so that errors are relative
     return [
-        variances(
-            "sampled variance of log-ratios", log_ratio_variance(green, pairs, s.tau), squares / s.draws, s.draws
-        ),
+        variances("sampled variance of log-ratios", s.tau * r.metric(pairs), squares / s.draws, s.draws),
         variances("all pairs together", 1.0, float(products.trace()) / values, values),
         means("independence of whitened log-ratios", 1.0, off_diagonal, 1.0, s.draws),
         means("fourth moment of a Gaussian", 3.0, fourth / values, math.sqrt(96), values, 99 / math.sqrt(96)),
@@ -84,22 +105,29 @@ def margin_maps(s: Subject, margins: Tensor, pair: Tensor, name: str) -> Tensor:
 
 
 def ranking_stability(s: Subject) -> list[Finding]:
-    """Orderings survive with the normal probability of their margin."""
+    """Orderings survive with the normal probability of their margin; the tail bound has a sharp exponent."""
     units = torch.tensor(MARGINS, dtype=torch.float64)
-    green = s.operator.green(s.grid)
     findings = []
     for pair in (torch.tensor([0, s.sites - 1]), torch.tensor([s.sites // 2, s.sites // 2 - 1])):
-        variance = log_ratio_variance(green, pair[None], s.tau)
-        margins = units * variance.sqrt()
-        counts = count_kept(
-            s, s.samplewise(), margin_maps(s, margins, pair, "ranking"), pair, f"ranking {pair.tolist()}"
-        )
+        deviation = (s.tau * s.reference.metric(pair[None])).sqrt()
+        margins = units * deviation
+        maps = margin_maps(s, margins, pair, "ranking")
+        counts = count_kept(s, s.samplewise(), maps, pair, f"ranking {pair.tolist()}")
         name = f"kept orderings of sites {int(pair[0])} and {int(pair[1])}"
-        findings.append(frequencies(name, ranking_probability(margins, variance), counts, s.draws))
-        lost = 1 - ranking_probability(margins, variance)
-        above = int((lost > ranking_tail_bound(margins, variance)).sum())
-        findings.append(never("losses above the tail bound", above, len(margins)))
-    return findings
+        findings.append(frequencies(name, normal_cdf(units), counts, s.draws))
+        findings.append(
+            exact("ranking_probability", normal_cdf(units), ranking_probability(margins, deviation.square()))
+        )
+        findings.append(exact("log_margin", margins, log_margin(maps, pair[None])[:, 0]))
+    steps = torch.tensor([*MARGINS, 5.0, 8.0, 30.0], dtype=torch.float64)
+    bound = ranking_tail_bound(steps, torch.ones_like(steps))
+    lost = normal_cdf(-steps)
+    return [
+        *findings,
+        exact("log of the tail bound", -0.5 * steps.square(), bound.log()),
+        never("losses above the tail bound", int((lost > bound).sum()), len(steps)),
+        never("margins at which a bound of exponent 1.02 would hold", int(lost[-1] <= bound[-1] ** 1.02), 1),
+    ]
 
 
 def count_kept(s: Subject, gate: Gate, maps: Tensor, pair: Tensor, name: str) -> Tensor:
@@ -113,51 +141,59 @@ def count_kept(s: Subject, gate: Gate, maps: Tensor, pair: Tensor, name: str) ->
 
 def samplewise_intrinsic(s: Subject) -> list[Finding]:
     """The gate adds a fixed expected roughness to any log-map."""
+    maps = s.maps("roughness", 3)
+    budget = s.reference.roughness_budget
     return [
-        _sampled_roughness(s, s.maps("roughness", 3), "samplewise_intrinsic"),
-        exact("added roughness gamma^2 eps_int", _budget(s), _pushed_budget(s)),
+        _sampled_roughness(s, maps, "samplewise_intrinsic"),
+        exact("added roughness gamma^2 eps_int", s.gamma**2 * budget, added_roughness(s, maps)),
+        exact("roughness_budget", budget, roughness_budget(s.reference.covariance, s.graph)),
+        exact("intrinsic_energy", s.reference.roughness(maps), intrinsic_energy(maps, s.graph)),
+        exact("interior Laplacian", s.reference.laplacian, s.graph.laplacian()),
     ]
 
 
-def _budget(s: Subject) -> float:
-    return s.gamma**2 * roughness_budget(s.covariance, s.graph)
+def added_roughness(s: Subject, maps: Tensor) -> Tensor:
+    """Expected roughness that the gate adds to the logarithms of maps (k, H, W), exactly, shape (k,).
 
-
-def _pushed_budget(s: Subject) -> float:
-    """Half the trace of L_int times the covariance of the log-gate, read off the module."""
-    linear = s.log_affine(s.samplewise(), up_to_constant=True).linear
-    return float(intrinsic_energy(linear.view(-1, *s.grid), s.graph).sum())
+    Each vector of the noise's basis is pushed through the gate with both signs. The cross term cancels, the constant of
+    the normaliser does not count, and the sum over the basis is the expectation.
+    """
+    n = s.sites
+    basis = torch.eye(n, dtype=torch.float64).view(n, 1, *s.grid)
+    added = torch.zeros(len(maps), dtype=torch.float64)
+    for sign in (1, -1):
+        gated = s.apply(s.samplewise(), maps.expand(n, *maps.shape), sign * basis)
+        added += 0.5 * (intrinsic_energy(gated.log(), s.graph) - intrinsic_energy(maps.log(), s.graph)).sum(0)
+    return added
 
 
 def _sampled_roughness(s: Subject, maps: Tensor, name: str) -> Finding:
     """Mean roughness of gated log-maps; its variance is that of a quadratic form of a Gaussian vector."""
-    draws = s.draws // 4
+    draws, r = s.draws // 4, s.reference
     total = torch.zeros(len(maps), dtype=torch.float64)
     for gated in s.sample(s.samplewise(), maps, name, draws):
         total += intrinsic_energy(gated.double().log(), s.graph).sum(0)
-    laplacian, logs = s.graph.laplacian(), maps.log().flatten(1)
-    spread = s.gamma**2 * laplacian @ s.covariance
-    tilt = torch.einsum("kx,xy,ky->k", logs @ spread, laplacian, logs)
+    spread, logs = s.gamma**2 * r.laplacian @ r.covariance, maps.log().flatten(1)
+    tilt = torch.einsum("kx,xy,ky->k", logs @ spread, r.laplacian, logs)
     deviation = (0.5 * float((spread * spread.T).sum()) + tilt).sqrt()
-    predicted = intrinsic_energy(maps.log(), s.graph) + _budget(s)
+    predicted = r.roughness(maps.log()) + s.gamma**2 * r.roughness_budget
     return means("sampled roughness of gated log-maps", predicted, total / draws, deviation, draws)
 
 
 def scale_compatibility(s: Subject) -> list[Finding]:
-    """Rescaling a map changes neither the deformation nor the added roughness."""
+    """Rescaling a map changes neither the deformation nor the added roughness: both keep their values."""
     pairs = random_pairs(s.sites, 100, Noise(s.key("scale pairs")))
     maps, noise = s.maps("scale", 64)[:, None], s.white("scale", 64)
     gate = s.samplewise()
+    signs = s.reference.incidence(pairs)
+    predicted = noise.flatten(1) @ s.log_affine(gate, up_to_constant=True).linear @ signs.T
     findings = []
     for scale in (1e-3, 1e3):
-        gated, rescaled = s.apply(gate, maps, noise), s.apply(gate, scale * maps, noise)
-        once, again = (log_ratio_deformation(*both, pairs) for both in ((maps, gated), (scale * maps, rescaled)))
-        findings.append(exact(f"deformation of the map times {scale:g}", once, again))
-        once, again = (
-            intrinsic_energy(after.log(), s.graph) - intrinsic_energy(before.log(), s.graph)
-            for before, after in ((maps, gated), (scale * maps, rescaled))
-        )
-        findings.append(exact(f"roughness added to the map times {scale:g}", once, again))
+        deformed = log_ratio_deformation(scale * maps, s.apply(gate, scale * maps, noise), pairs)
+        findings.append(exact(f"deformation of the map times {scale:g}", predicted, deformed[:, 0]))
+        added = added_roughness(s, scale * maps[:2, 0])
+        budget = s.gamma**2 * s.reference.roughness_budget
+        findings.append(exact(f"roughness added to the map times {scale:g}", budget, added))
     return findings
 
 
@@ -166,5 +202,9 @@ def perfect_coherence(s: Subject) -> list[Finding]:
     constant = torch.full((1, *s.grid), math.exp(1.3), dtype=torch.float64)
     return [
         _sampled_roughness(s, constant, "gch_perfect_coherence"),
-        exact("roughness of a gated constant", _budget(s), _pushed_budget(s)),
+        exact(
+            "roughness of a gated constant",
+            s.gamma**2 * s.reference.roughness_budget,
+            added_roughness(s, constant),
+        ),
     ]

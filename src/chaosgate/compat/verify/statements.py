@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from chaosgate.compat.verify import laws, masks, smooth, topological
+from chaosgate.compat.verify import laws, masks, smooth, topological, wick
 from chaosgate.compat.verify.finding import Finding
 from chaosgate.compat.verify.subject import Subject
 
@@ -20,9 +20,11 @@ class Statement:
 STATEMENTS: tuple[Statement, ...] = (
     Statement("prop:maxent_logfield", "largest entropy: Gaussian, covariance (2 eps/n) Q^-1", laws.maxent_logfield),
     Statement("cor:green_forcing", "the Dirichlet energy forces the Green kernel", laws.green_forcing),
-    Statement("thm:maxent-gff-chaos", "the Wick gate is positive, mean one, with these moments", laws.maxent_gff_chaos),
-    Statement("prop:effective_tau", "only tau = gamma^2/beta matters", laws.effective_tau),
-    Statement("prop:small_gamma", "second-order expansion, remainder of order three", laws.small_gamma),
+    Statement("thm:maxent-gff-chaos", "the Wick gate is positive, mean one, with these moments", wick.maxent_gff_chaos),
+    Statement("prop:effective_tau", "only tau = gamma^2/beta matters", wick.effective_tau),
+    Statement("prop:small_gamma", "second-order expansion, remainder of order three", wick.small_gamma),
+    Statement("eq:samplewise_meanone", "the sample-wise gate has spatial mean one", smooth.samplewise_meanone),
+    Statement("eq:residual_mul", "injection: product, residual form, energies, baselines", wick.injection),
     Statement("thm:samplewise_logratio", "log-ratios deform by N(0, tau R_G)", smooth.samplewise_logratio),
     Statement("cor:ranking_stability", "orderings survive with probability Phi", smooth.ranking_stability),
     Statement("cor:samplewise_intrinsic", "the gate adds roughness gamma^2 eps_int", smooth.samplewise_intrinsic),
@@ -42,6 +44,7 @@ STATEMENTS: tuple[Statement, ...] = (
     Statement("prop:superlevel_sandwich", "superlevel sets move inside a band", topological.superlevel_sandwich),
     Statement("prop:gch_random_sandwich", "the band is at most |gamma| osc(psi)", topological.gch_random_sandwich),
     Statement("thm:cycle_fracture", "dropout breaks an n-cycle with probability 1 - q^n", topological.fractured_cycle),
+    Statement("rem:dropblock_arc", "a block that takes an arc out of a loop destroys it", topological.block_arcs),
 )
 
 
@@ -94,7 +97,7 @@ def verify(subjects: Sequence[Subject], done: Callable[[Outcome], object] = lamb
         for statement in STATEMENTS:
             try:
                 findings = tuple(statement.check(subject))
-            except (ValueError, TypeError, RuntimeError, ArithmeticError) as error:
+            except (ValueError, TypeError, RuntimeError, ArithmeticError, LookupError, AttributeError) as error:
                 findings = (
                     Finding(f"{type(error).__name__}: {error}", float("nan"), float("nan"), error=float("inf")),
                 )

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from chaosgate.compat.roughness import SiteGraph, grid_graph, interior_graph
-from chaosgate.field import DirichletLaplacian, Grid, MaxEntLaw, Operator, log_std_from_tau
+from chaosgate.compat.verify.reference import BlockMasks, Reference, operator_matrix
+from chaosgate.field import DirichletLaplacian, Grid, MaxEntLaw, Operator
 from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate import DropBlock, Dropout, Gate, GaussianChaos, Mechanism
 
@@ -122,7 +123,7 @@ class Subject:
     @property
     def sites(self) -> int:
         """Number of sites n."""
-        return self.grid[0] * self.grid[1]
+        return math.prod(self.grid)
 
     @property
     def tau(self) -> float:
@@ -132,7 +133,7 @@ class Subject:
     @property
     def log_std(self) -> float:
         """The strength in the unit that transfers between grids."""
-        return log_std_from_tau(self.operator, self.grid, self.tau)
+        return math.sqrt(self.tau * float(self.reference.green.diagonal().mean()))
 
     @cached_property
     def law(self) -> MaxEntLaw:
@@ -140,9 +141,14 @@ class Subject:
         return MaxEntLaw(self.operator, self.grid, beta=self.beta)
 
     @cached_property
-    def covariance(self) -> Tensor:
-        r""":math:`C = (\beta Q)^{-1}`, (n, n) float64."""
-        return self.law.covariance
+    def reference(self) -> Reference:
+        """The same law, computed without the library: what every measurement is compared with."""
+        return Reference(operator_matrix(self.operator, self.grid), self.grid, self.beta)
+
+    @cached_property
+    def blocks(self) -> BlockMasks:
+        """The deletions that DropBlock should make."""
+        return BlockMasks(self.grid, 1 - self.q)
 
     @cached_property
     def graph(self) -> SiteGraph:
@@ -153,6 +159,10 @@ class Subject:
             return grid_graph(self.grid)
         return graph if len(graph.edges) else grid_graph(self.grid)
 
+    def gamma_at(self, log_std: float) -> float:
+        """The strength at which the log-gate has this standard deviation."""
+        return math.sqrt(self.beta / float(self.reference.green.diagonal().mean())) * log_std
+
     def wick(self, gamma: float | None = None) -> Gate:
         """The canonical gate, at this or another strength."""
         strength = self.gamma if gamma is None else gamma
@@ -161,6 +171,10 @@ class Subject:
     def samplewise(self) -> Gate:
         """The gate of the experiments."""
         return self.makers.chaos(operator=self.operator, gamma=self.gamma, beta=self.beta, realization="samplewise")
+
+    def drop_block(self) -> Gate:
+        """Blocks of three by three sites that delete a share 1 - q of them."""
+        return self.makers.drop_block(p=1 - self.q, block_size=self.blocks.size)
 
     def dropout(self) -> Gate:
         """Inverted dropout of sites with keep probability q."""
