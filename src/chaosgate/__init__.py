@@ -21,7 +21,8 @@ _HOME = {
     + ("Operator", "Periodic"),
     "gate": ("CorrelatedGaussian", "DropBlock", "Dropout", "Gate", "GaussianChaos", "IIDGaussian", "Mechanism"),
     "inject": ("Attachment", "NoiseInjection", "attach", "resolve_stages"),
-    "data": ("CIFAR10", "CIFAR100", "FashionMNIST", "ImageFolder", "ImageNet", "ImageNetC", "OxfordPets"),
+    "data": ("CIFAR10", "CIFAR100", "FashionMNIST", "ImageFolder", "ImageNet", "ImageNetC")
+    + ("ImageNetVariant", "OxfordPets"),
     "compat": ("CompatibilityProbe",),
     "train.task": ("ImageClassifier",),
 }
@@ -33,7 +34,16 @@ __all__ = ["__version__", *_LOCATION, *_MODULES]
 if TYPE_CHECKING:
     from chaosgate import compat, corruptions, data, field, gate, inject, metrics, study, train
     from chaosgate.compat import CompatibilityProbe
-    from chaosgate.data import CIFAR10, CIFAR100, FashionMNIST, ImageFolder, ImageNet, ImageNetC, OxfordPets
+    from chaosgate.data import (
+        CIFAR10,
+        CIFAR100,
+        FashionMNIST,
+        ImageFolder,
+        ImageNet,
+        ImageNetC,
+        ImageNetVariant,
+        OxfordPets,
+    )
     from chaosgate.field import (
         Anisotropic,
         Dense,

@@ -7,7 +7,17 @@ import yaml
 from jsonargparse import ArgumentParser
 from PIL import Image
 
-from chaosgate.data import CIFAR10, CIFAR100, FashionMNIST, ImageData, ImageFolder, ImageNet, ImageNetC, OxfordPets
+from chaosgate.data import (
+    CIFAR10,
+    CIFAR100,
+    FashionMNIST,
+    ImageData,
+    ImageFolder,
+    ImageNet,
+    ImageNetC,
+    ImageNetVariant,
+    OxfordPets,
+)
 from chaosgate.train.task import ImageClassifier
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "data"
@@ -71,6 +81,21 @@ def test_imagenet_as_configured_agrees_with_what_it_tells_the_model(name: str, t
     assert (model["num_classes"], model["in_chans"]) == (data.num_classes, data.in_chans)
     assert data.recipe == ("full" if name == "imagenet_full" else "standard")
     assert data.eval_resize == 256
+
+
+@pytest.mark.parametrize("variant", ["a", "r", "sketch", "v2"])
+def test_the_variants_of_imagenet_as_configured_test_a_network_of_1000_classes(variant: str, tmp_path: Path):
+    data = build(CONFIGS / f"imagenet_{variant}.yaml", root=str(tmp_path), download=True)
+    model = yaml.safe_load((CONFIGS / f"imagenet_{variant}.yaml").read_text())["model"]
+    assert isinstance(data, ImageNetVariant) and data.name == f"imagenet_{variant}" and model["num_classes"] == 1000
+    assert data.num_classes == (200 if variant in "ar" else 1000)
+
+
+def test_imagenet_100_as_configured_agrees_with_what_it_tells_the_model(tmp_path: Path):
+    (tmp_path / "val").mkdir()
+    data = build(CONFIGS / "imagenet_100.yaml", root=str(tmp_path))
+    model = yaml.safe_load((CONFIGS / "imagenet_100.yaml").read_text())["model"]
+    assert isinstance(data, ImageNet) and data.num_classes == model["num_classes"] == 100
 
 
 def test_imagenet_c_as_configured_takes_clean_images_as_well(tmp_path: Path):

@@ -13,6 +13,7 @@ from chaosgate.data.sets.fashion_mnist import FashionMNIST
 from chaosgate.data.sets.image_folder import ImageFolder
 from chaosgate.data.sets.imagenet import ImageNet
 from chaosgate.data.sets.imagenet_c import ImageNetC
+from chaosgate.data.sets.imagenet_variants import ImageNetVariant
 from chaosgate.data.sets.pets import OxfordPets
 from chaosgate.data.sets.published import mean_corruption_error
 
@@ -27,6 +28,7 @@ __all__ = [
     "ImageFolder",
     "ImageNet",
     "ImageNetC",
+    "ImageNetVariant",
     "OxfordPets",
     "PhotoData",
     "Sample",

@@ -82,6 +82,7 @@ class ImageClassifier(LightningModule):
         self.lr_base_batch, self.lr_factor = lr_base_batch, 1.0
         self.val_metrics = CellMetrics(num_bins=num_bins)
         self.test_metrics = CellMetrics(num_bins=num_bins)
+        self.columns: Tensor | None = None  # of the logits, where the data have some of the network's classes
         self.test_cells: list[Cell] = [CLEAN]
         self.test_rows: list[dict[str, Any]] = []
         self._trained = torch.zeros(2, dtype=torch.int64)  # this epoch's images that were right, and all of them
@@ -89,14 +90,15 @@ class ImageClassifier(LightningModule):
     def forward(self, image: Tensor) -> Tensor:
         """Logits (B, K) of images (B, C, H, W)."""
         logits: Tensor = self.model(image)
-        return logits
+        return logits if self.columns is None else logits[:, self.columns.to(logits.device)]
 
     def setup(self, stage: str) -> None:
         """Agree with the data on classes, channels and test cells."""
         data = getattr(self.trainer, "datamodule", None)
+        self.columns = self._columns(data, stage)
         for mine, theirs, key in (("num_classes", "num_classes", "num_classes"), ("in_chans", "in_chans", "in_chans")):
             have, want = self.hparams[mine], getattr(data, theirs, None)
-            if want is not None and have != want:
+            if want is not None and have != want and not (key == "num_classes" and self.columns is not None):
                 raise ValueError(f"the data have {key}={want}, the model {key}={have}. Set model.{key} to {want}.")
         if stage == "fit" and self.lr_base_batch is not None:
             batch = effective_batch(self.trainer)
@@ -106,6 +108,13 @@ class ImageClassifier(LightningModule):
         if stage == "test":
             self.test_cells = list(getattr(data, "test_cells", [CLEAN]))
             self.test_metrics = CellMetrics(len(self.test_cells), self.num_bins, self.num_bins).to(self.device)
+
+    def _columns(self, data: Any, stage: str) -> Tensor | None:
+        """Columns of the logits that data of fewer classes are tested on, such as the 200 of ImageNet-A."""
+        columns = getattr(data, "logit_columns", None)
+        if stage == "fit" or columns is None or self.num_classes == len(columns) or self.num_classes <= max(columns):
+            return None
+        return torch.tensor(columns)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Optimiser and schedule from the configuration; a schedule that wants the run's length is told it."""

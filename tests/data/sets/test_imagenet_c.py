@@ -166,7 +166,7 @@ def test_generated_cells_are_cut_corrupted_and_saved_as_the_release_was(clean: P
 
 
 def test_it_is_for_testing_only(root: Path):
-    with pytest.raises(ValueError, match="ImageNet-C is for testing, not for fit"):
+    with pytest.raises(ValueError, match="ImageNetC is for testing, not for fit"):
         module(root).setup("fit")
 
 

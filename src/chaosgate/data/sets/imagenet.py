@@ -1,5 +1,7 @@
 """ImageNet-1k (Deng et al. 2009): the paper's main set, in the layouts that people have."""
 
+import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +20,7 @@ from chaosgate.data.sets.imagenet_layout import (
     is_flat,
     list_class_folders,
     list_flat,
+    subset_labels,
     unpack_archives,
     wnids,
 )
@@ -47,14 +50,17 @@ class ImageNet(PhotoData):
         unpack: Unpack the original archives in ``root`` first (through torchvision, which checks their md5).
         validation: ``official`` or ``held_out``.
         val_fraction: Share of each training class that is held out; 0.01 gives about 12,800 images.
+        classes: Use these classes only: ``imagenet_100``, ``imagenet_a``, ``imagenet_r``, or a file of WordNet ids.
+            Labels then count from 0 in the order of the ids; a network of all 1,000 classes is tested on the logits of
+            these (``logit_columns``).
         subset: Share of every class of each split that is used, by hash of the file name; none for all.
         index_dir: Folder that keeps the list of files between runs; the user's cache folder if not given, no
             index if empty.
         photo: Settings of :class:`~chaosgate.data.photos.PhotoData`.
     """
 
-    name = "imagenet"
-    num_classes = 1000
+    name, title = "imagenet", "ImageNet-1k"
+    test_only = False
 
     def __init__(
         self,
@@ -66,6 +72,7 @@ class ImageNet(PhotoData):
         unpack: bool = False,
         validation: Literal["official", "held_out"] = "official",
         val_fraction: float = 0.01,
+        classes: str | None = None,
         subset: float | None = None,
         index_dir: str | None = None,
         **photo: Any,
@@ -85,7 +92,10 @@ class ImageNet(PhotoData):
         self.index_dir = (
             default_index_dir() if index_dir is None else Path(index_dir).expanduser() if index_dir else None
         )
-        self.class_names = list(wnids())
+        self.classes = classes
+        self.labels = subset_labels(classes)
+        self.num_classes = len(self.labels)
+        self.class_names = [wnids()[label] for label in self.labels.tolist()]
         self.found: dict[str, dict[str, int]] = {}
         if not unpack:
             self._check_root()
@@ -110,6 +120,18 @@ class ImageNet(PhotoData):
         return {"train": train, "val": val}
 
     @property
+    def logit_columns(self) -> list[int] | None:
+        """Columns of the logits of a network of all 1,000 classes that the labels here stand for; none if all do."""
+        return None if self.classes is None else [int(label) for label in self.labels]
+
+    def setup(self, stage: str) -> None:
+        """As for all photographs; sets without a training part refuse to train."""
+        if self.test_only and stage not in ("test", "predict"):
+            kind = type(self).__name__
+            raise ValueError(f"{kind} is for testing, not for {stage}. Train and validate on chaosgate.ImageNet.")
+        super().setup(stage)
+
+    @property
     def validation_is_test(self) -> bool:
         """True for the paper's protocol."""
         return self.validation == "official"
@@ -123,13 +145,17 @@ class ImageNet(PhotoData):
     def describe(self) -> dict[str, Any]:
         """As for all photographs; ``subset`` says whether images were missing or left out on request."""
         missing = {
-            split: COUNTS[split] - found["images"]
+            split: total - found["images"]
             for split, found in self.found.items()
-            if found["images"] < COUNTS[split]
+            if (total := self.expected(split)[0]) is not None and found["images"] < total
         }
-        told = {**super().describe(), "subset": self.subset is not None or bool(missing), "validation": self.validation}
+        partial = self.subset is not None or self.classes is not None or bool(missing)
+        told = {**super().describe(), "subset": partial, "validation": self.validation}
         if missing:
             told |= {"missing": missing, "classes_found": {split: self.found[split]["classes"] for split in missing}}
+        if self.classes is not None:
+            ids = hashlib.sha256(" ".join(self.class_names).encode()).hexdigest()
+            told |= {"classes": self.classes, "class_ids": ids}
         if self.subset is not None:
             told["subset_rule"] = f"{self.subset} of each class, by hash of the file name"
         return told
@@ -137,7 +163,8 @@ class ImageNet(PhotoData):
     def teardown(self, stage: str) -> None:
         """After a test of bare timm weights, say what timm publishes for them."""
         clean = [row for row in self._tested(stage) if (row["corruption"], row["severity"]) == CLEAN]
-        if clean and self.trainer is not None and self.trainer.ckpt_path is None:
+        plain = self.classes is None and self.name in ("imagenet", "imagenet_c")
+        if plain and clean and self.trainer is not None and self.trainer.ckpt_path is None:
             model = self.trainer.lightning_module.hparams
             if model.get("pretrained") and not model.get("checkpoint"):
                 seen = Seen(self.image_size, self.eval_resize, self.interpolation.value, self.mean, self.std)
@@ -169,32 +196,48 @@ class ImageNet(PhotoData):
         if split == "val" and is_flat(folder):
             listing = list_flat(folder, find_labels(self.root, folder, self.val_labels), self.index_dir)
         else:
-            listing = list_class_folders(folder, self.index_dir)
-        self._check(split, listing, folder)
-        return listing
+            listing = list_class_folders(folder, self.index_dir, set(self.labels.tolist()))
+        return self._checked(split, self._relabelled(listing), folder)
+
+    def _relabelled(self, listing: Listing) -> Listing:
+        """The images of the chosen classes, with labels that count from 0."""
+        if self.classes is None:
+            return listing
+        chosen = listing.pick(np.flatnonzero(np.isin(listing.targets, self.labels)))
+        return replace(chosen, targets=np.searchsorted(self.labels, chosen.targets))
 
     def _cut(self, listing: Listing) -> Listing:
         if self.subset is None:
             return listing
         return listing.pick(hashed_share(file_names(listing), listing.targets, self.subset))
 
-    def _check(self, split: str, listing: Listing, folder: Path) -> None:
+    def expected(self, split: str) -> tuple[int | None, int | None]:
+        """How many images a split has, and the largest of its classes; none where that is not fixed."""
+        most = _LARGEST_CLASS[split]
+        if self.classes is None:
+            return COUNTS[split], most
+        return (most * self.num_classes if split == "val" else None), most
+
+    def _checked(self, split: str, listing: Listing, folder: Path) -> Listing:
+        """The listing, unless it has more than the set has; fewer give a warning."""
         counts = np.bincount(listing.targets, minlength=self.num_classes)
         total, classes = len(listing), int((counts > 0).sum())
-        most = _LARGEST_CLASS[split]
+        whole, most = self.expected(split)
         if total == 0:
-            raise ValueError(f"no images in {folder}; {split} of ImageNet-1k has {COUNTS[split]}. Unpack it there.")
-        if total > COUNTS[split] or counts.max() > most:
+            raise ValueError(f"no images of its {self.num_classes} classes in {folder}. Unpack {self.title} there.")
+        if (whole is not None and total > whole) or (most is not None and counts.max() > most):
             raise ValueError(
-                f"{folder} has {total} images and up to {counts.max()} of one class ({wnids()[int(counts.argmax())]}); "
-                f"{split} of ImageNet-1k has {COUNTS[split]}, at most {most} of a class. Remove what does not belong."
+                f"{folder} has {total} images and up to {counts.max()} of one class "
+                f"({self.class_names[int(counts.argmax())]}); {split} of {self.title} has {whole or 'fewer'}, at most "
+                f"{most or 'as many'} of a class. Remove what does not belong."
             )
-        if total < COUNTS[split] and split not in self.found:
+        if whole is not None and total < whole and split not in self.found:
             rank_zero_warn(
-                f"{folder} has {total} of the {COUNTS[split]} {split} images of ImageNet-1k, in {classes} of 1000 "
-                "classes. Results will say so."
+                f"{folder} has {total} of the {whole} {split} images of {self.title}, in {classes} of "
+                f"{self.num_classes} classes. Results will say so."
             )
         self.found[split] = {"images": total, "classes": classes}
+        return listing
 
     def _absent(self, split: str) -> str:
         if split == "val" and self.val_folder is not None:

@@ -51,6 +51,7 @@ class ImageNetC(ImageNet):
     """
 
     name = "imagenet_c"
+    test_only = True
 
     def __init__(
         self,
@@ -88,9 +89,7 @@ class ImageNetC(ImageNet):
 
     def setup(self, stage: str) -> None:
         """List the files of every cell and check that they are the same; generated cells follow their clean image."""
-        if stage not in ("test", "predict"):
-            raise ValueError(f"ImageNet-C is for testing, not for {stage}. Train and validate on chaosgate.ImageNet.")
-        if self.source == "generated":
+        if self.source == "generated" or stage not in ("test", "predict"):
             super().setup(stage)
         elif not self.test_splits:
             self._setup_released()
@@ -145,10 +144,9 @@ class ImageNetC(ImageNet):
         listings: dict[str, Listing] = {}
         first: Listing | None = None
         for cell, folder in self.cell_folders.items():
-            listing = list_class_folders(folder, self.index_dir)
+            listing = self._relabelled(list_class_folders(folder, self.index_dir, set(self.labels.tolist())))
             if first is None:
-                first = listing
-                self._check("val", listing, folder)
+                first = self._checked("val", listing, folder)
             elif listing.names != first.names:
                 differing = sorted(set(listing.names) ^ set(first.names))
                 raise ValueError(

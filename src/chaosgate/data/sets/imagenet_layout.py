@@ -6,7 +6,7 @@ Class k is line k of the committed list of WordNet ids, whatever folders are fou
 import os
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -18,6 +18,7 @@ from torchvision.datasets import imagenet as archives
 
 from chaosgate.data.files.folders import Listing
 from chaosgate.data.files.index import list_files, walk
+from chaosgate.field.arguments import nearest
 
 WNID = re.compile(r"n\d{8}")
 _BASES = ("", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC", "imagenet")
@@ -51,6 +52,39 @@ def labels() -> dict[str, int]:
     return {wnid: label for label, wnid in enumerate(wnids())}
 
 
+@lru_cache
+def _subsets() -> dict[str, list[str]]:
+    blocks = (files("chaosgate.data.sets") / "imagenet_subsets.txt").read_text().strip().split("\n\n")
+    return {words[0]: words[1:] for words in (block.split() for block in blocks)}
+
+
+def subset_labels(classes: str | None) -> NDArray[np.int64]:
+    """Labels of some classes, ascending: all, a subset that has a name, or a file of WordNet ids.
+
+    ``imagenet_a`` and ``imagenet_r`` are the 200 classes of ImageNet-A and -R, ``imagenet_100`` is the list of Tian et
+    al. (2020).
+
+    >>> len(subset_labels("imagenet_100")), subset_labels("imagenet_a")[:3].tolist()
+    (100, [6, 11, 13])
+    """
+    if classes is None:
+        return np.arange(len(wnids()))
+    if classes in _subsets():
+        words = _subsets()[classes]
+    elif Path(classes).expanduser().is_file():
+        words = re.split(r"[\s,]+", Path(classes).expanduser().read_text().strip())
+    else:
+        raise FileNotFoundError(
+            f"data.classes is {classes!r}, which is neither a file nor one of {', '.join(_subsets())}."
+            f"{nearest(classes, _subsets())} Give a text file with one WordNet id a line."
+        )
+    unknown = [word for word in words if word not in labels()]
+    if unknown or len(words) < 2 or len(set(words)) < len(words):
+        what = f"{unknown[0]!r}, which is not a class" if unknown else "fewer than two classes, or one of them twice"
+        raise ValueError(f"data.classes: {classes} names {what}. Give two or more WordNet ids (n01440764, ...).")
+    return np.sort(np.array([labels()[word] for word in words], dtype=np.int64))
+
+
 def check_wnids(found: Iterable[str], where: Path) -> list[str]:
     """The folder names in label order; a name that is none of the 1,000 ids is refused."""
     names = sorted(found)
@@ -77,13 +111,21 @@ def find_split(root: Path, split: str) -> Path | None:
     return found
 
 
-def list_class_folders(folder: Path, index_dir: Path | None) -> Listing:
-    """Files of the class folders in ``folder``; labels from the committed list, never from the order found."""
+def list_class_folders(folder: Path, index_dir: Path | None, wanted: Collection[int] = range(1000)) -> Listing:
+    """Files of the class folders in ``folder``; labels from the committed list, never from the order found.
+
+    ``wanted`` are the labels whose folders are listed. Folders named 0 to 999, as ImageNet-V2 has
+    them, are labels.
+    """
     with os.scandir(folder) as entries:
         found = [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
-    names, sizes, links = list_files(folder, check_wnids(found, folder), index_dir)
-    of = labels()
-    return Listing(folder, names, sizes, np.array([of[name[:9]] for name in names], dtype=np.int64), links)
+    numbered = bool(found) and all(name.isdecimal() and int(name) < 1000 for name in found)
+    of = {name: int(name) for name in found} if numbered else labels()
+    order = sorted(found, key=int) if numbered else check_wnids(found, folder)
+    chosen = [name for name in order if of[name] in wanted]
+    names, sizes, links = list_files(folder, chosen, index_dir)
+    targets = np.array([of[name.partition("/")[0]] for name in names], dtype=np.int64)
+    return Listing(folder, names, sizes, targets, links)
 
 
 def list_flat(folder: Path, label_file: Path, index_dir: Path | None) -> Listing:
