@@ -1,7 +1,7 @@
 """What a tested network said about every image: small arrays that intervals and diagrams are made from."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +22,68 @@ class Samples:
         confidence: Largest probability, (cells, images).
         correct: Whether the most probable class is the true one.
         nll: Negative log-likelihood.
+        index: Number of every image in its data set, (images,): what networks are paired by.
+        scaled: The same after temperature scaling, where a temperature was fitted.
     """
 
     cells: tuple[Cell, ...]
     confidence: NDArray[np.float32]
     correct: NDArray[np.bool_]
     nll: NDArray[np.float32]
+    index: NDArray[np.int32]
+    scaled: "ScaledSamples | None" = None
 
     def of(self, cells: Sequence[Cell]) -> "Samples":
         """The same for some of the cells, in the given order."""
         rows = [self.cells.index(cell) for cell in cells]
-        return Samples(tuple(cells), self.confidence[rows], self.correct[rows], self.nll[rows])
+        scaled = None if self.scaled is None else self.scaled.of(rows)
+        return Samples(tuple(cells), self.confidence[rows], self.correct[rows], self.nll[rows], self.index, scaled)
+
+
+PER_IMAGE = ("confidence", "nll", "confidence_slope", "nll_slope")
+"""What is kept of every image after temperature scaling; slopes are derivatives by the logarithm of T."""
+
+
+@dataclass(frozen=True)
+class ScaledSamples:
+    """What one fitted temperature makes of a network, and how that would change with the images it is fitted on.
+
+    Args:
+        per_image: The values named by :data:`PER_IMAGE`, (4, cells, images).
+        slope: Derivative of the NLL by the inverse temperature of every image it was fitted on, (images fitted on,).
+        curvature: Its second derivative, times the inverse temperature.
+        on_test: Whether these are the test images, in the same order.
+    """
+
+    per_image: NDArray[np.float32]
+    slope: NDArray[np.float32]
+    curvature: NDArray[np.float32]
+    on_test: bool = False
+
+    def of(self, rows: Sequence[int]) -> "ScaledSamples":
+        """The same for some of the cells."""
+        return replace(self, per_image=self.per_image[:, list(rows)])
+
+    @property
+    def confidence(self) -> NDArray[np.float32]:
+        """Largest probability, (cells, images)."""
+        confidence: NDArray[np.float32] = self.per_image[PER_IMAGE.index("confidence")]
+        return confidence
 
 
 def join_samples(parts: Sequence[Samples | None]) -> Samples | None:
-    """The cells of several tests of the same images; None if one is missing, or if the images differ in number."""
+    """The cells of several tests of the same images; None if one is missing, or if the images differ."""
     whole = parts[0]
     for part in parts[1:]:
-        if whole is None or part is None or whole.correct.shape[1] != part.correct.shape[1]:
+        if whole is None or part is None or not np.array_equal(whole.index, part.index):
             return None
         new = part.of([cell for cell in part.cells if cell not in whole.cells])
-        values = ((getattr(whole, key), getattr(new, key)) for key in ("confidence", "correct", "nll"))
-        whole = Samples((*whole.cells, *new.cells), *(np.concatenate(pair) for pair in values))
+        joined = [np.concatenate((getattr(whole, key), getattr(new, key))) for key in ("confidence", "correct", "nll")]
+        scaled = None
+        if whole.scaled is not None and new.scaled is not None:
+            both = np.concatenate((whole.scaled.per_image, new.scaled.per_image), axis=1)
+            scaled = replace(whole.scaled, per_image=both)
+        whole = Samples((*whole.cells, *new.cells), joined[0], joined[1], joined[2], whole.index, scaled)
     return whole
 
 
@@ -63,14 +103,24 @@ def load_samples(run: Path, test: str) -> Samples | None:
         return None
     shares = [_read(path) for path in paths]
     cells = tuple(zip(shares[0]["corruption"].tolist(), shares[0]["severity"].tolist(), strict=True))
-    cell, index, *values = (
-        np.concatenate([share[key] for share in shares]) for key in ("cell", "index", "confidence", "correct", "nll")
-    )
+    cell, index = (np.concatenate([share[key] for share in shares]) for key in ("cell", "index"))
     order = np.lexsort((index, cell))
     images, rest = divmod(len(order), len(cells))
     if rest or np.any(cell[order] != np.repeat(np.arange(len(cells)), images)):
         return None
-    return Samples(cells, *(value[order].reshape(len(cells), images) for value in values))
+    by_cell = index[order].reshape(len(cells), images)
+    if np.any(by_cell != by_cell[0]):  # the cells do not show the same images
+        return None
+
+    def values(key: str) -> NDArray[Any]:
+        return np.concatenate([share[key] for share in shares])[order].reshape(len(cells), images)
+
+    scaled = None
+    if all("slope" in share for share in shares):
+        per_image = np.stack([values(f"{key}_T") for key in PER_IMAGE])
+        first = shares[0]  # every process has the whole of what the temperature was fitted on
+        scaled = ScaledSamples(per_image, first["slope"], first["curvature"], bool(first["on_test"]))
+    return Samples(cells, values("confidence"), values("correct"), values("nll"), by_cell[0], scaled)
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:

@@ -6,6 +6,7 @@ Data flow: :func:`load_study`, :func:`plan_runs`, workers (one process per run),
 from chaosgate.study.plan.loading import load_study
 from chaosgate.study.plan.runs import Run, plan_runs
 from chaosgate.study.plan.study import Study
-from chaosgate.study.report.table import Table, build_table
+from chaosgate.study.report.build import build_table
+from chaosgate.study.report.table import Table
 
 __all__ = ["Run", "Study", "Table", "build_table", "load_study", "plan_runs"]

@@ -18,9 +18,9 @@ from chaosgate.study.execute.state import result_rows
 from chaosgate.study.execute.worker import configurations, first_complaint
 from chaosgate.study.plan.identity import compose
 from chaosgate.study.plan.paper import paper_names
+from chaosgate.study.report.build import build_table
 from chaosgate.study.report.collect import collect
-from chaosgate.study.report.printed_table import paper_table, table_beside_paper
-from chaosgate.study.report.table import build_table
+from chaosgate.study.report.paper_table import paper_table, table_beside_paper
 from tests.study.execute.test_real_runs import study as run_study
 from tests.study.made import finish
 

@@ -7,10 +7,10 @@ import pytest
 
 from chaosgate.study import Run, load_study
 from chaosgate.study.plan.paper import paper_data, paper_names
+from chaosgate.study.report.build import build_table
 from chaosgate.study.report.collect import collect
-from chaosgate.study.report.latex import latex_table
-from chaosgate.study.report.printed_table import Number, own_table, paper_table, table_beside_paper
-from chaosgate.study.report.table import build_table
+from chaosgate.study.report.latex import latex_results, latex_table
+from chaosgate.study.report.paper_table import Number, paper_table, table_beside_paper
 from tests.study.conftest import Write
 from tests.study.made import finish
 
@@ -134,4 +134,4 @@ def test_names_are_escaped(plan: Plan, write_study: Write) -> None:
     for run in runs:
         finish(run, {("clean", 0): {"top1": 0.5, "nll": 1.0, "ece": 0.1}})
     table = build_table(load_study(write_study(methods=methods)), runs, collect(runs))
-    assert r"gch\_100 & 0.500" in latex_table(own_table(table))
+    assert r"gch\_100 & 0.500" in latex_results(table)

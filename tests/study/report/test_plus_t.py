@@ -11,14 +11,15 @@ import pytest
 from rich.console import Console
 
 from chaosgate.study import Run, load_study
+from chaosgate.study.report.build import build_table
 from chaosgate.study.report.collect import collect
 from chaosgate.study.report.figures import axis_figure, energy_figure, temperature_figure
-from chaosgate.study.report.latex import latex_table
+from chaosgate.study.report.latex import latex_results, latex_table
 from chaosgate.study.report.notes import footnotes
 from chaosgate.study.report.page import html_report
-from chaosgate.study.report.printed_table import own_table, table_beside_paper
-from chaosgate.study.report.table import Table, build_table
-from chaosgate.study.report.text import csv_table, markdown_table, terminal_table
+from chaosgate.study.report.paper_table import table_beside_paper
+from chaosgate.study.report.table import Table
+from chaosgate.study.report.text import csv_table, markdown_table, terminal_tables
 from tests.study.conftest import Write
 from tests.study.made import finish
 
@@ -55,7 +56,8 @@ def both(build: Callable[..., Table]) -> Table:
 
 def printed(table: Table) -> str:
     out = io.StringIO()
-    Console(width=80, file=out).print(terminal_table(table))
+    for grid in terminal_tables(table):
+        Console(width=80, file=out).print(grid)
     return out.getvalue()
 
 
@@ -80,14 +82,14 @@ def test_terminal_stays_within_80_columns(both: Table) -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert "clean +T" in text and "corrupted +T" in text and "…" not in text
     assert re.search(r"none .*0.700 .*0.030 .*T 2.00", text)
-    assert re.search(r"gch ‡.*2.300 \+1.600.*0.020 -0.010.*T 0.50†", text)
+    assert re.search(r"gch§ ‡.*2.300 \+1.600.*0.020 -.010.*T 0.50†", text)
 
 
 def test_markdown_marks_and_flags(both: Table) -> None:
-    head, _, none, gch = markdown_table(both).splitlines()
+    head, _, none, gch = markdown_table(both).splitlines()[:4]
     assert "| clean NLL+T | clean ECE+T |" in head and head.endswith("| T | energy |")
     assert "0.030 |" in none and "†" not in none and "| 2.000 |" in none
-    assert gch.startswith("| gch (collapsed: clean, corrupted) |") and "0.020† (-0.010)" in gch
+    assert gch.startswith("| gch§ (collapsed: clean, corrupted) |") and "0.020† (-.010)" in gch
     assert head.count("|") == none.count("|") == gch.count("|")
 
 
@@ -101,16 +103,22 @@ def test_csv_says_what_the_temperature_was_fitted_on_and_who_collapsed(both: Tab
 
 
 def test_latex_marks_and_explains(both: Table) -> None:
-    latex = latex_table(own_table(both))
-    assert r"clean NLL+T$\downarrow$ & clean ECE+T$\downarrow$" in latex
-    assert r"GCh$^\ddagger$ &" in latex and r"0.020$^\dagger$" in latex and r"0.030$^\dagger$" not in latex
-    assert "no success" in latex and "fitted on the test images" in latex
+    latex = latex_results(both)
+    assert r"NLL+T$\downarrow$ & ECE+T$\downarrow$" in latex and latex.count(r"\emph{clean}") == 1
+    assert (
+        r"GCh$^\S$$^\ddagger$ &" in latex
+        and "selected on the test images" in latex
+        and r"0.020$^\dagger$" in latex
+        and r"0.030$^\dagger$" not in latex
+    )
+    assert "not a success" in latex and "fitted on the test images" in latex
     assert latex.count(r"\begin") == latex.count(r"\end") == 2
 
 
 def test_footnotes_explain_everything_that_is_marked(both: Table) -> None:
     notes = "\n".join(footnotes(both))
-    for words in ("+T:", "†: T was fitted on the test images", "collapsed: accuracy and confidence"):
+    selected = "§: the tested checkpoint was selected on the test images"
+    for words in ("+T:", "†: T was fitted on the test images", "collapsed: accuracy and confidence", selected):
         assert words in notes
     assert "No temperature" not in notes
 
@@ -118,7 +126,7 @@ def test_footnotes_explain_everything_that_is_marked(both: Table) -> None:
 def test_nothing_is_marked_where_there_is_nothing_to_mark(build: Callable[..., Table]) -> None:
     table = build({"none": cells(GOOD, **plus_t(0.7, 0.03)), "gch": cells(GOOD, **plus_t(0.6, 0.02))})
     notes = "\n".join(footnotes(table))
-    latex = latex_table(own_table(table))
+    latex = latex_results(table)
     assert "†" not in notes + printed(table) + markdown_table(table) and "collapsed" not in notes
     assert "‡" not in notes + printed(table)
     assert "dagger" not in latex and "collapsed," not in csv_table(table)
@@ -130,7 +138,7 @@ def test_older_rows_are_missing_and_not_zero(build: Callable[..., Table]) -> Non
     assert isnan(gch.entries["clean", "ece_T"].mean) and isnan(gch.temperature.mean)
     assert "missing" in printed(table) and "missing" in markdown_table(table)
     assert "No temperature for every seed of gch" in "\n".join(footnotes(table))
-    assert re.search(r"GCh(?: & [\d.]+){4} & -- & --", latex_table(own_table(table)))
+    assert re.search(r"GCh(?: & (?:[\d.]+|\\textbf{[\d.]+})){4} & -- & --", latex_results(table))
     temperature_figure(table)
 
 
@@ -175,7 +183,11 @@ def test_tables_of_the_paper_get_our_plus_t_and_no_paper_column_for_it(plan: Pla
 
 def test_page_shows_the_columns_the_picture_and_the_flag(both: Table, tmp_path: Path) -> None:
     page = html_report([both], [], [])
-    assert page.count('<th class="plus-t">ECE+T</th>') == 1 and page.count("<b>0.020†</b>") == 2
+    assert (
+        page.count('<th class="plus-t">ECE+T</th>') == 1
+        and page.count("0.020†") == 2
+        and "<b>" not in page  # one row that has not collapsed: nothing to be best among
+    )
     assert page.count('<span class="flag">collapsed</span>') == 2 and "†: T was fitted on the test" in page
 
 

@@ -1,119 +1,251 @@
-r"""Confidence intervals of differences to the reference row.
+r"""Confidence intervals of differences between networks, and which of them may be called better or worse.
 
-Several seeds: Student's t interval of the differences paired by seed, :math:`\bar d \pm t_{n-1}\, s/\sqrt n`. It covers
-everything that a seed changes, and with three seeds it is wide (:math:`t = 4.3`).
+Two things vary: the seed, which makes the network, and the test images. With :math:`D_s` the difference of a metric
+at seed :math:`s`, paired by seed and by image, and :math:`D` its mean over :math:`S` seeds,
 
-One seed: bootstrap over test images. An image is drawn with all its cells and for both networks at once, so the
-interval covers the choice of test images and nothing else: not the training. Percentile interval. The binned ECE is
-too large on finite samples, more so the better the calibration, and resampling repeats this bias: intervals of ECE
-differences lean towards zero. In a simulation with 2,000 images the nominal 95 % interval held the truth in 99.7 %
-of cases where both networks were calibrated, 94 % for ECE .05 against .04, 86 % for .05 against .01. It errs on the
-side of claiming too little.
+.. math:: \hat D \pm \Bigl(\sqrt{h_t^2 + (1.96\, s_\text{img})^2} + |b|\Bigr), \qquad
+          h_t = t_{S-1}\, \frac{\mathrm{sd}(D_s)}{\sqrt S}, \qquad
+          s_\text{img}^2 = \frac{S\, V(D^*) - \overline{V(D^*_s)}}{S - 1}.
+
+Stars are bootstrap draws of test images: an image is drawn with all its cells and for all networks at once.
+:math:`V(D^*)` is the variance of the mean difference of these networks; taking off its seed-by-image part, which
+:math:`h_t` holds already, leaves what the choice of images adds for networks in general.
+
+The binned ECE is too large on finite samples, more so the better the calibration, and resampling repeats the bias.
+:math:`b = \overline{D^*} - D` estimates how far it moves a difference: the centre is :math:`\hat D = D - b`, and as
+the bootstrap finds only a part of a bias that comes from absolute values, the interval is widened by :math:`|b|`. For
+metrics that are means, :math:`b = 0`.
+
+One seed: :math:`h_t` is unknown, :math:`s_\text{img}^2 = V(D^*)`. The interval is about these two networks and says
+nothing about what another training would give, so nothing is marked.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import fsum, sqrt
-from statistics import stdev
-from typing import Literal
+from statistics import NormalDist, stdev
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from chaosgate.metrics.names import is_scaled
 from chaosgate.run.outputs import Cell, Samples
 
-RESAMPLES = 1000
+RESAMPLES = 400  # the relative standard error of a standard deviation is 1 / sqrt(2 * 400) = 3.5 %
 _AT_A_TIME = 100  # bounds the memory: 40 MB for 50,000 images
 NUM_BINS = 15
-BOOTSTRAPPED = ("top1", "nll", "ece", "gap", "confidence")
+RESAMPLED = ("top1", "nll", "ece", "gap", "confidence")
+"""Metrics that can be resampled from the kept outputs; NLL and ECE also after temperature scaling."""
+LEVEL = 0.95
 Floats = NDArray[np.float64]
+Groups = Mapping[str, Sequence[Sequence[Cell]]]
+Over = Literal["these two networks", "seeds and images", "seeds"]
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An interval of a difference, and what varies in it: seeds, or test images."""
+    """An interval of a difference.
 
-    low: float
-    high: float
-    over: Literal["seeds", "images"]
+    Args:
+        centre: Its middle: the difference, less an estimated bias.
+        seed_error: Standard error over seeds; 0 where there is one seed.
+        image_error: Standard error over test images; 0 where no outputs were kept.
+        bias: The bias that was taken off.
+        seeds: How many there were.
+        over: What it is about: ``seeds and images``, the population; ``seeds``, on these test images, where no outputs
+            were kept; ``these two networks``, where there is one seed.
+    """
 
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether the sign of the difference is settled at this level."""
-        return self.low > 0 or self.high < 0
+    centre: float
+    seed_error: float
+    image_error: float
+    bias: float
+    seeds: int
+    over: Over
+
+    def half_width(self, level: float = LEVEL) -> float:
+        """Half of the width at a level."""
+        from scipy.stats import t
+
+        tail = (1 + level) / 2
+        by_seed = float(t.ppf(tail, self.seeds - 1)) * self.seed_error if self.seeds > 1 else 0.0
+        return sqrt(by_seed**2 + (NormalDist().inv_cdf(tail) * self.image_error) ** 2) + abs(self.bias)
+
+    @cached_property
+    def low(self) -> float:
+        """The lower end at 95 %."""
+        return self.centre - self.half_width()
+
+    @cached_property
+    def high(self) -> float:
+        """The upper end at 95 %."""
+        return self.centre + self.half_width()
+
+    @cached_property
+    def p_value(self) -> float:
+        """One minus the largest level at which the interval excludes zero."""
+        low, high = 1e-12, 1 - 1e-12
+        if abs(self.centre) <= self.half_width(low):
+            return 1.0
+        for _ in range(60):  # halves the bracket on the scale of p
+            middle = sqrt(low * high)
+            low, high = (middle, high) if abs(self.centre) <= self.half_width(1 - middle) else (low, middle)
+        return high
 
 
-def seed_interval(differences: Sequence[float], level: float = 0.95) -> Interval | None:
-    """T interval of paired differences; None below two seeds.
+def interval_of(
+    differences: Sequence[float], drawn: Sequence[Floats] | None = None, biased: bool = False
+) -> Interval | None:
+    """The interval of a mean difference; None where there is one seed and no outputs were kept.
 
-    >>> interval = seed_interval([-0.02, -0.03, -0.01])
+    Args:
+        differences: One per seed.
+        drawn: For each seed the difference as the kept outputs have it, then under every resampling.
+        biased: Whether resampling has a bias to be taken off, as for the ECE.
+
+    >>> interval = interval_of([-0.02, -0.03, -0.01])
     >>> f"{interval.low:.4f} to {interval.high:.4f}"
     '-0.0448 to 0.0048'
     """
-    if len(differences) < 2:
-        return None
-    from scipy.stats import t
+    seeds = len(differences)
+    mean = fsum(differences) / seeds if seeds else 0.0
+    seed_error = stdev(differences) / sqrt(seeds) if seeds > 1 else 0.0
+    if drawn is None or not seeds:
+        return Interval(mean, seed_error, 0.0, 0.0, seeds, "seeds") if seeds > 1 else None
+    stars = np.stack(drawn)
+    bias = float(stars[:, 1:].mean() - stars[:, 0].mean()) if biased else 0.0
+    of_mean = float(stars[:, 1:].mean(0).var(ddof=1))
+    if seeds == 1:
+        return Interval(mean - bias, 0.0, sqrt(of_mean), bias, seeds, "these two networks")
+    of_each = float(stars[:, 1:].var(1, ddof=1).mean())
+    images = max(0.0, (seeds * of_mean - of_each) / (seeds - 1))
+    return Interval(mean - bias, seed_error, sqrt(images), bias, seeds, "seeds and images")
 
-    n = len(differences)
-    mean = fsum(differences) / n
-    half = float(t.ppf((1 + level) / 2, n - 1)) * stdev(differences) / sqrt(n)
-    return Interval(mean - half, mean + half, "seeds")
+
+def is_biased(metric: str) -> bool:
+    """Whether a metric of a finite sample is too large: the ECE, which sums absolute values."""
+    return metric.startswith("ece")
 
 
-def image_intervals(
-    mine: Samples,
-    reference: Samples,
-    groups: Mapping[str, Sequence[Sequence[Cell]]],
-    metrics: Sequence[str],
-    generator: np.random.Generator,
-    level: float = 0.95,
-) -> dict[tuple[str, str], Interval]:
-    """Percentile intervals of metric differences over resampled test images.
+def holm(p_values: Mapping[Key, float], level: float = 1 - LEVEL) -> set[Key]:
+    """The hypotheses that Holm's method rejects: any of them wrongly with probability at most ``level``.
+
+    >>> sorted(holm({"a": 0.01, "b": 0.04, "c": 0.03}))
+    ['a']
+    """
+    rejected: set[Key] = set()
+    for k, (key, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
+        if p > level / (len(p_values) - k):
+            break
+        rejected.add(key)
+    return rejected
+
+
+def require_same_images(samples: Iterable[Samples]) -> None:
+    """Refuse to pair networks that were tested on different images."""
+    first: Samples | None = None
+    for one in samples:
+        first = one if first is None else first
+        if not np.array_equal(first.index, one.index):
+            raise ValueError(
+                f"two runs of this study were tested on different images ({len(first.index)} and {len(one.index)} of "
+                "them, or with other indices), so they cannot be paired. Remove their `outputs` and `tested` folders "
+                "and run the study again."
+            )
+
+
+def resample(samples: Samples, groups: Groups, metrics: Sequence[str]) -> dict[tuple[str, str], Floats]:
+    """Metrics of one network, (1 + resamples,): as measured, then for every resampling of the test images.
+
+    The images drawn are a function of their number alone, so that differences between networks are paired.
 
     Args:
-        mine: Of the method.
-        reference: Of the reference, on the same images.
-        groups: Name of a column, and its cells by corruption: the metric is averaged within a corruption, then over
+        samples: What the network said about each image.
+        groups: Name of a column, and its cells by corruption: a metric is averaged within a corruption, then over
             corruptions.
-        metrics: Those among :data:`BOOTSTRAPPED`; others are left out.
-        generator: Draws the images.
-        level: Of the interval.
+        metrics: Those among :data:`RESAMPLED`, with and without temperature; others are left out.
     """
-    images, theirs = mine.correct.shape[1], reference.correct.shape[1]
-    if images != theirs:
-        raise ValueError(f"{images} images against {theirs}: not the same test set, nothing to pair.")
-    columns = [(name, metric) for name in groups for metric in metrics if metric in BOOTSTRAPPED]
-    drawn: dict[tuple[str, str], list[Floats]] = {column: [] for column in columns}
+    found: dict[tuple[str, str], list[Floats]] = {}
+    for weights, shift in _weights(samples):
+        for part, corruptions in groups.items():
+            means: dict[str, list[Floats]] = {}
+            for cells in corruptions:
+                by_cell = [_cell_metrics(samples, cell, weights, shift) for cell in cells]
+                for metric in metrics:
+                    if metric in by_cell[0]:
+                        means.setdefault(metric, []).append(np.mean([cell[metric] for cell in by_cell], axis=0))
+            for metric, values in means.items():
+                found.setdefault((part, metric), []).append(np.mean(values, axis=0))
+    return {column: np.concatenate(parts) for column, parts in found.items()}
+
+
+def _weights(samples: Samples) -> Iterable[tuple[Floats, Floats | None]]:
+    """How often each image is drawn, and by how much the refitted log temperature moves; first not at all."""
+    images = len(samples.index)
+    generator, fitting = np.random.default_rng(images), np.random.default_rng(images + 1)
+    scaled = samples.scaled
+    yield np.ones((1, images)), None if scaled is None else np.zeros(1)
     for _ in range(RESAMPLES // _AT_A_TIME):
-        weights = generator.multinomial(images, np.full(images, 1 / images), size=_AT_A_TIME).astype(np.float64)
-        for name, metric in columns:
-            means = [_mean_difference(mine, reference, cells, metric, weights) for cells in groups[name]]
-            drawn[name, metric].append(np.mean(means, axis=0))
-    tails = ((1 - level) / 2, (1 + level) / 2)
-    ends = {column: np.quantile(np.concatenate(parts), tails).tolist() for column, parts in drawn.items()}
-    return {column: Interval(low, high, "images") for column, (low, high) in ends.items()}
+        weights = _drawn(generator, images)
+        if scaled is None:
+            yield weights, None
+            continue
+        fitted = weights if scaled.on_test else _drawn(fitting, len(scaled.slope))
+        # One Newton step in log T from the fitted temperature: with b = 1 / T, d log T = -db / b.
+        yield weights, (fitted @ scaled.slope) / (fitted @ scaled.curvature)
 
 
-def _mean_difference(mine: Samples, reference: Samples, cells: Sequence[Cell], metric: str, weights: Floats) -> Floats:
-    differences = [
-        _resampled(mine, cell, metric, weights) - _resampled(reference, cell, metric, weights) for cell in cells
-    ]
-    return np.asarray(np.mean(differences, axis=0))
+def _drawn(generator: np.random.Generator, images: int) -> Floats:
+    draws = generator.integers(images, size=(_AT_A_TIME, images))
+    return np.stack([np.bincount(row, minlength=images) for row in draws]).astype(np.float64)
 
 
-def _resampled(samples: Samples, cell: Cell, metric: str, weights: Floats) -> Floats:
-    """The metric of one cell under every resampling, (resamples,)."""
+def _cell_metrics(samples: Samples, cell: Cell, weights: Floats, shift: Floats | None) -> dict[str, Floats]:
+    """The metrics of one cell under every weighting, each (weightings,)."""
     row = samples.cells.index(cell)
     confidence, correct = samples.confidence[row].astype(np.float64), samples.correct[row].astype(np.float64)
     images = len(correct)
-    if metric == "ece":
-        return np.asarray(np.abs(weights @ binned(confidence, confidence - correct)).sum(axis=1) / images)
-    values = {"top1": correct, "nll": samples.nll[row], "confidence": confidence, "gap": confidence - correct}[metric]
-    return np.asarray(weights @ values / images)
+    single = np.stack((confidence, correct, samples.nll[row]), axis=1)
+    sums = weights @ np.hstack((single, binned(confidence, confidence - correct))) / images
+    found = {"confidence": sums[:, 0], "top1": sums[:, 1], "gap": sums[:, 0] - sums[:, 1], "nll": sums[:, 2]}
+    found["ece"] = np.abs(sums[:, 3:]).sum(1)
+    if samples.scaled is None or shift is None:
+        return found
+    confidence, nll, confidence_slope, nll_slope = samples.scaled.per_image[:, row].astype(np.float64)
+    moving = (binned(confidence, confidence - correct), binned(confidence, confidence_slope))
+    sums = weights @ np.hstack((np.stack((nll, nll_slope), axis=1), *moving)) / images
+    found["nll_T"] = sums[:, 0] + shift * sums[:, 1]
+    found["ece_T"] = np.abs(sums[:, 2 : 2 + NUM_BINS] + shift[:, None] * sums[:, 2 + NUM_BINS :]).sum(1)
+    return found
 
 
-def binned(confidence: Floats, values: Floats, num_bins: int = NUM_BINS) -> Floats:
+def binned(confidence: Floats, values: NDArray[np.floating], num_bins: int = NUM_BINS) -> Floats:
     """Values (images,) spread over the columns of their confidence bins, (images, bins); bins (a, b], first closed."""
     table = np.zeros((len(values), num_bins))
     table[np.arange(len(values)), np.clip(np.ceil(confidence * num_bins).astype(int) - 1, 0, num_bins - 1)] = values
     return table
+
+
+def ece_floor(samples: Samples, corruptions: Sequence[Sequence[Cell]], metric: str = "ece") -> tuple[float, float]:
+    r"""What a perfectly calibrated network with these confidences would show as its ECE: mean and 95th percentile.
+
+    Were each answer right with probability :math:`c_i`, its confidence, then the sum of :math:`c_i` minus correctness
+    over a bin would be about normal with variance :math:`v_m = \sum_{i\in m} c_i(1 - c_i)`, and the ECE have mean
+    :math:`\frac1n\sum_m\sqrt{2v_m/\pi}`. The percentile is that of 2,000 draws, independent between cells.
+    """
+    source = samples.scaled if is_scaled(metric) else samples
+    assert source is not None
+    generator = np.random.default_rng(0)
+    means, draws = [], []
+    for cells in corruptions:
+        deviations = []
+        for cell in cells:
+            confidence = source.confidence[samples.cells.index(cell)].astype(np.float64)
+            deviations.append(np.sqrt(binned(confidence, confidence * (1 - confidence)).sum(0)) / len(confidence))
+        spread = np.stack(deviations)
+        means.append(float(np.sqrt(2 / np.pi) * spread.sum(1).mean()))
+        draws.append(np.abs(generator.standard_normal((2000, *spread.shape)) * spread).sum(2).mean(1))
+    return float(np.mean(means)), float(np.quantile(np.mean(draws, axis=0), 0.95))

@@ -3,19 +3,36 @@
 from math import isnan
 
 from chaosgate.metrics.names import is_scaled
-from chaosgate.study.report.table import Row, Table
+from chaosgate.study.report.selection import selection_notes
+from chaosgate.study.report.table import Column, Mark, Row, Table
 
+MARKS: dict[Mark | None, str] = {"better": "✓", "worse": "✗", None: ""}
 ON_TEST = "†"  # beside a number whose temperature has seen the test images
 FLAG = "‡"  # beside a collapsed network, where there is no room for the word
+SELECTED = "§"  # beside a row whose network was selected on the test images
+COLLAPSED = (
+    f"{FLAG} collapsed: accuracy and confidence were lost together, half of the reference's lead over chance or more; "
+    "a small ECE there is not a success."
+)
 
 
 def count(number: int, thing: str) -> str:
+    """A number of things, in the plural where it should be."""
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def number(value: float) -> str:
     """Three decimals; missing numbers are said to be missing."""
     return "missing" if isnan(value) else f"{value:.3f}"
+
+
+def signed(value: float) -> str:
+    """A difference with three decimals and without a zero in front.
+
+    >>> signed(-0.0204), signed(1.25)
+    ('-.020', '+1.250')
+    """
+    return f"{value:+.3f}".replace("+0.", "+.").replace("-0.", "-.")
 
 
 def has_temperature(table: Table) -> bool:
@@ -28,38 +45,22 @@ def on_test(row: Row) -> str:
     return ON_TEST if row.fitted_on_test else ""
 
 
-COLLAPSED = (
-    f"{FLAG} collapsed: accuracy and confidence were lost together, half of the reference's lead over chance or more; "
-    "a small ECE is no success there."
-)
+def mark_of(table: Table, row: Row, column: Column) -> str:
+    """Whether a difference to the reference may be called better or worse; empty if one cannot tell."""
+    return MARKS[table.marks.get((row.variant, column))]
 
 
-def temperature_notes(table: Table) -> list[str]:
-    """What +T is, on which images it was fitted, and which rows do without."""
-    if not has_temperature(table):
-        return ["+T is missing: no run was tested with temperature scaling."]
-    notes = ["+T: the same network, its logits divided by one temperature T that minimises the validation NLL."]
-    if any(row.fitted_on_test for row in table.rows):
-        notes.append(
-            f"{ON_TEST}: T was fitted on the test images themselves, which are this protocol's validation images; "
-            "+T looks better than it is."
-        )
-    if absent := [row.variant for row in table.rows if row.seeds and len(row.temperature.by_seed) < len(row.seeds)]:
-        notes.append(f"No temperature for every seed of {', '.join(absent)}: the result rows say why, or are older.")
-    return notes
-
-
-def footnotes(table: Table, mark: str = "*") -> list[str]:
-    """What the numbers are, in sentences; ``mark`` is how a difference looks whose interval excludes zero."""
-    facts = table.facts
+def footnotes(table: Table) -> list[str]:
+    """What the numbers are, in sentences."""
+    facts, study = table.facts, table.study
     if not facts:
         return ["No run has finished yet."]
     data = f"{facts['data']}{' (subset)' if facts['subset'] else ''}"
-    notes = [] if table.study.size is None else [table.study.size.warning]
-    notes += [
-        f"{facts['backbone']} on {data}: {table.study.checkpoint} checkpoint, {facts['n']:g} test images per cell. "
-        f"Signed: difference to {table.study.reference}."
-    ]
+    notes = [] if study.size is None else [study.size.warning]
+    notes.append(
+        f"{facts['backbone']} on {data}: {study.checkpoint} checkpoint, {facts['n']:g} test images per cell, "
+        f"{count(len(study.seeds), 'seed')}. Signed numbers are differences to {study.reference}. Bold: the best mean."
+    )
     if any(metric == "gap" for _, metric in table.columns):
         notes.append("conf-acc: mean confidence minus accuracy; above 0 is over-confident.")
     if facts["corruptions"]:
@@ -68,19 +69,72 @@ def footnotes(table: Table, mark: str = "*") -> list[str]:
             f"corrupted: mean over {count(len(facts['corruptions']), made + ' corruption')} of the mean over "
             f"severities {', '.join(map(str, facts['severities']))} of each cell's metric."
         )
-    over = {entry.interval.over for row in table.rows for entry in row.entries.values() if entry.interval is not None}
-    if any(len(row.seeds) > 1 for row in table.rows):
-        notes.append("±: sample standard deviation over seeds (n - 1). Differences are paired by seed.")
-    if "seeds" in over:
-        notes.append(f"{mark}: the 95 % t interval of the paired differences over seeds excludes 0.")
-    if "images" in over:
+    notes += _interval_notes(table)
+    if any(entry.floors for row in table.rows for entry in row.entries.values()):
         notes.append(
-            f"{mark}: the 95 % bootstrap interval over test images excludes 0. One seed: training varies beyond it."
+            "floor, or in parentheses: the noise floor of the ECE, what a perfectly calibrated network with these "
+            "confidences would show on this many images. An ECE near it cannot be told from perfect calibration."
         )
-    notes += temperature_notes(table)
+    notes += _temperature_notes(table)
+    if any(row.selected_on_test for row in table.rows):
+        notes.append(
+            f"{SELECTED}: the tested checkpoint was selected on the test images themselves, which are this protocol's "
+            "validation images; its numbers look better than they are."
+        )
+    notes += selection_notes(table)
     if any(row.collapsed for row in table.rows):
         notes.append(COLLAPSED)
-    notes.append("energy: E|h~ - h|^2 / E|h|^2 at the gate, measured at the end of training.")
-    if absent := [row.variant for row in table.rows if len(row.seeds) < len(table.study.seeds)]:
+    measured = facts.get("energy_images")
+    images = f" on {measured} training images" if measured else ""
+    notes.append(f"energy: E|h~ - h|^2 / E|h|^2 at the gate, measured{images} at the end of training.")
+    if absent := [row.variant for row in table.rows if len(row.seeds) < len(study.seeds)]:
         notes.append(f"Not finished: {', '.join(absent)}; their numbers are missing or rest on fewer seeds.")
+    return notes
+
+
+def _interval_notes(table: Table) -> list[str]:
+    entries = [entry for row in table.rows for entry in row.entries.values()]
+    over = {entry.interval.over for entry in entries if entry.interval is not None}
+    notes = []
+    if any(len(row.seeds) > 1 for row in table.rows):
+        notes.append("±: sample standard deviation over seeds (n - 1). Differences are paired by seed and by image.")
+    if "seeds and images" in over:
+        notes.append(
+            "Intervals (95 %) are about methods: other seeds and other test images. They join Student's t interval "
+            "over seeds and a bootstrap over images; those of an ECE are corrected for bias and widened by as much."
+        )
+    if "seeds" in over:
+        notes.append(
+            "Intervals (95 %) are Student's, over seeds, on these test images: no outputs of single images were kept."
+        )
+    if "these two networks" in over:
+        notes.append(
+            "One seed: intervals (95 %) are about these two networks on other test images. Another training run would "
+            "differ by more, so nothing is marked as better or worse."
+        )
+    if over - {"these two networks"}:
+        tried = sum(entry.can_be_marked for entry in entries)
+        notes.append(
+            f"{MARKS['better']} better, {MARKS['worse']} worse than {table.study.reference} at the 5 % level, with "
+            f"Holm's correction for the {count(tried, 'difference')} of the table; no mark: one cannot tell. Contrasts "
+            "are corrected among themselves. Intervals are not corrected."
+        )
+    return notes
+
+
+def _temperature_notes(table: Table) -> list[str]:
+    """What +T is, on which images it was fitted, and which rows do without."""
+    if not has_temperature(table):
+        return ["+T is missing: no run was tested with temperature scaling."]
+    notes = [
+        "+T: the same network, its logits divided by one temperature T that minimises the validation NLL; its "
+        "intervals include the fit of T."
+    ]
+    if any(row.fitted_on_test for row in table.rows):
+        notes.append(
+            f"{ON_TEST}: T was fitted on the test images themselves, which are this protocol's validation images; "
+            "+T looks better than it is."
+        )
+    if absent := [row.variant for row in table.rows if row.seeds and len(row.temperature.by_seed) < len(row.seeds)]:
+        notes.append(f"No temperature for every seed of {', '.join(absent)}: the result rows say why, or are older.")
     return notes

@@ -15,8 +15,17 @@ from chaosgate.metrics.names import is_scaled, title
 from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report import figures
 from chaosgate.study.report.collect import Finished
-from chaosgate.study.report.notes import COLLAPSED, ON_TEST, footnotes, has_temperature, number, on_test
-from chaosgate.study.report.printed_table import ROW_TITLES, PrintedTable, set_number
+from chaosgate.study.report.notes import (
+    COLLAPSED,
+    MARKS,
+    ON_TEST,
+    SELECTED,
+    footnotes,
+    has_temperature,
+    number,
+    on_test,
+)
+from chaosgate.study.report.paper_table import ROW_TITLES, PaperTable, set_number
 from chaosgate.study.report.table import CLEAN, CORRUPTED, Table
 
 
@@ -34,7 +43,7 @@ class Block(NamedTuple):
     text: str = ""
 
 
-def html_report(tables: Sequence[Table], beside: Sequence[PrintedTable], finished: Sequence[Finished]) -> str:
+def html_report(tables: Sequence[Table], beside: Sequence[PaperTable], finished: Sequence[Finished]) -> str:
     """The report of a study.
 
     Args:
@@ -50,7 +59,7 @@ def html_report(tables: Sequence[Table], beside: Sequence[PrintedTable], finishe
         lead=_lead(main),
         sections=[*sections, *(["Runs", "Configuration"] if finished else [])],
         tables=tables,
-        notes=footnotes(whole, mark="Blue"),
+        notes=footnotes(main),
         beside=beside,
         pictures=pictures,
         finished=finished,
@@ -58,6 +67,8 @@ def html_report(tables: Sequence[Table], beside: Sequence[PrintedTable], finishe
         has_temperature=has_temperature,
         on_test=on_test,
         on_test_mark=ON_TEST,
+        selected_mark=SELECTED,
+        signs=MARKS,
         collapsed_note=COLLAPSED,
         row_titles=ROW_TITLES,
         set_number=set_number,

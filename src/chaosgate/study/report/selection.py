@@ -1,5 +1,6 @@
 """Fair strength: every method at the paper's strength, and at the one that validation NLL selects for it."""
 
+from collections import Counter
 from collections.abc import Sequence
 from math import isnan
 
@@ -32,12 +33,38 @@ def select_strengths(table: Table) -> dict[str, str | None]:
     The test set has no say. None where a strength or a seed is missing: a selection among what happens to be finished
     is not one.
     """
+    return {name: _smallest(rows, len(table.study.seeds)) for name, rows in _groups(table).items()}
+
+
+def selection_notes(table: Table) -> list[str]:
+    """How the strengths were selected, what each seed alone would have selected, and whether the test images helped."""
+    notes = []
+    swept = {method for method, sweep in table.study.strength.items() if sweep.paper is not None}
+    for name, rows in _groups(table).items():
+        chosen = _smallest(rows, len(table.study.seeds))
+        if chosen is None or rows[0].method not in swept or len(rows) < 2:
+            continue
+        alone = Counter(
+            min(rows, key=lambda row, seed=seed: row.validation_nll.by_seed[seed]).levels[STRENGTH]  # type: ignore[misc]
+            for seed in rows[0].seeds
+        )
+        votes = ", ".join(f"{level} for {times} of {len(rows[0].seeds)} seeds" for level, times in alone.most_common())
+        saw = " on the test images, which are the validation images here: it looks better than it is"
+        notes.append(
+            f"{name}: strength selected by the mean validation NLL{saw if rows[0].fitted_on_test else ''}; each seed "
+            f"alone would select {votes}."
+        )
+    return notes
+
+
+def _groups(table: Table) -> dict[str, list[Row]]:
+    """Rows that differ in strength alone."""
     groups: dict[str, list[Row]] = {}
     for row in table.rows:
         if STRENGTH in row.levels:
             rest = "-".join([row.method, *(level for axis, level in row.levels.items() if axis != STRENGTH)])
             groups.setdefault(rest, []).append(row)
-    return {name: _smallest(rows, len(table.study.seeds)) for name, rows in groups.items()}
+    return groups
 
 
 def _smallest(rows: Sequence[Row], seeds: int) -> str | None:

@@ -1,22 +1,21 @@
-"""From finished runs to the entries of a table: cells to aggregates, seeds to mean, spread and difference."""
+"""A table of results: entries with mean, spread and difference over seeds, rows, what may be called better or worse."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import fsum, isnan, nan
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations
+from math import fsum, nan
 from statistics import stdev
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
-from chaosgate.metrics.names import with_scaled
-from chaosgate.study.plan.runs import Run
+from chaosgate.metrics.names import NAMES, PLUS_T, improvement, scaled
 from chaosgate.study.plan.study import Study
-from chaosgate.study.report.collect import Finished
-from chaosgate.study.report.inference import Interval, image_intervals, seed_interval
+from chaosgate.study.report.inference import Floats, Interval, holm, interval_of, is_biased
 
 CLEAN, CORRUPTED = "clean", "corrupted"
 Column = tuple[str, str]  # (clean or corrupted, metric)
 BySeed = Mapping[int, float]
+Mark = Literal["better", "worse"]
 
 
 @dataclass(frozen=True)
@@ -24,14 +23,19 @@ class Entry:
     """One number of a table.
 
     Args:
+        metric: What it is.
         by_seed: The metric of every finished seed.
-        reference: The same of the reference row; differences are taken seed by seed.
-        interval: 95 % interval of the difference, where there is one.
+        drawn: The same under every resampling of the test images, where outputs were kept.
+        floors: Of an ECE: what a perfectly calibrated network with these confidences would show, mean and 95th
+            percentile, by seed.
+        reference: The entry that it is compared to, seed by seed.
     """
 
+    metric: str
     by_seed: BySeed
-    reference: BySeed
-    interval: Interval | None = None
+    drawn: Mapping[int, Floats] = field(default_factory=dict)
+    floors: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    reference: "Entry | None" = None
 
     @property
     def mean(self) -> float:
@@ -44,14 +48,44 @@ class Entry:
         return stdev(self.by_seed.values()) if len(self.by_seed) > 1 else nan
 
     @property
+    def floor(self) -> float:
+        """Mean over seeds of the ECE of a perfectly calibrated network with these confidences; nan if not known."""
+        return _mean([floor for floor, _ in self.floors.values()])
+
+    @property
     def differences(self) -> list[float]:
         """Value minus reference at every seed that both have."""
-        return [value - self.reference[seed] for seed, value in self.by_seed.items() if seed in self.reference]
+        theirs = {} if self.reference is None else self.reference.by_seed
+        return [value - theirs[seed] for seed, value in self.by_seed.items() if seed in theirs]
 
     @property
     def difference(self) -> float:
         """Mean paired difference to the reference."""
         return _mean(self.differences)
+
+    @cached_property
+    def interval(self) -> Interval | None:
+        """95 % interval of the difference, where there is one."""
+        if self.reference is None:
+            return None
+        theirs = self.reference.drawn
+        paired = [seed for seed in self.by_seed if seed in self.reference.by_seed]
+        kept = all(seed in self.drawn and seed in theirs for seed in paired)
+        drawn = [self.drawn[seed] - theirs[seed] for seed in paired] if kept else None
+        return interval_of(self.differences, drawn, is_biased(self.metric))
+
+    @property
+    def can_be_marked(self) -> bool:
+        """Whether better and worse have a meaning, and several seeds speak about them."""
+        known = NAMES[self.metric.removesuffix("_T")].better in ("higher", "lower")
+        return known and self.interval is not None and self.interval.seeds > 1
+
+
+class Contrast(NamedTuple):
+    """A comparison of two rows, none of them the reference, or of a row with the reference after scaling."""
+
+    name: str
+    entries: Mapping[Column, Entry]
 
 
 @dataclass(frozen=True)
@@ -70,7 +104,8 @@ class Row:
         collapsed: Parts (clean, corrupted) in which the network lost its accuracy and its confidence together: a small
             ECE there is no success.
         temperature: What the logits were divided by for the columns +T.
-        fitted_on_test: Whether that temperature has seen the test images.
+        fitted_on_test: Whether that temperature has seen the test images, which are the validation images then.
+        checkpoint: Which network of each run was tested.
     """
 
     variant: str
@@ -84,6 +119,12 @@ class Row:
     collapsed: frozenset[str]
     temperature: Entry
     fitted_on_test: bool
+    checkpoint: str
+
+    @property
+    def selected_on_test(self) -> bool:
+        """Whether what was tested had been selected on the test images: the checkpoint, by validation."""
+        return self.fitted_on_test and self.checkpoint != "last"
 
 
 @dataclass(frozen=True)
@@ -104,130 +145,74 @@ class Table:
     rows: tuple[Row, ...]
     facts: Mapping[str, Any]
 
+    @cached_property
+    def marks(self) -> dict[tuple[str, Column], Mark]:
+        """Differences to the reference that may be called better or worse, with Holm's correction for all of them."""
+        return _marks({(row.variant, column): entry for row in self.rows for column, entry in row.entries.items()})
+
+    @cached_property
+    def best(self) -> dict[Column, set[str]]:
+        """Rows with the best mean of a column to three digits; none if all are equal, and never a collapsed network."""
+        found: dict[Column, set[str]] = {}
+        for column in self.columns:
+            direction = NAMES[column[1].removesuffix("_T")].better
+            rows = [row for row in self.rows if column[0] not in row.collapsed and row.entries[column].by_seed]
+            means = {row.variant: round(row.entries[column].mean, 3) for row in rows}
+            if len(set(means.values())) > 1 and direction in ("higher", "lower"):
+                best = (max if direction == "higher" else min)(means.values())
+                found[column] = {variant for variant, mean in means.items() if mean == best}
+        return found
+
+    @cached_property
+    def contrasts(self) -> tuple[Contrast, ...]:
+        """Method against method, and method against the reference +T, in NLL and ECE; none for a long sweep."""
+        rows = [row for row in self.rows if row.seeds]
+        others = [row for row in rows if not row.is_reference]
+        if len(others) > _MOST_CONTRASTED:
+            return ()
+        columns = [column for column in self.columns if column[1] in PLUS_T]
+        found = [
+            Contrast(
+                f"{mine.variant} - {theirs.variant}", _compared(mine, theirs, dict(zip(columns, columns, strict=True)))
+            )
+            for theirs, mine in combinations(others, 2)
+            if {**mine.levels, **theirs.levels} == {**theirs.levels, **mine.levels}
+        ]
+        with_t = {(part, metric): (part, scaled(metric)) for part, metric in columns}
+        with_t = {column: other for column, other in with_t.items() if other in self.columns}
+        references = [row for row in rows if row.is_reference]
+        found += [
+            Contrast(f"{mine.variant} - {references[0].variant}+T", _compared(mine, references[0], with_t))
+            for mine in others
+            if len(references) == 1 and with_t
+        ]
+        return tuple(found)
+
+    @cached_property
+    def contrast_marks(self) -> dict[tuple[str, Column], Mark]:
+        """The same for the contrasts, a family of their own."""
+        return _marks({(one.name, column): entry for one in self.contrasts for column, entry in one.entries.items()})
+
     def only(self, title: str, rows: Sequence[Row]) -> "Table":
         """The same study, fewer rows."""
         return replace(self, title=title, rows=tuple(rows))
 
 
-def build_table(study: Study, runs: Sequence[Run], finished: Sequence[Finished]) -> Table:
-    """One row per variant; what is not finished counts as missing."""
-    of_variant: dict[str, list[Finished]] = {run.variant: [] for run in runs}
-    for one in finished:
-        of_variant[one.run.variant].append(one)
-    shown = with_scaled(study.metrics)
-    wanted = dict.fromkeys([*shown, "top1", "confidence"])
-    values = {variant: _values(ones, list(wanted)) for variant, ones in of_variant.items()}
-    found = {column for by_column in values.values() for column in by_column}
-    columns = tuple((part, metric) for part in (CLEAN, CORRUPTED) for metric in shown if (part, metric) in found)
-
-    def row(run: Run) -> Row:
-        reference = reference_variant(study, run)
-        mine, theirs = values[run.variant], values[reference]
-        ones = of_variant[run.variant]
-        entries = {column: Entry(mine.get(column, {}), theirs.get(column, {})) for column in columns}
-        if run.variant != reference:
-            entries = _with_intervals(entries, ones, of_variant[reference])
-        return Row(
-            run.variant,
-            run.method,
-            run.levels,
-            run.variant == reference,
-            tuple(one.run.seed for one in ones),
-            entries,
-            Entry({one.run.seed: one.energy for one in ones}, {}),
-            Entry({one.run.seed: one.validation_nll for one in ones}, {}),
-            _collapsed(mine, theirs, ones),
-            Entry({one.run.seed: one.temperature for one in ones if one.temperature is not None}, {}),
-            any(one.fitted_on_test for one in ones),
-        )
-
-    first = {run.variant: run for run in reversed(runs)}
-    rows = tuple(row(first[variant]) for variant in of_variant)
-    return Table(study, study.name, columns, rows, _facts(finished))
+_MOST_CONTRASTED = 6  # 15 pairs
 
 
-def reference_variant(study: Study, run: Run) -> str:
-    """The row that a run is compared to: the reference at the same levels, as far as it has them."""
-    axes = study.axes_of(study.reference)
-    return "-".join([study.reference, *(level for axis, level in run.levels.items() if axis in axes)])
-
-
-def summarise(one: Finished, metrics: Sequence[str]) -> dict[Column, float]:
-    """Clean metrics, and corrupted ones as mean over corruptions of the mean over severities."""
-    from chaosgate.metrics import aggregate_cells  # imports torch; reading a study does not need it
-
-    summary: dict[Column, float] = {}
-    for metric in metrics:
-        by_cell = one.by_cell(metric)
-        if (CLEAN, 0) in by_cell:
-            summary[CLEAN, metric] = by_cell[CLEAN, 0]
-        if any(corruption != CLEAN for corruption, _ in by_cell) and len(by_cell) == len(one.by_cell("n")):
-            summary[CORRUPTED, metric] = aggregate_cells(by_cell)
-    return summary
-
-
-def _values(ones: Sequence[Finished], metrics: Sequence[str]) -> dict[Column, dict[int, float]]:
-    values: dict[Column, dict[int, float]] = {}
-    for one in ones:
-        for column, value in summarise(one, metrics).items():
-            values.setdefault(column, {})[one.run.seed] = value
-    return values
-
-
-def _with_intervals(
-    entries: Mapping[Column, Entry], mine: Sequence[Finished], reference: Sequence[Finished]
-) -> dict[Column, Entry]:
-    """Over seeds where there are several, over test images where there is one."""
-    if len(mine) == 1 and len(reference) == 1 and mine[0].run.seed == reference[0].run.seed:
-        samples, theirs = mine[0].samples, reference[0].samples
-        if samples is not None and theirs is not None:
-            corruptions: dict[str, list[tuple[str, int]]] = {}
-            for name, severity in mine[0].by_cell("top1"):
-                corruptions.setdefault(name, []).append((name, severity))
-            clean = corruptions.pop(CLEAN, None)
-            groups = {CLEAN: [clean]} if clean else {}
-            if corruptions:
-                groups[CORRUPTED] = list(corruptions.values())
-            metrics = list(dict.fromkeys(metric for _, metric in entries))
-            found = image_intervals(samples, theirs, groups, metrics, np.random.default_rng(0))
-            return {column: replace(entry, interval=found.get(column)) for column, entry in entries.items()}
-    return {column: replace(entry, interval=seed_interval(entry.differences)) for column, entry in entries.items()}
-
-
-def _collapsed(
-    mine: Mapping[Column, BySeed], theirs: Mapping[Column, BySeed], ones: Sequence[Finished]
-) -> frozenset[str]:
-    from chaosgate.metrics import collapsed
-
-    found = set()
-    for part in (CLEAN, CORRUPTED):
-        asked = ((mine, "top1"), (mine, "confidence"), (theirs, "top1"))
-        top1, confidence, reference = (_mean(list(values.get((part, name), {}).values())) for values, name in asked)
-        if isnan(top1 + confidence + reference):
-            continue
-        if collapsed(top1, confidence, reference, num_classes=ones[0].config["model"]["num_classes"]):
-            found.add(part)
-    return frozenset(found)
-
-
-def _facts(finished: Sequence[Finished]) -> dict[str, Any]:
-    if not finished:
-        return {}
-    rows = finished[0].rows
-    corruptions = dict.fromkeys(row["corruption"] for row in rows if row["corruption"] != CLEAN)
-    data = rows[0]["data"] or {}
+def _marks(entries: Mapping[tuple[str, Column], Entry]) -> dict[tuple[str, Column], Mark]:
+    intervals = {key: entry.interval for key, entry in entries.items() if entry.can_be_marked and entry.interval}
+    rejected = holm({key: interval.p_value for key, interval in intervals.items()})
     return {
-        "backbone": rows[0]["backbone"],
-        "data": data.get("name"),
-        "images": data.get("images", {}),
-        "subset": data.get("subset"),
-        "generated": any((row["data"] or {}).get("corruptions") == "generated" for row in rows),
-        "corruptions": list(corruptions),
-        "severities": sorted({row["severity"] for row in rows if row["corruption"] != CLEAN}),
-        "n": rows[0]["n"],
-        "versions": rows[0]["versions"],
-        "commits": sorted({str(one.rows[0]["commit"]) for one in finished}),
+        key: "better" if improvement(key[1][1], 0.0, interval.centre) > 0 else "worse"
+        for key, interval in intervals.items()
+        if key in rejected
     }
+
+
+def _compared(mine: Row, theirs: Row, columns: Mapping[Column, Column]) -> dict[Column, Entry]:
+    return {column: replace(mine.entries[column], reference=theirs.entries[other]) for column, other in columns.items()}
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -2,69 +2,99 @@
 
 import csv
 import io
-from math import isnan
+from collections.abc import Sequence
+from math import isnan, nan
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from chaosgate.metrics.names import improvement, is_scaled, scaled, title
-from chaosgate.study.report.notes import FLAG, count, has_temperature, number, on_test
-from chaosgate.study.report.table import Entry, Row, Table
+from chaosgate.metrics.names import is_scaled, scaled, title
+from chaosgate.study.report.inference import Interval
+from chaosgate.study.report.notes import FLAG, MARKS, SELECTED, count, has_temperature, mark_of, number, on_test, signed
+from chaosgate.study.report.table import Column, Entry, Row, Table
+
+_AT_A_TIME = 4  # metrics side by side in 80 columns
+_COLOURS = {MARKS["better"]: "green", MARKS["worse"]: "red", "": "dim"}
 
 
-def terminal_table(table: Table) -> RichTable:
-    """Clean and corrupted results beneath each other, each without and with +T, so that 80 columns are enough."""
+def terminal_tables(table: Table) -> list[RichTable]:
+    """Results in blocks of four metrics, then the contrasts; none is wider than 80 columns, names fold."""
     metrics = list(dict.fromkeys(metric for _, metric in table.columns if not is_scaled(metric)))
+    blocks = [metrics[k : k + _AT_A_TIME] for k in range(0, len(metrics), _AT_A_TIME)]
+    return [*(_results(table, block) for block in blocks), *([_contrasts(table)] if table.contrasts else [])]
+
+
+def _grid(heading: str, first: str, columns: Sequence[str]) -> RichTable:
+    grid = RichTable(title=heading, title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    grid.add_column(first, overflow="fold")
+    for name in columns:
+        grid.add_column(name, no_wrap=True)
+    return grid
+
+
+def _results(table: Table, metrics: Sequence[str]) -> RichTable:
+    """Clean and corrupted results beneath each other, each without and with +T."""
     asked = len(table.study.seeds)
-    heading = f"study {table.title}, {count(asked, 'seed')}"
-    grid = RichTable(title=heading, title_style="bold", box=SIMPLE_HEAD, padding=0, pad_edge=False)
-    grid.add_column("method", no_wrap=True)
-    for metric in metrics:
-        grid.add_column(title(metric), justify="right", no_wrap=True)
-    grid.add_column("energy", justify="right", no_wrap=True)
+    grid = _grid(f"study {table.title}, {count(asked, 'seed')}", "method", [*map(title, metrics), "energy"])
     for part in dict.fromkeys(part for part, _ in table.columns):
         grid.add_row(Text(part, style="bold"))
         for row in table.rows:
-            cells = [_cell(metric, row.entries[part, metric], row) for metric in metrics]
             fewer = "" if len(row.seeds) == asked else f" ({len(row.seeds)} of {asked})"
-            flag = f" [red]{FLAG}[/]" if part in row.collapsed else ""
-            grid.add_row(f" {row.variant}{fewer}{flag}", *cells, number(row.energy.mean))
+            cells = [_cell(table, row, (part, metric)) for metric in metrics]
+            grid.add_row(_name(row, part, fewer), *cells, number(row.energy.mean))
         if any((part, scaled(metric)) in table.columns for metric in metrics):
             grid.add_row(Text(f"{part} +T", style="bold"))
             for row in table.rows:
-                cells = [_scaled_cell(part, scaled(metric), row) for metric in metrics]
+                cells = [_cell(table, row, (part, scaled(metric))) for metric in metrics]
                 fitted = "" if isnan(row.temperature.mean) else f"T {row.temperature.mean:.2f}{on_test(row)}"
-                flag = f" [red]{FLAG}[/]" if part in row.collapsed else ""
-                grid.add_row(f" {row.variant}{flag}", *cells, fitted)
+                grid.add_row(_name(row, part), *cells, fitted)
         grid.add_section()
     return grid
 
 
-def _scaled_cell(part: str, metric: str, row: Row) -> Text:
-    """Beneath the number without temperature; empty where a temperature changes nothing, or is not shown."""
-    return _cell(metric, row.entries[part, metric], row) if (part, metric) in row.entries else Text("")
+def _name(row: Row, part: str, more: str = "") -> Text:
+    text = Text(f" {row.variant}{more}{SELECTED if row.selected_on_test else ''}")
+    return text.append(f" {FLAG}", style="red") if part in row.collapsed else text
 
 
-def _cell(metric: str, entry: Entry, row: Row) -> Text:
-    """Mean and difference to the reference; the standard deviation over seeds below."""
-    text = Text(number(entry.mean))
+def _cell(table: Table, row: Row, column: Column) -> Text:
+    """Mean and difference to the reference; beneath the mean its standard deviation, then the floor of an ECE."""
+    if column not in row.entries:  # a temperature changes nothing there
+        return Text("")
+    entry = row.entries[column]
+    text = Text(f"{number(entry.mean):>6}", style="bold" if row.variant in table.best.get(column, ()) else "")
     if not isnan(entry.difference):
-        change = " " * 8 if row.is_reference else f" {entry.difference:+.3f}{_star(entry)}"
-        text.append(change, style=_colour(metric, entry))
-    if not isnan(entry.std):
-        text.append(f"\n±{entry.std:.3f}" + " " * 8, style="dim")
+        mark = mark_of(table, row, column)
+        text.append(f" {signed(entry.difference)}{mark}", style=f"not bold {_COLOURS[mark]}")
+    spread = "" if isnan(entry.std) else f"±{entry.std:.3f}"
+    floor = "" if isnan(entry.floor) else f" ({entry.floor:.3f})".replace("(0.", "(.")
+    if spread or floor:
+        text.append(f"\n{spread:>6}{floor}", style="not bold dim")
     return text
 
 
-def _star(entry: Entry) -> str:
-    return "*" if entry.interval is not None and entry.interval.excludes_zero else " "
+def _contrasts(table: Table) -> RichTable:
+    """Differences between methods, and to the reference +T; beneath each its interval."""
+    columns = list(table.contrasts[0].entries)
+    grid = _grid(f"{table.title}: contrasts", "difference", [f"{part} {title(metric)}" for part, metric in columns])
+    for contrast in table.contrasts:
+        cells = []
+        for column in columns:
+            entry = contrast.entries.get(column)
+            text = Text("")
+            if entry is not None and not isnan(entry.difference):
+                mark = MARKS[table.contrast_marks.get((contrast.name, column))]
+                text = Text(f"{signed(entry.difference)}{mark}", style=_COLOURS[mark].replace("dim", ""))
+                text.append(f"\n{ends(entry.interval)}", style="dim") if entry.interval is not None else None
+            cells.append(text)
+        grid.add_row(f" {contrast.name}", *cells)
+    return grid
 
 
-def _colour(metric: str, entry: Entry) -> str:
-    """Green for better, red for worse."""
-    change = improvement(metric, entry.mean - entry.difference, entry.mean)
-    return "dim" if change == 0 else "green" if change > 0 else "red"
+def ends(interval: Interval) -> str:
+    """The interval in words."""
+    return f"{signed(interval.low)} to {signed(interval.high)}"
 
 
 def markdown_table(table: Table) -> str:
@@ -73,21 +103,36 @@ def markdown_table(table: Table) -> str:
     head = ["method", "seeds", *(f"{part} {title(metric)}" for part, metric in table.columns), *last]
     lines = [_line(head), _line(["---", *("--:" for _ in head[1:])])]
     for row in table.rows:
-        cells = [_markdown_cell(column[1], row.entries[column], row) for column in table.columns]
+        cells = [_markdown_cell(table, row, column) for column in table.columns]
         cells += [number(row.temperature.mean)] if has_temperature(table) else []
         flag = f" (collapsed: {', '.join(sorted(row.collapsed))})" if row.collapsed else ""
-        lines.append(_line([row.variant + flag, str(len(row.seeds)), *cells, number(row.energy.mean)]))
+        name = row.variant + (SELECTED if row.selected_on_test else "") + flag
+        lines.append(_line([name, str(len(row.seeds)), *cells, number(row.energy.mean)]))
+    if table.contrasts:
+        columns = list(table.contrasts[0].entries)
+        head = ["difference", *(f"{part} {title(metric)}" for part, metric in columns)]
+        lines += ["", _line(head), _line(["---", *("--:" for _ in columns)])]
+        for one in table.contrasts:
+            marks = (MARKS[table.contrast_marks.get((one.name, column))] for column in columns)
+            cells = [_change(one.entries.get(column), mark) for column, mark in zip(columns, marks, strict=True)]
+            lines.append(_line([one.name, *cells]))
     return "\n".join(lines) + "\n"
 
 
-def _markdown_cell(metric: str, entry: Entry, row: Row) -> str:
+def _markdown_cell(table: Table, row: Row, column: Column) -> str:
+    entry = row.entries[column]
+    mean = number(entry.mean) + (on_test(row) if is_scaled(column[1]) and not isnan(entry.mean) else "")
+    mean = f"**{mean}**" if row.variant in table.best.get(column, ()) else mean
     spread = "" if isnan(entry.std) else f" ± {entry.std:.3f}"
-    change = ""
-    if not row.is_reference and not isnan(entry.difference):
-        interval = f", {entry.interval.low:+.3f} to {entry.interval.high:+.3f}" if entry.interval is not None else ""
-        change = f" ({entry.difference:+.3f}{interval})"
-    mark = on_test(row) if is_scaled(metric) and not isnan(entry.mean) else ""
-    return f"{number(entry.mean)}{mark}{spread}{change}"
+    inside = [_change(entry, mark_of(table, row, column)), "" if isnan(entry.floor) else f"floor {entry.floor:.3f}"]
+    return f"{mean}{spread}" + (f" ({'; '.join(filter(None, inside))})" if any(inside) else "")
+
+
+def _change(entry: Entry | None, mark: str) -> str:
+    if entry is None or isnan(entry.difference):
+        return ""
+    interval = f", {ends(entry.interval)}" if entry.interval is not None else ""
+    return f"{signed(entry.difference)}{' ' if mark else ''}{mark}{interval}"
 
 
 def _line(cells: list[str]) -> str:
@@ -97,28 +142,42 @@ def _line(cells: list[str]) -> str:
 def csv_table(table: Table) -> str:
     """One line per row and column of the table, every digit kept; empty where a number is missing.
 
-    The part of a temperature is the images it was fitted on: ``validation`` or ``test``.
+    The part of a temperature is the images it was fitted on: ``validation`` or ``test``. A contrast has the difference
+    of its two rows and no mean.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     difference = f"difference_to_{table.study.reference}"
     head = ["method", "part", "metric", "seeds", "mean", "std_ddof1", difference, "low95", "high95", "interval_over"]
-    writer.writerow([*head, "collapsed"])
+    writer.writerow([*head, "p_value", "mark", "floor_mean", "floor_95th", "collapsed"])
     for row in table.rows:
-        for part, metric in table.columns:
-            entry = row.entries[part, metric]
-            numbers = map(_plain, (entry.mean, entry.std, entry.difference))
-            interval = entry.interval
-            ends = [repr(interval.low), repr(interval.high), interval.over] if interval is not None else ["", "", ""]
-            flag = "collapsed" if part in row.collapsed else ""
-            writer.writerow([row.variant, part, metric, len(entry.by_seed), *numbers, *ends, flag])
+        for column in table.columns:
+            entry = row.entries[column]
+            floors = [sum(values) / len(values) for values in zip(*entry.floors.values(), strict=True)] or [nan, nan]
+            flag = "collapsed" if column[0] in row.collapsed else ""
+            about = [row.variant, *column, len(entry.by_seed), _plain(entry.mean), _plain(entry.std)]
+            mark = table.marks.get((row.variant, column), "")
+            writer.writerow([*about, *_difference(entry), mark, *map(_plain, floors), flag])
         others = [("train", "energy", row.energy), ("train", "validation_nll", row.validation_nll)]
         if has_temperature(table):
             others.append(("test" if row.fitted_on_test else "validation", "temperature", row.temperature))
         for part, name, entry in others:
-            numbers = map(_plain, (entry.mean, entry.std))
-            writer.writerow([row.variant, part, name, len(entry.by_seed), *numbers, "", "", "", "", ""])
+            about = [row.variant, part, name, len(entry.by_seed), _plain(entry.mean), _plain(entry.std)]
+            writer.writerow([*about, *9 * [""]])
+    for one in table.contrasts:
+        for column, entry in one.entries.items():
+            mark = table.contrast_marks.get((one.name, column), "")
+            writer.writerow([one.name, *column, len(entry.differences), "", "", *_difference(entry), mark, "", "", ""])
     return out.getvalue()
+
+
+def _difference(entry: Entry) -> list[str]:
+    """Difference, ends, what the interval is about, and its p-value; no p-value from one seed."""
+    interval = entry.interval
+    if interval is None:
+        return [_plain(entry.difference), "", "", "", ""]
+    p_value = repr(interval.p_value) if interval.seeds > 1 else ""
+    return [repr(entry.difference), repr(interval.low), repr(interval.high), interval.over, p_value]
 
 
 def _plain(value: float) -> str:

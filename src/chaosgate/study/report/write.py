@@ -9,13 +9,13 @@ from rich.console import Console
 from chaosgate.study.plan.paper import paper_data
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import Size, Study
+from chaosgate.study.report.build import build_table
 from chaosgate.study.report.collect import collect
-from chaosgate.study.report.latex import latex_table
+from chaosgate.study.report.latex import latex_results, latex_table
 from chaosgate.study.report.notes import footnotes
-from chaosgate.study.report.printed_table import PrintedTable, own_table, table_beside_paper
+from chaosgate.study.report.paper_table import PaperTable, table_beside_paper
 from chaosgate.study.report.selection import strength_tables
-from chaosgate.study.report.table import build_table
-from chaosgate.study.report.text import csv_table, markdown_table, terminal_table
+from chaosgate.study.report.text import csv_table, markdown_table, terminal_tables
 
 
 def report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> Path:
@@ -27,7 +27,8 @@ def report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> P
     tables = strength_tables(table)
     console.print()
     for one in tables if table.columns else []:
-        console.print(terminal_table(one))
+        for grid in terminal_tables(one):
+            console.print(grid)
     for note in footnotes(table):
         console.print(f"  {note}", style="dim", highlight=False)
     directory = root / study.name
@@ -41,14 +42,14 @@ def report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> P
     ]
     if study.size is not None:
         beside = [_sized(one, study.size) for one in beside]
-    latex = map(latex_table, [*map(own_table, tables), *beside])
+    latex = [*map(latex_results, tables), *map(latex_table, beside)]
     (directory / "table.tex").write_text("\n".join(latex), encoding="utf-8")
     (directory / "report.html").write_text(html_report(tables, beside, finished), encoding="utf-8")
     (directory / "table.csv").write_text(csv_table(table), encoding="utf-8")
     return directory
 
 
-def _sized(table: PrintedTable, size: Size) -> PrintedTable:
+def _sized(table: PaperTable, size: Size) -> PaperTable:
     """A table that cannot be taken for the paper's experiment: its name says the size, its label is another."""
     images = " on made-up images" if size.made_up else ""
     return replace(table, name=f"{table.name}, {size.name} size{images}", label=f"{table.label}_{size.name}")

@@ -31,12 +31,12 @@ class Number(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PrintedTable:
-    """Numbers in the rows and columns in which they are printed.
+class PaperTable:
+    """Numbers in the rows and columns of a table of the paper.
 
     Args:
-        name: Of the table, for files and captions.
-        label: Of the paper's table, or empty.
+        name: Of the table, for captions.
+        label: Of the paper's table.
         by: What a row is: method, stage, strength or corruption.
         columns: Keys of the numbers in order, e.g. ``top1``, ``top1_percent``, ``ece_gch``.
         decimals: Digits behind the point, by column.
@@ -60,20 +60,20 @@ class PrintedTable:
 
     def is_plus_t(self, column: str) -> bool:
         """Whether a column is one after temperature scaling."""
-        metric = corruption_column(column)[0] if self.by == "corruption" else column.rsplit(" ", 1)[-1]
+        metric = corruption_column(column)[0] if self.by == "corruption" else column
         return is_scaled(metric)
 
 
-def paper_table(name: str) -> PrintedTable:
+def paper_table(name: str) -> PaperTable:
     """A table of the paper with the paper's own numbers."""
     data = paper_data()[name]
     columns = tuple(data["decimals"])
     rows = {str(row): {column: Number(*cells[column]) for column in columns} for row, cells in data["rows"].items()}
     strengths = {str(row): float(cells["g"]) for row, cells in data["rows"].items() if "g" in cells}
-    return PrintedTable(name, data["label"], data["by"], columns, data["decimals"], rows, strengths)
+    return PaperTable(name, data["label"], data["by"], columns, data["decimals"], rows, strengths)
 
 
-def table_beside_paper(name: str, table: Table, finished: Sequence[Finished]) -> PrintedTable:
+def table_beside_paper(name: str, table: Table, finished: Sequence[Finished]) -> PaperTable:
     """Our numbers in the layout of a table of the paper, the paper's beside them; what we do not have is missing."""
     data, paper = paper_data()[name], paper_table(name)
     decimals = {**paper.decimals, **_plus_t(paper)}
@@ -81,7 +81,7 @@ def table_beside_paper(name: str, table: Table, finished: Sequence[Finished]) ->
     measured = [column for column in decimals if any(not isnan(cells[column].mean) for cells in ours.values())]
     columns = tuple(column for column in decimals if column in paper.columns or column in measured)
     found = {row: _find_row(table, paper.by, row) for row in paper.rows} if paper.by != "corruption" else {}
-    return PrintedTable(
+    return PaperTable(
         name,
         paper.label,
         paper.by,
@@ -95,7 +95,7 @@ def table_beside_paper(name: str, table: Table, finished: Sequence[Finished]) ->
     )
 
 
-def _plus_t(paper: PrintedTable) -> dict[str, int]:
+def _plus_t(paper: PaperTable) -> dict[str, int]:
     """The columns +T that belong to the paper's, with as many digits."""
     if paper.by != "corruption":
         return {scaled(column): paper.decimals[column] for column in paper.columns if column in PLUS_T}
@@ -107,7 +107,7 @@ def _plus_t(paper: PrintedTable) -> dict[str, int]:
     }
 
 
-def _on_test(paper: PrintedTable, found: Mapping[str, Row | None], finished: Sequence[Finished]) -> frozenset[str]:
+def _on_test(paper: PaperTable, found: Mapping[str, Row | None], finished: Sequence[Finished]) -> frozenset[str]:
     if paper.by == "corruption":  # a row has the numbers of several methods
         return frozenset(paper.rows) if any(one.fitted_on_test for one in finished) else frozenset()
     return frozenset(name for name, row in found.items() if row is not None and row.fitted_on_test)
@@ -121,28 +121,6 @@ def corruption_column(column: str) -> tuple[str, str]:
     """
     metric, method = column.split("_", 1)
     return (scaled(metric), method.removeprefix("T_")) if method.startswith("T_") else (metric, method)
-
-
-def own_table(table: Table) -> PrintedTable:
-    """Our numbers in our own layout: a row per variant, clean and corrupted columns."""
-    columns = tuple(f"{part} {metric}" for part, metric in table.columns)
-    rows = {
-        row.variant: {
-            f"{part} {metric}": Number(row.entries[part, metric].mean, row.entries[part, metric].std)
-            for part, metric in table.columns
-        }
-        for row in table.rows
-    }
-    return PrintedTable(
-        table.study.name,
-        "",
-        "method",
-        columns,
-        dict.fromkeys(columns, 3),
-        rows,
-        collapsed=frozenset(row.variant for row in table.rows if row.collapsed),
-        on_test=frozenset(row.variant for row in table.rows if row.fitted_on_test),
-    )
 
 
 def _ours(data: Mapping[str, Any], name: str, column: str, table: Table, finished: Sequence[Finished]) -> Number:

@@ -1,0 +1,144 @@
+"""Build the table of a study from its finished runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import isnan
+from typing import Any
+
+from chaosgate.metrics.names import with_scaled
+from chaosgate.study.plan.runs import Run
+from chaosgate.study.plan.study import Study
+from chaosgate.study.report.collect import Finished
+from chaosgate.study.report.inference import Floats, Groups, ece_floor, is_biased, require_same_images, resample
+from chaosgate.study.report.table import CLEAN, CORRUPTED, Column, Entry, Row, Table
+
+
+def build_table(study: Study, runs: Sequence[Run], finished: Sequence[Finished]) -> Table:
+    """One row per variant; what is not finished counts as missing."""
+    of_variant: dict[str, list[Finished]] = {run.variant: [] for run in runs}
+    for one in finished:
+        of_variant[one.run.variant].append(one)
+    require_same_images(one.samples for one in finished if one.samples is not None)
+    shown = with_scaled(study.metrics)
+    wanted = list(dict.fromkeys([*shown, "top1", "confidence"]))
+    whole = {variant: _entries(ones, wanted) for variant, ones in of_variant.items()}
+    found = {column for entries in whole.values() for column in entries}
+    columns = tuple((part, metric) for part in (CLEAN, CORRUPTED) for metric in shown if (part, metric) in found)
+
+    def row(run: Run) -> Row:
+        reference = reference_variant(study, run)
+        mine, theirs = whole[run.variant], whole[reference]
+        ones = of_variant[run.variant]
+        entries = {
+            column: replace(mine.get(column, Entry(column[1], {})), reference=theirs.get(column)) for column in columns
+        }
+        if run.variant == reference:
+            entries = {column: replace(entry, reference=None) for column, entry in entries.items()}
+        return Row(
+            run.variant,
+            run.method,
+            run.levels,
+            run.variant == reference,
+            tuple(one.run.seed for one in ones),
+            entries,
+            Entry("energy", {one.run.seed: one.energy for one in ones}),
+            Entry("nll", {one.run.seed: one.validation_nll for one in ones}),
+            _collapsed(mine, theirs, ones),
+            Entry("temperature", {one.run.seed: one.temperature for one in ones if one.temperature is not None}),
+            any(one.fitted_on_test for one in ones),
+            run.checkpoint,
+        )
+
+    first = {run.variant: run for run in reversed(runs)}
+    rows = tuple(row(first[variant]) for variant in of_variant)
+    return Table(study, study.name, columns, rows, _facts(finished))
+
+
+def reference_variant(study: Study, run: Run) -> str:
+    """The row that a run is compared to: the reference at the same levels, as far as it has them."""
+    axes = study.axes_of(study.reference)
+    return "-".join([study.reference, *(level for axis, level in run.levels.items() if axis in axes)])
+
+
+def summarise(one: Finished, metrics: Sequence[str]) -> dict[Column, float]:
+    """Clean metrics, and corrupted ones as mean over corruptions of the mean over severities."""
+    from chaosgate.metrics import aggregate_cells  # imports torch; reading a study does not need it
+
+    summary: dict[Column, float] = {}
+    for metric in metrics:
+        by_cell = one.by_cell(metric)
+        if (CLEAN, 0) in by_cell:
+            summary[CLEAN, metric] = by_cell[CLEAN, 0]
+        if any(corruption != CLEAN for corruption, _ in by_cell) and len(by_cell) == len(one.by_cell("n")):
+            summary[CORRUPTED, metric] = aggregate_cells(by_cell)
+    return summary
+
+
+def _entries(ones: Sequence[Finished], metrics: Sequence[str]) -> dict[Column, Entry]:
+    """The entries of a row, compared to nothing yet."""
+    values: dict[Column, dict[int, float]] = {}
+    drawn: dict[Column, dict[int, Floats]] = {}
+    floors: dict[Column, dict[int, tuple[float, float]]] = {}
+    for one in ones:
+        seed = one.run.seed
+        for column, value in summarise(one, metrics).items():
+            values.setdefault(column, {})[seed] = value
+        if one.samples is None:
+            continue
+        groups = cell_groups(one)
+        for column, draws in resample(one.samples, groups, metrics).items():
+            drawn.setdefault(column, {})[seed] = draws
+            if is_biased(column[1]):
+                floors.setdefault(column, {})[seed] = ece_floor(one.samples, groups[column[0]], column[1])
+    return {
+        column: Entry(column[1], by_seed, drawn.get(column, {}), floors.get(column, {}))
+        for column, by_seed in values.items()
+    }
+
+
+def cell_groups(one: Finished) -> Groups:
+    """The cells of the columns, by corruption."""
+    corruptions: dict[str, list[tuple[str, int]]] = {}
+    for name, severity in one.by_cell("top1"):
+        corruptions.setdefault(name, []).append((name, severity))
+    clean = corruptions.pop(CLEAN, None)
+    groups = {CLEAN: [clean]} if clean else {}
+    return {**groups, CORRUPTED: list(corruptions.values())} if corruptions else groups
+
+
+def _collapsed(
+    mine: Mapping[Column, Entry], theirs: Mapping[Column, Entry], ones: Sequence[Finished]
+) -> frozenset[str]:
+    from chaosgate.metrics import collapsed
+
+    found = set()
+    for part in (CLEAN, CORRUPTED):
+        asked = ((mine, "top1"), (mine, "confidence"), (theirs, "top1"))
+        if any((part, name) not in entries for entries, name in asked):
+            continue
+        top1, confidence, reference = (entries[part, name].mean for entries, name in asked)
+        if isnan(top1 + confidence + reference):
+            continue
+        if collapsed(top1, confidence, reference, num_classes=ones[0].config["model"]["num_classes"]):
+            found.add(part)
+    return frozenset(found)
+
+
+def _facts(finished: Sequence[Finished]) -> dict[str, Any]:
+    if not finished:
+        return {}
+    rows = finished[0].rows
+    corruptions = dict.fromkeys(row["corruption"] for row in rows if row["corruption"] != CLEAN)
+    data = rows[0]["data"] or {}
+    return {
+        "backbone": rows[0]["backbone"],
+        "data": data.get("name"),
+        "images": data.get("images", {}),
+        "subset": data.get("subset"),
+        "generated": any((row["data"] or {}).get("corruptions") == "generated" for row in rows),
+        "corruptions": list(corruptions),
+        "severities": sorted({row["severity"] for row in rows if row["corruption"] != CLEAN}),
+        "n": rows[0]["n"],
+        "versions": rows[0]["versions"],
+        "commits": sorted({str(one.rows[0]["commit"]) for one in finished}),
+    }

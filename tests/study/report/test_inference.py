@@ -1,0 +1,207 @@
+"""Intervals against closed forms, against a resampling written out by hand, and against refitted temperatures."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import sqrt
+
+import numpy as np
+import pytest
+import torch
+
+from chaosgate.metrics import calibration_bins, calibration_error
+from chaosgate.run.outputs import Samples, ScaledSamples, load_samples
+from chaosgate.study import Run
+from chaosgate.study.report.inference import (
+    RESAMPLES,
+    Interval,
+    binned,
+    ece_floor,
+    holm,
+    interval_of,
+    require_same_images,
+    resample,
+)
+from tests.study.made import keep
+
+CELLS = (("clean", 0), ("fog", 1), ("fog", 5), ("snow", 1))
+GROUPS = {"clean": [[CELLS[0]]], "corrupted": [[CELLS[1], CELLS[2]], [CELLS[3]]]}
+
+
+def draw(seed: int, images: int = 300, cells: tuple[tuple[str, int], ...] = CELLS) -> Samples:
+    generator = np.random.default_rng(seed)
+    confidence = generator.uniform(0.1, 1.0, (len(cells), images)).astype(np.float32)
+    correct = generator.random((len(cells), images)) < confidence - 0.05
+    nll = generator.exponential(1.0, confidence.shape).astype(np.float32)
+    return Samples(cells, confidence, correct, nll, np.arange(images, dtype=np.int32))
+
+
+def test_binned_ece_is_that_of_the_metrics() -> None:
+    samples = draw(0)
+    confidence, correct = samples.confidence[0].astype(np.float64), samples.correct[0].astype(np.float64)
+    mine = np.abs(binned(confidence, confidence - correct).sum(0)).sum() / len(correct)
+    bins = calibration_bins(torch.from_numpy(confidence), torch.from_numpy(samples.correct[0]), 15)
+    assert mine == pytest.approx(float(calibration_error(bins)), abs=1e-12)
+    assert resample(samples, GROUPS, ["ece"])["clean", "ece"][0] == pytest.approx(mine, abs=1e-12)
+
+
+def test_images_are_drawn_together_in_all_cells_and_for_both_methods() -> None:
+    mine = draw(1)
+    shifted = replace(mine, nll=mine.nll + np.float32(0.25))
+    a, b = (resample(one, GROUPS, ["nll", "top1"]) for one in (mine, shifted))
+    for part in GROUPS:  # a constant difference stays constant, however the images are drawn
+        assert np.allclose(a[part, "nll"] - b[part, "nll"], -0.25, atol=1e-6)
+        assert np.array_equal(a[part, "top1"], b[part, "top1"])
+
+
+def test_draws_are_those_of_a_resampling_by_hand() -> None:
+    samples = draw(2, 60)
+    found = resample(samples, GROUPS, ["ece"])["corrupted", "ece"]
+
+    def metric(row: int, chosen: np.ndarray) -> float:
+        confidence, correct = samples.confidence[row][chosen].astype(np.float64), samples.correct[row][chosen]
+        total = 0.0
+        for k in range(15):
+            inside = (confidence > k / 15) & (confidence <= (k + 1) / 15)
+            total += abs(confidence[inside].sum() - correct[inside].sum())
+        return total / len(chosen)
+
+    generator = np.random.default_rng(60)
+    chosen = np.concatenate([generator.integers(60, size=(100, 60)) for _ in range(RESAMPLES // 100)])
+    by_hand = [((metric(1, one) + metric(2, one)) / 2 + metric(3, one)) / 2 for one in chosen]
+    assert np.allclose(found[1:], by_hand, atol=1e-9)
+
+
+@pytest.mark.statistical
+def test_image_error_of_a_mean_is_that_of_the_central_limit() -> None:
+    mine, theirs = draw(4, 4000), draw(5, 4000)
+    a, b = (resample(one, GROUPS, ["nll"])["clean", "nll"] for one in (mine, theirs))
+    found = interval_of([float(a[0] - b[0])], [a - b])
+    assert found is not None and found.over == "these two networks"
+    # relative standard error of a standard deviation from 400 draws: 3.5 %; 4 of them
+    expected = np.std(mine.nll[0] - theirs.nll[0]) / np.sqrt(4000)
+    assert found.image_error == pytest.approx(expected, rel=0.14)
+
+
+def test_images_common_to_all_seeds_add_to_the_spread_over_seeds() -> None:
+    generator = np.random.default_rng(0)
+    shared, own = generator.normal(0, 0.03, 401), generator.normal(0, 0.04, (3, 401))
+    found = interval_of([0.1, 0.2, 0.3], [shared + one for one in own])
+    assert found is not None and found.over == "seeds and images"
+    covariances = np.cov(shared[1:] + own[:, 1:])
+    pairs = covariances[np.triu_indices(3, 1)].mean()  # what all seeds share, and nothing of what is a seed's own
+    assert found.image_error == pytest.approx(sqrt(pairs), rel=1e-9)
+    half = sqrt((4.302653 * 0.1 / sqrt(3)) ** 2 + (1.959964 * found.image_error) ** 2)
+    assert found.half_width() == pytest.approx(half, rel=1e-6)
+    assert (found.low, found.high) == pytest.approx((0.2 - half, 0.2 + half), rel=1e-6)
+
+
+def test_bias_is_taken_off_and_widens_the_interval() -> None:
+    stars = np.concatenate(([0.010], 0.014 + np.random.default_rng(0).normal(0, 1e-3, 400)))
+    found = interval_of([0.010], [stars], biased=True)
+    bias = stars[1:].mean() - 0.010
+    assert found is not None and found.centre == pytest.approx(0.010 - bias)
+    assert found.half_width() == pytest.approx(1.959964 * stars[1:].std(ddof=1) + bias, rel=1e-6)
+
+
+@pytest.mark.parametrize("centre", [0.02, 0.3, 1.5])
+def test_p_value_is_where_the_interval_touches_zero(centre: float) -> None:
+    found = Interval(centre, 0.02, 0.01, 0.005, 3, "seeds and images")
+    assert found.half_width(1 - found.p_value) == pytest.approx(centre, rel=1e-6)
+    assert Interval(0.004, 0.02, 0.01, 0.005, 3, "seeds and images").p_value == 1.0  # within the bias
+
+
+def test_holm_is_the_step_down_of_its_definition() -> None:
+    assert holm({"a": 0.001, "b": 0.02, "c": 0.03, "d": 0.2}) == {"a"}
+    assert holm({"a": 0.001, "b": 0.016, "c": 0.024, "d": 0.04}) == {"a", "b", "c", "d"}
+    assert holm({}) == set()
+
+
+@pytest.mark.statistical
+def test_floor_is_the_ece_of_a_calibrated_network() -> None:
+    samples, generator = draw(7, 2000), np.random.default_rng(3)
+    eces = []
+    for _ in range(400):
+        drawn = replace(samples, correct=generator.random(samples.confidence.shape) < samples.confidence)
+        by_cell = [
+            np.abs(binned(drawn.confidence[k], drawn.confidence[k] - drawn.correct[k]).sum(0)).sum() / 2000
+            for k in range(4)
+        ]
+        eces.append(((by_cell[1] + by_cell[2]) / 2 + by_cell[3]) / 2)
+    mean, high = ece_floor(samples, GROUPS["corrupted"])
+    # 4 standard errors of 400 draws; the quantile has about three times the standard error of the mean
+    error = np.std(eces) / 20
+    assert mean == pytest.approx(np.mean(eces), abs=4 * error)
+    assert high == pytest.approx(np.quantile(eces, 0.95), abs=12 * error)
+
+
+@pytest.mark.statistical
+def test_interval_of_scaled_metrics_includes_the_fit_of_the_temperature() -> None:
+    """Against the real thing: draw validation and test images, refit T on logits, compute NLL and ECE anew."""
+    from chaosgate.metrics import classification_scores, fit_temperature
+
+    generator = torch.Generator().manual_seed(0)
+
+    def images(n: int) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = 3 * torch.randn(n, 5, generator=generator, dtype=torch.float64)
+        return logits, torch.multinomial((logits / 2).softmax(1), 1, generator=generator).squeeze(1)
+
+    (val, val_target), (test, target) = images(150), images(1000)
+    temperature = fit_temperature(val, val_target)
+    samples = scaled_samples(test, target, val, val_target, temperature)
+    found = resample(samples, {"clean": [[("clean", 0)]]}, ["nll_T", "ece_T"])
+    numpy_generator, nlls, eces = np.random.default_rng(1), [], []
+    for _ in range(400):
+        i = torch.from_numpy(numpy_generator.integers(150, size=150))
+        j = torch.from_numpy(numpy_generator.integers(1000, size=1000))
+        scores = classification_scores(test[j] / fit_temperature(val[i], val_target[i]), target[j])
+        nlls.append(float(scores.nll.mean()))
+        eces.append(float(calibration_error(calibration_bins(scores.confidence, scores.rank < 1, 15))))
+    # two standard deviations from 400 draws each: 5 % of their ratio; 3 of them, and the first order in T
+    assert found["clean", "nll_T"][1:].std() == pytest.approx(np.std(nlls), rel=0.15)
+    assert found["clean", "ece_T"][1:].std() == pytest.approx(np.std(eces), rel=0.15)
+    fixed = replace(samples.scaled, slope=np.zeros(150, np.float32))
+    without = resample(replace(samples, scaled=fixed), {"clean": [[("clean", 0)]]}, ["ece_T"])["clean", "ece_T"]
+    assert without[1:].std() < 0.9 * found["clean", "ece_T"][1:].std()  # the fit matters in this example
+
+
+def scaled_samples(
+    test: torch.Tensor, target: torch.Tensor, val: torch.Tensor, val_target: torch.Tensor, temperature: float
+) -> Samples:
+    """Scores and slopes by automatic differentiation, one cell."""
+    log_t = torch.full((len(test),), float(np.log(temperature)), dtype=torch.float64, requires_grad=True)
+    probabilities = (test / log_t.exp()[:, None]).softmax(1)
+    top, nll = probabilities.amax(1), -probabilities.gather(1, target[:, None]).squeeze(1).log()
+    slopes = [torch.autograd.grad(one.sum(), log_t, retain_graph=True)[0] for one in (top, nll)]
+    inverse = torch.full((len(val),), 1 / temperature, dtype=torch.float64, requires_grad=True)
+    fitted = torch.nn.functional.cross_entropy(val * inverse[:, None], val_target, reduction="none")
+    (slope,) = torch.autograd.grad(fitted.sum(), inverse, create_graph=True)
+    (second,) = torch.autograd.grad(slope.sum(), inverse)
+    per_image = np.stack([one.detach().numpy().astype(np.float32)[None] for one in (top, nll, *slopes)])
+    scaled = ScaledSamples(per_image, slope.detach().numpy(), second.numpy() / temperature)
+    plain = test.softmax(1)
+    correct = (plain.argmax(1) == target).numpy()[None]
+    index = np.arange(len(test), dtype=np.int32)
+    return Samples((("clean", 0),), plain.amax(1).numpy()[None], correct, per_image[1], index, scaled)
+
+
+def test_networks_tested_on_other_images_are_not_paired() -> None:
+    samples = draw(0, 60)
+    require_same_images([samples, draw(1, 60)])
+    with pytest.raises(ValueError, match="60 and 61 of them"):
+        require_same_images([samples, draw(0, 61)])
+    with pytest.raises(ValueError, match="different images"):
+        require_same_images([samples, replace(samples, index=samples.index + 1)])
+
+
+def test_one_seed_without_outputs_has_no_interval() -> None:
+    assert interval_of([0.1]) is None
+
+
+def test_samples_come_back_in_the_order_of_the_images(plan: Callable[..., list[Run]]) -> None:
+    run, samples = plan()[0], draw(6, 20)
+    keep(run, list(CELLS), samples.confidence, samples.correct, samples.nll)
+    loaded = load_samples(run.directory, *run.test_outputs.values())
+    assert loaded is not None and loaded.cells == CELLS
+    for name in ("confidence", "correct", "nll", "index"):
+        assert np.array_equal(getattr(loaded, name), getattr(samples, name))
+    assert load_samples(run.directory, "last") is None
