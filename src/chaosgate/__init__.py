@@ -19,7 +19,8 @@ except PackageNotFoundError:  # a source tree that was never installed
 _HOME = {
     "field": ("Anisotropic", "Dense", "DirichletLaplacian", "EdgeWeighted", "Graph", "Massive", "MaxEntLaw", "Neumann")
     + ("Operator", "Periodic"),
-    "gate": ("CorrelatedGaussian", "DropBlock", "Dropout", "Gate", "GaussianChaos", "IIDGaussian", "Mechanism"),
+    "gate": ("CorrelatedGaussian", "DropBlock", "Dropout", "Gate", "GaussianChaos", "IIDGaussian", "Mechanism")
+    + ("design",),
     "inject": ("Attachment", "NoiseInjection", "attach", "resolve_stages"),
     "data": ("CIFAR10", "CIFAR100", "FashionMNIST", "ImageFolder", "ImageNet", "ImageNetC")
     + ("ImageNetVariant", "OxfordPets"),
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         GaussianChaos,
         IIDGaussian,
         Mechanism,
+        design,
     )
     from chaosgate.inject import Attachment, NoiseInjection, attach, resolve_stages
     from chaosgate.train.task import ImageClassifier

@@ -1,6 +1,8 @@
 """From a field to a perturbation of a feature map: realisations, Gaussian Chaos, baselines, controls."""
 
 from chaosgate.gate.base import Gate
+from chaosgate.gate.desiderata import DESIDERATA, DesignError
+from chaosgate.gate.design import Design, Step, design
 from chaosgate.gate.dropblock import DropBlock
 from chaosgate.gate.dropout import Dropout
 from chaosgate.gate.gaussian import CorrelatedGaussian, IIDGaussian, IIDLogNormal, SignedCorrelated
@@ -23,6 +25,9 @@ from chaosgate.gate.realization import (
 __all__ = [
     "Additive",
     "CorrelatedGaussian",
+    "DESIDERATA",
+    "Design",
+    "DesignError",
     "DropBlock",
     "Dropout",
     "Gate",
@@ -35,7 +40,9 @@ __all__ = [
     "SampleWise",
     "Signed",
     "SignedCorrelated",
+    "Step",
     "Wick",
+    "design",
     "gate_kernel",
     "samplewise",
     "signed",

@@ -1,0 +1,144 @@
+"""The design step: the paper's desiderata give its gate, other sets give others or are refused by name."""
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+
+import chaosgate as cg
+from chaosgate.field import Anisotropic, DirichletLaplacian, Graph, Identity, Massive, Neumann, Operator, Periodic
+from chaosgate.field.white import Noise
+from chaosgate.gate import Additive, DesignError, Gate, GaussianChaos, Plain, SampleWise, Signed, Wick, design
+
+GRID = (7, 7)
+
+
+def output(gate: Gate, grid: tuple[int, int] = GRID) -> torch.Tensor:
+    h = torch.linspace(-1, 2, 2 * 3 * math.prod(grid)).view(2, 3, *grid)
+    return gate.perturb(h, Noise(torch.tensor(5)))
+
+
+@pytest.mark.parametrize("no_drift", ["site", "sample"])
+@pytest.mark.parametrize(
+    "strength", [{"gamma": 0.5, "epsilon": 24.5}, {"gamma": -0.3}, {"log_std": 1.0}], ids=["budget", "gamma", "log_std"]
+)
+def test_the_paper_s_desiderata_give_its_gate_bit_for_bit(no_drift: Any, strength: dict[str, float]) -> None:
+    given = {"budget" if name == "epsilon" else name: value for name, value in strength.items()}
+    found = cg.design(GRID, no_drift=no_drift, coherence=DirichletLaplacian(), **given)
+    shortcut = GaussianChaos(realization="wick" if no_drift == "site" else "samplewise", **strength)
+    assert torch.equal(output(found.gate), output(shortcut))
+    nominal = shortcut.nominal(GRID)
+    assert {name: found.numbers[name] for name in nominal} == pytest.approx(nominal)
+
+
+def test_the_derivation_names_what_fixed_every_part_and_the_numbers() -> None:
+    found = design(GRID, no_drift="site", coherence=DirichletLaplacian(), budget=24.5, gamma=0.5)
+    assert [step.part for step in found.steps] == ["law F", "kernel K", "gauge", "realisation", "injection T"]
+    reasons = [step.because for step in found.steps]
+    assert [d for reason in reasons for d in ("D1", "D2", "D3", "D4", "D5") if d in reason] == [
+        *("D1", "D4", "D4", "D5"),
+        *("D2", "D3", "D2"),
+    ]
+    q = DirichletLaplacian().matrix(GRID)
+    assert found.numbers["beta"] == 1.0 and found.numbers["tau"] == 0.25  # n / 2 eps, gamma^2 / beta
+    entropy = 0.5 * (49 * math.log(2 * math.pi * math.e) - float(torch.logdet(q)))
+    assert found.numbers["entropy"] == pytest.approx(entropy)
+    assert found.numbers["log_std"] == pytest.approx(0.5 * math.sqrt(float(torch.linalg.inv(q).diagonal().mean())))
+    card = str(found)
+    assert all(step.choice in card and step.statement in card for step in found.steps) and "still free:" in card
+
+
+@pytest.mark.parametrize(
+    ("operator", "gauge"),
+    [
+        (Massive(Neumann(), 0.3), None),
+        (Anisotropic(2.0, 0.5), "boundary"),
+        (Neumann(), "zero mean"),
+        (Periodic(), "zero mean"),
+        (Identity(), None),
+        (Graph([[x, x + 1] for x in range(48)], pinned=4), None),
+    ],
+    ids=repr,
+)
+def test_other_operators_and_gauges_give_their_own_gates(operator: Operator, gauge: Any) -> None:
+    found = design(GRID, no_drift="sample", coherence=operator, log_std=0.7, gauge=gauge)
+    assert torch.equal(output(found.gate), output(GaussianChaos(log_std=0.7, operator=operator)))
+    assert found.numbers["rank"] == operator.rank(GRID)
+
+
+def test_without_positivity_the_signed_gate_or_the_sum_follows() -> None:
+    signed = design(GRID, positive=False, injection="multiplicative", coherence=DirichletLaplacian(), gamma=0.5)
+    added = design(GRID, positive=False, injection="additive", coherence=DirichletLaplacian(), gamma=0.5)
+    assert signed.gate.realization == Signed(0.5)
+    assert added.gate.realization == Plain(0.5) and added.gate.injection == Additive()
+    assert any("signed" in text for text in signed.free)
+
+
+def test_the_designed_gate_serves_other_grids_and_can_be_copied() -> None:
+    found = design(
+        GRID, no_drift="sample", coherence=DirichletLaplacian(), log_std=1.0, channels="independent", alpha=0.5
+    )
+    copied = copy.deepcopy(found.gate)
+    expected = GaussianChaos(log_std=1.0, channels="independent", alpha=0.5)
+    assert torch.equal(output(copied, (5, 9)), output(expected, (5, 9)))
+    assert found.gate.realization == SampleWise(1.0)
+
+
+D = DirichletLaplacian()
+
+
+@pytest.mark.parametrize(
+    ("asked", "desiderata", "message"),
+    [
+        ({"no_drift": "site", "gamma": 1.0}, ("D4",), "no maximum"),
+        ({"coherence": D, "least_information": False, "no_drift": "site", "gamma": 1.0}, ("D1",), "every centred law"),
+        ({"coherence": D, "gamma": 1.0}, ("D3",), "mean above one"),
+        ({"coherence": Neumann(), "no_drift": "site", "gamma": 1.0}, ("D5",), "charges constants nothing"),
+        ({"coherence": D, "no_drift": "site"}, ("strength",), "strength is missing"),
+        ({"coherence": D, "positive": False, "gamma": 1.0}, ("injection",), "may multiply or add"),
+        (
+            {"coherence": D, "no_drift": "site", "gamma": 1.0, "injection": "additive"},
+            ("D2", "injection"),
+            "changes signs",
+        ),
+        (
+            {"coherence": D, "no_drift": "sample", "gamma": 1.0, "positive": False, "injection": "multiplicative"},
+            ("D3", "D2"),
+            "close to zero",
+        ),
+        ({"coherence": D, "no_drift": "site", "gamma": 1.0, "gauge": "zero mean"}, ("D5", "D4"), "invertible as it is"),
+        (
+            {"coherence": Periodic(), "no_drift": "site", "gamma": 1.0, "gauge": "boundary"},
+            ("D5", "D4"),
+            "tied to zero",
+        ),
+        ({"coherence": D, "no_drift": "site", "log_std": 1.0, "budget": 3.0}, ("log_std", "D4"), "budget cancels"),
+        ({"coherence": D, "no_drift": "site", "log_std": 1.0, "gamma": 1.0}, ("gamma", "log_std"), "each fixes tau"),
+        ({"coherence": D, "no_drift": "sample", "gamma": 1.0, "grid": (1, 1)}, ("D3", "grid"), "one site"),
+        ({"coherence": D, "no_drift": "site", "gamma": 0.0}, ("strength",), "no noise at all"),
+    ],
+)
+def test_contradictory_and_incomplete_desiderata_are_refused_by_name(
+    asked: dict[str, Any], desiderata: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(DesignError, match=message) as refused:
+        design(**{"grid": GRID, **asked})
+    assert refused.value.desiderata == desiderata
+
+
+@pytest.mark.parametrize("asked", [{"no_drift": "global"}, {"gauge": "none"}, {"injection": "subtractive"}])
+def test_unknown_words_are_refused_with_the_known_ones(asked: dict[str, Any]) -> None:
+    settings = {"no_drift": "site", "coherence": D, "gamma": 1.0, **asked}
+    with pytest.raises(ValueError, match="or None; got"):
+        design(GRID, **settings)
+
+
+def test_remedies_that_the_refusals_name_work() -> None:
+    for settings in (
+        {"coherence": Neumann(), "gauge": "zero mean"},
+        {"coherence": Massive(Neumann(), 0.1)},
+        {"coherence": Identity()},
+    ):
+        assert isinstance(design(GRID, no_drift="site", gamma=1.0, **settings).gate.realization, Wick)  # type: ignore[arg-type]
