@@ -171,6 +171,9 @@ def _name(*key: object) -> str:
     return name.replace(".", "_").replace(":", "_")  # an identifier, as the compiler expects
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _publish(operator: Operator, *key: Any) -> None:
     setattr(operator._published, _name(*key), operator._recall(*key))
+
+
+# All that torch.compiler.assume_constant_result does; to call it here would import the whole compiler.
+_publish._dynamo_marked_constant = True  # type: ignore[attr-defined]
