@@ -2,6 +2,7 @@
 
 import multiprocessing
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from PIL import Image
 from chaosgate.commands.data import main
 from chaosgate.data import ImageNetC
 from chaosgate.data.pipeline.decoding import as_tensor, decode
+from tests.data.cifar import write_cifar, write_corrupted
 from tests.data.photos import val_names, write_photo, write_val
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* images of ImageNet-1k, in .* classes")
@@ -182,3 +184,51 @@ def test_check_of_nothing_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["data", "check", str(tmp_path / "nowhere")]) == 1
     assert main(["data", "check", str(tmp_path)]) == 1
     assert "no image files below" in capsys.readouterr().err
+
+
+def damaged(good: bytes) -> dict[str, bytes]:
+    """JPEG files that decode although something is wrong."""
+    overwritten = bytearray(good)
+    overwritten[len(good) // 2 : len(good) // 2 + 60] = bytes(60)
+    return {"cut": good[: len(good) // 2] + b"\xff\xd9", "overwritten": bytes(overwritten)}
+
+
+def test_a_deep_check_names_every_file_that_decodes_with_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    write_photo(tmp_path / "good.jpg", 1, size=(200, 150))
+    for name, data in damaged((tmp_path / "good.jpg").read_bytes()).items():
+        (tmp_path / f"{name}.JPEG").write_bytes(data)
+    assert main(["data", "check", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert main(["data", "check", str(tmp_path), "--deep"]) == 1
+    printed = capsys.readouterr().out
+    assert "cut.JPEG decodes with a warning: Corrupt JPEG data" in printed
+    assert "overwritten.JPEG decodes with a warning" in printed
+    assert "good.jpg" not in printed and "2 images decode with a warning" in printed
+
+
+def test_a_deep_check_names_copies_of_an_image_in_two_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    for place, name in enumerate(("train/a/1.jpg", "train/a/2.jpg", "valid/a/3.jpg", "test/b/4.jpg")):
+        write_photo(tmp_path / name, place)
+    (tmp_path / "train" / "a" / "again.jpg").write_bytes((tmp_path / "train/a/1.jpg").read_bytes())
+    assert main(["data", "check", str(tmp_path), "--deep"]) == 0
+    (tmp_path / "test" / "b" / "leak.jpg").write_bytes((tmp_path / "train/a/2.jpg").read_bytes())
+    capsys.readouterr()
+    assert main(["data", "check", str(tmp_path), "--deep"]) == 1
+    printed = capsys.readouterr().out
+    assert "train/a/2.jpg" in printed and "leak.jpg" in printed and "1 are in two splits" in printed
+
+
+def test_a_check_reads_cifar_and_its_corrupted_copies(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    _, test = write_cifar(tmp_path, 10)
+    write_corrupted(tmp_path / "CIFAR-10-C", test, 10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        assert main(["data", "check", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "cifar10: 200 train, 100 test images of 10 classes" in printed
+    assert "corrupted copies: 2 corruptions of 100 images" in printed
+    np.save(tmp_path / "CIFAR-10-C" / "fog.npy", np.zeros((3, 32, 32, 3), np.uint8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        assert main(["data", "check", str(tmp_path)]) == 1
+    assert "fog.npy is not uint8" in capsys.readouterr().err

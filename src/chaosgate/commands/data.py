@@ -14,8 +14,10 @@ from chaosgate.commands.flags import whole
 from chaosgate.data.cells import NAMED, SEVERITIES, plan_cells, table_for
 from chaosgate.data.files.download import ARCHIVES, download
 from chaosgate.data.files.export import CopySettings, write_copies
+from chaosgate.data.files.folders import shared_images
 from chaosgate.data.files.index import image_files
-from chaosgate.data.pipeline.decoding import unreadable
+from chaosgate.data.pipeline.decoding import decoder_warnings, unreadable
+from chaosgate.data.sets.cifar import check_arrays
 from chaosgate.data.sets.imagenet_layout import list_clean
 
 _DESCRIPTION = """\
@@ -23,7 +25,9 @@ Make, fetch and check image sets.
 
   chaosgate data imagenet-c --from IMAGENET/val --to FOLDER   corrupted copies on disk; stop and start as you like
   chaosgate data download imagenet-c-noise --to FOLDER        a public archive: checked, then safely unpacked
-  chaosgate data check FOLDER                                 decode every image once and list all bad files
+  chaosgate data check FOLDER [--deep]                        decode every image once and list all bad files; deep: also
+                                                              files that decode with a warning, and copies of one image
+                                                              in two splits
 """
 
 
@@ -34,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     action = {"imagenet-c": _write, "download": _download, "check": _check}[options.action]
     try:
         return action(options)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         print(f"chaosgate data: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -64,7 +68,10 @@ def _parser() -> argparse.ArgumentParser:
     fetch_.add_argument("--to", type=Path, required=True, help="folder to unpack into; the archive stays beside it")
     fetch_.add_argument("--keep", action="store_true", help="keep the archive after unpacking")
     check = actions.add_parser("check", help="list all bad image files")
-    check.add_argument("root", type=Path)
+    check.add_argument("root", type=Path, help="folder of images, or of CIFAR-10/100 and their corrupted copies")
+    check.add_argument(
+        "--deep", action="store_true", help="name files that decode with a warning, and images that two splits share"
+    )
     check.add_argument("--workers", type=whole(1), default=_cores(), help="threads (all cores)")
     return parser
 
@@ -102,16 +109,36 @@ def _check(options: argparse.Namespace) -> int:
     root = options.root.expanduser()
     if not root.is_dir():
         raise FileNotFoundError(f"no folder {root}.")
+    arrays = check_arrays(root)
+    for line in arrays:
+        print(line)
     paths = image_files(root)
     if not paths:
-        raise ValueError(f"no image files below {root} (looked for {' '.join(IMG_EXTENSIONS)}).")
+        if arrays:
+            return 0
+        raise ValueError(f"no image files below {root} (looked for {' '.join(IMG_EXTENSIONS)}), and no CIFAR.")
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task(f"decoding {len(paths)} images", total=len(paths))
         bad = unreadable(paths, threads=max(1, options.workers), done=lambda: progress.advance(bar))
     for message in bad.values():
         print(message)
+    faults = len(bad)
+    if options.deep:
+        faults += _check_deeply(root, [path for path in paths if path not in bad])
     print(f"{len(bad)} of {len(paths)} images below {root} are bad.")
-    return 1 if bad else 0
+    return 1 if faults else 0
+
+
+def _check_deeply(root: Path, paths: Sequence[Path]) -> int:
+    """Print and count the files that decode with a warning, and the images that two splits share."""
+    warned = decoder_warnings([path for path in paths if path.suffix.lower() in (".jpg", ".jpeg")])
+    for path, text in warned.items():
+        print(f"{path} decodes with a warning: {text}. Replace or remove the file.")
+    shared = shared_images(root, paths)
+    for first, second in shared:
+        print(f"{first} and {second} are the same image in two splits. Remove one of them.")
+    print(f"{len(warned)} images decode with a warning; {len(shared)} are in two splits.")
+    return len(warned) + len(shared)
 
 
 def _cores() -> int:

@@ -15,12 +15,13 @@ from torchvision.transforms import InterpolationMode
 from chaosgate.data.cells import SEVERITIES, Corruptions, Table, corruptions_of, generated_splits, plan_cells, table_for
 from chaosgate.data.files.folders import Listing, each_file_once
 from chaosgate.data.module import ImageData, at_least, one_of
-from chaosgate.data.pipeline.augment import FullRecipe, centre_crop, mix, resized_crop_and_flip
-from chaosgate.data.pipeline.decoding import Decoder, FileImages, View, as_is, unreadable
-from chaosgate.data.pipeline.samples import Augmentation, Sample, Split
+from chaosgate.data.pipeline.augment import FullRecipe, centre_crop, mix, padded_crop_and_flip, resized_crop_and_flip
+from chaosgate.data.pipeline.decoding import Decoder, FileImages, View, as_is, picture_size, unreadable
+from chaosgate.data.pipeline.samples import Augmentation, Images, Sample, Split
 from chaosgate.data.pipeline.streams import stream_key
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+LARGEST_SMALL = 64  # pixels; up to here a set of images of that size is one of small images
 _NEEDED = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("test",)}
 
 
@@ -28,16 +29,21 @@ class PhotoData(ImageData):
     """Photographs in files, as RGB squares.
 
     Training images are cut by a random resized crop and mirrored; the others are resized by their shorter side and
-    cut in the middle. A subclass says which files there are (:meth:`list_images`) and how they were split.
+    cut in the middle. Images that are small already (recipe ``small``) get what everybody uses for them: padding, a
+    random window of the old size and mirroring; for evaluation they are not resized. A subclass says which files there
+    are (:meth:`list_images`) and how they were split.
 
     Args:
         root: Folder of the set.
         image_size: Side of the square that the network sees, in pixels.
-        eval_resize: Shorter side before the central cut; ``image_size / 0.875`` rounded if not given.
+        eval_resize: Shorter side before the central cut; if not given ``image_size / 0.875`` rounded, and
+            ``image_size`` for the recipe ``small``.
         train_scale: Smallest and largest share of a training image's area that the random crop takes.
         horizontal_flip: Mirror training images at random.
-        recipe: ``standard``, or ``full``: RandAugment, random erasing, mixup and cutmix as for Swin-T
-            (:mod:`chaosgate.data.pipeline.augment`).
+        recipe: ``standard``; ``small`` for small images; or ``full``: RandAugment, random erasing, mixup and cutmix as
+            for Swin-T (:mod:`chaosgate.data.pipeline.augment`). If not given: ``small`` where ``image_size`` is at most
+            64 and the first image of the set is not larger than that, else ``standard``.
+        crop_padding: Recipe ``small``: zeros around a training image before a window is cut at random.
         interpolation: How images are resized.
         decoder: ``fast`` for tensors through libjpeg-turbo, ``pil`` to decode and resize as torchvision's reference.
         on_error: What to do about files that cannot be decoded: ``raise``, or ``skip`` (all files are then decoded once
@@ -67,7 +73,8 @@ class PhotoData(ImageData):
         eval_resize: int | None = None,
         train_scale: tuple[float, float] = (0.08, 1.0),
         horizontal_flip: bool = True,
-        recipe: Literal["standard", "full"] = "standard",
+        recipe: Literal["standard", "small", "full"] | None = None,
+        crop_padding: int = 4,
         interpolation: Literal["bilinear", "bicubic"] = "bilinear",
         decoder: Decoder = "fast",
         on_error: Literal["raise", "skip"] = "raise",
@@ -98,12 +105,13 @@ class PhotoData(ImageData):
         if self.in_chans != 3:
             raise ValueError(f"data.mean has {self.in_chans} values; images become RGB, give three.")
         self.image_size = at_least("image_size", image_size, 1)
-        self.eval_resize = at_least(
-            "eval_resize", round(image_size / 0.875) if eval_resize is None else eval_resize, image_size
-        )
+        if eval_resize is not None:
+            at_least("eval_resize", eval_resize, image_size)
+        self._asked = recipe, eval_resize
         if not 0 < train_scale[0] <= train_scale[1] <= 1:
             raise ValueError(f"data.train_scale is {list(train_scale)}; give two shares a <= b in (0, 1].")
-        one_of("recipe", recipe, ("standard", "full"))
+        one_of("recipe", recipe or "standard", ("standard", "small", "full"))
+        self.crop_padding = at_least("crop_padding", crop_padding, 0)
         if recipe == "full" and (batch_size % 2 or not drop_last):
             raise ValueError(
                 f"data.recipe 'full' mixes pairs of images; data.batch_size is {batch_size} and data.drop_last "
@@ -115,7 +123,7 @@ class PhotoData(ImageData):
         one_of("on_error", on_error, ("raise", "skip"))
         self.train_scale = (train_scale[0], train_scale[1])
         self.horizontal_flip = horizontal_flip
-        self.recipe = recipe
+        self._settle_recipe(small=False)
         self.interpolation = InterpolationMode(interpolation)
         self.decoder: Decoder = decoder
         self.on_error = on_error
@@ -146,6 +154,8 @@ class PhotoData(ImageData):
         readable = {split: listing.without(self.left_out) for split, listing in listings.items()}
         self._check_classes(listings, readable)
         self.listings |= readable
+        if self._asked[0] is None and self.image_size <= LARGEST_SMALL:
+            self._settle_recipe(small=max(self.first_size(readable)) <= self.image_size)
         if "train" in readable:
             self.train_split = self._split("train", as_is)
         if "val" in readable:
@@ -153,12 +163,32 @@ class PhotoData(ImageData):
         if "test" in readable:
             self.test_splits = generated_splits(self._split("test", self.central_view()), self.corruptions)
 
+    def open_images(self, listing: Listing, view: View) -> Images:
+        """The images of a listing, decoded when asked for and shown through ``view``."""
+        return FileImages((f"{listing.root}/{name}" for name in listing.names), self.decoder, view)
+
+    def first_size(self, listings: Mapping[str, Listing]) -> tuple[int, int]:
+        """Width and height of the first image, which decides whether the set is one of small images."""
+        listing = next(iter(listings.values()))
+        return picture_size(listing.root / listing.names[0])
+
     def central_view(self) -> View:
         """The cut that is evaluated."""
         return partial(centre_crop, resize=self.eval_resize, size=self.image_size, interpolation=self.interpolation)
 
     def augmentation(self) -> Augmentation:
-        """Random resized crop and random mirroring; RandAugment and random erasing in the full recipe."""
+        """Random resized crop and random mirroring; RandAugment and random erasing in the full recipe.
+
+        Small images are padded and cut at random.
+        """
+        if self.recipe == "small":
+            return partial(
+                padded_crop_and_flip,
+                size=self.image_size,
+                padding=self.crop_padding,
+                interpolation=self.interpolation,
+                flip=self.horizontal_flip,
+            )
         cut = partial(
             resized_crop_and_flip,
             size=self.image_size,
@@ -175,7 +205,7 @@ class PhotoData(ImageData):
     def on_after_batch_transfer(self, batch: Sample, dataloader_idx: int) -> Sample:
         """Normalise; in training with the full recipe, mix the images of the batch and their targets (B, K)."""
         batch = super().on_after_batch_transfer(batch, dataloader_idx)
-        if self.recipe == "standard" or self.trainer is None or not self.trainer.training:
+        if self.recipe != "full" or self.trainer is None or not self.trainer.training:
             return batch
         progress = self._progress()
         assert progress is not None
@@ -203,8 +233,12 @@ class PhotoData(ImageData):
 
     def _split(self, name: str, view: View) -> Split:
         listing = self.listings[name]
-        paths = (f"{listing.root}/{name}" for name in listing.names)
-        return Split(FileImages(paths, self.decoder, view), listing.targets)
+        return Split(self.open_images(listing, view), listing.targets)
+
+    def _settle_recipe(self, small: bool) -> None:
+        recipe, resize = self._asked
+        self.recipe = recipe or ("small" if small else "standard")
+        self.eval_resize = resize or (self.image_size if self.recipe == "small" else round(self.image_size / 0.875))
 
     def _bad_files(self, listings: Mapping[str, Listing]) -> dict[Path, str]:
         if self.on_error == "raise":
@@ -230,10 +264,14 @@ class PhotoData(ImageData):
         return bad
 
     def _check_classes(self, before: Mapping[str, Listing], after: Mapping[str, Listing]) -> None:
+        """A class without a readable training image stops the run; elsewhere it gives a warning, and results say it."""
         for split, listing in after.items():
-            lost = set(before[split].targets.tolist()) - set(listing.targets.tolist())
-            if lost:
+            lost = sorted(set(before[split].targets.tolist()) - set(listing.targets.tolist()))
+            if not len(listing) or (lost and split == "train"):
                 raise ValueError(
-                    f"no readable {split} image is left of class {self.class_names[min(lost)]!r} after leaving out "
+                    f"no readable {split} image is left of class {self.class_names[lost[0]]!r} after leaving out "
                     f"{len(self.left_out)} file(s). Replace them, or remove the class."
                 )
+            if lost:
+                names = ", ".join(repr(self.class_names[target]) for target in lost[:5])
+                rank_zero_warn(f"no readable {split} image is left of {len(lost)} class(es): {names}.")

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import pickle
-import struct
 import tarfile
 from pathlib import Path
 
@@ -15,71 +14,9 @@ from chaosgate.data import CIFAR10, CIFAR100, CLEAN, ArrayData, Cell
 from chaosgate.data.files import download as archives
 from chaosgate.data.files.download import Archive
 from chaosgate.data.sets.cifar import read_batch
+from tests.data.cifar import NAMES, write_cifar, write_corrupted, write_pickle
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* lacks images of cifar")
-NAMES = {10: [f"class {number}" for number in range(10)], 100: [f"fine {number}" for number in range(100)]}
-
-
-class Python2Pickler(pickle._Pickler):
-    """Pickles as Python 2 wrote the released batches: strings are byte strings, arrays are of ``numpy.core``."""
-
-    dispatch = dict(pickle._Pickler.dispatch)
-
-    def save_string(self, text: str | bytes) -> None:
-        data = text if isinstance(text, bytes) else text.encode("latin1")
-        self.write(pickle.BINSTRING + struct.pack("<i", len(data)) + data)
-        self.memoize(text)
-
-    def save_global(self, thing: object, name: str | None = None) -> None:
-        if name is None and getattr(thing, "__name__", "") == "_reconstruct":
-            self.write(pickle.GLOBAL + b"numpy.core.multiarray\n_reconstruct\n")
-            self.memoize(thing)
-        else:
-            super().save_global(thing, name)
-
-    dispatch[str] = dispatch[bytes] = save_string
-    dispatch[type(pickle.loads)] = dispatch[type(lambda: None)] = save_global
-    dispatch[type] = save_global
-
-
-def write_pickle(path: Path, content: dict[str, object]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        Python2Pickler(file, protocol=2).dump(content)
-
-
-def pictures(count: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
-
-
-def write_cifar(root: Path, kind: int, train: int = 200, test: int = 100) -> tuple[np.ndarray, np.ndarray]:
-    """Batches of CIFAR-``kind`` below ``root``; returns the training and the test images."""
-    folder = root / ("cifar-10-batches-py" if kind == 10 else "cifar-100-python")
-    images = pictures(train, 1), pictures(test, 2)
-    parts = {"test_batch" if kind == 10 else "test": images[1]}
-    if kind == 10:
-        parts |= {f"data_batch_{number + 1}": part for number, part in enumerate(np.split(images[0], 5))}
-    else:
-        parts["train"] = images[0]
-    start = 0
-    for name, part in parts.items():
-        flat = part.transpose(0, 3, 1, 2).reshape(len(part), 3072)
-        labels = [(start + number) % kind for number in range(len(part))]
-        batch: dict[str, object] = {"batch_label": name, "data": np.ascontiguousarray(flat), "filenames": ["x.png"]}
-        batch |= {"labels": labels} if kind == 10 else {"fine_labels": labels, "coarse_labels": [0] * len(part)}
-        write_pickle(folder / name, batch)
-        start += len(part)
-    key = "label_names" if kind == 10 else "fine_label_names"
-    write_pickle(folder / ("batches.meta" if kind == 10 else "meta"), {key: NAMES[kind]})
-    return images
-
-
-def write_corrupted(folder: Path, test: np.ndarray, kind: int, names: tuple[str, ...] = ("fog", "snow")) -> None:
-    """CIFAR-C: per corruption one stack of five severities; image i at severity s is the clean one plus s."""
-    folder.mkdir(parents=True)
-    for number, name in enumerate(names):
-        np.save(folder / f"{name}.npy", np.concatenate([test + np.uint8(10 * number + s) for s in range(1, 6)]))
-    np.save(folder / "labels.npy", np.tile(np.arange(len(test)) % kind, 5))
 
 
 @pytest.mark.parametrize(("kind", "module"), [(10, CIFAR10), (100, CIFAR100)])

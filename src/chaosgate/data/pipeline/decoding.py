@@ -1,7 +1,11 @@
 """From a file to an image: fast where that gives what PIL gives, by PIL everywhere else."""
 
 import os
-from collections.abc import Callable, Iterable
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
@@ -19,6 +23,7 @@ Picture = Tensor | Image.Image  # uint8 (3, H, W), or an RGB image that is resiz
 
 _JPEG = b"\xff\xd8\xff"
 _END_OF_IMAGE = b"\xff\xd9"
+_REMEDY = "Replace or remove the file, or set data.on_error to 'skip'."
 
 
 def decode(path: Path, decoder: Decoder = "fast") -> Picture:
@@ -33,16 +38,41 @@ def decode(path: Path, decoder: Decoder = "fast") -> Picture:
     """
     try:
         data = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}. {_REMEDY}") from error
+    return decode_bytes(data, str(path), decoder)
+
+
+def decode_bytes(data: bytes, name: str, decoder: Decoder = "fast") -> Picture:
+    """The image in ``data``; ``name`` stands in the message if it cannot be decoded. See :func:`decode`."""
+    try:
         if decoder == "fast" and data.startswith(_JPEG) and (image := _decode_jpeg(data)) is not None:
             return image
-        picture = Image.open(BytesIO(data)).convert("RGB")
+        with Image.open(BytesIO(data)) as opened:
+            _refuse_bomb(*opened.size)
+            picture = opened.convert("RGB")
     except Exception as error:  # decoders raise what they like: OSError, SyntaxError, struct.error, zlib.error, ...
-        size = f"{path.stat().st_size} bytes" if path.is_file() else "no such file"
+        reason = re.sub(r"cannot identify image file <.*>", "not an image that PIL knows", str(error))
         raise ValueError(
-            f"cannot decode {path} ({size}): {type(error).__name__}: {error}. Replace or remove the file, or set "
-            "data.on_error to 'skip'."
+            f"cannot decode {name} ({len(data)} bytes): {type(error).__name__}: {reason}. {_REMEDY}"
         ) from error
     return picture if decoder == "pil" else as_tensor(picture)
+
+
+def picture_size(path: Path) -> tuple[int, int]:
+    """Width and height of the image in ``path``, from its header; (0, 0) if it has none that can be read."""
+    try:
+        with Image.open(path) as opened:
+            return opened.size
+    except Exception:  # as in decode; whoever wants the pixels will say so
+        return 0, 0
+
+
+def _refuse_bomb(width: int, height: int) -> None:
+    """A few bytes can announce an image that fills the memory; Pillow's limit holds for all decoders."""
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit is not None and width * height > limit:
+        raise ValueError(f"{width}x{height} pixels are more than {limit}, a decompression bomb")
 
 
 def as_tensor(picture: Picture) -> Tensor:
@@ -110,8 +140,10 @@ def unreadable(
 
 def _decode_jpeg(data: bytes) -> Tensor | None:
     """RGB of a whole grey or three-channel JPEG; none if it is anything else."""
-    if not data.endswith(_END_OF_IMAGE) or _components(data) not in (1, 3):
+    height, width, components = _frame(data)
+    if not data.endswith(_END_OF_IMAGE) or components not in (1, 3):
         return None
+    _refuse_bomb(width, height)
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
     except cv2.error:
@@ -121,12 +153,50 @@ def _decode_jpeg(data: bytes) -> Tensor | None:
     return torch.from_numpy(cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)).permute(2, 0, 1)
 
 
-def _components(jpeg: bytes) -> int:
-    """Colour components in the frame header of a JPEG; 0 if there is no frame where one should be."""
+def _frame(jpeg: bytes) -> tuple[int, int, int]:
+    """Height, width and colour components in the frame header of a JPEG; zeros if there is none where one should be."""
     place = 2
     while jpeg[place : place + 1] == b"\xff" and place + 9 < len(jpeg):
         marker = jpeg[place + 1]
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # tables share the range of the frames
-            return jpeg[place + 9]
+            height, width = (int.from_bytes(jpeg[place + start : place + start + 2], "big") for start in (5, 7))
+            return height, width, jpeg[place + 9]
         place += 2 + int.from_bytes(jpeg[place + 2 : place + 4], "big")
-    return 0
+    return 0, 0, 0
+
+
+_WATCHED = """
+import os, sys
+import cv2, numpy as np
+for number, path in enumerate(sys.stdin.buffer.read().split(b"\\0")):
+    os.write(2, b"\\0%d\\0" % number)
+    try:
+        cv2.imdecode(np.fromfile(os.fsdecode(path), np.uint8), cv2.IMREAD_COLOR)
+    except (cv2.error, OSError):  # whoever decodes all files says so
+        pass
+os.write(2, b"\\0end\\0")
+"""
+
+
+def decoder_warnings(paths: Sequence[Path]) -> dict[Path, str]:
+    """What libjpeg prints about JPEG files that it decodes all the same: cut off before their end marker, overwritten.
+
+    It prints to the standard error of its process, so a process of its own decodes the files, one after the other. The
+    first is a file that must give a warning; if it does not, this OpenCV keeps them to itself.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        broken = Path(folder) / "broken.jpg"
+        _, code = cv2.imencode(".jpg", np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8))
+        broken.write_bytes(code.tobytes()[: len(code) // 2] + _END_OF_IMAGE)
+        files = [broken, *paths]
+        names = b"\0".join(os.fsencode(path) for path in files)
+        run = subprocess.run([sys.executable, "-c", _WATCHED], input=names, stderr=subprocess.PIPE, check=False)
+    words = run.stderr.decode(errors="replace").split("\0")  # text, number, text, number, ..., "end", text
+    if "end" not in words:
+        last = int(words[-2]) if len(words) > 1 and words[-2].isdecimal() else 0
+        raise RuntimeError(f"the decoder stopped at {files[last]}: {words[-1].strip()[-200:]}")
+    said = {files[int(number)]: text for number, text in zip(words[1::2], words[2::2], strict=True) if number != "end"}
+    if not said[broken].strip():
+        raise RuntimeError(f"OpenCV {cv2.__version__} prints no warnings about damaged files; --deep needs another.")
+    del said[broken]
+    return {path: "; ".join(text.strip().splitlines()) for path, text in said.items() if text.strip()}

@@ -147,8 +147,9 @@ class CIFAR10(ArrayData):
             raise ValueError(f"{path} has labels outside 0 to {self.num_classes - 1}; fetch it again.")
         return np.ascontiguousarray(data.reshape(-1, 3, self.side, self.side).transpose(0, 2, 3, 1)), targets
 
-    def _has_batches(self, folder: Path) -> bool:
-        return all((folder / name).is_file() for names in self.files.values() for name in names)
+    @classmethod
+    def _has_batches(cls, folder: Path) -> bool:
+        return all((folder / name).is_file() for names in cls.files.values() for name in names)
 
     def _folder(self) -> Path:
         for folder in (self.root / self.folder, self.root):
@@ -267,3 +268,25 @@ def _load(path: Path) -> NDArray[Any]:
     except (ValueError, OSError, EOFError) as error:
         raise ValueError(f"{path} cannot be read: {error}. Fetch it again.") from error
     return array
+
+
+def check_arrays(root: Path) -> list[str]:
+    """What of CIFAR-10/100 and their corrupted copies is in ``root``, read and checked; one line for each set."""
+    found = []
+    for kind in (CIFAR10, CIFAR100):
+        for folder in (root / kind.folder, root):
+            if kind._has_batches(folder):
+                data = kind(str(folder))
+                parts = data.read()
+                counts = ", ".join(f"{len(part.targets)} {name}" for name, part in parts.items())
+                found.append(f"{kind.name}: {counts} images of {kind.num_classes} classes in {folder}")
+                break
+    for folder in (root / "CIFAR-10-C", root / "CIFAR-100-C", root):
+        if (folder / "labels.npy").is_file():
+            labels = _load(folder / "labels.npy")
+            stacks = sorted(path for path in folder.glob("*.npy") if path.name != "labels.npy")
+            for path in stacks:
+                if _load(path).shape != (len(labels), 32, 32, 3) or _load(path).dtype != np.uint8:
+                    raise ValueError(f"{path} is not uint8 {(len(labels), 32, 32, 3)}; fetch it again.")
+            found.append(f"corrupted copies: {len(stacks)} corruptions of {len(labels) // 5} images in {folder}")
+    return found
