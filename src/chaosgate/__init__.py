@@ -18,9 +18,9 @@ except PackageNotFoundError:  # a source tree that was never installed
 
 _HOME = {
     "field": ("Anisotropic", "Dense", "DirichletLaplacian", "EdgeWeighted", "Graph", "Massive", "MaxEntLaw", "Neumann")
-    + ("Operator", "Periodic"),
+    + ("Operator", "Periodic", "Pinned"),
     "gate": ("CorrelatedGaussian", "DropBlock", "Dropout", "Gate", "GaussianChaos", "IIDGaussian", "Mechanism")
-    + ("design",),
+    + ("design", "load_noise_state_dict", "noise_state_dict"),
     "inject": ("Attachment", "NoiseInjection", "attach", "resolve_stages"),
     "data": ("CIFAR10", "CIFAR100", "FashionMNIST", "ImageFolder", "ImageNet", "ImageNetC")
     + ("ImageNetVariant", "OxfordPets"),
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         Neumann,
         Operator,
         Periodic,
+        Pinned,
     )
     from chaosgate.gate import (
         CorrelatedGaussian,
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
         IIDGaussian,
         Mechanism,
         design,
+        load_noise_state_dict,
+        noise_state_dict,
     )
     from chaosgate.inject import Attachment, NoiseInjection, attach, resolve_stages
     from chaosgate.train.task import ImageClassifier

@@ -39,6 +39,7 @@ CASES = [
             "realization": ["exact"],
             "base_size": [[7], [0, 7], [7, 7, 7], [-1, 4], "small", []],
             "operator": [OTHER_CLASS, 3],
+            "seed": [1.5, "lucky"],
         },
         log_std=1.0,
     ),
@@ -48,21 +49,24 @@ CASES = [
         as_gate({"class_path": "chaosgate.GaussianChaos", "init_args": {"gamma": 0.1, "beta": 1.0, "epsilon": 1.0}}),
         "beta or epsilon",
     ),
-    *gate_cases("Dropout", {"p": [1.0, -0.1, NAN, "half"], "mask": ["channel"]}),
-    *gate_cases("DropBlock", {"p": [1.0, -0.1, NAN], "block_size": [0, -3, 2.5, "wide"], "channels": ["none"]}),
+    *gate_cases("Dropout", {"p": [1.0, -0.1, NAN, "half"], "mask": ["channel"], "seed": [0.5]}),
+    *gate_cases(
+        "DropBlock", {"p": [1.0, -0.1, NAN], "block_size": [0, -3, 2.5, "wide"], "channels": ["none"], "seed": [0.5]}
+    ),
     *gate_cases("IIDGaussian", {"sigma": NOT_STRENGTHS, "match": [OTHER_CLASS]}),
-    *gate_cases("IIDGaussian", {"channels": ["all"]}, sigma=0.1),
+    *gate_cases("IIDGaussian", {"channels": ["all"], "seed": [0.5]}, sigma=0.1),
     *gate_cases("CorrelatedGaussian", {"sigma": NOT_STRENGTHS, "match": [OTHER_CLASS]}),
-    *gate_cases("CorrelatedGaussian", {"channels": ["all"], "operator": [OTHER_CLASS]}, sigma=0.1),
+    *gate_cases("CorrelatedGaussian", {"channels": ["all"], "operator": [OTHER_CLASS], "seed": [0.5]}, sigma=0.1),
     *gate_cases("IIDLogNormal", {"log_std": NOT_STRENGTHS, "match": [OTHER_CLASS]}),
-    *gate_cases("IIDLogNormal", {"channels": ["all"]}, log_std=0.1),
+    *gate_cases("IIDLogNormal", {"channels": ["all"], "seed": [0.5]}, log_std=0.1),
     *gate_cases("SignedCorrelated", {"sigma": NOT_STRENGTHS, "match": [OTHER_CLASS]}),
-    *gate_cases("SignedCorrelated", {"channels": ["all"], "operator": [OTHER_CLASS]}, sigma=0.1),
+    *gate_cases("SignedCorrelated", {"channels": ["all"], "operator": [OTHER_CLASS], "seed": [0.5]}, sigma=0.1),
     run_case("Mechanism.law", in_mechanism(law=3)),
     run_case("Mechanism.realization", in_mechanism(realization=OTHER_CLASS), "realization"),
     run_case("Mechanism.injection", in_mechanism(injection=OTHER_CLASS), "injection"),
     run_case("Mechanism.channels", in_mechanism(channels="all")),
     run_case("Mechanism.base_size", in_mechanism(base_size=[0, 1])),
+    run_case("Mechanism.seed", in_mechanism(seed=0.5)),
     *(
         case
         for name, argument in (("Wick", "gamma"), ("SampleWise", "gamma"), ("Signed", "sigma"), ("Plain", "sigma"))

@@ -21,12 +21,18 @@ TRIANGLE = [[0, 1], [1, 2], [2, 0]]
 CASES = [
     *operator_cases("Anisotropic", {"vertical": [0.0, -1.0, NAN, INF, "steep"]}, horizontal=1.0),
     *operator_cases("Anisotropic", {"horizontal": [0.0, -1.0, NAN, INF, "flat"]}, vertical=1.0),
+    *operator_cases("Anisotropic", {"depth": [0.0, NAN, "deep"]}, vertical=1.0, horizontal=1.0),
+    *operator_cases(
+        "Pinned", {"site": [[0.5, 1], [99, 0], [0], "corner"]}, operator={"class_path": "chaosgate.Neumann"}
+    ),
+    *operator_cases("Pinned", {"operator": [OTHER_CLASS]}, site=[0, 0]),
     *operator_cases(
         "Massive", {"mu": [0.0, -0.5, NAN, INF, "heavy"]}, operator={"class_path": "chaosgate.DirichletLaplacian"}
     ),
     *operator_cases("Massive", {"operator": [OTHER_CLASS, 3]}, mu=0.1),
     *operator_cases("EdgeWeighted", {"vertical": [[[0.0]], [[NAN]], [[-1.0]], "x"]}, horizontal=[[1.0]]),
     *operator_cases("EdgeWeighted", {"horizontal": [[[0.0]], [[INF]], "x"]}, vertical=[[1.0]]),
+    *operator_cases("EdgeWeighted", {"depth": [[[0.0]], "x"]}, vertical=[[1.0]], horizontal=[[1.0]]),
     *operator_cases("Graph", {"edges": [[], [[0, 0]], [[0, -1]], [[0, 1], [2, 3]], [[0, 1, 2]], "ring"]}),
     *operator_cases(
         "Graph",

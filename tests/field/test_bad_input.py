@@ -14,8 +14,9 @@ from chaosgate.field import (
     Neumann,
     Operator,
     Periodic,
+    Pinned,
 )
-from chaosgate.field.strength import tau_from_gamma
+from chaosgate.field.law import tau_from_gamma
 
 
 class Given(Operator):
@@ -145,12 +146,31 @@ def test_edge_weights_belong_to_a_shape_and_not_to_a_number_of_sites():
         EdgeWeighted(torch.ones(4, 2), torch.ones(3, 3)).green((2, 3))
 
 
-@pytest.mark.parametrize("grid", [(0, 3), (3,), (2, 2, 2), (1.5, 2), (-1, 4)])
-def test_a_grid_is_two_positive_whole_numbers(grid):
+@pytest.mark.parametrize("grid", [(0, 3), (), (2, 2, 2, 2), (1.5, 2), (-1, 4), (0,), (3, 0, 2)])
+def test_a_grid_is_one_to_three_positive_whole_numbers(grid):
     with pytest.raises(ValueError, match="height, width"):
         DirichletLaplacian().green(grid)
     with pytest.raises(ValueError, match="height, width"):
         MaxEntLaw(DirichletLaplacian(), grid)
+
+
+@pytest.mark.parametrize(("operator", "grid"), [(Anisotropic(1, 2), (5,)), (Anisotropic(1, 2), (2, 2, 2))])
+def test_weights_per_axis_fit_the_number_of_axes(operator, grid):
+    with pytest.raises(ValueError, match="has weights for 2 axes"):
+        operator.green(grid)
+
+
+def test_a_pinned_site_is_on_the_grid_and_there_is_one():
+    with pytest.raises(ValueError, match="has no such site"):
+        Pinned(Neumann(), [5, 0]).green((5, 5))
+    with pytest.raises(ValueError, match="has no such site"):
+        Pinned(Neumann(), [1]).green((5, 5))
+    with pytest.raises(ValueError, match="one whole number per axis"):
+        Pinned(Neumann(), [0.5, 1])
+    with pytest.raises(ValueError, match="holds a site at zero already"):
+        Pinned(Pinned(Neumann(), [0, 0]), [1, 1]).green((5, 5))
+    with pytest.raises(ValueError, match="only site"):
+        Pinned(DirichletLaplacian(), [0, 0]).green((1, 1))
 
 
 @pytest.mark.parametrize("operator", [Neumann(), Periodic()], ids=str)

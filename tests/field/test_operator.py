@@ -15,6 +15,7 @@ from chaosgate.field import (
     Neumann,
     Operator,
     Periodic,
+    Pinned,
     tau_from_log_std,
 )
 
@@ -57,6 +58,7 @@ def tensors_in(thing, seen):
         (DirichletLaplacian(), "DirichletLaplacian()"),
         (Anisotropic(1, 2.5), "Anisotropic(vertical=1.0, horizontal=2.5)"),
         (Massive(DirichletLaplacian(), 0.1), "Massive(DirichletLaplacian(), mu=0.1)"),
+        (Pinned(Neumann(), (0, -1)), "Pinned(Neumann(), site=[0, -1])"),
         (Neumann(), "Neumann()"),
         (Periodic(), "Periodic()"),
         (Identity(), "Identity()"),
@@ -218,6 +220,8 @@ def test_every_operator_can_be_written_in_yaml():
         "{class_path: chaosgate.field.Graph, init_args: {edges: [[0, 1]], weights: [2], boundary: {0: 1.5}}}",
         "{class_path: chaosgate.field.Graph, init_args: {edges: [[0, 1]], boundary: [[0, 1.5]]}}",
         "{class_path: chaosgate.field.Graph, init_args: {edges: [[0, 1]], pinned: 0, num_vertices: 2}}",
+        "{class_path: chaosgate.field.EdgeWeighted, init_args: {vertical: null, horizontal: [1, 0.5, 2]}}",
+        "{class_path: chaosgate.field.Pinned, init_args: {operator: chaosgate.field.Periodic, site: [0, 0]}}",
         "{class_path: chaosgate.field.Dense, init_args: {matrix: [[2, 1], [1, 2]]}}",
     ]
     for text in texts:

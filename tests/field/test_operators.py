@@ -1,4 +1,5 @@
 import itertools
+import math
 
 import pytest
 import torch
@@ -14,31 +15,36 @@ from chaosgate.field import (
     Neumann,
     Operator,
     Periodic,
+    Pinned,
 )
 
 from .oracle import GRIDS, OperatorOracle, close
 
 
 def sites(grid):
-    return list(itertools.product(range(grid[0]), range(grid[1])))
+    return list(itertools.product(*map(range, grid)))
 
 
 def positive(*shape, seed=0):
     return 0.2 + torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
+def moved(site, axis, step):
+    return tuple(place + step * (index == axis) for index, place in enumerate(site))
+
+
 def laplacian_by_hand(grid, weight, boundary):
     """Eq. dirichlet_laplacian, one edge at a time; ``boundary`` is "zero", "free" or "ring"."""
     number = {site: index for index, site in enumerate(sites(grid))}
     matrix = torch.zeros(len(number), len(number), dtype=torch.float64)
-    for (row, column), here in number.items():
-        for axis, step in itertools.product((0, 1), (-1, 1)):
-            other = (row + step * (axis == 0), column + step * (axis == 1))
+    for site, here in number.items():
+        for axis, step in itertools.product(range(len(grid)), (-1, 1)):
+            other = moved(site, axis, step)
             if boundary == "ring":
-                other = (other[0] % grid[0], other[1] % grid[1])
+                other = tuple(place % side for place, side in zip(other, grid, strict=True))
             if other not in number and boundary == "free":
                 continue
-            cost = weight(axis, (row, column), step)
+            cost = weight(axis, site, step)
             matrix[here, here] += cost
             if other in number:
                 matrix[here, number[other]] -= cost
@@ -62,7 +68,7 @@ def graph_by_hand(n, weights):
 
 
 def size(grid):
-    return grid[0] * grid[1]
+    return math.prod(grid)
 
 
 class ConstantGauge:
@@ -71,7 +77,7 @@ class ConstantGauge:
 
 
 class TestDirichletLaplacian(OperatorOracle):
-    grids = [*GRIDS, (1, 1)]
+    grids = [*GRIDS, (1, 1), (1,), (1, 1, 1)]
 
     def operator(self, grid):
         return DirichletLaplacian()
@@ -81,11 +87,13 @@ class TestDirichletLaplacian(OperatorOracle):
 
 
 class TestAnisotropic(OperatorOracle):
+    grids = [grid for grid in GRIDS if len(grid) > 1]
+
     def operator(self, grid):
-        return Anisotropic(vertical=0.3, horizontal=2.5)
+        return Anisotropic(vertical=0.3, horizontal=2.5, depth=1.7 if len(grid) == 3 else None)
 
     def by_hand(self, grid):
-        return laplacian_by_hand(grid, lambda axis, *_: (0.3, 2.5)[axis], "zero")
+        return laplacian_by_hand(grid, lambda axis, *_: (1.7, 0.3, 2.5)[axis - len(grid)], "zero")
 
 
 class TestNeumann(ConstantGauge, OperatorOracle):
@@ -113,21 +121,21 @@ class TestIdentity(OperatorOracle):
 
 
 class TestEdgeWeighted(OperatorOracle):
-    grids = [*GRIDS, (1, 1), (9, 7)]
+    grids = [*GRIDS, (1, 1), (9, 7), (1,)]
 
     def weights(self, grid):
-        return positive(grid[0] + 1, grid[1]), positive(grid[0], grid[1] + 1, seed=1)
+        return [positive(*moved(grid, axis, 1), seed=axis) for axis in range(len(grid))]
 
     def operator(self, grid):
-        return EdgeWeighted(*self.weights(grid))
+        depth, vertical, horizontal = [None] * (3 - len(grid)) + self.weights(grid)
+        return EdgeWeighted(vertical, horizontal, depth)
 
     def by_hand(self, grid):
         weights = self.weights(grid)
 
         def weight(axis, site, step):
             # the edge after site i, counted along the axis with the boundary edge first, is i + 1
-            row, column = site[0] + (axis == 0 and step > 0), site[1] + (axis == 1 and step > 0)
-            return weights[axis][row, column]
+            return weights[axis][moved(site, axis, int(step > 0))]
 
         return laplacian_by_hand(grid, weight, "zero")
 
@@ -230,6 +238,7 @@ class TestMassive(OperatorOracle):
     @pytest.fixture(autouse=True)
     def _inside(self, inside):
         self.inside = inside()
+        self.grids = self.inside.grids
 
     def operator(self, grid):
         return Massive(self.inside.operator(grid), self.mu)
@@ -246,6 +255,51 @@ class TestMassivePinnedGraph(TestGraphWithPinnedVertex):
         mass = torch.ones(size(grid), dtype=torch.float64)
         mass[self.pinned] = 0.0  # pinned stays pinned
         return super().by_hand(grid) + 0.3 * mass.diag()
+
+
+class TestPinned(OperatorOracle):
+    """Against the matrix with the row and the column of the site struck out."""
+
+    grids = [grid for grid in GRIDS if size(grid) > 2]
+    inside, boundary, mass = Neumann(), "free", 0.0
+
+    def site(self, grid):
+        return [side // 2 for side in grid]
+
+    def number(self, grid):
+        return sites(grid).index(tuple(self.site(grid)))
+
+    def gauge(self, grid):
+        return torch.eye(size(grid), dtype=torch.float64)[self.number(grid)]
+
+    def operator(self, grid):
+        pinned = Pinned(self.inside, self.site(grid))
+        return Massive(pinned, self.mass) if self.mass else pinned
+
+    def by_hand(self, grid):
+        matrix = laplacian_by_hand(grid, lambda *_: 1.0, self.boundary)
+        matrix += self.mass * torch.eye(size(grid), dtype=torch.float64)
+        matrix[self.number(grid), :] = 0.0
+        matrix[:, self.number(grid)] = 0.0
+        return matrix
+
+
+class TestPinnedPeriodic(TestPinned):
+    inside, boundary = Periodic(), "ring"
+
+    def site(self, grid):
+        return [-1 for _ in grid]
+
+    def number(self, grid):
+        return size(grid) - 1
+
+
+class TestPinnedDirichlet(TestPinned):
+    inside, boundary = DirichletLaplacian(), "zero"
+
+
+class TestMassivePinned(TestPinned):
+    mass = 0.3
 
 
 class TestTwiceMassive(OperatorOracle):

@@ -13,7 +13,7 @@ from chaosgate.gate import (
     IIDLogNormal,
     SignedCorrelated,
 )
-from chaosgate.gate.dropblock import block_coverage, drop_probability
+from chaosgate.gate.dropout import block_coverage, drop_probability
 
 KEY = torch.tensor(fold("baselines"))
 

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from chaosgate.commands.flags import OPERATORS, output_file, parse_operator, positive, whole
 from chaosgate.compat.verify import STATEMENTS, Makers, Subject, Verification, verify
 from chaosgate.compat.verify.report import WIDE, as_html, as_json, as_markdown, as_table
-from chaosgate.field import Operator, beta_from_epsilon, tau_from_log_std
+from chaosgate.field import Grid, Operator, beta_from_epsilon, tau_from_log_std
 from chaosgate.field.arguments import as_grid
 from chaosgate.run.provenance import commit, versions
 
@@ -81,7 +81,7 @@ def subjects(options: argparse.Namespace, makers: Makers | None = None) -> list[
     return found
 
 
-def _strength(options: argparse.Namespace, operator: Operator, grid: tuple[int, int]) -> tuple[float, float]:
+def _strength(options: argparse.Namespace, operator: Operator, grid: Grid) -> tuple[float, float]:
     if options.gamma is None:
         log_std = 0.5 if options.log_std is None else options.log_std
         return tau_from_log_std(operator, grid, log_std) ** 0.5, 1.0

@@ -2,14 +2,11 @@
 
 from chaosgate.field.arguments import Grid
 from chaosgate.field.dense import Dense
-from chaosgate.field.edge_weighted import EdgeWeighted
 from chaosgate.field.entropy_gap import EntropyGap, gaussian_entropy_gap, laplace_entropy_gap
-from chaosgate.field.graph import Graph
+from chaosgate.field.graph import EdgeWeighted, Graph
 from chaosgate.field.grids import Anisotropic, DirichletLaplacian, Identity, Neumann, Periodic
-from chaosgate.field.law import MaxEntLaw
-from chaosgate.field.massive import Massive
-from chaosgate.field.operator import Operator
-from chaosgate.field.strength import (
+from chaosgate.field.law import (
+    MaxEntLaw,
     beta_from_epsilon,
     epsilon_from_beta,
     gamma_from_tau,
@@ -17,6 +14,7 @@ from chaosgate.field.strength import (
     tau_from_gamma,
     tau_from_log_std,
 )
+from chaosgate.field.operator import Massive, Operator, Pinned
 
 __all__ = [
     "Anisotropic",
@@ -32,6 +30,7 @@ __all__ = [
     "Neumann",
     "Operator",
     "Periodic",
+    "Pinned",
     "beta_from_epsilon",
     "epsilon_from_beta",
     "gamma_from_tau",

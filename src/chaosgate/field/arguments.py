@@ -7,17 +7,30 @@ from difflib import get_close_matches
 import torch
 from torch import Tensor
 
-Grid = tuple[int, int]
-"""Height and width of a feature map; sites are flattened row by row."""
+Grid = tuple[int, ...]
+"""Sites along each axis of a feature map: (length,), (height, width) or (depth, height, width).
+
+Sites are flattened with the last axis fastest.
+"""
+
+AXES = (1, 2, 3)
+"""How many axes a grid may have."""
+
+
+Weights = Tensor | Sequence[float] | Sequence[Sequence[float]] | Sequence[Sequence[Sequence[float]]]
+"""Weights on one, two or three axes, as a tensor or as nested lists."""
 
 
 def as_grid(grid: Sequence[int]) -> Grid:
-    """Check that ``grid`` is a pair of positive integers and return it as a tuple, so that it can key a cache."""
+    """Check that ``grid`` is one to three positive integers and return them as a tuple, so that it can key a cache."""
     # __index__ refuses fractions, and makes a compiler that treats sizes as symbols take the grid as a constant
     sides = [side.__index__() if hasattr(side, "__index__") else 0 for side in grid]
-    if len(sides) != 2 or min(sides) < 1:
-        raise ValueError(f"a grid is (height, width) in positive whole numbers; got {tuple(grid)}.")
-    return sides[0], sides[1]
+    if len(sides) not in AXES or min(sides) < 1:
+        raise ValueError(
+            "a grid is (length,), (height, width) or (depth, height, width) in positive whole numbers; "
+            f"got {tuple(grid)}."
+        )
+    return tuple(sides)
 
 
 def positive(name: str, value: float) -> float:
@@ -34,7 +47,7 @@ def non_negative(name: str, value: float) -> float:
     return float(value)
 
 
-def as_weights(name: str, weights: Tensor | Sequence[float] | Sequence[Sequence[float]]) -> Tensor:
+def as_weights(name: str, weights: Weights) -> Tensor:
     """Return weights as a float64 tensor on the CPU, or say which of them is not positive and finite."""
     values = torch.as_tensor(weights, dtype=torch.float64, device="cpu").detach().clone()
     wrong = ~(values.isfinite() & (values > 0))

@@ -2,7 +2,7 @@ r"""Bases of one axis: the eigenvectors of sites in a row under three boundary c
 
 Each diagonalises the one-dimensional Laplacian with unit weights. Synthesis, :math:`x_i = \sum_k E_{ik} a_k`, is one
 matrix product on short axes, two products of half the size on longer ones, and a real FFT where an n x n basis would be
-slow or large.
+slow or large. Whatever the grid, an axis sees it as (outer, n, inner): the axes before it, itself, those after it.
 """
 
 import math
@@ -41,7 +41,6 @@ class Axis(ABC):
         self.n = n
         self.short = n <= self.matmul_up_to
         self.halved = self.short and self.has_mirror and n >= HALVED_FROM
-        self.plain = self.short and not self.halved
 
     @abstractmethod
     def eigenvalues(self) -> Tensor:
@@ -52,8 +51,9 @@ class Axis(ABC):
         """The basis, shape (sites, frequencies)."""
 
     @abstractmethod
-    def power(self, values: Tensor, dim: int) -> Tensor:
-        r"""Apply the squared basis along ``dim``: :math:`\sum_k E_{ik}^2 v_k`, variances of independent coefficients.
+    def power(self, values: Tensor) -> Tensor:
+        r"""Apply the squared basis to (outer, n, inner): :math:`\sum_k E_{ik}^2 v_k`, the variances of
+        independent coefficients.
 
         The values must depend on k through the eigenvalue alone.
         """
@@ -63,8 +63,8 @@ class Axis(ABC):
         """What :meth:`transform` multiplies with."""
 
     @abstractmethod
-    def transform(self, coefficients: Tensor, dim: int, phases: Tensor) -> Tensor:
-        """Apply the basis along ``dim`` through an FFT."""
+    def transform(self, coefficients: Tensor, phases: Tensor) -> Tensor:
+        """Apply the basis to (outer, n, inner) through an FFT."""
 
     def order(self) -> Tensor:
         """The order of the frequencies in which :meth:`synthesize` takes them: all even ones first if halved."""
@@ -78,22 +78,17 @@ class Axis(ABC):
         basis = self.basis()
         return basis[: (self.n + 1) // 2, self.order()].contiguous() if self.halved else basis
 
-    def synthesize(self, coefficients: Tensor, dim: int, constant: Tensor) -> Tensor:
-        """Apply the basis along ``dim`` (-1 or -2) of coefficients (B, H, W), given in the order of :meth:`order`."""
+    def synthesize(self, coefficients: Tensor, constant: Tensor) -> Tensor:
+        """Apply the basis to coefficients (outer, n, inner), given in the order of :meth:`order`."""
         if not self.short:
-            return self.transform(coefficients, dim, constant)
-        if self.halved:
-            return self._halves(coefficients, dim, constant)
-        if dim == -1 and coefficients.is_contiguous():  # one product over all rows of all fields, not many small ones
-            return (coefficients.view(-1, self.n) @ constant.T).view(coefficients.shape)
-        return _multiply(coefficients, dim, constant)
-
-    def _halves(self, coefficients: Tensor, dim: int, constant: Tensor) -> Tensor:
-        """The symmetric and the antisymmetric part on half of the sites tell the other half: half the arithmetic."""
+            return self.transform(coefficients, constant)
+        if not self.halved:
+            return _multiply(constant, coefficients)
+        # The symmetric and the antisymmetric part on half of the sites tell the other half: half the arithmetic.
         count = (self.n + 1) // 2
-        even = _multiply(coefficients.narrow(dim, 0, count), dim, constant[:, :count])
-        odd = _multiply(coefficients.narrow(dim, count, self.n - count), dim, constant[:, count:])
-        return torch.cat([even + odd, (even - odd).narrow(dim, 0, self.n - count).flip(dim)], dim)
+        even = _multiply(constant[:, :count], coefficients[:, :count])
+        odd = _multiply(constant[:, count:], coefficients[:, count:])
+        return torch.cat([even + odd, (even - odd)[:, : self.n - count].flip(1)], 1)
 
 
 class Sine(Axis):
@@ -116,20 +111,20 @@ class Sine(Axis):
         phase = torch.outer(_numbers(1, self.n + 1), _numbers(1, self.n + 1)) % (2 * (self.n + 1))
         return math.sqrt(2 / (self.n + 1)) * torch.sin(torch.pi * phase / (self.n + 1))
 
-    def power(self, values: Tensor, dim: int) -> Tensor:
+    def power(self, values: Tensor) -> Tensor:
         """From 2 sin^2 = 1 - cos of the double angle."""
-        cosines = torch.fft.fft(_pad(values, dim), dim=dim).real.narrow(dim, 1, self.n)
-        total: Tensor = values.sum(dim, keepdim=True) - cosines
+        cosines = torch.fft.fft(_pad(values), dim=1).real[:, 1:]
+        total: Tensor = values.sum(1, keepdim=True) - cosines
         return total / (self.n + 1)
 
     def phases(self) -> Tensor:
         """A norm, and the sign of the sines in a forward FFT."""
         return torch.tensor(-math.sqrt(2 / (self.n + 1)), dtype=torch.float64, device="cpu")
 
-    def transform(self, coefficients: Tensor, dim: int, phases: Tensor) -> Tensor:
+    def transform(self, coefficients: Tensor, phases: Tensor) -> Tensor:
         """Imaginary part of an FFT of length 2n + 2, of which the coefficients fill one half."""
-        spectrum: Tensor = torch.fft.rfft(_pad(coefficients, dim), 2 * (self.n + 1), dim=dim)
-        return phases * spectrum.imag.narrow(dim, 1, self.n)
+        spectrum: Tensor = torch.fft.rfft(_pad(coefficients), 2 * (self.n + 1), dim=1)
+        return phases * spectrum.imag[:, 1 : self.n + 1]
 
 
 class Cosine(Axis):
@@ -151,11 +146,11 @@ class Cosine(Axis):
         phase = torch.outer(2 * _numbers(0, self.n) + 1, _numbers(0, self.n)) % (4 * self.n)
         return torch.cos(torch.pi * phase / (2 * self.n)) * self._norms()
 
-    def power(self, values: Tensor, dim: int) -> Tensor:
+    def power(self, values: Tensor) -> Tensor:
         """From 2 cos^2 = 1 + cos of the double angle, except that the constant has no factor 2."""
         turn = torch.polar(torch.ones_like(_numbers(0, self.n)), torch.pi * _numbers(0, self.n) / self.n)
-        cosines = torch.fft.ifft(values * _along(turn, dim), dim=dim, norm="forward").real
-        total: Tensor = values.sum(dim, keepdim=True) + cosines - values.narrow(dim, 0, 1)
+        cosines = torch.fft.ifft(values * turn[:, None], dim=1, norm="forward").real
+        total: Tensor = values.sum(1, keepdim=True) + cosines - values[:, :1]
         return total / self.n
 
     def phases(self) -> Tensor:
@@ -164,11 +159,10 @@ class Cosine(Axis):
         halves[0] *= 2
         return torch.polar(halves, torch.pi * _numbers(0, self.n) / (2 * self.n))
 
-    def transform(self, coefficients: Tensor, dim: int, phases: Tensor) -> Tensor:
+    def transform(self, coefficients: Tensor, phases: Tensor) -> Tensor:
         """First half of a real inverse FFT of length 2n."""
-        spectrum = coefficients * _along(phases, dim)
-        doubled: Tensor = torch.fft.irfft(spectrum, 2 * self.n, dim=dim, norm="forward")
-        return doubled.narrow(dim, 0, self.n)
+        doubled: Tensor = torch.fft.irfft(coefficients * phases[:, None], 2 * self.n, dim=1, norm="forward")
+        return doubled[:, : self.n]
 
     def _norms(self) -> Tensor:
         norms = torch.full((self.n,), math.sqrt(2 / self.n), dtype=torch.float64, device="cpu")
@@ -199,37 +193,32 @@ class Hartley(Axis):
         phase = 2 * torch.pi * (torch.outer(_numbers(0, self.n), _numbers(0, self.n)) % self.n) / self.n
         return (torch.cos(phase) + torch.sin(phase)) / math.sqrt(self.n)
 
-    def power(self, values: Tensor, dim: int) -> Tensor:
+    def power(self, values: Tensor) -> Tensor:
         """A constant: (cos + sin)^2 = 1 + sin of the double angle, and the sines of k and n - k cancel."""
-        return values.mean(dim, keepdim=True).expand(values.shape)
+        return values.mean(1, keepdim=True).expand(values.shape)
 
     def phases(self) -> Tensor:
         """A norm."""
         return torch.tensor(1 / math.sqrt(self.n), dtype=torch.float64, device="cpu")
 
-    def transform(self, coefficients: Tensor, dim: int, phases: Tensor) -> Tensor:
+    def transform(self, coefficients: Tensor, phases: Tensor) -> Tensor:
         """Real minus imaginary part of an FFT, whose second half mirrors the first."""
-        spectrum = torch.fft.rfft(coefficients, dim=dim) * phases
-        mirrored = (spectrum.real + spectrum.imag).narrow(dim, 1, (self.n - 1) // 2).flip(dim)
-        return torch.cat([spectrum.real - spectrum.imag, mirrored], dim)
+        spectrum = torch.fft.rfft(coefficients, dim=1) * phases
+        mirrored = (spectrum.real + spectrum.imag)[:, 1 : (self.n + 1) // 2].flip(1)
+        return torch.cat([spectrum.real - spectrum.imag, mirrored], 1)
 
 
 def _numbers(start: int, stop: int) -> Tensor:
     return torch.arange(start, stop, dtype=torch.float64, device="cpu")
 
 
-def _pad(values: Tensor, dim: int) -> Tensor:
-    """Put a zero before the first entry along ``dim`` (-1 or -2)."""
-    return pad(values, (1, 0) if dim == -1 else (0, 0, 1, 0))
+def _pad(values: Tensor) -> Tensor:
+    """Put a zero before the first of the n entries of (outer, n, inner)."""
+    return pad(values, (0, 0, 1, 0))
 
 
-def _multiply(coefficients: Tensor, dim: int, matrix: Tensor) -> Tensor:
-    """Apply a matrix (sites, frequencies) along ``dim`` (-1 or -2) of coefficients (B, H, W)."""
-    count = len(coefficients)
-    if dim == -2:
-        return torch.bmm(matrix.expand(count, -1, -1), coefficients)
-    return torch.bmm(coefficients, matrix.T.expand(count, -1, -1))
-
-
-def _along(vector: Tensor, dim: int) -> Tensor:
-    return vector if dim == -1 else vector[:, None]
+def _multiply(matrix: Tensor, coefficients: Tensor) -> Tensor:
+    """Apply a matrix (sites, frequencies) to coefficients (outer, frequencies, inner)."""
+    if coefficients.shape[2] == 1:  # the last axis: one product over all rows of all fields, not many small ones
+        return (coefficients[:, :, 0] @ matrix.T)[:, :, None]
+    return torch.bmm(matrix.expand(len(coefficients), -1, -1), coefficients)

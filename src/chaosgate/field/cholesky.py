@@ -46,7 +46,7 @@ class CholeskyFactor(Factor):
 
     Args:
         matrix: Symmetric (n, n), in float64.
-        grid: Height and width, H W = n.
+        grid: Any grid of n sites.
         name: How errors call the operator.
         pinned: The site left out, or None.
         centered: The matrix annihilates the constants: subtract the mean. Needs a ``pinned`` site.
@@ -56,7 +56,7 @@ class CholeskyFactor(Factor):
         self, matrix: csr_array, grid: Grid, name: str, pinned: int | None = None, centered: bool = False
     ) -> None:
         self.matrix, self.grid, self.name, self.pinned, self.centered = matrix, grid, name, pinned, centered
-        self.n = grid[0] * grid[1]
+        self.n = math.prod(grid)
         self.rank = self.n - (pinned is not None)
         free = np.delete(np.arange(self.n), [] if pinned is None else pinned)
         self.order, bandwidth = narrow_order(matrix, free)
@@ -73,7 +73,7 @@ class CholeskyFactor(Factor):
     @classmethod
     def of_matrix(cls, matrix: Tensor, grid: Grid, name: str) -> "CholeskyFactor":
         """Check a dense matrix and factorise it, under the zero-mean gauge if it annihilates the constants."""
-        n = grid[0] * grid[1]
+        n = math.prod(grid)
         coarse = 1.0 if matrix.dtype == torch.float64 else 1e6
         matrix = matrix.detach().to(device="cpu", dtype=torch.float64)
         if tuple(matrix.shape) != (n, n):
@@ -200,7 +200,7 @@ class CholeskyFactor(Factor):
 
     def color(self, white: Tensor, constants: Constants) -> Tensor:
         """One product, or a backward sweep over the blocks; under a gauge the last number of the white is not used."""
-        flat = white.flatten(-2)
+        flat = white.flatten(1)
         if len(self.bounds) == 1:
             return (flat @ constants[0]).view(white.shape)
         places, blocks = constants[0], list(constants[1:])

@@ -1,5 +1,6 @@
 """An operator given as a matrix."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -27,7 +28,7 @@ class Dense(Operator):
         if values.ndim != 2 or values.shape[0] != values.shape[1] or not len(values):
             raise ValueError(f"Dense needs a square matrix; got shape {tuple(values.shape)}.")
         self.values = values
-        self.factor((1, len(values)))  # refuse a matrix that is no energy now, not at the first training step
+        self.factor((len(values),))  # refuse a matrix that is no energy now, not at the first training step
 
     def matrix(self, grid: Grid) -> Tensor:
         """The matrix as given, in float64 and without an asymmetry of the size of rounding."""
@@ -41,9 +42,9 @@ class Dense(Operator):
         return CholeskyFactor.of_matrix(self.values, grid, str(self))
 
     def _on(self, grid: Grid) -> None:
-        if grid[0] * grid[1] != len(self.values):
+        if math.prod(grid) != len(self.values):
             raise ValueError(
-                f"{self} lives on {len(self.values)} sites; grid {tuple(grid)} has {grid[0] * grid[1]}. "
+                f"{self} lives on {len(self.values)} sites; grid {tuple(grid)} has {math.prod(grid)}. "
                 "Give a matrix for this grid, or attach the gate where the feature map has that size."
             )
 

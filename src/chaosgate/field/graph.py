@@ -1,5 +1,6 @@
-"""Operators of weighted graphs: tokens, meshes, or anything else that has neighbours."""
+"""Operators of weighted graphs (tokens, meshes, anything that has neighbours), and of grids with weighted edges."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,11 +9,12 @@ import torch
 from scipy.sparse import coo_array, csr_array, diags_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
+from torch.nn.functional import pad
 
-from chaosgate.field.arguments import Grid, as_weights
+from chaosgate.field.arguments import Grid, Weights, as_weights
 from chaosgate.field.cholesky import CholeskyFactor
 from chaosgate.field.factor import Factor
-from chaosgate.field.operator import Operator, at_least_float32
+from chaosgate.field.operator import Operator, at_least_float32, grid_of_field
 
 Boundary = Mapping[int, float] | Sequence[int] | Sequence[Sequence[float]]
 
@@ -27,7 +29,7 @@ class Graph(Operator):
     zero. A pinned vertex, itself held at zero: its row and column of :math:`Q` are zero and fields vanish there. By
     default the zero-mean gauge: fields have mean zero and the Green kernel is the Moore-Penrose inverse.
 
-    The n vertices are the sites of any grid with H W = n, row by row; (1, n) is the natural one.
+    The n vertices are the sites of any grid of n sites, the last axis fastest; (n,) is the natural one.
 
     Args:
         edges: Pairs of vertices, shape (m, 2), numbered from 0. Edges named twice add up.
@@ -101,15 +103,13 @@ class Graph(Operator):
         off = csr_array((self.weights.numpy(), (first, second)), shape=(n, n))
         off = off + off.T
         full = diags_array(off.sum(1) + self.boundary.numpy()) - off
-        free = diags_array(self.mass((1, n)).flatten().numpy())
+        free = diags_array(self.mass((n,)).numpy())
         return csr_array(free @ full @ free)
 
     def _on(self, grid: Grid) -> None:
-        if grid[0] * grid[1] != self.num_vertices:
+        if math.prod(grid) != self.num_vertices:
             n = self.num_vertices
-            raise ValueError(
-                f"{self} lives on grids of {n} sites, such as (1, {n}); grid {tuple(grid)} is another size."
-            )
+            raise ValueError(f"{self} lives on grids of {n} sites, such as ({n},); grid {tuple(grid)} is another size.")
 
     def mass(self, grid: Grid) -> Tensor:
         """One everywhere but at the pinned vertex."""
@@ -129,12 +129,12 @@ class Graph(Operator):
         centered = self.pinned is None and not bool(self.boundary.any())
         return CholeskyFactor(self.laplacian(), grid, str(self), 0 if centered else self.pinned, centered)
 
-    def energy(self, field: Tensor) -> Tensor:
+    def energy(self, field: Tensor, axes: int = 2) -> Tensor:
         """Weighted squared differences over the edges; no matrix."""
-        self._on((field.shape[-2], field.shape[-1]))
-        flat = at_least_float32(field).flatten(-2)
+        self._on(grid_of_field(field, axes))
+        flat = at_least_float32(field).flatten(-axes)
         if self.pinned is not None:
-            flat = flat * self.mass((1, self.num_vertices)).flatten().to(flat)
+            flat = flat * self.mass((self.num_vertices,)).to(flat)
         first, second = self.edges.T.to(flat.device)
         jumps = (self.weights.to(flat) * (flat[..., first] - flat[..., second]).square()).sum(-1)
         return 0.5 * (jumps + (self.boundary.to(flat) * flat.square()).sum(-1))
@@ -158,3 +158,95 @@ def _boundary_weights(boundary: Boundary | None, n: int) -> Tensor:
             raise ValueError(f"cannot tie vertex {vertex} to the boundary: the graph has vertices 0 to {n - 1}.")
         total[vertex] += weight
     return total
+
+
+class EdgeWeighted(Operator):
+    r"""Dirichlet Laplacian of one grid with a positive weight on every edge (eq. dirichlet_laplacian).
+
+    .. math:: (Q\psi)(x) = \sum_{y \sim x} c_{xy}\,(\psi(x) - \bar\psi(y))
+
+    with :math:`\bar\psi = 0` on the outer boundary. Heavy edges tie sites together; light ones let the field tear.
+
+    Args:
+        vertical: Weights (H + 1, W) of the edges that join rows: entry (i, j) joins rows i - 1 and i, counted from
+            0, so that the first and the last row of weights lead to the boundary. None on a sequence.
+        horizontal: Weights (H, W + 1) of the edges that join columns, likewise; (W + 1,) on a sequence.
+        depth: Weights (D + 1, H, W) of the edges that join the slices of a volume, on which the other two are
+            (D, H + 1, W) and (D, H, W + 1).
+    """
+
+    def __init__(
+        self,
+        vertical: Weights | None = None,
+        horizontal: Weights | None = None,
+        depth: Weights | None = None,
+    ) -> None:
+        named = {"depth": depth, "vertical": vertical, "horizontal": horizontal}
+        self.weights = {name: as_weights(name, given) for name, given in named.items() if given is not None}
+        shapes = {name: tuple(weights.shape) for name, weights in self.weights.items()}
+        axes = len(shapes)
+        if (
+            horizontal is None
+            or (vertical is None and depth is not None)
+            or any(len(shape) != axes for shape in shapes.values())
+        ):
+            raise ValueError(self._misfit(shapes))
+        self.grid: Grid = tuple(shape[index] - 1 for index, shape in enumerate(shapes.values()))
+        for index, shape in enumerate(shapes.values()):
+            if shape != tuple(side + (axis == index) for axis, side in enumerate(self.grid)):
+                raise ValueError(self._misfit(shapes))
+
+    @staticmethod
+    def _misfit(shapes: dict[str, tuple[int, ...]]) -> str:
+        found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        return (
+            "the edge weights of an H x W grid have shapes (H + 1, W) and (H, W + 1), those of a sequence (W + 1,), of "
+            f"a volume (D + 1, H, W), (D, H + 1, W) and (D, H, W + 1); got {found}."
+        )
+
+    def graph(self) -> Graph:
+        """The same operator as a graph, with every site on the rim tied to the boundary."""
+        site = torch.arange(math.prod(self.grid)).view(self.grid)
+        edges: list[Tensor] = []
+        weights: list[Tensor] = []
+        boundary: list[tuple[int, float]] = []
+        for axis, given in enumerate(self.weights.values()):
+            n = self.grid[axis]
+            pairs = site.narrow(axis, 0, n - 1), site.narrow(axis, 1, n - 1)
+            edges.append(torch.stack([end.flatten() for end in pairs], 1))
+            weights.append(given.narrow(axis, 1, n - 1).flatten())
+            for end, place in ((0, 0), (n - 1, n)):
+                ties = site.select(axis, end).flatten().tolist(), given.select(axis, place).flatten().tolist()
+                boundary.extend(zip(*ties, strict=True))
+        return Graph(torch.cat(edges), torch.cat(weights), boundary, num_vertices=site.numel())
+
+    def matrix(self, grid: Grid) -> Tensor:
+        """The matrix of :meth:`graph`."""
+        self._on(grid)
+        return torch.from_numpy(self.graph().laplacian().toarray())
+
+    def factor(self, grid: Grid) -> Factor:
+        """Sparse: on two axes the bandwidth is the shorter side of the grid."""
+        self._on(grid)
+        return CholeskyFactor(self.graph().laplacian(), grid, str(self))
+
+    def energy(self, field: Tensor, axes: int = 2) -> Tensor:
+        """Weighted squared differences over the edges (eq. dirichlet-energy); no matrix."""
+        self._on(grid_of_field(field, axes))
+        field = at_least_float32(field)
+        total = torch.zeros(field.shape[: field.ndim - axes], dtype=field.dtype, device=field.device)
+        for index, weights in enumerate(self.weights.values()):
+            ends = [0, 0] * (axes - 1 - index) + [1, 1]
+            jumps = weights.to(field) * pad(field, ends).diff(dim=index - axes).square()
+            total = total + 0.5 * jumps.flatten(-axes).sum(-1)
+        return total
+
+    def _on(self, grid: Grid) -> None:
+        if tuple(grid) != self.grid:
+            raise ValueError(
+                f"{self} was given weights for its own grid only; asked for grid {tuple(grid)}. "
+                "Give weights of that size, or attach the gate where the feature map fits."
+            )
+
+    def __repr__(self) -> str:
+        return f"EdgeWeighted(grid={self.grid})"

@@ -1,5 +1,6 @@
 """Operators of the regular grid: the Laplacian under three boundary conditions, and the identity."""
 
+import math
 from abc import abstractmethod
 
 import torch
@@ -7,48 +8,60 @@ from torch import Tensor
 
 from chaosgate.field.arguments import Grid, positive
 from chaosgate.field.axis import Axis, Cosine, Hartley, Sine
-from chaosgate.field.factor import Factor
-from chaosgate.field.operator import Operator, at_least_float32
-from chaosgate.field.scalar import ScalarFactor
-from chaosgate.field.spectral import SpectralFactor
+from chaosgate.field.factor import Factor, ScalarFactor, SpectralFactor
+from chaosgate.field.operator import Operator, at_least_float32, grid_of_field
 
 
 class GridLaplacian(Operator):
-    r"""Sum of a vertical and a horizontal one-dimensional Laplacian, each with one edge weight.
+    r"""Sum of one-dimensional Laplacians, one per axis, each with one edge weight.
 
     .. math:: Q = p\, T_H \otimes I + q\, I \otimes T_W
 
-    A subclass names the boundary condition by its axis basis and its row matrix :math:`T_n`.
+    on two axes; on one and three likewise. A subclass names the boundary condition by its axis basis and its row matrix
+    :math:`T_n`.
     """
 
     axis: type[Axis]
-    weights: tuple[float, float] = (1.0, 1.0)
 
     @abstractmethod
     def row(self, n: int) -> Tensor:
         """The one-dimensional Laplacian :math:`T_n` of n sites in a row, (n, n) float64."""
 
+    @abstractmethod
+    def differences(self, field: Tensor) -> Tensor:
+        """Differences of a field (outer, n, inner) over every edge along the middle axis."""
+
+    def edge_weights(self, grid: Grid) -> tuple[float, ...]:
+        """The weight of the edges along each axis."""
+        return (1.0,) * len(grid)
+
     def matrix(self, grid: Grid) -> Tensor:
-        """The sum of two Kronecker products, dense."""
-        eyes = [torch.eye(side, dtype=torch.float64, device="cpu") for side in grid]
-        vertical = self.weights[0] * torch.kron(self.row(grid[0]), eyes[1])
-        return vertical + self.weights[1] * torch.kron(eyes[0], self.row(grid[1]))
+        """The sum of Kronecker products, dense."""
+        total = torch.zeros(math.prod(grid), math.prod(grid), dtype=torch.float64, device="cpu")
+        for index, weight in enumerate(self.edge_weights(grid)):
+            before, after = (_eye(math.prod(part)) for part in (grid[:index], grid[index + 1 :]))
+            total += weight * torch.kron(torch.kron(before, self.row(grid[index])), after)
+        return total
 
     def factor(self, grid: Grid) -> Factor:
-        """Diagonal in the product of the two axis bases."""
-        if self.axis.has_zero_mode and grid == (1, 1):
-            raise ValueError(f"{self} on grid (1, 1) has no field: its only site is fixed by the zero-mean gauge.")
-        return SpectralFactor(self.axis(grid[0]), self.axis(grid[1]), self.weights)
+        """Diagonal in the product of the axis bases."""
+        if self.axis.has_zero_mode and math.prod(grid) == 1:
+            raise ValueError(f"{self} on grid {grid} has no field: its only site is fixed by the zero-mean gauge.")
+        return SpectralFactor([self.axis(side) for side in grid], self.edge_weights(grid))
 
-    def energy(self, field: Tensor) -> Tensor:
+    def energy(self, field: Tensor, axes: int = 2) -> Tensor:
         """Weighted squared differences over the edges (eq. dirichlet-energy); no matrix."""
-        field = at_least_float32(field)
-        squares = [self.differences(field, dim).square().sum((-2, -1)) for dim in (-2, -1)]
-        return 0.5 * (self.weights[0] * squares[0] + self.weights[1] * squares[1])
+        grid, field = grid_of_field(field, axes), at_least_float32(field)
+        total = torch.zeros(field.shape[: field.ndim - axes], dtype=field.dtype, device=field.device)
+        for index, weight in enumerate(self.edge_weights(grid)):
+            lines = field.reshape(-1, grid[index], math.prod(grid[index + 1 :]))
+            squares = self.differences(lines).square().sum((1, 2))
+            total = total + 0.5 * weight * squares.view(*total.shape, -1).sum(-1)
+        return total
 
-    @abstractmethod
-    def differences(self, field: Tensor, dim: int) -> Tensor:
-        """Differences of a field (..., H, W) over every edge along ``dim``."""
+
+def _eye(n: int) -> Tensor:
+    return torch.eye(n, dtype=torch.float64, device="cpu")
 
 
 def row_matrix(n: int) -> Tensor:
@@ -63,7 +76,8 @@ class DirichletLaplacian(GridLaplacian):
 
     .. math:: \lambda_{k\ell} = 4\sin^2\frac{\pi k}{2(H+1)} + 4\sin^2\frac{\pi \ell}{2(W+1)} > 0
 
-    so the Green kernel :math:`G_U = L_U^{-1}` exists without gauge fixing (eq. dirichlet-eigs).
+    so the Green kernel :math:`G_U = L_U^{-1}` exists without gauge fixing (eq. dirichlet-eigs). On a sequence or a
+    volume the sum has one or three terms, here and for the other grids.
 
     >>> round(DirichletLaplacian().mean_variance((7, 7)), 3)
     0.397
@@ -78,9 +92,9 @@ class DirichletLaplacian(GridLaplacian):
         ends[-1] += 1  # twice the same site when n is 1
         return row_matrix(n) + ends.diag()
 
-    def differences(self, field: Tensor, dim: int) -> Tensor:
-        """With the two edges to the boundary: n + 1 along ``dim``."""
-        return torch.nn.functional.pad(field, (1, 1) if dim == -1 else (0, 0, 1, 1)).diff(dim=dim)
+    def differences(self, field: Tensor) -> Tensor:
+        """With the two edges to the boundary: n + 1."""
+        return torch.nn.functional.pad(field, (0, 0, 1, 1)).diff(dim=1)
 
 
 class Anisotropic(DirichletLaplacian):
@@ -93,13 +107,23 @@ class Anisotropic(DirichletLaplacian):
     Args:
         vertical: Weight p of the edges that join rows.
         horizontal: Weight q of the edges that join columns.
+        depth: Weight of the edges that join slices, for grids of three axes.
     """
 
-    def __init__(self, vertical: float, horizontal: float) -> None:
-        self.weights = (positive("the vertical weight", vertical), positive("the horizontal weight", horizontal))
+    def __init__(self, vertical: float, horizontal: float, depth: float | None = None) -> None:
+        named = {"depth": depth, "vertical": vertical, "horizontal": horizontal}
+        self.weights = {name: positive(f"the {name} weight", w) for name, w in named.items() if w is not None}
+
+    def edge_weights(self, grid: Grid) -> tuple[float, ...]:
+        if len(grid) != len(self.weights):
+            raise ValueError(
+                f"{self} has weights for {len(self.weights)} axes; grid {tuple(grid)} has {len(grid)}. A grid of two "
+                "axes takes vertical and horizontal, one of three also depth; on one axis a weight is a choice of beta."
+            )
+        return tuple(self.weights.values())
 
     def __repr__(self) -> str:
-        return f"Anisotropic(vertical={self.weights[0]}, horizontal={self.weights[1]})"
+        return f"Anisotropic({', '.join(f'{name}={weight}' for name, weight in self.weights.items())})"
 
 
 class Neumann(GridLaplacian):
@@ -117,9 +141,9 @@ class Neumann(GridLaplacian):
         """Both ends have one neighbour."""
         return row_matrix(n)
 
-    def differences(self, field: Tensor, dim: int) -> Tensor:
-        """Inner edges only: n - 1 along ``dim``."""
-        return field.diff(dim=dim)
+    def differences(self, field: Tensor) -> Tensor:
+        """Inner edges only: n - 1."""
+        return field.diff(dim=1)
 
 
 class Periodic(GridLaplacian):
@@ -135,25 +159,22 @@ class Periodic(GridLaplacian):
 
     def row(self, n: int) -> Tensor:
         """Circulant."""
-        shift = torch.eye(n, dtype=torch.float64, device="cpu").roll(1, 0)
-        return 2 * torch.eye(n, dtype=torch.float64, device="cpu") - shift - shift.T
+        shift = _eye(n).roll(1, 0)
+        return 2 * _eye(n) - shift - shift.T
 
-    def differences(self, field: Tensor, dim: int) -> Tensor:
-        """Around the ring: n along ``dim``."""
-        return field - field.roll(1, dim)
+    def differences(self, field: Tensor) -> Tensor:
+        """Around the ring: n."""
+        return field - field.roll(1, 1)
 
 
 class Identity(Operator):
     r"""White noise, :math:`Q = I`: every site on its own. The control in which no geometry is designed."""
 
     def matrix(self, grid: Grid) -> Tensor:
-        """The identity."""
-        return torch.eye(grid[0] * grid[1], dtype=torch.float64, device="cpu")
+        return _eye(math.prod(grid))
 
     def factor(self, grid: Grid) -> Factor:
-        """A scalar."""
         return ScalarFactor(grid, 1.0)
 
-    def energy(self, field: Tensor) -> Tensor:
-        """Half the sum of squares."""
-        return 0.5 * at_least_float32(field).square().sum((-2, -1))
+    def energy(self, field: Tensor, axes: int = 2) -> Tensor:
+        return 0.5 * at_least_float32(field).square().flatten(-axes).sum(-1)

@@ -1,4 +1,14 @@
-"""The maximum-entropy law of the log-field (paper, thm. maxent_logfield)."""
+r"""The maximum-entropy law of the log-field (paper, thm. maxent_logfield), and the units of its strength.
+
+- ``beta``, inverse temperature: the field has covariance :math:`(\beta Q)^{-1}` (eq. gff-law).
+- ``epsilon``, mean energy: :math:`\beta = r / 2\varepsilon` with r the rank of Q (cor. green_forcing).
+- ``gamma`` multiplies the field in the exponent (eq. exact_gate).
+- ``tau``, :math:`\tau = \gamma^2 / \beta`, is all that the gate depends on (prop. effective_tau).
+- ``log_std``, :math:`\sqrt{\tau\,\mathrm{mean}_x G(x, x)}`, root mean square of :math:`\gamma\psi` over the sites.
+
+Only ``log_std`` means the same on two grids. Where the paper writes n, the rank stands here: they differ under a gauge
+alone, where one direction is held fixed and carries no energy.
+"""
 
 import math
 from collections.abc import Sequence
@@ -6,14 +16,40 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from chaosgate.field.arguments import Grid, as_grid, positive
+from chaosgate.field.arguments import Grid, as_grid, non_negative, positive
 from chaosgate.field.operator import Operator
-from chaosgate.field.strength import (
-    beta_from_epsilon,
-    epsilon_from_beta,
-    log_std_from_tau,
-    tau_from_gamma,
-)
+
+
+def beta_from_epsilon(operator: Operator, grid: Grid, epsilon: float) -> float:
+    r"""Inverse temperature of the law of mean energy ``epsilon``: :math:`\beta = r/2\varepsilon`."""
+    return operator.rank(grid) / (2 * positive("epsilon", epsilon))
+
+
+def epsilon_from_beta(operator: Operator, grid: Grid, beta: float) -> float:
+    r"""Mean energy at inverse temperature ``beta``: :math:`\varepsilon = r/2\beta`."""
+    return operator.rank(grid) / (2 * positive("beta", beta))
+
+
+def tau_from_gamma(gamma: float, beta: float = 1.0) -> float:
+    r""":math:`\tau = \gamma^2/\beta` (eq. effective_tau); the sign of gamma does not matter."""
+    if not math.isfinite(gamma):
+        raise ValueError(f"gamma must be finite; got {gamma}.")
+    return gamma**2 / positive("beta", beta)
+
+
+def gamma_from_tau(tau: float, beta: float = 1.0) -> float:
+    r"""The non-negative :math:`\gamma = \sqrt{\beta\tau}`."""
+    return math.sqrt(non_negative("tau", tau) * positive("beta", beta))
+
+
+def log_std_from_tau(operator: Operator, grid: Grid, tau: float) -> float:
+    r"""Root mean square over the sites of the log-gate: :math:`\sqrt{\tau\,\mathrm{mean}_x G(x, x)}`."""
+    return math.sqrt(non_negative("tau", tau) * operator.mean_variance(grid))
+
+
+def tau_from_log_std(operator: Operator, grid: Grid, log_std: float) -> float:
+    r"""The :math:`\tau` at which the log-gate has root mean square ``log_std`` on this grid."""
+    return non_negative("log_std", log_std) ** 2 / operator.mean_variance(grid)
 
 
 class MaxEntLaw:
@@ -27,7 +63,7 @@ class MaxEntLaw:
 
     Args:
         operator: The operator :math:`Q` of the budget.
-        grid: Height and width.
+        grid: Sites along each axis, one to three of them.
         beta: Inverse temperature; 1 if neither it nor ``epsilon`` is given.
         epsilon: Mean energy :math:`\mathbb E[\tfrac12\langle\psi, Q\psi\rangle]`, instead of ``beta``.
 
@@ -49,7 +85,7 @@ class MaxEntLaw:
             )
         self.operator = operator
         self.grid: Grid = as_grid(grid)
-        self.n = self.grid[0] * self.grid[1]
+        self.n = math.prod(self.grid)
         self.rank = operator.rank(self.grid)
         if epsilon is not None:
             self.epsilon = positive("epsilon", epsilon)
@@ -70,7 +106,7 @@ class MaxEntLaw:
 
     @property
     def variance(self) -> Tensor:
-        """Diagonal of the covariance as a map (H, W), float64: the v(x) of the Wick correction."""
+        """Diagonal of the covariance as a map, float64: the v(x) of the Wick correction."""
         return self.operator.variance(self.grid) / self.beta
 
     def entropy(self) -> float:
@@ -82,12 +118,12 @@ class MaxEntLaw:
         return 0.5 * (self.rank * math.log(2 * math.pi / self.beta) - self.operator.logdet(self.grid))
 
     def log_prob(self, field: Tensor) -> Tensor:
-        r"""Log-density :math:`-\beta\,\mathcal E(\psi) - \log Z_\beta` of fields (..., H, W); shape (...).
+        r"""Log-density :math:`-\beta\,\mathcal E(\psi) - \log Z_\beta` of fields (..., \*grid); shape (...).
 
         Under a gauge it is the density of the part of the field inside the subspace.
         """
         self._check(field)
-        return -self.beta * self.operator.energy(field) - self.log_normalizer()
+        return -self.beta * self.operator.energy(field, len(self.grid)) - self.log_normalizer()
 
     def sample(
         self,
@@ -96,7 +132,7 @@ class MaxEntLaw:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> Tensor:
-        """Draw n independent fields, shape (n, H, W).
+        r"""Draw n independent fields, shape (n, \*grid).
 
         Without a generator a new one is seeded from the operating system; the global stream is never touched.
         """
@@ -107,9 +143,9 @@ class MaxEntLaw:
         return self.color(white.to(device))
 
     def color(self, white: Tensor) -> Tensor:
-        """Turn white noise (..., H, W) into fields of this law; linear, deterministic."""
+        r"""Turn white noise (..., \*grid) into fields of this law; linear, deterministic."""
         self._check(white)
-        return self.operator.color(white) / math.sqrt(self.beta)
+        return self.operator.color(white, len(self.grid)) / math.sqrt(self.beta)
 
     def tau(self, gamma: float) -> float:
         r"""Effective strength :math:`\tau = \gamma^2/\beta` (prop. effective_tau)."""
@@ -120,7 +156,7 @@ class MaxEntLaw:
         return log_std_from_tau(self.operator, self.grid, self.tau(gamma))
 
     def _check(self, field: Tensor) -> None:
-        if tuple(field.shape[-2:]) != self.grid:
+        if tuple(field.shape[-len(self.grid) :]) != self.grid:
             raise ValueError(f"the law lives on grid {self.grid}; got a field of shape {tuple(field.shape)}.")
 
     def __repr__(self) -> str:

@@ -1,10 +1,9 @@
 """From a field to a perturbation of a feature map: realisations, Gaussian Chaos, baselines, controls."""
 
-from chaosgate.gate.base import Gate
+from chaosgate.gate.base import Gate, load_noise_state_dict, noise_state_dict
 from chaosgate.gate.desiderata import DESIDERATA, DesignError
 from chaosgate.gate.design import Design, Step, design
-from chaosgate.gate.dropblock import DropBlock
-from chaosgate.gate.dropout import Dropout
+from chaosgate.gate.dropout import DropBlock, Dropout
 from chaosgate.gate.gaussian import CorrelatedGaussian, IIDGaussian, IIDLogNormal, SignedCorrelated
 from chaosgate.gate.gaussian_chaos import GaussianChaos
 from chaosgate.gate.injection import Additive, Multiplicative
@@ -44,6 +43,8 @@ __all__ = [
     "Wick",
     "design",
     "gate_kernel",
+    "load_noise_state_dict",
+    "noise_state_dict",
     "samplewise",
     "signed",
     "small_gamma_expansion",

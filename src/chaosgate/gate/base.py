@@ -1,11 +1,14 @@
 """The base class of every perturbation of a feature map."""
 
-from typing import Any
+from collections.abc import Mapping
+from copy import deepcopy
+from itertools import count
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from chaosgate.field import Grid
+from chaosgate.field.arguments import AXES, Grid
 from chaosgate.field.white import Noise, advance, fold
 
 
@@ -16,6 +19,15 @@ class Gate(nn.Module):
     given; then the gate replays after a restart and compiles. State that is not a parameter of the network (counters,
     caches) stays out of the ``state_dict``, so a gated model and a bare one exchange checkpoints.
 
+    A gate is also a layer: in ``nn.Sequential(..., GaussianChaos(log_std=1.0), ...)`` it draws from a key and a counter
+    of its own. The key comes from the seed and the rank of the process; :func:`noise_state_dict` saves both. A copy
+    (``copy.deepcopy``) gets a new key: two layers never share their noise. Under activation checkpointing use
+    :func:`~chaosgate.attach`, which tells a recomputed forward from a new one; a layer cannot, and refuses.
+
+    Args:
+        seed: Selects the noise of direct calls; None takes the next number in order of construction. Attached gates
+            use the seed of their attachment.
+
     >>> class Flip(Gate):
     ...     def perturb(self, h, noise):
     ...         return h * (noise.uniform((len(h), 1, 1, 1)) < 0.5).to(h.dtype) * 2
@@ -24,14 +36,14 @@ class Gate(nn.Module):
     True
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int | None = None) -> None:
         super().__init__()
         self.dial: Tensor | None = None
         """Factor on the nominal strength, a 0-dimensional tensor set by a schedule; None means one."""
-        self.reseed(0)
+        self.reseed(seed)
 
     def perturb(self, h: Tensor, noise: Noise) -> Tensor:
-        """The perturbed map, same shape, dtype and memory format as ``h`` (B, C, H, W)."""
+        r"""The perturbed map, same shape, dtype and memory format as ``h`` (B, C, \*grid)."""
         raise TypeError(f"{type(self).__name__} does not say how it perturbs: define perturb(self, h, noise).")
 
     def expected_energy(self, h: Tensor) -> Tensor:
@@ -42,7 +54,7 @@ class Gate(nn.Module):
         """
         key = torch.tensor(fold("expected energy"), device=h.device)
         draws = [self.perturb(h.detach(), Noise(advance(key, i))) for i in range(32)]
-        return torch.stack([(d - h).detach().float().square().sum((1, 2, 3)) for d in draws]).mean(0)
+        return torch.stack([(d - h).detach().float().square().flatten(1).sum(1) for d in draws]).mean(0)
 
     def nominal(self, grid: Grid) -> dict[str, float]:
         """The strength as asked for, in numbers that can be logged (``tau``, ``log_std``, ``p`` ...)."""
@@ -54,30 +66,94 @@ class Gate(nn.Module):
     def prepare(self, grid: Grid, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
         """Fill the caches for one grid, so that a later ``torch.compile`` finds only tensors."""
 
-    def reseed(self, seed: int) -> None:
-        """Start the private counter of direct calls anew. Attached gates use the counter of their attachment."""
-        self._key = torch.tensor(fold(seed, "direct call"))
-        self._calls = torch.tensor(0)
+    def reseed(self, seed: int | None) -> None:
+        """Start the private counter of direct calls anew, under this seed or the next in order of construction."""
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+            raise ValueError(f"{type(self).__name__}: seed is a whole number, or None; got {seed!r}.")
+        key = fold("gate", next(_CONSTRUCTED)) if seed is None else fold(seed, "direct call")
+        self.seed = seed
+        self._key, self._calls = torch.tensor(key, device="cpu"), torch.tensor(0, device="cpu")
 
     def forward(self, h: Tensor) -> Tensor:
-        """Perturb ``h`` (B, C, H, W) in training mode and advance the private counter; else return ``h`` itself."""
+        r"""Perturb ``h`` (B, C, \*grid) in training mode and advance the private counter; else return ``h`` itself."""
         if not self.training:
             return h
+        if _in_backward():
+            raise RuntimeError(
+                f"{type(self).__name__} is a layer inside activation checkpointing, where it would draw another gate "
+                "when its forward is run again. Attach it instead (chaosgate.attach), or leave it outside the "
+                "checkpointed part."
+            )
         if self._calls.device != h.device:
             self._key, self._calls = self._key.to(h.device), self._calls.to(h.device)
-        noise = Noise(advance(self._key, self._calls))
+        rank = rank_of_process()
+        noise = Noise(advance(self._key if rank == 0 else advance(self._key, rank), self._calls))
         self._calls.add_(1)
         return self.perturb(h, noise)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        copied.__dict__.update(deepcopy(self.__dict__, memo))
+        copied.reseed(None)
+        return copied
+
+
+_CONSTRUCTED = count()
+
+
+def rank_of_process() -> int:
+    """Rank among the processes of ``torch.distributed``; 0 if there are none."""
+    initialized = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return torch.distributed.get_rank() if initialized else 0
+
+
+def _in_backward() -> bool:
+    """Whether autograd is running backward: then a forward is the second run of one under activation checkpointing."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+
+
+def noise_state_dict(model: nn.Module) -> dict[str, dict[str, int]]:
+    """Keys and counters of all gates that are layers of ``model``, as plain integers, by the name of the layer.
+
+    They are not in ``model.state_dict()``, so that a gated and a bare network exchange checkpoints. Save them beside
+    it; after :func:`load_noise_state_dict` a resumed run draws the gates that it would have drawn.
+
+    >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), Gate(seed=0))
+    >>> noise_state_dict(model)["1"]["calls"]
+    0
+    """
+    gates = ((name, module) for name, module in model.named_modules() if isinstance(module, Gate))
+    return {name: {"key": int(gate._key), "calls": int(gate._calls)} for name, gate in gates}
+
+
+def load_noise_state_dict(model: nn.Module, state: Mapping[str, Mapping[str, int]]) -> None:
+    """Continue from what :func:`noise_state_dict` returned for the same model."""
+    gates = {name: module for name, module in model.named_modules() if isinstance(module, Gate)}
+    if set(gates) != set(state):
+        raise ValueError(
+            f"the saved noise belongs to gates at {sorted(state)}; this model has them at {sorted(gates)}. Load it "
+            "into the model it was saved from."
+        )
+    for name, gate in gates.items():
+        gate._key.fill_(int(state[name]["key"]))
+        gate._calls.fill_(int(state[name]["calls"]))
+
 
 def grid_of(h: Tensor) -> Grid:
-    """The spatial size of a (B, C, H, W) map."""
-    if h.ndim != 4:
+    """The spatial size of a map (B, C, L), (B, C, H, W) or (B, C, D, H, W) of real numbers."""
+    if h.ndim - 2 not in AXES:
         raise ValueError(
-            f"a gate acts on (batch, channel, height, width); got a tensor of shape {tuple(h.shape)}. Attach the gate "
-            "with chaosgate.attach, which knows the layout of the model's features, or permute the map yourself."
+            "a gate acts on (batch, channel, length), (batch, channel, height, width) or (batch, channel, depth, "
+            f"height, width); got a tensor of shape {tuple(h.shape)}. Attach the gate with chaosgate.attach, which "
+            "knows the layout of the model's features, or permute the map yourself."
         )
-    return int(h.shape[2]), int(h.shape[3])
+    if not h.is_floating_point():
+        raise TypeError(
+            f"a gate acts on real features; these have dtype {h.dtype}, in which the product would be rounded to whole "
+            "numbers. Convert them first (h.float()), or put the gate after a layer that computes with real numbers."
+        )
+    return tuple(int(side) for side in h.shape[2:])
 
 
 def field_dtype(h: Tensor) -> torch.dtype:
@@ -87,10 +163,15 @@ def field_dtype(h: Tensor) -> torch.dtype:
 
 def weighted_energy(h: Tensor, site_energy: Tensor) -> Tensor:
     r""":math:`\sum_x m(x)\|h(x)\|^2` per sample (B,): the injected energy of a multiplicative gate with
-    :math:`m(x)=E(\nu(x)-1)^2` given as an (H, W) map.
+    :math:`m(x)=E(\nu(x)-1)^2` given as a map.
     """
     power = h.detach().to(field_dtype(h)).square().sum(1)
-    return (power * site_energy.to(power)).sum((1, 2))
+    return (power * site_energy.to(power)).flatten(1).sum(1)
+
+
+def squared_norm(h: Tensor) -> Tensor:
+    r""":math:`\|h\|^2` per sample (B,), in float32 at least; no gradient."""
+    return h.detach().to(field_dtype(h)).square().flatten(1).sum(1)
 
 
 def require_choice(owner: Any, name: str, value: str, choices: tuple[str, ...]) -> None:

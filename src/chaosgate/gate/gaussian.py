@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from chaosgate.field import DirichletLaplacian, Grid, Identity, MaxEntLaw, Operator
-from chaosgate.gate.base import Gate, field_dtype, grid_of, require_finite, weighted_energy
+from chaosgate.gate.base import Gate, field_dtype, grid_of, require_finite, squared_norm, weighted_energy
 from chaosgate.gate.injection import Additive, Injection, Multiplicative
 from chaosgate.gate.mechanism import Mechanism
 from chaosgate.gate.realization import Plain, Realization, Signed, Wick
@@ -27,6 +27,7 @@ class UnitVarianceMechanism(Mechanism):
         match: The gate to match, or None. Exactly one of the two.
         name: What the strength is called in messages.
         channels: One field for all channels of a sample, or one each.
+        seed: Of the gate as a layer; see :class:`Gate`.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class UnitVarianceMechanism(Mechanism):
         match: Gate | None,
         name: str,
         channels: Literal["shared", "independent"],
+        seed: int | None = None,
     ) -> None:
         if (strength is None) == (match is None):
             raise ValueError(
@@ -47,18 +49,21 @@ class UnitVarianceMechanism(Mechanism):
         if strength is not None:
             require_finite(self, name, strength, strict=True)
         bound: Realization = realization(1.0 if strength is None else float(strength))
-        super().__init__(lambda grid: _unit_variance_law(operator, grid), bound, injection, channels)
+        super().__init__(lambda grid: _unit_variance_law(operator, grid), bound, injection, channels, seed=seed)
         self.operator = operator
         self.match = match
 
     def strength_for(self, h: Tensor) -> Tensor | None:
-        """The schedule's factor; for a matched gate the per-sample strength (B, 1, 1, 1) times that factor."""
+        """The schedule's factor; for a matched gate the strength of each sample, (B, 1, ..., 1).
+
+        The gate it is matched to follows the same schedule, so the two inject the same energy at every step.
+        """
         if self.match is None:
             return self.dial
+        self.match.dial = self.dial
         target = self.match.expected_energy(h).to(field_dtype(h))
-        power = h.detach().to(field_dtype(h)).square().sum((1, 2, 3)).clamp_min(torch.finfo(torch.float32).tiny)
-        matched = self._matched(h, target, power).sqrt().view(-1, 1, 1, 1)
-        return matched if self.dial is None else matched * self.dial
+        power = squared_norm(h).clamp_min(torch.finfo(torch.float32).tiny)
+        return self._matched(h, target, power).sqrt().view(-1, *[1] * (h.ndim - 1))
 
     def _matched(self, h: Tensor, target: Tensor, power: Tensor) -> Tensor:
         """Squared strength per sample (B,) that injects energy ``target`` into features of squared norm ``power``."""
@@ -71,7 +76,10 @@ class UnitVarianceMechanism(Mechanism):
 
     def expected_energy(self, h: Tensor) -> Tensor:
         """Expected injected energy per sample (B,)."""
-        return self.match.expected_energy(h) if self.match is not None else super().expected_energy(h)
+        if self.match is None:
+            return super().expected_energy(h)
+        self.match.dial = self.dial
+        return self.match.expected_energy(h)
 
     def nominal(self, grid: Grid) -> dict[str, float]:
         """The strength, where it is fixed; a matched gate has one per sample."""
@@ -101,6 +109,7 @@ class IIDGaussian(UnitVarianceMechanism):
         sigma: Strength relative to the root mean square of the sample's features.
         match: Inject the expected energy of this gate instead.
         channels: Noise of its own for every channel (``"independent"``), or one map for all (``"shared"``).
+        seed: Of the gate as a layer; see :class:`Gate`.
     """
 
     def __init__(
@@ -108,8 +117,9 @@ class IIDGaussian(UnitVarianceMechanism):
         sigma: float | None = None,
         match: Gate | None = None,
         channels: Literal["shared", "independent"] = "independent",
+        seed: int | None = None,
     ) -> None:
-        super().__init__(Identity(), Plain, Additive(), sigma, match, "sigma", channels)
+        super().__init__(Identity(), Plain, Additive(), sigma, match, "sigma", channels, seed)
 
 
 class CorrelatedGaussian(UnitVarianceMechanism):
@@ -122,6 +132,7 @@ class CorrelatedGaussian(UnitVarianceMechanism):
         operator: Where the correlation comes from; None is the Dirichlet Laplacian.
         match: Inject the expected energy of this gate instead.
         channels: One field for all channels of a sample (``"shared"``), or one each (``"independent"``).
+        seed: Of the gate as a layer; see :class:`Gate`.
     """
 
     def __init__(
@@ -130,8 +141,9 @@ class CorrelatedGaussian(UnitVarianceMechanism):
         operator: Operator | None = None,
         match: Gate | None = None,
         channels: Literal["shared", "independent"] = "shared",
+        seed: int | None = None,
     ) -> None:
-        super().__init__(operator or DirichletLaplacian(), Plain, Additive(), sigma, match, "sigma", channels)
+        super().__init__(operator or DirichletLaplacian(), Plain, Additive(), sigma, match, "sigma", channels, seed)
 
 
 class IIDLogNormal(UnitVarianceMechanism):
@@ -141,6 +153,7 @@ class IIDLogNormal(UnitVarianceMechanism):
         log_std: Standard deviation :math:`s` of the log-gate.
         match: Inject the expected energy of this gate instead.
         channels: One gate for all channels of a sample (``"shared"``), or one each (``"independent"``).
+        seed: Of the gate as a layer; see :class:`Gate`.
     """
 
     def __init__(
@@ -148,8 +161,9 @@ class IIDLogNormal(UnitVarianceMechanism):
         log_std: float | None = None,
         match: Gate | None = None,
         channels: Literal["shared", "independent"] = "shared",
+        seed: int | None = None,
     ) -> None:
-        super().__init__(Identity(), Wick, Multiplicative(), log_std, match, "log_std", channels)
+        super().__init__(Identity(), Wick, Multiplicative(), log_std, match, "log_std", channels, seed)
 
 
 class SignedCorrelated(UnitVarianceMechanism):
@@ -160,6 +174,7 @@ class SignedCorrelated(UnitVarianceMechanism):
         operator: Where the correlation comes from; None is the Dirichlet Laplacian.
         match: Inject the expected energy of this gate instead.
         channels: One gate for all channels of a sample (``"shared"``), or one each (``"independent"``).
+        seed: Of the gate as a layer; see :class:`Gate`.
     """
 
     def __init__(
@@ -168,5 +183,8 @@ class SignedCorrelated(UnitVarianceMechanism):
         operator: Operator | None = None,
         match: Gate | None = None,
         channels: Literal["shared", "independent"] = "shared",
+        seed: int | None = None,
     ) -> None:
-        super().__init__(operator or DirichletLaplacian(), Signed, Multiplicative(), sigma, match, "sigma", channels)
+        super().__init__(
+            operator or DirichletLaplacian(), Signed, Multiplicative(), sigma, match, "sigma", channels, seed
+        )

@@ -6,7 +6,7 @@ from chaosgate.field import DirichletLaplacian, Grid, MaxEntLaw, Operator
 from chaosgate.gate.base import require_choice, require_finite
 from chaosgate.gate.deployment import DeployedField
 from chaosgate.gate.injection import Multiplicative
-from chaosgate.gate.mechanism import Mechanism
+from chaosgate.gate.mechanism import LARGEST_LOG_STD, Mechanism
 from chaosgate.gate.realization import SampleWise, Wick
 
 
@@ -31,7 +31,9 @@ class GaussianChaos(Mechanism):
             (expectation one at every site; what the paper's moment formulas are about).
         alpha: Weight of the gate in the residual form, in (0, 1].
         channels: One gate for all channels of a sample (``"shared"``), or one each (``"independent"``).
-        base_size: Sample the log-field on this [height, width] and resize it; None samples at the layer's resolution.
+        base_size: Sample the log-field on this [height, width] (one number on sequences, three on volumes) and resize
+            it; None samples at the layer's resolution.
+        seed: Of the gate as a layer; see :class:`Gate`.
 
     >>> import torch
     >>> gate = GaussianChaos(log_std=1.0)
@@ -53,6 +55,7 @@ class GaussianChaos(Mechanism):
         alpha: float = 1.0,
         channels: Literal["shared", "independent"] = "shared",
         base_size: list[int] | None = None,
+        seed: int | None = None,
     ) -> None:
         if (gamma is None) == (log_std is None):
             raise ValueError(
@@ -70,6 +73,11 @@ class GaussianChaos(Mechanism):
         for other, value in (("beta", beta), ("epsilon", epsilon)):
             if value is not None:
                 require_finite(self, other, value, strict=True)
+        if log_std is not None and log_std > LARGEST_LOG_STD:
+            raise ValueError(
+                f"GaussianChaos: log_std={log_std!r} is far beyond {LARGEST_LOG_STD:g}, where the gate is zero but for "
+                "one site. log_std=1.0 is a good start."
+            )
         if strength == 0:
             raise ValueError(f"GaussianChaos: {name}=0 is the constant gate one. For no noise set noise.gate to null.")
         require_choice(self, "realization", realization, ("samplewise", "wick"))
@@ -81,6 +89,7 @@ class GaussianChaos(Mechanism):
             injection=Multiplicative(alpha),
             channels=channels,
             base_size=base_size,
+            seed=seed,
         )
 
     def _law_on(self, grid: Grid) -> MaxEntLaw:

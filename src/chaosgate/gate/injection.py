@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from chaosgate.gate.base import field_dtype, weighted_energy
+from chaosgate.gate.base import squared_norm, weighted_energy
 
 
 class Injection(ABC):
@@ -13,11 +13,11 @@ class Injection(ABC):
 
     @abstractmethod
     def __call__(self, h: Tensor, gate: Tensor) -> Tensor:
-        """The perturbed features; ``h`` is (B, C, H, W), ``gate`` (B, 1 or C, H, W)."""
+        r"""The perturbed features; ``h`` is (B, C, \*grid), ``gate`` (B, 1 or C, \*grid)."""
 
     @abstractmethod
     def energy(self, h: Tensor, site_energy: Tensor) -> Tensor:
-        r""":math:`E\|\tilde h-h\|^2` per sample (B,), given the realisation's second moments as a map (H, W)."""
+        r""":math:`E\|\tilde h-h\|^2` per sample (B,), given the realisation's second moments as a map."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class Additive(Injection):
 
     def __call__(self, h: Tensor, gate: Tensor) -> Tensor:
         """The sum."""
-        mean_square = h.detach().to(gate.dtype).square().mean((1, 2, 3), keepdim=True)
+        mean_square = h.detach().to(gate.dtype).square().flatten(1).mean(1).view(-1, *[1] * (h.ndim - 1))
         return h + (gate * mean_square.sqrt()).to(h.dtype)
 
     def energy(self, h: Tensor, site_energy: Tensor) -> Tensor:
         r""":math:`\|h\|^2` times the mean of :math:`E\eta(x)^2`."""
-        power = h.detach().to(field_dtype(h)).square().sum((1, 2, 3))
+        power = squared_norm(h)
         return power * site_energy.to(power).mean()

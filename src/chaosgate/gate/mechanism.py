@@ -9,12 +9,15 @@ import torch
 from torch import Tensor
 
 from chaosgate.field import Grid, MaxEntLaw
+from chaosgate.field.arguments import AXES
 from chaosgate.field.white import Noise
 from chaosgate.gate.base import Gate, field_dtype, grid_of, require_choice
-from chaosgate.gate.deployment import DeployedField
-from chaosgate.gate.energy import estimated_site_energy
+from chaosgate.gate.deployment import DeployedField, DialledEnergy, estimated_site_energy
 from chaosgate.gate.injection import Injection, Multiplicative
 from chaosgate.gate.realization import Realization
+
+LARGEST_LOG_STD = 1e3
+"""Strengths beyond this are refused: the gate would be n on one site and nothing on all others."""
 
 
 class Mechanism(Gate):
@@ -30,6 +33,7 @@ class Mechanism(Gate):
         injection: From the gate to the features; None multiplies.
         channels: ``"shared"``: one gate for all channels of a sample (the paper's choice); ``"independent"``: one each.
         base_size: Sample the field on this grid and resize it to the features' grid; None samples on theirs.
+        seed: Of the gate as a layer; see :class:`Gate`.
 
     >>> from chaosgate.field import DirichletLaplacian, Massive
     >>> from chaosgate.gate import Wick
@@ -45,8 +49,9 @@ class Mechanism(Gate):
         injection: Injection | None = None,
         channels: str = "shared",
         base_size: list[int] | None = None,
+        seed: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(seed)
         require_choice(self, "channels", channels, ("shared", "independent"))
         _require_law(law)
         self.law = law
@@ -56,14 +61,31 @@ class Mechanism(Gate):
         self.base_size = _as_grid(base_size)
         self._fields: dict[Grid, DeployedField] = {}
         self._site_energy: dict[tuple[Grid, torch.device], Tensor] = {}
+        self._dialled_energy: dict[Grid, DialledEnergy] = {}
 
     def field_on(self, grid: Grid) -> DeployedField:
         """The field that a map of this grid receives; made once per grid."""
         if grid not in self._fields:
-            self._fields[grid] = self._deploy(grid)
+            field = self._deploy(grid)
+            self._require_admissible(field)
+            self._fields[grid] = field
         return self._fields[grid]
 
+    def _require_admissible(self, field: DeployedField) -> None:
+        log_std = self.realization.strength * math.sqrt(field.mean_variance)
+        if not log_std <= LARGEST_LOG_STD:
+            raise ValueError(
+                f"{type(self).__name__} on a {_text(field.grid)} grid has a log-field of standard deviation "
+                f"{log_std:.3g}, far beyond {LARGEST_LOG_STD:g}: such a gate is zero but for one site. Lower the "
+                "strength; log_std=1.0 is a good start."
+            )
+
     def _deploy(self, grid: Grid) -> DeployedField:
+        if self.base_size is not None and len(self.base_size) != len(grid):
+            raise ValueError(
+                f"base_size={list(self.base_size)} has another number of axes than the features' grid {list(grid)}: "
+                "the field cannot be resized to it. Give one number per axis."
+            )
         if callable(self.law):
             return DeployedField(self.law(self.base_size or grid), grid)
         if self.base_size is None and self.law.grid != grid:
@@ -74,7 +96,7 @@ class Mechanism(Gate):
         return DeployedField(self.law, grid)
 
     def gate(self, h: Tensor, noise: Noise) -> Tensor:
-        """The realised gate for features (B, C, H, W): (B, 1 or C, H, W), float32 at least."""
+        r"""The realised gate for features (B, C, \*grid): (B, 1 or C, \*grid), float32 at least."""
         if torch.is_autocast_enabled(h.device.type):
             with torch.autocast(h.device.type, enabled=False):  # half precision would distort the field, not round it
                 return self.gate(h, noise)
@@ -92,7 +114,10 @@ class Mechanism(Gate):
         return self.dial
 
     def site_energy(self, grid: Grid, device: torch.device = torch.device("cpu")) -> Tensor:  # noqa: B008 - immutable
-        r""":math:`E(\nu(x)-1)^2` as a map (H, W) at the nominal strength: closed form, or an estimate; cached."""
+        r""":math:`E(\nu(x)-1)^2` as a map at the strength that the dial leaves: closed form, or an estimate; cached."""
+        if self.dial is not None:
+            closed = self.realization.site_energy(self.field_on(grid).variance(torch.float64, device), self.dial)
+            return closed if closed is not None else self._interpolated_energy(grid)(self.dial)
         at = (grid, device)
         if at not in self._site_energy:
             self._site_energy[at] = (
@@ -103,23 +128,31 @@ class Mechanism(Gate):
     def _compute_site_energy(self, grid: Grid) -> Tensor:
         field = self.field_on(grid)
         closed = self.realization.site_energy(field.variance(torch.float64, torch.device("cpu")))
-        return closed if closed is not None else estimated_site_energy(field, self.realization)
+        return closed if closed is not None else estimated_site_energy(field, self.realization, torch.ones(1))[0]
+
+    def _interpolated_energy(self, grid: Grid) -> DialledEnergy:
+        if grid not in self._dialled_energy:
+            self._dialled_energy[grid] = DialledEnergy(self.field_on(grid), self.realization)
+        return self._dialled_energy[grid]
 
     def expected_energy(self, h: Tensor) -> Tensor:
-        """Expected injected energy per sample (B,), at the nominal strength."""
+        """Expected injected energy per sample (B,), at the strength that the dial leaves."""
         return self.injection.energy(h, self.site_energy(grid_of(h), h.device))
 
     def nominal(self, grid: Grid) -> dict[str, float]:
-        """``gamma`` or ``sigma`` as bound in the realisation, ``tau``, and ``log_std`` on this grid."""
+        """``gamma`` or ``sigma`` as bound in the realisation, ``tau``, ``log_std`` on this grid, ``alpha`` unless 1."""
         field = self.field_on(grid)
+        alpha = getattr(self.injection, "alpha", 1.0)
+        weight = {} if alpha == 1 else {"alpha": float(alpha)}
         strength = getattr(self.realization, "gamma", None)
         if strength is None:
-            return {"sigma": float(getattr(self.realization, "sigma", math.nan))}
+            return {"sigma": float(getattr(self.realization, "sigma", math.nan)), **weight}
         return {
             "gamma": float(strength),
             "beta": field.law.beta,
             "tau": field.law.tau(strength),
             "log_std": abs(strength) * math.sqrt(field.mean_variance),
+            **weight,
         }
 
     def describe(self, grid: Grid) -> str:
@@ -140,9 +173,10 @@ class Mechanism(Gate):
 
     def check(self, grid: Grid) -> None:
         """Refuse a grid on which the gate is constant, or a law that does not fit it."""
-        if grid == (1, 1) and self.realization.degenerate_on_one_site:
+        if math.prod(grid) == 1 and self.realization.degenerate_on_one_site:
             raise ValueError(
-                f"{type(self).__name__}: a sample-wise gate on a 1x1 grid is the constant one and would do nothing. "
+                f"{type(self).__name__}: a sample-wise gate on a {_text(grid)} grid is the constant one and would do "
+                "nothing. "
                 "Use a stage with a larger grid, larger images, or realization='wick'."
             )
         self.field_on(grid)
@@ -162,18 +196,21 @@ def _require_law(law: Any) -> None:
     if isinstance(law, partial) and "grid" in law.keywords:
         given = ", ".join(f"{name} {law.keywords.get(name)}" for name in ("grid", "beta", "epsilon"))
         raise ValueError(
-            f"law cannot be made from {given}: grid is [height, width], and one of beta and epsilon is a positive "
-            "number."
+            f"law cannot be made from {given}: grid is [height, width] (or [length], [depth, height, width]), and one "
+            "of beta and epsilon is a positive number."
         )
 
 
 def _as_grid(size: Any) -> Grid | None:
     if size is None:
         return None
-    if not isinstance(size, list | tuple) or len(size) != 2 or any(int(s) != s or s < 1 for s in size):
-        raise ValueError(f"base_size is [height, width] in sites, each at least 1, or null; got {size!r}.")
-    return int(size[0]), int(size[1])
+    if not isinstance(size, list | tuple) or len(size) not in AXES or any(int(s) != s or s < 1 for s in size):
+        raise ValueError(
+            "base_size is [height, width] in sites, each at least 1 (one number for sequences, three for volumes), or "
+            f"null; got {size!r}."
+        )
+    return tuple(int(side) for side in size)
 
 
 def _text(grid: Grid) -> str:
-    return f"{grid[0]}x{grid[1]}"
+    return "x".join(map(str, grid)) if len(grid) > 1 else f"{grid[0]}-site"

@@ -18,13 +18,14 @@ def wick(psi: Tensor, variance: Tensor, gamma: float | Tensor) -> Tensor:
     return torch.exp(gamma * psi - 0.5 * gamma**2 * variance)
 
 
-def samplewise(psi: Tensor, gamma: float | Tensor) -> Tensor:
+def samplewise(psi: Tensor, gamma: float | Tensor, axes: int = 2) -> Tensor:
     r""":math:`e^{\gamma\psi}` divided by its spatial mean; mean one in every sample (eq. samplewise_gate).
 
-    That is :math:`|U|` times a softmax over the sites, which cannot overflow. ``psi`` is (..., H, W).
+    That is :math:`|U|` times a softmax over the sites, which cannot overflow. ``psi`` is (..., \*grid); the grid is the
+    last ``axes`` dimensions.
     """
-    sites = psi.flatten(-2)
-    return (torch.softmax(gamma * sites, dim=-1) * sites.shape[-1]).view_as(psi)
+    sites = (gamma * psi).flatten(-axes)
+    return (torch.softmax(sites, dim=-1) * sites.shape[-1]).view_as(psi)
 
 
 def signed(psi: Tensor, sigma: float | Tensor) -> Tensor:
@@ -56,15 +57,23 @@ class Realization(ABC):
     """What a mechanism needs of a realisation map; a configuration names a subclass."""
 
     degenerate_on_one_site: ClassVar[bool] = False
-    """Whether nothing happens on a 1x1 grid."""
+    """Whether nothing happens on a grid of one site."""
+
+    needs_exponential_moment: ClassVar[bool] = False
+    r"""Whether the map exists only for laws under which :math:`E e^{\gamma\psi}` is finite."""
+
+    @property
+    def strength(self) -> float:
+        """Factor on the field, by which too strong a gate is recognised; zero if a map of one's own has none."""
+        return abs(float(getattr(self, "gamma", getattr(self, "sigma", 0.0))))
 
     @abstractmethod
     def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
-        """The gate for a field (..., H, W) with site variances (H, W); ``dial`` scales the strength."""
+        r"""The gate for fields (B, C, \*grid) whose site variances are a map (\*grid); ``dial`` scales the strength."""
 
     @abstractmethod
-    def site_energy(self, variance: Tensor) -> Tensor | None:
-        r""":math:`E(\nu(x)-1)^2` as a map (H, W) where there is a closed form, else None."""
+    def site_energy(self, variance: Tensor, dial: Tensor | None = None) -> Tensor | None:
+        r""":math:`E(\nu(x)-1)^2` as a map where there is a closed form, else None."""
 
 
 def _dialled(strength: float, dial: Tensor | None) -> float | Tensor:
@@ -76,6 +85,7 @@ class Wick(Realization):
     """:func:`wick` at one strength."""
 
     gamma: float
+    needs_exponential_moment: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _require_finite("gamma", self.gamma)
@@ -84,9 +94,9 @@ class Wick(Realization):
         """The gate of a field."""
         return wick(psi, variance, _dialled(self.gamma, dial))
 
-    def site_energy(self, variance: Tensor) -> Tensor:
+    def site_energy(self, variance: Tensor, dial: Tensor | None = None) -> Tensor:
         r""":math:`e^{\gamma^2v(x)}-1`, the variance of a log-normal with mean one."""
-        return torch.expm1(self.gamma**2 * variance)
+        return torch.expm1(_dialled(self.gamma, dial) ** 2 * variance)
 
 
 @dataclass(frozen=True)
@@ -101,9 +111,9 @@ class SampleWise(Realization):
 
     def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
         """The gate of a field; the variance map is not needed."""
-        return samplewise(psi, _dialled(self.gamma, dial))
+        return samplewise(psi, _dialled(self.gamma, dial), variance.ndim)
 
-    def site_energy(self, variance: Tensor) -> None:
+    def site_energy(self, variance: Tensor, dial: Tensor | None = None) -> None:
         """No closed form: the spatial mean in the denominator couples all sites."""
 
 
@@ -120,9 +130,9 @@ class Signed(Realization):
         """The gate of a field; the variance map is not needed."""
         return signed(psi, _dialled(self.sigma, dial))
 
-    def site_energy(self, variance: Tensor) -> Tensor:
+    def site_energy(self, variance: Tensor, dial: Tensor | None = None) -> Tensor:
         r""":math:`\sigma^2v(x)`."""
-        return self.sigma**2 * variance
+        return _dialled(self.sigma, dial) ** 2 * variance
 
 
 @dataclass(frozen=True)
@@ -138,9 +148,9 @@ class Plain(Realization):
         """The scaled field."""
         return _dialled(self.sigma, dial) * psi
 
-    def site_energy(self, variance: Tensor) -> Tensor:
+    def site_energy(self, variance: Tensor, dial: Tensor | None = None) -> Tensor:
         r""":math:`\sigma^2v(x)`, in units of the feature's mean square."""
-        return self.sigma**2 * variance
+        return _dialled(self.sigma, dial) ** 2 * variance
 
 
 def _require_finite(name: str, value: float) -> None:

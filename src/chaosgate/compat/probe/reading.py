@@ -167,7 +167,7 @@ class StageMaps:
         """The stage without any gate; ``coarsest`` is the smallest grid among the stages that are compared."""
         kappa = coherence(self.h, self.graph)
         alive = kappa[~kappa.isnan()]
-        pooled, graph = adaptive_avg_pool2d(self.h, coarsest), grid_graph(coarsest)
+        pooled, graph = adaptive_avg_pool2d(self.h, (coarsest[0], coarsest[1])), grid_graph(coarsest)
         pooled_energy = intrinsic_energy(pooled, graph).double().sum()
         low, median, high = [math.nan] * 3 if self.evidence is None else self.evidence.margins()
         return StageReading(

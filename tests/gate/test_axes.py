@@ -1,0 +1,171 @@
+"""Gates on sequences (B, C, L), planes (B, C, H, W) and volumes (B, C, D, H, W)."""
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+import chaosgate as cg
+from chaosgate.field.white import Noise, advance, fold
+from chaosgate.gate import IIDLogNormal, SignedCorrelated
+
+GRIDS = [(9,), (4, 5), (3, 4, 2)]
+GATES = [
+    lambda: cg.GaussianChaos(log_std=0.7),
+    lambda: cg.GaussianChaos(log_std=0.7, realization="wick", channels="independent", alpha=0.5),
+    lambda: cg.Dropout(0.3),
+    lambda: cg.Dropout(0.3, mask="site"),
+    lambda: cg.DropBlock(0.3, block_size=2),
+    lambda: cg.IIDGaussian(0.4),
+    lambda: cg.CorrelatedGaussian(0.4),
+    lambda: IIDLogNormal(0.5),
+    lambda: SignedCorrelated(0.5),
+    lambda: cg.CorrelatedGaussian(match=cg.GaussianChaos(log_std=0.7)),
+    lambda: cg.IIDGaussian(match=cg.DropBlock(0.3)),
+    lambda: IIDLogNormal(match=cg.GaussianChaos(log_std=0.7)),
+    lambda: SignedCorrelated(match=cg.Dropout(0.3)),
+]
+
+
+def features(grid, batch=2, channels=3):
+    return torch.randn(batch, channels, *grid, generator=torch.Generator().manual_seed(0)).abs()
+
+
+def injected(gate, h, draws=2000):
+    """Energy that the gate really injects per sample, with its standard error."""
+    key = torch.tensor(fold("measured"))
+    found = torch.stack(
+        [(gate.perturb(h, Noise(advance(key, i))) - h).square().flatten(1).sum(1) for i in range(draws)]
+    )
+    return found.mean(0), found.std(0) / draws**0.5
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@pytest.mark.parametrize("make", GATES)
+def test_gates_keep_shape_and_are_the_identity_in_evaluation(make, grid):
+    gate, h = make(), features(grid)
+    gate.check(grid)
+    out = gate(h)
+    assert out.shape == h.shape and out.dtype == h.dtype and not torch.equal(out, h)
+    assert gate.eval()(h) is h
+    assert gate.expected_energy(h).shape == (2,)
+    assert gate.train()(h[:0]).shape == (0, 3, *grid)  # an empty batch is a batch
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("dial", [None, 0.5])
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@pytest.mark.parametrize("make", GATES)
+def test_expected_energy_is_what_is_injected_whatever_the_dial(make, grid, dial):
+    gate, h = make(), features(grid)
+    gate.dial = None if dial is None else torch.tensor(dial)
+    measured, error = injected(gate, h)
+    # five standard errors, and one per cent for the estimated second moments of sample-wise gates
+    assert ((gate.expected_energy(h) - measured).abs() < 5 * error + 0.01 * measured).all()
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_a_matched_gate_follows_the_dial_of_its_partner(grid):
+    h, partner = features(grid), cg.GaussianChaos(log_std=1.0)
+    gate = cg.IIDGaussian(match=cg.GaussianChaos(log_std=1.0))
+    for dial in (0.25, 1.0):
+        gate.dial = partner.dial = torch.tensor(dial)
+        torch.testing.assert_close(gate.expected_energy(h), partner.expected_energy(h))
+    gate.dial = partner.dial = None
+    torch.testing.assert_close(gate.expected_energy(h), partner.expected_energy(h))
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@pytest.mark.parametrize("log_std", [0.5, 3.0])
+def test_energy_at_a_dial_is_that_of_the_weaker_gate(grid, log_std):
+    """The same fixed draws, so what differs is the interpolation between Chebyshev nodes alone."""
+    gate = cg.GaussianChaos(log_std=log_std)
+    for dial in (1e-3, 0.1, 0.37, 0.9, 1.0):
+        gate.dial = torch.tensor(dial)
+        weaker = cg.GaussianChaos(log_std=log_std * dial).site_energy(grid)
+        # at 1e-3 the energy itself, 1e-6, is a difference of float32 numbers near one
+        torch.testing.assert_close(gate.site_energy(grid), weaker, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_the_samplewise_gate_has_spatial_mean_one(grid):
+    gate = cg.GaussianChaos(log_std=1.0, channels="independent")
+    means = gate(torch.ones(4, 3, *grid)).flatten(2).mean(2)
+    torch.testing.assert_close(means, torch.ones(4, 3), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_a_field_from_a_base_grid_has_the_variance_of_the_resized_law(grid):
+    base = [2] * len(grid)
+    gate = cg.GaussianChaos(gamma=1.0, base_size=base)
+    field = gate.field_on(grid)
+    resize = nn.Upsample(grid, mode={1: "linear", 2: "bilinear", 3: "trilinear"}[len(grid)])
+    columns = resize(torch.eye(2 ** len(grid), dtype=torch.float64).view(1, -1, *base))[0].flatten(1).T
+    expected = (columns @ cg.DirichletLaplacian().green(tuple(base)) @ columns.T).diagonal().view(grid)
+    torch.testing.assert_close(field.variance(torch.float64, torch.device("cpu")), expected)
+    with pytest.raises(ValueError, match="cannot be resized"):
+        gate.field_on((*grid, 4) if len(grid) < 3 else grid[1:])
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_dropblock_drops_what_a_seed_within_reach_drops(grid):
+    """Exact: the mask from the seeds by the definition, site by site."""
+    gate, h = cg.DropBlock(0.3, block_size=3), torch.ones(8, 1, *grid)
+    rate, dropped = gate.marginal(grid)
+    key = torch.tensor(fold("blocks"))
+    seeds = Noise(key).uniform((8, 1, *grid)) < rate
+    out = gate.perturb(h, Noise(key))
+    for site in itertools.product(*map(range, grid)):
+        near = [
+            range(max(0, i - min(3, n) // 2), min(n, i + (min(3, n) - 1) // 2 + 1))
+            for i, n in zip(site, grid, strict=True)
+        ]
+        hit = torch.stack([seeds[(slice(None), 0, *other)] for other in itertools.product(*near)]).any(0)
+        torch.testing.assert_close(out[(slice(None), 0, *site)], (~hit).float() / (1 - dropped[site]).float())
+
+
+@pytest.mark.parametrize(
+    ("layer", "norm", "grid"),
+    [(nn.Conv1d, nn.BatchNorm1d, (16,)), (nn.Conv3d, nn.BatchNorm3d, (4, 6, 5))],
+)
+def test_a_network_of_sequences_or_volumes_trains_with_a_gate_inside(layer, norm, grid):
+    torch.manual_seed(0)
+    gate = cg.GaussianChaos(log_std=1.0, seed=3)
+    model = nn.Sequential(layer(2, 8, 3, padding=1), norm(8), nn.ReLU(), gate, nn.Flatten(), nn.LazyLinear(3))
+    x = torch.randn(4, 2, *grid)
+    first, second = model(x), model(x)
+    assert not torch.equal(first, second)
+    first.square().sum().backward()
+    assert model[0].weight.grad.abs().sum() > 0
+    model.eval()
+    assert torch.equal(model(x), model[:3].append(nn.Flatten()).append(model[5])(x))
+
+
+def test_other_layouts_and_integer_features_are_refused():
+    gate = cg.GaussianChaos(log_std=1.0)
+    with pytest.raises(ValueError, match="batch, channel, length"):
+        gate(torch.ones(4, 8))
+    for integers in (torch.ones(2, 3, 4, 4, dtype=torch.int64), torch.ones(2, 3, 4, 4, dtype=torch.uint8)):
+        for other in (gate, cg.Dropout(0.1), cg.DropBlock(0.1), cg.IIDGaussian(0.1)):
+            with pytest.raises(TypeError, match="real features"):
+                other(integers)
+
+
+@pytest.mark.parametrize("make", [lambda s: cg.GaussianChaos(log_std=s), lambda s: cg.GaussianChaos(gamma=s)])
+def test_an_absurd_strength_is_refused_by_name(make):
+    with pytest.raises(ValueError, match="beyond 1000"):
+        make(1e300).check((7, 7))
+    with pytest.raises(ValueError, match="beyond 1000"):
+        cg.IIDGaussian(1e300).check((7, 7))
+
+
+def test_a_tiny_strength_is_a_gate_all_the_same():
+    h = torch.ones(2, 3, 7, 7, dtype=torch.float64)
+    out = cg.GaussianChaos(log_std=1e-9)(h)
+    assert 0 < (out - h).abs().max() < 1e-7
+
+
+def test_alpha_is_part_of_the_nominal_strength():
+    assert cg.GaussianChaos(log_std=1.0, alpha=0.5).nominal((7, 7))["alpha"] == 0.5
+    assert "alpha" not in cg.GaussianChaos(log_std=1.0).nominal((7, 7))
