@@ -111,8 +111,8 @@ class Anisotropic(DirichletLaplacian):
     """
 
     def __init__(self, vertical: float, horizontal: float, depth: float | None = None) -> None:
-        named = {"depth": depth, "vertical": vertical, "horizontal": horizontal}
-        self.weights = {name: positive(f"the {name} weight", w) for name, w in named.items() if w is not None}
+        weights = (positive("the vertical weight", vertical), positive("the horizontal weight", horizontal))
+        self.weights = weights if depth is None else (positive("the depth weight", depth), *weights)
 
     def edge_weights(self, grid: Grid) -> tuple[float, ...]:
         if len(grid) != len(self.weights):
@@ -120,10 +120,11 @@ class Anisotropic(DirichletLaplacian):
                 f"{self} has weights for {len(self.weights)} axes; grid {tuple(grid)} has {len(grid)}. A grid of two "
                 "axes takes vertical and horizontal, one of three also depth; on one axis a weight is a choice of beta."
             )
-        return tuple(self.weights.values())
+        return self.weights
 
     def __repr__(self) -> str:
-        return f"Anisotropic({', '.join(f'{name}={weight}' for name, weight in self.weights.items())})"
+        *depth, vertical, horizontal = self.weights
+        return f"Anisotropic(vertical={vertical}, horizontal={horizontal}{''.join(f', depth={w}' for w in depth)})"
 
 
 class Neumann(GridLaplacian):

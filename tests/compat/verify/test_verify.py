@@ -75,7 +75,7 @@ class MissingWick(Wick):
 class Unnormalised(DirichletLaplacian):
     """Synthesises with plain sines, which are not of norm one."""
 
-    def color(self, white: Tensor) -> Tensor:
+    def color(self, white: Tensor, axes: int = 2) -> Tensor:
         height, width = white.shape[-2:]
         return super().color(white) * math.sqrt((height + 1) * (width + 1)) / 2
 
@@ -83,7 +83,7 @@ class Unnormalised(DirichletLaplacian):
 class Swapped(DirichletLaplacian):
     """Takes the rows for columns: right on squares only."""
 
-    def color(self, white: Tensor) -> Tensor:
+    def color(self, white: Tensor, axes: int = 2) -> Tensor:
         height, width = white.shape[-2:]
         return super().color(white.reshape(*white.shape[:-2], width, height)).reshape(white.shape)
 

@@ -12,7 +12,17 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from chaosgate.field import Anisotropic, DirichletLaplacian, Grid, Identity, Massive, Neumann, Operator, Periodic
+from chaosgate.field import (
+    Anisotropic,
+    DirichletLaplacian,
+    Grid,
+    Identity,
+    Massive,
+    Neumann,
+    Operator,
+    Periodic,
+    Pinned,
+)
 
 Edge = tuple[int, int, float]
 """Two sites and a weight."""
@@ -35,9 +45,10 @@ def operator_matrix(operator: Operator, grid: Grid) -> Tensor:
     if isinstance(operator, DirichletLaplacian | Neumann | Periodic):
         weights = operator.weights if isinstance(operator, Anisotropic) else (1.0,) * len(grid)
         border = {DirichletLaplacian: "zero", Neumann: "free", Periodic: "ring"}
-        matrix = grid_matrix(grid, weights, next(name for kind, name in border.items() if isinstance(operator, kind)))
-        pinned = getattr(operator, "pinned", None)
-        return matrix if pinned is None else pin(matrix, int(torch.arange(len(matrix)).view(grid)[tuple(pinned)]))
+        return grid_matrix(grid, weights, next(name for kind, name in border.items() if isinstance(operator, kind)))
+    if isinstance(operator, Pinned):
+        site = int(torch.arange(math.prod(grid)).view(*grid)[operator.site])
+        return pin(operator_matrix(operator.operator, grid), site)
     return operator.matrix(grid).double()
 
 
