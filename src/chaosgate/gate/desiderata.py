@@ -80,7 +80,7 @@ def require_gauge(operator: Operator, grid: Grid, gauge: str | None) -> str:
 
 def _free_constant(operator: Operator, grid: Grid) -> bool:
     ones = torch.ones(1, *grid, dtype=torch.float64)
-    return float(operator.energy(ones)) <= 1e-12 * float(operator.matrix(grid).diagonal().sum())
+    return float(operator.energy(ones, len(grid))) <= 1e-12 * float(operator.matrix(grid).diagonal().sum())
 
 
 def require_strength(gamma: float | None, log_std: float | None, budget: float | None) -> None:
