@@ -27,6 +27,7 @@ from chaosgate.run.checkpoint.interruption import telling_what_is_left
 from chaosgate.run.directory import BEST, LAST, TOP1, RunDirectory
 from chaosgate.run.identity import readable_name, run_name, training_hash
 from chaosgate.run.recording import KeepOutputs, WriteConfig, WriteCurves, WriteNoise, WriteProgress
+from chaosgate.run.resume import check_resume, history_line
 from chaosgate.run.rows import WriteResults, read_rows
 from chaosgate.run.temperature import TemperatureScaling
 from chaosgate.train.sync_batchnorm import SyncBatchNorm
@@ -35,7 +36,6 @@ from chaosgate.train.weights import network_weights, read_checkpoint, require_fi
 
 _SETTINGS: dict[str, Any] = {
     "save_config_callback": WriteConfig,
-    "save_config_kwargs": {"save_to_log_dir": False},
     "model_class": ImageClassifier,
     "datamodule_class": ImageData,
     "subclass_mode_data": True,
@@ -140,13 +140,22 @@ class ChaosgateCLI(LightningCLI):
                 self.run.claim(config.resume)
                 self._cleanup.callback(self.run.release)
             self._cleanup.enter_context(telling_what_is_left(self.run))
-            if config.resume and config.ckpt_path is None and (newest := self.run.resumable()) is not None:
-                config.ckpt_path = str(newest)
+            if config.resume:
+                self._resume(config)
         else:
             self.save_config_callback = None
             self._networks = self._asked_networks(config)
             if self._networks:
                 config.ckpt_path = str(self._networks.pop(0))
+
+    def _resume(self, config: Any) -> None:
+        """Find the checkpoint to continue from; the settings must be those that the run began with."""
+        if config.ckpt_path is None and (newest := self.run.resumable()) is not None:
+            config.ckpt_path = str(newest)
+        if config.ckpt_path is not None and (changes := check_resume(self.run, _plain(config))):
+            step = int(read_checkpoint(config.ckpt_path).get("global_step", 0))
+            self.save_config_kwargs = {"history": history_line(step, changes)}
+            print(f"chaosgate: continued with other values of {', '.join(changes)}", file=sys.stderr)
 
     def _asked_networks(self, config: Any) -> list[Path]:
         """The checkpoints to test, one after the other; none if the weights come from elsewhere."""
@@ -200,10 +209,7 @@ class ChaosgateCLI(LightningCLI):
 
     def _recording(self) -> list[Callback]:
         """What guards and records the run, in the order in which it must be called."""
-        always: list[Callback] = [
-            WriteProgress(),
-            WriteCurves(),
-        ]  # the curve is in the checkpoint, so its owner is there
+        always: list[Callback] = [WriteProgress(), WriteCurves()]  # the curve is in checkpoints; its owner is at hand
         if self.subcommand == "fit":
             return [*always, StopAtNonFiniteLoss(), WriteNoise()]
         if self.subcommand != "test":

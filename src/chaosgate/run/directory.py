@@ -16,15 +16,16 @@ _ORPHANS = 8.0  # seconds: the data workers of a killed run notice its end after
 class RunDirectory:
     """The files of one run, which nobody else names.
 
-    =================== ==================================================================================
-    ``config.yaml``     the whole configuration of the training
-    ``checkpoints/``    ``epoch-*.ckpt``, ``step-*.ckpt``, links ``best``, ``top1``, ``last``, ``selection.json``
-    ``curves.jsonl``    loss and validation metrics, one line per epoch
-    ``noise.json``      measured strength of the gates at the end of training
-    ``results.jsonl``   one line per test cell
-    ``outputs/``        what a tested network said about every image (:mod:`chaosgate.run.outputs`)
-    ``progress.json``   how far the run is
-    =================== ==================================================================================
+    ========================= =====================================================================================
+    ``config.yaml``           the whole configuration of the training
+    ``config_history.jsonl``  settings that changed when the run was continued, with the step
+    ``checkpoints/``          ``epoch-*.ckpt``, ``step-*.ckpt``, links ``best``, ``top1``, ``last``, ``selection.json``
+    ``curves.jsonl``          loss and validation metrics, one line per epoch
+    ``noise.json``            measured strength of the gates at the end of training
+    ``results.jsonl``         one line per test cell
+    ``outputs/``              what a tested network said about every image (:mod:`chaosgate.run.outputs`)
+    ``progress.json``         how far the run is
+    ========================= =====================================================================================
 
     Args:
         path: The directory; need not exist yet.
@@ -33,6 +34,7 @@ class RunDirectory:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.config = self.path / "config.yaml"
+        self.history = self.path / "config_history.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self.curves = self.path / "curves.jsonl"
         self.noise = self.path / "noise.json"

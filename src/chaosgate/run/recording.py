@@ -29,13 +29,26 @@ _CURVES = ("train/loss", "val/top1", "val/nll", "val/ece", "val/gap")
 
 
 class WriteConfig(SaveConfigCallback):
-    """Write the whole configuration of a training to ``config.yaml``; Lightning's own writes where the logger is."""
+    """Write the whole configuration of a training to ``config.yaml``; Lightning's own writes where the logger is.
+
+    Args:
+        history: Line for ``config_history.jsonl``, if a continued run has other settings now.
+        args: Parser and configuration.
+        kwargs: Those of Lightning's callback.
+    """
+
+    def __init__(self, *args: Any, history: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, save_to_log_dir=False, **kwargs)
+        self.history = history
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        config = self.config.clone()
+        run, config = RunDirectory.of(trainer), self.config.clone()
         if config.resume:
             config.resume, config.ckpt_path = False, None  # how it was continued is not what it is
-        replace_file(RunDirectory.of(trainer).config, self.parser.dump(config, skip_none=False))
+        if self.history:
+            before = run.history.read_text(encoding="utf-8") if run.history.exists() else ""
+            replace_file(run.history, before + self.history)
+        replace_file(run.config, self.parser.dump(config, skip_none=False))
 
 
 class WriteProgress(Callback):
