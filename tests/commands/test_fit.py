@@ -11,6 +11,7 @@ import yaml
 import chaosgate as cg
 from chaosgate.commands.fit import parsed
 from chaosgate.run.identity import run_name, training_hash
+from chaosgate.run.provenance import file_hash
 from chaosgate.train.weights import network_weights, read_checkpoint
 
 BASE = ("base", "data/fashion_mnist")
@@ -50,6 +51,7 @@ def test_fit_and_the_test_after_it_work_with_every_noise_file(noise, command, co
         assert row["n"] == 2000 and row["seed"] == 0 and row["config_hash"] and row["versions"]["torch"]
         assert row["data"]["corruptions"] == "generated" and row["data"]["subset"] is True
         assert row["checkpoint_name"] == "best.ckpt" and len(row["checkpoint"]) == 64
+        assert row["transform"] == {"mean": [0.286], "std": [0.353]} and row["weights_file"] == "checkpoints/best.ckpt"
         assert 0 <= row["ece"] <= 1 and row["nll"] > 0
     measured = rows[0]["noise_measured"]
     assert [site["stage"] for site in measured] == ([] if noise == "none" else ["L4"])
@@ -218,3 +220,16 @@ def test_parsed_refuses_with_the_message_of_the_command(configs):
         parsed(("fit", *configs(*BASE), "--trainer.max_epohcs=3"))
     with pytest.raises(ValueError, match="trainer.num_nodes is 0"):
         parsed(("fit", *configs(*BASE), "--trainer.num_nodes=0"))
+
+
+def test_row_names_the_weights_and_the_normalisation_that_made_its_number(command, configs):
+    files = configs(*BASE, "noise/none")
+    torch.manual_seed(0)
+    torch.save(timm.create_model("resnet10_small", in_chans=1, num_classes=10).state_dict(), "mine.pth")
+    options = ("--model.checkpoint=mine.pth", "--data.corruptions=null", "--trainer.enable_progress_bar=false")
+    assert command("test", *files, *options, "--run_dir=run")[0] == 0
+    status, _, err = command("test", *files, *options, "--run_dir=run", "--data.mean=[0.5]")
+    assert status == 0, err
+    one, other = (json.loads(line) for line in Path("run/results.jsonl").read_text().splitlines())  # two, not one
+    assert one["checkpoint"] == file_hash("mine.pth") and one["weights_file"] == "mine.pth"
+    assert one["transform"]["mean"] == [0.286] and other["transform"]["mean"] == [0.5] and one["nll"] != other["nll"]

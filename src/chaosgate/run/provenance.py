@@ -4,6 +4,7 @@ import hashlib
 import json
 import platform
 import subprocess
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -44,6 +45,16 @@ def file_hash(path: str | Path) -> str:
     """SHA-256 of a file, as hex digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def tensor_hash(tensors: Mapping[str, Any]) -> str:
+    """SHA-256 of named tensors: names, types, shapes and values, whatever file they came in."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        array = tensor.detach().cpu().contiguous().flatten()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(memoryview(array.float().numpy()) if array.dtype.itemsize == 2 else memoryview(array.numpy()))
+    return digest.hexdigest()
 
 
 def config_hash(config: Any, digits: int = 8) -> str:

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from jsonargparse import Namespace
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.cli import SaveConfigCallback
+from lightning.pytorch.cli import LightningArgumentParser, SaveConfigCallback
 from torch import Tensor
 
 from chaosgate.data.files.atomic import replace_file
@@ -32,13 +33,13 @@ class WriteConfig(SaveConfigCallback):
     """Write the whole configuration of a training to ``config.yaml``; Lightning's own writes where the logger is.
 
     Args:
+        parser: Writes the configuration.
+        config: What it has parsed.
         history: Line for ``config_history.jsonl``, if a continued run has other settings now.
-        args: Parser and configuration.
-        kwargs: Those of Lightning's callback.
     """
 
-    def __init__(self, *args: Any, history: str = "", **kwargs: Any) -> None:
-        super().__init__(*args, save_to_log_dir=False, **kwargs)
+    def __init__(self, parser: LightningArgumentParser, config: Namespace, history: str = "") -> None:
+        super().__init__(parser, config, save_to_log_dir=False)
         self.history = history
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

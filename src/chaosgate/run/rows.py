@@ -11,13 +11,13 @@ from lightning.pytorch.loggers import TensorBoardLogger
 
 from chaosgate.data.files.atomic import replace_file
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.provenance import commit, file_hash, versions
+from chaosgate.run.provenance import commit, file_hash, tensor_hash, versions
 from chaosgate.run.result_table import print_results
 
 _NAMES = ("run", "config_hash")
 _STRENGTHS = ("gamma", "epsilon", "beta", "log_std", "p", "sigma")
 _TABLE = ("top1", "nll", "ece", "gap")
-_IDENTITY = ("checkpoint", "checkpoint_name", "corruption", "severity", "noise", "data")
+_IDENTITY = ("checkpoint", "checkpoint_name", "corruption", "severity", "noise", "data", "transform")
 
 
 def read_rows(path: str | Path) -> list[dict[str, Any]]:
@@ -75,10 +75,10 @@ class WriteResults(Callback):
         shared = {
             **self.provenance,
             "backbone": pl_module.hparams.get("backbone"),
-            "checkpoint": file_hash(checkpoint) if checkpoint else None,
-            "checkpoint_name": Path(str(checkpoint)).name if checkpoint else None,
+            **weights_of(checkpoint, pl_module, run),
             "noise_measured": json.loads(run.noise.read_text()) if run.noise.exists() else [],
             "data": data.describe() if data is not None and hasattr(data, "describe") else None,
+            "transform": transform_of(data),
             "commit": commit(),
             "versions": versions(),
         }
@@ -102,6 +102,36 @@ class WriteResults(Callback):
                 logger.log_hyperparams(flat, metrics)
             except TypeError:  # a logger without final metrics
                 logger.log_hyperparams(flat)
+
+
+def weights_of(checkpoint: Any, module: LightningModule, run: RunDirectory) -> dict[str, str | None]:
+    """Which weights were tested: the checkpoint given to the test, the file the model was built from, or timm's.
+
+    ``checkpoint`` is the SHA-256 of the file; of weights that timm fetched, that of the tensors themselves.
+    ``weights_file`` is relative to the run directory for a checkpoint of the run, and else as it was given.
+    """
+    file = checkpoint or module.hparams.get("checkpoint")
+    if file:
+        inside = Path(file).absolute().is_relative_to(run.path.absolute())
+        where = Path(file).absolute().relative_to(run.path.absolute()).as_posix() if inside else str(file)
+        return {"checkpoint": file_hash(file), "checkpoint_name": Path(file).name, "weights_file": where}
+    if module.hparams.get("pretrained"):
+        network: Any = module.model
+        source: dict[str, Any] = getattr(network, "pretrained_cfg", None) or {}
+        name = f"timm {source.get('architecture')}.{source.get('tag')}"
+        return {"checkpoint": tensor_hash(network.state_dict()), "checkpoint_name": name, "weights_file": None}
+    return {"checkpoint": None, "checkpoint_name": None, "weights_file": None}
+
+
+def transform_of(data: Any) -> dict[str, Any]:
+    """What was done to an image before the network saw it, as far as the data module says."""
+    names = ("mean", "std", "image_size", "eval_resize", "interpolation", "decoder")
+    found = {name: getattr(data, name) for name in names if getattr(data, name, None) is not None}
+    return {name: _plain(value) for name, value in found.items()}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else getattr(value, "value", value)
 
 
 def columns(provenance: dict[str, Any], backbone: str) -> dict[str, str | int | float]:

@@ -24,7 +24,15 @@ from chaosgate.study.execute.worker import first_complaint
 REPOSITORY = Path(__file__).parents[3]
 RECORD = {"trainer.callbacks+": {"class_path": "tests.study.callbacks.Record"}}
 KILL = {"trainer.callbacks+": {"class_path": "tests.study.callbacks.Kill", "init_args": {"epoch": 1}}}
-ORIGIN = {"checkpoint", "commit", "versions", "run", "method", "noise_measured"}  # of a row, besides its numbers
+ORIGIN = {
+    "config_hash",
+    "checkpoint",
+    "commit",
+    "versions",
+    "run",
+    "method",
+    "noise_measured",
+}  # of a row, besides its numbers
 
 
 def tiny(folder: Path, name: str, methods: dict[str, Any], **overrides: Any) -> Path:

@@ -78,7 +78,7 @@ def rows_of(directory: Path, records: Sequence[dict[str, Any]]) -> list[dict[str
 
 def source_of(row: dict[str, Any]) -> str:
     """What the rows of one test have in common: network, noise at test time, images."""
-    return config_hash([row.get(key) for key in ("checkpoint", "checkpoint_name", "noise", "data")])
+    return config_hash([row.get(key) for key in ("checkpoint", "checkpoint_name", "noise", "data", "transform")])
 
 
 def _together(fitted: dict[str, Any], records: Sequence[dict[str, Any]]) -> dict[str, Any]:
