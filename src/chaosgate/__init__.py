@@ -22,7 +22,7 @@ _HOME = {
     "gate": ("CorrelatedGaussian", "DropBlock", "Dropout", "Gate", "GaussianChaos", "IIDGaussian", "Mechanism")
     + ("design", "load_noise_state_dict", "noise_state_dict"),
     "inject": ("Attachment", "NoiseInjection", "attach", "resolve_stages"),
-    "data": ("CIFAR10", "CIFAR100", "FashionMNIST", "ImageFolder", "ImageNet", "ImageNetC")
+    "data": ("CIFAR10", "CIFAR100", "FashionMNIST", "HuggingFace", "ImageFolder", "ImageNet", "ImageNetC")
     + ("ImageNetVariant", "OxfordPets"),
     "compat": ("CompatibilityProbe",),
     "train.task": ("ImageClassifier",),

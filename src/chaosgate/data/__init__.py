@@ -10,6 +10,7 @@ from chaosgate.data.photos import PhotoData
 from chaosgate.data.pipeline.samples import CLEAN, Cell, Sample
 from chaosgate.data.sets.cifar import CIFAR10, CIFAR100
 from chaosgate.data.sets.fashion_mnist import FashionMNIST
+from chaosgate.data.sets.hugging_face import HuggingFace
 from chaosgate.data.sets.image_folder import ImageFolder
 from chaosgate.data.sets.imagenet import ImageNet
 from chaosgate.data.sets.imagenet_c import ImageNetC
@@ -24,6 +25,7 @@ __all__ = [
     "ArrayData",
     "Cell",
     "FashionMNIST",
+    "HuggingFace",
     "ImageData",
     "ImageFolder",
     "ImageNet",

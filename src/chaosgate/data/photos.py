@@ -150,7 +150,7 @@ class PhotoData(ImageData):
         if all(split in self.listings for split in _NEEDED[stage]):
             return
         listings = each_file_once(self.list_images(stage), self.class_names)
-        self.left_out |= self._bad_files(listings)
+        self.left_out |= self.bad_files(listings)
         readable = {split: listing.without(self.left_out) for split, listing in listings.items()}
         self._check_classes(listings, readable)
         self.listings |= readable
@@ -240,7 +240,8 @@ class PhotoData(ImageData):
         self.recipe = recipe or ("small" if small else "standard")
         self.eval_resize = resize or (self.image_size if self.recipe == "small" else round(self.image_size / 0.875))
 
-    def _bad_files(self, listings: Mapping[str, Listing]) -> dict[Path, str]:
+    def bad_files(self, listings: Mapping[str, Listing]) -> dict[Path, str]:
+        """Files to leave out, and why; where none may be left out, an empty one stops the run."""
         if self.on_error == "raise":
             empty = [
                 listing.root / name

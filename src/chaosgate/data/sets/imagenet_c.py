@@ -158,7 +158,7 @@ class ImageNetC(ImageNet):
         digests = "".join(f"{name} {listing.digest()}\n" for name, listing in listings.items())
         self.cell_digest = hashlib.sha256(digests.encode()).hexdigest()
         listings = {name: self._cut(listing) for name, listing in listings.items()}
-        self.left_out = self._bad_files(listings)
+        self.left_out = self.bad_files(listings)
         bad = {f"{path.parent.name}/{path.name}" for path in self.left_out}
         shared = next(iter(listings.values()))
         return shared.pick(np.flatnonzero([name not in bad for name in shared.names])) if bad else shared
