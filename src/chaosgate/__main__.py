@@ -17,6 +17,7 @@ Designed internal noise for neural networks: train with it, test calibration, co
   predict    class probabilities of the test images
   study      many runs as one: chaosgate study run|plan|status|report quickstart
   verify     check the paper's statements on the gates that training uses: chaosgate verify --grid 7 7
+  design     from what you want of the noise to the gate; which gate meets which desideratum: chaosgate design --help
   probe      what gates do at each stage of a network: chaosgate probe --help
   data       check a folder, generate ImageNet-C, download public sets: chaosgate data --help
   configs    the configuration files that come with the package: chaosgate configs [show|copy NAME]
@@ -36,6 +37,7 @@ _HOME = {
     "predict": "chaosgate.commands.fit",
     "study": "chaosgate.commands.study",
     "verify": "chaosgate.commands.verify",
+    "design": "chaosgate.commands.design",
     "probe": "chaosgate.commands.probe",
     "data": "chaosgate.commands.data",
     "configs": "chaosgate.commands.configs",

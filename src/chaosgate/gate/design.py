@@ -125,7 +125,7 @@ def design(
         "log_std": on_grid.log_std(strength),
         "entropy": on_grid.entropy(),
     }
-    steps = (*_law_steps(operator, found, budget), *_gate_steps(realization, deployed, positive))
+    steps = (*_law_steps(operator, found, budget, log_std), *_gate_steps(realization, deployed, positive))
     return Design(gate, place, steps, numbers, _free(positive, deployed, log_std, budget, channels))
 
 
@@ -134,7 +134,7 @@ def _unit_variance_law(operator: Operator, grid: Grid) -> MaxEntLaw:
     return MaxEntLaw(operator, grid, beta=operator.mean_variance(grid))
 
 
-def _law_steps(operator: Operator, gauge: str, budget: float | None) -> tuple[Step, ...]:
+def _law_steps(operator: Operator, gauge: str, budget: float | None, log_std: float | None) -> tuple[Step, ...]:
     means = {
         "boundary": "Q is positive definite: a boundary or a mass holds the field",
         "pinned": "one site is held at zero; Q is inverted on the others",
@@ -142,6 +142,8 @@ def _law_steps(operator: Operator, gauge: str, budget: float | None) -> tuple[St
     }[gauge]
     size = "n" if gauge == "boundary" else "rank"
     scale = f"beta = {size} / 2 eps" if budget is not None else "beta = 1"
+    if log_std is not None:
+        scale = "beta = mean_x Q^-1(x, x), so that gamma is log_std"
     return (
         Step(
             "law F",

@@ -32,7 +32,7 @@ class CompatibilityProbe(Callback):
         gate: Sets the energy of the comparison, the same at all stages; null takes the gate of the run where it is
             attached, or Gaussian Chaos at log_std 1 at the last stage.
         methods: Reference gates at equal energy: gch, gch_wick, dropout, dropout_element, dropblock, iid_gaussian,
-            correlated_gaussian, iid_lognormal.
+            correlated_gaussian, signed_correlated, iid_lognormal.
         images: Images of the batch that are kept.
         channels: Channels of a stage that are looked at, evenly spaced.
         draws: Gates per image.

@@ -21,6 +21,7 @@ from chaosgate.gate import (
     GaussianChaos,
     IIDGaussian,
     IIDLogNormal,
+    SignedCorrelated,
     samplewise,
 )
 
@@ -62,6 +63,12 @@ def _dropblock(power: Tensor, energy: float, operator: Operator) -> Gate:
     )
 
 
+def _signed(power: Tensor, energy: float, operator: Operator) -> Gate:
+    grid: Grid = (int(power.shape[0]), int(power.shape[1]))
+    variance = operator.variance(grid) / operator.mean_variance(grid)
+    return SignedCorrelated(math.sqrt(energy * float(power.sum() / (power * variance).sum())), operator)
+
+
 METHODS: dict[str, Callable[[Tensor, float, Operator], Gate]] = {
     "gch": _gch,
     "gch_wick": _gch_wick,
@@ -70,6 +77,7 @@ METHODS: dict[str, Callable[[Tensor, float, Operator], Gate]] = {
     "dropblock": _dropblock,
     "iid_gaussian": lambda power, energy, operator: IIDGaussian(math.sqrt(energy)),
     "correlated_gaussian": lambda power, energy, operator: CorrelatedGaussian(math.sqrt(energy), operator),
+    "signed_correlated": _signed,
     "iid_lognormal": lambda power, energy, operator: IIDLogNormal(math.sqrt(math.log1p(energy))),
 }
 """Solvers by name: from the power map of the features, the energy and an operator to a gate."""

@@ -156,6 +156,7 @@ STYLES = {
     "dropblock": ("#E69F00", "s"),
     "iid_gaussian": ("#009E73", "^"),
     "correlated_gaussian": ("#7a7a7a", "v"),
+    "signed_correlated": ("#8C564B", "<"),
     "iid_lognormal": ("#F0E442", "D"),
 }
 _ATTACHED = ("#000000", "*")

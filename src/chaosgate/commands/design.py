@@ -1,0 +1,242 @@
+"""``chaosgate design``: from desiderata to a gate with its derivation, and which gate meets which desideratum."""
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from chaosgate.commands.flags import OPERATORS, output_file, parse_operator, positive, whole
+from chaosgate.commands.parser import import_path
+from chaosgate.compat.desiderata_matrix import COLUMNS, Column, GateMeasurement, desiderata_matrix
+from chaosgate.field import DirichletLaplacian, Grid, Operator, epsilon_from_beta
+from chaosgate.field.arguments import as_grid
+from chaosgate.gate import Design, GaussianChaos, design
+from chaosgate.run.config_files import find_config
+
+DESCRIPTION = """\
+Say what you want of the noise (the paper's desiderata D1 to D5) and get the mechanism that this forces: what fixed law,
+kernel, realisation and injection, by which statement, with what numbers, and what stays free. Desiderata that exclude
+each other, or leave something open, are refused by name. With --matrix: every shipped gate against every desideratum,
+each cell measured.
+"""
+
+EXAMPLES = f"""\
+examples:
+  chaosgate design                                             the paper's gate on 7x7
+  chaosgate design -c noise/gch                                the gate of a configuration
+  chaosgate design --no-drift site --operator massive:mu=0.1 --gamma 0.5 --budget 24.5
+  chaosgate design --operator neumann --gauge "zero mean"
+  chaosgate design --signed --injection additive               without positivity (D2)
+  chaosgate design --matrix --format markdown --figure desiderata.png
+
+operators by name: {", ".join(OPERATORS)}; arguments follow a colon, as in anisotropic:vertical=2,horizontal=1
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    options = argparse.ArgumentParser(
+        "chaosgate design",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = options.add_argument
+    add("-c", "--config", help="derive the Gaussian Chaos gate of this configuration; a file or a shipped name")
+    add("--matrix", action="store_true", help="measure every shipped gate against every desideratum")
+    add("--grid", type=int, nargs=2, default=(7, 7), metavar=("H", "W"), help="where it is deployed (7 7)")
+    add(
+        "--operator", default="dirichlet", metavar="NAME[:ARG=VALUE,...]", help="D4: the quadratic budget (%(default)s)"
+    )
+    add("--budget", type=positive, help="D4: mean energy of the log-field; beta is 1 without it")
+    add("--gauge", choices=("boundary", "zero mean"), help="D5, for operators that charge constants nothing")
+    add("--no-drift", choices=("site", "sample"), help="D3: mean one per site or per sample (sample)")
+    add("--signed", action="store_true", help="without D2: values may be negative")
+    add("--injection", choices=("multiplicative", "additive"), help="how the perturbation meets the features")
+    strength = options.add_mutually_exclusive_group()
+    strength.add_argument(
+        "--log-std", type=float, help="strength as standard deviation of the log-gate (1; matrix: 0.5)"
+    )
+    strength.add_argument("--gamma", type=float, help="strength in the exponent; goes with --budget")
+    add("--draws", type=whole(1 << 13), default=1 << 18, help="gates drawn per cell of the matrix (%(default)s)")
+    add("--format", choices=("table", "markdown"), default="table")
+    add("--output", type=output_file, metavar="FILE", help="write there instead of to the terminal")
+    add("--figure", type=output_file, metavar="FILE", help="draw the matrix there")
+    return options
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; 0, or 2 if the desiderata are refused or something else cannot be done."""
+    try:
+        options = parser().parse_args(arguments[1:])
+    except SystemExit as stop:  # argparse has said why
+        return int(stop.code or 0)
+    try:
+        _matrix(options) if options.matrix else _write(options, _card(options))
+    except (ValueError, OSError, ImportError) as error:
+        print(f"chaosgate design: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _write(options: argparse.Namespace, text: str) -> None:
+    if options.output is None:
+        print(text, end="" if text.endswith("\n") else "\n")
+    else:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+
+
+def _card(options: argparse.Namespace) -> str:
+    grid = as_grid(options.grid)
+    if options.figure is not None:
+        raise ValueError("--figure draws the matrix; add --matrix.")
+    if options.config is not None:
+        found = from_config(options.config, grid)
+    else:
+        no_drift: Any = options.no_drift or (None if options.signed else "sample")
+        log_std = 1.0 if options.gamma is None and options.log_std is None else options.log_std
+        found = design(
+            grid,
+            positive=not options.signed,
+            no_drift=no_drift,
+            coherence=parse_operator(options.operator),
+            budget=options.budget,
+            gauge=options.gauge,
+            gamma=options.gamma,
+            log_std=log_std,
+            injection=options.injection,
+        )
+    return found.card() if options.format == "table" else card_markdown(found)
+
+
+def from_config(name: str, grid: Grid) -> Design:
+    """The derivation of the Gaussian Chaos gate in a configuration file."""
+    path = find_config(name, group="noise")
+    content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    gate = (content.get("noise") or {}).get("gate") if isinstance(content, dict) else None
+    kind = import_path(gate["class_path"]) if isinstance(gate, dict) and "class_path" in gate else None
+    if gate is None or kind is not GaussianChaos:
+        raise ValueError(
+            f"{path} has no noise.gate of class chaosgate.GaussianChaos, the only one that is derived from desiderata. "
+            "'chaosgate design --matrix' shows what the others violate."
+        )
+    given: dict[str, Any] = dict(gate.get("init_args") or {})
+    operator = _operator(given.pop("operator", None))
+    beta, epsilon = given.pop("beta", None), given.pop("epsilon", None)
+    if beta is not None:
+        epsilon = epsilon_from_beta(operator, grid, beta)
+    no_drift = "site" if given.pop("realization", "samplewise") == "wick" else "sample"
+    singular = operator.rank(grid) < math.prod(grid)
+    if unknown := set(given) - {"gamma", "log_std", "alpha", "channels"}:
+        raise ValueError(f"{path}: {', '.join(sorted(unknown))} has no place among the desiderata; leave it out.")
+    gauge: Any = "zero mean" if singular else None
+    return design(grid, coherence=operator, budget=epsilon, no_drift=no_drift, gauge=gauge, **given)  # type: ignore[arg-type]
+
+
+def _operator(node: Any) -> Operator:
+    if node is None:
+        return DirichletLaplacian()
+    settings = dict(node.get("init_args") or {})
+    if isinstance(settings.get("operator"), dict):
+        settings["operator"] = _operator(settings["operator"])
+    made: Operator = import_path(node["class_path"])(**settings)
+    return made
+
+
+def card_markdown(found: Design) -> str:
+    """The derivation as a Markdown table."""
+    lines = ["| part | choice | fixed by | statement |", "|---|---|---|---|"]
+    lines += [f"| {step.part} | `{step.choice}` | {step.because} | {step.statement} |" for step in found.steps]
+    lines += ["", "| " + " | ".join(found.numbers) + " |", "|" + "---:|" * len(found.numbers)]
+    lines.append("| " + " | ".join(f"{value:.5g}" for value in found.numbers.values()) + " |")
+    return "\n".join([*lines, "", "Still free:", "", *(f"- {text}" for text in found.free), ""])
+
+
+def _matrix(options: argparse.Namespace) -> None:
+    grid, log_std = as_grid(options.grid), 0.5 if options.log_std is None else options.log_std
+    if options.gamma is not None or options.config is not None:
+        raise ValueError("the matrix compares gates at one energy: say --log-std, not --gamma or --config.")
+    rows = desiderata_matrix(grid, log_std, parse_operator(options.operator), options.draws)
+    if options.figure is not None:
+        options.figure.parent.mkdir(parents=True, exist_ok=True)
+        matrix_figure(rows, f"Desiderata on {grid[0]}x{grid[1]}, all gates at equal injected energy").savefig(
+            options.figure
+        )
+    if options.format == "table" and options.output is None:
+        terminal = Console()
+        (terminal if terminal.is_terminal else Console(width=132)).print(_table(rows))
+    else:
+        _write(options, matrix_markdown(rows, grid, log_std))
+
+
+def cell(column: Column, row: GateMeasurement) -> str:
+    """The number of a cell and its mark."""
+    value = column.number(row)
+    number = "none" if math.isnan(value) else f"{value:.2g}" if abs(value) < 1e4 else str(value)
+    error = f" ± {row.site_error:.1g}" if column.title == "D3 bias per site" else ""
+    return f"{'✓' if column.holds(row) else '✗'} {number}{error}"
+
+
+def _table(rows: list[GateMeasurement]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, caption=_rules(), caption_justify="left")
+    for heading in ("gate", *(column.title for column in COLUMNS)):
+        table.add_column(heading, no_wrap=True)
+    for row in rows:
+        marks = [Text(cell(c, row), "green" if c.holds(row) else "red") for c in COLUMNS]
+        table.add_row(row.name, *marks)
+    return table
+
+
+def _rules() -> str:
+    return "; ".join(f"{column.title}: holds if {column.rule}" for column in COLUMNS) + "."
+
+
+def matrix_markdown(rows: list[GateMeasurement], grid: Grid, log_std: float) -> str:
+    """The matrix with its rules, for the documentation."""
+    lines = [
+        "# Which gate meets which desideratum",
+        "",
+        f"Measured on {grid[0]}x{grid[1]} by `chaosgate design --matrix`, all gates at the injected energy of Gaussian "
+        f"Chaos at log_std {log_std:g}.",
+        "",
+        "| gate | " + " | ".join(column.title for column in COLUMNS) + " |",
+        "|---|" + "---:|" * len(COLUMNS),
+    ]
+    lines += [f"| {row.name} | " + " | ".join(cell(column, row) for column in COLUMNS) + " |" for row in rows]
+    lines += ["", "A mark follows from its number:", "", *(f"- **{c.title}** holds if {c.rule}." for c in COLUMNS)]
+    return "\n".join([*lines, "", *(f"- `{row.name}`: `{row.gate}`" for row in rows), ""])
+
+
+def matrix_figure(rows: list[GateMeasurement], title: str) -> Figure:
+    """The matrix as a picture; mark and number say the same as the colour."""
+    figure = Figure(figsize=(11, 0.42 * len(rows) + 1.5), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    holds = [[float(column.holds(row)) for column in COLUMNS] for row in rows]
+    axis.imshow(holds, cmap=ListedColormap(["#F6C9B4", "#BFE3D6"]), vmin=0, vmax=1, aspect="auto")
+    for i, row in enumerate(rows):
+        for j, column in enumerate(COLUMNS):
+            axis.text(j, i, cell(column, row), ha="center", va="center", fontsize=10, color="#222222")
+    axis.set_xticks(range(len(COLUMNS)), [column.title for column in COLUMNS], fontsize=9)
+    axis.set_yticks(range(len(rows)), [row.name for row in rows], fontsize=9)
+    axis.xaxis.tick_top()
+    axis.tick_params(length=0)
+    axis.set_xticks([j - 0.5 for j in range(1, len(COLUMNS))], minor=True)
+    axis.set_yticks([i - 0.5 for i in range(1, len(rows))], minor=True)
+    axis.grid(which="minor", color="white", linewidth=2)
+    axis.tick_params(which="minor", length=0)
+    for spine in axis.spines.values():
+        spine.set_visible(False)
+    figure.suptitle(title, fontsize=11, fontweight="bold")
+    return figure
