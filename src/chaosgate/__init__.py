@@ -18,7 +18,8 @@ except PackageNotFoundError:  # a source tree that was never installed
 
 _HOME = {
     "field": ("Anisotropic", "Dense", "DirichletLaplacian", "EdgeWeighted", "Graph", "Massive", "MaxEntLaw", "Neumann")
-    + ("Operator", "Periodic", "Pinned"),
+    + ("Operator", "Periodic", "Pinned", "CovarianceFunction", "CovarianceMatrix", "Kernel", "Law", "Matern")
+    + ("StudentT",),
     "gate": ("CorrelatedGaussian", "DropBlock", "Dropout", "Gate", "GaussianChaos", "IIDGaussian", "Mechanism")
     + ("design", "load_noise_state_dict", "noise_state_dict"),
     "inject": ("Attachment", "NoiseInjection", "attach", "resolve_stages"),
@@ -47,16 +48,22 @@ if TYPE_CHECKING:
     )
     from chaosgate.field import (
         Anisotropic,
+        CovarianceFunction,
+        CovarianceMatrix,
         Dense,
         DirichletLaplacian,
         EdgeWeighted,
         Graph,
+        Kernel,
+        Law,
         Massive,
+        Matern,
         MaxEntLaw,
         Neumann,
         Operator,
         Periodic,
         Pinned,
+        StudentT,
     )
     from chaosgate.gate import (
         CorrelatedGaussian,

@@ -63,6 +63,10 @@ CASES = [
         },
         says={"matrix": "matrix|Dense"},
     ),
+    *operator_cases("field.CovarianceMatrix", {"matrix": [[], [[1.0, 2.0], [2.0, 1.0]], [[NAN]], "x"]}),
+    *operator_cases("field.CovarianceFunction", {"function": [3]}),
+    *operator_cases("field.Matern", {"length": [0.0, NAN, "far"]}),
+    *operator_cases("field.Matern", {"smoothness": [1.0, "very"], "nugget": [-1.0, NAN]}, length=2.0),
     run_case("Operator", as_operator({"class_path": "chaosgate.NoSuchOperator"}), "NoSuchOperator"),
     run_case("Operator", as_operator({"class_path": "chaosgate.Operator"}), "Operator"),
 ]

@@ -5,11 +5,14 @@ import torch
 
 from chaosgate.field import (
     Anisotropic,
+    CovarianceFunction,
+    CovarianceMatrix,
     Dense,
     DirichletLaplacian,
     EdgeWeighted,
     Graph,
     Massive,
+    Matern,
     MaxEntLaw,
     Neumann,
     Operator,
@@ -158,6 +161,26 @@ def test_a_grid_is_one_to_three_positive_whole_numbers(grid):
 def test_weights_per_axis_fit_the_number_of_axes(operator, grid):
     with pytest.raises(ValueError, match="has weights for 2 axes"):
         operator.green(grid)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: CovarianceMatrix([[1.0, 2.0], [2.0, 1.0]]), "not positive definite"),
+        (lambda: CovarianceMatrix([[1.0, 0.5], [0.1, 1.0]]), "not symmetric"),
+        (lambda: CovarianceMatrix([[1.0, math.nan], [math.nan, 1.0]]), "not finite"),
+        (lambda: CovarianceMatrix([[1.0, 0.5]]), "square"),
+        (lambda: CovarianceMatrix([[1.0]]).green((2, 2)), "lives on 1 sites"),
+        (lambda: CovarianceFunction(lambda r: torch.exp(-(r**2) / 800)).green((9, 9)), "a small nugget"),
+        (lambda: CovarianceFunction(3), "maps distances"),
+        (lambda: CovarianceFunction(torch.exp, nugget=-1.0), "nugget must be zero or positive"),
+        (lambda: Matern(0.0), "length must be positive"),
+        (lambda: Matern(1.0, smoothness=1.0), "0.5, 1.5 or 2.5"),
+    ],
+)
+def test_what_is_no_covariance_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
 def test_a_pinned_site_is_on_the_grid_and_there_is_one():

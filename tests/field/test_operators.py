@@ -3,15 +3,19 @@ import math
 
 import pytest
 import torch
+from scipy.special import kv
 
 from chaosgate.field import (
     Anisotropic,
+    CovarianceFunction,
+    CovarianceMatrix,
     Dense,
     DirichletLaplacian,
     EdgeWeighted,
     Graph,
     Identity,
     Massive,
+    Matern,
     Neumann,
     Operator,
     Periodic,
@@ -217,6 +221,30 @@ class TestBringYourOwn(OperatorOracle):
         return torch.tensor(entries, dtype=torch.float64)
 
 
+class TestCovarianceMatrix(OperatorOracle):
+    def kernel(self, grid):
+        half = torch.randn(size(grid), size(grid), dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+        return half @ half.T + torch.eye(size(grid), dtype=torch.float64)
+
+    def operator(self, grid):
+        return CovarianceMatrix(self.kernel(grid))
+
+    def by_hand(self, grid):
+        return torch.linalg.inv(self.kernel(grid))
+
+
+class TestMatern(TestCovarianceMatrix):
+    """Entry by entry: the closed form of smoothness 3/2."""
+
+    def kernel(self, grid):
+        places = sites(grid)
+        s = [[math.sqrt(3) * math.dist(one, other) / 1.5 for other in places] for one in places]
+        return torch.tensor([[(1 + x) * math.exp(-x) + 0.1 * (x == 0) for x in row] for row in s], dtype=torch.float64)
+
+    def operator(self, grid):
+        return Matern(1.5, smoothness=1.5, nugget=0.1)
+
+
 INSIDE = [
     TestDirichletLaplacian,
     TestAnisotropic,
@@ -228,6 +256,8 @@ INSIDE = [
     TestDense,
     TestDenseWithZeroMean,
     TestBringYourOwn,
+    TestCovarianceMatrix,
+    TestMatern,
 ]
 
 
@@ -308,6 +338,31 @@ class TestTwiceMassive(OperatorOracle):
 
     def by_hand(self, grid):
         return laplacian_by_hand(grid, lambda *_: 1.0, "free") + 0.3 * torch.eye(size(grid), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("smoothness", [0.5, 2.5])
+def test_matern_kernels_are_those_of_the_bessel_form(smoothness):
+    # Rasmussen and Williams, eq. 4.14, with the modified Bessel function of the second kind
+    r = torch.arange(1, 8, dtype=torch.float64)
+    x = math.sqrt(2 * smoothness) * r / 2.5
+    expected = (
+        2 ** (1 - smoothness) / math.gamma(smoothness) * x**smoothness * torch.from_numpy(kv(smoothness, x.numpy()))
+    )
+    row = Matern(2.5, smoothness).green((8,))[0]
+    close(row, torch.cat([torch.ones(1, dtype=torch.float64), expected]))
+
+
+def test_an_operator_and_its_kernel_are_one_law():
+    grid = (4, 5)
+    kernel = CovarianceMatrix(DirichletLaplacian().green(grid))
+    close(kernel.matrix(grid), DirichletLaplacian().matrix(grid))
+    torch.testing.assert_close(kernel.logdet(grid), DirichletLaplacian().logdet(grid), rtol=1e-12, atol=0)
+
+
+def test_a_covariance_function_sees_euclidean_distances():
+    operator = CovarianceFunction(lambda distance: torch.exp(-distance.square() / 8), nugget=0.01)
+    green = operator.green((2, 3, 4))
+    assert math.isclose(green[0, -1], math.exp(-(1 + 4 + 9) / 8)) and math.isclose(green[0, 0], 1.01)
 
 
 def test_eigenvalues_of_the_dirichlet_laplacian_come_in_the_order_of_the_paper():

@@ -1,12 +1,13 @@
 """Operators, the maximum-entropy laws they force, and the linear maps that sample them (paper, sections 4 and 5)."""
 
 from chaosgate.field.arguments import Grid
-from chaosgate.field.dense import Dense
 from chaosgate.field.entropy_gap import EntropyGap, gaussian_entropy_gap, laplace_entropy_gap
 from chaosgate.field.graph import EdgeWeighted, Graph
 from chaosgate.field.grids import Anisotropic, DirichletLaplacian, Identity, Neumann, Periodic
 from chaosgate.field.law import (
+    Law,
     MaxEntLaw,
+    StudentT,
     beta_from_epsilon,
     epsilon_from_beta,
     gamma_from_tau,
@@ -14,10 +15,13 @@ from chaosgate.field.law import (
     tau_from_gamma,
     tau_from_log_std,
 )
+from chaosgate.field.matrices import CovarianceFunction, CovarianceMatrix, Dense, Kernel, Matern
 from chaosgate.field.operator import Massive, Operator, Pinned
 
 __all__ = [
     "Anisotropic",
+    "CovarianceFunction",
+    "CovarianceMatrix",
     "Dense",
     "DirichletLaplacian",
     "EdgeWeighted",
@@ -25,12 +29,16 @@ __all__ = [
     "Graph",
     "Grid",
     "Identity",
+    "Kernel",
+    "Law",
     "Massive",
+    "Matern",
     "MaxEntLaw",
     "Neumann",
     "Operator",
     "Periodic",
     "Pinned",
+    "StudentT",
     "beta_from_epsilon",
     "epsilon_from_beta",
     "gamma_from_tau",

@@ -1,4 +1,4 @@
-r"""The maximum-entropy law of the log-field (paper, thm. maxent_logfield), and the units of its strength.
+r"""Laws of the log-field: the maximum-entropy one (paper, thm. maxent_logfield), a heavier one, and units of strength.
 
 - ``beta``, inverse temperature: the field has covariance :math:`(\beta Q)^{-1}` (eq. gff-law).
 - ``epsilon``, mean energy: :math:`\beta = r / 2\varepsilon` with r the rank of Q (cor. green_forcing).
@@ -11,13 +11,16 @@ alone, where one direction is held fixed and carries no energy.
 """
 
 import math
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from chaosgate.field.arguments import Grid, as_grid, non_negative, positive
 from chaosgate.field.operator import Operator
+from chaosgate.field.white import Noise
 
 
 def beta_from_epsilon(operator: Operator, grid: Grid, epsilon: float) -> float:
@@ -52,14 +55,15 @@ def tau_from_log_std(operator: Operator, grid: Grid, log_std: float) -> float:
     return non_negative("log_std", log_std) ** 2 / operator.mean_variance(grid)
 
 
-class MaxEntLaw:
-    r"""Centred Gaussian log-field of largest entropy at a given mean energy.
+Normals = Callable[[Sequence[int]], Tensor]
+"""Where a law gets independent standard normals of a shape from."""
 
-    .. math:: \psi \sim \mathcal N\big(0, (\beta Q)^{-1}\big), \qquad \beta = \frac{n}{2\varepsilon}
 
-    (eq. general_maxent_optimizer, cor. green_forcing). Under a gauge the rank r of :math:`Q` takes the place of n:
-    :math:`\beta = r/2\varepsilon`, the inverse is the Moore-Penrose inverse, and entropy, normaliser and density are
-    those of the r-dimensional subspace that the gauge leaves (fields of mean zero), in orthonormal coordinates.
+class Law(ABC):
+    r"""A centred law of the log-field with covariance :math:`(\beta Q)^{-1}`: a family F on the kernel of an operator.
+
+    Family and kernel are independent parts of a mechanism. A family of one's own says how it makes fields of normals
+    (:meth:`fields`), its entropy and its density.
 
     Args:
         operator: The operator :math:`Q` of the budget.
@@ -71,6 +75,12 @@ class MaxEntLaw:
         n: Number of sites.
         rank: Number of free directions, n unless there is a gauge.
     """
+
+    family: str
+    """The family in words."""
+
+    has_exponential_moment: ClassVar[bool]
+    r"""Whether :math:`E e^{\gamma\psi(x)}` is finite, without which no Wick gate exists."""
 
     def __init__(
         self,
@@ -94,6 +104,18 @@ class MaxEntLaw:
             self.beta = positive("beta", 1.0 if beta is None else beta)
             self.epsilon = epsilon_from_beta(operator, self.grid, self.beta)
 
+    @abstractmethod
+    def fields(self, normal: Normals, lead: Sequence[int]) -> Tensor:
+        r"""Independent fields (\*lead, \*grid)."""
+
+    @abstractmethod
+    def entropy(self) -> float:
+        """Differential entropy, under a gauge in orthonormal coordinates of the subspace that it leaves."""
+
+    @abstractmethod
+    def log_prob(self, field: Tensor) -> Tensor:
+        r"""Log-density of fields (..., \*grid); shape (...)."""
+
     @property
     def covariance(self) -> Tensor:
         r""":math:`(\beta Q)^{-1} = \beta^{-1} G` (eq. gff-cov), shape (n, n), float64."""
@@ -108,6 +130,70 @@ class MaxEntLaw:
     def variance(self) -> Tensor:
         """Diagonal of the covariance as a map, float64: the v(x) of the Wick correction."""
         return self.operator.variance(self.grid) / self.beta
+
+    def draw(self, noise: Noise, lead: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+        r"""Fields (\*lead, \*grid) under a key of the counter noise."""
+        return self.fields(lambda shape: noise.normal(shape, dtype), lead)
+
+    def sample(
+        self,
+        n: int,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> Tensor:
+        r"""Draw n independent fields, shape (n, \*grid).
+
+        Without a generator a new one is seeded from the operating system; the global stream is never touched.
+        """
+        if generator is None:
+            generator = torch.Generator(device)
+            generator.seed()
+        at = generator.device
+        return self.fields(lambda s: torch.randn(s, generator=generator, dtype=dtype, device=at).to(device), (n,))
+
+    def color(self, white: Tensor) -> Tensor:
+        r"""Turn white noise (..., \*grid) into Gaussian fields of this covariance; linear, deterministic."""
+        self._check(white)
+        return self.operator.color(white, len(self.grid)) / math.sqrt(self.beta)
+
+    def tau(self, gamma: float) -> float:
+        r"""Effective strength :math:`\tau = \gamma^2/\beta` (prop. effective_tau)."""
+        return tau_from_gamma(gamma, self.beta)
+
+    def log_std(self, gamma: float) -> float:
+        r"""Root mean square of :math:`\gamma\psi` over sites and draws: the strength that transfers between grids."""
+        return log_std_from_tau(self.operator, self.grid, self.tau(gamma))
+
+    def _check(self, field: Tensor) -> None:
+        if tuple(field.shape[-len(self.grid) :]) != self.grid:
+            raise ValueError(f"the law lives on grid {self.grid}; got a field of shape {tuple(field.shape)}.")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.operator}, grid={self.grid}, beta={self.beta:.6g})"
+
+
+class MaxEntLaw(Law):
+    r"""Centred Gaussian log-field of largest entropy at a given mean energy.
+
+    .. math:: \psi \sim \mathcal N\big(0, (\beta Q)^{-1}\big), \qquad \beta = \frac{n}{2\varepsilon}
+
+    (eq. general_maxent_optimizer, cor. green_forcing). Under a gauge the rank r of :math:`Q` takes the place of n:
+    :math:`\beta = r/2\varepsilon`, the inverse is the Moore-Penrose inverse, and entropy, normaliser and density are
+    those of the r-dimensional subspace that the gauge leaves (fields of mean zero), in orthonormal coordinates.
+
+    Args:
+        operator: The operator :math:`Q` of the budget.
+        grid: Sites along each axis, one to three of them.
+        beta: Inverse temperature; 1 if neither it nor ``epsilon`` is given.
+        epsilon: Mean energy :math:`\mathbb E[\tfrac12\langle\psi, Q\psi\rangle]`, instead of ``beta``.
+    """
+
+    family = "N(0, (beta Q)^-1)"
+    has_exponential_moment = True
+
+    def fields(self, normal: Normals, lead: Sequence[int]) -> Tensor:
+        return self.color(normal((*lead, *self.grid)))
 
     def entropy(self) -> float:
         r"""Entropy :math:`\tfrac12\log\big((2\pi e)^r \det (\beta Q)^{-1}\big)` (eq. maxent_entropy_value)."""
@@ -125,39 +211,61 @@ class MaxEntLaw:
         self._check(field)
         return -self.beta * self.operator.energy(field, len(self.grid)) - self.log_normalizer()
 
-    def sample(
+
+class StudentT(Law):
+    r"""A heavy-tailed field on the same kernel: multivariate Student-t with covariance :math:`(\beta Q)^{-1}`.
+
+    .. math:: \psi = \sqrt{\frac{\nu - 2}{\chi^2_\nu}}\;\psi_G, \qquad \psi_G \sim \mathcal N\big(0, (\beta Q)^{-1}\big)
+
+    with one :math:`\chi^2_\nu` per field. At the same budget it has less entropy than the Gaussian one. It has no
+    exponential moment, :math:`E e^{\gamma\psi} = \infty`, so there is no Wick gate; the sample-wise gate exists.
+
+    Args:
+        operator: The operator :math:`Q` of the budget.
+        grid: Sites along each axis, one to three of them.
+        beta: Inverse temperature; 1 if neither it nor ``epsilon`` is given.
+        epsilon: Mean energy, instead of ``beta``.
+        degrees: Degrees of freedom :math:`\nu`, a whole number of at least 3; the Gaussian law is the limit.
+    """
+
+    has_exponential_moment = False
+
+    def __init__(
         self,
-        n: int,
-        generator: torch.Generator | None = None,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-    ) -> Tensor:
-        r"""Draw n independent fields, shape (n, \*grid).
+        operator: Operator,
+        grid: Sequence[int],
+        beta: float | None = None,
+        epsilon: float | None = None,
+        degrees: int = 5,
+    ) -> None:
+        super().__init__(operator, grid, beta, epsilon)
+        if isinstance(degrees, bool) or not isinstance(degrees, int) or degrees < 3:
+            raise ValueError(
+                "StudentT: degrees is a whole number of at least 3, below which the field has no variance; "
+                f"got {degrees!r}."
+            )
+        self.degrees = degrees
+        self.family = f"Student-t, {degrees} degrees of freedom, covariance (beta Q)^-1"
 
-        Without a generator a new one is seeded from the operating system; the global stream is never touched.
-        """
-        if generator is None:
-            generator = torch.Generator(device)
-            generator.seed()
-        white = torch.randn(n, *self.grid, generator=generator, dtype=dtype, device=generator.device)
-        return self.color(white.to(device))
+    def fields(self, normal: Normals, lead: Sequence[int]) -> Tensor:
+        gaussian = self.color(normal((*lead, *self.grid)))
+        chi_square = normal((*lead, self.degrees)).square().sum(-1)
+        return gaussian * ((self.degrees - 2) / chi_square).sqrt().view(*lead, *[1] * len(self.grid))
 
-    def color(self, white: Tensor) -> Tensor:
-        r"""Turn white noise (..., \*grid) into fields of this law; linear, deterministic."""
-        self._check(white)
-        return self.operator.color(white, len(self.grid)) / math.sqrt(self.beta)
+    def _log_peak(self) -> float:
+        """Log-density of the zero field."""
+        nu, r = self.degrees, self.rank
+        gammas = math.lgamma((nu + r) / 2) - math.lgamma(nu / 2)
+        return gammas - 0.5 * (r * math.log((nu - 2) * math.pi / self.beta) - self.operator.logdet(self.grid))
 
-    def tau(self, gamma: float) -> float:
-        r"""Effective strength :math:`\tau = \gamma^2/\beta` (prop. effective_tau)."""
-        return tau_from_gamma(gamma, self.beta)
+    def entropy(self) -> float:
+        nu, r = self.degrees, self.rank
+        upper, lower = torch.digamma(torch.tensor([(nu + r) / 2, nu / 2], dtype=torch.float64))
+        return (nu + r) / 2 * float(upper - lower) - self._log_peak()
 
-    def log_std(self, gamma: float) -> float:
-        r"""Root mean square of :math:`\gamma\psi` over sites and draws: the strength that transfers between grids."""
-        return log_std_from_tau(self.operator, self.grid, self.tau(gamma))
-
-    def _check(self, field: Tensor) -> None:
-        if tuple(field.shape[-len(self.grid) :]) != self.grid:
-            raise ValueError(f"the law lives on grid {self.grid}; got a field of shape {tuple(field.shape)}.")
-
-    def __repr__(self) -> str:
-        return f"MaxEntLaw({self.operator}, grid={self.grid}, beta={self.beta:.6g})"
+    def log_prob(self, field: Tensor) -> Tensor:
+        self._check(field)
+        energy = self.operator.energy(field, len(self.grid))
+        return self._log_peak() - (self.degrees + self.rank) / 2 * torch.log1p(
+            2 * self.beta * energy / (self.degrees - 2)
+        )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from chaosgate.field import Grid, MaxEntLaw
+from chaosgate.field import Grid, Law
 from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate.realization import Realization
 
@@ -17,16 +17,16 @@ _SITES = 1 << 22  # field sites drawn for one estimate: about a second on one co
 class DeployedField:
     r"""Log-fields on a feature grid, drawn from a law on the same or on another grid.
 
-    When the grids differ, the *log-field* is resized (linearly along each axis, a linear map :math:`R`), so it stays
-    Gaussian with covariance :math:`RCR^\top`; its variance map is computed exactly from that, not guessed (paper app.
-    G.3).
+    When the grids differ, the *log-field* is resized (linearly along each axis, a linear map :math:`R`), so it stays in
+    its family, with covariance :math:`RCR^\top`; its variance map is computed exactly from that, not guessed (paper
+    app. G.3).
 
     Args:
         law: The law of the field that is sampled.
         grid: The grid of the features.
     """
 
-    def __init__(self, law: MaxEntLaw, grid: Grid) -> None:
+    def __init__(self, law: Law, grid: Grid) -> None:
         self.law = law
         self.grid = grid
         self._variance: dict[tuple[torch.device, torch.dtype], Tensor] = {}
@@ -47,7 +47,7 @@ class DeployedField:
 
     def sample(self, noise: Noise, batch: int, channels: int, dtype: torch.dtype) -> Tensor:
         r"""Independent fields (batch, channels, \*grid)."""
-        psi = self.law.color(noise.normal((batch, channels, *self.law.grid), dtype))
+        psi = self.law.draw(noise, (batch, channels), dtype)
         return psi if self.law.grid == self.grid else self._resized(psi)
 
     def prepare(self, dtype: torch.dtype, device: torch.device) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chaosgate.field import Grid, MaxEntLaw
+from chaosgate.field import Grid, Law
 from chaosgate.field.arguments import AXES
 from chaosgate.field.white import Noise
 from chaosgate.gate.base import Gate, field_dtype, grid_of, require_choice
@@ -35,7 +35,7 @@ class Mechanism(Gate):
         base_size: Sample the field on this grid and resize it to the features' grid; None samples on theirs.
         seed: Of the gate as a layer; see :class:`Gate`.
 
-    >>> from chaosgate.field import DirichletLaplacian, Massive
+    >>> from chaosgate.field import DirichletLaplacian, Massive, MaxEntLaw
     >>> from chaosgate.gate import Wick
     >>> gate = Mechanism(MaxEntLaw(Massive(DirichletLaplacian(), 0.1), (7, 7), beta=1.0), Wick(0.5))
     >>> gate(torch.ones(2, 3, 7, 7)).shape
@@ -44,7 +44,7 @@ class Mechanism(Gate):
 
     def __init__(
         self,
-        law: MaxEntLaw | Callable[[Grid], MaxEntLaw],
+        law: Law | Callable[[Grid], Law],
         realization: Realization,
         injection: Injection | None = None,
         channels: str = "shared",
@@ -72,6 +72,11 @@ class Mechanism(Gate):
         return self._fields[grid]
 
     def _require_admissible(self, field: DeployedField) -> None:
+        if self.realization.needs_exponential_moment and not field.law.has_exponential_moment:
+            raise ValueError(
+                f"{self.realization} divides by E exp(gamma psi), which is infinite under {field.law.family}: the Wick "
+                "gate does not exist. Use SampleWise, which divides by the spatial mean, or a Gaussian law."
+            )
         log_std = self.realization.strength * math.sqrt(field.mean_variance)
         if not log_std <= LARGEST_LOG_STD:
             raise ValueError(
@@ -164,7 +169,7 @@ class Mechanism(Gate):
         low, high = field.variance(torch.float64, torch.device("cpu")).aminmax()
         return "\n".join(
             (
-                f"law F         N(0, (beta Q)^-1), Q = {law.operator}, beta {law.beta:.4g}, epsilon {law.epsilon:.4g}",
+                f"law F         {law.family}, Q = {law.operator}, beta {law.beta:.4g}, epsilon {law.epsilon:.4g}",
                 f"kernel K      Q^-1 / beta on {where}{sampled}: site variance {low:.4g} to {high:.4g}",
                 f"realisation   {self.realization}{f' ({strength})' if strength else ''}",
                 f"injection T   {self.injection}, {self.channels} over channels",
