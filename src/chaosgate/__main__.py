@@ -21,7 +21,7 @@ Designed internal noise for neural networks: train with it, test calibration, co
   probe      what gates do at each stage of a network: chaosgate probe --help
   data       check a folder, generate ImageNet-C, download public sets: chaosgate data --help
   configs    the configuration files that come with the package: chaosgate configs [show|copy NAME]
-  bench      speed against named peers in the same run: chaosgate bench gate|field|metrics|corruptions|data
+  bench      speed against named peers in the same run: chaosgate bench gate|field|metrics|corruptions|data|import
 
 Configurations compose left to right: base, model, data, noise. After -c stands a file or the name of a shipped one; a
 local file wins. Any value can be set on the command line, e.g. --noise.gate.init_args.log_std 0.5. A configuration may

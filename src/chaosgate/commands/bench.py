@@ -18,6 +18,7 @@ SUBJECTS = {
     "field": "field synthesis against scipy's sine transform and a dense Cholesky sampler",
     "metrics": "calibration metrics against torchmetrics",
     "corruptions": "the paper's seven corruptions against straightforward implementations",
+    "import": "a gate ready to use against 'import torch', 'chaosgate fit --help' against 'import lightning'",
     "data": "decoding and transforms against torchvision's PIL pipeline, all cells in one pass against one by one",
 }
 
@@ -31,7 +32,8 @@ def main(arguments: Sequence[str]) -> int:
     chosen: dict[str, Any] = {"threads": options.threads}
     if options.repeats is not None:
         chosen["repeats"] = options.repeats
-    rows = import_module(f"chaosgate.bench.{options.subject}").run(**chosen)
+    module = "imports" if options.subject == "import" else options.subject  # import is not a name in Python
+    rows = import_module(f"chaosgate.bench.{module}").run(**chosen)
     if options.json == "-":
         json.dump(rows, sys.stdout, indent=1)
         print()

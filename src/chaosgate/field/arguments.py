@@ -23,8 +23,8 @@ Weights = Tensor | Sequence[float] | Sequence[Sequence[float]] | Sequence[Sequen
 
 def as_grid(grid: Sequence[int]) -> Grid:
     """Check that ``grid`` is one to three positive integers and return them as a tuple, so that it can key a cache."""
-    # __index__ refuses fractions, and makes a compiler that treats sizes as symbols take the grid as a constant
-    sides = [side.__index__() if hasattr(side, "__index__") else 0 for side in grid]
+    # int() makes a compiler that treats sizes as symbols take the grid as a constant; fractions have no __index__
+    sides = [int(s) if isinstance(s, int) else s.__index__() if hasattr(s, "__index__") else 0 for s in grid]
     if len(sides) not in AXES or min(sides) < 1:
         raise ValueError(
             "a grid is (length,), (height, width) or (depth, height, width) in positive whole numbers; "

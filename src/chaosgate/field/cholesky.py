@@ -1,16 +1,20 @@
 r"""Operators without a fast transform: block-tridiagonal Cholesky factorisation in a bandwidth-reducing order."""
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.sparse import csr_array, diags_array
-from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
 
 from chaosgate.field.arguments import Grid
 from chaosgate.field.factor import Constants, Factor
+
+if TYPE_CHECKING:  # scipy is imported where it is used: the gates of everyday use need none of it
+    from numpy.typing import NDArray
+    from scipy.sparse import csr_array
 
 MIN_BLOCK = 32
 """Smallest block of a large matrix: below it, calling a product costs more than its arithmetic."""
@@ -71,7 +75,7 @@ class CholeskyFactor(Factor):
         self.mean_variance = float(self.variance.mean())
 
     @classmethod
-    def of_matrix(cls, matrix: Tensor, grid: Grid, name: str) -> "CholeskyFactor":
+    def of_matrix(cls, matrix: Tensor, grid: Grid, name: str) -> CholeskyFactor:
         """Check a dense matrix and factorise it, under the zero-mean gauge if it annihilates the constants."""
         n = math.prod(grid)
         coarse = 1.0 if matrix.dtype == torch.float64 else 1e6
@@ -88,6 +92,8 @@ class CholeskyFactor(Factor):
                 "Only the symmetric part has an energy; use (Q + Q.T) / 2 if that is meant."
             )
         annihilates = n > 1 and float(matrix.sum(1).abs().max()) <= ROW_SUM * coarse * size
+        from scipy.sparse import csr_array
+
         sparse = csr_array(((matrix + matrix.T) / 2).numpy())
         return cls(sparse, grid, name, pinned=0 if annihilates else None, centered=annihilates)
 
@@ -208,17 +214,22 @@ class CholeskyFactor(Factor):
         fields = self._sweep(flat[..., : self.rank], blocks[:count], blocks[count:])
         return self._place(fields, places).reshape(white.shape)
 
-    def shifted(self, mu: float) -> "CholeskyFactor":
+    def shifted(self, mu: float) -> CholeskyFactor:
         """A mass takes the place of the zero-mean gauge; a site pinned on purpose stays pinned, without mass."""
         pinned = None if self.centered else self.pinned
         masses = np.full(self.n, mu)
         if pinned is not None:
             masses[pinned] = 0.0
+        from scipy.sparse import csr_array, diags_array
+
         return CholeskyFactor(csr_array(self.matrix + diags_array(masses)), self.grid, f"massive {self.name}", pinned)
 
 
 def narrow_order(matrix: csr_array, sites: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
     """The given order of the sites or its reverse Cuthill-McKee order, whichever is narrower, and its bandwidth."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
     inner = csr_array(matrix[sites][:, sites])
     mckee = sites[reverse_cuthill_mckee(inner, symmetric_mode=True)]
     widths = []

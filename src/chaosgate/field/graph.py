@@ -1,13 +1,13 @@
 """Operators of weighted graphs (tokens, meshes, anything that has neighbours), and of grids with weighted edges."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from scipy.sparse import coo_array, csr_array, diags_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -15,6 +15,9 @@ from chaosgate.field.arguments import Grid, Weights, as_weights
 from chaosgate.field.cholesky import CholeskyFactor
 from chaosgate.field.factor import Factor
 from chaosgate.field.operator import Operator, at_least_float32, grid_of_field
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Boundary = Mapping[int, float] | Sequence[int] | Sequence[Sequence[float]]
 
@@ -88,6 +91,9 @@ class Graph(Operator):
         tied = self.boundary.nonzero().flatten()
         ends = torch.cat([self.edges, torch.stack([tied, torch.full_like(tied, n)], 1)]).numpy()
         size = n + bool(len(tied))
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
         adjacency = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(size, size))
         parts = connected_components(adjacency, directed=False, return_labels=False)
         if parts > 1:
@@ -98,6 +104,8 @@ class Graph(Operator):
 
     def laplacian(self) -> csr_array:
         """The operator as a sparse (n, n) matrix."""
+        from scipy.sparse import csr_array, diags_array
+
         n = self.num_vertices
         first, second = self.edges.T.numpy()
         off = csr_array((self.weights.numpy(), (first, second)), shape=(n, n))

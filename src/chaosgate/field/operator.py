@@ -143,8 +143,15 @@ class Operator(ABC):
         """What is known under (use, grid, device, dtype), computed if need be."""
         if not torch.compiler.is_compiling():
             return self._recall(use, grid, *form)
-        _publish(self, use, grid, *form)
+        self._publish(use, grid, *form)
         return getattr(self._published, _name(use, *grid, *form))
+
+    def _publish(self, use: str, grid: Grid, *form: Any) -> None:
+        setattr(self._published, _name(use, *grid, *form), self._recall(use, grid, *form))
+
+    # All that torch.compiler.assume_constant_result does; to call it here would import the whole compiler. It marks a
+    # method, since older compilers take no object as an argument of a constant.
+    _publish._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
     def _recall(self, use: str, grid: Grid, *form: Any) -> Any:
         if (use, grid, *form) not in self._known:
@@ -171,7 +178,7 @@ class Operator(ABC):
 class _Published:
     """What a compiled graph takes from an operator, one attribute each.
 
-    A compiler cannot trace a factorisation. It runs :func:`_publish` while it traces, never in the graph, and finds the
+    A compiler cannot trace a factorisation. It runs ``_publish`` while it traces, never in the graph, and finds the
     result here. A dictionary it would read once, and miss what is added to it later.
     """
 
@@ -179,14 +186,6 @@ class _Published:
 def _name(*key: object) -> str:
     name = "_".join(["is", *[str(part) for part in key]])
     return name.replace(".", "_").replace(":", "_")  # an identifier, as the compiler expects
-
-
-def _publish(operator: Operator, use: str, grid: Grid, *form: Any) -> None:
-    setattr(operator._published, _name(use, *grid, *form), operator._recall(use, grid, *form))
-
-
-# All that torch.compiler.assume_constant_result does; to call it here would import the whole compiler.
-_publish._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 class Massive(Operator):
