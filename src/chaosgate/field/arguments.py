@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from operator import index
 
 import torch
 from torch import Tensor
@@ -23,14 +24,17 @@ Weights = Tensor | Sequence[float] | Sequence[Sequence[float]] | Sequence[Sequen
 
 def as_grid(grid: Sequence[int]) -> Grid:
     """Check that ``grid`` is one to three positive integers and return them as a tuple, so that it can key a cache."""
-    # int() makes a compiler that treats sizes as symbols take the grid as a constant; fractions have no __index__
-    sides = [int(s) if isinstance(s, int) else s.__index__() if hasattr(s, "__index__") else 0 for s in grid]
+    # index() refuses fractions, and makes a compiler that treats sizes as symbols take the grid as a constant
+    try:
+        sides = tuple([index(side) for side in grid])
+    except TypeError:
+        sides = ()
     if len(sides) not in AXES or min(sides) < 1:
         raise ValueError(
             "a grid is (length,), (height, width) or (depth, height, width) in positive whole numbers; "
             f"got {tuple(grid)}."
         )
-    return tuple(sides)
+    return sides
 
 
 def positive(name: str, value: float) -> float:
