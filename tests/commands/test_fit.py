@@ -233,3 +233,20 @@ def test_row_names_the_weights_and_the_normalisation_that_made_its_number(comman
     one, other = (json.loads(line) for line in Path("run/results.jsonl").read_text().splitlines())  # two, not one
     assert one["checkpoint"] == file_hash("mine.pth") and one["weights_file"] == "mine.pth"
     assert one["transform"]["mean"] == [0.286] and other["transform"]["mean"] == [0.5] and one["nll"] != other["nll"]
+
+
+def test_fine_tuning_from_a_local_file_with_other_classes_and_the_test_of_what_it_gave(command, configs):
+    files = configs(*BASE, "noise/none")
+    torch.manual_seed(1)
+    start = timm.create_model("resnet10_small", in_chans=1, num_classes=7, channels=(8, 8, 16, 16))
+    torch.save({"state_dict": start.state_dict()}, "seven.pth")
+    options = (*QUICK, "--data.corruptions=null", "--model.pretrained=true", "--model.checkpoint=seven.pth")
+    status, _, err = command("test", *files, *options)
+    assert status == 1 and "an untrained one would be tested" in err
+    status, _, err = command("fit", *files, *options)
+    assert status == 0, err
+    status, _, err = command("test", *files, *options)
+    assert status == 0, err
+    (run,) = Path("runs").iterdir()
+    (row,) = (json.loads(line) for line in (run / "results.jsonl").read_text().splitlines())
+    assert row["weights_file"] == "checkpoints/best.ckpt"  # what was trained, not what it began from

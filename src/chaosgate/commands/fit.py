@@ -172,8 +172,9 @@ class ChaosgateCLI(LightningCLI):
                     f"--checkpoints {config.checkpoints}: only 'test' takes more than one; give one of them."
                 )
             return [self.run.selected(role) for role in roles]
-        has_weights = config.ckpt_path is not None or config.model.checkpoint is not None or config.model.pretrained
-        if has_weights:
+        begun_elsewhere = config.model.checkpoint is not None or config.model.pretrained
+        trained = any(self.run.checkpoints.glob("*.ckpt"))  # the run's own network comes before what it began from
+        if config.ckpt_path is not None or (begun_elsewhere and not trained):
             return []
         if config.run_dir is None and not self.run.path.is_dir() and (others := _other_runs(self.run, _plain(config))):
             raise FileNotFoundError(f"no run {self.run.path}.{others}")

@@ -7,7 +7,7 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from chaosgate.data.pipeline.samples import CLEAN, Cell, as_sample
@@ -17,6 +17,11 @@ from chaosgate.train.weights import create_backbone, load_weights
 
 SHOWN = ("top1", "nll", "ece", "brier", "gap")
 """The metrics that are logged, in table order."""
+_NARROW = 8  # input channels below which torch 2.15 writes past its buffers
+
+
+def _is_narrow(module: nn.Module) -> bool:
+    return isinstance(module, nn.Conv2d) and module.in_channels // module.groups < _NARROW
 
 
 class ImageClassifier(LightningModule):
@@ -29,14 +34,15 @@ class ImageClassifier(LightningModule):
         backbone: Name of a timm model, or of the small-image ones here (``resnet10_small``, ``resnet18_small``).
         num_classes: Number of classes; checked against the data.
         in_chans: Channels of the images.
-        pretrained: Start from timm's weights (needs the network once).
-        checkpoint: Start from a local file: a timm checkpoint, or a run of this library.
+        pretrained: Start from timm's weights (needs the network once, unless ``checkpoint`` is given).
+        checkpoint: Start from a local file: timm's, torchvision's (where the names are the same), ``.safetensors``, or
+            a run of this library. A classifier for other classes starts from fresh weights.
         backbone_args: Further arguments of ``timm.create_model``.
         optimizer: Built from the parameters; any torch optimiser.
         lr_scheduler: Built from the optimiser; null keeps the rate.
         scheduler_interval: Step the schedule per ``step`` or per ``epoch``.
         label_smoothing: In [0, 1); 0 is the paper's loss.
-        channels_last: Memory format of the network.
+        channels_last: Memory format of the network; null is channels_last on CUDA devices and contiguous elsewhere.
         num_bins: Bins of the calibration error, of equal width and of equal mass.
         lr_base_batch: Images per optimiser step that the optimiser's rate is meant for; the rate is multiplied by the
             images of a step here (``data.batch_size`` x processes x accumulated batches) over this number. Null takes
@@ -55,7 +61,7 @@ class ImageClassifier(LightningModule):
         lr_scheduler: LRSchedulerCallable | None = WarmupCosine,
         scheduler_interval: Literal["step", "epoch"] = "step",
         label_smoothing: float = 0.0,
-        channels_last: bool = True,
+        channels_last: bool | None = None,
         num_bins: int = 15,
         lr_base_batch: int | None = None,
     ) -> None:
@@ -69,13 +75,13 @@ class ImageClassifier(LightningModule):
         if lr_base_batch is not None and lr_base_batch < 1:
             raise ValueError(f"model.lr_base_batch is at least 1, or null; got {lr_base_batch!r}.")
         self.save_hyperparameters(ignore=["optimizer", "lr_scheduler"])
+        fetch = pretrained and checkpoint is None
         self.model = create_backbone(
-            backbone, pretrained=pretrained, num_classes=num_classes, in_chans=in_chans, **(backbone_args or {})
+            backbone, pretrained=fetch, num_classes=num_classes, in_chans=in_chans, **(backbone_args or {})
         )
-        if checkpoint is not None:
-            load_weights(self.model, checkpoint, backbone)
-        if channels_last:
-            self.model = self.model.to(memory_format=torch.channels_last)
+        self._fresh = [] if checkpoint is None else load_weights(self.model, checkpoint, backbone)
+        self.channels_last = channels_last
+        self.memory_format = torch.contiguous_format
         self.backbone, self.num_classes = backbone, num_classes
         self.optimizer, self.lr_scheduler, self.scheduler_interval = optimizer, lr_scheduler, scheduler_interval
         self.label_smoothing, self.num_bins = label_smoothing, num_bins
@@ -89,11 +95,18 @@ class ImageClassifier(LightningModule):
 
     def forward(self, image: Tensor) -> Tensor:
         """Logits (B, K) of images (B, C, H, W)."""
-        logits: Tensor = self.model(image)
+        logits: Tensor = self.model(image.contiguous(memory_format=self.memory_format))
         return logits if self.columns is None else logits[:, self.columns.to(logits.device)]
 
     def setup(self, stage: str) -> None:
-        """Agree with the data on classes, channels and test cells."""
+        """Agree with the data on classes, channels and test cells, and with the device on the memory format."""
+        self._choose_memory_format(self.trainer.strategy.root_device.type, training=stage == "fit")
+        if stage != "fit" and self._fresh and not self.trainer.ckpt_path:
+            raise ValueError(
+                f"model.checkpoint {self.hparams['checkpoint']} has no classifier for {self.num_classes} classes, and "
+                "an untrained one would be tested. Train it first (chaosgate fit), or set model.num_classes to those "
+                "of the file."
+            )
         data = getattr(self.trainer, "datamodule", None)
         self.columns = self._columns(data, stage)
         for mine, theirs, key in (("num_classes", "num_classes", "num_classes"), ("in_chans", "in_chans", "in_chans")):
@@ -108,6 +121,18 @@ class ImageClassifier(LightningModule):
         if stage == "test":
             self.test_cells = list(getattr(data, "test_cells", [CLEAN]))
             self.test_metrics = CellMetrics(len(self.test_cells), self.num_bins, self.num_bins).to(self.device)
+
+    def _choose_memory_format(self, device: str, training: bool) -> None:
+        narrow = next((name for name, one in self.model.named_modules() if _is_narrow(one)), None)
+        if self.channels_last and device == "cpu" and training and narrow is not None:
+            raise ValueError(
+                f"model.channels_last is true, and {narrow} has fewer than {_NARROW} input channels: on the CPU the "
+                "backward pass of such convolutions corrupts memory. Leave model.channels_last null, or set it to "
+                "false."
+            )
+        chosen = device == "cuda" if self.channels_last is None else self.channels_last
+        self.memory_format = torch.channels_last if chosen else torch.contiguous_format
+        self.model = self.model.to(memory_format=self.memory_format)
 
     def _columns(self, data: Any, stage: str) -> Tensor | None:
         """Columns of the logits that data of fewer classes are tested on, such as the 200 of ImageNet-A."""

@@ -1,11 +1,19 @@
 """Read weights from files that may be damaged, hostile, or of another network."""
 
+import socket
+import sys
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import timm
 import torch
+from huggingface_hub import constants, try_to_load_from_cache
+from lightning.pytorch.utilities import rank_zero_info
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import chaosgate.train.backbones  # noqa: F401 - registers the small-image networks with timm
@@ -17,6 +25,8 @@ def create_backbone(name: str, **kwargs: Any) -> nn.Module:
     if not timm.is_model(name):
         hint = nearest(name, timm.list_models(), 3) or " timm.list_models() has the names."
         raise ValueError(f"timm has no model {name!r}.{hint} Set model.backbone.")
+    if kwargs.get("pretrained"):
+        require_reachable(name)
     try:
         model: nn.Module = timm.create_model(name, **kwargs)
     except (TypeError, ValueError, AttributeError, LookupError, AssertionError, ArithmeticError) as error:
@@ -24,14 +34,35 @@ def create_backbone(name: str, **kwargs: Any) -> nn.Module:
     return model
 
 
+def require_reachable(name: str) -> None:
+    """Fail at once, with a remedy, where timm's weights are neither on this machine nor to be had: timm tries long."""
+    source = timm.get_pretrained_cfg(name)
+    if source is None or not source.hf_hub_id or getproxies():
+        return
+    files = ("model.safetensors", "pytorch_model.bin")
+    if any(isinstance(try_to_load_from_cache(source.hf_hub_id, file), str) for file in files):
+        return
+    host = urlsplit(constants.ENDPOINT).hostname or "huggingface.co"
+    try:
+        socket.create_connection((host, 443), timeout=3).close()
+    except OSError as error:
+        raise ConnectionError(
+            f"model.pretrained: the weights of {name} are not on this machine, and {host} cannot be reached ({error}). "
+            "Fetch them where there is a network and give the file with --model.checkpoint FILE (.safetensors, .pth), "
+            "or set model.pretrained to false."
+        ) from error
+
+
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """What a checkpoint file holds, read without executing anything in it (``weights_only=True``)."""
+    """What a checkpoint file holds, read without executing anything in it."""
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"no checkpoint {path}; give the path of a .ckpt or .pth file.")
+        raise FileNotFoundError(f"no checkpoint {path}; give the path of a .ckpt, .pth or .safetensors file.")
     try:
+        if path.suffix == ".safetensors":
+            return dict(load_file(path))
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+    except (UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
         raise ValueError(
             f"checkpoint {path} cannot be read safely: {reason}. It is damaged, or holds more than tensors and plain "
@@ -43,23 +74,51 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 def network_weights(content: dict[str, Any]) -> dict[str, Tensor]:
-    """The backbone's weights in a Lightning checkpoint, a ``{"state_dict": ...}`` file, or a plain ``state_dict``."""
-    state = content.get("state_dict", content.get("model", content))
-    if not isinstance(state, dict):
-        state = content
+    """The backbone's weights in a Lightning or timm checkpoint, or in a plain ``state_dict``.
+
+    Averaged weights (``state_dict_ema``, ``model_ema``) are preferred to those they were averaged from, as timm does.
+    """
+    keys = ("state_dict_ema", "model_ema", "state_dict", "model")
+    state: Any = next((content[key] for key in keys if isinstance(content.get(key), dict)), content)
     state = {name: value for name, value in state.items() if isinstance(value, Tensor)}
-    prefixes = ("model._orig_mod.", "model.", "module.")
-    for prefix in prefixes:
+    for prefix in ("model._orig_mod.", "model.", "module."):
         if state and all(name.startswith(prefix) for name in state):
             return {name.removeprefix(prefix): value for name, value in state.items()}
     return state
 
 
-def load_weights(model: nn.Module, path: str | Path, name: str) -> None:
-    """Load a file into ``model``, or say in one sentence why it does not fit; the model is not touched then."""
+def load_weights(model: nn.Module, path: str | Path, name: str) -> list[str]:
+    """Load a file into ``model``, or say in one sentence why it does not fit; the model is not touched then.
+
+    A classifier for other classes keeps its fresh weights; their names are returned, and a line says so. Files that
+    were not written by timm are renamed by timm's own filter of the architecture, where it has one.
+    """
     found = network_weights(read_checkpoint(path))
-    require_fit(model, found, path, name)
-    model.load_state_dict(found)
+    wanted = model.state_dict()
+    rename = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
+    if wanted.keys() != found.keys() and rename is not None:
+        try:
+            found = rename(found, model)
+        except (KeyError, ValueError, RuntimeError, AttributeError, TypeError, IndexError):
+            pass  # not one of the forms that timm knows: what does not fit is told below
+    fresh = [
+        key for key in _classifier_keys(model) if key not in found or found[key].shape[1:] == wanted[key].shape[1:]
+    ]
+    fresh = [key for key in fresh if key not in found or found[key].shape != wanted[key].shape]
+    require_fit(model, {**found, **{key: wanted[key] for key in fresh}}, path, name)
+    model.load_state_dict({**found, **{key: wanted[key] for key in fresh}})
+    if fresh:
+        had = f"has {len(found[fresh[0]])} classes" if fresh[0] in found else "has no classifier"
+        rank_zero_info(f"{path} {had}: {', '.join(fresh)} of {name} start from fresh weights")
+    return fresh
+
+
+def _classifier_keys(model: nn.Module) -> list[str]:
+    """Names of the classifier's weights, as timm knows them."""
+    known: dict[str, Any] = getattr(model, "pretrained_cfg", None) or {}
+    names = known.get("classifier") or ()
+    prefixes = tuple(f"{one}." for one in ((names,) if isinstance(names, str) else names))
+    return [key for key in model.state_dict() if prefixes and key.startswith(prefixes)]
 
 
 def require_fit(model: nn.Module, found: dict[str, Tensor], path: str | Path, name: str) -> None:

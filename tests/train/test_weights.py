@@ -1,0 +1,117 @@
+"""Weights from files: of several writers, with a classifier for other classes, and refused where they do not fit."""
+
+import socket
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+
+from chaosgate.train import weights
+from chaosgate.train.task import ImageClassifier
+from chaosgate.train.weights import create_backbone, load_weights, network_weights, read_checkpoint
+
+SMALL = {"channels": (8, 8, 16, 16), "in_chans": 1}
+
+
+def network(num_classes: int = 10, seed: int = 0) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    return create_backbone("resnet10_small", num_classes=num_classes, **SMALL)
+
+
+@pytest.mark.parametrize("form", ["safetensors", "plain", "timm", "ema", "compiled", "ddp"])
+def test_files_of_several_writers_load(form: str, tmp_path: Path) -> None:
+    state = network(seed=1).state_dict()
+    other = {name: torch.zeros_like(value) for name, value in state.items()}
+    path = tmp_path / ("file.safetensors" if form == "safetensors" else "file.pth")
+    if form == "safetensors":
+        save_file(state, path)
+    else:
+        content = {
+            "plain": state,
+            "timm": {"state_dict": state, "epoch": 3},
+            "ema": {"state_dict": other, "state_dict_ema": state},
+            "compiled": {"state_dict": {f"model._orig_mod.{name}": value for name, value in state.items()}},
+            "ddp": {"model": {f"module.{name}": value for name, value in state.items()}},
+        }
+        torch.save(content[form], path)
+    model = network(seed=2)
+    assert load_weights(model, path, "resnet10_small") == []
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+def test_torchvision_file_loads_into_timm(tmp_path: Path) -> None:
+    from torchvision.models import resnet18
+
+    state = resnet18(num_classes=5).state_dict()
+    torch.save(state, tmp_path / "tv.pth")
+    model = timm.create_model("resnet18", num_classes=5)
+    assert load_weights(model, tmp_path / "tv.pth", "resnet18") == []
+    assert torch.equal(model.state_dict()["layer4.1.conv2.weight"], state["layer4.1.conv2.weight"])
+
+
+def test_classifier_for_other_classes_starts_fresh_and_a_line_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = network(7, seed=1).state_dict()
+    torch.save(state, tmp_path / "seven.pth")
+    fresh = network(10, seed=2)
+    head = fresh.state_dict()["fc.weight"].clone()
+    with caplog.at_level("INFO"):
+        assert load_weights(fresh, tmp_path / "seven.pth", "resnet10_small") == ["fc.weight", "fc.bias"]
+    assert "has 7 classes: fc.weight, fc.bias of resnet10_small start from fresh weights" in caplog.text
+    after = fresh.state_dict()
+    assert torch.equal(after["fc.weight"], head) and torch.equal(after["conv1.weight"], state["conv1.weight"])
+
+
+def test_another_network_is_refused_and_nothing_is_loaded(tmp_path: Path) -> None:
+    torch.save(timm.create_model("resnet18").state_dict(), tmp_path / "other.pth")
+    model = network()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(ValueError, match="is not of resnet10_small"):
+        load_weights(model, tmp_path / "other.pth", "resnet10_small")
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_checkpoint_implies_no_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "require_reachable", lambda name: pytest.fail("asked the hub"))
+    torch.save(network(7).state_dict(), tmp_path / "seven.pth")
+    args = {"channels": (8, 8, 16, 16)}
+    ImageClassifier(
+        "resnet10_small", 10, 1, pretrained=True, checkpoint=str(tmp_path / "seven.pth"), backbone_args=args
+    )
+
+
+def test_without_a_network_pretrained_fails_at_once_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*unused: object, **also: object) -> socket.socket:
+        raise OSError("Network is unreachable")
+
+    monkeypatch.setattr(weights, "getproxies", dict)
+    monkeypatch.setattr(weights, "try_to_load_from_cache", lambda *unused: None)
+    monkeypatch.setattr(weights.socket, "create_connection", refuse)
+    with pytest.raises(ConnectionError, match="--model.checkpoint FILE"):
+        create_backbone("resnet18", pretrained=True)
+
+
+def test_damaged_safetensors_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "bad.safetensors").write_bytes(b"\x10\x00\x00\x00\x00\x00\x00\x00{not json")
+    with pytest.raises(ValueError, match="cannot be read safely"):
+        read_checkpoint(tmp_path / "bad.safetensors")
+
+
+def test_lightning_checkpoint_is_not_taken_for_averaged_weights() -> None:
+    state = {"model.fc.weight": torch.ones(2)}
+    assert network_weights({"state_dict": state, "callbacks": {}}) == {"fc.weight": state["model.fc.weight"]}
+
+
+def test_memory_format_follows_the_device_and_the_bad_case_is_refused() -> None:
+    module = ImageClassifier("resnet10_small", 10, 1, backbone_args={"channels": (8, 8, 16, 16)})
+    weight = module.model.layer2[0].conv1.weight  # type: ignore[index, union-attr]
+    module._choose_memory_format("cpu", training=True)
+    assert weight.is_contiguous()
+    module._choose_memory_format("cuda", training=True)
+    assert weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous()
+    module.channels_last = True
+    with pytest.raises(ValueError, match="fewer than 8 input channels"):
+        module._choose_memory_format("cpu", training=True)
