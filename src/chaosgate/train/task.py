@@ -101,12 +101,6 @@ class ImageClassifier(LightningModule):
     def setup(self, stage: str) -> None:
         """Agree with the data on classes, channels and test cells, and with the device on the memory format."""
         self._choose_memory_format(self.trainer.strategy.root_device.type, training=stage == "fit")
-        if stage != "fit" and self._fresh and not self.trainer.ckpt_path:
-            raise ValueError(
-                f"model.checkpoint {self.hparams['checkpoint']} has no classifier for {self.num_classes} classes, and "
-                "an untrained one would be tested. Train it first (chaosgate fit), or set model.num_classes to those "
-                "of the file."
-            )
         data = getattr(self.trainer, "datamodule", None)
         self.columns = self._columns(data, stage)
         for mine, theirs, key in (("num_classes", "num_classes", "num_classes"), ("in_chans", "in_chans", "in_chans")):
@@ -121,6 +115,20 @@ class ImageClassifier(LightningModule):
         if stage == "test":
             self.test_cells = list(getattr(data, "test_cells", [CLEAN]))
             self.test_metrics = CellMetrics(len(self.test_cells), self.num_bins, self.num_bins).to(self.device)
+
+    def _require_trained(self) -> None:
+        if self._fresh:
+            raise ValueError(
+                f"model.checkpoint {self.hparams['checkpoint']} has no classifier for {self.num_classes} classes, and "
+                "an untrained one would be tested. Train it first (chaosgate fit), or set model.num_classes to those "
+                "of the file."
+            )
+
+    def on_test_start(self) -> None:
+        self._require_trained()
+
+    def on_predict_start(self) -> None:
+        self._require_trained()
 
     def _choose_memory_format(self, device: str, training: bool) -> None:
         narrow = next((name for name, one in self.model.named_modules() if _is_narrow(one)), None)
@@ -185,6 +193,7 @@ class ImageClassifier(LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take the counts of an unfinished epoch up again; one process has those of all."""
+        self._fresh = []
         counts = checkpoint.get("trained_this_epoch", [0, 0])
         first = self._trainer is None or self.trainer.global_rank == 0  # no trainer: loaded by hand
         self._trained = torch.tensor(counts if first else [0, 0], device=self.device)

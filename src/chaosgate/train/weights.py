@@ -79,8 +79,8 @@ def network_weights(content: dict[str, Any]) -> dict[str, Tensor]:
     Averaged weights (``state_dict_ema``, ``model_ema``) are preferred to those they were averaged from, as timm does.
     """
     keys = ("state_dict_ema", "model_ema", "state_dict", "model")
-    state: Any = next((content[key] for key in keys if isinstance(content.get(key), dict)), content)
-    state = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    held: Any = next((content[key] for key in keys if isinstance(content.get(key), dict)), content)
+    state = {name: value for name, value in held.items() if isinstance(value, Tensor)}
     for prefix in ("model._orig_mod.", "model.", "module."):
         if state and all(name.startswith(prefix) for name in state):
             return {name.removeprefix(prefix): value for name, value in state.items()}
