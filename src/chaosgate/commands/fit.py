@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.fabric.utilities.rank_zero import rank_zero_only
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Callback, LightningDataModule, Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
@@ -20,7 +20,6 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from chaosgate.commands.errors import one_paragraph
 from chaosgate.commands.parser import TeachingParser, close_parser, require_allowed, resolve_configs
 from chaosgate.commands.processes import as_command, check_run
-from chaosgate.data.module import ImageData
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints, Preempted, StopAtNonFiniteLoss
 from chaosgate.run.checkpoint.interruption import telling_what_is_left
@@ -37,7 +36,7 @@ from chaosgate.train.weights import network_weights, read_checkpoint, require_fi
 _SETTINGS: dict[str, Any] = {
     "save_config_callback": WriteConfig,
     "model_class": ImageClassifier,
-    "datamodule_class": ImageData,
+    "datamodule_class": LightningDataModule,
     "subclass_mode_data": True,
     "seed_everything_default": 0,
     "trainer_defaults": {"use_distributed_sampler": False},

@@ -119,7 +119,7 @@ class TemperatureScaling(Callback):
             return Temperature(None, reason="the test averages gated passes, whose validation logits are not known")
         data = getattr(trainer, "datamodule", None)
         if not isinstance(data, ImageData):
-            return Temperature(None, reason="the data are no chaosgate data module")
+            return Temperature(None, reason="the data module is not a chaosgate.data.ImageData")
         try:
             loader = validation_loader(data)
         except (ValueError, OSError) as error:  # no validation images here, or not all of what they are cut from

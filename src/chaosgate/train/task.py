@@ -10,6 +10,7 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from chaosgate.data.module import ImageData
 from chaosgate.data.pipeline.samples import CLEAN, Cell, as_sample
 from chaosgate.metrics import CellMetrics, aggregate_cells, reliability_figure
 from chaosgate.train.schedules import WarmupCosine, effective_batch, require_rates, scale_rates
@@ -102,6 +103,11 @@ class ImageClassifier(LightningModule):
         """Agree with the data on classes, channels and test cells, and with the device on the memory format."""
         self._choose_memory_format(self.trainer.strategy.root_device.type, training=stage == "fit")
         data = getattr(self.trainer, "datamodule", None)
+        if data is not None and not isinstance(data, ImageData) and self.trainer.world_size > 1:
+            raise ValueError(
+                f"{type(data).__name__} is not a chaosgate.data.ImageData, which counts every image once on any number "
+                f"of processes; there are {self.trainer.world_size}. Set trainer.devices to 1, or subclass ImageData."
+            )
         self.columns = self._columns(data, stage)
         for mine, theirs, key in (("num_classes", "num_classes", "num_classes"), ("in_chans", "in_chans", "in_chans")):
             have, want = self.hparams[mine], getattr(data, theirs, None)

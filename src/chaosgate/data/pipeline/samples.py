@@ -41,7 +41,7 @@ class Cell(NamedTuple):
 CLEAN = Cell("clean", 0)
 
 
-def as_sample(batch: Sequence[Any]) -> Any:
+def as_sample(batch: Any) -> Any:
     """A batch of any loader as a :class:`Sample`; images without an index all count, those without a cell are clean.
 
     >>> as_sample([torch.zeros(2, 1, 4, 4), torch.tensor([3, 1])]).index
@@ -49,10 +49,24 @@ def as_sample(batch: Sequence[Any]) -> Any:
     """
     if isinstance(batch, Sample):
         return batch
-    image, target, *rest = batch
+    image, target, *rest = batch if isinstance(batch, list | tuple) and len(batch) > 1 else (None, None)
+    pair = isinstance(image, Tensor) and isinstance(target, Tensor)
+    if not pair or image.ndim != 4 or not image.is_floating_point() or len(target) != len(image):
+        raise ValueError(
+            f"a batch of the data is {_outline(batch)}. A data module of one's own gives pairs (image, target): images "
+            "(B, C, H, W) as normalised floats, and B class numbers as integers (or class weights (B, K) in training)."
+        )
     index: Any = rest[0] if rest else torch.arange(len(image), device=image.device)
     cell: Any = rest[1] if len(rest) > 1 else torch.zeros_like(index)
     return Sample(image, target, index, cell)
+
+
+def _outline(batch: Any) -> str:
+    if isinstance(batch, Tensor):
+        return f"{str(batch.dtype).removeprefix('torch.')} {tuple(batch.shape)}"
+    if isinstance(batch, list | tuple):
+        return f"[{', '.join(_outline(part) for part in batch)}]"
+    return f"a dictionary of {', '.join(map(str, batch))}" if isinstance(batch, dict) else f"a {type(batch).__name__}"
 
 
 class Images(Protocol):

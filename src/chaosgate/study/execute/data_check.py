@@ -13,15 +13,14 @@ class DataCheck:
     def complaint(self, config: dict[str, Any]) -> str | None:
         """What the data module of a whole configuration has against its folder, in a sentence; None if nothing."""
         from jsonargparse import ArgumentParser
-
-        from chaosgate.data.module import ImageData
+        from lightning.pytorch import LightningDataModule
 
         entry = config["data"]
         if (key := json.dumps(entry, sort_keys=True)) in self._seen:
             return None
         self._seen.add(key)
         parser = ArgumentParser(exit_on_error=False)
-        parser.add_subclass_arguments(ImageData, "data")
+        parser.add_subclass_arguments(LightningDataModule, "data")
         try:
             parser.instantiate(parser.parse_object({"data": entry}))
         except (OSError, ValueError) as error:

@@ -1,0 +1,90 @@
+"""A LightningDataModule that is not one of ours, on the command line: it works, or is told what is missing."""
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from lightning.pytorch import LightningDataModule
+
+from chaosgate.train.task import ImageClassifier
+
+MODULE = '''
+import torch
+from lightning.pytorch import LightningDataModule
+from torch.utils.data import DataLoader, TensorDataset
+
+class Mine(LightningDataModule):
+    """Pairs (image, target), as everybody writes them."""
+
+    def __init__(self, count: int = 48, kind: str = "pair"):
+        super().__init__()
+        self.count, self.kind = count, kind
+
+    def _loader(self, seed):
+        generator = torch.Generator().manual_seed(seed)
+        target = torch.randint(0, 4, (self.count,), generator=generator)
+        image = 0.3 * torch.randn(self.count, 3, 32, 32, generator=generator) + target.view(-1, 1, 1, 1)
+        if self.kind == "bytes":
+            image = image.clamp(0, 255).to(torch.uint8)
+        collate = (lambda rows: {"pixels": rows}) if self.kind == "dictionary" else None
+        return DataLoader(TensorDataset(image, target), batch_size=16, collate_fn=collate)
+
+    def train_dataloader(self):
+        return self._loader(0)
+
+    def val_dataloader(self):
+        return self._loader(1)
+
+    def test_dataloader(self):
+        return self._loader(2)
+'''
+SETTINGS = (
+    "--data=own_images.Mine",
+    "--model.backbone=resnet10_small",
+    "--model.num_classes=4",
+    "--model.backbone_args={channels: [8, 8, 16, 16]}",
+    "--trainer.max_epochs=1",
+    "--trainer.enable_progress_bar=false",
+    "--trainer.enable_model_summary=false",
+)
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_images.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "own_images", raising=False)
+
+
+def test_fit_and_test_work_with_ones_own_data_module(own, command, configs, tmp_path: Path):
+    files = configs("base", "noise/gch")
+    status, _, err = command("fit", *files, *SETTINGS)
+    assert status == 0, err
+    status, out, err = command("test", *files, *SETTINGS)
+    assert status == 0, err
+    assert "the data module is not a chaosgate.data.ImageData" in out + err  # why there is no temperature
+    (path,) = tmp_path.rglob("results.jsonl")
+    (row,) = map(json.loads, path.read_text().splitlines())
+    assert (row["corruption"], row["severity"], row["n"], row["data"]) == ("clean", 0, 48, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("bytes", r"a batch of the data is [uint8 (16, 3, 32, 32), int64 (16,)]"),
+        ("dictionary", "a batch of the data is a dictionary of pixels"),
+    ],
+)
+def test_what_its_batches_lack_is_said(own, command, configs, kind: str, message: str):
+    status, out, err = command("fit", *configs("base"), *SETTINGS, f"--data.kind={kind}")
+    assert status != 0 and message in out + err and "gives pairs (image, target)" in out + err
+
+
+def test_several_processes_are_refused():
+    """Nobody counts its images once there."""
+    model = ImageClassifier("resnet10_small", num_classes=4)
+    model.trainer = SimpleNamespace(datamodule=LightningDataModule(), world_size=2)
+    with pytest.raises(ValueError, match="is not a chaosgate.data.ImageData.*there are 2. Set trainer.devices"):
+        model.setup("test")
