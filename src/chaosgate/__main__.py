@@ -36,6 +36,7 @@ _HOME = {
     "validate": "chaosgate.commands.fit",
     "predict": "chaosgate.commands.fit",
     "study": "chaosgate.commands.study",
+    "worker": "chaosgate.commands.worker",  # started by studies; not in the help
     "verify": "chaosgate.commands.verify",
     "design": "chaosgate.commands.design",
     "probe": "chaosgate.commands.probe",
@@ -59,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         close = get_close_matches(arguments[0], _HOME, n=1)
         hint = f" Did you mean '{close[0]}'?" if close else ""
-        print(f"chaosgate: no command '{arguments[0]}'.{hint} Commands: {', '.join(_HOME)}.", file=sys.stderr)
+        known = ", ".join(name for name in _HOME if name != "worker")
+        print(f"chaosgate: no command '{arguments[0]}'.{hint} Commands: {known}.", file=sys.stderr)
         return 2
     with _own_modules(arguments) as words:
         status: int = import_module(_HOME[arguments[0]]).main(words)

@@ -89,16 +89,14 @@ def test_a_run_whose_checkpoint_was_replaced_is_refused(command, trap, folder):
 
 
 def test_a_study_does_not_open_it_either(trap, folder):
-    from chaosgate.study.execute.worker import first_complaint
-
     for name, content in (("base", BASE), ("none", {"model": {"checkpoint": "trap.ckpt"}})):
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
     study = {**STUDY, "methods": {"none": "none.yaml"}}
     (folder / "small.yaml").write_text(yaml.safe_dump(study))
+    from chaosgate.commands.fit import parsed
     from chaosgate.study import load_study, plan_runs
 
-    (only,) = plan_runs(load_study("small.yaml"), folder / "runs")
-    assert first_complaint({"none": only.arguments()}) is None  # parsing builds nothing
+    (only,) = plan_runs(load_study("small.yaml"), folder / "runs", parsed)  # parsing builds nothing
     assert "cannot be read safely" in refused(("fit", *only.arguments()), "trap.ckpt")
 
 

@@ -4,21 +4,26 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from chaosgate.study.execute.display import Display, overview
-from chaosgate.study.execute.runner import Outcome, Runner
+from chaosgate.study.execute.runner import Outcome, Runner, call, warm
 from chaosgate.study.execute.slurm import launch, states_of
 from chaosgate.study.execute.slurm_job import add_slurm_flags
-from chaosgate.study.plan.data_folders import MADE_UP, names_in, require_folders
+from chaosgate.study.plan.data_folders import MADE_UP, names_in, require_allowed, require_folders
 from chaosgate.study.plan.loading import load_study
-from chaosgate.study.plan.runs import Run, plan_runs
+from chaosgate.study.plan.parsing import CachedParse, Sources
+from chaosgate.study.plan.runs import Run, folders_of, plan_runs, shared_with
 from chaosgate.study.plan.study import Study
 from chaosgate.study.report.tensorboard import write_layout
 from chaosgate.study.report.write import report
 
+WORKER = "chaosgate.commands.worker"  # imports torch; named, so that the commands that only look need not
+_WORKER_COMMAND = (sys.executable, "-m", "chaosgate", "worker")
 _DESCRIPTION = """\
 Many runs as one. A study is a YAML file: methods, seeds, metrics, and a reference to compare to.
 
@@ -45,21 +50,50 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(words[1:] if words[:1] == ["study"] else words)
     console = Console(highlight=False)
     try:
-        study = load_study(options.file, options.size)
-        runs = plan_runs(study, options.root)
-        if options.action == "run":
-            _find_data(study, runs, options.root)
+        with WarmProcess() as process:
+            return _act(options, console, process)
     except (ValueError, OSError) as error:
         print(f"chaosgate study: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
+
+
+class WarmProcess:
+    """A process that has imported what training needs, started when it is first asked: this one stays light."""
+
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __call__(self, module: str, function: str, *arguments: Any) -> Any:
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(1, mp_context=warm(WORKER))
+        return self._pool.submit(call, module, function, *arguments).result()
+
+    def parse(self, words: Sequence[str]) -> tuple[dict[str, Any], Sources]:
+        """What the command line makes of a configuration."""
+        parsed: tuple[dict[str, Any], Sources] = self(WORKER, "parse", list(words))
+        return parsed
+
+    def __enter__(self) -> "WarmProcess":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+def _act(options: argparse.Namespace, console: Console, process: WarmProcess) -> int:
+    study = load_study(options.file, options.size)
+    _find_data(study, options, process)
+    parse = CachedParse(process.parse)
+    runs = plan_runs(study, options.root, parse, options.variable)
+    jobs = options.jobs or study.jobs
     if options.action in ("plan", "status"):
-        console.print(
-            overview(study, runs, states_of(runs), options.jobs or study.jobs, with_cost=options.action == "plan")
-        )
+        users = shared_with(study, runs, parse, options.variable)
+        console.print(overview(study, runs, states_of(runs), users, jobs, with_cost=options.action == "plan"))
         return 0
     outcome = Outcome()
     if options.action == "run":
-        outcome = _launch(study, runs, options, console)
+        outcome = _launch(study, runs, options, jobs, console)
         if outcome.refused is not None:
             print(f"chaosgate study: nothing was trained. {outcome.refused}", file=sys.stderr)
             return 1
@@ -69,25 +103,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 130 if outcome.interrupted else 1 if outcome.failed else 0
 
 
-def _launch(study: Study, runs: Sequence[Run], options: argparse.Namespace, console: Console) -> Outcome:
+def _launch(study: Study, runs: Sequence[Run], options: argparse.Namespace, jobs: int, console: Console) -> Outcome:
     """Work on the runs here, or hand them over to a cluster."""
-    write_layout(runs[0].root)
     if options.launcher == "slurm":
-        return launch(study, runs, options, console)
-    jobs = options.jobs or study.jobs
+        write_layout(runs[0].root)
+        return launch(study, runs, options, console, _WORKER_COMMAND)
     threads = options.threads or study.threads or max(1, _cores() // jobs)
-    return Runner(runs, Display(console), jobs, threads)()
+    runner = Runner(runs, Display(console), jobs, threads, WORKER)
+    if runner.pending:
+        write_layout(runs[0].root)
+    return runner()
 
 
-def _find_data(study: Study, runs: Sequence[Run], root: Path) -> None:
-    """Have made-up images written where the size wants them; refuse missing folders before anything trains."""
-    if study.size is not None and study.size.made_up:
-        from chaosgate.data.sets.made_up import write_made_up  # imports torch; the other commands do not wait for it
-
-        write_made_up(root / MADE_UP)
-    parts = {id(part): part.content for run in runs for part in run.parts}
-    parts |= {id(part): part.content for test in study.tests for part in test.parts}
-    require_folders((name for content in parts.values() for name in names_in(content)), runs[0].folders)
+def _find_data(study: Study, options: argparse.Namespace, process: WarmProcess) -> None:
+    """Refuse variables that a study may not read; before training have made-up images written, and look for folders."""
+    names = {name for part in study.parts() for name in names_in(part.content)}
+    folders = folders_of(study, options.root, options.variable)
+    require_allowed(names, folders)
+    if options.action == "run":
+        if study.size is not None and study.size.made_up:
+            process("chaosgate.data.sets.made_up", "write_made_up", options.root / MADE_UP)
+        require_folders(names, folders)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -98,6 +134,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("file", type=Path, help="the study")
     parser.add_argument("--root", type=_folder, default=Path("runs/studies"), help="where studies live (runs/studies)")
     parser.add_argument("--size", help="another size of the study, e.g. smoke: made-up images, minutes instead of days")
+    parser.add_argument(
+        "--variable",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="an environment variable that the study may read as ${NAME}, besides CHAOSGATE_*; may be repeated",
+    )
     parser.add_argument("--jobs", type=_positive, help="run: workers at a time (the study's, or 1)")
     parser.add_argument(
         "--threads",

@@ -1,22 +1,46 @@
 """Image sets as data modules: pure training samples, exact counting, resumable epochs.
 
 ``Sample`` and ``Cell`` say what a batch and a part of a test set are; ``ImageData`` is the base for one's own set,
-``PhotoData`` that for photographs in files, ``ArrayData`` that for small images in memory.
+``PhotoData`` that for photographs in files, ``ArrayData`` that for small images in memory. The names load on first use:
+who only writes a file (:mod:`chaosgate.data.files.atomic`) does not wait for torch.
 """
 
-from chaosgate.data.arrays import ArrayData
-from chaosgate.data.module import ImageData
-from chaosgate.data.photos import PhotoData
-from chaosgate.data.pipeline.samples import CLEAN, Cell, Sample
-from chaosgate.data.sets.cifar import CIFAR10, CIFAR100
-from chaosgate.data.sets.fashion_mnist import FashionMNIST
-from chaosgate.data.sets.hugging_face import HuggingFace
-from chaosgate.data.sets.image_folder import ImageFolder
-from chaosgate.data.sets.imagenet import ImageNet
-from chaosgate.data.sets.imagenet_c import ImageNetC
-from chaosgate.data.sets.imagenet_variants import ImageNetVariant
-from chaosgate.data.sets.pets import OxfordPets
-from chaosgate.data.sets.published import mean_corruption_error
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chaosgate.data.arrays import ArrayData
+    from chaosgate.data.module import ImageData
+    from chaosgate.data.photos import PhotoData
+    from chaosgate.data.pipeline.samples import CLEAN, Cell, Sample
+    from chaosgate.data.sets.cifar import CIFAR10, CIFAR100
+    from chaosgate.data.sets.fashion_mnist import FashionMNIST
+    from chaosgate.data.sets.hugging_face import HuggingFace
+    from chaosgate.data.sets.image_folder import ImageFolder
+    from chaosgate.data.sets.imagenet import ImageNet
+    from chaosgate.data.sets.imagenet_c import ImageNetC
+    from chaosgate.data.sets.imagenet_variants import ImageNetVariant
+    from chaosgate.data.sets.pets import OxfordPets
+    from chaosgate.data.sets.published import mean_corruption_error
+
+_HOME = {
+    "ArrayData": "arrays",
+    "CIFAR10": "sets.cifar",
+    "CIFAR100": "sets.cifar",
+    "CLEAN": "pipeline.samples",
+    "Cell": "pipeline.samples",
+    "FashionMNIST": "sets.fashion_mnist",
+    "HuggingFace": "sets.hugging_face",
+    "ImageData": "module",
+    "ImageFolder": "sets.image_folder",
+    "ImageNet": "sets.imagenet",
+    "ImageNetC": "sets.imagenet_c",
+    "ImageNetVariant": "sets.imagenet_variants",
+    "OxfordPets": "sets.pets",
+    "PhotoData": "photos",
+    "Sample": "pipeline.samples",
+    "mean_corruption_error": "sets.published",
+}
 
 __all__ = [
     "CIFAR10",
@@ -36,3 +60,9 @@ __all__ = [
     "Sample",
     "mean_corruption_error",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

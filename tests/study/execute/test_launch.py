@@ -136,8 +136,8 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], "obj
     monkeypatch.setattr(module, "_RESPITE", 0.5)
 
     def make(program: str) -> module.RunJob:
-        monkeypatch.setattr(module, "WORKER", (sys.executable, "-c", f"import os, signal, sys, time\n{program}"))
-        return module.RunJob(tmp_path / "run.json", tmp_path, threads=1, notice=16)
+        worker = (sys.executable, "-c", f"import os, signal, sys, time\n{program}")
+        return module.RunJob(tmp_path / "run.json", tmp_path, threads=1, notice=16, worker=worker)
 
     yield make
     signal.signal(signal.SIGTERM, before)

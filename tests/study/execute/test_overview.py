@@ -1,14 +1,10 @@
 """What ``plan`` says about time."""
 
-from collections.abc import Callable
-
 from chaosgate.study import Run, load_study
 from chaosgate.study.execute.display import cost, stated_cost
 from chaosgate.study.execute.state import state_of, write_json
-from tests.study.conftest import Write
 from tests.study.made import finish
-
-Plan = Callable[..., list[Run]]
+from tests.study.toy_studies import Plan, Write
 
 
 def said(study: Write, runs: list[Run], jobs: int = 1) -> str:

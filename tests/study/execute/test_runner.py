@@ -1,10 +1,9 @@
 """The runner with a stub for the training: who works on what, and what survives."""
 
-import json
 import os
+import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,47 +11,24 @@ from typing import Any
 
 import pytest
 
-from chaosgate.study import Run, load_study, plan_runs
-from chaosgate.study.execute.state import read_json, result_rows, state_of
-from tests.study.conftest import Write
+from chaosgate.study import Run
+from chaosgate.study.execute.state import FAILED, read_json, result_rows, state_of, write_json
+from tests.study.execute.stub_runner import attempts, start_stub, until
+from tests.study.execute.stub_runner import ended as finish
+from tests.study.toy_studies import Write, toy_runs
 
 Start = Callable[..., "subprocess.Popen[str]"]
-SCRIPT = Path(__file__).with_name("run_stub.py")
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
     """Start a runner in its own process; the stub's behaviour is an override of the study."""
-
-    def start(study: Path, jobs: int = 1) -> "subprocess.Popen[str]":
-        command = [sys.executable, str(SCRIPT), str(study), str(tmp_path / "runs"), str(jobs)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    return start
+    return lambda study, jobs=1, **environment: start_stub(study, tmp_path / "runs", jobs, **environment)
 
 
 @pytest.fixture
 def runs_of(tmp_path: Path) -> Callable[[Path], list[Run]]:
-    return lambda study: plan_runs(load_study(study), tmp_path / "runs")
-
-
-def finish(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    outcome: dict[str, Any] = json.loads(out)
-    return outcome
-
-
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-
-
-def attempts(run: Run) -> int:
-    path = run.directory / "log.txt"
-    return path.read_text().count("attempt") if path.exists() else 0
+    return lambda study: toy_runs(study, tmp_path / "runs")
 
 
 def test_every_run_is_worked_on_once_and_never_again(write_study: Write, start: Start, runs_of: Any) -> None:
@@ -73,7 +49,7 @@ def test_failing_run_is_tried_twice_and_the_study_goes_on(write_study: Write, st
     assert [state_of(run).condition for run in (none, a, b)] == ["done", "failed", "done"]
     assert [attempts(run) for run in (none, a, b)] == [1, 2, 2]
     assert state_of(a).record["status"] == 3
-    finish(start(study))  # somebody may have mended it: another two attempts
+    finish(start(study))  # somebody may have repaired it: another two attempts
     assert attempts(a) == 4
 
 
@@ -117,10 +93,11 @@ def test_killed_runner_loses_nothing(write_study: Write, start: Start, runs_of: 
     first = start(study)
     until(lambda: state_of(none).condition == "running" and "pid" in read_json(none.directory / "progress.json"))
     first.kill()
-    first.communicate()
+    first.wait()  # not communicate: the worker that lives on keeps its output open
     assert state_of(none).condition == "running"  # the worker lives on
     os.kill(read_json(none.directory / "progress.json")["pid"], signal.SIGKILL)
     until(lambda: state_of(none).condition == "cut")
+    first.communicate()
     (tmp_path / "runs" / "small" / "go").touch()
     assert finish(start(study))["failed"] == {}
     assert (attempts(none), attempts(gch)) == (2, 1)
@@ -135,7 +112,7 @@ def test_interrupt_ends_the_worker_too_and_keeps_what_is_done(
     study = write_study(methods=methods)
     none, gch = runs_of(study)
     process = start(study)
-    until(lambda: state_of(gch).condition == "running")
+    until(lambda: state_of(gch).condition == "running" and bool(state_of(gch).progress))
     process.send_signal(number)
     assert finish(process)["interrupted"] is True
     assert [state_of(run).condition for run in (none, gch)] == ["done", "cut"]
@@ -159,3 +136,55 @@ def test_workers_at_a_time_have_a_device_each_and_one_alone_has_all(
     study = write_study(seeds=[0, 1])
     finish(start(study, jobs=jobs))
     assert {(run.directory / "device.txt").read_text() for run in runs_of(study)} == expected
+
+
+def test_crash_of_one_run_leaves_the_others_alone(write_study: Write, start: Start, runs_of: Any) -> None:
+    methods = {"none": "none.yaml", "a": ["gch.yaml", {"stub": "crash"}], "b": ["gch.yaml", {"stub": "work"}]}
+    study = write_study(methods=methods, seeds=[0, 1])
+    outcome = finish(start(study, jobs=2))
+    runs = runs_of(study)
+    assert [state_of(run).condition for run in runs] == ["done", "failed", "done"] * 2
+    assert len(outcome["failed"]) == 2 and state_of(runs[1]).record["reason"] == "ended by SIGABRT"
+    assert [attempts(run) for run in runs] == [1, 2, 1] * 2
+
+
+@pytest.mark.parametrize("ahead", [86400.0, -86400.0])
+def test_note_from_another_clock_does_not_block_a_run(
+    ahead: float, write_study: Write, start: Start, runs_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = write_study()
+    run = runs_of(study)[0]
+    run.directory.mkdir(parents=True)
+    now = time.time()
+    with monkeypatch.context() as clock:
+        clock.setattr(time, "time", lambda: now + ahead)
+        write_json(run.directory / FAILED, {"attempts": 2, "status": 1, "lines": ["old"]})
+    assert finish(start(study))["failed"] == {}
+    assert state_of(run).condition == "done"
+
+
+def test_deleted_run_directory_is_the_failure_of_that_run_only(
+    write_study: Write, start: Start, runs_of: Any, tmp_path: Path
+) -> None:
+    methods = {"none": ["none.yaml", {"stub": "wait"}], "gch": ["gch.yaml", {"stub": "wait"}]}
+    study = write_study(methods=methods)
+    none, gch = runs_of(study)
+    process = start(study, jobs=2)
+    until(lambda: state_of(none).condition == state_of(gch).condition == "running")
+    shutil.rmtree(gch.directory)
+    until(lambda: attempts(gch) == 0)
+    (tmp_path / "runs" / "small" / "go").touch()
+    assert finish(process)["interrupted"] is False
+    assert state_of(none).condition == "done" and attempts(none) == 1
+    assert state_of(gch).condition == "done"  # tried again, in a new directory
+
+
+def test_failure_that_cannot_be_noted_does_not_end_the_others(write_study: Write, start: Start, runs_of: Any) -> None:
+    methods = {"none": "none.yaml", "gch": ["gch.yaml", {"stub": "fail"}]}
+    study = write_study(methods=methods, seeds=[0, 1])
+    runs = runs_of(study)
+    (runs[1].directory / FAILED / "in_the_way").mkdir(parents=True)  # a folder of this name: nothing can replace it
+    process = start(study, jobs=2)
+    outcome = finish(process)
+    assert set(outcome["failed"]) == {runs[1].name, runs[3].name}
+    assert [state_of(run).condition for run in (runs[0], runs[2])] == ["done", "done"]

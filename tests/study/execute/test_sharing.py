@@ -5,62 +5,40 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
-from chaosgate.study import Run, load_study, plan_runs
 from chaosgate.study.execute.state import result_rows, state_of
 from chaosgate.study.report.collect import collect
-from tests.study.conftest import Write
-from tests.study.execute.test_real_runs import REPOSITORY, noise, start, tiny
-from tests.study.execute.test_runner import attempts
-from tests.study.execute.test_runner import finish as ended
+from tests.study.execute.stub_runner import attempts, ended, start_stub
 from tests.study.made import finish
-
-STUB = Path(__file__).with_name("run_stub.py")
-
-
-@pytest.fixture
-def stub(tmp_path: Path) -> Callable[[Path], "subprocess.Popen[str]"]:
-    def run(study: Path) -> "subprocess.Popen[str]":
-        command = [sys.executable, str(STUB), str(study), str(tmp_path / "runs"), "2"]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    return run
+from tests.study.real_studies import REPOSITORY, noise, runs_of, start, tiny
+from tests.study.toy_studies import Write, toy_runs
 
 
-def planned(study: Path, root: Path) -> list[Run]:
-    return plan_runs(load_study(study), root)
-
-
-def test_studies_of_one_project_leave_orders_that_do_not_collide(
-    write_study: Write, stub: Callable[[Path], "subprocess.Popen[str]"], tmp_path: Path
-) -> None:
+def test_studies_of_one_project_leave_orders_that_do_not_collide(write_study: Write, tmp_path: Path) -> None:
     clean = write_study("clean", project="both", seeds=[0, 1])
     other = write_study("other", project="both", seeds=[0, 1], tests={"five": {"data.init_args.severities": [5]}})
-    for process in [stub(clean), stub(other)]:
+    for process in [start_stub(study, tmp_path / "runs", 2) for study in (clean, other)]:
         assert ended(process)["failed"] == {}
     for study in (clean, other):
-        runs = planned(study, tmp_path / "runs")
+        runs = toy_runs(study, tmp_path / "runs")
         assert [state_of(run).condition for run in runs] == ["done"] * 4
         assert [attempts(run) for run in runs] == [2] * 4  # once for the tests of each
 
 
-def test_checkpoints_of_one_training_are_tested_by_one_worker(
-    write_study: Write, stub: Callable[[Path], "subprocess.Popen[str]"], tmp_path: Path
-) -> None:
+def test_checkpoints_of_one_training_are_tested_by_one_worker(write_study: Write, tmp_path: Path) -> None:
     study = write_study(checkpoint=["best", "last"])
-    assert ended(stub(study))["failed"] == {}
-    runs = planned(study, tmp_path / "runs")
+    assert ended(start_stub(study, tmp_path / "runs", 2))["failed"] == {}
+    runs = toy_runs(study, tmp_path / "runs")
     assert [state_of(run).condition for run in runs] == ["done"] * 4 and [attempts(run) for run in runs] == [1] * 4
 
 
 def test_plan_and_status_do_not_wait_for_torch(write_study: Write, tmp_path: Path) -> None:
     path = write_study()
-    for run in planned(path, tmp_path / "runs"):
+    for run in toy_runs(path, tmp_path / "runs"):
         finish(run, {("clean", 0): {"top1": 0.5, "nll": 1.0, "ece": 0.1}})
     for action in ("plan", "status"):
         words = ["study", action, str(path), "--root", str(tmp_path / "runs")]
@@ -84,7 +62,7 @@ def test_runners_at_once_share_real_trainings_without_duplicates_or_losses(tmp_p
     for process in [start("run", path, "--threads", "1") for path in (one, one, two)]:
         out, err = process.communicate(timeout=900)
         assert process.returncode == 0, out + err
-    runs = [*planned(one, tmp_path), *planned(two, tmp_path)]
+    runs = [*runs_of(one), *runs_of(two)]
     finished = collect(runs)
     assert len(finished) == len(runs) == 4 + 8 and len({run.directory for run in runs}) == 4
     for one_run in finished:

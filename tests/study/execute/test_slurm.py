@@ -14,7 +14,7 @@ import pytest
 from chaosgate.study import Run
 from chaosgate.study.execute.slurm import job_of
 from chaosgate.study.execute.state import read_json, state_of
-from tests.study.execute.test_real_runs import noise, numbers, runs_of, study, tiny
+from tests.study.real_studies import noise, numbers, runs_of, study, tiny
 
 OWN = Path(os.environ.get("CHAOSGATE_SLURM", "/var/lib/chaosgate-slurm")) / "slurm.conf"
 SUBMIT = ("--launcher", "slurm", "--slurm.partition", "test", "--slurm.time", "30", "--slurm.notice", "60")

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from chaosgate.study import load_study, plan_runs
+from chaosgate.study import load_study
 from chaosgate.study.execute.display import stated_cost
+from tests.study.real_studies import runs_of
 
 STUDIES = sorted((Path(__file__).parents[3] / "configs" / "study").glob("*.yaml"))
 
@@ -13,7 +14,7 @@ STUDIES = sorted((Path(__file__).parents[3] / "configs" / "study").glob("*.yaml"
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_study_can_be_planned_and_says_what_it_costs_and_how_to_run_it(path: Path) -> None:
     study = load_study(path)
-    runs = plan_runs(study, "runs")
+    runs = runs_of(path)
     assert len({run.directory for run in runs}) == len(runs)
     assert study.name == path.stem
     assert "on 2 cores" in stated_cost(study) or "A100" in stated_cost(study)
@@ -21,5 +22,5 @@ def test_study_can_be_planned_and_says_what_it_costs_and_how_to_run_it(path: Pat
 
 
 def test_quickstart_compares_none_dropblock_and_gch_at_one_seed() -> None:
-    runs = plan_runs(load_study(next(path for path in STUDIES if path.stem == "quickstart")), "runs")
+    runs = runs_of(next(path for path in STUDIES if path.stem == "quickstart"))
     assert [(run.method, run.seed) for run in runs] == [("none", 0), ("dropblock", 0), ("gch", 0)]

@@ -1,60 +1,59 @@
 """Which trainings are the same: however they are cut into files, and never two that differ."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from chaosgate.study import Run, load_study, plan_runs
-from chaosgate.study.plan.config_parts import ConfigPart, ConfigParts
-from chaosgate.study.plan.identity import compose, training_hash
-from tests.study.conftest import Write
+from chaosgate.run.identity import training_hash
+from chaosgate.study import load_study, plan_runs
+from chaosgate.study.plan.config_parts import ConfigPart
+from chaosgate.study.plan.runs import command_line
+from tests.study.real_studies import parse
+from tests.study.toy_studies import Plan, Write, toy_parse
 
-Plan = Callable[..., list[Run]]
-SGD = {"model": {"optimizer": {"class_path": "SGD", "init_args": {"lr": 0.1, "momentum": 0.9}}}}
-ADAM = {"model": {"optimizer": {"class_path": "Adam", "init_args": {"lr": 0.1}}}}
-IMAGENET = {"data": {"class_path": "chaosgate.data.ImageNet", "init_args": {"root": "/a", "batch_size": 4}}}
-
-
-def parts(*contents: dict[str, Any]) -> ConfigParts:
-    return tuple(ConfigPart(part) for part in contents)
+DATA = {"data": {"class_path": "chaosgate.FashionMNIST", "init_args": {"batch_size": 8}}}
+SGD = {"model": {"optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1, "momentum": 0.9}}}}
+ADAM = {"model": {"optimizer": {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.1}}}}
+SGD_OF_BASE = {"model": {"optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1, "weight_decay": 1.0}}}}
 
 
-def same(one: ConfigParts, other: ConfigParts) -> bool:
-    return training_hash(one, 0) == training_hash(other, 0)
+def training(*contents: dict[str, Any]) -> str:
+    """Files with nested keys, or dotted keys, as parts of a configuration."""
+    dotted = [any("." in key for key in content) for content in contents]
+    parts = tuple(
+        ConfigPart(content, None if keys else __file__)  # type: ignore[arg-type]
+        for content, keys in zip((DATA, *contents), (False, *dotted), strict=True)
+    )
+    return training_hash(parse(("fit", *command_line(parts, {}))))
 
 
 def test_files_and_dotted_keys_say_the_same() -> None:
-    whole = parts({"trainer": {"max_epochs": 3}, "noise": {"stages": ["L4"]}})
-    assert same(whole, parts({"trainer.max_epochs": 3}, {"noise.stages": ["L4"]}))
-    assert same(whole, parts({"noise.stages": ["L3"], "trainer.max_epochs": 3.0}, {"noise.stages": ["L4"]}))
-    assert not same(whole, parts({"trainer.max_epochs": 3}, {"noise.stages": ["L3"]}))
+    gate = {"noise": {"gate": {"class_path": "chaosgate.Dropout", "init_args": {"p": 0.1}}}}
+    whole = training(gate, {"trainer": {"max_epochs": 3}, "noise": {"stages": ["L4"]}})
+    assert whole == training(gate, {"trainer.max_epochs": 3}, {"noise.stages": ["L4"]})
+    assert whole == training(gate, {"noise.stages": ["L3"], "trainer.max_epochs": 3}, {"noise.stages": ["L4"]})
+    assert whole != training(gate, {"trainer.max_epochs": 3}, {"noise.stages": ["L3"]})
 
 
 def test_value_that_is_a_dictionary_is_replaced_and_not_merged() -> None:
     both = {"model": {"backbone_args": {"a": 1}}}, {"model.backbone_args": {"b": 2}}
-    assert compose(parts(*both)) == {"model": {"backbone_args": {"b": 2}}}
-    assert not same(parts(*both), parts({"model.backbone_args": {"a": 1, "b": 2}}))
+    assert training(*both) == training({"model.backbone_args": {"b": 2}})
+    assert training(*both) != training({"model.backbone_args": {"a": 1, "b": 2}})
 
 
-def test_class_that_was_replaced_stays_in_the_identity() -> None:
+def test_arguments_that_a_new_class_keeps_of_the_old_one_count() -> None:
     # The command line keeps those arguments of the old class that the new one has, too: Adam after SGD is another Adam.
-    assert not same(parts(SGD, ADAM), parts(ADAM))
-    assert not same(parts(SGD, ADAM, SGD), parts(SGD))
-    assert same(parts(SGD, SGD), parts(SGD))
-    assert same(
-        parts({"noise.gate": None}, {"noise": {"gate": {"class_path": "A"}}}), parts({"noise.gate.class_path": "A"})
-    )
+    assert training(SGD_OF_BASE, ADAM) != training(ADAM)
+    assert training(SGD, ADAM) == training(ADAM)  # nothing of this SGD is left
+    assert training(SGD, SGD) == training(SGD)
 
 
 def test_callbacks_add_up() -> None:
-    assert not same(parts({"trainer.callbacks+": "A"}, {"trainer.callbacks+": "B"}), parts({"trainer.callbacks+": "B"}))
-
-
-def test_place_of_a_published_set_does_not_matter_and_that_of_a_folder_does() -> None:
-    assert same(parts(IMAGENET), parts(IMAGENET, {"data.init_args.root": "/b"}))
-    folder = {"data": {"class_path": "chaosgate.ImageFolder", "init_args": {"root": "/a"}}}
-    assert not same(parts(folder), parts(folder, {"data.init_args.root": "/b"}))
+    kill = {"class_path": "tests.study.callbacks.Kill", "init_args": {"epoch": 1}}
+    record = {"class_path": "tests.study.callbacks.Record"}
+    assert training({"trainer.callbacks+": kill}, {"trainer.callbacks+": record}) != training(
+        {"trainer.callbacks+": record}
+    )
 
 
 def test_studies_of_one_project_share_what_is_the_same(write_study: Write, tmp_path: Any) -> None:
@@ -63,11 +62,11 @@ def test_studies_of_one_project_share_what_is_the_same(write_study: Write, tmp_p
     two = load_study(
         write_study("two", project="both", strength=log_std, tests={"more": {"data.init_args.severities": [5]}})
     )
-    none, gch = plan_runs(one, tmp_path)
-    other_none, half, whole = plan_runs(two, tmp_path)
+    none, gch = plan_runs(one, tmp_path, toy_parse)
+    other_none, half, whole = plan_runs(two, tmp_path, toy_parse)
     assert (other_none.directory, whole.directory) == (none.directory, gch.directory)
     assert half.directory != gch.directory and set(gch.test_outputs).isdisjoint(whole.test_outputs)
-    alone = plan_runs(load_study(write_study("three")), tmp_path)
+    alone = plan_runs(load_study(write_study("three")), tmp_path, toy_parse)
     assert alone[0].directory != none.directory and alone[0].training == none.training
 
 
@@ -85,11 +84,11 @@ def test_sizes_change_name_seeds_and_what_is_set_last(write_study: Write, tmp_pa
         "tests": {"test": {"data.init_args.severities": [2]}},
     }
     path = write_study(seeds=[0, 1], methods={"none": ["none.yaml", {"trainer.max_epochs": 9}]}, sizes={"tiny": small})
-    (run,) = plan_runs(load_study(path, "tiny"), tmp_path)
+    (run,) = plan_runs(load_study(path, "tiny"), tmp_path, toy_parse)
     assert (run.study, run.seed, run.labels["size"], run.root) == ("small.tiny", 7, "tiny", tmp_path / "small.tiny")
-    assert compose(run.parts)["trainer"]["max_epochs"] == 1
+    assert run.config["trainer"]["max_epochs"] == 1
     assert "--data.init_args.severities=[2]" in run.arguments(run.tests[0])
-    assert len(plan_runs(load_study(path), tmp_path)) == 2
+    assert len(plan_runs(load_study(path), tmp_path, toy_parse)) == 2
 
 
 @pytest.mark.parametrize(

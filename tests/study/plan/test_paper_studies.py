@@ -1,28 +1,26 @@
 """The paper's twelve tables as studies: protocols, sharing, rows and columns; and the path from start to report."""
 
-import io
 import json
-from contextlib import redirect_stdout
 from functools import cache
 from math import isnan
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from chaosgate.commands.study import main
-from chaosgate.study import Run, load_study, plan_runs
+from chaosgate.run.identity import training_hash
+from chaosgate.study import Run, load_study
 from chaosgate.study.execute.display import stated_cost
 from chaosgate.study.execute.state import result_rows
-from chaosgate.study.execute.worker import configurations, first_complaint
-from chaosgate.study.plan.identity import compose
+from chaosgate.study.execute.worker import data_of, missing_data
 from chaosgate.study.plan.paper import paper_names
 from chaosgate.study.report.build import build_table
 from chaosgate.study.report.collect import collect
 from chaosgate.study.report.paper_table import paper_table, table_beside_paper
-from tests.study.execute.test_real_runs import study as run_study
 from tests.study.made import finish
+from tests.study.real_studies import parse, runs_of
+from tests.study.real_studies import study as run_study
 
 FOLDER = Path(__file__).parents[3] / "configs" / "study" / "paper"
 RUNS = {  # at full size and at smoke size: seeds, and one
@@ -47,7 +45,7 @@ TABLES = pytest.mark.parametrize("name", RUNS)
 
 @cache
 def planned(name: str, size: str | None = None) -> list[Run]:
-    return plan_runs(load_study(FOLDER / f"{name}.yaml", size), "runs")
+    return runs_of(FOLDER / f"{name}.yaml", size, Path("runs"))
 
 
 def folders(name: str, size: str | None, method: str | None = None) -> set[Path]:
@@ -108,7 +106,7 @@ def test_tests_are_shared_as_far_as_they_are_the_same(size: str | None) -> None:
 @TABLES
 def test_every_number_of_the_paper_finds_ours(name: str, tmp_path: Path) -> None:
     study = load_study(FOLDER / f"{name}.yaml")
-    runs = plan_runs(study, tmp_path)
+    runs = runs_of(study.path, None, tmp_path)
     cells = CLEAN | {(kind, severity): CLEAN["clean", 0] for kind in SEVEN for severity in (1, 2, 3, 4, 5)}
     for run in runs:
         finish(run, cells if len(run.tests) > 1 else CLEAN, num_classes=1000)
@@ -131,44 +129,27 @@ def anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv(f"CHAOSGATE_{name}", str(tmp_path))
 
 
-def parsed(words: list[str]) -> dict[str, Any]:
-    """The configuration as the command line understands it."""
-    from chaosgate.commands.fit import main as chaosgate
-
-    out = io.StringIO()
-    with redirect_stdout(out), pytest.raises(SystemExit):
-        chaosgate([*words, "--print_config"])
-    content: dict[str, Any] = yaml.safe_load(out.getvalue())
-    return content
-
-
-def same(ours: Any, theirs: Any) -> bool:
-    """Whether all that we say is what they understood."""
-    if isinstance(ours, dict):
-        return all(key == "before" or same(value, theirs[key]) for key, value in ours.items())
-    if isinstance(ours, float) and isinstance(theirs, str):  # devices may be words, and are kept as such
-        return ours == float(theirs)
-    return bool(ours == theirs or (isinstance(ours, str) and ours.startswith("${")))
-
-
 @pytest.mark.usefixtures("anywhere")
 @SIZES
 @pytest.mark.parametrize("name", ["imagenet_depth", "swin_t", "pets_main", "imagenet_clean_best"])
 def test_configuration_that_names_a_directory_is_the_one_that_runs(name: str, size: str | None) -> None:
-    run = [run for run in planned(name, size) if run.seed == 0][-1]
-    assert same(compose(run.parts), parsed(["fit", *run.arguments()]))
+    run = planned(name, size)[-1]
+    own = {"run_dir", "labels"}
+    says = {key: value for key, value in parse(("fit", *run.arguments())).items() if key not in own}
+    assert run.config.keys() - own == says.keys()
+    assert training_hash(run.config) == training_hash(says) and run.seed == says["seed_everything"]
 
 
 @pytest.mark.usefixtures("anywhere")
 def test_protocols_are_those_of_the_paper() -> None:
     sgd = ("torch.optim.SGD", 0.9, 1e-4)
     for name, epochs in (("imagenet_clean_best", 270), ("imagenet_clean_main", 90)):
-        config = parsed(["fit", *planned(name)[0].arguments()])
+        config = planned(name)[0].config
         optimizer = config["model"]["optimizer"]
         given = optimizer["init_args"]
         assert (optimizer["class_path"], given["momentum"], given["weight_decay"]) == sgd
         assert config["trainer"]["max_epochs"] == epochs and config["model"]["backbone"] == "resnet50"
-    pets = parsed(["fit", *planned("pets_main")[-1].arguments()])
+    pets = planned("pets_main")[-1].config
     adam = pets["model"]["optimizer"]
     assert adam["class_path"] == "torch.optim.Adam" and pets["model"]["lr_scheduler"] is None
     assert (adam["init_args"]["lr"], adam["init_args"]["weight_decay"]) == (1e-3, 0.0)  # not the decay of base.yaml
@@ -177,13 +158,13 @@ def test_protocols_are_those_of_the_paper() -> None:
         "gamma": 0.1,
         "beta": 1.0,
     }
-    assert parsed(["fit", *planned("swin_t")[0].arguments()])["data"]["init_args"]["recipe"] == "full"
+    assert planned("swin_t")[0].config["data"]["init_args"]["recipe"] == "full"
 
 
 @pytest.mark.usefixtures("anywhere")
 def test_corrupted_test_has_the_released_cells_and_the_trained_network() -> None:
     run = planned("imagenetc_stage")[1]
-    config = parsed(["test", *run.arguments(run.tests[1])])
+    config = run.test_configs[1]
     assert config["data"]["class_path"].endswith("ImageNetC") and config["model"]["backbone"] == "resnet50"
     assert config["data"]["init_args"]["source"] == "released" and config["noise"]["stages"] == ["L2"]
 
@@ -199,18 +180,23 @@ def test_missing_data_are_refused_before_anything_is_trained(
     assert "--size smoke" in error and not (tmp_path / "runs").exists()
 
 
+def anew(name: str) -> Run:
+    """Planned with the folders that the environment names now."""
+    return runs_of(FOLDER / f"{name}.yaml")[0]
+
+
 @pytest.mark.usefixtures("anywhere")
 def test_cells_that_are_missing_are_named_before_anything_is_trained(tmp_path: Path) -> None:
     (tmp_path / "val").mkdir()
-    complaint = first_complaint(configurations(planned("imagenetc_overall")[0]), with_data=True)
+    complaint = missing_data(data_of(anew("imagenetc_overall")))
     assert complaint is not None and "none, test imagenet_c" in complaint and "lacks 35 of 35 cells" in complaint
-    assert first_complaint(configurations(planned("imagenet_clean_main")[0]), with_data=True) is None
+    assert missing_data(data_of(anew("imagenet_clean_main"))) is None
 
 
 def test_plan_says_what_is_shared_and_what_is_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "runs").mkdir()
     study = FOLDER / "imagenet_clean_latest.yaml"
-    for run in plan_runs(load_study(FOLDER / "imagenet_clean_best.yaml"), tmp_path / "runs")[:2]:
+    for run in runs_of(FOLDER / "imagenet_clean_best.yaml", None, tmp_path / "runs")[:2]:
         finish(run, CLEAN)
     assert main(["study", "plan", str(study), "--root", str(tmp_path / "runs")]) == 0
     said = capsys.readouterr().out
@@ -223,7 +209,7 @@ def check_smoke(name: str, root: Path) -> None:
     assert "its numbers say nothing about any method" in (report / "report.html").read_text()
     assert f"{name}, smoke size on made-up images" in (report / "report.html").read_text()
     assert f"\\label{{{paper_table(name).label}_smoke}}" in (report / "table.tex").read_text()
-    runs = plan_runs(load_study(FOLDER / f"{name}.yaml", "smoke"), root)
+    runs = runs_of(FOLDER / f"{name}.yaml", "smoke", root)
     finished = collect(runs)
     assert len(finished) == len(runs) == RUNS[name][1]
     cells = {("clean", 0)} | ({("gaussian_noise", 3), ("pixelate", 3)} if len(runs[0].tests) > 1 else set())
@@ -237,7 +223,7 @@ def test_smoke_study_runs_from_start_to_report(tmp_path: Path) -> None:
     process = run_study("run", FOLDER / "imagenetc_breakdown.yaml", "--size", "smoke", "--root", str(tmp_path))
     assert process.returncode == 0, process.stdout + process.stderr
     check_smoke("imagenetc_breakdown", tmp_path)
-    gch = plan_runs(load_study(FOLDER / "imagenetc_breakdown.yaml", "smoke"), tmp_path)[1]
+    gch = runs_of(FOLDER / "imagenetc_breakdown.yaml", "smoke", tmp_path)[1]
     clean = next(row for row in result_rows(gch.directory) if row["corruption"] == "clean")
     assert clean["top1"] > 0.5  # of eight classes: it learns
 

@@ -1,14 +1,10 @@
 """Directories are a function of the configuration: of all that shapes the network, and of nothing else."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from chaosgate.study import Run, load_study, plan_runs
-from tests.study.conftest import Write
-
-Plan = Callable[..., list[Run]]
+from tests.study.toy_studies import Plan, Write, toy_runs
 
 
 def test_directory_depends_on_what_shapes_the_network(plan: Plan) -> None:
@@ -33,12 +29,12 @@ def test_directory_does_not_depend_on_machine_or_test(plan: Plan) -> None:
 
 def test_comments_and_places_of_files_do_not_matter(write_study: Write, tmp_path: Path) -> None:
     path = write_study()
-    before = [run.name for run in plan_runs(load_study(path), "a")]
+    before = [run.name for run in toy_runs(path, Path("a"))]
     (tmp_path / "base.yaml").write_text("# why\n" + (tmp_path / "base.yaml").read_text())
     (tmp_path / "elsewhere").mkdir()
     moved = tmp_path / "elsewhere" / "small.yaml"
     moved.write_text(path.read_text())
-    assert [run.name for run in plan_runs(load_study(moved), "b")] == before
+    assert [run.name for run in toy_runs(moved, Path("b"))] == before
 
 
 def test_other_cells_or_checkpoint_keep_the_training_and_repeat_the_test(plan: Plan) -> None:

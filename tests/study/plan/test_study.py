@@ -6,7 +6,7 @@ import pytest
 
 from chaosgate.commands.study import main
 from chaosgate.study import load_study
-from tests.study.conftest import Write
+from tests.study.toy_studies import Write
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from chaosgate.study.report.build import build_table
 from chaosgate.study.report.collect import collect
 from chaosgate.study.report.latex import latex_results, latex_table
 from chaosgate.study.report.paper_table import Number, paper_table, table_beside_paper
-from tests.study.conftest import Write
 from tests.study.made import finish
+from tests.study.toy_studies import Write
 
 Plan = Callable[..., list[Run]]
 

@@ -20,8 +20,8 @@ from chaosgate.study.report.page import html_report
 from chaosgate.study.report.paper_table import table_beside_paper
 from chaosgate.study.report.table import Table
 from chaosgate.study.report.text import csv_table, markdown_table, terminal_tables
-from tests.study.conftest import Write
 from tests.study.made import finish
+from tests.study.toy_studies import Write
 
 Plan = Callable[..., list[Run]]
 GOOD = {"top1": 0.8, "nll": 0.9, "ece": 0.1, "confidence": 0.9}

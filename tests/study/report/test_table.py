@@ -11,8 +11,8 @@ from chaosgate.study.report.build import build_table
 from chaosgate.study.report.collect import collect
 from chaosgate.study.report.selection import select_strengths, strength_tables
 from chaosgate.study.report.table import Table
-from tests.study.conftest import Write
 from tests.study.made import finish
+from tests.study.toy_studies import Write
 
 Plan = Callable[..., list[Run]]
 CLEAN = ("clean", 0)

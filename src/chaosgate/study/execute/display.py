@@ -3,16 +3,19 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import fmean
 from typing import Any, get_args
 
 from rich.console import Console, Group
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from chaosgate.study.execute.state import Condition, State, is_trained
-from chaosgate.study.plan.runs import Run, shared_with
+from chaosgate.study.execute.state import Condition, State, is_trained, read_json
+from chaosgate.study.execute.worker import FORMAT, ORDER
+from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import Study
 
 _TRAINING_SHARE = 0.9  # of a run's time; the rest is the test
@@ -68,6 +71,10 @@ class Display:
             self._elsewhere.add(run.name)
             self.console.print(f"[bold]{_title(run)}[/]: another process is at work on it", highlight=False)
 
+    def say(self, run: Run, what: str) -> None:
+        """A sentence about a run."""
+        self.console.print(f"[bold]{_title(run)}[/]: {escape(what)}", highlight=False)
+
     def update(self, states: Mapping[str, State]) -> None:
         """Draw how far the workers are."""
         done = 0.0
@@ -90,7 +97,8 @@ class Display:
             seconds = state.record["seconds"]
             text = f"[green]done[/]: trained in {seconds['fit']:.0f} s, tested in {seconds['test']:.0f} s"
         else:
-            text = f"[red]failed[/] {state.record['attempts']} times; the study goes on without it"
+            why = escape(str(state.record.get("reason", "")))
+            text = f"[red]failed[/] {state.record.get('attempts', 1)} times; the study goes on without it. {why}"
         self.console.print(f"[bold]{_title(run)}[/]: {text}", highlight=False)
 
 
@@ -115,9 +123,24 @@ def _title(run: Run) -> str:
     return f"{run.variant}, seed {run.seed}"
 
 
-def overview(study: Study, runs: Sequence[Run], states: Mapping[str, State], jobs: int, with_cost: bool) -> Group:
-    """Every run with its state and directory; a summary; for ``plan`` also the cost of what is left."""
-    users = shared_with(study, runs)
+def overview(
+    study: Study,
+    runs: Sequence[Run],
+    states: Mapping[str, State],
+    users: Mapping[str, Sequence[str]],
+    jobs: int,
+    with_cost: bool,
+) -> Group:
+    """Every run with its state and directory; a summary; for ``plan`` also the cost of what is left.
+
+    Args:
+        study: The study.
+        runs: Its runs.
+        states: How far they are, by name.
+        users: Other studies that use the same training, by name of the run.
+        jobs: Workers at a time.
+        with_cost: Whether to say what the rest costs.
+    """
     grid = RichTable(title=f"study {study.name}: {len(runs)} runs", title_style="bold", pad_edge=False)
     grid.add_column("run", no_wrap=True)
     grid.add_column("state", no_wrap=True)
@@ -130,7 +153,14 @@ def overview(study: Study, runs: Sequence[Run], states: Mapping[str, State], job
     if shared := [run for run in runs if users[run.name]]:
         trained = sum(is_trained(run) for run in shared)
         lines.append(f"{len(shared)} trainings are shared with other studies; {trained} of them are finished.")
-    lines += [f"{name}: {line}" for name, state in states.items() for line in _last_words(state)]
+    lines += [f"{name}: {state.record.get('reason', '')}" for name, state in states.items() if _has_reason(state)]
+    lines += dict.fromkeys(sentence + "." for state in states.values() for sentence in state.trouble)
+    if older := older_runs(runs[0].root):
+        lines.append(
+            f"{len(older)} runs in {runs[0].root} were named by an earlier version and are not used: "
+            f"{', '.join(older[:5])}{', ...' if len(older) > 5 else ''}. They stay as they "
+            "are; delete them when their rows are no longer needed."
+        )
     if with_cost:
         lines.append(cost(study, runs, states, jobs))
     return Group(grid, *map(Text, lines))  # as text: brackets would be read as markup
@@ -154,9 +184,14 @@ def _summary(states: Iterable[State]) -> str:
     return ", ".join(f"{counts[condition]} {condition}" for condition in get_args(Condition))
 
 
-def _last_words(state: State) -> list[str]:
-    lines: list[str] = state.record["lines"] if state.condition == "failed" else []
-    return lines[-1:]
+def _has_reason(state: State) -> bool:
+    return state.condition == "failed" and bool(state.record.get("reason"))
+
+
+def older_runs(root: Path) -> list[str]:
+    """Directories that a study of an earlier version made, with other names for the same runs."""
+    orders = sorted(root.glob(f"*/{ORDER}")) if root.is_dir() else []
+    return [path.parent.name for path in orders if (order := read_json(path)) and order.get("format") != FORMAT]
 
 
 def cost(study: Study, runs: Sequence[Run], states: Mapping[str, State], jobs: int) -> str:

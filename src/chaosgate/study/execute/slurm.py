@@ -15,7 +15,7 @@ from chaosgate.study.execute.display import Display
 from chaosgate.study.execute.runner import Outcome
 from chaosgate.study.execute.slurm_job import RunJob, SlurmOptions, read_slurm_options
 from chaosgate.study.execute.state import State, read_json, state_of, write_json
-from chaosgate.study.execute.worker import configurations, first_complaint, write_order
+from chaosgate.study.execute.worker import write_order
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import Study
 
@@ -95,12 +95,12 @@ class Submission:
         return next(iter(self.jobs.values())).split("_")[0] if self.jobs else None
 
 
-def submit(runs: Sequence[Run], options: SlurmOptions, threads: int) -> Submission:
+def submit(runs: Sequence[Run], options: SlurmOptions, threads: int, worker: Sequence[str]) -> Submission:
     """Submit what is neither done, nor queued, nor being worked on, as one array: a job for each training.
 
-    Every configuration is parsed before: a typo costs seconds here and hours in a queue. A training that is queued
-    or at work for another study of the project is left alone; when it has ended, the same command submits the tests
-    that this study adds.
+    Every configuration was parsed when the study was planned: a typo costs seconds, not hours in a queue. A training
+    that is queued or at work for another study of the project is left alone; when it has ended, the same command
+    submits the tests that this study adds.
     """
     submitit = _submitit()
     states = states_of(runs)
@@ -109,14 +109,12 @@ def submit(runs: Sequence[Run], options: SlurmOptions, threads: int) -> Submissi
     kept = sum(state.condition == "done" for state in states.values())
     if not left:
         return Submission({}, kept, len(runs) - kept, logs)
-    if complaint := first_complaint({name: words for run in left for name, words in configurations(run).items()}):
-        raise NotSubmitted(complaint)
     here = Path.cwd()
     trainings: dict[Path, list[Run]] = {}
     for run in left:
         trainings.setdefault(run.directory, []).append(run)
     orders = [write_order(first, threads, others=others) for first, *others in trainings.values()]
-    work = [RunJob(order.absolute(), here, threads, options.notice) for order in orders]
+    work = [RunJob(order.absolute(), here, threads, options.notice, tuple(worker)) for order in orders]
     try:
         executor = submitit.SlurmExecutor(logs.absolute(), max_num_timeout=options.requeues)
         executor.update_parameters(**options.parameters(f"chaosgate-{left[0].study}"))
@@ -164,7 +162,7 @@ def _end(run: Run, state: State, display: Display, outcome: Outcome) -> None:
         if state.condition != "failed":  # cancelled, or ended before the worker began
             lines = [f"job {job_of(run).get('job')} is over and the run is not done", *_last_words(run)]
             state = State("failed", record={"attempts": 1, "lines": lines})
-        outcome.failed[run.name] = state.record["lines"]
+        outcome.failed[run.name] = state.record.get("lines", [])
     display.ended(run, state)
 
 
@@ -187,12 +185,14 @@ def _submitit() -> Any:
     return submitit
 
 
-def launch(study: Study, runs: Sequence[Run], options: argparse.Namespace, console: Console) -> Outcome:
-    """Submit what is left; with ``--wait`` return when it has ended."""
+def launch(
+    study: Study, runs: Sequence[Run], options: argparse.Namespace, console: Console, worker: Sequence[str]
+) -> Outcome:
+    """Submit what is left; with ``--wait`` return when it has ended. ``worker`` is the command that takes an order."""
     try:
         slurm = read_slurm_options(options)
         # As on a laptop the study's word counts first: sums depend on the number of threads in their last digits.
-        submission = submit(runs, slurm, options.threads or study.threads or slurm.cpus)
+        submission = submit(runs, slurm, options.threads or study.threads or slurm.cpus, worker)
     except (NotSubmitted, ValueError, OSError) as error:
         return Outcome(refused=" ".join(str(error).split()))
     for line in summary(submission, options.file, options.root):

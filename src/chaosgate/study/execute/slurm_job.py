@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from chaosgate.run.config_files import read_yaml
-from chaosgate.study.execute.runner import ATTEMPTS, WORKER, log_tail
+from chaosgate.study.execute.runner import ATTEMPTS, log_tail, reason
 from chaosgate.study.execute.state import FAILED, write_json
 from chaosgate.study.execute.worker import BUSY
 from chaosgate.study.plan.config_parts import did_you_mean
@@ -176,12 +176,14 @@ class RunJob:
         folder: Current directory of the worker; relative paths in configurations mean what they meant at submission.
         threads: Of the worker.
         notice: Seconds from SIGUSR2 to the end.
+        worker: Command that carries out the order given as its last argument.
     """
 
     order: Path
     folder: Path
     threads: int
     notice: int
+    worker: tuple[str, ...]
 
     @property
     def directory(self) -> Path:
@@ -201,7 +203,10 @@ class RunJob:
                 self._told = False
                 continue
             lines = log_tail(self.directory)
-            write_json(self.directory / FAILED, {"attempts": attempt, "status": status, "lines": lines})
+            write_json(
+                self.directory / FAILED,
+                {"attempts": attempt, "status": status, "reason": reason(lines, status), "lines": lines},
+            )
             if attempt == ATTEMPTS:
                 raise RuntimeError(f"{self.directory} failed {attempt} times; its log ends with:\n" + "\n".join(lines))
             attempt += 1
@@ -218,7 +223,7 @@ class RunJob:
             os.killpg(self._worker.pid, signal.SIGKILL)
         from submitit.helpers import DelayedSubmission  # an optional dependency
 
-        return DelayedSubmission(RunJob(self.order, self.folder, self.threads, self.notice))
+        return DelayedSubmission(RunJob(self.order, self.folder, self.threads, self.notice, self.worker))
 
     def _attempt(self) -> int:
         self._status: int | None = None
@@ -226,7 +231,7 @@ class RunJob:
         known = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SUBMITIT_"))}
         environment = {"OMP_WAIT_POLICY": "PASSIVE", **known, "OMP_NUM_THREADS": str(self.threads)}
         self._worker = subprocess.Popen(
-            [*WORKER, str(self.order)],
+            [*self.worker, str(self.order)],
             cwd=self.folder,
             env=environment,
             stdin=subprocess.DEVNULL,

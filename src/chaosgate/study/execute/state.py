@@ -1,14 +1,23 @@
-"""What a run directory says about its run: done, running, failed, cut or missing."""
+"""What a run directory says about its run: done, running, failed, cut or missing. Looking changes nothing.
 
+Every file that is read back here is written in one step and reaches the disk before it has its name. Should one be
+damaged all the same, it is named (:attr:`State.trouble`), the run counts as unfinished, and the next worker sets it
+aside and makes it again (:func:`set_aside_damaged`).
+"""
+
+import errno
+import fcntl
 import json
 import os
 import time
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from filelock import FileLock, Timeout
+import yaml
+from filelock import FileLock
 
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.provenance import config_hash
@@ -18,6 +27,8 @@ Condition = Literal["done", "running", "queued", "failed", "cut", "missing"]
 LOG, FITTED, FAILED = "log.txt", "fitted.json", "failed.json"
 TESTED = "tested"  # folder of records, one per test that is done
 LOCK = ".study.lock"
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
@@ -26,41 +37,57 @@ class State:
 
     Args:
         condition: ``done``: every cell has its row. ``running``: a worker holds the lock. ``queued``: waits in the
-            queue of a cluster (see ``launch.queue``). ``failed``: the last attempt ended in an error. ``cut``: begun,
-            stopped, will be resumed. ``missing``: not begun.
+            queue of a cluster (:mod:`chaosgate.study.execute.slurm`). ``failed``: the last attempt ended in an error.
+            ``cut``: begun, stopped, will be resumed. ``missing``: not begun.
         progress: Phase, epoch, batch; empty before the first batch.
         record: Of a done run: seconds, threads, checkpoint, cells. Of a failed one: attempts, status, last lines.
+        trouble: Sentences about damaged files, or about what could not be found out.
     """
 
     condition: Condition
     progress: dict[str, Any] = field(default_factory=dict)
     record: dict[str, Any] = field(default_factory=dict)
+    trouble: tuple[str, ...] = ()
+
+
+class NoLocks(OSError):
+    """The file system cannot lock files."""
 
 
 def state_of(run: Run) -> State:
     """Look, without changing anything."""
     directory = run.directory
-    records = [record_of(directory, test) for test in run.test_outputs]
-    if all(records):
-        return State("done", record=_together(read_json(directory / FITTED), records))
-    progress = read_json(RunDirectory(directory).progress)
-    if is_locked(directory):
-        return State("running", progress)
-    if failed := read_json(directory / FAILED):
-        return State("failed", progress, failed)
-    begun = progress or any(records) or any(RunDirectory(directory).checkpoints.glob("*.ckpt"))
-    return State("cut" if begun else "missing", progress)
+    trouble: list[str] = []
+    try:
+        damaged = damaged_files(directory)
+        trouble += [f"{path} is damaged; 'study run' sets it aside and makes it again" for path in damaged]
+        records = [record_of(directory, test) for test in run.test_outputs]
+        fitted = read_json(directory / FITTED)
+        if fitted and all(records) and not damaged:
+            return State("done", record=_together(fitted, records))
+        progress = read_json(RunDirectory(directory).progress)
+        try:
+            if is_locked(directory):
+                return State("running", progress, trouble=tuple(trouble))
+        except NoLocks as error:
+            trouble.append(str(error))
+        if failed := read_json(directory / FAILED):
+            return State("failed", progress, failed, tuple(trouble))
+        begun = progress or any(records) or damaged or any(RunDirectory(directory).checkpoints.glob("*.ckpt"))
+    except OSError as error:
+        return State("missing", trouble=(f"{directory} cannot be read: {error.strerror or error}",))
+    return State("cut" if begun else "missing", progress, trouble=tuple(trouble))
 
 
 def is_trained(run: Run) -> bool:
     """Whether the training is over, whoever asked for it; the run may lack tests."""
-    return (run.directory / FITTED).exists()
+    return bool(read_json(run.directory / FITTED))
 
 
 def record_of(directory: Path, test: str) -> dict[str, Any]:
     """What the worker wrote about a test when it was done; empty if it is not done or one of its rows is lost."""
     record = read_json(directory / TESTED / f"{test}.json")
-    if not record:
+    if not {"source", "cells"} <= record.keys():
         return {}
     have = {(source_of(row), row["corruption"], row["severity"]) for row in result_rows(directory)}
     return record if all((record["source"], *cell) in have for cell in record["cells"]) else {}
@@ -90,12 +117,80 @@ def _together(fitted: dict[str, Any], records: Sequence[dict[str, Any]]) -> dict
 
 
 def result_rows(directory: Path) -> list[dict[str, Any]]:
-    """Rows of a run; none if it was never tested."""
-    path = RunDirectory(directory).results
+    """The rows of a run that can be read; none if it was never tested."""
+    return _lines(RunDirectory(directory).results)[0]
+
+
+# -- damaged files -----------------------------------------------------------------------------------------------------
+
+
+def damaged_files(directory: Path) -> list[Path]:
+    """Files of a run that a study reads back and that cannot be what was written."""
+    found = [path for path in (directory / FITTED, *sorted((directory / TESTED).glob("*.json"))) if not _is_whole(path)]
+    run = RunDirectory(directory)
+    found += [path for path in (run.results, run.curves) if _lines(path)[1]]
+    if run.config.exists() and not _is_mapping(run.config):
+        found.append(run.config)
+    found += [path for path in sorted(run.outputs.glob("*.npz")) if not zipfile.is_zipfile(path)]
+    return found
+
+
+def set_aside_damaged(directory: Path) -> list[str]:
+    """Give damaged files another name; say what was done. For the worker that holds the lock of the run.
+
+    The rows of ``results.jsonl`` that can be read stay. Curve and configuration come back from the checkpoint when the
+    training is taken up again, and so does the note that it is over.
+    """
+    said = []
+    for path in damaged_files(directory):
+        number = next(n for n in range(1, 10_000) if not path.with_name(f"{path.name}.damaged{n}").exists())
+        aside = path.with_name(f"{path.name}.damaged{number}")
+        rows = _lines(path)[0] if path.name == "results.jsonl" else []
+        os.replace(path, aside)
+        if rows:
+            write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+        if path.name in ("curves.jsonl", "config.yaml"):
+            (directory / FITTED).unlink(missing_ok=True)
+        if path.suffix == ".npz":  # the tests are made again; which of them kept this file is not written anywhere
+            for record in (directory / TESTED).glob("*.json"):
+                record.unlink()
+        said.append(f"chaosgate study: {path} was damaged; it is set aside as {aside.name} and made again.")
+    return said
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        return not path.exists() or isinstance(json.loads(path.read_text(encoding="utf-8")), dict)
+    except ValueError:
+        return False
+
+
+def _is_mapping(path: Path) -> bool:
+    try:
+        return isinstance(yaml.load(path.read_text(encoding="utf-8"), _Loader), dict)
+    except (yaml.YAMLError, ValueError):
+        return False
+
+
+def _lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Entries of a file of JSON lines, and how many lines are none; a file that exists has at least one."""
     if not path.exists():
-        return []
-    with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file if line.strip()]
+        return [], 0
+    entries: list[dict[str, Any]] = []
+    wrong = 0
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entry = json.loads(line) if line.strip() else {}
+        except ValueError:
+            entry = None
+        if isinstance(entry, dict):
+            entries += [entry] if entry else []
+        else:
+            wrong += 1
+    return entries, wrong or int(not entries)
+
+
+# -- locks and small files ---------------------------------------------------------------------------------------------
 
 
 def lock_of(directory: Path) -> FileLock:
@@ -105,29 +200,59 @@ def lock_of(directory: Path) -> FileLock:
 
 
 def is_locked(directory: Path) -> bool:
-    """Whether a living process works on the run."""
-    if not (directory / LOCK).exists():
-        return False
-    lock = FileLock(directory / LOCK)
+    """Whether a living process works on the run; asked with a shared lock, for which a file need not be writable."""
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
+        descriptor = os.open(directory / LOCK, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
         return True
-    lock.release()
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            raise NoLocks(
+                f"the file system of {directory.parent} has no locks ({error.strerror}): whether somebody works on a "
+                "run cannot be known there"
+            ) from error
+        raise
+    finally:
+        os.close(descriptor)
     return False
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Content of a small file; empty if there is none."""
+def require_locks(folder: Path) -> None:
+    """Refuse a folder in which two processes could not be kept from working on one run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / LOCK
+    path.touch()
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        is_locked(folder)
+    except NoLocks as error:
+        raise OSError(
+            f"the file system of {folder} has no locks ({error.__cause__}): two processes could write to one run. Give "
+            "a --root on a file system with locks."
+        ) from error
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Content of a small file; empty if there is none, or if it is damaged."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return {}
-    return content
+    return content if isinstance(content, dict) else {}
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Replace a small file in one step: a reader sees the old content or the new, never half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps({**content, "time": time.time(), "pid": os.getpid()}), encoding="utf-8")
-    os.replace(temporary, path)
+    """Replace a small file in one step, with the time and the process that wrote it."""
+    write_text(path, json.dumps({**content, "time": time.time(), "pid": os.getpid()}))
+
+
+def write_text(path: Path, text: str) -> None:
+    """As :func:`chaosgate.data.files.atomic.replace_file`, in a process that has no use for torch otherwise."""
+    from chaosgate.data.files.atomic import replace_file
+
+    replace_file(path, text)

@@ -1,26 +1,21 @@
-"""``python -m chaosgate.study.execute.worker ORDER``: train and test one run in one process.
+"""Train and test one run, in a process of its own.
 
 The order is a file that the runner leaves in the run directory; output goes to the log. The worker takes the lock
 before anything heavy is imported, goes on where an earlier one was cut, and trains only if nobody has: studies that
 share a training leave orders with different tests in the same directory.
 """
 
-import argparse
-import contextlib
-import io
+import json
 import os
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import yaml
 from filelock import Timeout
 
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.provenance import config_hash
-from chaosgate.study.execute.data_check import DataCheck
 from chaosgate.study.execute.state import (
     FAILED,
     FITTED,
@@ -29,15 +24,31 @@ from chaosgate.study.execute.state import (
     lock_of,
     read_json,
     record_of,
+    set_aside_damaged,
     source_of,
     write_json,
 )
 from chaosgate.study.plan.runs import Run
 
-BUSY, BAD_STUDY = 75, 78  # exit status: another worker has the run; the study cannot run as written
+NO_ACCESS, BUSY, BAD_STUDY = 74, 75, 78
+"""Exit status: the run directory cannot be used; another worker has the run; the study cannot run as written."""
 ORDER = "run.json"
+FORMAT = 2  # of orders; directories with older ones were named after another definition of "the same run"
 _PROBE = 1.0  # seconds to wait for the lock: others hold it for a moment to see whether it is free
 _QUIET = "--trainer.enable_progress_bar=false"
+
+
+class Ended(Protocol):
+    """How a command ended: its exit status, and the rows that a test has written."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def rows(self) -> Sequence[dict[str, Any]]: ...
+
+
+Execute = Callable[[Sequence[str]], Ended]
+"""Carries out a command line of ``chaosgate fit|test`` in this process."""
 
 
 def write_order(run: Run, threads: int, check: Sequence[Run] = (), others: Sequence[Run] = ()) -> Path:
@@ -46,16 +57,17 @@ def write_order(run: Run, threads: int, check: Sequence[Run] = (), others: Seque
     Args:
         run: The run.
         threads: Of the worker.
-        check: Runs whose configurations are to be parsed before anything is trained.
+        check: Runs whose data are looked for before anything is trained.
         others: Runs of the same training; their tests are done in passing.
     """
     run.directory.mkdir(parents=True, exist_ok=True)
     tests = [test for one in (run, *others) for test in _tests(one)]
     order = {
+        "format": FORMAT,
         "arguments": run.arguments(),
         "tests": tests,
         "threads": threads,
-        "check": {name: words for other in check for name, words in configurations(other).items()},
+        "check": {name: data for other in check for name, data in data_of(other).items()},
     }
     path = run.directory / f"{config_hash([test['hash'] for test in tests])}-{ORDER}"
     for file in (path, run.directory / ORDER):  # the second for a worker that is given the directory
@@ -70,44 +82,68 @@ def _tests(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def configurations(run: Run) -> dict[str, list[str]]:
-    """Command lines of the training and of its tests on other data, by a name for messages."""
-    tests = {f"{run.variant}, test {test.name}": ["test", *run.arguments(test)] for test in run.tests if test.parts}
-    return {run.variant: ["fit", *run.arguments()], **tests}
+def data_of(run: Run) -> dict[str, Any]:
+    """What is configured as data of the training and of its tests, by a name for messages."""
+    tests = zip(run.tests, run.test_configs, strict=True)
+    return {
+        run.variant: run.config.get("data"),
+        **{f"{run.variant}, test {test.name}": config.get("data") for test, config in tests if test.parts},
+    }
 
 
-def main(arguments: Sequence[str] | None = None, work: Callable[[Path, dict[str, Any]], int] | None = None) -> int:
-    """Do the work on one run, training and test unless told otherwise; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m chaosgate.study.execute.worker", description=__doc__)
-    parser.add_argument("order", type=Path, help="the runner's order, or the run directory for the last one")
-    path: Path = parser.parse_args(arguments).order
+def carry_out(path: Path, execute: Execute) -> int:
+    """Do the work of an order, or of the last order in a run directory; return the exit status."""
+    return with_lock(path, lambda directory, order: train_and_test(directory, order, execute))
+
+
+def with_lock(path: Path, work: Callable[[Path, dict[str, Any]], int]) -> int:
+    """Do some work on a run as the only one, for the tests of the order that are missing."""
     directory = path if path.is_dir() else path.parent
-    order = read_json(path / ORDER if path.is_dir() else path)
     try:
-        with lock_of(directory).acquire(timeout=_PROBE):
-            order["tests"] = [test for test in order["tests"] if not record_of(directory, test["hash"])]
-            if not order["tests"]:
-                return 0  # by another worker, between the runner's look and this one's lock
-            (directory / FAILED).unlink(missing_ok=True)
-            return (work or _train_and_test)(directory, order)
+        order = read_json(path / ORDER if path.is_dir() else path)
+        lock = lock_of(directory).acquire(timeout=_PROBE)
     except Timeout:
         return BUSY
+    except OSError:  # deleted, read-only, full: the runner says so
+        return NO_ACCESS
+    with lock:
+        try:
+            _write_to(directory / LOG)
+        except OSError:
+            return NO_ACCESS
+        try:
+            if order.get("format") != FORMAT:
+                print(f"chaosgate study: {path} is not an order of this version. Start the study again.", flush=True)
+                return 1
+            for sentence in set_aside_damaged(directory):
+                print(sentence, flush=True)
+            order["tests"] = [test for test in order["tests"] if not record_of(directory, test["hash"])]
+            if not order["tests"] and read_json(directory / FITTED):
+                return 0  # by another worker, between the runner's look and this one's lock
+            (directory / FAILED).unlink(missing_ok=True)
+            return work(directory, order)
+        except OSError as error:
+            print(f"chaosgate: {error}. The run can be taken up again when this is repaired.", flush=True)
+            return 1
 
 
-def _train_and_test(directory: Path, order: dict[str, Any]) -> int:
+def _write_to(log: Path) -> None:
+    """Let everything that this process prints go to the end of a file."""
+    with open(log, "a", encoding="utf-8") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+
+
+def train_and_test(directory: Path, order: dict[str, Any], execute: Execute) -> int:
+    """What an order asks for and the directory does not have yet."""
+    import torch  # after the lock: a worker that comes too late ends at once
+
     RunDirectory(directory).progress.unlink(missing_ok=True)
-    with open(directory / LOG, "a", encoding="utf-8") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-    import torch
-
-    from chaosgate.commands.fit import execute
-
     torch.set_num_threads(order["threads"])
-    if order["check"] and (complaint := first_complaint(order["check"], with_data=True)):
+    if order["check"] and (complaint := missing_data(order["check"])):
         print(complaint, flush=True)
         return BAD_STUDY
-    if not (directory / FITTED).exists():
+    if not read_json(directory / FITTED):
         clock = _Clock()
         if status := execute(["fit", *order["arguments"], _QUIET, "--resume"]).status:
             return status
@@ -142,30 +178,23 @@ class _Clock:
         return {"seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - cpu}
 
 
-def first_complaint(configurations: dict[str, list[str]], with_data: bool = False) -> str | None:
-    """What the command line has against the first configuration that it refuses; parsing only, nothing is built.
+def missing_data(data: Mapping[str, Any]) -> str | None:
+    """What the first data module that does not find its folders has to say; None if all find them.
 
-    Args:
-        configurations: Command lines by a name for messages; without a subcommand, of ``fit``.
-        with_data: Also ask the data modules whether their folders are there.
+    Every data module is built once, which looks for its folders, e.g. for every cell; no image is read.
     """
-    from chaosgate.commands.fit import main as chaosgate
+    from jsonargparse import ArgumentParser
+    from lightning.pytorch import LightningDataModule
 
-    data = DataCheck() if with_data else None
-    for name, words in configurations.items():
-        errors, printed = io.StringIO(), io.StringIO()
-        words = words if words[0] in ("fit", "test") else ["fit", *words]
+    seen: set[str] = set()
+    for name, entry in data.items():
+        if (key := json.dumps(entry, sort_keys=True, default=str)) in seen:
+            continue
+        seen.add(key)
+        parser = ArgumentParser(exit_on_error=False)
+        parser.add_subclass_arguments(LightningDataModule, "data")
         try:
-            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
-                status = chaosgate([*words, "--print_config"])
-        except SystemExit as stop:  # how argparse leaves after printing
-            status = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
-        if status:
-            return f"method {name}: {errors.getvalue().strip()}"
-        if data is not None and (missing := data.complaint(yaml.safe_load(printed.getvalue()))):
-            return f"method {name}: {missing}"
+            parser.instantiate(parser.parse_object({"data": entry}))
+        except (OSError, ValueError) as error:
+            return f"method {name}: {' '.join(str(error).split())}"
     return None
-
-
-if __name__ == "__main__":
-    sys.exit(main())

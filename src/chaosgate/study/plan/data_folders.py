@@ -14,23 +14,32 @@ FOLDERS = {
 """Variables of the studies in this repository, and what their folders hold."""
 
 MADE_UP = "made_up"
+_PREFIX = "CHAOSGATE_"
 _NAME = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")
+
+
+def variables(allowed: Iterable[str] = ()) -> dict[str, str]:
+    """Environment variables that a study may read: those that begin with ``CHAOSGATE_``, and the allowed ones.
+
+    A study file comes from somebody else, and what it reads ends in logs and reports: other variables hold secrets.
+    """
+    names = {name for name in os.environ if name.startswith(_PREFIX)} | set(allowed)
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def made_up_folders(root: str | Path) -> dict[str, str]:
     """The same variables for images that are written for a smoke study (:mod:`chaosgate.data.sets.made_up`)."""
-    return {name: str(Path(root) / MADE_UP / name.removeprefix("CHAOSGATE_").lower()) for name in FOLDERS}
+    return {name: str(Path(root) / MADE_UP / name.removeprefix(_PREFIX).lower()) for name in FOLDERS}
 
 
-def resolve(value: Any, folders: Mapping[str, str] | None = None) -> Any:
-    """``value`` with names replaced by folders, those of ``folders`` first; unset names stay.
+def resolve(value: Any, folders: Mapping[str, str]) -> Any:
+    """``value`` with names replaced by folders; unknown names stay.
 
     >>> resolve({"root": "${CHAOSGATE_PETS}", "n": 3}, {"CHAOSGATE_PETS": "/data"})
     {'root': '/data', 'n': 3}
     """
     if isinstance(value, str):
-        known = {**os.environ, **(folders or {})}
-        return _NAME.sub(lambda match: known.get(match[1], match[0]), value)
+        return _NAME.sub(lambda match: folders.get(match[1], match[0]), value)
     if isinstance(value, Mapping):
         return {key: resolve(entry, folders) for key, entry in value.items()}
     if isinstance(value, list):
@@ -47,12 +56,21 @@ def names_in(value: Any) -> set[str]:
     return {name for entry in value for name in names_in(entry)} if isinstance(value, list) else set()
 
 
-def require_folders(names: Iterable[str], folders: Mapping[str, str] | None = None) -> None:
+def require_allowed(names: Iterable[str], folders: Mapping[str, str]) -> None:
+    """Refuse names that a study may not read."""
+    if closed := sorted(name for name in names if name not in folders and not name.startswith(_PREFIX)):
+        raise ValueError(
+            f"the study reads the environment variable {closed[0]}; a study may read {_PREFIX}* only. Set it and allow "
+            f"it with --variable {closed[0]} if you know why it is there."
+        )
+
+
+def require_folders(names: Iterable[str], folders: Mapping[str, str]) -> None:
     """Refuse names that are unset, and folders that do not exist; all of them in one message."""
-    complaints = []
     wanted = sorted(set(names))
+    complaints = []
     for name in wanted:
-        folder = (folders or {}).get(name) or os.environ.get(name)
+        folder = folders.get(name)
         holds = f" (a folder with {FOLDERS[name]})" if name in FOLDERS else ""
         if not folder:
             complaints.append(f"{name}{holds} is not set")

@@ -19,7 +19,7 @@ def load_study(path: str | Path, size: str | None = None) -> Study:
         path: The file, or the name of a shipped study.
         size: One of the study's ``sizes``; None for the study as it stands.
     """
-    path = find_config(path, group="study")
+    path = _find_study(Path(path))
     content = {"name": path.stem, **_given(read_yaml(path))}
     content = {"project": content["name"], **content}
     if size is None:
@@ -36,6 +36,15 @@ def load_study(path: str | Path, size: str | None = None) -> Study:
     study = study.model_copy(update={**names, "tests": tests})
     study._path, study._size = path, the_size
     return study
+
+
+def _find_study(path: Path) -> Path:
+    try:
+        return find_config(path, group="study")
+    except FileNotFoundError as error:
+        near = sorted(file.name for file in path.parent.glob("*.yaml")) if path.parent != Path() else []
+        there = f" {path.parent} has {', '.join(near)}." if near else ""
+        raise FileNotFoundError(f"{error}{there}") from None
 
 
 def _read_size(path: Path, sizes: Any, name: str) -> Size:

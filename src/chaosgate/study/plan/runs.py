@@ -1,21 +1,20 @@
 """From a study to its runs: every combination, each with a directory that is a function of its configuration."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from chaosgate.run.identity import run_name, test_hash
 from chaosgate.run.provenance import config_hash
 from chaosgate.study.plan.config_parts import ConfigParts
-from chaosgate.study.plan.data_folders import made_up_folders, resolve
-from chaosgate.study.plan.identity import compose, test_hash, training_hash
+from chaosgate.study.plan.data_folders import made_up_folders, resolve, variables
 from chaosgate.study.plan.loading import load_study
+from chaosgate.study.plan.parsing import Parse
 from chaosgate.study.plan.study import CHECKPOINT, CHECKPOINTS, Study, StudyTest
-
-_STRENGTHS = ("gamma", "log_std", "p", "sigma")
 
 
 @dataclass(frozen=True)
@@ -29,10 +28,12 @@ class Run:
         seed: Seed of everything in the run.
         parts: The parts of the training configuration in order.
         root: Directory of all training runs of the project.
+        config: The parsed configuration of the training.
+        test_configs: Those of the tests.
         checkpoint: Which network is tested: ``best``, ``top1`` or ``last``.
         tests: What it is tested on.
         size: Name of the study's size; empty for the full one.
-        folders: Where data are, for ``${NAME}`` in the configuration; the environment has the others.
+        folders: Where data are: the values of ``${NAME}`` in the configuration.
     """
 
     study: str
@@ -41,10 +42,12 @@ class Run:
     seed: int
     parts: ConfigParts
     root: Path
+    config: Mapping[str, Any]
+    test_configs: tuple[Mapping[str, Any], ...]
     checkpoint: str = CHECKPOINTS[0]
     tests: tuple[StudyTest, ...] = (StudyTest(),)
     size: str = ""
-    folders: Mapping[str, str] | None = None
+    folders: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -54,9 +57,7 @@ class Run:
     @cached_property
     def training(self) -> str:
         """Readable, and unique through a hash of what shapes the trained network; the study has no part in it."""
-        whole = compose(self.parts)
-        words = [str((whole.get("model") or {}).get("backbone", "")), *_noise_words(whole.get("noise") or {})]
-        return "-".join([*filter(None, words), f"seed{self.seed}", training_hash(self.parts, self.seed)])
+        return run_name(self.config)
 
     @property
     def variant(self) -> str:
@@ -71,7 +72,7 @@ class Run:
     @cached_property
     def test_outputs(self) -> dict[str, str]:
         """Hash of every test with the name of its outputs; another checkpoint or other cells are another test."""
-        subjects = [test_hash(self.parts, test.parts, self.seed) for test in self.tests]
+        subjects = [test_hash(self.config, test) for test in self.test_configs]
         return {config_hash([subject, self.checkpoint]): f"{subject}-{self.checkpoint}" for subject in subjects}
 
     @property
@@ -81,62 +82,91 @@ class Run:
         return {"study": self.study, "method": self.method, **self.levels, **size}
 
     def arguments(self, test: StudyTest | None = None) -> list[str]:
-        """The command line of ``chaosgate fit``, or of ``test`` for a test, after the subcommand.
-
-        Files are handed over by content: editing them while a study runs cannot change a run behind its name.
-        """
-        words: list[str] = []
-        for part in (*self.parts, *(test.parts if test is not None else ())):
-            content = resolve(part.content, self.folders)
-            if part.source is not None:
-                words += ["-c", json.dumps(content)]
-            else:
-                words += [
-                    f"--{key}={value if isinstance(value, str) else json.dumps(value)}"
-                    for key, value in content.items()
-                ]
+        """The command line of ``chaosgate fit``, or of ``test`` for a test, after the subcommand."""
         return [
-            *words,
+            *command_line((*self.parts, *(test.parts if test is not None else ())), self.folders),
             f"--seed_everything={self.seed}",
             f"--run_dir={self.directory}",
             f"--labels={json.dumps(self.labels)}",
         ]
 
 
-def _noise_words(noise: Mapping[str, Any]) -> list[str]:
-    """Class, strength and stages of a gate, for the name of a directory."""
-    gate = noise.get("gate")
-    if not gate:
-        return ["none"]
-    arguments = gate.get("init_args") or {}
-    strengths = [f"{key}{arguments[key]:g}" for key in _STRENGTHS if isinstance(arguments.get(key), int | float)]
-    return [str(gate.get("class_path")).rsplit(".", 1)[-1], *strengths, "+".join(noise.get("stages") or [])]
+def command_line(parts: ConfigParts, folders: Mapping[str, str]) -> list[str]:
+    """Parts as words of a command line.
+
+    Files are handed over by content: editing them while a study runs cannot change a run behind its name.
+    """
+    words: list[str] = []
+    for part in parts:
+        content = resolve(part.content, folders)
+        if part.source is not None:
+            words += ["-c", json.dumps(content)]
+        else:
+            words += [
+                f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in content.items()
+            ]
+    return words
 
 
-def plan_runs(study: Study, root: str | Path) -> list[Run]:
-    """All runs, seed by seed, so that an interrupted study has whole comparisons."""
+def folders_of(study: Study, root: str | Path, allowed: Iterable[str] = ()) -> dict[str, str]:
+    """What ``${NAME}`` stands for: environment variables, or folders of made-up images."""
+    made_up = study.size is not None and study.size.made_up
+    return variables(allowed) | (made_up_folders(root) if made_up else {})
+
+
+def plan_runs(study: Study, root: str | Path, parse: Parse, allowed: Iterable[str] = ()) -> list[Run]:
+    """All runs, seed by seed, so that an interrupted study has whole comparisons.
+
+    Args:
+        study: The study.
+        root: Where studies live.
+        parse: What the command line makes of a configuration: :func:`chaosgate.commands.fit.parsed`, or the same with
+            a memory (:class:`~chaosgate.study.plan.parsing.CachedParse`).
+        allowed: Environment variables that the study may read besides ``CHAOSGATE_*``.
+    """
     size = study.size
-    folders = made_up_folders(root) if size is not None and size.made_up else None
+    folders = folders_of(study, root, allowed)
+    last = size.overrides if size is not None else ()
+
+    def parsed(name: str, words: list[str]) -> Mapping[str, Any]:
+        try:
+            return parse(words)
+        except ValueError as error:
+            raise ValueError(f"{study.path}: method {name}: {error}") from None
+
     runs: list[Run] = []
-    for seed, (method, own) in product(study.seeds, study.methods.items()):
+    for method, own in study.methods.items():
         axes = study.axes_of(method)
         for names in product(*axes.values()):
             levels = dict(zip(axes, names, strict=True))
             special = [part for axis, level in levels.items() for part in axes[axis][level]]
-            runs.append(
+            parts = (*study.base, *study.overrides, *own, *special, *last)
+            variant = "-".join([method, *names])
+            config = parsed(variant, ["fit", *command_line(parts, folders)])
+            tests = [
+                parsed(f"{variant}, test {test.name}", ["test", *command_line((*parts, *test.parts), folders)])
+                if test.parts
+                else config
+                for test in study.tests
+            ]
+            runs += [
                 Run(
                     study.name,
                     method,
                     levels,
                     seed,
-                    (*study.base, *study.overrides, *own, *special, *(size.overrides if size is not None else ())),
+                    parts,
                     Path(root) / study.project,
+                    {**config, "seed_everything": seed},
+                    tuple({**test, "seed_everything": seed} for test in tests),
                     levels.get(CHECKPOINT, study.checkpoints[0]),
                     study.tests,
                     size.name if size is not None else "",
                     folders,
                 )
-            )
+                for seed in study.seeds
+            ]
+    runs.sort(key=lambda run: study.seeds.index(run.seed))
     twins: dict[str, str] = {}
     for run in runs:
         if run.name in twins:
@@ -147,7 +177,7 @@ def plan_runs(study: Study, root: str | Path) -> list[Run]:
     return runs
 
 
-def shared_with(study: Study, runs: Sequence[Run]) -> dict[str, list[str]]:
+def shared_with(study: Study, runs: Sequence[Run], parse: Parse, allowed: Iterable[str] = ()) -> dict[str, list[str]]:
     """Files (without ending) of the studies in the same folder that share a run's training, by name of the run."""
     size = None if study.size is None else study.size.name
     users: dict[str, list[str]] = {}
@@ -156,9 +186,11 @@ def shared_with(study: Study, runs: Sequence[Run]) -> dict[str, list[str]]:
             continue
         try:
             other = load_study(path, size)
-            trainings = {run.training for run in plan_runs(other, runs[0].root.parent)}
+            if other.project != study.project:
+                continue
+            trainings = {run.training for run in plan_runs(other, runs[0].root.parent, parse, allowed)}
         except (ValueError, OSError):  # no study, or one that has something wrong: it will say so itself
             continue
-        for training in trainings if other.project == study.project else ():
+        for training in trainings:
             users.setdefault(training, []).append(path.stem)
     return {run.name: users.get(run.training, []) for run in runs}

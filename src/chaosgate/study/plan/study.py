@@ -1,7 +1,7 @@
 """A study: which configurations are compared, over which seeds, by which metrics. The schema of a study file."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -223,6 +223,17 @@ class Study(_Entry):
     def checkpoint(self) -> str:
         """The tested checkpoints, in words."""
         return " and ".join(self.checkpoints)
+
+    def parts(self) -> Iterator[ConfigPart]:
+        """Every part of a configuration that this study names."""
+        yield from (*self.base, *self.overrides, *(self.size.overrides if self.size is not None else ()))
+        for parts in self.methods.values():
+            yield from parts
+        for axis in self.grid.values():
+            for parts in axis.levels.values():
+                yield from parts
+        for test in self.tests:
+            yield from test.parts
 
     def axes_of(self, method: str) -> dict[str, Mapping[str, ConfigParts]]:
         """The axes that a method is varied over, with their levels; strength is the last."""

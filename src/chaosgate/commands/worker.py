@@ -1,0 +1,51 @@
+"""``chaosgate worker ORDER``: train and test one run of a study. ``study run`` and SLURM jobs start it.
+
+``study run`` forks its workers from a process that has imported this module, and with it all that training needs.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from chaosgate.commands.fit import execute, parsed
+from chaosgate.study.execute.worker import carry_out
+from chaosgate.study.plan.parsing import Sources, source_hash
+
+_KNOWN = ("chaosgate", "jsonargparse", "lightning", "pytorch_lightning", "timm", "torch", "torchmetrics", "torchvision")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Carry out an order: ``worker`` and its file, or the run directory for the last one."""
+    if len(arguments) != 2:
+        print("chaosgate worker: give the file of an order; 'chaosgate study run' writes it.", file=sys.stderr)
+        return 2
+    return carry_out(Path(arguments[1]), execute)
+
+
+def run_order(order: str, environment: Mapping[str, str]) -> None:
+    """The same in a process that was forked for it, in a session of its own: Ctrl-C in a terminal does not reach it."""
+    os.setsid()
+    os.environ.update(environment)
+    sys.exit(main(["worker", order]))
+
+
+def parse(words: Sequence[str]) -> tuple[dict[str, Any], Sources]:
+    """A parsed configuration as JSON has it, and hashes of the files with the classes of neither us nor a library."""
+    config: dict[str, Any] = json.loads(json.dumps(parsed(words), default=str))
+    roots = {path.split(".")[0] for path in _class_paths(config)}.difference(_KNOWN)
+    names = [name for name in sys.modules if name.split(".")[0] in roots]
+    files = {getattr(sys.modules[name], "__file__", None) for name in names}
+    return config, {file: source_hash(Path(file)) for file in sorted(filter(None, files))}
+
+
+def _class_paths(node: Any) -> Iterator[str]:
+    if isinstance(node, Mapping):
+        if isinstance(node.get("class_path"), str):
+            yield node["class_path"]
+        node = list(node.values())
+    if isinstance(node, list):
+        for entry in node:
+            yield from _class_paths(entry)

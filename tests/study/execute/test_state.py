@@ -1,0 +1,123 @@
+"""What run directories in a bad state say: damaged files, no locks, nothing to read."""
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chaosgate.study import Run
+from chaosgate.study.execute.state import (
+    FITTED,
+    TESTED,
+    damaged_files,
+    require_locks,
+    result_rows,
+    set_aside_damaged,
+    state_of,
+)
+from tests.study.execute.stub_runner import attempts, ended, start_stub
+from tests.study.made import finish, keep
+from tests.study.toy_studies import Plan, Write, toy_runs
+
+CELLS = {("clean", 0): {"top1": 0.5, "nll": 1.0, "ece": 0.1}}
+FILES = ("fitted.json", "tested/*.json", "results.jsonl", "curves.jsonl", "config.yaml", "outputs/*.npz")
+
+
+@pytest.fixture
+def run(plan: Plan) -> Run:
+    """A finished run with all the files that a study reads back."""
+    run = plan()[0]
+    finish(run, CELLS)
+    keep(run, list(CELLS), *(np.ones((1, 4)), np.ones((1, 4), bool), np.ones((1, 4))))
+    assert state_of(run).condition == "done" and not state_of(run).trouble
+    return run
+
+
+@pytest.mark.parametrize("pattern", FILES)
+@pytest.mark.parametrize("damage", ["empty", "half", "noise"])
+def test_damaged_file_is_named_set_aside_and_the_run_is_unfinished(pattern: str, damage: str, run: Run) -> None:
+    (path,) = run.directory.glob(pattern)
+    whole = path.read_bytes()
+    path.write_bytes({"empty": b"", "half": whole[: len(whole) // 2], "noise": b"\x00\xff{[:"}[damage])
+    if pattern == "config.yaml" and damage == "half":
+        path.write_text("model: {num_classes")  # half of a YAML file may be a whole one
+    state = state_of(run)
+    assert state.condition == "cut"
+    assert [str(path) in sentence and "damaged" in sentence for sentence in state.trouble] == [True]
+    assert path.read_bytes() != whole and damaged_files(run.directory) == [path]  # looking changes nothing
+    (said,) = set_aside_damaged(run.directory)
+    assert str(path) in said and path.with_name(f"{path.name}.damaged1").exists()
+    assert not damaged_files(run.directory) and state_of(run).condition != "done"
+
+
+def test_rows_that_can_be_read_stay(run: Run) -> None:
+    path = run.directory / "results.jsonl"
+    before = result_rows(run.directory)
+    path.write_text(path.read_text() + '{"corruption": "pix')
+    assert state_of(run).condition == "cut" and result_rows(run.directory) == before
+    set_aside_damaged(run.directory)
+    assert result_rows(run.directory) == before and state_of(run).condition == "done"
+
+
+def test_second_damage_does_not_overwrite_what_was_set_aside(run: Run) -> None:
+    for content in ("one", "two"):
+        (run.directory / FITTED).write_text(content)
+        set_aside_damaged(run.directory)
+    assert [(run.directory / f"{FITTED}.damaged{n}").read_text() for n in (1, 2)] == ["one", "two"]
+
+
+def test_damaged_run_is_worked_on_again_by_the_same_command(write_study: Write, tmp_path: Path) -> None:
+    study = write_study()
+    ended(start_stub(study, tmp_path / "runs"))
+    first, second = toy_runs(study, tmp_path / "runs")
+    (record,) = (first.directory / TESTED).glob("*.json")
+    record.write_text("{")
+    assert ended(start_stub(study, tmp_path / "runs"))["failed"] == {}
+    assert (attempts(first), attempts(second)) == (2, 1)
+    assert state_of(first).condition == "done" and record.with_name(f"{record.name}.damaged1").read_text() == "{"
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_file_system_without_locks_is_described_and_refused(
+    number: int, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    (run.directory / ".study.lock").touch()
+    (run.directory / "results.jsonl").unlink()
+    state = state_of(run)
+    assert state.condition == "cut" and "has no locks" in state.trouble[0]
+    with pytest.raises(OSError, match="Give a --root on a file system with locks"):
+        require_locks(run.root)
+
+
+def test_lock_is_asked_for_without_writing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run.directory / "results.jsonl").unlink()
+    lock = run.directory / ".study.lock"
+    lock.touch()
+    opened = os.open
+
+    def read_only(path: object, flags: int, *rest: int) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return opened(path, flags, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", read_only)
+    assert state_of(run).condition == "cut"
+    with open(lock) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert state_of(run).condition == "running"
+
+
+def test_directory_that_cannot_be_read_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, *rest: object, **more: object) -> str:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    state = state_of(run)
+    assert state.condition == "missing" and "cannot be read: Permission denied" in state.trouble[0]
