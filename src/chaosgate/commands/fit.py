@@ -263,7 +263,7 @@ def _name_before(config: dict[str, Any]) -> str:
     """How run directories were called before: without the strength, and with a hash that left the trainer out."""
     short = {**config, "noise": {**config["noise"]}}
     if (gate := config["noise"]["gate"]) is not None:
-        short["noise"]["gate"] = {"class_path": gate["class_path"]}
+        short["noise"]["gate"] = {"class_path": gate["class_path"]} if "class_path" in gate else gate
     return readable_name(short)
 
 

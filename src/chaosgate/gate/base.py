@@ -1,5 +1,6 @@
 """The base class of every perturbation of a feature map."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import deepcopy
 from itertools import count
@@ -12,7 +13,7 @@ from chaosgate.field.arguments import AXES, Grid
 from chaosgate.field.white import Noise, advance, fold
 
 
-class Gate(nn.Module):
+class Gate(nn.Module, ABC):
     """A random perturbation of a feature map: on in training mode, exactly the identity in evaluation mode.
 
     A subclass writes :meth:`perturb`. Everything random must come from the :class:`~chaosgate.field.white.Noise` it is
@@ -42,9 +43,9 @@ class Gate(nn.Module):
         """Factor on the nominal strength, a 0-dimensional tensor set by a schedule; None means one."""
         self.reseed(seed)
 
+    @abstractmethod
     def perturb(self, h: Tensor, noise: Noise) -> Tensor:
         r"""The perturbed map, same shape, dtype and memory format as ``h`` (B, C, \*grid)."""
-        raise TypeError(f"{type(self).__name__} does not say how it perturbs: define perturb(self, h, noise).")
 
     def expected_energy(self, h: Tensor) -> Tensor:
         r"""Expected injected energy :math:`E\|\tilde h-h\|^2` per sample (B,), for matching other gates to this one.

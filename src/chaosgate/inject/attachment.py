@@ -1,6 +1,6 @@
-"""Attach a gate to a network with hooks: no new module, no new parameter, no new key in the ``state_dict``."""
+"""Attach gates to a network with hooks: no new module, no new parameter, no new key in the ``state_dict``."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -10,100 +10,162 @@ from torch import Tensor, nn
 
 from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate import Gate
+from chaosgate.inject.calls import Call, replaced, tensors
 from chaosgate.inject.effect import SiteReport, check_effect
-from chaosgate.inject.layout import Layout, layout_of
-from chaosgate.inject.stages import resolve_site
+from chaosgate.inject.hooks import GATED, Hook
+from chaosgate.inject.layout import Layout, require_layout
+from chaosgate.inject.monte_carlo import MonteCarlo
+from chaosgate.inject.reading import Place
+from chaosgate.inject.recomputation import PendingForwards, in_backward
+from chaosgate.inject.stages import resolve_sites, unwrapped_name
 
 
-@dataclass
+@dataclass(eq=False)
 class Site:
-    """One place where the gate acts."""
+    """One place where a gate acts.
+
+    ``passes`` counts how often its module has run in the current forward; ``before`` and ``after`` are the features of
+    a recorded one.
+    """
 
     asked: str
     module: str
-    key: Tensor
+    gate: Gate
+    place: Place
+    keys: list[Tensor]
+    seed: tuple[int, int]
     layout: Layout | None = None
+    passes: int = 0
+    skipped: bool = False
     before: Tensor | None = None
     after: Tensor | None = None
 
+    def key(self) -> Tensor:
+        """The key of this pass: a module that runs twice in one forward gets two gates."""
+        while len(self.keys) <= self.passes:
+            key = torch.tensor(fold(*self.seed, unwrapped_name(self.module), len(self.keys)))
+            self.keys.append(key.to(self.keys[0].device))
+        return self.keys[self.passes]
+
+
+@dataclass(frozen=True)
+class Forced:
+    """Gates act in evaluation mode too, with the noise of one numbered draw, on some or all sites."""
+
+    draw: int
+    only: frozenset[str] | None
+    record: bool
+
 
 class Attachment:
-    """A gate on some stages of a model, until :meth:`remove`. Made by :func:`attach`; also a context manager.
+    """Gates on some stages of a model, until :meth:`remove`. Made by :func:`attach`; also a context manager.
 
-    The noise of a training forward is a pure function of (seed, rank, site, micro-step). The micro-step advances when
-    the whole model is entered, so a stage that activation checkpointing runs again sees the same gate.
+    A gate acts when the module it sits on is in training mode. The noise of a training forward is a pure function of
+    (seed, rank, site, micro-step). The micro-step advances when the whole model is entered, or, if the model is
+    entered otherwise (``model.forward_features``), with every pass of a site; a stage that activation checkpointing
+    runs again sees the same gate.
     """
 
-    def __init__(self, model: nn.Module, gate: Gate, stages: Sequence[str], seed: int, rank: int, check: bool) -> None:
-        if not isinstance(gate, Gate):
-            raise TypeError(f"attach needs a chaosgate.Gate; got {type(gate).__name__}.")
-        names = [stages] if isinstance(stages, str) else list(stages)
-        if not names or len(set(names)) != len(names):
-            raise ValueError(f"stages must name at least one place, each once, e.g. ['L4']; got {names!r}.")
+    def __init__(
+        self,
+        model: nn.Module,
+        gates: Mapping[str, Gate],
+        seed: int = 0,
+        rank: int = 0,
+        check: bool = False,
+        layout: str | None = None,
+        grid: Sequence[int] | None = None,
+        measuring: bool = False,
+    ) -> None:
+        sides = require_layout(layout, grid)
         self.model = model
-        self.gate = gate
         device = next(model.parameters(), torch.empty(0)).device
         self.sites = [
-            Site(asked, module, torch.tensor(fold(seed, rank, module), device=device))
-            for asked, module in ((asked, resolve_site(model, asked)) for asked in names)
+            Site(
+                asked,
+                module,
+                gates[asked],
+                Place.of(model, module, layout, sides),
+                [torch.tensor(fold(seed, rank, unwrapped_name(module)), device=device)],
+                (seed, rank),
+            )
+            for asked, module in resolve_sites(model, list(gates)).items()
         ]
         self._step = torch.zeros((), dtype=torch.int64, device=device)
         self._fired = torch.zeros((), dtype=torch.int64, device=device)
-        self._draw: int | None = None
-        self._only: set[str] | None = None
-        self._recording = False
-        self._fired_now: set[str] = set()
-        self._to_check = check
-        self._monte_carlo = 0
-        self.uncertainty: dict[str, Tensor] = {}
-        modules = dict(model.named_modules())
-        self._handles = [model.register_forward_pre_hook(self._enter, with_kwargs=True)]
-        self._handles += [modules[site.module].register_forward_hook(self._perturber(site)) for site in self.sites]
-        self._handles += [model.register_forward_hook(self._leave, with_kwargs=True)]
+        self._forced: Forced | None = None
+        self._measuring = measuring
+        self._inside = False
+        self._image: tuple[int, ...] | None = None
+        self._pending = PendingForwards()
+        self.on_first_call: Callable[[Call], object] | None = self._check_call if check else None
+        """Called with the first training forward, before it; again with the next one if it raises."""
+        self._monte_carlo: MonteCarlo | None = None
+        self._dials: dict[Gate, Tensor | None] = {}
+        self._hooks: list[Hook] = []
+        if not measuring:
+            self._occupy()
+        self._register()
 
     # -- what a user sees ------------------------------------------------------------------------------------------
 
+    @classmethod
+    def on(cls, model: nn.Module) -> list["Attachment"]:
+        """The attachments on ``model``, for those who have lost their handles."""
+        return list(dict.fromkeys(GATED[module] for module in model.modules() if module in GATED))
+
+    @property
+    def gates(self) -> dict[str, Gate]:
+        return {site.asked: site.gate for site in self.sites}
+
     @property
     def fired(self) -> int:
-        """How often a gate acted on features in training mode."""
+        """How often a gate acted on features in training mode; 0 after training means that there was no noise."""
         return int(self._fired)
 
     @property
     def step(self) -> int:
-        """Micro-steps so far: training forwards of the whole model."""
+        """Micro-steps so far: training forwards of the whole model, or passes of a site entered otherwise."""
         return int(self._step)
 
-    def check(self, batch: Tensor) -> list[SiteReport]:
-        """Run ``batch`` with the gate off and on; refuse a site where nothing arrives at the logits (``effect.py``).
+    @property
+    def uncertainty(self) -> dict[str, Tensor]:
+        """Of the last Monte Carlo forward: predictive ``entropy`` and ``mutual_information`` per prediction."""
+        return self._monte_carlo.uncertainty if self._monte_carlo is not None else {}
+
+    def check(self, *args: Any, **kwargs: Any) -> list[SiteReport]:
+        """Run the model on these arguments with the gates off and on; refuse a site from which nothing arrives.
 
         Leaves weights, running statistics, the micro-step and every random stream as they were. Also fills all caches,
-        which ``torch.compile(fullgraph=True)`` wants to find full.
+        which ``torch.compile(fullgraph=True)`` wants to find full. A refusal stands until a check passes.
         """
-        self._to_check = False
-        return check_effect(self, batch)
+        reports = check_effect(self, Call(args, kwargs))
+        self.on_first_call = None
+        return reports
 
     def set_dial(self, factor: float) -> None:
-        """Scale the nominal strength; 0 is no noise, 1 the full strength. For schedules."""
-        if self.gate.dial is None:
-            self.gate.dial = torch.ones((), device=self._step.device)
-        self.gate.dial.fill_(factor)
+        """Scale the nominal strength; 0 is no noise, 1 the full strength. For schedules; :meth:`remove` undoes it."""
+        for gate in dict.fromkeys(self.gates.values()):
+            self._dials.setdefault(gate, gate.dial)
+            if gate.dial is None or gate.dial is self._dials[gate]:
+                gate.dial = torch.ones((), device=self._step.device)
+            gate.dial.fill_(factor)
 
     @contextmanager
-    def monte_carlo(self, draws: int, step: int = 0) -> Iterator[Self]:
+    def monte_carlo(self, draws: int, step: int = 0, class_axis: int | None = None) -> Iterator[Self]:
         """In here an evaluation forward returns the log of the mean probabilities of ``draws`` gated passes.
 
-        ``step`` tells batches apart. :attr:`uncertainty` then holds, per image of the last batch, the predictive
+        ``step`` tells batches apart. ``class_axis`` is the axis of the classes in outputs other than (B, K), e.g. 1 for
+        a segmentation map (B, K, H, W). :attr:`uncertainty` holds, per prediction of the last batch, the predictive
         ``entropy`` and the ``mutual_information`` between prediction and gate.
         """
-        if draws < 1:
-            raise ValueError(f"Monte Carlo prediction needs at least one draw; got {draws}.")
         kept = int(self._step)
-        self._monte_carlo = draws
+        self._monte_carlo = MonteCarlo(draws, class_axis)
         self._step.fill_(step)
         try:
             yield self
         finally:
-            self._monte_carlo = 0
+            self._monte_carlo.active = False
             self._step.fill_(kept)
 
     def state_dict(self) -> dict[str, int]:
@@ -116,10 +178,16 @@ class Attachment:
         self._fired.fill_(int(state["fired"]))
 
     def remove(self) -> None:
-        """Take the gate off; the model is as it was."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        """Take the gates off; model and gates are as they were."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        for site in self.sites:
+            if GATED.get(site.place.chain[0]) is self:
+                del GATED[site.place.chain[0]]
+        for gate, dial in self._dials.items():
+            gate.dial = dial
+        self._dials = {}
 
     def __enter__(self) -> Self:
         return self
@@ -127,118 +195,180 @@ class Attachment:
     def __exit__(self, *error: object) -> None:
         self.remove()
 
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            "an attachment belongs to its model object and cannot be copied or saved. Save handle.state_dict(), and "
+            "attach anew to the copy."
+        )
+
     def __repr__(self) -> str:
-        places = ", ".join(s.asked if s.asked == s.module else f"{s.asked} -> {s.module}" for s in self.sites)
-        return f"Attachment({self.gate}, at {places})"
+        at = ", ".join(
+            f"{s.asked if s.asked == s.module else f'{s.asked} -> {s.module}'}: {s.gate}" for s in self.sites
+        )
+        return f"Attachment({at})"
+
+    def _check_call(self, call: Call) -> None:
+        self.check(*call.args, **call.kwargs)
 
     # -- what the hooks do -----------------------------------------------------------------------------------------
 
     @contextmanager
     def forced(self, draw: int, only: set[str] | None = None, record: bool = False) -> Iterator[None]:
-        """Gates act in evaluation mode too, with the noise of one numbered draw, on some or all sites."""
-        previous = self._draw, self._only, self._recording
-        self._draw, self._only, self._recording = draw, only, record
+        """In here gates act in evaluation mode too, with the noise of one numbered draw, on some or all sites."""
+        previous = self._forced
+        self._forced = Forced(draw, None if only is None else frozenset(only), record)
         try:
             yield
         finally:
-            self._draw, self._only, self._recording = previous
+            self._forced = previous
 
-    def _enter(self, model: nn.Module, args: Any, kwargs: Any) -> None:
-        if not model.training or self._draw is not None:
+    def _occupy(self) -> None:
+        for site in self.sites:
+            module = site.place.chain[0]
+            if module in GATED:
+                raise ValueError(
+                    f"'{site.module}' already has a gate, by {GATED[module]!r}. Two gates at one place would be one of "
+                    "another strength. Call remove() on the first handle (chaosgate.Attachment.on(model) finds it)."
+                )
+        for site in self.sites:
+            GATED[site.place.chain[0]] = self
+
+    def _register(self) -> None:
+        self._hooks.append(Hook(self.model, self._enter).before())
+        for site in self.sites:
+            self._hooks.append(Hook(site.place.chain[0], self._acting_on(site)).behind())
+        self._hooks.append(Hook(self.model, self._leave).behind())
+        stem = next((m for m in self.model.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d)), None)
+        if stem is not None:
+            self._hooks.append(Hook(stem, self._see_image).before())
+
+    def _see_image(self, args: Any, kwargs: Any) -> None:
+        """Remember the size of the input where the model is not entered as a whole."""
+        if not self._inside and args:
+            self._image = tuple(args[0].shape[2:])
+
+    def _enter(self, args: Any, kwargs: Any) -> None:
+        if in_backward():  # the whole model is recomputed
             return
-        if self._to_check and not torch.compiler.is_compiling():
-            self.check(args[0] if args else next(iter(kwargs.values())))
-        self._fired_now.clear()
-        self._step.add_(1)
+        training = self._forced is None and any(site.place.chain[0].training for site in self.sites)
+        if training and self.on_first_call is not None and not torch.compiler.is_compiling():
+            self.on_first_call(Call(args, kwargs))
+            self.on_first_call = None
+        for site in self.sites:
+            site.passes, site.skipped = 0, False
+        self._inside = True
+        given = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor) and value.ndim >= 3]
+        self._image = tuple(given[0].shape[2:]) if given else None
+        if training:
+            self._step.add_(1)
 
-    def _perturber(self, site: Site) -> Any:
-        def perturb(module: nn.Module, args: Any, output: Any) -> Any:
-            if self._draw is None and not self.model.training:
-                return None
-            if self._only is not None and site.module not in self._only:
+    def _acting_on(self, site: Site) -> Callable[..., Any]:
+        def act(args: Any, kwargs: Any, output: Any) -> Any:
+            if self._forced is None:
+                if self._measuring or not site.place.chain[0].training:
+                    site.skipped = True
+                    return None
+            elif self._forced.only is not None and site.module not in self._forced.only:
                 return None
             return self._perturbed(site, output)
 
-        return perturb
+        return act
 
-    def _perturbed(self, site: Site, output: Any) -> Tensor:
+    def _perturbed(self, site: Site, output: Any) -> Any:
+        features = output if isinstance(output, Tensor) else site.place.features(output)
+        again = self._pending.recomputed(site.module) if self._forced is None and in_backward() else None
         if site.layout is None or site.layout.kind == "NLC":
-            site.layout = layout_of(self.model, site.module, output)
-        h = site.layout.to_map(output)
+            site.layout = site.place.read(output, self._image if again is None else again.image)
+        h = site.layout.to_map(features)
         if self._step.device != h.device:
             self._move(h.device)
-        draw = 0 if self._draw is None else self._draw  # training is draw 0; Monte Carlo draws count from 1
-        perturbed = self.gate.perturb(h, Noise(advance(advance(site.key, self._step), draw)))
-        if self._draw is None:
-            self._fired.add_(1)
-            self._fired_now.add(site.module)
-        if self._recording:
+        perturbed = site.gate.perturb(h, self._noise(site) if again is None else _training_noise(site, again.step))
+        if self._forced is not None and self._forced.record:
             site.before, site.after = h.detach(), perturbed.detach()
-        return site.layout.from_map(perturbed, output)
+        changed = site.layout.from_map(perturbed, features)
+        if self._forced is None and again is None:
+            self._fired.add_(1)
+            if not self._inside and not torch.compiler.is_compiling():
+                self._pending.add([changed], self._step, self._image, {site.module: 1}, site.module)
+        if self._inside and again is None:
+            site.passes += 1
+        return changed if output is features else replaced(output, features, changed)
 
-    def _leave(self, model: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        if self._draw is not None:
-            return None
-        if model.training:
-            self._require_all_fired()
-            return None
-        return self._averaged(args, kwargs) if self._monte_carlo else None
+    def _noise(self, site: Site) -> Noise:
+        if self._forced is not None:
+            return Noise(advance(advance(site.key(), self._step), self._forced.draw))
+        if not self._inside:
+            self._step.add_(1)
+        return _training_noise(site, self._step)
 
-    def _require_all_fired(self) -> None:
-        silent = [site for site in self.sites if site.module not in self._fired_now]
-        self._fired_now.clear()
-        if not silent:
+    def _leave(self, args: Any, kwargs: Any, output: Any) -> Any:
+        self._inside = False
+        passes = {site.module: site.passes for site in self.sites}
+        for site in self.sites:
+            site.passes = 0
+        if self._forced is not None or self._measuring or in_backward():
+            return None
+        if self.model.training:
+            self._require_all_fired(passes)
+        if any(passes.values()) and not torch.compiler.is_compiling():
+            self._pending.add(tensors(output), self._step, self._image, passes)
+        if self._monte_carlo is not None and self._monte_carlo.active and not self.model.training:
+            return self._monte_carlo(self, Call(args, kwargs))
+        return None
+
+    def _require_all_fired(self, passes: dict[str, int]) -> None:
+        silent = next((site for site in self.sites if not passes[site.module]), None)
+        if silent is None:
             return
-        site = silent[0]
-        inner = [name for name, _ in self.model.named_modules() if name.startswith(site.module + ".")]
-        blocks = [name for name in inner if name.count(".") == site.module.count(".") + 1]
+        if silent.skipped:
+            raise RuntimeError(
+                f"the gate at '{silent.asked}' did not act: '{silent.module}' is in evaluation mode while the model "
+                f"trains, and a gate follows the mode of the module it sits on. Call .train() on '{silent.module}' "
+                "(its batch norms may stay in evaluation mode), name another module, or take the gate off."
+            )
+        inner = [name for name, _ in self.model.named_modules() if name.startswith(silent.module + ".")]
+        blocks = [name for name in inner if name.count(".") == silent.module.count(".") + 1]
         remedy = f" Name the last block inside it instead: stages=[{blocks[-1]!r}]." if blocks else ""
         why = " (activation checkpointing runs its blocks directly)" if _checkpointing(self.model) else ""
-        raise RuntimeError(f"the gate at '{site.asked}' never fired: '{site.module}' was not called{why}.{remedy}")
-
-    def _averaged(self, args: Any, kwargs: Any) -> Tensor:
-        log_p = []
-        for draw in range(1, self._monte_carlo + 1):
-            with self.forced(draw):
-                log_p.append(self.model(*args, **kwargs).float().log_softmax(-1))
-        stacked = torch.stack(log_p)
-        mean = torch.logsumexp(stacked, 0) - torch.log(torch.tensor(float(len(log_p)), device=stacked.device))
-        entropy = -(mean.exp() * mean).sum(-1)
-        within = -(stacked.exp() * stacked).sum(-1).mean(0)
-        self.uncertainty = {"entropy": entropy, "mutual_information": (entropy - within).clamp_min(0)}
-        return mean
+        raise RuntimeError(f"the gate at '{silent.asked}' never fired: '{silent.module}' was not called{why}.{remedy}")
 
     def _move(self, device: torch.device) -> None:
         self._step, self._fired = self._step.to(device), self._fired.to(device)
         for site in self.sites:
-            site.key = site.key.to(device)
-        if self.gate.dial is not None:
-            self.gate.dial = self.gate.dial.to(device)
+            site.keys = [key.to(device) for key in site.keys]
+        for gate in self.gates.values():
+            if gate.dial is not None:
+                gate.dial = gate.dial.to(device)
 
 
 def attach(
     model: nn.Module,
-    gate: Gate,
-    stages: Sequence[str] = ("L4",),
+    gate: Gate | Mapping[str, Gate],
+    stages: str | Sequence[str] | None = None,
     seed: int = 0,
     rank: int | None = None,
     check: bool = True,
+    layout: str | None = None,
+    grid: Sequence[int] | None = None,
 ) -> Attachment:
     """Put ``gate`` on the output of some stages of ``model``. Plain PyTorch; training mode only.
 
     Args:
-        model: A timm backbone, or any module if ``stages`` names its modules.
-        gate: What to do to the features.
-        stages: ``"L1"`` to ``"L4"`` (see :func:`resolve_stages`), or names of modules.
+        model: A network of timm, torchvision or Hugging Face transformers, bare, wrapped or compiled; or any module if
+            ``stages`` names its modules.
+        gate: What to do to the features; or several by stage, ``{"L3": gate_a, "L4": gate_b}``.
+        stages: ``"L1"`` to ``"L4"`` (see :func:`resolve_stages`), or names of modules; L4 if nothing is said.
         seed: Selects the noise. It is independent of torch's global stream, and never draws from it.
         rank: This process among several; None asks ``torch.distributed``.
         check: At the first training forward, run the batch with the gate off and on, and refuse a gate that the network
             normalises away. Under ``torch.compile`` call ``h.check(batch)`` yourself before compiling.
+        layout: Layout of the features where it cannot be known: NCHW, NHWC, NLC (tokens), NCL, NCDHW or NDHWC.
+        grid: Rows and columns of tokens where they cannot be known; tokens in front of them are left alone.
 
     >>> import timm
     >>> from chaosgate import GaussianChaos
     >>> model = timm.create_model("resnet18")
-    >>> handle = attach(model, GaussianChaos(log_std=1.0), ["L4"])
+    >>> handle = attach(model, GaussianChaos(log_std=1.0), "L4")
     >>> y = model.train()(torch.randn(2, 3, 64, 64))
     >>> handle.fired
     1
@@ -247,7 +377,30 @@ def attach(
     if rank is None:
         available = torch.distributed.is_available() and torch.distributed.is_initialized()
         rank = torch.distributed.get_rank() if available else 0
-    return Attachment(model, gate, stages, seed, rank, check)
+    return Attachment(model, gates_by_stage(gate, stages), seed, rank, check, layout, grid)
+
+
+def gates_by_stage(gate: Gate | Mapping[str, Gate], stages: str | Sequence[str] | None) -> dict[str, Gate]:
+    """One gate for each stage, from one gate for all or from a dict."""
+    if isinstance(gate, Mapping):
+        if stages is not None:
+            raise ValueError(f"the gates name their stages themselves ({', '.join(gate)}); leave stages out.")
+        gates = dict(gate)
+        if not gates:
+            raise ValueError("there is no gate in the dict; name at least one stage, e.g. {'L4': gate}.")
+    else:
+        names = ["L4"] if stages is None else [stages] if isinstance(stages, str) else list(stages)
+        if not names or len(set(names)) != len(names):
+            raise ValueError(f"stages must name at least one place, each once, e.g. ['L4']; got {names!r}.")
+        gates = dict.fromkeys(names, gate)
+    for stage, found in gates.items():
+        if not isinstance(found, Gate):
+            raise TypeError(f"attach needs a chaosgate.Gate at {stage}; got {type(found).__name__}.")
+    return gates
+
+
+def _training_noise(site: Site, step: Tensor) -> Noise:
+    return Noise(advance(advance(site.key(), step), 0))
 
 
 def _checkpointing(model: nn.Module) -> bool:

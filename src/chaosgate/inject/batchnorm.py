@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from chaosgate.inject.calls import Call
 from chaosgate.inject.survey import evaluation
 
 if TYPE_CHECKING:
@@ -31,12 +32,12 @@ class BatchNormShift:
     variance_ratio: float
 
 
-def batchnorm_shift(attachment: "Attachment", batch: Tensor) -> list[BatchNormShift]:
+def batchnorm_shift(attachment: "Attachment", batch: Tensor | Call) -> list[BatchNormShift]:
     """The shift at every BatchNorm behind a gate; those in front of it see no difference and are left out."""
     with evaluation(attachment.model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
-        plain = _input_statistics(attachment.model, batch)
+        plain = _input_statistics(attachment.model, Call.of(batch))
         with attachment.forced(draw=-1):
-            gated = _input_statistics(attachment.model, batch)
+            gated = _input_statistics(attachment.model, Call.of(batch))
     shifts = []
     for name, (mean, variance) in plain.items():
         noisy_mean, noisy_variance = gated[name]
@@ -51,7 +52,7 @@ def batchnorm_shift(attachment: "Attachment", batch: Tensor) -> list[BatchNormSh
     return shifts
 
 
-def _input_statistics(model: nn.Module, batch: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+def _input_statistics(model: nn.Module, call: Call) -> dict[str, tuple[Tensor, Tensor]]:
     found: dict[str, tuple[Tensor, Tensor]] = {}
 
     def recorder(name: str) -> Any:
@@ -63,7 +64,7 @@ def _input_statistics(model: nn.Module, batch: Tensor) -> dict[str, tuple[Tensor
 
     handles = [m.register_forward_pre_hook(recorder(n)) for n, m in model.named_modules() if isinstance(m, _BatchNorm)]
     try:
-        model(batch)
+        call.run(model)
     finally:
         for handle in handles:
             handle.remove()

@@ -1,6 +1,8 @@
 """The Lightning callback around :func:`attach`."""
 
 import os
+from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -11,8 +13,9 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
 
 from chaosgate.gate import Gate
-from chaosgate.inject.attachment import Attachment, attach
+from chaosgate.inject.attachment import Attachment, gates_by_stage
 from chaosgate.inject.batchnorm import batchnorm_shift, reestimate_bn
+from chaosgate.inject.calls import Call
 from chaosgate.inject.effect import SiteReport, measure
 from chaosgate.inject.figures import gate_figure
 from chaosgate.inject.schedule import Ramp
@@ -21,30 +24,38 @@ _PROBE = 32  # images kept for measuring strength once per epoch
 
 
 class NoiseInjection(Callback):
-    """Attach a gate to the backbone for training; measure, print and log how strong it really is.
+    """Attach gates to the backbone for training; measure, print and log how strong they really are.
 
-    Before the first training step one real batch runs with the gate off and on: a gate that cannot act, or that the
-    network normalises away, stops the run. Evaluation is untouched unless ``monte_carlo`` asks for it.
+    At the first training step the backbone runs with the gates off and on: a gate that cannot act, or that the network
+    normalises away, stops the run, and so does an epoch in which no gate acted. Evaluation is untouched unless
+    ``monte_carlo`` asks for it.
 
     Args:
-        gate: The perturbation; null trains without noise (the baseline of every comparison).
-        stages: ``L1`` to ``L4``, or names of modules of the backbone.
+        gate: The perturbation; a dict from stages to gates gives each stage its own; null trains without noise (the
+            baseline of every comparison).
+        stages: ``L1`` to ``L4``, or names of modules of the backbone; null is L4, or what a dict of gates names.
         seed: Selects the noise; null takes the run's seed.
         schedule: Strength over training time; null is full strength from the start.
-        monte_carlo: At test time average the probabilities of this many gated passes; 0 tests the plain network.
+        monte_carlo: In the commands test, validate and predict average the probabilities of this many gated passes; 0
+            runs the plain network. Validation during training is always plain.
+        class_axis: Axis of the classes for ``monte_carlo`` where outputs are not (B, K), e.g. 1 for (B, K, H, W).
         reestimate_bn: Before a test gather the BatchNorm statistics anew from this many training batches without noise;
             0 tests with the statistics that training gathered under noise. A control; checkpoints are not changed.
+        check: Refuse a gate that does not reach the logits, and an epoch without noise; false for those who know why.
+            A training in which no gate ever acted ends in an error all the same.
         target: Attribute of the LightningModule that holds the backbone.
     """
 
     def __init__(
         self,
-        gate: Gate | None = None,
-        stages: list[str] = ["L4"],  # noqa: B006 - jsonargparse reads the default; it is never changed
+        gate: Gate | dict[str, Gate] | None = None,
+        stages: Sequence[str] | None = None,
         seed: int | None = None,
         schedule: Ramp | None = None,
         monte_carlo: int = 0,
+        class_axis: int | None = None,
         reestimate_bn: int = 0,
+        check: bool = True,
         target: str = "model",
     ) -> None:
         if reestimate_bn < 0:
@@ -55,48 +66,51 @@ class NoiseInjection(Callback):
             raise ValueError("noise.monte_carlo needs a gate; noise.gate is null.")
         if seed is not None and not 0 <= seed < 2**63:
             raise ValueError(f"noise.seed is a whole number from 0 to 2^63 - 1, or null for the run's; got {seed}.")
-        if gate is not None and (not stages or len(set(stages)) < len(stages)):
-            raise ValueError(f"noise.stages is {list(stages)}; name at least one stage, each once, e.g. [L4].")
-        self.gate = gate
-        self.stages = list(stages)
+        self.gates = {} if gate is None else _gates(gate, stages)
         self.seed = seed
         self.schedule = schedule
         self.monte_carlo = monte_carlo
+        self.class_axis = class_axis
         self.reestimate_bn = reestimate_bn
+        self.check = check
         self.target = target
         self.attachment: Attachment | None = None
         self.reports: list[SiteReport] = []
         self._restored: dict[str, int] | None = None
-        self._probe: Tensor | None = None
+        self._probe: Call | None = None
+        self._epoch = (0, 0)  # batches of this epoch so far, and how often gates had acted before it
+        self._batches = 0
+        self._eager: Any = None
         self._monte_carlo_batch: Any = None
         self._uncertainty: dict[str, list[Tensor]] = {}
 
     @property
     def state_key(self) -> str:
         """Two callbacks of this class, with other gates or on other stages, keep separate states."""
-        return f"NoiseInjection{{gate={type(self.gate).__name__}, stages={','.join(self.stages)}}}"
+        kinds = "+".join(dict.fromkeys(type(gate).__name__ for gate in self.gates.values())) or "NoneType"
+        return f"NoiseInjection{{gate={kinds}, stages={','.join(self.gates)}}}"
 
     def state_dict(self) -> dict[str, Any]:
         """Counters, so that a resumed run replays the gates of the uninterrupted one, and the images that the strength
         is measured on, so that its curve goes on.
         """
         counters = self.attachment.state_dict() if self.attachment is not None else dict(self._restored or {})
-        return counters if self._probe is None else {**counters, "probe": self._probe}
+        probe = self._probe.state() if self._probe is not None else None
+        return counters if probe is None else {**counters, "probe": probe}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a saved state, before or after the gate is attached."""
-        self._probe = state_dict.get("probe")
+        self._probe = Call.from_state(state_dict.get("probe"))
         self._restored = {name: int(value) for name, value in state_dict.items() if name != "probe"}
         if self.attachment is not None and self._restored:
             self.attachment.load_state_dict(self._restored)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Attach before anything compiles or wraps the network."""
-        if self.gate is None or self.attachment is not None or (stage != "fit" and not self.monte_carlo):
+        if not self.gates or self.attachment is not None or (stage != "fit" and not self.monte_carlo):
             return
-        backbone = self._backbone(pl_module)
         seed = self.seed if self.seed is not None else int(os.environ.get("PL_GLOBAL_SEED", 0))
-        self.attachment = attach(backbone, self.gate, self.stages, seed, trainer.global_rank, check=False)
+        self.attachment = Attachment(self._backbone(pl_module), self.gates, seed, trainer.global_rank)
         if self._restored:
             self.attachment.load_state_dict(self._restored)
 
@@ -104,46 +118,93 @@ class NoiseInjection(Callback):
         backbone = getattr(pl_module, self.target, None)
         if not isinstance(backbone, nn.Module):
             raise ValueError(
-                f"noise.target={self.target!r} is no module of {type(pl_module).__name__}; its modules are "
+                f"noise.target={self.target!r} is not a module of {type(pl_module).__name__}; its modules are "
                 f"{', '.join(name for name, _ in pl_module.named_children()) or 'none'}."
             )
         return backbone
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Leave the network as it was found."""
+        self._compile_again()
         if self.attachment is not None:
             self._restored = self.attachment.state_dict()
             self.attachment.remove()
             self.attachment = None
 
+    # -- training --------------------------------------------------------------------------------------------------
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.attachment is not None:
+            self._epoch = 0, self.attachment.fired
+
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Check the effect on the first batch; follow the schedule."""
+        """Measure at the first forward, with what the backbone is called with; follow the schedule."""
         if self.attachment is None:
             return
-        if self._probe is None:
-            self._probe = batch[0][:_PROBE].detach().clone()
-            self.reports = self.attachment.check(self._probe)
-            for report in self.reports:
-                rank_zero_info(_sentence(self.attachment.gate, report))
-            self._log(trainer, figure=True)
-        elif self._probe.device != batch[0].device:  # from a checkpoint
-            self._probe = self._probe.to(batch[0].device)
         if self.schedule is not None:
             epoch = trainer.current_epoch + batch_idx / max(1, int(trainer.num_training_batches))
             self.attachment.set_dial(self.schedule(trainer.global_step, epoch))
+        if self._probe is None:
+            self.attachment.on_first_call = partial(self._first_forward, trainer)
+            self._eager = torch.compiler.set_stance("force_eager")  # hooks of a compiled step see no values
+
+    def _first_forward(self, trainer: Trainer, call: Call) -> None:
+        assert self.attachment is not None
+        probe = call.first(_PROBE)
+        check = self.attachment.check if self.check else lambda *a, **k: measure(self.attachment, Call(a, k))  # type: ignore[arg-type]
+        self.reports = check(*probe.args, **probe.kwargs)
+        self._probe = probe
+        for report in self.reports:
+            rank_zero_info(_sentence(report))
+        self._log(trainer, figure=True)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self._compile_again()
+        self._batches += 1
+        self._epoch = self._epoch[0] + 1, self._epoch[1]
+
+    def _compile_again(self) -> None:
+        if self._eager is not None:
+            self._eager.__exit__(None, None, None)
+            self._eager = None
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure the strength on the same images again: features change, and with them the injected energy."""
-        if self.attachment is not None and self._probe is not None:
-            self.reports = measure(self.attachment, self._probe)
-            last = trainer.current_epoch + 1 == trainer.max_epochs
-            self._log(trainer, figure=last)
+        if self.attachment is None:
+            return
+        batches, fired = self._epoch
+        if self.check and batches and self.attachment.fired == fired:
+            raise RuntimeError(self._no_noise(pl_module, f"this epoch of {batches} batches"))
+        if self._probe is not None:
+            self._measure(pl_module)
+            self._log(trainer, figure=trainer.current_epoch + 1 == trainer.max_epochs)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Have a last measurement in ``reports``, also where training was resumed after its last epoch."""
-        if self.attachment is not None and self._probe is not None and not self.reports:
-            self._probe = self._probe.to(pl_module.device)
-            self.reports = measure(self.attachment, self._probe)
+        """A training without noise is an error; a training resumed after its last epoch is measured again."""
+        if self.attachment is None:
+            return
+        if self._batches and not self.attachment.fired:
+            raise RuntimeError(self._no_noise(pl_module, "this training"))
+        if self._probe is not None and not self.reports:
+            self._measure(pl_module)
+
+    def _measure(self, pl_module: LightningModule) -> None:
+        assert self.attachment is not None and self._probe is not None
+        self._probe = self._probe.to(pl_module.device)  # from a checkpoint
+        self.reports = measure(self.attachment, self._probe)
+
+    def _no_noise(self, pl_module: LightningModule, when: str) -> str:
+        assert self.attachment is not None
+        frozen = [site.module for site in self.attachment.sites if not site.place.chain[0].training]
+        why = (
+            f"{', '.join(map(repr, frozen))} of noise.target={self.target!r} is in evaluation mode, and a gate follows "
+            "the mode of the module it sits on. Put it in training mode (its batch norms may stay in evaluation mode)"
+            if frozen
+            else f"{type(pl_module).__name__} never called it in training mode. Set noise.target to what it trains"
+        )
+        return f"no gate acted in {when}: {why}, set noise.gate to null, or noise.check to false to go on."
 
     def _log(self, trainer: Trainer, figure: bool) -> None:
         if trainer.logger is None or self.attachment is None or self._probe is None or trainer.sanity_checking:
@@ -154,11 +215,14 @@ class NoiseInjection(Callback):
             scalars[f"noise/batchnorm/{shift.module}/variance_ratio"] = shift.variance_ratio
         step = max(0, trainer.global_step - 1)  # the last one taken, as Lightning numbers what belongs to an epoch
         trainer.logger.log_metrics(scalars, step=step)
-        if figure and trainer.is_global_zero:
+        image = self._probe.image()
+        if figure and trainer.is_global_zero and image is not None and image.ndim == 4:
             for logger in trainer.loggers:
                 if isinstance(logger, TensorBoardLogger):
                     picture = gate_figure(self.attachment, self._probe)
                     logger.experiment.add_figure("noise/gate", picture, global_step=step)
+
+    # -- evaluation ------------------------------------------------------------------------------------------------
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Gather BatchNorm statistics without noise, where asked for."""
@@ -176,7 +240,8 @@ class NoiseInjection(Callback):
     ) -> None:
         """Open Monte Carlo prediction for this batch."""
         if self.attachment is not None and self.monte_carlo:
-            self._monte_carlo_batch = self.attachment.monte_carlo(self.monte_carlo, step=batch_idx)
+            step = batch_idx + (dataloader_idx << 32)
+            self._monte_carlo_batch = self.attachment.monte_carlo(self.monte_carlo, step, self.class_axis)
             self._monte_carlo_batch.__enter__()
 
     def on_test_batch_end(
@@ -192,28 +257,67 @@ class NoiseInjection(Callback):
         if self._monte_carlo_batch is not None and self.attachment is not None:
             self._monte_carlo_batch.__exit__(None, None, None)
             self._monte_carlo_batch = None
-            counted = batch[2] >= 0 if len(batch) > 2 else slice(None)  # padding of uneven shards has index -1
+            # padding of uneven shards has index -1
+            counted = batch[2] >= 0 if isinstance(batch, Sequence) and len(batch) > 2 else slice(None)
             for name, value in self.attachment.uncertainty.items():
-                self._uncertainty.setdefault(name, []).append(value[counted].cpu())
+                self._uncertainty.setdefault(name, []).append(value[counted].cpu().flatten())
+
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
+    ) -> None:
+        """The same in the command ``validate``; validation during training is plain."""
+        if trainer.validating:
+            self.on_test_batch_start(trainer, pl_module, *args, **kwargs)
+
+    def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any) -> None:
+        if trainer.validating:
+            self.on_test_batch_end(trainer, pl_module, *args, **kwargs)
+
+    on_predict_batch_start = on_test_batch_start
+    on_predict_batch_end = on_test_batch_end
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log mean predictive entropy and mutual information of all images on all processes, each counted once."""
+        self._log_uncertainty(trainer, pl_module, "test")
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._log_uncertainty(trainer, pl_module, "val")
+
+    def _log_uncertainty(self, trainer: Trainer, pl_module: LightningModule, split: str) -> None:
         for name, parts in self._uncertainty.items():
             values = torch.cat(parts)
             sums = torch.stack((values.sum(), values.new_tensor(len(values)))).to(pl_module.device)
             total, count = trainer.strategy.reduce(sums, reduce_op="sum")
-            pl_module.log(f"test/monte_carlo/{name}", total / count)
+            pl_module.log(f"{split}/monte_carlo/{name}", total / count)
         self._uncertainty = {}
 
 
-def _sentence(gate: Gate, report: SiteReport) -> str:
+def _gates(gate: Gate | dict[str, Gate], stages: Sequence[str] | None) -> dict[str, Gate]:
+    """As :func:`gates_by_stage`, in the words of a configuration."""
+    if isinstance(gate, dict) and stages is not None and list(stages) != list(gate):
+        raise ValueError(
+            f"noise.gate names its stages itself ({', '.join(gate)}), and noise.stages says {stages!r}. Set "
+            "noise.stages to null."
+        )
+    if (
+        not isinstance(gate, dict)
+        and not isinstance(stages, str | None)
+        and (not stages or len(set(stages)) < len(stages))
+    ):
+        raise ValueError(f"noise.stages is {list(stages)}; name at least one stage, each once, e.g. [L4].")
+    return gates_by_stage(gate, None if isinstance(gate, dict) else stages)
+
+
+def _sentence(report: SiteReport) -> str:
     nominal = ", ".join(f"{name} {value:.4g}" for name, value in report.nominal.items())
     realised = f"gate {report.gate_min:.2g} to {report.gate_max:.2g}"
     if report.log_std == report.log_std:
         realised += f" (log std {report.log_std:.2f})"
     where = report.stage if report.stage == report.module else f"{report.stage} -> {report.module}"
+    grid = "x".join(map(str, report.grid))
+    moved = "logits move" if report.compared == "logits" else f"features in front of {report.compared} move"
     return (
-        f"noise at {where}, {report.channels} channels on {report.grid[0]}x{report.grid[1]}: {type(gate).__name__} "
-        f"{nominal}; {realised}; injected energy {report.energy:.3g} of the features'; logits move by "
-        f"{report.logit_change:.2g}; {report.positive_share:.0%} of the map is positive"
+        f"noise at {where}, {report.channels} channels on {grid}: {report.gate} {nominal}; {realised}; injected energy "
+        f"{report.energy:.3g} of the features'; {moved} by {report.logit_change:.2g}; {report.positive_share:.0%} of "
+        "the map is positive"
     )

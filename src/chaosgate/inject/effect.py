@@ -1,21 +1,22 @@
 """Does the gate arrive? One batch with the gate off and on, and what it did where it acted."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from chaosgate.field import Grid
-from chaosgate.gate.base import grid_of
-from chaosgate.inject.survey import evaluation
+from chaosgate.inject.calls import Call, compared, floating
+from chaosgate.inject.survey import Survey, evaluation
 
 if TYPE_CHECKING:
     from chaosgate.inject.attachment import Attachment, Site
 
 MINIMAL_CHANGE = 1e-3
-"""Relative change of the logits below which a gate counts as normalised away."""
+"""Relative change of the logits, as a share of that of the features, below which a gate does not arrive."""
 
 
 @dataclass(frozen=True)
@@ -23,21 +24,32 @@ class SiteReport:
     r"""What a gate does at one site, measured on one batch.
 
     ``energy`` is :math:`E\|\tilde h-h\|^2/E\|h\|^2`, the common axis of all methods; ``logit_change`` the relative
-    change of the logits; ``positive_share`` how much of the map is positive (the log-geometry theorems need positive
-    maps); ``gate_min``, ``gate_max`` and ``log_std`` describe the realised multiplicative gate where there is one.
+    change of the logits, or of what ``compared`` names: with a zero-initialised head, the features in front of it;
+    ``positive_share`` how much of the map is positive (the log-geometry theorems need positive maps); ``gate_min``,
+    ``gate_max`` and ``log_std`` describe the realised multiplicative gate where there is one; ``fired`` counts the
+    training passes in which the gates of the attachment have acted so far.
     """
 
     stage: str
     module: str
-    grid: Grid
+    gate: str
+    layout: str
+    grid: tuple[int, ...]
     channels: int
     nominal: dict[str, float]
     energy: float
     logit_change: float
+    compared: str
     positive_share: float
     gate_min: float
     gate_max: float
     log_std: float
+    fired: int
+
+    @property
+    def arrives(self) -> bool:
+        """Whether the logits change at all, in proportion to what is injected; a weak gate is not a lost one."""
+        return self.logit_change >= MINIMAL_CHANGE * min(1.0, math.sqrt(self.energy)) > 0
 
     def scalars(self) -> dict[str, float]:
         """The finite numbers in it, for a logger."""
@@ -45,51 +57,104 @@ class SiteReport:
         return {k: float(v) for k, v in flat.items() if isinstance(v, float) and math.isfinite(v)}
 
 
-def check_effect(attachment: "Attachment", batch: Tensor, minimum: float = MINIMAL_CHANGE) -> list[SiteReport]:
-    """Measure every site; raise if a gate cannot act on its grid, or acts and nothing arrives at the logits."""
-    reports = measure(attachment, batch)
-    for report in reports:
-        if not report.logit_change >= minimum:
-            raise ValueError(_normalised_away(attachment, report, batch, minimum))
+def check_effect(attachment: "Attachment", call: Call) -> list[SiteReport]:
+    """Measure every site; raise if a gate cannot act on its grid, or acts and nothing arrives at the logits.
+
+    The question is about the place: it is asked at full strength, wherever a schedule has its dial.
+    """
+    reports = measure(attachment, call)
+    if not all(report.arrives for report in reports):
+        with _full_strength(attachment):
+            for site, report in zip(attachment.sites, measure(attachment, call), strict=True):
+                if not report.arrives:
+                    raise ValueError(_why_not(attachment, site, report, call))
     return reports
 
 
-def measure(attachment: "Attachment", batch: Tensor) -> list[SiteReport]:
-    """Run ``batch`` once without gates and once per site with its gate, in evaluation mode, and compare.
+def measure(attachment: "Attachment", call: Call) -> list[SiteReport]:
+    """Run the model once without gates and once per site with its gate, in evaluation mode, and compare.
 
     Weights, running statistics, counters and random streams stay as they were.
     """
     with evaluation(attachment.model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
-        plain = attachment.model(batch)
-        return [_measure_site(attachment, site, batch, plain) for site in attachment.sites]
+        with _behind_zeros(attachment.model) as plain_inputs:
+            plain = compared(call.run(attachment.model))
+        return [_measure_site(attachment, site, call, plain, dict(plain_inputs)) for site in attachment.sites]
 
 
-def _measure_site(attachment: "Attachment", site: "Site", batch: Tensor, plain: Tensor) -> SiteReport:
-    gate = attachment.gate
-    with attachment.forced(draw=-1, only={site.module}, record=True):
-        gated = attachment.model(batch)
-    before, after = site.before, site.after
+def _measure_site(
+    attachment: "Attachment", site: "Site", call: Call, plain: Tensor, plain_inputs: dict[str, Tensor]
+) -> SiteReport:
+    with attachment.forced(draw=-1, only={site.module}, record=True), _behind_zeros(attachment.model) as inputs:
+        gated = compared(call.run(attachment.model))
+    before, after, layout = site.before, site.after, site.layout
     site.before = site.after = None
-    if before is None or after is None:
-        attachment._require_all_fired()
+    if before is None or after is None or layout is None:
+        attachment._require_all_fired({s.module: int(s is not site) for s in attachment.sites})
         raise RuntimeError(f"the gate at '{site.asked}' did not act.")
-    grid = grid_of(before)
-    gate.check(grid)
-    gate.prepare(grid, before.device)
+    grid = tuple(before.shape[2:])
+    site.gate.check(grid)  # type: ignore[arg-type]
+    site.gate.prepare(grid, before.device)  # type: ignore[arg-type]
+    change, where = relative_change(plain, gated), "logits"
+    if change == 0:  # a layer that multiplies by zero hides everything; look in front of it
+        moved = {n: relative_change(plain_inputs[n], inputs[n]) for n in plain_inputs if n in inputs}
+        where = max(moved, key=moved.__getitem__, default=where)
+        change = moved.get(where, change)
     ratio = _realised(before, after)
     return SiteReport(
         stage=site.asked,
         module=site.module,
+        gate=type(site.gate).__name__,
+        layout=layout.kind,
         grid=grid,
         channels=before.shape[1],
-        nominal=gate.nominal(grid),
+        nominal=site.gate.nominal(grid),  # type: ignore[arg-type]
         energy=float((after - before).double().square().sum() / before.double().square().sum().clamp_min(1e-300)),
-        logit_change=relative_change(plain, gated),
+        logit_change=change,
+        compared=where,
         positive_share=float((before > 0).double().mean()),
         gate_min=float(ratio.min()) if ratio.numel() else math.nan,
         gate_max=float(ratio.max()) if ratio.numel() else math.nan,
         log_std=float(ratio.log().std()) if ratio.numel() and bool((ratio > 0).all()) else math.nan,
+        fired=attachment.fired,
     )
+
+
+@contextmanager
+def _behind_zeros(model: nn.Module) -> Iterator[dict[str, Tensor]]:
+    """The inputs of the layers that multiply by zero: heads and residual branches that start as nothing."""
+    inputs: dict[str, Tensor] = {}
+
+    def recorder(name: str) -> Any:
+        def record(module: nn.Module, args: Any) -> None:
+            found = floating(args)
+            if found:
+                inputs[name] = found[0]
+
+        return record
+
+    handles = [
+        module.register_forward_pre_hook(recorder(name))
+        for name, module in model.named_modules()
+        if any(not bool(p.any()) for n, p in module.named_parameters(recurse=False) if "bias" not in n and p.ndim)
+    ]
+    try:
+        yield inputs
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _full_strength(attachment: "Attachment") -> Iterator[None]:
+    dials = {gate: gate.dial for gate in attachment.gates.values()}
+    for gate in dials:
+        gate.dial = None
+    try:
+        yield
+    finally:
+        for gate, dial in dials.items():
+            gate.dial = dial
 
 
 def _realised(before: Tensor, after: Tensor) -> Tensor:
@@ -105,34 +170,52 @@ def relative_change(plain: Tensor, gated: Tensor) -> float:
     return float((gated.double() - plain.double()).norm() / size) if size > 0 else float((gated != plain).any())
 
 
-def _normalised_away(attachment: "Attachment", report: SiteReport, batch: Tensor, minimum: float) -> str:
+def _why_not(attachment: "Attachment", site: "Site", report: SiteReport, call: Call) -> str:
     where = report.stage if report.stage == report.module else f"{report.stage} ({report.module})"
-    found = working_sites(attachment, batch, minimum)
+    found = working_sites(attachment, site, call)
     advice = f"Sites that work here: {', '.join(found)}." if found else "No other stage works with this gate either."
-    return (
+    if report.energy == 0:
+        return (
+            f"the gate at {where} changes nothing on this batch: the features there are all zero, or the gate leaves "
+            f"them as they are. Check with trained weights and real images, or use check=False. {advice}"
+        )
+    found_out = (
         f"the gate at {where} does not reach the logits: they change by {report.logit_change:.1e} (relative) "
-        f"although it injects {report.energy:.1e} of the features' energy. A normalisation right behind the site "
-        f"divides it out. {advice}"
+        f"although it injects {report.energy:.1e} of the features' energy. "
     )
+    return f"{found_out}{_cause(attachment, site, call)} {advice}"
 
 
-def working_sites(attachment: "Attachment", batch: Tensor, minimum: float) -> list[str]:
+def _cause(attachment: "Attachment", site: "Site", call: Call) -> str:
+    image = call.image()
+    try:
+        survey = Survey(attachment.model, None if image is None else image[:1])
+    except Exception:  # noqa: BLE001 - the model needs more than an image: the cause stays open
+        return "Something behind the site divides it out or does not read it."
+    if not survey.is_read(site.module):
+        return "Nothing that the logits depend on reads the output of this module."
+    if survey.surviving(site.module) != site.module:
+        return "A normalisation right behind the site divides it out."
+    return "A normalisation behind the site divides it out, or the logits hardly depend on its grid."
+
+
+def working_sites(attachment: "Attachment", site: "Site", call: Call) -> list[str]:
     """Stages of the same model at which the same gate does arrive."""
     from chaosgate.inject.attachment import Attachment
     from chaosgate.inject.stages import resolve_stages
 
-    model: nn.Module = attachment.model
+    image = call.image()
     try:
-        stages = resolve_stages(model, batch[:1])
-    except ValueError:
+        stages = resolve_stages(attachment.model, None if image is None else image[:1])
+    except (ValueError, TypeError, RuntimeError):
         return []
     found = []
     for stage, module in stages.items():
-        with Attachment(model, attachment.gate, [module], 0, 0, check=False) as trial:
+        with Attachment(attachment.model, {module: site.gate}, measuring=True) as trial:
             try:
-                change = measure(trial, batch)[0].logit_change
+                report = measure(trial, call)[0]
             except (RuntimeError, ValueError):
                 continue
-        if change >= minimum:
+        if report.arrives:
             found.append(stage if stage == module else f"{stage} ({module})")
     return found

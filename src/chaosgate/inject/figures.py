@@ -6,23 +6,29 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from chaosgate.inject.attachment import Attachment
+from chaosgate.inject.calls import Call
 from chaosgate.inject.survey import evaluation
 
 
-def gate_figure(attachment: Attachment, batch: Tensor, images: int = 3) -> Figure:
+def gate_figure(attachment: Attachment, batch: Tensor | Call, images: int = 3) -> Figure:
     """One row per image and site: the input, the log-gate, the gate, and the mean absolute feature before and after.
 
     The gate columns are read off the features, so the picture shows what happened, whatever the gate is.
     """
-    batch = batch[:images]
+    call = Call.of(batch).first(images)
+    pictures = call.image()
+    if pictures is None or pictures.ndim != 4:
+        raise ValueError("the network is not called with images, so there is nothing to draw.")
     with evaluation(attachment.model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
         with attachment.forced(draw=-1, record=True):
-            attachment.model(batch)
+            call.run(attachment.model)
     rows = [(site.asked, *_maps(site.before, site.after)) for site in attachment.sites]
     for site in attachment.sites:
         site.before = site.after = None
-    shown = [(name, i, ratio[i], before[i], after[i]) for name, ratio, before, after in rows for i in range(len(batch))]
-    inputs = batch.double().mean(1)
+    shown = [
+        (name, i, ratio[i], before[i], after[i]) for name, ratio, before, after in rows for i in range(len(pictures))
+    ]
+    inputs = pictures.double().mean(1)
     figure = Figure(figsize=(10.4, 2.15 * len(shown) + 0.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(len(shown), 5, squeeze=False)
@@ -30,14 +36,14 @@ def gate_figure(attachment: Attachment, batch: Tensor, images: int = 3) -> Figur
     for row, (name, index, ratio, before, after) in zip(axes, shown, strict=True):
         limit = max(float(ratio.clamp_min(1e-12).log().abs().nan_to_num(0).max()), 1e-3)
         top = float(torch.maximum(before.max(), after.max()))
-        pictures = (
+        panels = (
             (inputs[index], "gray", float(inputs[index].min()), float(inputs[index].max())),
             (ratio.clamp_min(1e-12).log(), "RdBu_r", -limit, limit),
             (ratio, "viridis", 0.0, float(ratio.max())),
             (before, "magma", 0.0, top),
             (after, "magma", 0.0, top),
         )
-        for axis, (picture, colours, low, high) in zip(row, pictures, strict=True):
+        for axis, (picture, colours, low, high) in zip(row, panels, strict=True):
             image = axis.imshow(picture.cpu().numpy(), cmap=colours, vmin=low, vmax=high, interpolation="nearest")
             axis.set_xticks([])
             axis.set_yticks([])

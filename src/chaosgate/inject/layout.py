@@ -1,12 +1,14 @@
-"""Feature layouts: every gate sees (B, C, H, W), whatever the backbone passes around."""
+"""Feature layouts: every gate sees (B, C, ...) with the grid behind, whatever the backbone passes around."""
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from chaosgate.field import Grid
+KINDS = {"NCL": 3, "NLC": 3, "NCHW": 4, "NHWC": 4, "NCDHW": 5, "NDHWC": 5}
+"""Layouts by name, and their number of axes. NLC are tokens; the others carry their grid in their shape."""
 
 
 @dataclass(frozen=True)
@@ -14,59 +16,70 @@ class Layout:
     """How a module's output is laid out.
 
     Args:
-        kind: ``"NCHW"``, ``"NHWC"`` (Swin), or ``"NLC"`` (tokens: ViT).
-        grid: (H, W) of the tokens; None for maps, which bring their own.
+        kind: One of :data:`KINDS`.
+        grid: The grid of the tokens, row by row; None for maps, which bring their own.
         prefix: Leading tokens (class, registers) that are not on the grid and are left alone.
     """
 
     kind: str
-    grid: Grid | None = None
+    grid: tuple[int, ...] | None = None
     prefix: int = 0
 
     def to_map(self, features: Tensor) -> Tensor:
-        """The features as a (B, C, H, W) view; no copy."""
-        if self.kind == "NCHW":
-            return features
-        if self.kind == "NHWC":
-            return features.permute(0, 3, 1, 2)
-        assert self.grid is not None
-        batch, _, channels = features.shape
-        return features[:, self.prefix :].reshape(batch, *self.grid, channels).permute(0, 3, 1, 2)
+        """The features with channels in front of the grid, as a view; no copy."""
+        if self.kind == "NLC":
+            assert self.grid is not None
+            tokens = features if self.prefix == 0 else features[:, self.prefix :]
+            return tokens.reshape(len(features), *self.grid, features.shape[-1]).movedim(-1, 1)
+        return features if self.kind.startswith("NC") else features.movedim(-1, 1)
 
     def from_map(self, perturbed: Tensor, features: Tensor) -> Tensor:
         """Put a perturbed map back into the layout of ``features``."""
-        if self.kind == "NCHW":
-            return perturbed
-        if self.kind == "NHWC":
-            return perturbed.permute(0, 2, 3, 1)
-        tokens = perturbed.permute(0, 2, 3, 1).flatten(1, 2)
-        return tokens if self.prefix == 0 else torch.cat([features[:, : self.prefix], tokens], dim=1)
+        if self.kind == "NLC":
+            tokens = perturbed.movedim(1, -1).flatten(1, -2)
+            return tokens if self.prefix == 0 else torch.cat([features[:, : self.prefix], tokens], dim=1)
+        return perturbed if self.kind.startswith("NC") else perturbed.movedim(1, -1)
+
+    def grid_of(self, features: Tensor) -> tuple[int, ...]:
+        if self.grid is not None:
+            return self.grid
+        shape = tuple(int(side) for side in features.shape)
+        return shape[2:] if self.kind.startswith("NC") else shape[1:-1]
+
+    def channels_of(self, features: Tensor) -> int:
+        return int(features.shape[1] if self.kind.startswith("NC") else features.shape[-1])
 
 
-def layout_of(model: nn.Module, site: str, features: object) -> Layout:
-    """The layout of what module ``site`` of ``model`` returned."""
-    if not isinstance(features, Tensor) or features.ndim not in (3, 4):
-        found = (
-            f"a tensor of shape {tuple(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
-        )
-        raise ValueError(
-            f"module '{site}' returns {found}; a gate needs a map (B, C, H, W) or (B, H, W, C), or tokens (B, L, C). "
-            "Name another module."
-        )
-    if features.ndim == 4:
-        return Layout(str(getattr(model, "output_fmt", "NCHW")))
-    prefix = int(getattr(model, "num_prefix_tokens", 0))
-    return Layout("NLC", _token_grid(model, site, features.shape[1] - prefix), prefix)
+def require_layout(layout: str | None, grid: Any) -> tuple[int, ...] | None:
+    """Check the arguments ``layout`` and ``grid`` of an attachment; the grid as a tuple."""
+    if layout is not None and layout not in KINDS:
+        raise ValueError(f"layout is one of {', '.join(KINDS)}, or None to find out; got {layout!r}.")
+    if grid is None:
+        return None
+    sides = tuple(grid) if isinstance(grid, list | tuple) else ()
+    if not 1 <= len(sides) <= 3 or any(not isinstance(side, int) or side < 1 for side in sides):
+        raise ValueError(f"grid is the number of sites along each axis, e.g. (14, 14); got {grid!r}.")
+    if layout not in (None, "NLC"):
+        raise ValueError(f"grid is for tokens (layout='NLC'); features of layout {layout} bring their own.")
+    return sides
 
 
-def _token_grid(model: nn.Module, site: str, tokens: int) -> Grid:
-    grid = getattr(getattr(model, "patch_embed", None), "grid_size", None)
-    if grid is not None and grid[0] * grid[1] == tokens:
-        return int(grid[0]), int(grid[1])
-    side = math.isqrt(tokens)
-    if side * side == tokens:
-        return side, side
-    raise ValueError(
-        f"module '{site}' returns {tokens} grid tokens, which is neither the model's own grid ({grid}) nor a square; "
-        "there is no way to tell their rows. Use the image size the model was built for, or a square one."
-    )
+def token_grids(tokens: int, image: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Grids of so many sites that shrink every axis of the image alike, up to rounding at the border."""
+    if len(image) == 1:
+        return [(tokens,)]
+    if len(image) != 2:
+        return []
+    pairs = [(height, tokens // height) for height in range(1, tokens + 1) if tokens % height == 0]
+    return [pair for pair in pairs if shrinks_alike(pair, image)]
+
+
+def shrinks_alike(grid: tuple[int, ...], image: tuple[int, ...]) -> bool:
+    """Whether one stride explains all sides: the strides that explain each of them overlap."""
+    if len(grid) != len(image) or any(g > s for g, s in zip(grid, image, strict=True)):
+        return False
+    if len(set(image)) == 1:
+        return len(set(grid)) == 1
+    lowest = max(side / (sites + 1) for side, sites in zip(image, grid, strict=True))
+    highest = min(side / (sites - 1) if sites > 1 else math.inf for side, sites in zip(image, grid, strict=True))
+    return lowest < highest

@@ -1,53 +1,104 @@
-"""Stage names: L1 to L4 of any timm backbone, as modules whose output a gate can be put on."""
+"""Stage names: L1 to L4 of a backbone, as modules whose output a gate can be put on."""
 
-import math
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
 from chaosgate.field.arguments import nearest
+from chaosgate.inject.resolution import quarter_depths, stages_by_resolution
 from chaosgate.inject.survey import Survey
 
 STAGES = ("L1", "L2", "L3", "L4")
+_WRAPPERS = ("module", "_orig_mod")  # what DistributedDataParallel and torch.compile put in front of a name
 
 
 def resolve_stages(model: nn.Module, example: Tensor | None = None) -> dict[str, str]:
     """The modules behind L1, L2, L3, L4.
 
-    * Hierarchical nets: the ``feature_info`` entry with reduction 4, 8, 16, 32; for small-image stems, whose reductions
-      are smaller, the last four distinct ones.
+    * Hierarchical nets: where the features are 4, 8, 16 and 32 times smaller than the image; with a small-image stem,
+      the last four distinct sizes. timm says it in ``feature_info``; for others a dry run shows it.
     * ViT and other nets of constant resolution: quarter depths. With a class token the last two blocks are left out:
       a gate there scales tokens that only a norm, or nothing at all, reads before the class token is taken.
     * Where the only reader of a stage's output is a per-token norm (Swin L4, ConvNeXt L1 to L3), that norm: in front
       of it the gate would be divided out.
 
     Args:
-        model: A timm backbone (or any module with timm's ``feature_info``).
-        example: An input for the dry run that finds those norms; None uses the model's own image size.
+        model: A network of timm, torchvision or Hugging Face, or any that takes an image; bare, or inside a wrapper.
+        example: An input for the dry run; None uses one image of the model's own size.
 
     >>> import timm
     >>> resolve_stages(timm.create_model("resnet18"))
     {'L1': 'layer1', 'L2': 'layer2', 'L3': 'layer3', 'L4': 'layer4'}
     """
-    survey = Survey(model, example)
-    return {stage: survey.surviving(module) for stage, module in _stage_modules(model).items()}
+    name, backbone = _backbone(model)
+    survey = Survey(backbone, example)
+    found = _stage_modules(backbone) if _feature_entries(backbone) else stages_by_resolution(survey)
+    prefix = f"{name}." if name else ""
+    return {stage: prefix + survey.surviving(module) for stage, module in zip(STAGES, found, strict=True)}
 
 
-def resolve_site(model: nn.Module, asked: str, example: Tensor | None = None) -> str:
-    """The module for one name: a stage, or a module's own name, which is taken as it is."""
-    modules = dict(model.named_modules())
-    if asked in modules and asked:
-        return asked
-    if asked in STAGES:
-        return resolve_stages(model, example)[asked]
-    name = type(model).__name__
-    raise ValueError(
-        f"no stage or module {asked!r} in {name}; it has {', '.join(STAGES)}.{nearest(asked, modules, 3)} "
-        f"Set noise.stages to those, or name a module, e.g. {_last_block(model)!r}."
-    )
+def resolve_sites(model: nn.Module, asked: Sequence[str], example: Tensor | None = None) -> dict[str, str]:
+    """The module for every name: that of a stage, or the module of this name, which is taken as it is."""
+    stages: dict[str, str] = {}
+    found: dict[str, str] = {}
+    for name in asked:
+        module = _named(model, name)
+        if module is None and name in STAGES:
+            stages = stages or resolve_stages(model, example)
+            module = stages[name]
+        if module is None:
+            modules = [n for n, _ in model.named_modules()]
+            raise ValueError(
+                f"no stage or module {name!r} in {type(model).__name__}; it has {', '.join(STAGES)}."
+                f"{nearest(name, modules, 3)} Set noise.stages to those, or name a module, e.g. {_last_block(model)!r}."
+            )
+        found[name] = module
+    _require_different(model, found)
+    return found
 
 
-def _stage_modules(model: nn.Module) -> dict[str, str]:
+def unwrapped_name(module: str) -> str:
+    """The name without the wrappers of distributed training and compilation: noise does not depend on them."""
+    steps = module.split(".")
+    while len(steps) > 1 and steps[0] in _WRAPPERS:
+        steps = steps[1:]
+    return ".".join(steps)
+
+
+def _named(model: nn.Module, name: str) -> str | None:
+    """The module of this name, also inside wrappers."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    if name and name in modules:
+        return name
+    return next((full for full in modules if name and unwrapped_name(full) == name), None)
+
+
+def _require_different(model: nn.Module, found: dict[str, str]) -> None:
+    by_module: dict[nn.Module, str] = {}
+    for asked, name in found.items():
+        module = model.get_submodule(name)
+        if module in by_module:
+            raise ValueError(
+                f"{by_module[module]!r} and {asked!r} are the same place ('{name}'). Name it once; two gates there "
+                "would be one of another strength."
+            )
+        by_module[module] = asked
+
+
+def _backbone(model: nn.Module) -> tuple[str, nn.Module]:
+    """The network to look at: what is inside wrappers, or the one part that has timm's ``feature_info``."""
+    name, inner = "", model
+    while len(children := dict(inner.named_children())) == 1 and next(iter(children)) in _WRAPPERS:
+        step = next(iter(children))
+        name, inner = f"{name}.{step}".strip("."), children[step]
+    known = [(n, m) for n, m in inner.named_modules() if _feature_entries(m)]
+    if len(known) == 1:
+        return f"{name}.{known[0][0]}".strip("."), known[0][1]
+    return name, inner
+
+
+def _stage_modules(model: nn.Module) -> list[str]:
     entries = _feature_entries(model)
     reductions = [int(entry["reduction"]) for entry in entries]
     if len(set(reductions)) == 1 and hasattr(model, "blocks"):
@@ -61,26 +112,23 @@ def _stage_modules(model: nn.Module) -> dict[str, str]:
             "Name modules instead of L1 to L4, e.g. stages=[" + repr(str(entries[-1]["module"])) + "]."
         )
     module = {int(entry["reduction"]): str(entry["module"]) for entry in entries}
-    return {stage: module[reduction] for stage, reduction in zip(STAGES, last_four, strict=True)}
+    return [module[reduction] for reduction in last_four]
 
 
 def _feature_entries(model: nn.Module) -> list[dict[str, Any]]:
     info = getattr(model, "feature_info", None)
-    if not info:
-        raise ValueError(
-            f"{type(model).__name__} has no feature_info, so L1 to L4 are unknown. Name a module instead, e.g. "
-            f"stages=[{_last_block(model)!r}]."
-        )
-    return [dict(entry) for entry in getattr(info, "info", info)]
+    entries = getattr(info, "info", info)
+    if not isinstance(entries, list | tuple):  # timm's blocks have a method of this name
+        return []
+    known = [dict(entry) for entry in entries if "module" in entry and "reduction" in entry]
+    names = {name for name, _ in model.named_modules()} if known else set()
+    return known if all(entry["module"] in names for entry in known) else []  # timm's MViT names others
 
 
-def _by_depth(model: nn.Module) -> dict[str, str]:
+def _by_depth(model: nn.Module) -> list[str]:
     depth = len(model.blocks)  # type: ignore[arg-type]
     pooled_by_token = getattr(model, "num_prefix_tokens", 0) > 0 and getattr(model, "global_pool", "") == "token"
-    usable = depth - 2 if pooled_by_token else depth
-    if usable < 4:
-        raise ValueError(f"{type(model).__name__} has only {depth} blocks, too few for four stages. Name a module.")
-    return {stage: f"blocks.{math.ceil(usable * k / 4) - 1}" for k, stage in enumerate(STAGES, start=1)}
+    return quarter_depths(model, [f"blocks.{i}" for i in range(depth)], pooled_by_token)
 
 
 def _last_block(model: nn.Module) -> str:

@@ -54,6 +54,7 @@ NEUTRAL = frozenset(
         f"{_DATA}seed",  # a copy of seed_everything
         f"{_DATA}channels_last",
         "model.channels_last",
+        "noise.check",
         "saving.every_n_steps",
     }
 )
@@ -62,6 +63,7 @@ AT_TEST = frozenset(
     {
         *(f"{_DATA}{key}" for key in ("corruption_jpeg", "corruption_table", "corruptions", "frost_textures")),
         f"{_DATA}severities",
+        "noise.class_axis",
         "noise.monte_carlo",
         "noise.reestimate_bn",
         "temperature",
@@ -175,9 +177,15 @@ def _noise_words(noise: Mapping[str, Any]) -> list[str]:
     gate = noise.get("gate")
     if not gate:
         return ["none"]
+    if "class_path" not in gate:  # a gate for every stage
+        return [word for stage, one in gate.items() for word in _noise_words({"gate": one, "stages": [stage]})]
     given = gate.get("init_args") or {}
     strengths = [f"{key}{given[key]:g}" for key in _STRENGTHS if isinstance(given.get(key), int | float)]
-    return [_class_name(gate), *strengths, "+".join(noise.get("stages") or [])]
+    return [_class_name(gate), *strengths, "+".join(_listed(noise.get("stages") or "L4"))]
+
+
+def _listed(stages: list[str] | str) -> list[str]:
+    return [stages] if isinstance(stages, str) else stages
 
 
 def _class_name(node: Mapping[str, Any]) -> str:

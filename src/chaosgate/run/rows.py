@@ -144,15 +144,21 @@ def columns(provenance: dict[str, Any], backbone: str) -> dict[str, str | int | 
     gate = provenance["noise"]["gate"]
     if gate is None:
         return {**labels, "seed": provenance["seed"], "backbone": backbone, "gate": "none", "stages": ""}
-    given = gate.get("init_args", {})
-    strength = [f"{key} {given[key]:g}" for key in _STRENGTHS if isinstance(given.get(key), int | float)]
+    gates = [gate] if "class_path" in gate else list(gate.values())  # one for all stages, or one for each
+    stages = (provenance["noise"]["stages"] or ["L4"]) if "class_path" in gate else list(gate)
     return {
         **labels,
         "seed": provenance["seed"],
         "backbone": backbone,
-        "gate": " ".join([str(gate["class_path"]).rsplit(".", 1)[-1], *strength]),
-        "stages": "+".join(provenance["noise"]["stages"]),
+        "gate": ", ".join(map(_gate_words, gates)),
+        "stages": "+".join([stages] if isinstance(stages, str) else stages),
     }
+
+
+def _gate_words(gate: dict[str, Any]) -> str:
+    given = gate.get("init_args") or {}
+    strength = [f"{key} {given[key]:g}" for key in _STRENGTHS if isinstance(given.get(key), int | float)]
+    return " ".join([str(gate["class_path"]).rsplit(".", 1)[-1], *strength])
 
 
 def _order(metric: tuple[str, Any]) -> tuple[int, str]:

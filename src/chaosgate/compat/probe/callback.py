@@ -125,7 +125,9 @@ class CompatibilityProbe(Callback):
             return self.gate, []
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, NoiseInjection) and callback.attachment is not None:
-                return callback.attachment.gate, callback.stages
+                gates = callback.attachment.gates
+                gate = list(gates.values())[-1]  # that of the last stage, where several differ
+                return gate, [stage for stage, other in gates.items() if other is gate]
         return None, []
 
     def _write(self, folder: Path, step: int, first: bool) -> None:

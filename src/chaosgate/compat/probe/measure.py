@@ -14,9 +14,9 @@ from chaosgate.compat.probe.reading import MethodReading, ProbeReading, StageMap
 from chaosgate.field import DirichletLaplacian, Grid, Operator
 from chaosgate.field.white import Noise, fold
 from chaosgate.gate import Gate, GaussianChaos, SampleWise
-from chaosgate.inject.attachment import attach
+from chaosgate.inject.attachment import Attachment
 from chaosgate.inject.effect import relative_change
-from chaosgate.inject.stages import STAGES, resolve_site
+from chaosgate.inject.stages import STAGES, resolve_sites
 from chaosgate.inject.survey import evaluation
 
 
@@ -85,8 +85,8 @@ class Probe:
         """
         methods: list[MethodReading] = []
         with evaluation(model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
-            modules = {asked: resolve_site(model, asked, batch[:1]) for asked in self.stages}
-            attached = {resolve_site(model, asked, batch[:1]) for asked in gate_stages} if gate is not None else set()
+            modules = resolve_sites(model, self.stages, batch[:1])
+            attached = set(resolve_sites(model, gate_stages, batch[:1]).values()) if gate is not None else set()
             plain, features = self._features(model, batch, modules)
             every = [self._maps(asked, module, features[asked]) for asked, module in modules.items()]
             home = next((maps for maps in every if maps.module in attached), every[-1])
@@ -99,7 +99,7 @@ class Probe:
             return ProbeReading(tuple(maps.reading(coarsest) for maps in every), tuple(methods))
 
     def _features(self, model: nn.Module, batch: Tensor, modules: dict[str, str]) -> tuple[Tensor, dict[str, Tensor]]:
-        with attach(model, Recorder(), list(dict.fromkeys(modules.values())), check=False, rank=0) as recorder:
+        with Attachment(model, dict.fromkeys(modules.values(), Recorder()), measuring=True) as recorder:
             with recorder.forced(draw=0, record=True):
                 plain = model(batch)
             recorded = {site.module: site.before for site in recorder.sites}
@@ -158,7 +158,7 @@ class Probe:
         if not self.logit_draws:
             return reading
         change, agreement = 0.0, 0.0
-        with attach(model, gate, [module], seed=self.seed, rank=0, check=False) as attachment:
+        with Attachment(model, {module: gate}, self.seed, measuring=True) as attachment:
             for draw in range(self.logit_draws):
                 with attachment.forced(draw=draw + 1):
                     gated = model(batch)

@@ -1,0 +1,99 @@
+"""Activation checkpointing runs a stage again during the backward pass: which forward does it recompute?
+
+Every forward leaves a gradient hook on its outputs. The hook lives as long as the graph of that forward, and it runs
+before anything inside the forward is recomputed: the engine works through later forwards first, and through a forward
+from its outputs down. What this does not settle is refused.
+"""
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from weakref import ReferenceType, WeakSet, ref
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import queue_callback
+from torch.utils.module_tracker import ModuleTracker
+
+_TRACKER = ModuleTracker()
+
+
+def in_backward() -> bool:
+    """Whether a backward pass is running in this thread."""
+    return not torch.compiler.is_compiling() and bool(_TRACKER.is_bw)
+
+
+@dataclass(eq=False)
+class Forward:
+    """One forward that may be recomputed; also the gradient hook on its outputs.
+
+    ``passes`` counts how often each site ran in it. ``site`` is the only one it is about where the model was not
+    entered as a whole.
+    """
+
+    step: Tensor
+    image: tuple[int, ...] | None
+    passes: dict[str, int]
+    site: str | None
+    pending: "PendingForwards"
+    recomputed: set[str] = field(default_factory=set)
+
+    def __call__(self, gradient: Tensor) -> None:
+        if self.site is None and self.pending.latest() is not self:
+            self.recomputed.clear()
+            self.pending.arrived(self)
+
+
+class PendingForwards:
+    """The forwards whose graphs are alive."""
+
+    def __init__(self) -> None:
+        self._alive: WeakSet[Forward] = WeakSet()
+        self._latest: dict[int, ReferenceType[Forward]] = {}
+
+    def add(
+        self,
+        outputs: Iterable[Tensor],
+        step: Tensor,
+        image: tuple[int, ...] | None,
+        passes: dict[str, int],
+        site: str | None = None,
+    ) -> None:
+        tracked = [tensor for tensor in outputs if tensor.requires_grad]
+        if not tracked:
+            return
+        forward = Forward(step.clone(), image, passes, site, self)
+        for tensor in tracked:
+            tensor.register_hook(forward)  # type: ignore[no-untyped-call]
+        self._alive.add(forward)
+
+    def arrived(self, forward: Forward) -> None:
+        """The backward pass of this thread has come to the outputs of ``forward``."""
+        queue_callback(self._latest.clear)
+        self._latest[threading.get_ident()] = ref(forward)
+
+    def latest(self) -> Forward | None:
+        found = self._latest.get(threading.get_ident())
+        return found() if found is not None else None
+
+    def recomputed(self, site: str) -> Forward:
+        """The forward that ``site`` is being recomputed for; refused where it is not certain."""
+        forward = self.latest()
+        if forward is None:
+            possible = [f for f in list(self._alive) if f.site in (None, site)]
+            forward = possible[0] if len(possible) == 1 else None
+            found = f"{len(possible)} forwards wait for their backward pass"
+        elif forward.passes.get(site, 0) > 1:
+            found = f"'{site}' ran {forward.passes[site]} times in that forward"
+            forward = None
+        elif site in forward.recomputed:
+            found = "it is recomputed twice in one backward pass, so for two forwards"
+            forward = None
+        if forward is None:
+            raise RuntimeError(
+                f"activation checkpointing runs '{site}' again in the backward pass, and there is no way to tell with "
+                f"which noise: {found}. Call backward() after each forward, put the views into one batch, use "
+                "checkpointing with use_reentrant=False and call the whole model, or switch checkpointing off."
+            )
+        forward.recomputed.add(site)
+        return forward
