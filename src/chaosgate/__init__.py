@@ -22,7 +22,7 @@ _HOME = {
     + ("StudentT",),
     "gate": ("CorrelatedGaussian", "DropBlock", "Dropout", "Gate", "GaussianChaos", "IIDGaussian", "Mechanism")
     + ("design", "load_noise_state_dict", "noise_state_dict"),
-    "inject": ("Attachment", "NoiseInjection", "attach", "resolve_stages"),
+    "inject": ("Attachment", "NoiseInjection", "attach", "resolve_stages", "sites"),
     "data": ("CIFAR10", "CIFAR100", "FashionMNIST", "HuggingFace", "ImageFolder", "ImageNet", "ImageNetC")
     + ("ImageNetVariant", "OxfordPets"),
     "compat": ("CompatibilityProbe",),
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
         load_noise_state_dict,
         noise_state_dict,
     )
-    from chaosgate.inject import Attachment, NoiseInjection, attach, resolve_stages
+    from chaosgate.inject import Attachment, NoiseInjection, attach, resolve_stages, sites
     from chaosgate.train.task import ImageClassifier
 
 

@@ -19,6 +19,7 @@ Designed internal noise for neural networks: train with it, test calibration, co
   verify     check the paper's statements on the gates that training uses: chaosgate verify --grid 7 7
   design     from what you want of the noise to the gate; which gate meets which desideratum: chaosgate design --help
   probe      what gates do at each stage of a network: chaosgate probe --help
+  sites      where in a network a gate can go, and what it does there: chaosgate sites resnet50
   data       check a folder, generate ImageNet-C, download public sets: chaosgate data --help
   configs    the configuration files that come with the package: chaosgate configs [show|copy NAME]
   bench      speed against named peers in the same run: chaosgate bench gate|field|metrics|corruptions|data|import
@@ -40,6 +41,7 @@ _HOME = {
     "verify": "chaosgate.commands.verify",
     "design": "chaosgate.commands.design",
     "probe": "chaosgate.commands.probe",
+    "sites": "chaosgate.commands.sites",
     "data": "chaosgate.commands.data",
     "configs": "chaosgate.commands.configs",
     "bench": "chaosgate.commands.bench",

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.utils.module_tracker import ModuleTracker
 
 from chaosgate.field.arguments import AXES, Grid
 from chaosgate.field.white import Noise, advance, fold
@@ -79,7 +80,7 @@ class Gate(nn.Module, ABC):
         r"""Perturb ``h`` (B, C, \*grid) in training mode and advance the private counter; else return ``h`` itself."""
         if not self.training:
             return h
-        if _in_backward():
+        if in_backward():
             raise RuntimeError(
                 f"{type(self).__name__} is a layer inside activation checkpointing, where it would draw another gate "
                 "when its forward is run again. Attach it instead (chaosgate.attach), or leave it outside the "
@@ -109,9 +110,12 @@ def rank_of_process() -> int:
     return torch.distributed.get_rank() if initialized else 0
 
 
-def _in_backward() -> bool:
+_TRACKER = ModuleTracker()
+
+
+def in_backward() -> bool:
     """Whether autograd is running backward: then a forward is the second run of one under activation checkpointing."""
-    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+    return not torch.compiler.is_compiling() and bool(_TRACKER.is_bw)
 
 
 def noise_state_dict(model: nn.Module) -> dict[str, dict[str, int]]:
@@ -120,7 +124,8 @@ def noise_state_dict(model: nn.Module) -> dict[str, dict[str, int]]:
     They are not in ``model.state_dict()``, so that a gated and a bare network exchange checkpoints. Save them beside
     it; after :func:`load_noise_state_dict` a resumed run draws the gates that it would have drawn.
 
-    >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), Gate(seed=0))
+    >>> from chaosgate.gate import Dropout
+    >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), Dropout(0.1))
     >>> noise_state_dict(model)["1"]["calls"]
     0
     """

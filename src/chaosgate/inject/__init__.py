@@ -7,6 +7,7 @@ from chaosgate.inject.attachment import Attachment, attach
 from chaosgate.inject.batchnorm import batchnorm_shift, reestimate_bn
 from chaosgate.inject.effect import SiteReport
 from chaosgate.inject.schedule import Ramp
+from chaosgate.inject.sites import SiteEffect, sites
 from chaosgate.inject.stages import resolve_stages
 
 if TYPE_CHECKING:
@@ -16,11 +17,13 @@ __all__ = [
     "Attachment",
     "NoiseInjection",
     "Ramp",
+    "SiteEffect",
     "SiteReport",
     "attach",
     "batchnorm_shift",
     "reestimate_bn",
     "resolve_stages",
+    "sites",
 ]
 
 

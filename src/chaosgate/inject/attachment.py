@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate import Gate
+from chaosgate.gate.base import in_backward, rank_of_process
 from chaosgate.inject.calls import Call, replaced, tensors
 from chaosgate.inject.effect import SiteReport, check_effect
 from chaosgate.inject.hooks import GATED, Hook
 from chaosgate.inject.layout import Layout, require_layout
 from chaosgate.inject.monte_carlo import MonteCarlo
 from chaosgate.inject.reading import Place
-from chaosgate.inject.recomputation import PendingForwards, in_backward
+from chaosgate.inject.recomputation import PendingForwards
 from chaosgate.inject.stages import resolve_sites, unwrapped_name
 
 
@@ -374,9 +375,7 @@ def attach(
     1
     >>> handle.remove()
     """
-    if rank is None:
-        available = torch.distributed.is_available() and torch.distributed.is_initialized()
-        rank = torch.distributed.get_rank() if available else 0
+    rank = rank_of_process() if rank is None else rank
     return Attachment(model, gates_by_stage(gate, stages), seed, rank, check, layout, grid)
 
 

@@ -93,8 +93,8 @@ def _measure_site(
         attachment._require_all_fired({s.module: int(s is not site) for s in attachment.sites})
         raise RuntimeError(f"the gate at '{site.asked}' did not act.")
     grid = tuple(before.shape[2:])
-    site.gate.check(grid)  # type: ignore[arg-type]
-    site.gate.prepare(grid, before.device)  # type: ignore[arg-type]
+    site.gate.check(grid)
+    site.gate.prepare(grid, before.device)
     change, where = relative_change(plain, gated), "logits"
     if change == 0:  # a layer that multiplies by zero hides everything; look in front of it
         moved = {n: relative_change(plain_inputs[n], inputs[n]) for n in plain_inputs if n in inputs}
@@ -108,7 +108,7 @@ def _measure_site(
         layout=layout.kind,
         grid=grid,
         channels=before.shape[1],
-        nominal=site.gate.nominal(grid),  # type: ignore[arg-type]
+        nominal=site.gate.nominal(grid),
         energy=float((after - before).double().square().sum() / before.double().square().sum().clamp_min(1e-300)),
         logit_change=change,
         compared=where,

@@ -10,17 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from weakref import ReferenceType, WeakSet, ref
 
-import torch
 from torch import Tensor
 from torch.autograd.graph import queue_callback
-from torch.utils.module_tracker import ModuleTracker
-
-_TRACKER = ModuleTracker()
-
-
-def in_backward() -> bool:
-    """Whether a backward pass is running in this thread."""
-    return not torch.compiler.is_compiling() and bool(_TRACKER.is_bw)
 
 
 @dataclass(eq=False)

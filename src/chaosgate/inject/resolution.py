@@ -15,10 +15,10 @@ def stages_by_resolution(survey: Survey) -> list[str]:
     A module counts at the resolution of its output, but not if it is a step inside a block that changes the resolution,
     and not if it spans the network.
     """
-    grids = _grids(survey)
+    grids = grids_of(survey)
     sizes = {name: math.prod(grid) for name, grid in grids.items()}
     distinct = sorted(set(sizes.values()), reverse=True)
-    steps = [name for name in grids if not _inside_a_change(name, sizes) and not _spans(name, sizes)]
+    steps = [name for name in grids if not _inside_a_change(name, sizes) and not spans(name, sizes)]
     last = {size: _outermost(survey, [n for n in steps if sizes[n] == size]) for size in distinct}
     found = [name for name in last.values() if name]
     if len(found) >= 4:
@@ -47,7 +47,7 @@ def quarter_depths(model: nn.Module, blocks: Sequence[str], pooled_by_token: boo
     return [blocks[math.ceil(usable * k / 4) - 1] for k in range(1, 5)]
 
 
-def _grids(survey: Survey) -> dict[str, tuple[int, ...]]:
+def grids_of(survey: Survey) -> dict[str, tuple[int, ...]]:
     """The grids of all modules that return features on more than one site, in the order in which they finish."""
     found = {}
     for name, output in survey.outputs.items():
@@ -61,10 +61,11 @@ def _inside_a_change(name: str, sizes: dict[str, int]) -> bool:
     """Whether a module around it, short of one that spans the network, returns another resolution."""
     steps = name.split(".")
     around = [".".join(steps[:n]) for n in range(1, len(steps))]
-    return any(sizes.get(outer, sizes[name]) != sizes[name] and not _spans(outer, sizes) for outer in around)
+    return any(sizes.get(outer, sizes[name]) != sizes[name] and not spans(outer, sizes) for outer in around)
 
 
-def _spans(name: str, sizes: dict[str, int]) -> bool:
+def spans(name: str, sizes: dict[str, int]) -> bool:
+    """Whether there are more than two resolutions inside a module."""
     inside = {size for other, size in sizes.items() if other == name or other.startswith(name + ".")}
     return len(inside) > 2
 
