@@ -34,7 +34,8 @@ def test_a_network_without_stages_has_sites_all_the_same():
     assert [(site.stage, site.module, site.grid, site.channels) for site in found] == [(None, "body", (8, 8), 8)]
 
 
-def test_the_command_prints_every_stage(command):
+def test_the_command_prints_every_stage(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     status, out, err = command("sites", "resnet10_small", "--in-chans", "1", "--format", "json", "--image-size", "28")
     assert status == 0, err
     assert [site["module"] for site in json.loads(out) if site["stage"]] == ["layer1", "layer2", "layer3", "layer4"]
