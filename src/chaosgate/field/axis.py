@@ -88,7 +88,8 @@ class Axis(ABC):
         count = (self.n + 1) // 2
         even = _multiply(constant[:, :count], coefficients[:, :count])
         odd = _multiply(constant[:, count:], coefficients[:, count:])
-        return torch.cat([even + odd, (even - odd)[:, : self.n - count].flip(1)], 1)
+        both = even + odd
+        return torch.cat([both, even.sub_(odd)[:, : self.n - count].flip(1)], 1)
 
 
 class Sine(Axis):
