@@ -4,12 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: quickstart test lint notebooks chaos clean install
+.PHONY: quickstart test test-oldest wheel lint notebooks chaos clean install
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make quickstart   train and compare None, DropBlock and Gaussian Chaos on embedded images (minutes)"
 	@echo "make test         the tests (under ten minutes on two cores)"
+	@echo "make test-oldest  the tests with the oldest supported versions, in .venv-oldest (about 8 GB)"
+	@echo "make wheel        build the wheel into dist/"
 	@echo "make lint         ruff and mypy"
 	@echo "make chaos        break training runs in many ways and resume them (about fifteen minutes)"
 	@echo "make notebooks    execute the notebooks"
@@ -26,10 +28,26 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 quickstart: $(STAMP)
-	$(BIN)/chaosgate study run configs/study/quickstart.yaml
+	$(BIN)/chaosgate study run quickstart
 
 test: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(PYTEST)
+
+# The lower bounds of pyproject.toml, exactly. Old releases warn about newer ones of what they import: not our mistakes.
+OLDEST := .venv-oldest
+$(OLDEST)/.installed: pyproject.toml scripts/lower_bounds.py
+	$(PYTHON) -m venv $(OLDEST)
+	$(PYTHON) scripts/lower_bounds.py > $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(OLDEST)/constraints.txt \
+	  --editable '.[test,bench,slurm]'
+	@touch $@
+
+test-oldest: $(OLDEST)/.installed
+	$(OLDEST)/bin/python -m pip list
+	$(OLDEST)/bin/python -m pytest --numprocesses 2 --dist worksteal -W default $(PYTEST)
+
+wheel: $(STAMP)
+	$(BIN)/python -m hatchling build -t wheel
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -43,5 +61,5 @@ chaos: $(STAMP)
 	$(BIN)/python scripts/chaos.py $(CHAOS)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -48,6 +48,7 @@ configure() {
   cat >"$SLURM_CONF" <<CONF
 ClusterName=chaosgate
 SlurmctldHost=$NODE(127.0.0.1)
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 AuthType=auth/munge
 AuthInfo=socket=$HOME_OF_SLURM/munge/munge.socket
 CryptoType=crypto/munge

@@ -18,7 +18,7 @@ def test_study_can_be_planned_and_says_what_it_costs_and_how_to_run_it(path: Pat
     assert len({run.directory for run in runs}) == len(runs)
     assert study.name == path.stem
     assert "on 2 cores" in stated_cost(study) or "A100" in stated_cost(study)
-    assert f"chaosgate study run configs/study/{path.name}" in path.read_text()
+    assert f"chaosgate study run {path.stem}" in path.read_text()
 
 
 def test_quickstart_compares_none_dropblock_and_gch_at_one_seed() -> None:

@@ -62,7 +62,7 @@ def test_study_says_what_it_answers_what_it_costs_and_how_to_run_it(name: str) -
     text = study.path.read_text()
     assert study.name == name and study.paper == (name,) and study.metrics[:3] == ("top1", "nll", "ece")
     assert "Paper:" in text and ("A100" in stated_cost(study) or "nothing" in stated_cost(study))
-    assert f"chaosgate study run configs/study/paper/{name}.yaml" in text
+    assert f"chaosgate study run paper/{name}" in text
     assert paper_table(name).label in text
 
 

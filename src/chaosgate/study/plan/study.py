@@ -157,7 +157,7 @@ class Size(_Entry):
         return f"Size {self.name}{images}: it shows that the path works; its numbers say nothing about any method."
 
 
-_NAMES = "names with what they mean, e.g. {none: configs/noise/none.yaml}"
+_NAMES = "names with what they mean, e.g. {none: noise/none}"
 
 
 class Study(_Entry):
@@ -186,7 +186,7 @@ class Study(_Entry):
 
     name: Name = ""
     project: Name = ""
-    base: Parts = Field(min_length=1, description="files, e.g. [configs/base.yaml]")
+    base: Parts = Field(min_length=1, description="files, e.g. [base, data/fashion_mnist]")
     overrides: Parts = ()
     methods: dict[Name, Parts] = Field(min_length=1, description=_NAMES)
     reference: str = Field(description="the method that others are compared to")
