@@ -1,5 +1,6 @@
 """The one LightningModule: image classification, measured for calibration. It knows nothing of gates."""
 
+import os
 from typing import Any, Literal
 
 import torch
@@ -8,11 +9,11 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from chaosgate.data.module import ImageData
 from chaosgate.data.pipeline.samples import CLEAN, Cell, as_sample
 from chaosgate.metrics import CellMetrics, aggregate_cells, reliability_figure
+from chaosgate.train.losses import classification_loss, mix_images
 from chaosgate.train.schedules import WarmupCosine, effective_batch, require_rates, scale_rates
 from chaosgate.train.weights import create_backbone, load_weights
 
@@ -43,6 +44,9 @@ class ImageClassifier(LightningModule):
         lr_scheduler: Built from the optimiser; null keeps the rate.
         scheduler_interval: Step the schedule per ``step`` or per ``epoch``.
         label_smoothing: In [0, 1); 0 is the paper's loss.
+        focal_gamma: Exponent of the focal loss; 0 is cross-entropy.
+        mixup: Parameter of mixup's Beta distribution, e.g. 0.2; 0 mixes nothing.
+        cutmix: That of cutmix, e.g. 1.0; where both are given, half of the batches each.
         channels_last: Memory format of the network; null is channels_last on CUDA devices and contiguous elsewhere.
         num_bins: Bins of the calibration error, of equal width and of equal mass.
         lr_base_batch: Images per optimiser step that the optimiser's rate is meant for; the rate is multiplied by the
@@ -62,6 +66,9 @@ class ImageClassifier(LightningModule):
         lr_scheduler: LRSchedulerCallable | None = WarmupCosine,
         scheduler_interval: Literal["step", "epoch"] = "step",
         label_smoothing: float = 0.0,
+        focal_gamma: float = 0.0,
+        mixup: float = 0.0,
+        cutmix: float = 0.0,
         channels_last: bool | None = None,
         num_bins: int = 15,
         lr_base_batch: int | None = None,
@@ -73,6 +80,9 @@ class ImageClassifier(LightningModule):
             )
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"model.label_smoothing is in [0, 1); got {label_smoothing!r}.")
+        for key, value in (("focal_gamma", focal_gamma), ("mixup", mixup), ("cutmix", cutmix)):
+            if not value >= 0:
+                raise ValueError(f"model.{key} is at least 0; got {value!r}.")
         if lr_base_batch is not None and lr_base_batch < 1:
             raise ValueError(f"model.lr_base_batch is at least 1, or null; got {lr_base_batch!r}.")
         self.save_hyperparameters(ignore=["optimizer", "lr_scheduler"])
@@ -85,7 +95,8 @@ class ImageClassifier(LightningModule):
         self.memory_format = torch.contiguous_format
         self.backbone, self.num_classes = backbone, num_classes
         self.optimizer, self.lr_scheduler, self.scheduler_interval = optimizer, lr_scheduler, scheduler_interval
-        self.label_smoothing, self.num_bins = label_smoothing, num_bins
+        self.label_smoothing, self.focal_gamma, self.num_bins = label_smoothing, focal_gamma, num_bins
+        self.mixup, self.cutmix = mixup, cutmix
         self.lr_base_batch, self.lr_factor = lr_base_batch, 1.0
         self.val_metrics = CellMetrics(num_bins=num_bins)
         self.test_metrics = CellMetrics(num_bins=num_bins)
@@ -171,15 +182,24 @@ class ImageClassifier(LightningModule):
         }
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Cross-entropy of one batch."""
+        """Loss of one batch."""
         image, target = as_sample(batch)[:2]
+        if self.mixup or self.cutmix:
+            image, target = self._mix(image, target, batch_idx)
         logits = self(image)
-        loss = cross_entropy(logits.float(), target, label_smoothing=self.label_smoothing)
+        loss = classification_loss(logits, target, self.label_smoothing, self.focal_gamma)
         labels = target.argmax(-1) if target.ndim == 2 else target  # mixup and cutmix give class weights
         right = (logits.detach().argmax(-1) == labels).sum()
         self._trained = self._trained.to(right.device) + torch.stack((right, right.new_tensor(len(labels))))
         self.log("train/loss", loss, prog_bar=True)
         return loss
+
+    def _mix(self, image: Tensor, target: Tensor, batch_idx: int) -> tuple[Tensor, Tensor]:
+        if target.ndim == 2:
+            raise ValueError("the data mix images already (data.recipe full); set model.mixup and model.cutmix to 0.")
+        seed = int(os.environ.get("PL_GLOBAL_SEED", "0"))  # of the run, set by seed_everything
+        key = (seed, self.trainer.global_rank, self.current_epoch, batch_idx)
+        return mix_images(image, target, self.num_classes, self.mixup, self.cutmix, key)
 
     def on_train_epoch_end(self) -> None:
         """Log the accuracy of the epoch's training images, as they were when each was seen.

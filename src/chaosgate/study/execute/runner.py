@@ -145,6 +145,7 @@ class Runner:
                 self.outcome.refused = "\n".join(log_tail(live.run.directory, 20))
                 pending.clear()
                 self._stop()
+                return  # the others were stopped with it
             elif state.condition == "done":
                 self.display.ended(live.run, state)
             else:

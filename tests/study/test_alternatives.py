@@ -1,0 +1,77 @@
+"""Every alternative to noise is one line of a study, and trains."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+
+from chaosgate.study import load_study, plan_runs
+from chaosgate.study.execute.display import Display
+from chaosgate.study.execute.runner import Runner
+from chaosgate.study.report.build import build_table
+from chaosgate.study.report.collect import collect
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+ALTERNATIVES = sorted(path.stem for path in (CONFIGS / "alternative").glob("*.yaml"))
+SMALL = {
+    "trainer.max_epochs": 2,
+    "trainer.limit_train_batches": 6,
+    "trainer.limit_val_batches": 2,
+    "trainer.enable_model_summary": False,
+    "model.backbone_args": {"channels": [8, 16, 16, 16]},
+    "data.init_args.batch_size": 32,
+    "data.init_args.corruptions": None,
+    "data.init_args.num_workers": 0,
+}
+
+
+def write(folder: Path, names: list[str]) -> Path:
+    methods: dict[str, object] = {"none": str(CONFIGS / "noise/none.yaml")}
+    methods |= {name: str(CONFIGS / f"alternative/{name}.yaml") for name in names}
+    methods["gch_label_smoothing"] = [
+        str(CONFIGS / "noise/gch.yaml"),
+        str(CONFIGS / "alternative/label_smoothing.yaml"),
+    ]
+    study = {
+        "base": [str(CONFIGS / "base.yaml"), str(CONFIGS / "data/fashion_mnist.yaml")],
+        "overrides": SMALL,
+        "methods": methods,
+        "reference": "none",
+        "checkpoint": "last",
+        "jobs": 2,
+        "threads": 1,
+    }
+    path = folder / "alternatives.yaml"
+    path.write_text(yaml.safe_dump(study, sort_keys=False))
+    return path
+
+
+def test_there_is_a_file_for_each() -> None:
+    assert ALTERNATIVES == [
+        "cutmix",
+        "ema",
+        "focal",
+        "label_smoothing",
+        "mc_dropout",
+        "mixup",
+        "stochastic_depth",
+        "swa",
+    ]
+
+
+def test_each_is_a_training_of_its_own(tmp_path: Path) -> None:
+    runs = plan_runs(load_study(write(tmp_path, ALTERNATIVES)), tmp_path / "runs")
+    assert len({run.training for run in runs}) == len(ALTERNATIVES) + 2
+
+
+@pytest.mark.slow
+def test_each_is_trained_and_tested_as_one_line_of_a_study(tmp_path: Path) -> None:
+    study = load_study(write(tmp_path, ALTERNATIVES))
+    runs = plan_runs(study, tmp_path / "runs")
+    outcome = Runner(runs, Display(Console(quiet=True)), jobs=2, threads=1)()
+    assert not outcome.failed and outcome.refused is None
+    table = build_table(study, runs, collect(runs))
+    means = {row.variant: row.entries["clean", "nll"].mean for row in table.rows}
+    assert set(means) == {"none", *ALTERNATIVES, "gch_label_smoothing"}
+    assert len(set(means.values())) == len(means)  # each has done something

@@ -1,0 +1,94 @@
+"""The averages of weights against averages kept by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from chaosgate.train.averaging import AverageWeights
+
+
+class Line(LightningModule):
+    """A linear layer; its validation notes which weights it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 1, bias=False)
+        nn.init.ones_(self.layer.weight)
+        self.validated: list[Tensor] = []
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return (self.layer(batch[0]) - 2).square().mean()
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.validated.append(self.layer.weight.detach().clone())
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class Watch(Callback):
+    """The trained weights after every step, before any callback behind it."""
+
+    def __init__(self) -> None:
+        self.weights: list[Tensor] = []
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self.weights.append(pl_module.layer.weight.detach().clone())  # type: ignore[union-attr, operator]
+
+
+def fit(tmp_path: Path, average: AverageWeights, epochs: int = 4) -> tuple[Line, list[Tensor], Trainer]:
+    data = DataLoader(TensorDataset(torch.randn(12, 3, generator=torch.Generator().manual_seed(0))), batch_size=4)
+    model, watch = Line(), Watch()
+    trainer = Trainer(
+        max_epochs=epochs,
+        callbacks=[watch, average],
+        default_root_dir=tmp_path,
+        logger=False,
+        accelerator="cpu",
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+    )
+    trainer.fit(model, data, data)
+    return model, watch.weights, trainer
+
+
+def test_swa_is_the_mean_over_the_ends_of_the_last_epochs(tmp_path: Path) -> None:
+    model, weights, _ = fit(tmp_path, AverageWeights(start=0.5))
+    ends = weights[2::3]  # three steps an epoch
+    assert torch.allclose(model.layer.weight, torch.stack(ends[2:]).mean(0), atol=1e-6)
+    seen = model.validated[::3]
+    assert torch.allclose(seen[1], ends[1]) and torch.allclose(seen[2], ends[2])  # the network itself before the start
+    assert torch.allclose(seen[3], torch.stack(ends[2:]).mean(0), atol=1e-6)
+
+
+def test_ema_is_the_recursion_of_its_definition(tmp_path: Path) -> None:
+    model, weights, _ = fit(tmp_path, AverageWeights(decay=0.5))
+    average = weights[0]
+    for step, current in enumerate(weights[1:], start=1):
+        decay = min(0.5, (1 + step) / (10 + step))
+        average = decay * average + (1 - decay) * current
+    assert torch.allclose(model.layer.weight, average, atol=1e-6)
+
+
+def test_checkpoint_has_the_average_as_its_network_and_goes_on_from_the_weights(tmp_path: Path) -> None:
+    _, _, trainer = fit(tmp_path / "a", AverageWeights(start=0.25), epochs=3)
+    path = next((tmp_path / "a").rglob("*.ckpt"))
+    saved = torch.load(path, weights_only=True)
+    assert not torch.equal(saved["state_dict"]["layer.weight"], saved["current_model_state"]["layer.weight"])
+    model = Line()
+    model.load_state_dict(saved["state_dict"])
+    assert torch.allclose(model.layer.weight, trainer.lightning_module.layer.weight)  # type: ignore[union-attr, arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{"decay": 1.0}, {"decay": 0.0}, {"start": 1.0}])
+def test_nonsense_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="decay is between|start is a share"):
+        AverageWeights(**wrong)
