@@ -113,6 +113,12 @@ class ChaosgateCLI(LightningCLI):
             default=None,
             help="test: also keep confidence, correctness and NLL of every image, in outputs/ under this name.",
         )
+        parser.add_argument(
+            "--logits",
+            type=bool,
+            default=False,
+            help="test, with --outputs: keep the logits of every test and validation image, too, in half precision.",
+        )
         parser.link_arguments("seed_everything", "data.init_args.seed")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
@@ -215,7 +221,7 @@ class ChaosgateCLI(LightningCLI):
         if self.subcommand != "test":
             return always
         config = self.config["test"]
-        outputs = [KeepOutputs(config.outputs)] if config.outputs is not None else []
+        outputs = [KeepOutputs(config.outputs, config.logits)] if config.outputs is not None else []
         self.results = WriteResults(self._provenance())
         return [*always, *outputs, *self._temperature_scaling(), self.results]
 

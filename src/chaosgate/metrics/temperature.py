@@ -75,6 +75,51 @@ def temperature_scaling(logits: Tensor, targets: Tensor) -> TemperatureFit:
     return TemperatureFit(1 / inverse, _moments(logits, targets, 1.0)[0], _moments(logits, targets, inverse)[0])
 
 
+class ScaledScores(NamedTuple):
+    """Scores of logits divided by a temperature, and how they change with it; every field is ``(B,)`` in float64."""
+
+    confidence: Tensor
+    nll: Tensor
+    confidence_slope: Tensor
+    """Derivative by the logarithm of the temperature."""
+    nll_slope: Tensor
+    """The same of the NLL."""
+
+
+def scaled_scores(logits: Tensor, target: Tensor, temperature: float) -> ScaledScores:
+    r"""Scores of ``logits / temperature`` against ``target (B,)``, with derivatives by :math:`\log T`.
+
+    With :math:`b = 1/T`: :math:`\partial p_\text{top}/\partial\log T = -b\,p_\text{top}(z_\text{top} - E_p[z])` and
+    :math:`\partial\,\text{NLL}/\partial\log T = -b\,(E_p[z] - z_t)`.
+    """
+    parts = []
+    for rows in row_blocks(logits):
+        z = working_precision(logits[rows])
+        z = z - z.amax(1, keepdim=True)
+        weights = (z / temperature).exp_()
+        norm = weights.sum(1)
+        mean = torch.linalg.vecdot(weights, z) / norm
+        at_target = z.gather(1, target[rows, None]).squeeze(1)
+        nll = norm.log() - at_target / temperature
+        parts.append((1 / norm, nll, mean / (temperature * norm), (at_target - mean) / temperature))
+    return ScaledScores(*(torch.cat(field) for field in zip(*parts, strict=True)))
+
+
+def fit_derivatives(logits: Tensor, target: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    r"""What each image adds to :math:`f'(b)` and to :math:`b\,f''(b)` at :math:`b = 1/T`, both ``(N,)``.
+
+    The ratio of their weighted sums is a Newton step of :math:`\log T`: how the fit moves with the images.
+    """
+    slopes, curvatures = [], []
+    for rows in row_blocks(logits):
+        z = working_precision(logits[rows])
+        p = (z / temperature).softmax(1)
+        mean = torch.linalg.vecdot(p, z)
+        slopes.append(mean - z.gather(1, target[rows, None]).squeeze(1))
+        curvatures.append(torch.linalg.vecdot(p, (z - mean[:, None]).square_()) / temperature)
+    return torch.cat(slopes), torch.cat(curvatures)
+
+
 def _root(logits: Tensor, targets: Tensor) -> float:
     """The b with f'(b) = 0, given that f'(0) < 0 < f'(infinity)."""
     low, high = 0.0, inf

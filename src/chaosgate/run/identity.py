@@ -21,6 +21,7 @@ _COMMAND = {
     "labels",
     "output",
     "outputs",
+    "logits",
     "resume",
     "return_predictions",
     "run_dir",

@@ -1,6 +1,6 @@
 """What a tested network said about every image: small arrays that intervals and diagrams are made from."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -94,14 +94,37 @@ def samples_file(run: Path, test: str, rank: int = 0, world: int = 1) -> Path:
 
 def load_samples(run: Path, test: str) -> Samples | None:
     """All images of a test, put together from the shares of its processes; None if a share is missing."""
+    shares = _shares(run, test)
+    placed = None if shares is None else _placed(shares)
+    if shares is None or placed is None:
+        return None
+    cells, index, values = placed
+    scaled = None
+    if "slope" in shares[0]:
+        per_image = np.stack([values(f"{key}_T") for key in PER_IMAGE])
+        first = shares[0]  # the first process has the whole of what the temperature was fitted on
+        scaled = ScaledSamples(per_image, first["slope"], first["curvature"], bool(first["on_test"]))
+    return Samples(cells, values("confidence"), values("correct"), values("nll"), index, scaled)
+
+
+Placed = tuple[tuple[Cell, ...], NDArray[np.int32], Callable[[str], NDArray[Any]]]
+
+
+def _shares(run: Path, test: str) -> list[dict[str, NDArray[Any]]] | None:
+    """The files of all processes of a test; None if one is missing."""
     found = sorted(RunDirectory(run).outputs.glob(f"{test}-*-of-*.npz"), key=lambda path: path.stat().st_mtime)
     if not found:
         return None
     world = int(found[-1].stem.rsplit("-", 1)[-1])  # the newest test, if there were several
     paths = [samples_file(run, test, rank, world) for rank in range(world)]
-    if not all(path.is_file() for path in paths):
-        return None
-    shares = [_read(path) for path in paths]
+    return [_read(path) for path in paths] if all(path.is_file() for path in paths) else None
+
+
+def _placed(shares: Sequence[dict[str, NDArray[Any]]]) -> Placed | None:
+    """Cells, indices of the images, and how to put an array in their order, (cells, images, ...).
+
+    None where the cells do not show the same images.
+    """
     cells = tuple(zip(shares[0]["corruption"].tolist(), shares[0]["severity"].tolist(), strict=True))
     cell, index = (np.concatenate([share[key] for share in shares]) for key in ("cell", "index"))
     order = np.lexsort((index, cell))
@@ -109,18 +132,63 @@ def load_samples(run: Path, test: str) -> Samples | None:
     if rest or np.any(cell[order] != np.repeat(np.arange(len(cells)), images)):
         return None
     by_cell = index[order].reshape(len(cells), images)
-    if np.any(by_cell != by_cell[0]):  # the cells do not show the same images
+    if np.any(by_cell != by_cell[0]):
         return None
 
     def values(key: str) -> NDArray[Any]:
-        return np.concatenate([share[key] for share in shares])[order].reshape(len(cells), images)
+        whole = np.concatenate([share[key] for share in shares])[order]
+        return whole.reshape(len(cells), images, *whole.shape[1:])
 
-    scaled = None
-    if all("slope" in share for share in shares):
-        per_image = np.stack([values(f"{key}_T") for key in PER_IMAGE])
-        first = shares[0]  # every process has the whole of what the temperature was fitted on
-        scaled = ScaledSamples(per_image, first["slope"], first["curvature"], bool(first["on_test"]))
-    return Samples(cells, values("confidence"), values("correct"), values("nll"), by_cell[0], scaled)
+    return cells, by_cell[0], values
+
+
+@dataclass(frozen=True)
+class Logits:
+    """The kept logits of a tested network.
+
+    Args:
+        cells: Corruption and severity of every row.
+        logits: In half precision, (cells, images, classes).
+        target: True classes, (cells, images).
+        index: Number of every image in its data set, (images,).
+        validation: Logits, true classes and numbers of the validation images, where there were any.
+    """
+
+    cells: tuple[Cell, ...]
+    logits: NDArray[np.float16]
+    target: NDArray[np.int32]
+    index: NDArray[np.int32]
+    validation: tuple[NDArray[np.float16], NDArray[np.int32], NDArray[np.int32]] | None = None
+
+
+def load_logits(run: Path, tests: Sequence[str]) -> Logits | None:
+    """Logits of all cells of some tests of the same images; None where one has not kept them."""
+    parts = [_load_logits(run, test) for test in tests]
+    whole = parts[0]
+    for part in parts[1:]:
+        if whole is None or part is None or not np.array_equal(whole.index, part.index):
+            return None
+        new = [row for row, cell in enumerate(part.cells) if cell not in whole.cells]
+        cells = (*whole.cells, *(part.cells[row] for row in new))
+        logits = np.concatenate((whole.logits, part.logits[new]))
+        target = np.concatenate((whole.target, part.target[new]))
+        whole = replace(whole, cells=cells, logits=logits, target=target)
+    return whole
+
+
+def _load_logits(run: Path, test: str) -> Logits | None:
+    found = _shares(run, test)
+    if found is None or any("logits" not in share for share in found):
+        return None
+    placed = _placed(found)
+    if placed is None:
+        return None
+    cells, index, values = placed
+    first = found[0]
+    validation = None
+    if "validation_logits" in first:
+        validation = (first["validation_logits"], first["validation_target"], first["validation_index"])
+    return Logits(cells, values("logits"), values("target"), index, validation)
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:

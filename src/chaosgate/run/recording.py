@@ -23,8 +23,10 @@ from torch import Tensor
 from chaosgate.data.files.atomic import replace_file
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.metrics import classification_scores
+from chaosgate.metrics.temperature import fit_derivatives, scaled_scores
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.outputs import samples_file
+from chaosgate.run.temperature import TemperatureScaling
 
 _CURVES = ("train/loss", "val/top1", "val/nll", "val/ece", "val/gap")
 
@@ -147,16 +149,19 @@ class WriteNoise(Callback):
 class KeepOutputs(Callback):
     """Write confidence, correctness and NLL of every image of every cell beside the results, 9 bytes each.
 
-    The logits are those that ``test_step`` returns, so nothing is computed twice and Monte Carlo averages are seen as
-    the metrics see them.
+    Where a temperature was fitted, also what it makes of them, and how that moves with the images it is fitted on: 16
+    bytes more. The logits are those that ``test_step`` returns, so nothing is computed twice and Monte Carlo averages
+    are seen as the metrics see them. What is kept of the validation images is in the share of the first process.
 
     Args:
         test: Name of the test, to keep the outputs of several apart; that of the checkpoint if not given.
+        logits: Keep logits in half precision and classes, too, of test and validation images: 2 bytes per image and
+            class.
     """
 
-    def __init__(self, test: str | None = None) -> None:
-        self.test = test
-        self._kept: list[tuple[Tensor, ...]] = []
+    def __init__(self, test: str | None = None, logits: bool = False) -> None:
+        self.test, self.logits = test, logits
+        self._kept: list[dict[str, Tensor]] = []
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._kept = []
@@ -174,8 +179,15 @@ class KeepOutputs(Callback):
         counts = outputs["index"] >= 0
         logits, target, cell, index = (outputs[key][counts] for key in ("logits", "target", "cell", "index"))
         scores = classification_scores(logits, target)
-        numbers = (cell, index, scores.confidence.float(), scores.rank < 1, scores.nll.float())
-        self._kept.append(tuple(number.cpu() for number in numbers))
+        numbers = {"cell": cell.to(torch.int16), "index": index.to(torch.int32)}
+        numbers |= {"confidence": scores.confidence.float(), "correct": scores.rank < 1, "nll": scores.nll.float()}
+        scaling = _temperature_scaling(trainer)
+        if scaling is not None and scaling.temperature.value is not None:
+            scaled = scaled_scores(logits, target, scaling.temperature.value)
+            numbers |= {f"{key}_T": value.float() for key, value in scaled._asdict().items()}
+        if self.logits:
+            numbers |= {"logits": logits.half(), "target": target.to(torch.int32)}
+        self._kept.append({key: number.cpu() for key, number in numbers.items()})
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write in one step; an interrupted test leaves nothing."""
@@ -184,18 +196,35 @@ class KeepOutputs(Callback):
             return
         test = self.test or Path(trainer.ckpt_path).stem
         path = samples_file(RunDirectory.of(trainer).path, test, trainer.global_rank, trainer.world_size)
-        cell, index, confidence, correct, nll = (torch.cat(part).numpy() for part in zip(*self._kept, strict=True))
         arrays: dict[str, Any] = {
             "corruption": np.array([name for name, _ in cells]),
             "severity": np.array([severity for _, severity in cells], dtype=np.int8),
-            "cell": cell.astype(np.int16),
-            "index": index.astype(np.int32),
-            "confidence": confidence,
-            "correct": correct,
-            "nll": nll,
+            **{key: torch.cat([batch[key] for batch in self._kept]).numpy() for key in self._kept[0]},
+            **self._validation(trainer),
         }
         path.parent.mkdir(exist_ok=True)
         replace_file(path, partial(np.savez_compressed, **arrays))
+
+    def _validation(self, trainer: Trainer) -> dict[str, Any]:
+        """What the temperature was fitted on; nothing where it was not fitted here."""
+        scaling = _temperature_scaling(trainer)
+        if scaling is None or scaling.fitted_on is None:
+            return {}
+        logits, target, index = scaling.fitted_on
+        found: dict[str, Any] = {}
+        if scaling.temperature.value is not None:
+            slope, curvature = fit_derivatives(logits, target, scaling.temperature.value)
+            found |= {"slope": slope.float().numpy(), "curvature": curvature.float().numpy()}
+            found["on_test"] = scaling.temperature.split == "test"
+        if self.logits:
+            half, classes = logits.half().numpy(), target.to(torch.int32).numpy()
+            found |= {"validation_logits": half, "validation_target": classes}
+            found["validation_index"] = index.to(torch.int32).numpy()
+        return found
+
+
+def _temperature_scaling(trainer: Trainer) -> TemperatureScaling | None:
+    return next((one for one in trainer.callbacks if isinstance(one, TemperatureScaling)), None)  # type: ignore[attr-defined]
 
 
 def _number(batches: Any) -> int | None:

@@ -57,6 +57,8 @@ class TemperatureScaling(Callback):
 
     Must stand before :class:`~chaosgate.run.rows.WriteResults` among the callbacks, which writes the rows.
 
+    ``fitted_on`` has logits, targets and indices of the validation images, on the first process.
+
     Args:
         known: Earlier rows of the same run, tested with the same noise settings.
     """
@@ -66,10 +68,11 @@ class TemperatureScaling(Callback):
         self.temperature = Temperature(None, reason="no test yet")
         self._scaled: CellMetrics | None = None
         self._columns: dict[str, list[float]] = {}
+        self.fitted_on: tuple[Tensor, Tensor, Tensor] | None = None
 
     def on_test_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Fit, after every other callback has prepared the network."""
-        self._scaled, self._columns = None, {}
+        self._scaled, self._columns, self.fitted_on = None, {}, None
         self.temperature = self._find(trainer, pl_module)
         if self.temperature.value is None:
             rank_zero_info(f"no temperature for the columns +T: {self.temperature.reason}")
@@ -126,7 +129,7 @@ class TemperatureScaling(Callback):
             found = self._known(trainer.ckpt_path) or Temperature(None, reason=" ".join(str(error).split()))
         else:
             split = "test" if data.validation_is_test else "validation"
-            found = fit(trainer, pl_module, data, loader, split)
+            found, self.fitted_on = fit(trainer, pl_module, data, loader, split)
         return trainer.strategy.broadcast(found)
 
     def _known(self, checkpoint: Any) -> Temperature | None:
@@ -151,8 +154,11 @@ def validation_loader(data: ImageData) -> DataLoader[Sample]:
 
 def fit(
     trainer: Trainer, pl_module: LightningModule, data: ImageData, loader: DataLoader[Sample], split: str
-) -> Temperature:
-    """One pass over the loader in evaluation mode; the first process fits, in the order of the images."""
+) -> tuple[Temperature, tuple[Tensor, Tensor, Tensor] | None]:
+    """One pass over the loader in evaluation mode; the first process fits, in the order of the images.
+
+    It also keeps logits, targets and indices of the images.
+    """
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     with trainer.precision_plugin.val_step_context():
         for batch in loader:
@@ -162,15 +168,16 @@ def fit(
             if trainer.is_global_zero:
                 parts.append((logits, target, index))
     if not trainer.is_global_zero:
-        return Temperature(None)  # the first process broadcasts
+        return Temperature(None), None  # the first process broadcasts
     logits, target, index = (torch.cat(part) for part in zip(*parts, strict=True))
     order = index.argsort(stable=True)
     order = order[index[order] >= 0]  # padding
+    images = (logits[order], target[order], index[order])
     try:
-        value = temperature_scaling(logits[order], target[order]).temperature
+        value = temperature_scaling(*images[:2]).temperature
     except ValueError as error:
-        return Temperature(None, reason=str(error))
-    return Temperature(value, split, len(order))
+        return Temperature(None, reason=str(error)), images
+    return Temperature(value, split, len(order)), images
 
 
 def _from_all(values: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from chaosgate.run.directory import RunDirectory
 from chaosgate.study.execute.state import Condition, State, is_trained, read_json
 from chaosgate.study.execute.worker import FORMAT, ORDER
 from chaosgate.study.plan.runs import Run
@@ -162,7 +163,7 @@ def overview(
             "are; delete them when their rows are no longer needed."
         )
     if with_cost:
-        lines.append(cost(study, runs, states, jobs))
+        lines += [cost(study, runs, states, jobs), kept_size(study, runs, states)]
     return Group(grid, *map(Text, lines))  # as text: brackets would be read as markup
 
 
@@ -221,6 +222,21 @@ def cost(study: Study, runs: Sequence[Run], states: Mapping[str, State], jobs: i
     return (
         f"Cost: about {_duration(total / workers)} for {len(left)} runs, {workers} at a time [from runs finished here]."
     )
+
+
+def kept_size(study: Study, runs: Sequence[Run], states: Mapping[str, State]) -> str:
+    """How large the kept outputs are: what finished runs hold, or the rule."""
+    done = [run for run in runs if states[run.name].condition == "done"]
+    held = [
+        sum(path.stat().st_size for name in run.test_outputs.values() for path in outputs.glob(f"{name}-*-of-*.npz"))
+        for run in done
+        if (outputs := RunDirectory(run.directory).outputs).is_dir()
+    ]
+    if held:
+        each = fmean(held) / 2**20
+        return f"Kept outputs: {each:.1f} MB a run, {each * len(runs):.0f} MB for all [from runs finished here]."
+    logits = ", and 2 bytes per class for the logits, of test and validation images" if study.with_logits else ""
+    return f"Kept outputs: 31 bytes per image and test cell{logits}; less after compression."
 
 
 def stated_cost(study: Study) -> str:

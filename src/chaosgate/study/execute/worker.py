@@ -76,8 +76,9 @@ def write_order(run: Run, threads: int, check: Sequence[Run] = (), others: Seque
 
 
 def _tests(run: Run) -> list[dict[str, Any]]:
+    shared = {"checkpoint": run.checkpoint, "logits": run.logits}
     return [
-        {"hash": name, "outputs": outputs, "checkpoint": run.checkpoint, "arguments": run.arguments(test)}
+        {"hash": name, "outputs": outputs, **shared, "arguments": run.arguments(test)}
         for test, (name, outputs) in zip(run.tests, run.test_outputs.items(), strict=True)
     ]
 
@@ -152,7 +153,8 @@ def train_and_test(directory: Path, order: dict[str, Any], execute: Execute) -> 
         clock = _Clock()
         checkpoint = RunDirectory(directory).selected(test["checkpoint"])
         outputs = f"--outputs={test['outputs']}"
-        done = execute(["test", *test["arguments"], _QUIET, outputs, f"--ckpt_path={checkpoint}"])
+        kept = [outputs, "--logits=true"] if test.get("logits") else [outputs]
+        done = execute(["test", *test["arguments"], _QUIET, *kept, f"--ckpt_path={checkpoint}"])
         if done.status:
             return done.status
         write_record(directory, test["hash"], done.rows, {**clock.read(), "threads": order["threads"]})

@@ -34,6 +34,7 @@ class Run:
         tests: What it is tested on.
         size: Name of the study's size; empty for the full one.
         folders: Where data are: the values of ``${NAME}`` in the configuration.
+        logits: Whether its tests keep logits; a test that has not kept them is repeated.
     """
 
     study: str
@@ -48,6 +49,7 @@ class Run:
     tests: tuple[StudyTest, ...] = (StudyTest(),)
     size: str = ""
     folders: Mapping[str, str] = field(default_factory=dict)
+    logits: bool = False
 
     @property
     def name(self) -> str:
@@ -73,7 +75,10 @@ class Run:
     def test_outputs(self) -> dict[str, str]:
         """Hash of every test with the name of its outputs; another checkpoint or other cells are another test."""
         subjects = [test_hash(self.config, test) for test in self.test_configs]
-        return {config_hash([subject, self.checkpoint]): f"{subject}-{self.checkpoint}" for subject in subjects}
+        names = [f"{'logits-' if self.logits else ''}{subject}-{self.checkpoint}" for subject in subjects]
+        kept = ["logits"] if self.logits else []
+        hashes = [config_hash([subject, self.checkpoint, *kept]) for subject in subjects]
+        return dict(zip(hashes, names, strict=True))
 
     @property
     def labels(self) -> dict[str, str]:
@@ -163,6 +168,7 @@ def plan_runs(study: Study, root: str | Path, parse: Parse, allowed: Iterable[st
                     study.tests,
                     size.name if size is not None else "",
                     folders,
+                    study.with_logits,
                 )
                 for seed in study.seeds
             ]

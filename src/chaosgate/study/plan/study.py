@@ -128,6 +128,18 @@ class StudyTest(_Entry):
     parts: Parts = ()
 
 
+class Ensemble(_Entry):
+    """A deep ensemble of runs that exist anyway: the mean of their probabilities, a row without any training.
+
+    Attributes:
+        of: The method; without a swept strength or further axes.
+        size: Members, runs of as many seeds; further seeds make further ensembles.
+    """
+
+    of: str = Field(description="a method")
+    size: Annotated[StrictInt, Field(ge=2)] = Field(description="a whole number of at least 2")
+
+
 class Size(_Entry):
     """Another size of a study: the same comparisons with other means, for instance to see that everything works.
 
@@ -179,6 +191,9 @@ class Study(_Entry):
             Top-1) or ``last`` (final epoch). Several become an axis: a row for each.
         metrics: Columns of the table.
         paper: Tables of the paper that this study answers; the report sets their numbers beside ours.
+        keep_logits: Keep the logits of every test and validation image in half precision, for what needs all classes;
+            ``study plan`` says how large they are.
+        ensemble: One or several :class:`Ensemble`; keeps the logits.
         jobs: Workers at a time on one machine, if the command line does not say.
         threads: Threads of each; None shares the cores among the jobs. Sums depend on it in their last digits.
         sizes: Other sizes: a name with keys of :class:`Size`, or with a file of them that several studies share.
@@ -203,6 +218,10 @@ class Study(_Entry):
     paper: Annotated[tuple[PaperTable, ...], BeforeValidator(_one_or_several)] = Field(
         (), description="tables of the paper"
     )
+    keep_logits: StrictBool = Field(False, description="true or false")
+    ensemble: Annotated[tuple[Ensemble, ...], BeforeValidator(_one_or_several)] = Field(
+        (), description="e.g. {of: none, size: 5}, or several in a list"
+    )
     jobs: Count = Field(1, description="a whole number of at least 1")
     threads: Count | None = Field(None, description="a whole number of at least 1")
     sizes: dict[Name, Any] = Field({}, description="names of sizes with what they change")
@@ -218,6 +237,11 @@ class Study(_Entry):
     def size(self) -> Size | None:
         """The size that was asked for; None for the study as it stands."""
         return self._size
+
+    @property
+    def with_logits(self) -> bool:
+        """Whether tests keep logits."""
+        return self.keep_logits or bool(self.ensemble)
 
     @property
     def checkpoint(self) -> str:
@@ -268,6 +292,12 @@ class Study(_Entry):
                 )
             for name in content.methods or ():
                 _require(f"grid.{axis}", "method", name, self.methods)
+        for ensemble in self.ensemble:
+            _require("ensemble", "method", ensemble.of, self.methods)
+            if self.axes_of(ensemble.of):
+                raise ValueError(f"ensemble: {ensemble.of} is varied over {', '.join(self.axes_of(ensemble.of))}.")
+            if ensemble.size > len(self.seeds):
+                raise ValueError(f"ensemble: {ensemble.size} members of {ensemble.of}, but {len(self.seeds)} seeds.")
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds {list(self.seeds)} names a seed twice; that would count one run as two.")
         if len(set(self.checkpoints)) < len(self.checkpoints):

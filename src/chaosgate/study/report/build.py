@@ -1,14 +1,17 @@
 """Build the table of a study from its finished runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import isnan
 from typing import Any
 
+from chaosgate.metrics.aggregate import aggregate_cells, collapsed
 from chaosgate.metrics.names import with_scaled
+from chaosgate.run.outputs import Cell
 from chaosgate.study.plan.runs import Run
-from chaosgate.study.plan.study import Study
+from chaosgate.study.plan.study import Ensemble, Study
 from chaosgate.study.report.collect import Finished
+from chaosgate.study.report.ensemble import ensemble_name, ensembles
 from chaosgate.study.report.inference import Floats, Groups, ece_floor, is_biased, require_same_images, resample
 from chaosgate.study.report.table import CLEAN, CORRUPTED, Column, Entry, Row, Table
 
@@ -50,8 +53,42 @@ def build_table(study: Study, runs: Sequence[Run], finished: Sequence[Finished])
         )
 
     first = {run.variant: run for run in reversed(runs)}
-    rows = tuple(row(first[variant]) for variant in of_variant)
-    return Table(study, study.name, columns, rows, _facts(finished))
+    rows = [row(first[variant]) for variant in of_variant]
+    rows += [_ensemble_row(study, one, finished, columns) for one in study.ensemble]
+    return Table(study, study.name, columns, tuple(rows), _facts(finished))
+
+
+def _ensemble_row(study: Study, ensemble: Ensemble, finished: Sequence[Finished], columns: Sequence[Column]) -> Row:
+    """A row from kept logits. Its keys are not seeds, so that it is paired with nothing."""
+    found = {-1 - k: one for k, one in enumerate(ensembles(study, ensemble, finished))}
+    entries = {}
+    for part, metric in columns:
+        values, floors = {}, {}
+        for key, one in found.items():
+            groups = cell_groups(one.rows)
+            by_cell = {cell: row[metric] for cell, row in one.rows.items() if metric in row}
+            if part not in groups or len(by_cell) < len(one.rows):
+                continue
+            values[key] = by_cell[CLEAN, 0] if part == CLEAN else aggregate_cells(by_cell)
+            if metric == "ece":
+                floors[key] = ece_floor(one.samples, groups[part])
+        entries[part, metric] = Entry(metric, values, {}, floors)
+    members = [one for one in finished if one.run.method == ensemble.of]
+    return Row(
+        ensemble_name(ensemble),
+        ensemble.of,
+        {},
+        False,
+        tuple(found),
+        entries,
+        Entry("energy", {one.run.seed: one.energy for one in members if found}),
+        Entry("nll", {}),
+        frozenset(),
+        Entry("temperature", {key: one.temperature for key, one in found.items() if not isnan(one.temperature)}),
+        any(one.fitted_on_test for one in members),
+        study.checkpoints[0],
+        ensemble.size,
+    )
 
 
 def reference_variant(study: Study, run: Run) -> str:
@@ -62,8 +99,6 @@ def reference_variant(study: Study, run: Run) -> str:
 
 def summarise(one: Finished, metrics: Sequence[str]) -> dict[Column, float]:
     """Clean metrics, and corrupted ones as mean over corruptions of the mean over severities."""
-    from chaosgate.metrics import aggregate_cells  # imports torch; reading a study does not need it
-
     summary: dict[Column, float] = {}
     for metric in metrics:
         by_cell = one.by_cell(metric)
@@ -85,7 +120,7 @@ def _entries(ones: Sequence[Finished], metrics: Sequence[str]) -> dict[Column, E
             values.setdefault(column, {})[seed] = value
         if one.samples is None:
             continue
-        groups = cell_groups(one)
+        groups = cell_groups(one.by_cell("top1"))
         for column, draws in resample(one.samples, groups, metrics).items():
             drawn.setdefault(column, {})[seed] = draws
             if is_biased(column[1]):
@@ -96,10 +131,10 @@ def _entries(ones: Sequence[Finished], metrics: Sequence[str]) -> dict[Column, E
     }
 
 
-def cell_groups(one: Finished) -> Groups:
+def cell_groups(cells: Iterable[Cell]) -> Groups:
     """The cells of the columns, by corruption."""
     corruptions: dict[str, list[tuple[str, int]]] = {}
-    for name, severity in one.by_cell("top1"):
+    for name, severity in cells:
         corruptions.setdefault(name, []).append((name, severity))
     clean = corruptions.pop(CLEAN, None)
     groups = {CLEAN: [clean]} if clean else {}
@@ -109,8 +144,6 @@ def cell_groups(one: Finished) -> Groups:
 def _collapsed(
     mine: Mapping[Column, Entry], theirs: Mapping[Column, Entry], ones: Sequence[Finished]
 ) -> frozenset[str]:
-    from chaosgate.metrics import collapsed
-
     found = set()
     for part in (CLEAN, CORRUPTED):
         asked = ((mine, "top1"), (mine, "confidence"), (theirs, "top1"))

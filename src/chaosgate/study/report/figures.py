@@ -85,7 +85,7 @@ def corruption_figure(table: Table, finished: Sequence[Finished], metric: str) -
     from chaosgate.metrics import corruption_means
 
     corruptions: list[str] = table.facts["corruptions"]
-    rows = [row for row in table.rows if row.seeds]
+    rows = [row for row in table.rows if row.seeds and row.members == 1]
     figure = _figure(max(9.6, 1.2 * len(corruptions)), 2.7)
     axes = figure.subplots()
     width = 0.8 / len(rows)
@@ -110,7 +110,7 @@ def severity_figure(table: Table, finished: Sequence[Finished], metrics: Sequenc
     """Metrics against severity, averaged over corruptions and seeds; severity 0 is the clean set."""
     figure, panels = panel_grid(len(metrics))
     for axes, metric in zip(panels, metrics, strict=True):
-        for row in (row for row in table.rows if row.seeds):
+        for row in (row for row in table.rows if row.seeds and row.members == 1):
             by_severity: dict[int, list[float]] = {}
             for one in finished:
                 if one.run.variant == row.variant:

@@ -87,7 +87,13 @@ def footnotes(table: Table) -> list[str]:
     measured = facts.get("energy_images")
     images = f" on {measured} training images" if measured else ""
     notes.append(f"energy: E|h~ - h|^2 / E|h|^2 at the gate, measured{images} at the end of training.")
-    if absent := [row.variant for row in table.rows if len(row.seeds) < len(study.seeds)]:
+    for row in (row for row in table.rows if row.members > 1):
+        made = f"{count(len(row.seeds), 'ensemble')} here" if row.seeds else "too few finished runs with logits"
+        notes.append(
+            f"{row.variant}: mean probability of {row.members} networks, at the cost of as many trainings and tests; "
+            f"{made}. It has no seed of its own to be paired by, so no difference is shown."
+        )
+    if absent := [row.variant for row in table.rows if row.members == 1 and len(row.seeds) < len(study.seeds)]:
         notes.append(f"Not finished: {', '.join(absent)}; their numbers are missing or rest on fewer seeds.")
     return notes
 
@@ -135,6 +141,6 @@ def _temperature_notes(table: Table) -> list[str]:
             f"{ON_TEST}: T was fitted on the test images themselves, which are this protocol's validation images; "
             "+T looks better than it is."
         )
-    if absent := [row.variant for row in table.rows if row.seeds and len(row.temperature.by_seed) < len(row.seeds)]:
+    if absent := [row.variant for row in table.rows if len(row.temperature.by_seed) < len(row.seeds)]:
         notes.append(f"No temperature for every seed of {', '.join(absent)}: the result rows say why, or are older.")
     return notes

@@ -106,6 +106,7 @@ class Row:
         temperature: What the logits were divided by for the columns +T.
         fitted_on_test: Whether that temperature has seen the test images, which are the validation images then.
         checkpoint: Which network of each run was tested.
+        members: Networks that answer together: more than one for an ensemble, which costs as many times the training.
     """
 
     variant: str
@@ -120,6 +121,7 @@ class Row:
     temperature: Entry
     fitted_on_test: bool
     checkpoint: str
+    members: int = 1
 
     @property
     def selected_on_test(self) -> bool:
@@ -167,7 +169,7 @@ class Table:
     def contrasts(self) -> tuple[Contrast, ...]:
         """Method against method, and method against the reference +T, in NLL and ECE; none for a long sweep."""
         rows = [row for row in self.rows if row.seeds]
-        others = [row for row in rows if not row.is_reference]
+        others = [row for row in rows if not row.is_reference and row.members == 1]
         if len(others) > _MOST_CONTRASTED:
             return ()
         columns = [column for column in self.columns if column[1] in PLUS_T]

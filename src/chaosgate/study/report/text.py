@@ -40,7 +40,7 @@ def _results(table: Table, metrics: Sequence[str]) -> RichTable:
     for part in dict.fromkeys(part for part, _ in table.columns):
         grid.add_row(Text(part, style="bold"))
         for row in table.rows:
-            fewer = "" if len(row.seeds) == asked else f" ({len(row.seeds)} of {asked})"
+            fewer = "" if row.members > 1 or len(row.seeds) == asked else f" ({len(row.seeds)} of {asked})"
             cells = [_cell(table, row, (part, metric)) for metric in metrics]
             grid.add_row(_name(row, part, fewer), *cells, number(row.energy.mean))
         if any((part, scaled(metric)) in table.columns for metric in metrics):
