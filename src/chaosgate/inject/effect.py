@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from chaosgate.gate.base import Gate
 from chaosgate.inject.calls import Call, compared, floating
 from chaosgate.inject.survey import Survey, evaluation
 
@@ -23,8 +24,8 @@ MINIMAL_CHANGE = 1e-3
 class SiteReport:
     r"""What a gate does at one site, measured on one batch.
 
-    ``energy`` is :math:`E\|\tilde h-h\|^2/E\|h\|^2`, the common axis of all methods; ``logit_change`` the relative
-    change of the logits, or of what ``compared`` names: with a zero-initialised head, the features in front of it;
+    ``energy`` is :math:`E\|\tilde h-h\|^2/E\|h\|^2`, the common axis of all methods: its expectation over the
+    noise, on the features of ``images`` images; ``logit_change`` the relative change of the logits, or of what ``compared`` names: with a zero-initialised head, the features in front of it;
     ``positive_share`` how much of the map is positive (the log-geometry theorems need positive maps); ``gate_min``,
     ``gate_max`` and ``log_std`` describe the realised multiplicative gate where there is one; ``fired`` counts the
     training passes in which the gates of the attachment have acted so far.
@@ -45,6 +46,7 @@ class SiteReport:
     gate_max: float
     log_std: float
     fired: int
+    images: int
 
     @property
     def arrives(self) -> bool:
@@ -109,7 +111,8 @@ def _measure_site(
         grid=grid,
         channels=before.shape[1],
         nominal=site.gate.nominal(grid),
-        energy=float((after - before).double().square().sum() / before.double().square().sum().clamp_min(1e-300)),
+        energy=_expected_energy(site.gate, before),
+        images=len(before),
         logit_change=change,
         compared=where,
         positive_share=float((before > 0).double().mean()),
@@ -155,6 +158,12 @@ def _full_strength(attachment: "Attachment") -> Iterator[None]:
     finally:
         for gate, dial in dials.items():
             gate.dial = dial
+
+
+def _expected_energy(gate: Gate, before: Tensor) -> float:
+    """Expected injected energy relative to that of the features ``before (B, C, *grid)``."""
+    total = before.double().square().sum().clamp_min(1e-300)
+    return float(gate.expected_energy(before).double().sum() / total)
 
 
 def _realised(before: Tensor, after: Tensor) -> Tensor:

@@ -163,6 +163,7 @@ def _facts(finished: Sequence[Finished]) -> dict[str, Any]:
     rows = finished[0].rows
     corruptions = dict.fromkeys(row["corruption"] for row in rows if row["corruption"] != CLEAN)
     data = rows[0]["data"] or {}
+    measured = [site for one in finished for site in one.rows[0]["noise_measured"]]
     return {
         "backbone": rows[0]["backbone"],
         "data": data.get("name"),
@@ -172,6 +173,7 @@ def _facts(finished: Sequence[Finished]) -> dict[str, Any]:
         "corruptions": list(corruptions),
         "severities": sorted({row["severity"] for row in rows if row["corruption"] != CLEAN}),
         "n": rows[0]["n"],
+        "energy_images": max((site.get("images", 0) for site in measured), default=0),
         "versions": rows[0]["versions"],
         "commits": sorted({str(one.rows[0]["commit"]) for one in finished}),
     }

@@ -84,9 +84,8 @@ def footnotes(table: Table) -> list[str]:
     notes += selection_notes(table)
     if any(row.collapsed for row in table.rows):
         notes.append(COLLAPSED)
-    measured = facts.get("energy_images")
-    images = f" on {measured} training images" if measured else ""
-    notes.append(f"energy: E|h~ - h|^2 / E|h|^2 at the gate, measured{images} at the end of training.")
+    images = f" on {facts['energy_images']} training images" if facts["energy_images"] else ""
+    notes.append(f"energy: E|h~ - h|^2 / E|h|^2 at the gate, expected over the noise{images} at the end of training.")
     for row in (row for row in table.rows if row.members > 1):
         made = f"{count(len(row.seeds), 'ensemble')} here" if row.seeds else "too few finished runs with logits"
         notes.append(
