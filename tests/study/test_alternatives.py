@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from rich.console import Console
 
+from chaosgate.__main__ import main
+from chaosgate.commands.fit import parsed
 from chaosgate.study import load_study, plan_runs
-from chaosgate.study.execute.display import Display
-from chaosgate.study.execute.runner import Runner
 from chaosgate.study.report.build import build_table
 from chaosgate.study.report.collect import collect
 
@@ -61,16 +60,16 @@ def test_there_is_a_file_for_each() -> None:
 
 
 def test_each_is_a_training_of_its_own(tmp_path: Path) -> None:
-    runs = plan_runs(load_study(write(tmp_path, ALTERNATIVES)), tmp_path / "runs")
+    runs = plan_runs(load_study(write(tmp_path, ALTERNATIVES)), tmp_path / "runs", parsed)
     assert len({run.training for run in runs}) == len(ALTERNATIVES) + 2
 
 
 @pytest.mark.slow
 def test_each_is_trained_and_tested_as_one_line_of_a_study(tmp_path: Path) -> None:
-    study = load_study(write(tmp_path, ALTERNATIVES))
-    runs = plan_runs(study, tmp_path / "runs")
-    outcome = Runner(runs, Display(Console(quiet=True)), jobs=2, threads=1)()
-    assert not outcome.failed and outcome.refused is None
+    path = write(tmp_path, ALTERNATIVES)
+    assert main(["study", "run", str(path), "--root", str(tmp_path / "runs")]) == 0
+    study = load_study(path)
+    runs = plan_runs(study, tmp_path / "runs", parsed)
     table = build_table(study, runs, collect(runs))
     means = {row.variant: row.entries["clean", "nll"].mean for row in table.rows}
     assert set(means) == {"none", *ALTERNATIVES, "gch_label_smoothing"}
