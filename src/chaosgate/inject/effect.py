@@ -25,7 +25,8 @@ class SiteReport:
     r"""What a gate does at one site, measured on one batch.
 
     ``energy`` is :math:`E\|\tilde h-h\|^2/E\|h\|^2`, the common axis of all methods: its expectation over the
-    noise, on the features of ``images`` images; ``logit_change`` the relative change of the logits, or of what ``compared`` names: with a zero-initialised head, the features in front of it;
+    noise, on the features of ``images`` images; ``logit_change`` the relative change of the logits, or of what
+    ``compared`` names: with a zero-initialised head, the features in front of it;
     ``positive_share`` how much of the map is positive (the log-geometry theorems need positive maps); ``gate_min``,
     ``gate_max`` and ``log_std`` describe the realised multiplicative gate where there is one; ``fired`` counts the
     training passes in which the gates of the attachment have acted so far.
