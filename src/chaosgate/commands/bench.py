@@ -32,6 +32,10 @@ def main(arguments: Sequence[str]) -> int:
     chosen: dict[str, Any] = {"threads": options.threads}
     if options.repeats is not None:
         chosen["repeats"] = options.repeats
+    if options.images is not None:
+        if options.subject != "data":
+            flags.error("argument --images: only bench data reads photographs")
+        chosen["folder"] = options.images
     module = "imports" if options.subject == "import" else options.subject  # import is not a name in Python
     rows = import_module(f"chaosgate.bench.{module}").run(**chosen)
     if options.json == "-":
@@ -58,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("subject", choices=SUBJECTS)
     made.add_argument("--threads", type=whole(1), default=1, help="threads of the numerical libraries (default 1)")
     made.add_argument("--repeats", type=whole(1), default=None, help="repetitions of each measurement")
+    made.add_argument("--images", metavar="FOLDER", help="data: measure on these JPEG files, unchanged")
     made.add_argument("--json", metavar="FILE", help="write the rows to FILE; - prints them instead of the table")
     return made
 
