@@ -14,10 +14,10 @@ from tests.bad_input.every_case import CASES
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    def training_step(*_: object) -> None:
+    def on_before_backward(*_: object) -> None:  # after the first forward, which checks the gate
         raise AssertionError("training has started")
 
-    monkeypatch.setattr(cg.ImageClassifier, "training_step", training_step)
+    monkeypatch.setattr(cg.ImageClassifier, "on_before_backward", on_before_backward)
     monkeypatch.chdir(tmp_path)
     furnish(tmp_path)
     return tmp_path
