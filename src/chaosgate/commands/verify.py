@@ -1,6 +1,7 @@
 """``chaosgate verify``: check every statement of the paper on the modules that training uses."""
 
 import argparse
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -84,7 +85,8 @@ def subjects(options: argparse.Namespace, makers: Makers | None = None) -> list[
 def _strength(options: argparse.Namespace, operator: Operator, grid: Grid) -> tuple[float, float]:
     if options.gamma is None:
         log_std = 0.5 if options.log_std is None else options.log_std
-        return tau_from_log_std(operator, grid, log_std) ** 0.5, 1.0
+        beta = 2.0  # any but one, at which gamma^2 and tau could be mistaken for each other
+        return math.sqrt(beta * tau_from_log_std(operator, grid, log_std)), beta
     if options.epsilon is not None:
         return options.gamma, beta_from_epsilon(operator, grid, options.epsilon)
     return options.gamma, 1.0 if options.beta is None else options.beta

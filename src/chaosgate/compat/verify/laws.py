@@ -25,6 +25,7 @@ from chaosgate.field import (
     Neumann,
     Operator,
     Periodic,
+    Pinned,
     gaussian_entropy_gap,
     laplace_entropy_gap,
 )
@@ -194,6 +195,7 @@ def operator_substitution(s: Subject) -> list[Finding]:
         kernel = r.green * (2 * epsilon / r.rank)
         findings.append(exact(f"log-kernel of {operator}", s.gamma**2 * kernel, s.log_affine(gate).log_kernel))
         fields = s.white("substituted", 4)[:, 0]
+        findings.append(exact(f"matrix of {operator}", matrix, operator.matrix(s.grid)))
         findings.append(exact(f"energy of {operator}", r.energy(fields), operator.energy(fields)))
     return findings
 
@@ -218,6 +220,8 @@ def _operators(s: Subject) -> list[tuple[Operator, Tensor]]:
         (Identity(), eye),
         (Neumann(), free),
         (Periodic(), ring),
+        (Massive(Neumann(), 0.3), free + 0.3 * eye),
+        (Pinned(Neumann(), [height // 2, 0]), pin(free, height // 2 * width)),
         (EdgeWeighted(vertical, horizontal), _weighted_matrix(vertical, horizontal)),
         (Graph(chain, weights), path),
         (Graph(chain, weights, boundary={n // 2: 0.7}), tied),

@@ -118,7 +118,7 @@ def ranking_stability(s: Subject) -> list[Finding]:
         findings.append(
             exact("ranking_probability", normal_cdf(units), ranking_probability(margins, deviation.square()))
         )
-        findings.append(exact("log_margin", margins, log_margin(maps, pair[None])[:, 0]))
+        findings.append(exact("log_margin", margins, log_margin(maps, pair.flip(0)[None])[:, 0]))
     steps = torch.tensor([*MARGINS, 5.0, 8.0, 30.0], dtype=torch.float64)
     bound = ranking_tail_bound(steps, torch.ones_like(steps))
     lost = normal_cdf(-steps)

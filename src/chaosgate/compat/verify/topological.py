@@ -42,7 +42,8 @@ def superlevel_sandwich(s: Subject) -> list[Finding]:
         counted = torch.stack([sandwich_violations(maps, gated, t, 0.3 * width) for t in THRESHOLDS])
         expected = torch.stack([_sites_outside(maps, gated, t, 0.3 * width) for t in THRESHOLDS])
         findings.append(exact("sandwich_violations at a band too narrow", expected, counted, scale=1))
-    return [*findings, *_betti_consequence(s)]
+    top = superlevel(maps, maps.amax((-2, -1))).sum((-2, -1))
+    return [*findings, exact("sites of the superlevel set at the maximum", 1.0, top), *_betti_consequence(s)]
 
 
 def _sites_outside(h: Tensor, gated: Tensor, t: float, eta: Tensor) -> Tensor:

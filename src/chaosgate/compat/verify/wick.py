@@ -93,13 +93,14 @@ def effective_tau(s: Subject) -> list[Finding]:
             {"gamma": s.gamma, "beta": s.beta},
             {"gamma": 2 * s.gamma, "beta": 4 * s.beta},
             {"gamma": s.gamma / 3, "epsilon": 9 * epsilon},
+            {"gamma": s.gamma / math.sqrt(s.beta)},
             {"log_std": s.log_std},
         )
         makes = [s.makers.chaos(operator=s.operator, realization=realization, **way) for way in ways]
         gates = [s.apply(gate, ones, noise) for gate in makes]
-        for way, gate in zip(ways[1:3], gates[1:3], strict=True):
+        for way, gate in zip(ways[1:4], gates[1:4], strict=True):
             findings.append(exact(f"{realization} gate at {' and '.join(way)}", gates[0], gate))
-        mirrored = s.apply(makes[3], ones, noise if s.gamma > 0 else -noise)  # log_std has no sign to say
+        mirrored = s.apply(makes[4], ones, noise if s.gamma > 0 else -noise)  # log_std has no sign to say
         findings.append(exact(f"{realization} gate at log_std", gates[0], mirrored))
     scaled = s.tau * s.reference.green
     return [
@@ -206,8 +207,11 @@ def _energies(s: Subject, maps: Tensor) -> list[Finding]:
     for gates in s.sample(gate, torch.ones(1, *s.grid), "energy", ENERGY_DRAWS):
         drawn += (gates.double() - 1).square().sum((0, 1)) / ENERGY_DRAWS
     predicted = (power * drawn).sum((1, 2))
+    part = s.makers.chaos(operator=s.operator, gamma=s.gamma_at(MODERATE), beta=s.beta, realization="wick", alpha=0.3)
+    residual = (s.gamma_at(MODERATE) ** 2 * s.reference.covariance.diagonal()).expm1().view(s.grid) * 0.09
     return [
         *findings,
+        exact("expected energy of the residual form", (power * residual).sum((1, 2)), part.expected_energy(maps)),
         exact("expected energy of the sample-wise gate", predicted, gate.expected_energy(maps), ESTIMATE),
     ]
 

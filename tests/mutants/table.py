@@ -1,0 +1,245 @@
+"""Small faults, one at a time: a function, a piece of its source, and what stands there in the mutant."""
+
+import importlib
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault in one function.
+
+    Attributes:
+        target: ``module:function`` or ``module:Class.method``, below ``chaosgate``.
+        old: The last place in its source where this stands ...
+        new: ... says this instead.
+        equivalent: Why nothing that the paper says can tell the mutant from the original, if so.
+    """
+
+    target: str
+    old: str
+    new: str
+    equivalent: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.target}: {self.old} -> {self.new}"
+
+
+@contextmanager
+def mutated(mutant: Mutant) -> Iterator[None]:
+    """Put the mutant in the place of the original, in every module that has taken the name."""
+    module = importlib.import_module("chaosgate." + mutant.target.partition(":")[0])
+    *owners, name = mutant.target.partition(":")[2].split(".")
+    owner = getattr(module, owners[0]) if owners else module
+    original = vars(owner)[name]
+    function = original.fget if isinstance(original, property) else original
+    source = textwrap.dedent(inspect.getsource(function))
+    source = source[source.index("def ") :]
+    before, found, after = source.rpartition(mutant.old)
+    if not found:
+        raise LookupError(f"{mutant} does not apply any more: {mutant.target} reads\n{source}")
+    if owners:
+        before, after = (part.replace("super()", f"super({owners[0]}, self)") for part in (before, after))
+    made: dict[str, Any] = {}
+    exec(compile(before + mutant.new + after, f"<{mutant}>", "exec"), vars(module), made)
+    fault = property(made[name]) if isinstance(original, property) else made[name]
+    if owners:
+        places = [(owner, name)]
+    else:
+        loaded = [m for key, m in list(sys.modules.items()) if key.startswith("chaosgate.") and m is not None]
+        places = [(m, key) for m in loaded for key, value in list(vars(m).items()) if value is original]
+    for place, key in places:
+        setattr(place, key, fault)
+    try:
+        yield
+    finally:
+        for place, key in places:
+            setattr(place, key, original)
+
+
+def _of(home: str, *rows: tuple[str, ...]) -> list[Mutant]:
+    return [Mutant(f"{home}:{row[0]}", *row[1:]) for row in rows]
+
+
+FIELD = [
+    *_of(
+        "field.law",
+        ("beta_from_epsilon", "(2 *", "(4 *"),
+        ("epsilon_from_beta", "(2 *", "(1 *"),
+        ("tau_from_gamma", "gamma**2", "abs(gamma)"),
+        ("gamma_from_tau", "* positive", "/ positive"),
+        ("log_std_from_tau", "math.sqrt(", "("),
+        ("tau_from_log_std", "** 2 ", ""),
+        ("MaxEntLaw.covariance", "/ self.beta", "* self.beta"),
+        ("MaxEntLaw.precision", "* self.beta", "/ self.beta"),
+        ("MaxEntLaw.variance", "/ self.beta", ""),
+        ("MaxEntLaw.entropy", "0.5 * self.rank", "self.rank"),
+        ("MaxEntLaw.log_normalizer", "2 * math.pi", "math.pi"),
+        ("MaxEntLaw.log_prob", "- self.log_normalizer()", "+ self.log_normalizer()"),
+        ("MaxEntLaw.log_prob", "-self.beta", "-2 * self.beta"),
+        ("MaxEntLaw.color", "math.sqrt(self.beta)", "self.beta"),
+        ("MaxEntLaw.sample", "torch.randn(", "torch.rand("),
+    ),
+    *_of(
+        "field.grids",
+        ("GridLaplacian.matrix", "weight * torch", "torch"),
+        (
+            "GridLaplacian.matrix",
+            "torch.kron(before, self.row(grid[index])), after",
+            "torch.kron(after, self.row(grid[index])), before",
+        ),
+        ("GridLaplacian.energy", "0.5 * weight", "weight"),
+        ("DirichletLaplacian.row", "ends[-1] += 1", "ends[-1] += 0"),
+        ("DirichletLaplacian.differences", "1, 1)", "1, 0)"),
+        ("Anisotropic.__init__", '"the vertical weight", vertical', '"the vertical weight", horizontal'),
+        ("Neumann.differences", "dim=1", "dim=2"),
+        ("Periodic.row", "2 * _eye", "3 * _eye"),
+        ("Periodic.differences", "roll(1, 1)", "roll(2, 1)"),
+        ("Identity.energy", "0.5 *", "1.0 *"),
+    ),
+    *_of(
+        "field.axis",
+        ("Sine.eigenvalues", "(2 * (self.n + 1))", "(2 * self.n)"),
+        ("Sine.basis", "math.sqrt(2 / (self.n + 1))", "math.sqrt(2 / self.n)"),
+        ("Sine.power", "/ (self.n + 1)", "/ self.n"),
+        ("Cosine.eigenvalues", "4 *", "2 *"),
+        ("Cosine.basis", "2 * _numbers(0, self.n) + 1", "2 * _numbers(0, self.n)"),
+        ("Cosine._norms", "1 / self.n", "2 / self.n"),
+        ("Cosine.power", "- values[:, :1]", ""),
+        ("Hartley.eigenvalues", "4 *", "2 *"),
+        ("Hartley.basis", "+ torch.sin", "- torch.sin", "the mirrored Hartley basis diagonalises the same matrices"),
+    ),
+    *_of(
+        "field.operator",
+        ("Massive.matrix", "self.mu *", "2 * self.mu *"),
+        ("Massive.energy", "0.5 * self.mu", "self.mu"),
+        ("Massive.factor", "shifted(self.mu)", "shifted(self.mu**2)"),
+    ),
+    *_of("field.graph", ("Graph.laplacian", "+ self.boundary", "- self.boundary"), ("Graph.energy", "0.5 *", "1.0 *")),
+    *_of(
+        "field.entropy_gap",
+        ("gaussian_entropy_gap", "0.5 * law.rank", "law.rank"),
+        ("gaussian_entropy_gap", "relative - 1", "relative + 1"),
+        ("laplace_entropy_gap", "- 1 + ratio", "+ 1 + ratio"),
+    ),
+]
+
+GATE = [
+    *_of(
+        "gate.realization",
+        ("wick", "- 0.5 *", "- 0.25 *"),
+        ("wick", "- 0.5", "+ 0.5"),
+        ("samplewise", " * sites.shape[-1]", ""),
+        ("samplewise", "* sites.shape[-1]", "* 1.5 * sites.shape[-1]"),
+        (
+            "samplewise",
+            "torch.softmax(sites, dim=-1) * sites.shape[-1]",
+            "(sites - sites.amax(-1, keepdim=True)).exp()",
+        ),
+        ("samplewise", "torch.softmax(sites, dim=-1) * sites.shape[-1]", "sites.exp()"),
+        ("small_gamma_expansion", "- variance", "+ variance"),
+        ("small_gamma_expansion", "0.5 *", "1.0 *"),
+        ("wick_moment", "diagonal=1", "diagonal=0"),
+        ("gate_kernel", "gamma**2", "gamma"),
+        ("signed", "1 + sigma", "1 - sigma", "the law of a centred Gaussian field is symmetric"),
+        ("signed", "1 + sigma", "sigma"),
+        ("Wick.site_energy", "expm1", "exp"),
+    ),
+    *_of(
+        "gate.dropout",
+        ("Dropout.perturb", ">= drop", "< drop"),
+        ("Dropout.perturb", "kept / (1 - drop)", "kept"),
+        ("Dropout.perturb", "kept / (1 - drop)", "kept / (1 + drop)"),
+        ("Dropout.expected_energy", "drop / (1 - drop)", "drop"),
+        ("seed_rate", "return rate", "return 2 * rate"),
+        ("drop_probability", "-torch.expm1", "torch.exp"),
+        ("block_coverage", "+ 1", "+ 0"),
+        ("_reach", "size // 2,", "size // 2 + 1,"),
+        ("DropBlock.perturb", "(1 - dropped)", "(1 - dropped.mean())"),
+        ("DropBlock.perturb", "< rate", "< 2 * rate"),
+        ("DropBlock.expected_energy", "dropped / (1 - dropped)", "dropped"),
+    ),
+    *_of(
+        "gate.injection",
+        ("Multiplicative.__call__", "(gate - 1)", "gate"),
+        ("Multiplicative.energy", "self.alpha**2", "self.alpha"),
+        ("Additive.__call__", ".sqrt()", ""),
+    ),
+    *_of(
+        "gate.base", ("Gate.forward", "if not self.training:", "if False:"), ("weighted_energy", ".square()", ".abs()")
+    ),
+    *_of("gate.deployment", ("estimated_site_energy", "(2 * batch * rounds)", "(batch * rounds)")),
+    *_of("gate.gaussian", ("_unit_variance_law", "operator.mean_variance(grid)", "1.0")),
+    *_of(
+        "gate.gaussian_chaos",
+        ("GaussianChaos._law_on", "else 1.0", "else 2.0"),
+        ("GaussianChaos._law_on", "epsilon=self._epsilon", "beta=self._epsilon"),
+        ("GaussianChaos._deploy", "beta=field.mean_variance", "beta=1.0"),
+    ),
+]
+
+COMPAT = [
+    *_of(
+        "compat.roughness",
+        ("SiteGraph.degrees", "self.weights.repeat(2)", "2 * self.weights.repeat(2)"),
+        ("SiteGraph.laplacian", "+ matrix.T", ""),
+        ("interior_graph", "(couplings > 0)", "(couplings.triu(1) - couplings.triu(2) > 0)"),
+        ("interior_graph", "couplings[edges", "3 * couplings[edges"),
+        ("intrinsic_energy", "0.5 *", "1.0 *"),
+        ("roughness_budget", "- 2 *", "+ 2 *"),
+        ("weighted_mass", ".square()", ".abs()"),
+        ("dropout_energy", "(2 * q)", "q"),
+        ("coherence", "(2 *", "(1 *"),
+        ("dropout_amplification", "1 +", "0 +"),
+        ("cycle_graph", "first + 1", "first + 2"),
+    ),
+    *_of(
+        "compat.log_ratio",
+        ("pair_differences", "] - flat", "] + flat"),
+        ("log_ratio_deformation", "- log_ratios(before", "+ log_ratios(before"),
+        ("green_metric", "- 2 *", "-"),
+        ("log_ratio_variance", "tau *", "tau**2 *"),
+        ("log_ratio_covariance", "]] - rows", "]] + rows"),
+        ("positive_pairs", "& positive", "| positive"),
+        ("log_margin", ".abs()", ""),
+        ("ranking_probability", ".sqrt()", ""),
+        ("ranking_tail_bound", "(2 * variance)", "variance"),
+        ("ranking_tail_bound", "torch.exp(-margin.square() / (2 * variance))", "torch.ones_like(margin)"),
+        ("dropout_ranking_probability", "return q", "return q**2"),
+        ("ranking_preserved", "> 0", ">= 0"),
+    ),
+    *_of(
+        "compat.topology",
+        ("superlevel", ">= threshold", "> threshold"),
+        ("sandwich_width", ".abs()", ""),
+        ("oscillation", "return psi", "return 10 * psi"),
+        ("oscillation", "- psi.amin", "+ psi.amin"),
+        ("sandwich_violations", "lost | gained", "lost"),
+        ("sandwich_violations", "(-width)", "width"),
+        ("betti_numbers", "+ components", "- components"),
+        ("cycle_fracture", "1 - q**n", "1 - q ** (n - 1)"),
+    ),
+]
+
+METRICS = _of(
+    "metrics.functional",
+    ("_scores", "total**2", "total"),
+    ("_scores", "/ total + 1", "/ total"),
+    ("_scores", "total.log() + below_top", "total.log() - below_top"),
+    ("_scores", "Scores(1 / total", "Scores(total"),
+    ("target_rank", "- 1) / 2", ") / 2"),
+    ("target_rank", "alpha=2", "alpha=1"),
+    ("bin_index", "[1:-1]", "[:-1]"),
+    ("bin_index", "inner)", "inner, right=True)"),
+    ("bin_edges", "k / num_bins", "k / (num_bins + 1)"),
+    ("calibration_error", "difference.sum(-1) / total", "difference.mean(-1)"),
+    ("calibration_error", "gap**2", "gap"),
+    ("calibration_error", "reliability.correct_sum).abs()", "reliability.correct_sum)"),
+    ("adaptive_bins", "right=True", "right=False"),
+    ("adaptive_bins", "hits / size", "hits"),
+) + _of("metrics.scoring", ("NegativeLogLikelihood.compute", "nll / count", "nll"))
