@@ -18,9 +18,8 @@ from chaosgate.run.outputs import load_samples
 from chaosgate.train.weights import read_checkpoint
 from tests.bad_input.case import BASE, run_case
 from tests.bad_input.driver import message_of, run
+from tests.bad_input.hostile import CONFIGS, FILES, TRACE
 from tests.bad_input.studies import STUDY
-
-TRACE = "opened.txt"
 
 
 class Trap:
@@ -89,14 +88,16 @@ def test_a_run_whose_checkpoint_was_replaced_is_refused(command, trap, folder):
 
 
 def test_a_study_does_not_open_it_either(trap, folder):
+    from chaosgate.study.execute.worker import first_complaint
+
     for name, content in (("base", BASE), ("none", {"model": {"checkpoint": "trap.ckpt"}})):
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
     study = {**STUDY, "methods": {"none": "none.yaml"}}
     (folder / "small.yaml").write_text(yaml.safe_dump(study))
-    from chaosgate.commands.fit import parsed
     from chaosgate.study import load_study, plan_runs
 
-    (only,) = plan_runs(load_study("small.yaml"), folder / "runs", parsed)  # parsing builds nothing
+    (only,) = plan_runs(load_study("small.yaml"), folder / "runs")
+    assert first_complaint({"none": only.arguments()}) is None  # parsing builds nothing
     assert "cannot be read safely" in refused(("fit", *only.arguments()), "trap.ckpt")
 
 
@@ -275,3 +276,53 @@ def test_the_data_of_a_run_that_is_probed_are_data(folder, monkeypatch):
         with pytest.raises(ValueError, match=says):
             run_data(folder / "config.yaml")
         assert not Path(TRACE).exists()
+
+
+def test_there_are_many_hostile_configurations():
+    assert len(CONFIGS) + len(FILES) >= 40
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+def test_a_hostile_configuration_runs_nothing_and_is_refused_with_its_key(case, folder):
+    config, key = CONFIGS[case]
+    refused(run_case(key, config).words, key)
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_a_file_made_to_exhaust_or_to_run_is_refused_at_once(case, folder):
+    content, says = FILES[case]
+    (folder / "evil.yaml").write_text(content)
+    refused(("fit", *CONFIG, "-c", "evil.yaml"), says)
+    refused(("study", "plan", "evil.yaml"), says)
+
+
+def test_an_alias_bomb_on_the_command_line_is_refused(folder):
+    lists = "".join(f", &{b} [{','.join([f'*{a}'] * 9)}]" for a, b in zip("abcdefgh", "bcdefghi", strict=True))
+    refused(("fit", *CONFIG, f"--labels={{a: [&a [x, x, x, x]{lists}]}}"), "labels")
+
+
+def test_a_configuration_is_not_fetched(folder):
+    refused(("fit", *CONFIG, "-c", "http://127.0.0.1:9/evil.yaml"), "no configuration http://127.0.0.1:9/evil.yaml")
+
+
+def test_a_text_file_is_not_a_checkpoint(folder):
+    (folder / "notes.ckpt").write_text("just some words\n")
+    for command in ("fit", "test"):
+        assert "weights_only=False" not in refused((command, *CONFIG, "--ckpt_path=notes.ckpt"), "notes.ckpt")
+
+
+def test_more_processes_than_the_machine_can_run_are_refused(folder):
+    refused(("fit", *CONFIG, "--trainer.accelerator=cpu", "--trainer.devices=9999"), "trainer.devices is 9999")
+
+
+def test_an_own_module_is_used_and_one_from_elsewhere_needs_permission(folder, tmp_path_factory, monkeypatch):
+    code = "import chaosgate\nclass Mine(chaosgate.GaussianChaos): pass\n"
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "far_away.py").write_text(code)
+    monkeypatch.syspath_prepend(str(elsewhere))
+    words = run_case("gate", {"noise": {"gate": {"class_path": "far_away.Mine", "init_args": {"log_std": 1.0}}}}).words
+    refused(words, "far_away.Mine may not be named")
+    (folder / "close_by.py").write_text(code)
+    for allowed in ((*words, "--allow", "far_away"), tuple(word.replace("far_away", "close_by") for word in words)):
+        status, printed = run((*allowed, "--print_config"))
+        assert status == 0, printed

@@ -31,7 +31,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import Metric
 
 from chaosgate.commands.errors import one_line, unknown_key
-from chaosgate.run.config_files import config_folder, find_config, load_yaml, read_yaml
+from chaosgate.run.config_files import UnusableYAML, config_folder, find_config, load_yaml, read_yaml
 
 _ALLOWED = "CHAOSGATE_ALLOW"  # environment variable with the modules of --allow, separated by commas
 
@@ -105,6 +105,8 @@ def resolve_configs(words: Sequence[str]) -> list[str]:
 
     The parser's own complaints do not say which file they are about. ``-c`` also takes the content itself, in braces.
     """
+    for word in words:
+        _require_small(word)
     resolved, found = list(words), []
     for i, word in enumerate(words):
         flag, joined, name = word.partition("=")
@@ -118,6 +120,18 @@ def resolve_configs(words: Sequence[str]) -> list[str]:
         for line in _named(found):
             print(f"chaosgate: {line}", file=sys.stderr)
     return resolved
+
+
+def _require_small(word: str) -> None:
+    """A value with aliases is written out by the parser before anybody looks at it: refuse those that never end."""
+    flag, _, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    if "&" in value and "*" in value:
+        try:
+            load_yaml(value)
+        except UnusableYAML as error:
+            raise ValueError(f"{flag.lstrip('-') or value[:20]}: {error}") from None
+        except yaml.YAMLError:
+            return  # for the parser to say
 
 
 def _config(name: str) -> str:

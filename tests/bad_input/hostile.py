@@ -1,0 +1,104 @@
+"""Configurations and study files that would run something, if anything in them was run."""
+
+from typing import Any
+
+TRACE = "opened.txt"
+SHELL = f"echo opened > {TRACE}"
+
+
+def spec(class_path: str, **init_args: Any) -> dict[str, Any]:
+    return {"class_path": class_path, **({"init_args": init_args} if init_args else {})}
+
+
+POPEN = spec("subprocess.Popen", args=SHELL, shell=True)
+SYSTEM = spec("os.system", command=SHELL)
+HANDLER = spec(
+    "torch.distributed.elastic.multiprocessing.subprocess_handler.SubprocessHandler",
+    entrypoint="/bin/sh",
+    args=["-c", SHELL],
+    env={},
+    stdout=None,
+    stderr=None,
+    local_rank_id=0,
+)
+SGD = spec("torch.optim.SGD", lr=0.1)
+
+
+def lambda_lr(function: Any) -> dict[str, Any]:
+    return {"model": {"lr_scheduler": spec("torch.optim.lr_scheduler.LambdaLR", lr_lambda=function)}}
+
+
+def lambda_callback(function: Any) -> dict[str, Any]:
+    return {"trainer": {"callbacks": [spec("lightning.pytorch.callbacks.LambdaCallback", on_fit_start=function)]}}
+
+
+def backbone(value: Any) -> dict[str, Any]:
+    return {"model": {"backbone_args": {"drop_rate": value}}}
+
+
+def ddp(**init_args: Any) -> dict[str, Any]:
+    return {"trainer": {"strategy": spec("lightning.pytorch.strategies.DDPStrategy", **init_args)}}
+
+
+def logger(**init_args: Any) -> dict[str, Any]:
+    return {"trainer": {"logger": spec("lightning.pytorch.loggers.TensorBoardLogger", save_dir=".", **init_args)}}
+
+
+CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
+    "untyped value: Popen": (backbone(POPEN), "backbone_args"),
+    "untyped value: os.system": (backbone(SYSTEM), "backbone_args"),
+    "untyped value: eval": (backbone(spec("builtins.eval", source="1")), "backbone_args"),
+    "untyped value in a list": (backbone([POPEN]), "backbone_args"),
+    "untyped value in a mapping": (backbone({"a": {"b": POPEN}}), "backbone_args"),
+    "untyped value: a process of torch": (backbone(HANDLER), "backbone_args"),
+    "untyped value: a function of torch": (backbone(spec("torch.hub.load", repo_or_dir="a/b", model="c")), "hub"),
+    "untyped value: through a module of ours": (backbone(spec("chaosgate.commands.parser.os.system")), "backbone_args"),
+    "untyped value: pickle": (backbone(spec("pickle.loads", data="x")), "backbone_args"),
+    "untyped value: importlib": (backbone(spec("importlib.import_module", name="antigravity")), "backbone_args"),
+    "untyped value: a partial": (backbone(spec("functools.partial", func="os.system")), "backbone_args"),
+    "strategy: state of a hook": (ddp(ddp_comm_state=POPEN), "ddp_comm_state"),
+    "strategy: a hook of os": (ddp(ddp_comm_hook="os.system"), "ddp_comm_hook"),
+    "strategy: a function of torch as hook": (ddp(ddp_comm_hook="torch.hub.load"), "ddp_comm_hook"),
+    "logger: a comment": (logger(comment=POPEN), "comment"),
+    "logger: a name": (logger(name=POPEN), "name"),
+    "logger: a version": (logger(version=SYSTEM), "version"),
+    "scheduler: os._exit": (lambda_lr("os._exit"), "lr_lambda"),
+    "scheduler: os.system": (lambda_lr("os.system"), "lr_lambda"),
+    "scheduler: sys.exit": (lambda_lr("sys.exit"), "lr_lambda"),
+    "scheduler: a function of torch": (lambda_lr("torch.hub.load"), "lr_lambda"),
+    "scheduler: a list of functions": (lambda_lr(["os._exit"]), "lr_lambda"),
+    "scheduler: a class that starts a process": (lambda_lr(HANDLER), "lr_lambda"),
+    "scheduler: Popen as a function": (lambda_lr("subprocess.Popen"), "lr_lambda"),
+    "callback: os.system": (lambda_callback("os.system"), "on_fit_start"),
+    "callback: shutil.rmtree": (lambda_callback("shutil.rmtree"), "on_fit_start"),
+    "callback: a function of torch": (lambda_callback("torch.hub.load"), "on_fit_start"),
+    "callback: a function of lightning": (lambda_callback("lightning.pytorch.seed_everything"), "on_fit_start"),
+    "callback: a class that starts a process": (lambda_callback(HANDLER), "on_fit_start"),
+    "callbacks: Popen": ({"trainer": {"callbacks": [POPEN]}}, "callbacks"),
+    "callbacks: a process of torch": ({"trainer": {"callbacks": [HANDLER]}}, "callbacks"),
+    "profiler: Popen": ({"trainer": {"profiler": POPEN}}, "profiler"),
+    "plugins: Popen": ({"trainer": {"plugins": [POPEN]}}, "plugins"),
+    "optimizer: os.system": ({"model": {"optimizer": SYSTEM}}, "optimizer"),
+    "optimizer: Popen": ({"model": {"optimizer": POPEN}}, "optimizer"),
+    "optimizer: a process of torch": ({"model": {"optimizer": HANDLER}}, "optimizer"),
+    "optimizer: a module, not a class": ({"model": {"optimizer": spec("torch.hub")}}, "optimizer"),
+    "gate: Popen": ({"noise": {"gate": POPEN}}, "gate"),
+    "schedule: os.system": ({"noise": {"schedule": SYSTEM}}, "schedule"),
+    "data: Popen": ({"data": POPEN}, "data"),
+    "data: a module from elsewhere": ({"data": spec("antigravity.Data")}, "data"),
+    "labels: a class": ({"labels": {"a": POPEN}}, "labels"),
+}
+"""What is changed in a run that would train, and a word of the key that the refusal names."""
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+)
+LOOP = "trainer: &a\n  callbacks: [*a]\n"
+FILES: dict[str, tuple[str, str]] = {
+    "alias bomb": (BOMB, "aliases"),
+    "alias loop": (LOOP, "alias"),
+    "nested too deeply": ("a: " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+    "too large": ("a: " + "x" * 2_000_000, "characters"),
+    "object": (f"trainer: !!python/object/apply:os.system ['{SHELL}']\n", "not YAML"),
+}
+"""Files that are refused before anything in them is looked at, and what is said."""
