@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
 
@@ -130,6 +131,10 @@ class NoiseInjection(Callback):
             self._restored = self.attachment.state_dict()
             self.attachment.remove()
             self.attachment = None
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Lightning calls no ``teardown`` after an error; the next run would find the gate still there."""
+        self.teardown(trainer, pl_module, "")
 
     # -- training --------------------------------------------------------------------------------------------------
 
@@ -266,11 +271,11 @@ class NoiseInjection(Callback):
         self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
     ) -> None:
         """The same in the command ``validate``; validation during training is plain."""
-        if trainer.validating:
+        if trainer.state.fn == TrainerFn.VALIDATING:
             self.on_test_batch_start(trainer, pl_module, *args, **kwargs)
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any) -> None:
-        if trainer.validating:
+        if trainer.state.fn == TrainerFn.VALIDATING:
             self.on_test_batch_end(trainer, pl_module, *args, **kwargs)
 
     on_predict_batch_start = on_test_batch_start

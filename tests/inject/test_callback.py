@@ -1,0 +1,111 @@
+"""The callback in loops of other people's LightningModules."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader
+
+import chaosgate as cg
+from tests.inject.networks import Returning, small_resnet
+
+
+class Task(LightningModule):
+    def __init__(self, model=None, frozen=False, scaled=False):
+        super().__init__()
+        self.model = model if model is not None else small_resnet()[0]
+        self.frozen, self.scaled = frozen, scaled
+        self.seen = []
+
+    def forward(self, batch):
+        return self.model(batch["image"], batch["scale"]) if self.scaled else self.model(batch["image"])
+
+    def training_step(self, batch, _):
+        if self.frozen:
+            self.model.eval()
+        return cross_entropy(self(batch), batch["label"])
+
+    def validation_step(self, batch, _):
+        self.seen.append(self(batch))
+
+    def predict_step(self, batch, _):
+        return self(batch)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.0)
+
+
+def data():
+    generator = torch.Generator().manual_seed(0)
+    parts = [
+        {"label": i % 10, "image": torch.randn(3, 32, 32, generator=generator), "scale": torch.ones(1)}
+        for i in range(8)
+    ]
+    return DataLoader(parts, batch_size=4)
+
+
+def trainer(callback, **settings):
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    return Trainer(max_epochs=1, accelerator="cpu", logger=False, callbacks=[callback], **quiet, **settings)
+
+
+def test_dict_batches_and_a_stage_as_a_string():
+    callback = cg.NoiseInjection(cg.GaussianChaos(log_std=1.0), stages="L4")
+    trainer(callback).fit(Task(), data(), data())
+    assert [report.stage for report in callback.reports] == ["L4"] and callback.reports[0].fired == 2
+
+
+def test_a_second_argument_of_the_backbone():
+    callback = cg.NoiseInjection({"L3": cg.Dropout(0.2), "L4": cg.GaussianChaos(log_std=1.0)})
+    trainer(callback).fit(Task(Returning("tensor", second=True), scaled=True), data(), data())
+    assert [(r.stage, r.gate) for r in callback.reports] == [("L3", "Dropout"), ("L4", "GaussianChaos")]
+
+
+def test_a_training_without_noise_is_an_error():
+    callback = cg.NoiseInjection(cg.GaussianChaos(log_std=1.0))
+    with pytest.raises(RuntimeError, match="no gate acted in this epoch of 2 batches.*'layer4'.*evaluation mode"):
+        trainer(callback).fit(Task(frozen=True), data(), data())
+    unchecked = cg.NoiseInjection(cg.GaussianChaos(log_std=1.0), check=False)
+    with pytest.raises(RuntimeError, match="no gate acted in this training"):
+        trainer(unchecked).fit(Task(frozen=True), data(), data())
+
+
+def test_check_false_trains_where_the_check_would_refuse():
+    task = Task()
+    torch.nn.init.zeros_(task.model.layer4[0].bn2.weight)
+    for parameter in task.model.layer4.parameters():
+        torch.nn.init.zeros_(parameter)
+    torch.nn.init.zeros_(task.model.fc.weight)
+    with pytest.raises(ValueError, match="changes nothing on this batch"):
+        trainer(cg.NoiseInjection(cg.GaussianChaos(log_std=1.0))).fit(task, data(), data())
+    callback = cg.NoiseInjection(cg.GaussianChaos(log_std=1.0), check=False)
+    trainer(callback).fit(task, data(), data())
+    assert callback.reports[0].fired == 2
+
+
+def test_monte_carlo_in_validate_and_predict_but_not_inside_fit():
+    torch.manual_seed(0)
+    task = Task()
+    plain = torch.cat(trainer(cg.NoiseInjection(None)).predict(task, data()))
+    callback = cg.NoiseInjection(cg.GaussianChaos(log_std=1.0), monte_carlo=3)
+    averaged = torch.cat(trainer(callback).predict(task, data()))
+    assert torch.allclose(averaged.exp().sum(-1), torch.ones(8), atol=1e-5)  # log-probabilities, not logits
+    assert not torch.allclose(averaged, plain.log_softmax(-1), atol=1e-3)
+    trainer(callback).validate(task, data(), verbose=False)
+    assert torch.equal(torch.cat(task.seen), averaged)
+    task.seen.clear()
+    trainer(callback, num_sanity_val_steps=0).fit(task, data(), data())
+    assert not torch.allclose(torch.cat(task.seen).exp().sum(-1), torch.ones(8), atol=1e-2)
+
+
+def test_readme_lines_run(capsys):
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    section = text.split("## Attach to your own model")[1].split("\n## ")[0]
+    code = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert code is not None
+    exec(compile(code[1], "README.md", "exec"), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and all(line.endswith(" 2") for line in lines)
