@@ -250,3 +250,29 @@ def test_fine_tuning_from_a_local_file_with_other_classes_and_the_test_of_what_i
     (run,) = Path("runs").iterdir()
     (row,) = (json.loads(line) for line in (run / "results.jsonl").read_text().splitlines())
     assert row["weights_file"] == "checkpoints/best.ckpt"  # what was trained, not what it began from
+
+
+def test_predict_writes_one_line_per_test_image_and_says_where(command, configs):
+    files = configs(*BASE, "noise/gch")
+    quick = (*QUICK, "--data.corruptions=null", "--run_dir=run")
+    assert command("fit", *files, *quick, "--trainer.logger=false")[0] == 0
+    assert json.loads(Path("run/noise.json").read_text())[0]["energy"] > 0 and Path("run/config.yaml").exists()
+    status, out, err = command("predict", *files, *quick)
+    assert status == 0 and "2000 predictions in run/predictions.csv" in out, err
+    lines = [line.split(",") for line in Path("run/predictions.csv").read_text().splitlines()]
+    assert lines[0] == ["index", "label", "prediction", "confidence", *(f"p{k}" for k in range(10))]
+    assert [int(line[0]) for line in lines[1:]] == list(range(2000))
+    right = sum(line[1] == line[2] for line in lines[1:]) / 2000
+    probabilities = torch.tensor([[float(value) for value in line[4:]] for line in lines[1:]])
+    assert torch.allclose(probabilities.sum(1), torch.ones(2000), atol=1e-5)  # float32 softmax
+    assert command("test", *files, *quick)[0] == 0
+    (row,) = (json.loads(line) for line in Path("run/results.jsonl").read_text().splitlines())
+    assert row["top1"] == pytest.approx(right, abs=1e-12) and row["noise_measured"][0]["energy"] > 0
+    status, out, err = command("predict", *files, *quick, "--noise.monte_carlo=3", "--output=mc.parquet")
+    assert status == 0, err
+    import pandas
+
+    table = pandas.read_parquet("mc.parquet")
+    assert len(table) == 2000 and (table["mutual_information"] >= -1e-6).all()
+    status, _, err = command("predict", *files, *quick, "--output=p.xlsx")
+    assert status == 1 and ".csv or .parquet" in err

@@ -25,6 +25,7 @@ from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints, Preemp
 from chaosgate.run.checkpoint.interruption import telling_what_is_left
 from chaosgate.run.directory import BEST, LAST, TOP1, RunDirectory
 from chaosgate.run.identity import readable_name, run_name, training_hash
+from chaosgate.run.predictions import WritePredictions
 from chaosgate.run.recording import KeepOutputs, WriteConfig, WriteCurves, WriteNoise, WriteProgress
 from chaosgate.run.resume import check_resume, history_line
 from chaosgate.run.rows import WriteResults, read_rows
@@ -118,6 +119,13 @@ class ChaosgateCLI(LightningCLI):
             type=bool,
             default=False,
             help="test, with --outputs: keep the logits of every test and validation image, too, in half precision.",
+        )
+        parser.add_argument(
+            "--output",
+            type=str | None,
+            default=None,
+            help="predict: where the predictions go, FILE.csv or FILE.parquet; predictions.csv in the run directory if "
+            "not given.",
         )
         parser.link_arguments("seed_everything", "data.init_args.seed")
 
@@ -218,6 +226,8 @@ class ChaosgateCLI(LightningCLI):
         always: list[Callback] = [WriteProgress(), WriteCurves()]  # the curve is in checkpoints; its owner is at hand
         if self.subcommand == "fit":
             return [*always, StopAtNonFiniteLoss(), WriteNoise()]
+        if self.subcommand == "predict":
+            return [*always, WritePredictions(self.config["predict"].output)]
         if self.subcommand != "test":
             return always
         config = self.config["test"]

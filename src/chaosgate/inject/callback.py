@@ -278,6 +278,11 @@ class NoiseInjection(Callback):
         if trainer.state.fn == TrainerFn.VALIDATING:
             self.on_test_batch_end(trainer, pl_module, *args, **kwargs)
 
+    @property
+    def spread(self) -> dict[str, Tensor]:
+        """Uncertainties of the last batch of a Monte Carlo prediction, one value per image; empty without one."""
+        return dict(self.attachment.uncertainty) if self.attachment is not None and self.monte_carlo else {}
+
     on_predict_batch_start = on_test_batch_start
     on_predict_batch_end = on_test_batch_end
 

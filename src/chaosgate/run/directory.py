@@ -24,6 +24,7 @@ class RunDirectory:
     ``noise.json``            measured strength of the gates at the end of training
     ``results.jsonl``         one line per test cell
     ``outputs/``              what a tested network said about every image (:mod:`chaosgate.run.outputs`)
+    ``predictions.csv``       one line per test image, of ``chaosgate predict``
     ``progress.json``         how far the run is
     ========================= =====================================================================================
 
@@ -40,6 +41,7 @@ class RunDirectory:
         self.noise = self.path / "noise.json"
         self.results = self.path / "results.jsonl"
         self.outputs = self.path / "outputs"
+        self.predictions = self.path / "predictions.csv"
         self.progress = self.path / "progress.json"
         self._lock: FileLock | None = None
 

@@ -164,7 +164,7 @@ def fit(
         for batch in loader:
             batch = data.on_after_batch_transfer(trainer.strategy.batch_to_device(batch, pl_module.device), 0)
             outputs: tuple[Any, ...] = (pl_module(batch.image).float(), batch.target, batch.index)
-            logits, target, index = (_from_all(output) for output in outputs)
+            logits, target, index = (from_all_processes(output) for output in outputs)
             if trainer.is_global_zero:
                 parts.append((logits, target, index))
     if not trainer.is_global_zero:
@@ -180,7 +180,7 @@ def fit(
     return Temperature(value, split, len(order)), images
 
 
-def _from_all(values: Tensor) -> Tensor:
+def from_all_processes(values: Tensor) -> Tensor:
     """The rows of all processes, on the CPU; they have equally many, padding included."""
     several = torch.distributed.is_available() and torch.distributed.is_initialized()
     return torch.cat(gather_all_tensors(values) if several else [values]).cpu()

@@ -26,10 +26,14 @@ class FailAt(Callback):
 
 
 class SignalAt(Callback):
-    """Send this process a signal, as a scheduler would."""
+    """Send this process a signal, as a scheduler would; at step -1 before the first batch."""
 
     def __init__(self, step: int, name: str = "SIGTERM") -> None:
         self.step, self.name = step, name
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        if self.step == -1:
+            os.kill(os.getpid(), getattr(signal, self.name))
 
     def on_before_backward(self, trainer, pl_module, loss):
         if trainer.global_step == self.step:

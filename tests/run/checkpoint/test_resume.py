@@ -26,6 +26,7 @@ def uninterrupted(tmp_path_factory):
     [
         ("FailAt --trainer.callbacks.step=3", 1),  # after an odd number of steps: the last checkpoint is older
         ("SignalAt --trainer.callbacks.step=8", 143),
+        ("SignalAt --trainer.callbacks.step=3 --trainer.callbacks.name=SIGINT", 130),  # Ctrl-C within the first epoch
         ("FailAt --trainer.callbacks.step=14 --trainer.callbacks.phase=validation", 1),
         *(
             pytest.param(cut, status, marks=pytest.mark.slow)
@@ -59,3 +60,10 @@ def test_resume_without_a_checkpoint_is_a_fresh_start(uninterrupted, command, co
     assert command("fit", *configs(*FILES), *SMALL, "--run_dir=run", "--resume")[0] == 0  # nothing left to do
     assert differences(Path("run"), uninterrupted) == []
     assert (Path("run") / "noise.json").read_text() == before
+
+
+def test_told_to_stop_before_the_first_step_claims_no_checkpoint(command, configs):
+    stop = ("--trainer.callbacks+=tests.run.checkpoint.faults.SignalAt", "--trainer.callbacks.step=-1")
+    status, _, err = command("fit", *configs(*FILES), *SMALL, *stop, "--run_dir=run")
+    assert status == 143 and "before the first checkpoint" in err and "saved" not in err
+    assert not list(Path("run").glob("checkpoints/*.ckpt"))

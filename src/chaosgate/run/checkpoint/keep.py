@@ -10,7 +10,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
 from chaosgate.data.files.atomic import replace_file, replace_link
-from chaosgate.run.checkpoint.files import checkpoints_by_age, record_of
+from chaosgate.run.checkpoint.files import checkpoints_by_age, read_record, record_of
 from chaosgate.run.checkpoint.preemption import Preempted, SignalWatch
 from chaosgate.run.checkpoint.random_state import gather_random_states, restore_random_state
 from chaosgate.run.checkpoint.selection import EpochScore, select
@@ -25,7 +25,7 @@ class KeepCheckpoints(Checkpoint):
     After every epoch ``epoch-NNNN.ckpt`` is written; those with a role stay: ``best`` (smallest validation NLL, ECE
     decides among epochs within ``tolerance``, all of which stay), ``top1``, ``last``. Links of these names lead to
     them, and ``selection.json`` says which and why. Between epochs ``step-NNNNNNNN.ckpt`` is written every
-    ``every_n_steps`` optimiser steps, and at the next step after SIGTERM or SIGUSR1, upon which training ends with
+    ``every_n_steps`` optimiser steps, and at the next step after SIGTERM, SIGUSR1 or Ctrl-C; training then ends with
     :class:`~chaosgate.run.checkpoint.preemption.Preempted`. The two newest files always stay, so that there is one to
     fall back on.
 
@@ -104,12 +104,12 @@ class KeepCheckpoints(Checkpoint):
             self._between_batches = False
             self._prune(trainer)
         if told:
-            raise Preempted(told, _stopped(told, f"saved at step {step}"))
+            raise Preempted(told, _stopped(told, self._what_is_saved()))
 
     def on_validation_batch_start(self, trainer: Trainer, *unused: Any) -> None:
         """Do not sit out a long validation when told to go; the last checkpoint leads back to its beginning."""
         if trainer.state.fn == "fit" and (told := self._told(trainer)):
-            raise Preempted(told, _stopped(told, "in validation"))
+            raise Preempted(told, _stopped(told, f"in validation, {self._what_is_saved()}"))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the epoch, choose, tidy up. Runs after all other callbacks and after the module itself."""
@@ -165,6 +165,11 @@ class KeepCheckpoints(Checkpoint):
             if path.name not in roles:
                 path.unlink(missing_ok=True)
                 record_of(path).unlink(missing_ok=True)
+
+    def _what_is_saved(self) -> str:
+        newest = next(iter(checkpoints_by_age(self._folder)), None)
+        record = None if newest is None else read_record(newest)
+        return "before the first checkpoint" if record is None else f"saved at step {record['step']}"
 
     def _told(self, trainer: Trainer) -> int:
         """The signal that any of the processes has received, or 0."""

@@ -1,11 +1,11 @@
-"""Told to go: a scheduler's SIGTERM or SIGUSR1 becomes a checkpoint at the next step, on all processes together."""
+"""Told to go: SIGTERM, SIGUSR1 and Ctrl-C become a checkpoint at the next step, on all processes together."""
 
 import signal
 import threading
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
 class Preempted(Exception):
@@ -42,6 +42,8 @@ class SignalWatch:
         if threading.current_thread() is not threading.main_thread():
             return
         for signum in SIGNALS:
+            if signal.getsignal(signum) == signal.SIG_IGN:
+                continue  # whoever started this process wants it so: nohup, a shell's background job
             handler = signal.signal(signum, self._note)
             if handler != self._note:
                 self._before[signum] = handler

@@ -1,0 +1,104 @@
+"""``chaosgate predict``: one line per test image, as CSV or Parquet."""
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+
+from chaosgate.data.files.atomic import replace_file
+from chaosgate.data.pipeline.samples import as_sample
+from chaosgate.inject.callback import NoiseInjection
+from chaosgate.run.directory import RunDirectory
+from chaosgate.run.temperature import from_all_processes
+
+_ENDINGS = (".csv", ".parquet")
+
+
+class WritePredictions(Callback):
+    """Write index, path (where there is one), label, prediction, confidence and probabilities of every test image.
+
+    Monte Carlo prediction (``noise.monte_carlo``) adds the columns of its uncertainty. On several processes the first
+    one writes for all, each image once and in the order of the test set.
+
+    Args:
+        output: A file that ends in ``.csv`` or ``.parquet``; ``predictions.csv`` in the run directory if not given.
+    """
+
+    def __init__(self, output: str | None = None) -> None:
+        if output is not None and Path(output).suffix not in _ENDINGS:
+            raise ValueError(f"--output {output}: give a file that ends in {' or '.join(_ENDINGS)}.")
+        self.output = output
+        self._kept: list[tuple[Tensor, ...]] = []
+        self._spread: tuple[str, ...] = ()
+
+    def on_predict_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        batch = as_sample(batch)
+        found = [one for one in trainer.callbacks if isinstance(one, NoiseInjection)]  # type: ignore[attr-defined]
+        spread = next((one.spread for one in found if one.spread), {})
+        self._spread = tuple(spread)
+        columns = (batch.index, batch.target, outputs, *(spread[name].to(outputs.device) for name in spread))
+        self._kept.append(tuple(from_all_processes(column) for column in columns))
+
+    def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.is_global_zero or not self._kept:
+            return
+        index, *columns = (torch.cat(part) for part in zip(*self._kept, strict=True))
+        order = index.argsort(stable=True)
+        order = order[index[order] >= 0]  # padding
+        table = dict(_columns(trainer, index[order], [column[order] for column in columns], self._spread))
+        path = Path(self.output) if self.output is not None else RunDirectory.of(trainer).predictions
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, _parquet(table) if path.suffix == ".parquet" else _csv(table))
+        print(f"{len(order)} predictions in {path}")
+
+
+def _columns(
+    trainer: Trainer, index: Tensor, columns: list[Tensor], spread: tuple[str, ...]
+) -> Iterator[tuple[str, list[Any]]]:
+    target, probabilities, *values = columns
+    yield "index", index.tolist()
+    listing = (getattr(trainer.datamodule, "listings", None) or {}).get("test")  # type: ignore[attr-defined]
+    if listing is not None:
+        yield "path", [str(listing.names[i]) for i in index.tolist()]
+    confidence, prediction = probabilities.max(-1)
+    yield "label", target.tolist()
+    yield "prediction", prediction.tolist()
+    yield "confidence", confidence.tolist()
+    for name, value in zip(spread, values, strict=True):
+        yield name, value.tolist()
+    for k, column in enumerate(probabilities.T):
+        yield f"p{k}", column.tolist()
+
+
+def _csv(table: dict[str, list[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table)
+    writer.writerows(zip(*table.values(), strict=True))
+    return text.getvalue()
+
+
+def _parquet(table: dict[str, list[Any]]) -> Any:
+    try:
+        import pyarrow  # type: ignore[import-untyped]
+        import pyarrow.parquet  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise ImportError("a .parquet file needs pyarrow: pip install pyarrow, or give a .csv file.") from error
+
+    def write(file: IO[bytes]) -> None:
+        pyarrow.parquet.write_table(pyarrow.table(table), file)
+
+    return write
