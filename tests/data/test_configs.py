@@ -62,24 +62,24 @@ def test_an_image_folder_as_configured_needs_only_a_root(tmp_path: Path):
     assert model == {"in_chans": data.in_chans}
 
 
-@pytest.mark.parametrize("name", ["pets", "pets_finetune"])
+@pytest.mark.parametrize("name", ["data/pets", "recipe/pets_finetune"])
 def test_pets_as_configured_agree_with_what_they_tell_the_model(name: str, tmp_path: Path):
     for folder in ("images", "annotations"):
         (tmp_path / "oxford-iiit-pet" / folder).mkdir(parents=True)
-    data = build(CONFIGS / f"{name}.yaml", root=str(tmp_path), seed=3)
-    model = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())["model"]
+    data = build(CONFIGS.parent / f"{name}.yaml", root=str(tmp_path), seed=3)
+    model = yaml.safe_load((CONFIGS.parent / f"{name}.yaml").read_text())["model"]
     assert isinstance(data, OxfordPets) and data.seed == 3 and data.image_size == 224
     assert (model["num_classes"], model["in_chans"]) == (data.num_classes, data.in_chans)
 
 
-@pytest.mark.parametrize("name", ["imagenet", "imagenet_full"])
+@pytest.mark.parametrize("name", ["data/imagenet", "recipe/imagenet_full"])
 def test_imagenet_as_configured_agrees_with_what_it_tells_the_model(name: str, tmp_path: Path):
     (tmp_path / "val").mkdir()
-    data = build(CONFIGS / f"{name}.yaml", root=str(tmp_path))
-    model = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())["model"]
+    data = build(CONFIGS.parent / f"{name}.yaml", root=str(tmp_path))
+    model = yaml.safe_load((CONFIGS.parent / f"{name}.yaml").read_text())["model"]
     assert isinstance(data, ImageNet) and data.validation == "official"
     assert (model["num_classes"], model["in_chans"]) == (data.num_classes, data.in_chans)
-    assert data.recipe == ("full" if name == "imagenet_full" else "standard")
+    assert data.recipe == ("full" if name == "recipe/imagenet_full" else "standard")
     assert data.eval_resize == 256
 
 

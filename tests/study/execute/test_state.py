@@ -91,7 +91,7 @@ def test_file_system_without_locks_is_described_and_refused(
     (run.directory / ".study.lock").touch()
     (run.directory / "results.jsonl").unlink()
     state = state_of(run)
-    assert state.condition == "cut" and "has no locks" in state.trouble[0]
+    assert state.condition == "missing" and "has no locks" in state.trouble[0]
     with pytest.raises(OSError, match="Give a --root on a file system with locks"):
         require_locks(run.root)
 
@@ -108,7 +108,7 @@ def test_lock_is_asked_for_without_writing(run: Run, monkeypatch: pytest.MonkeyP
         return opened(path, flags, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "open", read_only)
-    assert state_of(run).condition == "cut"
+    assert state_of(run).condition == "missing"
     with open(lock) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert state_of(run).condition == "running"
