@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: quickstart test test-oldest wheel lint notebooks chaos clean install
+.PHONY: quickstart test test-oldest wheel lint notebooks chaos chaos-study clean install
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make lint         ruff and mypy"
 	@echo "make chaos        break training runs in many ways and resume them (about fifteen minutes)"
+	@echo "make chaos-study  the same for the runs of a study: more than a hundred faults (about half an hour)"
 	@echo "make notebooks    execute the notebooks"
 	@echo "make clean        remove .venv and caches; runs/ is kept"
 
@@ -59,6 +60,9 @@ notebooks: $(STAMP)
 
 chaos: $(STAMP)
 	$(BIN)/python scripts/chaos.py $(CHAOS)
+
+chaos-study: $(STAMP)
+	$(BIN)/python scripts/chaos_study.py $(CHAOS)
 
 clean:
 	rm -rf $(VENV) $(OLDEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis
