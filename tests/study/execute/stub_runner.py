@@ -40,13 +40,13 @@ def default_sigint() -> None:
 
 
 def ended(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     outcome: dict[str, Any] = json.loads(out)
     return outcome
 
 
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
