@@ -5,7 +5,7 @@ All three start from the same float32 whites; nobody draws. Scipy transforms onl
 From 128 sites a side the row also says ``products_ms``, the limit of our method: the bare matrix products of the halved
 bases, without the passes that scale, add and mirror. Ours wins by a wide margin where 2 n + 2 has a large prime factor
 (256 sites: 514 = 2 x 257). At 512 x 512, where 1026 = 2 x 27 x 19, an FFT needs about a tenth of the arithmetic: the
-products alone take most of scipy's time, and with the passes around them the ratio stays above 1 (1.2 to 1.6 measured).
+products alone take most of scipy's time, and with the passes around them the ratio stays above 1 (1.3 to 1.9 measured).
 Matrix products stay, because they are the same operations on every device and under ``torch.compile``.
 """
 

@@ -25,6 +25,7 @@ class Gate(nn.Module, ABC):
     of its own. The key comes from the seed and the rank of the process; :func:`noise_state_dict` saves both. A copy
     (``copy.deepcopy``) gets a new key: two layers never share their noise. Under activation checkpointing use
     :func:`~chaosgate.attach`, which tells a recomputed forward from a new one; a layer cannot, and refuses.
+    Before ``torch.compile(..., fullgraph=True)`` run one training forward, or call :meth:`prepare`.
 
     Args:
         seed: Selects the noise of direct calls; None takes the next number in order of construction. Attached gates
