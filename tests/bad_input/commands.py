@@ -108,6 +108,7 @@ CASES = [
     *flag_cases("bench", "--repeats", ["0", "-1", "x"], "bench", "gate"),
     *flag_cases("bench", "--threads", ["0", "-1", "x"], "bench", "gate"),
     *flag_cases("bench", "--json", ["nowhere/rows.json"], "bench", "field", says="nowhere.*folder|folder.*nowhere"),
+    *flag_cases("bench", "--images", ["nowhere", "empty"], "bench", "data", says="nowhere|empty"),
     Case("configs action", ("configs", "open"), "open"),
     Case("configs name", ("configs", "show"), "name"),
     Case("configs name", ("configs", "copy", "noise/gcx"), "noise/gcx.*noise/gch"),

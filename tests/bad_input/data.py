@@ -55,6 +55,7 @@ CASES = [
                 "interpolation": ["cubic"],
                 "decoder": ["turbo"],
                 "on_error": ["ignore"],
+                "crop_padding": [-1, 1.5],
                 "corruptions": CORRUPTIONS,
                 "corruption_table": ["large"],
                 "root": ["nowhere"],
@@ -105,6 +106,39 @@ CASES = [
         {"root": ["nowhere"], "image_size": [0], "val_fraction": SHARES},
         {"root": "nowhere"},
         root="nowhere",
+    ),
+    *data_cases("ImageNet", {"classes": ["no_classes.txt"]}, {"classes": "no_classes.txt"}, root="photos"),
+    *data_cases(
+        "ImageNetVariant",
+        {"root": ["nowhere"], "variant": ["c", 3], "image_size": [0], "classes": ["no_classes.txt"]},
+        {"root": "nowhere", "classes": "no_classes.txt|photos"},
+        root="photos",
+        variant="r",
+    ),
+    *(
+        case
+        for name in ("CIFAR10", "CIFAR100")
+        for case in data_cases(
+            name,
+            {"root": ["nowhere", "empty"], "released": ["no_released"]},
+            {"root": "nowhere|empty", "released": "no_released|photos"},
+            root="photos",
+            corruptions="paper",
+        )
+    ),
+    *data_cases("CIFAR10", {"mean": [[0.5], [NAN, 0.5, 0.5]], "std": [[0.0, 1.0, 1.0], []]}, root="photos"),
+    *data_cases(
+        "HuggingFace",
+        {
+            "root": [3],
+            "image_size": [0, "x"],
+            "image_column": [3],
+            "label_column": [3],
+            "splits": [3, {"train": 3}],
+            "val_fraction": SHARES,
+            "test_fraction": SHARES,
+        },
+        root="photos",
     ),
     run_case("data", {"data": {"class_path": "chaosgate.NoSuchData"}}, "NoSuchData"),
     run_case("data", {"data": None}, "data"),

@@ -49,6 +49,16 @@ CASES = [
     run_case("ImageClassifier.scheduler_interval", model(scheduler_interval="batch")),
     run_case("ImageClassifier.label_smoothing", model(label_smoothing=1.0)),
     run_case("ImageClassifier.label_smoothing", model(label_smoothing=NAN)),
+    *(
+        run_case(f"ImageClassifier.{name}", model(**{name: value}))
+        for name, values in {
+            "focal_gamma": [-1.0, NAN, "x"],
+            "mixup": [-0.1, NAN, "x"],
+            "cutmix": [-0.1, NAN, "x"],
+            "channels_last": ["sometimes"],
+        }.items()
+        for value in values
+    ),
     run_case("ImageClassifier.num_bins", model(num_bins=0)),
     run_case("ImageClassifier.num_bins", model(num_bins=2.5)),
     run_case("ImageClassifier.lr_base_batch", model(lr_base_batch=0)),
@@ -125,6 +135,8 @@ TRAINER = [
     run_case("temperature", {"temperature": "warm"}),
     run_case("temperature", {"temperature": 3}),
     run_case("run_dir", {"run_dir": 3.5}),
+    run_case("logits", {"logits": "some"}, command="test"),
+    run_case("outputs", {"outputs": 3.5}, command="test"),
     run_case("checkpoints", {"checkpoints": "worst"}, command="test"),
     run_case("checkpoints", {"checkpoints": 3}, command="test"),
     run_case("no such key", {"nois": {"gate": None}}, "nois"),

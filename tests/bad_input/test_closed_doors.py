@@ -186,6 +186,8 @@ def test_yaml_that_builds_objects_is_refused_in_configurations(tag, folder):
 def test_yaml_that_builds_objects_is_refused_in_studies(tag, folder):
     (folder / "evil.yaml").write_text(f"base: [base.yaml]\nseeds: {TAGS[tag]}\n")
     refused(("study", "plan", "evil.yaml"), "evil.yaml")
+    for method in ("gch", "none"):
+        (folder / f"{method}.yaml").write_text("noise: {gate: null}\n")
     (folder / "small.yaml").write_text(yaml.safe_dump({**STUDY, "base": ["evil.yaml"]}))
     refused(("study", "plan", "small.yaml"), "evil.yaml")
     (folder / "small.yaml").write_text(yaml.safe_dump(STUDY))

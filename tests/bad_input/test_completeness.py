@@ -22,6 +22,7 @@ from chaosgate.commands.data import _parser as data_parser
 from chaosgate.commands.probe import parser as probe_parser
 from chaosgate.commands.study import _parser as study_parser
 from chaosgate.commands.verify import parser as verify_parser
+from chaosgate.data.arrays import ArrayData
 from chaosgate.data.module import ImageData
 from chaosgate.data.photos import PhotoData
 from chaosgate.field import MaxEntLaw, Operator
@@ -48,6 +49,12 @@ EXEMPT = {
     "FashionMNIST.cache_dir": "any folder; made if it is not there",
     "ImageNet.index_dir": "any folder; made if it is not there",
     "ImageNet.val_labels": "a path that only a flat validation folder needs: tests/data/test_imagenet.py",
+    "HuggingFace.config": "the hub knows the configurations of a set: tests/data/sets/test_hugging_face.py",
+    "HuggingFace.revision": "the hub knows the revisions of a set",
+    "HuggingFace.cache_dir": "any folder; made if it is not there",
+    "CIFAR100.mean": "the same code as CIFAR10.mean, which has cases",
+    "CIFAR100.std": "the same code as CIFAR10.std, which has cases",
+    "study --variable": "free text: a name that the study does not mention changes nothing",
     "study --slurm.partition": "free text: the cluster knows its partitions",
     "study --slurm.account": "free text",
     "study --slurm.qos": "free text",
@@ -76,13 +83,13 @@ def classes() -> Iterator[type]:
                 and found is not Gate
             ):
                 yield found
-    yield from (MaxEntLaw, NoiseInjection, Ramp, ImageClassifier, WarmupCosine, KeepCheckpoints, PhotoData)
+    yield from (MaxEntLaw, NoiseInjection, Ramp, ImageClassifier, WarmupCosine, KeepCheckpoints, ArrayData, PhotoData)
     yield chaosgate.compat.CompatibilityProbe
 
 
 def arguments(kind: type) -> Iterator[str]:
-    """``Class.argument``, true-or-false ones left out; what all photographs share is written under ImageFolder."""
-    written = "ImageFolder" if kind is PhotoData else kind.__name__
+    """``Class.argument``, true-or-false ones left out; what all sets of a kind share is written under one of them."""
+    written = {PhotoData: "ImageFolder", ArrayData: "FashionMNIST"}.get(kind, kind.__name__)
     for name, parameter in inspect.signature(kind).parameters.items():
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) and parameter.annotation is not bool:
             yield f"{written}.{name}"

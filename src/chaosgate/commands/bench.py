@@ -37,7 +37,12 @@ def main(arguments: Sequence[str]) -> int:
             flags.error("argument --images: only bench data reads photographs")
         chosen["folder"] = options.images
     module = "imports" if options.subject == "import" else options.subject  # import is not a name in Python
-    rows = import_module(f"chaosgate.bench.{module}").run(**chosen)
+    try:
+        rows = import_module(f"chaosgate.bench.{module}").run(**chosen)
+    except (OSError, ValueError) as error:
+        if options.images is None:
+            raise
+        flags.error(f"argument --images: {error}")
     if options.json == "-":
         json.dump(rows, sys.stdout, indent=1)
         print()
