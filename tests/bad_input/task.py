@@ -137,6 +137,7 @@ TRAINER = [
     run_case("run_dir", {"run_dir": 3.5}),
     run_case("logits", {"logits": "some"}, command="test"),
     run_case("outputs", {"outputs": 3.5}, command="test"),
+    run_case("output", {"output": 3.5}, command="predict"),
     run_case("checkpoints", {"checkpoints": "worst"}, command="test"),
     run_case("checkpoints", {"checkpoints": 3}, command="test"),
     run_case("no such key", {"nois": {"gate": None}}, "nois"),

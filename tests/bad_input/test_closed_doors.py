@@ -13,8 +13,10 @@ import pytest
 import torch
 import yaml
 
+from chaosgate.commands.fit import parsed
 from chaosgate.data.files.download import unpack
 from chaosgate.run.outputs import load_samples
+from chaosgate.study import load_study, plan_runs
 from chaosgate.train.weights import read_checkpoint
 from tests.bad_input.case import BASE, run_case
 from tests.bad_input.driver import message_of, run
@@ -88,16 +90,12 @@ def test_a_run_whose_checkpoint_was_replaced_is_refused(command, trap, folder):
 
 
 def test_a_study_does_not_open_it_either(trap, folder):
-    from chaosgate.study.execute.worker import first_complaint
-
     for name, content in (("base", BASE), ("none", {"model": {"checkpoint": "trap.ckpt"}})):
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
     study = {**STUDY, "methods": {"none": "none.yaml"}}
     (folder / "small.yaml").write_text(yaml.safe_dump(study))
-    from chaosgate.study import load_study, plan_runs
-
-    (only,) = plan_runs(load_study("small.yaml"), folder / "runs")
-    assert first_complaint({"none": only.arguments()}) is None  # parsing builds nothing
+    (only,) = plan_runs(load_study("small.yaml"), folder / "runs", parsed)  # parsing builds nothing
+    assert not Path(TRACE).exists()
     assert "cannot be read safely" in refused(("fit", *only.arguments()), "trap.ckpt")
 
 

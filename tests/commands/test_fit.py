@@ -145,7 +145,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_ends_in_one_message_before_training(case, command, configs, monkeypatch):
     arguments, message = BAD[case]
-    monkeypatch.setattr(cg.ImageClassifier, "training_step", lambda *_: pytest.fail("training has started"))
+    monkeypatch.setattr(cg.ImageClassifier, "on_before_backward", lambda *_: pytest.fail("training has started"))
     status, out, err = command("fit", *configs(*BASE, "noise/gch"), *QUICK, *arguments, "--run_dir=run")
     assert status not in (0, None)
     assert "Traceback" not in err

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from lightning.pytorch import LightningDataModule
 
 from chaosgate.train.task import ImageClassifier
@@ -85,6 +86,7 @@ def test_what_its_batches_lack_is_said(own, command, configs, kind: str, message
 def test_several_processes_are_refused():
     """Nobody counts its images once there."""
     model = ImageClassifier("resnet10_small", num_classes=4)
-    model.trainer = SimpleNamespace(datamodule=LightningDataModule(), world_size=2)
+    strategy = SimpleNamespace(root_device=torch.device("cpu"))
+    model.trainer = SimpleNamespace(datamodule=LightningDataModule(), world_size=2, strategy=strategy)
     with pytest.raises(ValueError, match="is not a chaosgate.data.ImageData.*there are 2. Set trainer.devices"):
         model.setup("test")
