@@ -79,11 +79,11 @@ def test_unfinished_row_is_shown_as_missing(table: Callable[..., Table]) -> None
 
 
 def test_rows_are_compared_at_the_same_level(table: Callable[..., Table]) -> None:
-    top1 = {"none-L3": 0.1, "none-L4": 0.2, "gch-L3": 0.4, "gch-L4": 0.8}
-    grid = {"stage": [{"noise.stages": ["L3"]}, {"noise.stages": ["L4"]}]}
+    top1 = {"none-short": 0.1, "none-long": 0.2, "gch-short": 0.4, "gch-long": 0.8}
+    grid = {"length": {"short": {"trainer.max_epochs": 3}, "long": {"trainer.max_epochs": 9}}}
     built = table(lambda run: finish(run, {CLEAN: numbers(top1[run.variant])}), grid=grid)
     differences = {row.variant: row.entries["clean", "top1"].difference for row in built.rows if not row.is_reference}
-    assert differences == pytest.approx({"gch-L3": 0.3, "gch-L4": 0.6})
+    assert differences == pytest.approx({"gch-short": 0.3, "gch-long": 0.6})
 
 
 def test_axis_of_some_methods_runs_the_reference_once(table: Callable[..., Table]) -> None:
