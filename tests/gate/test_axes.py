@@ -54,7 +54,7 @@ def test_gates_keep_shape_and_are_the_identity_in_evaluation(make, grid):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("dial", [None, 0.5])
+@pytest.mark.parametrize("dial", [None, pytest.param(0.5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 @pytest.mark.parametrize("make", GATES)
 def test_expected_energy_is_what_is_injected_whatever_the_dial(make, grid, dial):

@@ -217,6 +217,7 @@ def test_three_per_cent_in_a_variance_are_caught_by_samples_alone(factor: float)
         assert detects is not None and detects < 0.03
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_p_values_of_correct_gates_are_not_smaller_than_chance_makes_them() -> None:
     runs = [verify([subject(grid=(2, 3), draws=1 << 11, seed=seed)]) for seed in range(12)]
