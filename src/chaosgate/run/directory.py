@@ -76,7 +76,7 @@ class RunDirectory:
         return path if path.is_file() else None
 
     def resumable(self) -> Path | None:
-        """The newest intact checkpoint, or None if the run has not got that far; damaged ones are named aloud."""
+        """The newest intact checkpoint, or None if the run has not got that far; damaged ones are warned of."""
         from chaosgate.run.checkpoint.files import newest_intact  # not at the top: reading a directory needs no torch
 
         newest = newest_intact(self.checkpoints, lambda message: warnings.warn(message, stacklevel=3))

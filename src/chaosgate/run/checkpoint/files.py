@@ -47,7 +47,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             raise OSError(
                 f"checkpoint {path} could not be written: {_reason(error)}. "
                 + (f"The last one, {kept.name}, is intact" if kept else "There is no earlier one")
-                + "; make room or mend the folder, then continue with --resume."
+                + "; make room or repair the folder, then continue with --resume."
             ) from error
 
 

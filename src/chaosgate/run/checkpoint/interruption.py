@@ -26,7 +26,7 @@ def telling_what_is_left(run: RunDirectory) -> Iterator[None]:
         if error.errno not in _NO_ROOM:
             raise
         raise OSError(
-            f"{error.strerror} while writing to {run.path}. {_left(run)} Make room, or mend the folder, then continue "
+            f"{error.strerror} while writing to {run.path}. {_left(run)} Make room or repair the folder, then continue "
             "with --resume."
         ) from error
     except RuntimeError as error:
