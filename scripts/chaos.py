@@ -27,7 +27,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from chaosgate.run.checkpoint.compare import differences
+from chaosgate.run.checkpoint.continuation import differences
 from chaosgate.run.checkpoint.files import checkpoints_by_age, read_record
 
 REPOSITORY = Path(__file__).parents[1]

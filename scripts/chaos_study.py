@@ -28,8 +28,9 @@ from rich.console import Console
 
 from chaosgate.commands.fit import parsed
 from chaosgate.commands.worker import main as worker
+from chaosgate.run.directory import RunDirectory
 from chaosgate.study import Run, load_study, plan_runs
-from chaosgate.study.execute.state import result_rows, state_of
+from chaosgate.study.execute.state import state_of
 from chaosgate.study.execute.worker import BUSY, write_order
 
 STUDY: dict[str, Any] = {
@@ -146,7 +147,10 @@ class Chaos:
 
     @staticmethod
     def numbers(run: Run) -> list[dict[str, Any]]:
-        rows = [{key: value for key, value in row.items() if key not in ORIGIN} for row in result_rows(run.directory)]
+        rows = [
+            {key: value for key, value in row.items() if key not in ORIGIN}
+            for row in RunDirectory(run.directory).rows()
+        ]
         return sorted(rows, key=str)
 
     def copy(self, name: str) -> Run:

@@ -7,7 +7,8 @@ import sys
 
 import chaosgate as cg
 from chaosgate.inject.figures import gate_figure
-from chaosgate.train.weights import create_backbone, network_weights, read_checkpoint
+from chaosgate.train.backbones import create_backbone
+from chaosgate.train.weights import network_weights, read_checkpoint
 
 
 def main(checkpoint: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from chaosgate.run.rows import read_rows
+from chaosgate.run.directory import RunDirectory
 
 REPOSITORY = Path(__file__).parents[2]
 IMAGES, CELLS = 101, 5  # 101 images a cell and 505 in all: no multiple of 2 or 3
@@ -90,7 +90,7 @@ def rows(trained: Path) -> dict[int, list[dict[str, Any]]]:
     found = {}
     for processes in (1, 2, 3):
         run([*CHAOSGATE, *words("test", trained, processes, "fit2")], trained)
-        found[processes] = read_rows(trained / "fit2" / "results.jsonl")
+        found[processes] = RunDirectory(trained / "fit2").rows()
         (trained / "fit2" / "results.jsonl").unlink()
     return found
 
@@ -163,4 +163,4 @@ def test_one_process_can_run_one_command_after_the_other(trained: Path) -> None:
     commands = [words("fit", trained, 2, "both"), words("test", trained, 2, "both")]
     program = f"from chaosgate.__main__ import main\nfor words in {commands!r}: assert main(words) == 0"
     run([sys.executable, "-c", program], trained)
-    assert [row["n"] for row in read_rows(trained / "both" / "results.jsonl")] == [IMAGES] * CELLS
+    assert [row["n"] for row in RunDirectory(trained / "both").rows()] == [IMAGES] * CELLS

@@ -8,9 +8,8 @@ import torch
 import yaml
 from lightning.pytorch import Trainer
 
+from chaosgate.train.backbones import SyncBatchNorm, create_backbone
 from chaosgate.train.schedules import WarmupCosine, effective_batch, scale_rates
-from chaosgate.train.sync_batchnorm import SyncBatchNorm
-from chaosgate.train.weights import create_backbone
 
 
 def trainer(batch: Any, processes: int = 1, accumulated: int = 1) -> Trainer:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.resume import check_resume
+from chaosgate.run.identity import check_resume
 
 COSINE = {"class_path": "chaosgate.train.schedules.WarmupCosine", "init_args": {"warmup": 0.0, "total_steps": None}}
 STORED: dict[str, Any] = {
@@ -51,6 +51,8 @@ def changed(key: str, value: Any, node: dict[str, Any] = STORED) -> dict[str, An
         ("model.label_smoothing", 0.1, "label_smoothing was 0, now 0.1"),
         ("data.init_args.root", "b", "root was a, now b"),
         ("seed_everything", 1, "seed_everything was 0, now 1"),
+        ("trainer.callbacks", [{"class_path": "chaosgate.train.alternatives.AverageWeights"}], "AverageWeights"),
+        ("trainer.callbacks", [{"class_path": "mine.Callback"}], "callbacks was not set, now [{'class_path': 'mine."),
     ],
 )
 def test_setting_that_shapes_the_result_is_refused_by_name(run: RunDirectory, key: str, value: Any, said: str) -> None:
@@ -59,12 +61,12 @@ def test_setting_that_shapes_the_result_is_refused_by_name(run: RunDirectory, ke
     assert said in str(caught.value) and "another --run_dir" in str(caught.value)
 
 
-def test_workers_logging_and_callbacks_may_change_and_are_told(run: RunDirectory) -> None:
+def test_workers_logging_and_callbacks_that_only_show_may_change_and_are_told(run: RunDirectory) -> None:
     assert check_resume(run, STORED) == {}
     for key, value in (
         ("data.init_args.num_workers", 4),
         ("trainer.logger", False),
-        ("trainer.callbacks", [{"class_path": "mine.Watch"}]),
+        ("trainer.callbacks", [{"class_path": "lightning.pytorch.callbacks.DeviceStatsMonitor"}]),
     ):
         before = None if key.startswith("trainer") else 0
         assert check_resume(run, changed(key, value)) == {key: [before, value]}

@@ -4,7 +4,6 @@ import copy
 import json
 from functools import cache
 from itertools import islice
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,8 +12,8 @@ from torch.nn.functional import cross_entropy
 
 import chaosgate as cg
 from chaosgate.metrics import CellMetrics, temperature_scaling
+from chaosgate.run.directory import RunDirectory
 from chaosgate.run.provenance import file_hash
-from chaosgate.run.rows import read_rows
 from chaosgate.run.temperature import SCALED, TemperatureScaling, validation_loader
 from tests.data.recorder import LIGHTNING_WARNINGS
 
@@ -228,10 +227,10 @@ def test_the_command_line_writes_it_and_a_switch_turns_it_off(command, configs):
     assert command("fit", *files, *quick, *train)[0] == 0
     status, out, err = command("test", *files, *quick)
     assert status == 0, err
-    (row,) = read_rows(Path("run/results.jsonl"))
+    (row,) = RunDirectory("run").rows()
     assert row["temperature"] > 0 and row["temperature_split"] == "validation" and row["temperature_n"] == 1000
     assert row["nll_T"] != row["nll"] and 0 <= row["ece_T"] <= 1
     status, out, err = command("test", *files, *quick, "--temperature=false")
     assert status == 0, err
-    (row,) = read_rows(Path("run/results.jsonl"))  # the same cell of the same checkpoint: replaced
+    (row,) = RunDirectory("run").rows()  # the same cell of the same checkpoint: replaced
     assert "temperature" not in row and "nll_T" not in row

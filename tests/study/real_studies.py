@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from chaosgate.commands.fit import parsed
+from chaosgate.run.directory import RunDirectory
 from chaosgate.study import Run, load_study, plan_runs
-from chaosgate.study.execute.state import result_rows
 
 REPOSITORY = Path(__file__).parents[2]
 RECORD = {"trainer.callbacks+": {"class_path": "tests.study.callbacks.Record"}}
@@ -82,4 +82,6 @@ def runs_of(path: Path, size: str | None = None, root: Path | None = None) -> li
 
 def numbers(run: Run) -> list[dict[str, Any]]:
     """Rows without what says where they came from."""
-    return [{key: value for key, value in row.items() if key not in ORIGIN} for row in result_rows(run.directory)]
+    return [
+        {key: value for key, value in row.items() if key not in ORIGIN} for row in RunDirectory(run.directory).rows()
+    ]

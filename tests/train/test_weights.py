@@ -8,9 +8,10 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from chaosgate.train import weights
+from chaosgate.train import backbones
+from chaosgate.train.backbones import create_backbone
 from chaosgate.train.task import ImageClassifier
-from chaosgate.train.weights import create_backbone, load_weights, network_weights, read_checkpoint
+from chaosgate.train.weights import load_weights, network_weights, read_checkpoint
 
 SMALL = {"channels": (8, 8, 16, 16), "in_chans": 1}
 
@@ -75,7 +76,7 @@ def test_another_network_is_refused_and_nothing_is_loaded(tmp_path: Path) -> Non
 
 
 def test_checkpoint_implies_no_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "require_reachable", lambda name: pytest.fail("asked the hub"))
+    monkeypatch.setattr(backbones, "require_reachable", lambda name: pytest.fail("asked the hub"))
     torch.save(network(7).state_dict(), tmp_path / "seven.pth")
     args = {"channels": (8, 8, 16, 16)}
     ImageClassifier(
@@ -87,9 +88,9 @@ def test_without_a_network_pretrained_fails_at_once_with_the_remedy(monkeypatch:
     def refuse(*unused: object, **also: object) -> socket.socket:
         raise OSError("Network is unreachable")
 
-    monkeypatch.setattr(weights, "getproxies", dict)
-    monkeypatch.setattr(weights, "try_to_load_from_cache", lambda *unused: None)
-    monkeypatch.setattr(weights.socket, "create_connection", refuse)
+    monkeypatch.setattr(backbones, "getproxies", dict)
+    monkeypatch.setattr(backbones, "try_to_load_from_cache", lambda *unused: None)
+    monkeypatch.setattr(backbones.socket, "create_connection", refuse)
     with pytest.raises(ConnectionError, match="--model.checkpoint FILE"):
         create_backbone("resnet18", pretrained=True)
 
@@ -108,10 +109,10 @@ def test_lightning_checkpoint_is_not_taken_for_averaged_weights() -> None:
 def test_memory_format_follows_the_device_and_the_bad_case_is_refused() -> None:
     module = ImageClassifier("resnet10_small", 10, 1, backbone_args={"channels": (8, 8, 16, 16)})
     weight = module.model.layer2[0].conv1.weight  # type: ignore[index, union-attr]
-    module._choose_memory_format("cpu", training=True)
+    module.choose_memory_format("cpu", training=True)
     assert weight.is_contiguous()
-    module._choose_memory_format("cuda", training=True)
+    module.choose_memory_format("cuda", training=True)
     assert weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous()
     module.channels_last = True
     with pytest.raises(ValueError, match="fewer than 8 input channels"):
-        module._choose_memory_format("cpu", training=True)
+        module.choose_memory_format("cpu", training=True)

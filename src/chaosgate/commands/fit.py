@@ -22,15 +22,14 @@ from chaosgate.commands.parser import TeachingParser, close_parser, require_allo
 from chaosgate.commands.processes import as_command, check_run
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints, Preempted, StopAtNonFiniteLoss
-from chaosgate.run.checkpoint.interruption import telling_what_is_left
+from chaosgate.run.checkpoint.stopping import telling_what_is_left
 from chaosgate.run.directory import BEST, LAST, TOP1, RunDirectory
-from chaosgate.run.identity import readable_name, run_name, training_hash
+from chaosgate.run.identity import check_resume, history_line, readable_name, run_name, training_hash
 from chaosgate.run.predictions import WritePredictions
 from chaosgate.run.recording import KeepOutputs, WriteConfig, WriteCurves, WriteNoise, WriteProgress
-from chaosgate.run.resume import check_resume, history_line
-from chaosgate.run.rows import WriteResults, read_rows
+from chaosgate.run.rows import WriteResults
 from chaosgate.run.temperature import TemperatureScaling
-from chaosgate.train.sync_batchnorm import SyncBatchNorm
+from chaosgate.train.backbones import SyncBatchNorm
 from chaosgate.train.task import ImageClassifier
 from chaosgate.train.weights import network_weights, read_checkpoint, require_fit
 
@@ -249,7 +248,7 @@ class ChaosgateCLI(LightningCLI):
         if not self.config["test"].temperature:
             return []
         noise = _plain(self.config["test"])["noise"]
-        return [TemperatureScaling([row for row in read_rows(self.run.results) if row.get("noise") == noise])]
+        return [TemperatureScaling([row for row in self.run.rows() if row.get("noise") == noise])]
 
     def _provenance(self) -> dict[str, Any]:
         plain = _plain(self.config[self.subcommand])

@@ -20,7 +20,8 @@ from chaosgate.data.sets.fashion_mnist import FashionMNIST
 from chaosgate.inject.survey import example_input
 from chaosgate.run.config_files import read_yaml
 from chaosgate.run.directory import RunDirectory
-from chaosgate.train.weights import create_backbone, network_weights, read_checkpoint, require_fit
+from chaosgate.train.backbones import create_backbone
+from chaosgate.train.weights import network_weights, read_checkpoint, require_fit
 
 
 @dataclass(frozen=True)

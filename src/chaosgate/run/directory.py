@@ -52,6 +52,10 @@ class RunDirectory:
         run.path.mkdir(parents=True, exist_ok=True)
         return run
 
+    def rows(self) -> list[dict[str, Any]]:
+        """The result rows that can be read; none if the run was never tested."""
+        return read_lines(self.results)[0]
+
     def selected(self, which: str = BEST) -> Path:
         """The checkpoint with a role (``best``, ``top1`` or ``last``), found by a fresh process."""
         role = which.removesuffix(".ckpt")
@@ -113,3 +117,21 @@ class RunDirectory:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The objects in a file of JSON lines, and how many lines are not one; an existing file has at least one line."""
+    if not path.exists():
+        return [], 0
+    entries: list[dict[str, Any]] = []
+    wrong = 0
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entry = json.loads(line) if line.strip() else {}
+        except ValueError:
+            entry = None
+        if isinstance(entry, dict):
+            entries += [entry] if entry else []
+        else:
+            wrong += 1
+    return entries, wrong or int(not entries)

@@ -1,5 +1,9 @@
 """Which run is it? One definition of "the same training" and "the same test", used by ``fit``, ``test`` and studies.
 
+It also decides what a continued run may change. An optimiser that is restored from a checkpoint keeps its learning
+rate, a gate its counters; a changed configuration would be written down and not be followed. So ``--resume`` compares
+the stored configuration with the present one (:func:`check_resume`).
+
 Every function takes a **parsed** configuration as plain data: what ``chaosgate fit ... --print_config`` prints, what
 ``config.yaml`` in a run directory holds, what :func:`chaosgate.commands.fit.parsed` returns. Defaults are in it, so a
 default that changes in the code is another run, however the configuration is cut into files.
@@ -8,9 +12,13 @@ What does not shape the result is listed here and nowhere else. Keys whose value
 optional argument that is added to a class later does not make strangers of the runs before it.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import yaml
+
+from chaosgate.run.directory import RunDirectory
 from chaosgate.run.provenance import config_hash
 
 _DATA = "data.init_args."
@@ -85,6 +93,8 @@ _ONLY_SHOWING = {  # callbacks
     "TQDMProgressBar",
 }
 _STRENGTHS = ("gamma", "log_std", "p", "sigma")
+_LENGTH = tuple(f"trainer.{key}" for key in ("max_epochs", "max_steps", "max_time", "min_epochs", "min_steps"))
+_SHOWN = 12  # differences in one message
 
 
 def training_hash(config: Mapping[str, Any]) -> str:
@@ -134,25 +144,59 @@ def training_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
+def check_resume(run: RunDirectory, config: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Refuse to continue a run whose training began with other settings; return what may change and has.
+
+    Workers, folders, logging and callbacks that only show something may change; the length only where the learning-rate
+    schedule does not depend on it. Any other callback may change the training (an average of the weights does), so it
+    must be the same.
+
+    Args:
+        run: A run with ``config.yaml``; without one there is nothing to compare with.
+        config: The parsed configuration of the present command.
+    """
+    if not run.config.is_file():
+        return {}
+    stored = yaml.safe_load(run.config.read_text(encoding="utf-8")) or {}
+    before, now = training_settings(stored), training_settings(config)
+    free = () if _follows_length(config) else _LENGTH
+    wrong = {key: change for key, change in _differences(before, now).items() if key not in free}
+    if wrong:
+        shown = [f"{key} was {_said(old)}, now {_said(new)}" for key, (old, new) in wrong.items()]
+        more = [f"and {len(shown) - _SHOWN} more"] if len(shown) > _SHOWN else []
+        reason = " (the learning rate is scheduled over the whole length)" if set(wrong) & set(_LENGTH) else ""
+        raise ValueError(
+            f"{run.path} was started with other settings: {'; '.join([*shown[:_SHOWN], *more])}{reason}. Continue it "
+            f"with the old ones (they are in {run.config}), or give another --run_dir to train anew with the new ones. "
+            "Nothing was changed."
+        )
+    return _differences(_flat(stored), _flat(config))
+
+
+def history_line(step: int, changes: Mapping[str, list[Any]]) -> str:
+    """One line of ``config_history.jsonl``: from which step on which settings had which new values."""
+    changed = {key: {"before": before, "now": now} for key, (before, now) in changes.items()}
+    return json.dumps({"step": step, "changed": changed}, default=str) + "\n"
+
+
 def _settings(config: Mapping[str, Any], ignored: frozenset[str]) -> dict[str, Any]:
     published = _class_name(config.get("data") or {}) in _PUBLISHED
     settings: dict[str, Any] = {}
     for key, value in _leaves(config):
+        if key == "trainer.callbacks":
+            value = [one for one in value or [] if not _only_shows(one)] or None
         if value is None or any(key == one or key.startswith(f"{one}.") for one in ignored):
             continue
-        settings[key] = True if published and key in _PLACES else value
+        settings[key] = True if published and key in _PLACES else _plain(value, key)
     return settings
 
 
 def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in node.items():
-        path = f"{prefix}{key}"
-        if path == "trainer.callbacks":
-            value = [one for one in value or [] if not _only_shows(one)] or None
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{path}.")
+            yield from _leaves(value, f"{prefix}{key}.")
         else:
-            yield path, _plain(value, key)
+            yield f"{prefix}{key}", value
 
 
 def _plain(value: Any, key: Any = None) -> Any:
@@ -163,7 +207,7 @@ def _plain(value: Any, key: Any = None) -> Any:
         return [_plain(one) for one in value]
     if isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if key == "class_path" and str(value).startswith("chaosgate."):
+    if str(key).endswith("class_path") and str(value).startswith("chaosgate."):
         return f"chaosgate.{str(value).rsplit('.', 1)[-1]}"
     return value
 
@@ -191,3 +235,25 @@ def _listed(stages: list[str] | str) -> list[str]:
 
 def _class_name(node: Mapping[str, Any]) -> str:
     return str(node.get("class_path") or "").rsplit(".", 1)[-1]
+
+
+def _follows_length(config: Mapping[str, Any]) -> bool:
+    """Whether the learning rate depends on how long training will be."""
+    schedule = (config.get("model") or {}).get("lr_scheduler") or {}
+    known = (schedule.get("init_args") or {}).get("total_steps")
+    return str(schedule.get("class_path", "")).endswith("WarmupCosine") and known is None
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[Any]]:
+    keys = sorted(before.keys() | now.keys())
+    return {key: [before.get(key), now.get(key)] for key in keys if _plain(before.get(key)) != _plain(now.get(key))}
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Every setting by its dotted key, except how this command was started; the data's seed is that of the run."""
+    started = ("ckpt_path", "labels", "resume", "run_dir", "weights_only", f"{_DATA}seed")
+    return {key: value for key, value in _leaves(config) if key not in started}
+
+
+def _said(value: Any) -> str:
+    return "not set" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Where a number came from: versions, commit, hashes."""
+"""Where a number came from: versions, commit, hashes, weights, and what was done to an image. Needs no torch."""
 
 import hashlib
 import json
@@ -55,6 +55,36 @@ def tensor_hash(tensors: Mapping[str, Any]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(memoryview(array.float().numpy()) if array.dtype.itemsize == 2 else memoryview(array.numpy()))
     return digest.hexdigest()
+
+
+def weights_of(checkpoint: Any, module: Any, run: Path) -> dict[str, str | None]:
+    """Which weights were tested: the checkpoint given to the test, the file the model was built from, or timm's.
+
+    ``checkpoint`` is the SHA-256 of the file; of weights that timm fetched, that of the tensors themselves.
+    ``weights_file`` is relative to the run directory for a checkpoint of the run, and else as it was given.
+    """
+    file = checkpoint or module.hparams.get("checkpoint")
+    if file:
+        inside = Path(file).absolute().is_relative_to(run.absolute())
+        where = Path(file).absolute().relative_to(run.absolute()).as_posix() if inside else str(file)
+        return {"checkpoint": file_hash(file), "checkpoint_name": Path(file).name, "weights_file": where}
+    if module.hparams.get("pretrained"):
+        network: Any = module.model
+        source: dict[str, Any] = getattr(network, "pretrained_cfg", None) or {}
+        name = f"timm {source.get('architecture')}.{source.get('tag')}"
+        return {"checkpoint": tensor_hash(network.state_dict()), "checkpoint_name": name, "weights_file": None}
+    return {"checkpoint": None, "checkpoint_name": None, "weights_file": None}
+
+
+def transform_of(data: Any) -> dict[str, Any]:
+    """What was done to an image before the network saw it, as far as the data module says."""
+    names = ("mean", "std", "image_size", "eval_resize", "interpolation", "decoder")
+    found = {name: getattr(data, name) for name in names if getattr(data, name, None) is not None}
+    return {name: _plain(value) for name, value in found.items()}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else getattr(value, "value", value)
 
 
 def config_hash(config: Any, digits: int = 8) -> str:

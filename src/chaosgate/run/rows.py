@@ -1,31 +1,26 @@
-"""Result rows: one JSON object per test cell, each knowing where it came from (design invariant 7)."""
+"""Result rows: one JSON object per test cell, each knowing where it came from; and their table on the terminal."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
+from rich.console import Console
+from rich.table import Table
 
 from chaosgate.data.files.atomic import replace_file
-from chaosgate.run.directory import RunDirectory
-from chaosgate.run.provenance import commit, file_hash, tensor_hash, versions
-from chaosgate.run.result_table import print_results
+from chaosgate.metrics import aggregate_cells
+from chaosgate.metrics.names import title
+from chaosgate.run.directory import RunDirectory, read_lines
+from chaosgate.run.provenance import commit, transform_of, versions, weights_of
 
 _NAMES = ("run", "config_hash")
 _STRENGTHS = ("gamma", "epsilon", "beta", "log_std", "p", "sigma")
-_TABLE = ("top1", "nll", "ece", "gap")
+_COLUMNS = ("top1", "nll", "ece", "gap", "brier", "nll_T", "ece_T")  # of the table on the terminal
 _IDENTITY = ("checkpoint", "checkpoint_name", "corruption", "severity", "noise", "data", "transform")
-
-
-def read_rows(path: str | Path) -> list[dict[str, Any]]:
-    """All rows of a results file; none if there is no such file."""
-    if not Path(path).exists():
-        return []
-    with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file if line.strip()]
 
 
 def merge_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
@@ -37,7 +32,10 @@ def merge_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     known = {_identity(row) for row in new}
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f".{path.name}.lock")):
-        old = [row for row in read_rows(path) if _identity(row) not in known]
+        kept, damaged = read_lines(path)
+        if damaged and path.stat().st_size:
+            raise ValueError(f"{path}: {damaged} lines cannot be read. Repair or move the file; nothing was written.")
+        old = [row for row in kept if _identity(row) not in known]
         replace_file(path, "".join(json.dumps(row) + "\n" for row in [*old, *new]))
 
 
@@ -71,11 +69,11 @@ class WriteResults(Callback):
                     f"cell {row['corruption']}/{row['severity']} counted {row['n']:g} images; the test set has {size}. "
                     "Nothing was written."
                 )
-        run, checkpoint = RunDirectory.of(trainer), trainer.ckpt_path
+        run = RunDirectory.of(trainer)
         shared = {
             **self.provenance,
             "backbone": pl_module.hparams.get("backbone"),
-            **weights_of(checkpoint, pl_module, run),
+            **weights_of(trainer.ckpt_path, pl_module, run.path),
             "noise_measured": json.loads(run.noise.read_text()) if run.noise.exists() else [],
             "data": data.describe() if data is not None and hasattr(data, "describe") else None,
             "transform": transform_of(data),
@@ -102,36 +100,6 @@ class WriteResults(Callback):
                 logger.log_hyperparams(flat, metrics)
             except TypeError:  # a logger without final metrics
                 logger.log_hyperparams(flat)
-
-
-def weights_of(checkpoint: Any, module: LightningModule, run: RunDirectory) -> dict[str, str | None]:
-    """Which weights were tested: the checkpoint given to the test, the file the model was built from, or timm's.
-
-    ``checkpoint`` is the SHA-256 of the file; of weights that timm fetched, that of the tensors themselves.
-    ``weights_file`` is relative to the run directory for a checkpoint of the run, and else as it was given.
-    """
-    file = checkpoint or module.hparams.get("checkpoint")
-    if file:
-        inside = Path(file).absolute().is_relative_to(run.path.absolute())
-        where = Path(file).absolute().relative_to(run.path.absolute()).as_posix() if inside else str(file)
-        return {"checkpoint": file_hash(file), "checkpoint_name": Path(file).name, "weights_file": where}
-    if module.hparams.get("pretrained"):
-        network: Any = module.model
-        source: dict[str, Any] = getattr(network, "pretrained_cfg", None) or {}
-        name = f"timm {source.get('architecture')}.{source.get('tag')}"
-        return {"checkpoint": tensor_hash(network.state_dict()), "checkpoint_name": name, "weights_file": None}
-    return {"checkpoint": None, "checkpoint_name": None, "weights_file": None}
-
-
-def transform_of(data: Any) -> dict[str, Any]:
-    """What was done to an image before the network saw it, as far as the data module says."""
-    names = ("mean", "std", "image_size", "eval_resize", "interpolation", "decoder")
-    found = {name: getattr(data, name) for name in names if getattr(data, name, None) is not None}
-    return {name: _plain(value) for name, value in found.items()}
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else getattr(value, "value", value)
 
 
 def columns(provenance: dict[str, Any], backbone: str) -> dict[str, str | int | float]:
@@ -164,4 +132,33 @@ def _gate_words(gate: dict[str, Any]) -> str:
 def _order(metric: tuple[str, Any]) -> tuple[int, str]:
     """The metrics of the tables first."""
     name = metric[0].rsplit("/", 1)[-1]
-    return _TABLE.index(name) if name in _TABLE else len(_TABLE), metric[0]
+    return _COLUMNS.index(name) if name in _COLUMNS else len(_COLUMNS), metric[0]
+
+
+def print_results(rows: Sequence[dict[str, Any]], checkpoint: str | None, where: str) -> None:
+    """A line for the clean images, one for each corruption (mean over severities), one for their mean."""
+    shown = [name for name in _COLUMNS if all(name in row for row in rows)]
+    table = Table(title=f"{checkpoint or 'given weights'}, {rows[0]['n']:g} images a cell", title_justify="left")
+    table.add_column("images", no_wrap=True)
+    for name in shown:
+        table.add_column(title(name), justify="right")
+    corruptions = list(dict.fromkeys(row["corruption"] for row in rows))
+    for corruption in corruptions:
+        own = [row for row in rows if row["corruption"] == corruption]
+        table.add_row(_label(own), *(f"{sum(row[name] for row in own) / len(own):.4f}" for name in shown))
+    corrupted = [row for row in rows if row["severity"] > 0]
+    if len({row["corruption"] for row in corrupted}) > 1:
+        table.add_section()
+        cells = {name: {(row["corruption"], row["severity"]): row[name] for row in corrupted} for name in shown}
+        table.add_row("mean of corruptions", *(f"{float(aggregate_cells(cells[name])):.4f}" for name in shown))
+    console = Console(width=max(Console().width, 100))  # a log is no terminal, and a cut name no name
+    console.print(table)
+    if missing := rows[0].get("temperature_missing"):
+        console.print(f"no +T: {missing}", soft_wrap=True, highlight=False)
+    console.print(f"{len(rows)} rows in {where}", soft_wrap=True, highlight=False)
+
+
+def _label(rows: Sequence[dict[str, Any]]) -> str:
+    severities = sorted(row["severity"] for row in rows)
+    name = str(rows[0]["corruption"])
+    return name if severities == [0] else f"{name} {','.join(map(str, severities))}"

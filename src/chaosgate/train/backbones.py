@@ -1,15 +1,25 @@
-"""Residual networks for small images, registered with timm: ``timm.create_model("resnet10_small")``.
+"""Networks: timm's by name, and residual ones for small images that are registered with timm.
 
-A standard ResNet shrinks 28 or 32 pixels to one site before its last stage, and a field needs a grid to live on. These
-have a 3x3 stem without stride or pooling, so the stages of a 28-pixel image have 28, 14, 7 and 4 sites a side. Their
-``feature_info`` says so, and stage names work as for any other backbone.
+``timm.create_model("resnet10_small")`` works once this module is imported. A standard ResNet shrinks 28 or 32 pixels to
+one site before its last stage, and a field needs a grid to live on. The small ones have a 3x3 stem without stride or
+pooling, so the stages of a 28-pixel image have 28, 14, 7 and 4 sites a side. Their ``feature_info`` says so, and stage
+names work as for any other backbone.
 """
 
+import socket
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
+import timm
+from huggingface_hub import constants, try_to_load_from_cache
+from lightning.pytorch.plugins import TorchSyncBatchNorm
+from timm.layers import convert_sync_batchnorm  # type: ignore[attr-defined]
 from timm.models import build_model_with_cfg, register_model
 from timm.models.resnet import BasicBlock, ResNet
 from torch import nn
+
+from chaosgate.field.arguments import nearest
 
 _SMALL_IMAGES: dict[str, Any] = {
     "input_size": (3, 32, 32),
@@ -61,3 +71,49 @@ def resnet18_small(pretrained: bool = False, **kwargs: Any) -> ResNet:
     """Two blocks per stage, 64 to 512 channels: the usual ResNet-18 for 32-pixel images."""
     args = {"layers": (2, 2, 2, 2), "channels": (64, 128, 256, 512), **kwargs}
     return build_model_with_cfg(SmallResNet, "resnet18_small", pretrained, feature_cfg=_FEATURES, **args)
+
+
+def create_backbone(name: str, **kwargs: Any) -> nn.Module:
+    """A timm model by name; an unknown name gets the nearest ones suggested."""
+    if not timm.is_model(name):
+        hint = nearest(name, timm.list_models(), 3) or " timm.list_models() has the names."
+        raise ValueError(f"timm has no model {name!r}.{hint} Set model.backbone.")
+    if kwargs.get("pretrained"):
+        require_reachable(name)
+    try:
+        model: nn.Module = timm.create_model(name, **kwargs)
+    except (TypeError, ValueError, AttributeError, LookupError, AssertionError, ArithmeticError) as error:
+        raise ValueError(f"timm cannot build {name!r} from {kwargs}: {error}. Set model.backbone_args.") from error
+    return model
+
+
+def require_reachable(name: str) -> None:
+    """Fail at once, with a remedy, where timm's weights are neither on this machine nor to be had: timm tries long."""
+    source = timm.get_pretrained_cfg(name)
+    if source is None or not source.hf_hub_id or getproxies():
+        return
+    files = ("model.safetensors", "pytorch_model.bin")
+    if any(isinstance(try_to_load_from_cache(source.hf_hub_id, file), str) for file in files):
+        return
+    host = urlsplit(constants.ENDPOINT).hostname or "huggingface.co"
+    try:
+        socket.create_connection((host, 443), timeout=3).close()
+    except OSError as error:
+        raise ConnectionError(
+            f"model.pretrained: the weights of {name} are not on this machine, and {host} cannot be reached ({error}). "
+            "Fetch them where there is a network and give the file with --model.checkpoint FILE (.safetensors, .pth), "
+            "or set model.pretrained to false."
+        ) from error
+
+
+class SyncBatchNorm(TorchSyncBatchNorm):
+    """What ``trainer.sync_batchnorm: true`` does here: statistics over all processes, everything else as before.
+
+    torch's own converter replaces every BatchNorm by a bare one. Those of timm's EfficientNet, RegNet, DenseNet and
+    others hold the activation that follows: it would be gone, without a word. timm's converter keeps it.
+    """
+
+    def apply(self, model: nn.Module) -> nn.Module:
+        """Replace the BatchNorms of a network before it is distributed."""
+        converted: nn.Module = convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+        return converted

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from chaosgate.data.module import ImageData
 from chaosgate.data.pipeline.samples import CLEAN, Cell, as_sample
 from chaosgate.metrics import CellMetrics, aggregate_cells, reliability_figure
-from chaosgate.train.losses import classification_loss, mix_images
+from chaosgate.train.alternatives import classification_loss, mix_images
+from chaosgate.train.backbones import create_backbone
 from chaosgate.train.schedules import WarmupCosine, effective_batch, require_rates, scale_rates
-from chaosgate.train.weights import create_backbone, load_weights
+from chaosgate.train.weights import load_weights
 
 SHOWN = ("top1", "nll", "ece", "brier", "gap")
 """The metrics that are logged, in table order."""
@@ -112,7 +113,7 @@ class ImageClassifier(LightningModule):
 
     def setup(self, stage: str) -> None:
         """Agree with the data on classes, channels and test cells, and with the device on the memory format."""
-        self._choose_memory_format(self.trainer.strategy.root_device.type, training=stage == "fit")
+        self.choose_memory_format(self.trainer.strategy.root_device.type, training=stage == "fit")
         data = getattr(self.trainer, "datamodule", None)
         if data is not None and not isinstance(data, ImageData) and self.trainer.world_size > 1:
             raise ValueError(
@@ -147,7 +148,7 @@ class ImageClassifier(LightningModule):
     def on_predict_start(self) -> None:
         self._require_trained()
 
-    def _choose_memory_format(self, device: str, training: bool) -> None:
+    def choose_memory_format(self, device: str, training: bool) -> None:
         narrow = next((name for name, one in self.model.named_modules() if _is_narrow(one)), None)
         if self.channels_last and device == "cpu" and training and narrow is not None:
             raise ValueError(

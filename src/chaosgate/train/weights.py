@@ -1,56 +1,15 @@
 """Read weights from files that may be damaged, hostile, or of another network."""
 
-import socket
 import sys
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
-import timm
 import torch
-from huggingface_hub import constants, try_to_load_from_cache
 from lightning.pytorch.utilities import rank_zero_info
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
-
-import chaosgate.train.backbones  # noqa: F401 - registers the small-image networks with timm
-from chaosgate.field.arguments import nearest
-
-
-def create_backbone(name: str, **kwargs: Any) -> nn.Module:
-    """A timm model by name; an unknown name gets the nearest ones suggested."""
-    if not timm.is_model(name):
-        hint = nearest(name, timm.list_models(), 3) or " timm.list_models() has the names."
-        raise ValueError(f"timm has no model {name!r}.{hint} Set model.backbone.")
-    if kwargs.get("pretrained"):
-        require_reachable(name)
-    try:
-        model: nn.Module = timm.create_model(name, **kwargs)
-    except (TypeError, ValueError, AttributeError, LookupError, AssertionError, ArithmeticError) as error:
-        raise ValueError(f"timm cannot build {name!r} from {kwargs}: {error}. Set model.backbone_args.") from error
-    return model
-
-
-def require_reachable(name: str) -> None:
-    """Fail at once, with a remedy, where timm's weights are neither on this machine nor to be had: timm tries long."""
-    source = timm.get_pretrained_cfg(name)
-    if source is None or not source.hf_hub_id or getproxies():
-        return
-    files = ("model.safetensors", "pytorch_model.bin")
-    if any(isinstance(try_to_load_from_cache(source.hf_hub_id, file), str) for file in files):
-        return
-    host = urlsplit(constants.ENDPOINT).hostname or "huggingface.co"
-    try:
-        socket.create_connection((host, 443), timeout=3).close()
-    except OSError as error:
-        raise ConnectionError(
-            f"model.pretrained: the weights of {name} are not on this machine, and {host} cannot be reached ({error}). "
-            "Fetch them where there is a network and give the file with --model.checkpoint FILE (.safetensors, .pth), "
-            "or set model.pretrained to false."
-        ) from error
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import torch
 from chaosgate.run.checkpoint import AtomicCheckpointIO
 from chaosgate.run.checkpoint import files as atomic
 from chaosgate.run.checkpoint.files import checkpoints_by_age, damage, newest_intact, read_record
-from chaosgate.run.checkpoint.selection import EpochScore, select
+from chaosgate.run.checkpoint.keep import EpochScore, select
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.provenance import file_hash
 

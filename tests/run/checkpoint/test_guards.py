@@ -20,7 +20,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_can_be_reproduced(command, 
     assert state["batch"][0].shape == (100, 1, 28, 28)
     assert any(name.startswith("NoiseInjection") for name in state["callbacks"])
     # the run itself is as it was before the fault, and goes on without it
-    assert command("fit", *configs(*FILES), *SMALL, "--run_dir=run", "--resume")[0] == 0
+    assert command("fit", *configs(*FILES), *SMALL, *fault, "--run_dir=run", "--resume")[0] == 0
 
 
 def test_best_and_last_are_tested_in_one_command(command, configs):

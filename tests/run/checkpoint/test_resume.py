@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from chaosgate.run.checkpoint.compare import differences
+from chaosgate.run.checkpoint.continuation import differences
 from tests.run.checkpoint.runs import SMALL
 
 FILES = ("base", "data/fashion_mnist", "noise/gch")
@@ -49,7 +49,7 @@ def test_a_cut_run_continues_bit_identically(cut, status, uninterrupted, command
     assert ended == status, err
     if status != 1:
         assert "Continue with the same command and --resume" in err
-    assert command("fit", *configs(*FILES), *SMALL, "--run_dir=run", "--resume")[0] == 0
+    assert command("fit", *configs(*FILES), *SMALL, *broken, "--run_dir=run", "--resume")[0] == 0
     assert differences(Path("run"), uninterrupted) == []
 
 

@@ -14,9 +14,10 @@ import torch
 import yaml
 
 from chaosgate.commands.study import main
+from chaosgate.run.directory import RunDirectory
 from chaosgate.run.outputs import load_samples
 from chaosgate.study import Run
-from chaosgate.study.execute.state import read_json, result_rows, state_of
+from chaosgate.study.execute.state import read_json, state_of
 from tests.study.real_studies import KILL, RECORD, noise, numbers, runs_of, start, study, tiny
 
 
@@ -61,7 +62,7 @@ def test_table_and_files_are_there(finished: tuple[Path, str]) -> None:
 
 def test_every_cell_has_one_row_with_its_labels(finished: tuple[Path, str]) -> None:
     for run in runs_of(finished[0]):
-        rows = result_rows(run.directory)
+        rows = RunDirectory(run.directory).rows()
         assert len({(row["corruption"], row["severity"]) for row in rows}) == len(rows) == 5
         assert {row["study"] for row in rows} == {"tiny"} and {row["method"] for row in rows} == {run.method}
         assert {row["n"] for row in rows} == {2000}
@@ -95,7 +96,7 @@ def test_outputs_per_image_agree_with_the_rows(finished: tuple[Path, str]) -> No
         (outputs,) = run.test_outputs.values()
         samples = load_samples(run.directory, outputs)
         assert samples is not None and samples.correct.shape == (5, 2000)
-        for row in result_rows(run.directory):
+        for row in RunDirectory(run.directory).rows():
             cell = samples.cells.index((row["corruption"], row["severity"]))
             assert samples.correct[cell].mean() == pytest.approx(row["top1"], abs=1e-12)
             # float32 keeps 7 digits of each value
@@ -127,7 +128,7 @@ def test_fewer_cells_need_a_test_and_no_training(finished: tuple[Path, str]) -> 
     assert state_of(run).condition == "cut"
     assert study("run", other).returncode == 0
     assert read_json(run.directory / "fitted.json") == fitted
-    assert len(state_of(run).record["cells"]) == 3 and len(result_rows(run.directory)) == 5
+    assert len(state_of(run).record["cells"]) == 3 and len(RunDirectory(run.directory).rows()) == 5
 
 
 def test_unknown_key_of_any_method_is_named_by_planning_alone(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from chaosgate.run.directory import RunDirectory
 from chaosgate.study import Run
-from chaosgate.study.execute.state import FAILED, read_json, result_rows, state_of, write_json
+from chaosgate.study.execute.state import FAILED, read_json, state_of, write_json
 from tests.study.execute.stub_runner import attempts, start_stub, until
 from tests.study.execute.stub_runner import ended as finish
 from tests.study.toy_studies import Write, toy_runs
@@ -68,7 +69,7 @@ def test_two_runners_share_the_work_without_a_duplicate_or_a_lost_row(
     for process in both:
         assert finish(process)["failed"] == {}
     runs = runs_of(study)
-    assert [len(result_rows(run.directory)) for run in runs] == [1] * 8
+    assert [len(RunDirectory(run.directory).rows()) for run in runs] == [1] * 8
     assert [attempts(run) for run in runs] == [1] * 8
 
 
@@ -101,7 +102,7 @@ def test_killed_runner_loses_nothing(write_study: Write, start: Start, runs_of: 
     (tmp_path / "runs" / "small" / "go").touch()
     assert finish(start(study))["failed"] == {}
     assert (attempts(none), attempts(gch)) == (2, 1)
-    assert [len(result_rows(run.directory)) for run in (none, gch)] == [1, 1]
+    assert [len(RunDirectory(run.directory).rows()) for run in (none, gch)] == [1, 1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from chaosgate.study.execute.state import result_rows, state_of
+from chaosgate.run.directory import RunDirectory
+from chaosgate.study.execute.state import state_of
 from chaosgate.study.report.collect import collect
 from tests.study.execute.stub_runner import attempts, ended, start_stub
 from tests.study.made import finish
@@ -70,6 +71,6 @@ def test_runners_at_once_share_real_trainings_without_duplicates_or_losses(tmp_p
         assert one_run.samples is not None and set(one_run.samples.cells) == set(one_run.by_cell("nll"))
     for folder in {run.directory for run in runs}:
         identity = ("checkpoint_name", "corruption", "severity", "data")
-        rows = Counter(json.dumps([row[key] for key in identity]) for row in result_rows(folder))
+        rows = Counter(json.dumps([row[key] for key in identity]) for row in RunDirectory(folder).rows())
         assert set(rows.values()) == {1} and len(rows) == 2 * 7  # the clean images of both tests are the same ones
         assert (folder / "log.txt").read_text().count("`max_epochs=3` reached") == 1  # trained once

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from chaosgate.run.directory import RunDirectory
 from chaosgate.study import Run
 from chaosgate.study.execute.state import (
     FITTED,
     TESTED,
     damaged_files,
     require_locks,
-    result_rows,
     set_aside_damaged,
     state_of,
 )
@@ -55,11 +55,11 @@ def test_damaged_file_is_named_set_aside_and_the_run_is_unfinished(pattern: str,
 
 def test_rows_that_can_be_read_stay(run: Run) -> None:
     path = run.directory / "results.jsonl"
-    before = result_rows(run.directory)
+    before = RunDirectory(run.directory).rows()
     path.write_text(path.read_text() + '{"corruption": "pix')
-    assert state_of(run).condition == "cut" and result_rows(run.directory) == before
+    assert state_of(run).condition == "cut" and RunDirectory(run.directory).rows() == before
     set_aside_damaged(run.directory)
-    assert result_rows(run.directory) == before and state_of(run).condition == "done"
+    assert RunDirectory(run.directory).rows() == before and state_of(run).condition == "done"
 
 
 def test_second_damage_does_not_overwrite_what_was_set_aside(run: Run) -> None:

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from chaosgate.commands.study import main
+from chaosgate.run.directory import RunDirectory
 from chaosgate.run.identity import training_hash
 from chaosgate.study import Run, load_study
 from chaosgate.study.execute.display import stated_cost
-from chaosgate.study.execute.state import result_rows
 from chaosgate.study.execute.worker import data_of, missing_data
 from chaosgate.study.plan.paper import paper_names
 from chaosgate.study.report.build import build_table
@@ -224,7 +224,7 @@ def test_smoke_study_runs_from_start_to_report(tmp_path: Path) -> None:
     assert process.returncode == 0, process.stdout + process.stderr
     check_smoke("imagenetc_breakdown", tmp_path)
     gch = runs_of(FOLDER / "imagenetc_breakdown.yaml", "smoke", tmp_path)[1]
-    clean = next(row for row in result_rows(gch.directory) if row["corruption"] == "clean")
+    clean = next(row for row in RunDirectory(gch.directory).rows() if row["corruption"] == "clean")
     assert clean["top1"] > 0.5  # of eight classes: it learns
 
 
@@ -240,7 +240,7 @@ def test_all_smoke_studies_run_from_start_to_report_and_train_everything_once(tm
     for folder in trainings:
         rows = [
             json.dumps([row[key] for key in ("checkpoint_name", "corruption", "severity", "data")])
-            for row in result_rows(folder)
+            for row in RunDirectory(folder).rows()
         ]
         assert len(set(rows)) == len(rows)
         assert (folder / "log.txt").read_text().count("Trainer.fit` stopped") == 1  # trained once

@@ -2,7 +2,6 @@
 
 from chaosgate.run.checkpoint.files import AtomicCheckpointIO
 from chaosgate.run.checkpoint.keep import KeepCheckpoints
-from chaosgate.run.checkpoint.nonfinite import NonFiniteLoss, StopAtNonFiniteLoss
-from chaosgate.run.checkpoint.preemption import Preempted
+from chaosgate.run.checkpoint.stopping import NonFiniteLoss, Preempted, StopAtNonFiniteLoss
 
 __all__ = ["AtomicCheckpointIO", "KeepCheckpoints", "NonFiniteLoss", "Preempted", "StopAtNonFiniteLoss"]

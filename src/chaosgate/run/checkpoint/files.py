@@ -9,29 +9,29 @@ from typing import IO, Any, cast
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
-from chaosgate.data.files.atomic import replace_file, sync_folder
+from chaosgate.data.files.atomic import replace_file
 from chaosgate.run.provenance import file_hash
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Lightning's way to its checkpoint files, made safe against a crash at any moment.
 
-    The bytes go to a temporary file in the same folder, with their SHA-256 counted on the way, and reach the disk; the
-    sum goes to ``NAME.json``; then the file takes its name in one step. Whoever is killed in between leaves the old
-    file as it was, and a file whose sum does not hold is known to be damaged.
+    The bytes go to a temporary file in the same folder and to the disk, their SHA-256 is counted on the way and goes to
+    ``NAME.json``, then the file takes its name in one step (:func:`~chaosgate.data.files.atomic.replace_file`). A
+    process that is killed in between leaves the old file as it was, and a file whose sum does not hold is known to be
+    damaged.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Write ``checkpoint``; on failure say what was kept."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            with open(temporary, "wb") as file:
-                counted = _Counted(file)
-                torch.save(checkpoint, cast(IO[bytes], counted))
-                file.flush()
-                os.fsync(file.fileno())
+
+        def write(file: IO[bytes]) -> None:
+            counted = _Counted(file)
+            torch.save(checkpoint, cast(IO[bytes], counted))
+            file.flush()
+            os.fsync(file.fileno())  # a full disk must show before the record speaks of the new bytes
             record = {
                 "sha256": counted.sha256.hexdigest(),
                 "bytes": counted.bytes,
@@ -39,10 +39,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                 "epoch": int(checkpoint.get("epoch", 0)),
             }
             replace_file(record_of(path), json.dumps(record) + "\n")
-            os.replace(temporary, path)
-            sync_folder(path.parent)
+
+        try:
+            replace_file(path, write)
         except (OSError, RuntimeError) as error:  # torch hides a full disk behind a RuntimeError
-            temporary.unlink(missing_ok=True)
             kept = newest_intact(path.parent)
             raise OSError(
                 f"checkpoint {path} could not be written: {_reason(error)}. "
@@ -107,7 +107,7 @@ def newest_intact(folder: Path, complain: Any = lambda message: None) -> Path | 
         wrong = damage(path)
         if wrong is None:
             return path
-        complain(f"checkpoint {path} is damaged: {wrong}. Going back to the one before it.")
+        complain(f"checkpoint {path} is damaged: {wrong}. Falling back to the previous one.")
     return None
 
 

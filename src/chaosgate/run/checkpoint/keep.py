@@ -1,8 +1,10 @@
-"""The callback that keeps checkpoints: of epochs, of steps in between, and when told to go."""
+"""The callback that keeps checkpoints: of epochs, of steps in between, on a signal; and which epoch is the best."""
 
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -10,13 +12,62 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
 from chaosgate.data.files.atomic import replace_file, replace_link
+from chaosgate.run.checkpoint.continuation import (
+    count_as_not_begun,
+    gather_random_states,
+    load_forgotten_loader_state,
+    restore_random_state,
+)
 from chaosgate.run.checkpoint.files import checkpoints_by_age, read_record, record_of
-from chaosgate.run.checkpoint.preemption import Preempted, SignalWatch
-from chaosgate.run.checkpoint.random_state import gather_random_states, restore_random_state
-from chaosgate.run.checkpoint.selection import EpochScore, select
+from chaosgate.run.checkpoint.stopping import Preempted, SignalWatch
 from chaosgate.run.directory import BEST, LAST, SELECTION, TOP1, RunDirectory
 
 _RANDOM = "random_states"
+
+
+class EpochScore(NamedTuple):
+    """Validation of one epoch."""
+
+    epoch: int
+    nll: float
+    ece: float
+    top1: float
+
+
+class Selection(NamedTuple):
+    """Epochs by role. ``candidates`` are those within the tolerance of the smallest NLL, by epoch."""
+
+    best: int
+    top1: int
+    last: int
+    candidates: list[int]
+
+    @property
+    def epochs(self) -> set[int]:
+        """All that have a role."""
+        return {self.best, self.top1, self.last, *self.candidates}
+
+
+def select(scores: Sequence[EpochScore], tolerance: float) -> Selection:
+    """Choose among the epochs so far.
+
+    Two networks whose NLL differs by less than ``tolerance`` are alike as far as the likelihood goes; among them the
+    better calibrated one is taken. What remains equal goes to the smaller NLL, then to the earlier epoch. A metric
+    that is not a number never wins.
+
+    >>> scores = [EpochScore(0, 0.50, 0.01, 0.80), EpochScore(1, 0.4005, 0.02, 0.90), EpochScore(2, 0.40, 0.05, 0.85)]
+    >>> select(scores, 1e-3)
+    Selection(best=1, top1=1, last=2, candidates=[1, 2])
+    """
+    least = min(_worst_last(score.nll) for score in scores)
+    candidates = [score for score in scores if _worst_last(score.nll) <= least + tolerance]
+    best = min(candidates, key=lambda s: (_worst_last(s.ece), _worst_last(s.nll), s.epoch))
+    top1 = min(scores, key=lambda s: (_worst_last(-s.top1), _worst_last(s.nll), s.epoch))
+    return Selection(best.epoch, top1.epoch, scores[-1].epoch, [score.epoch for score in candidates])
+
+
+def _worst_last(value: float) -> float:
+    return math.inf if math.isnan(value) else value
 
 
 class KeepCheckpoints(Checkpoint):
@@ -26,7 +77,7 @@ class KeepCheckpoints(Checkpoint):
     decides among epochs within ``tolerance``, all of which stay), ``top1``, ``last``. Links of these names lead to
     them, and ``selection.json`` says which and why. Between epochs ``step-NNNNNNNN.ckpt`` is written every
     ``every_n_steps`` optimiser steps, and at the next step after SIGTERM, SIGUSR1 or Ctrl-C; training then ends with
-    :class:`~chaosgate.run.checkpoint.preemption.Preempted`. The two newest files always stay, so that there is one to
+    :class:`~chaosgate.run.checkpoint.stopping.Preempted`. The two newest files always stay, so that there is one to
     fall back on.
 
     A checkpoint between epochs is written when the next batch is at hand but untouched: all that belongs to the steps
@@ -66,7 +117,7 @@ class KeepCheckpoints(Checkpoint):
         """Add the random streams; between batches, count the batch at hand as not begun."""
         checkpoint[_RANDOM] = gather_random_states()
         if self._between_batches:
-            _not_begun(checkpoint)
+            count_as_not_begun(checkpoint)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Keep the random streams for the moment when training goes on."""
@@ -86,7 +137,7 @@ class KeepCheckpoints(Checkpoint):
         """Take the signals over from Lightning; what was loaded is saved already."""
         self._watch.start()
         self._saved_step = trainer.global_step
-        _load_forgotten_loader_state(trainer)
+        load_forgotten_loader_state(trainer)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Between two batches: restore the random streams after a restart, save when due, go when told."""
@@ -187,29 +238,3 @@ def _name(epoch: int) -> str:
 
 def _stopped(signum: int, where: str) -> str:
     return f"told to stop by signal {signum}: {where}. Continue with the same command and --resume."
-
-
-def _load_forgotten_loader_state(trainer: Trainer) -> None:
-    """Give the loaders the state that Lightning (2.6) forgets when it had to build them before reading the checkpoint.
-
-    They know their position from the loop's counters; their state has what must not have changed since.
-    """
-    loop: Any = trainer.fit_loop
-    states = getattr(loop, "_combined_loader_states_to_load", [])
-    if states and loop._combined_loader is not None:
-        loop._combined_loader._load_state_dicts(states)
-        loop._combined_loader_states_to_load = []
-
-
-def _not_begun(checkpoint: dict[str, Any]) -> None:
-    """Let Lightning's counters say that the batch at hand has not been fetched.
-
-    Lightning knows checkpoints made at the end of a batch, before its metrics are logged, and repairs the counters on
-    loading. Here the batch before is over entirely, which is what its counters look like after a whole epoch.
-    """
-    loop = checkpoint["loops"]["fit_loop"]
-    progress = loop["epoch_loop.batch_progress"]
-    for part in ("total", "current"):
-        done = progress[part]["completed"]
-        progress[part].update(ready=done, started=done, processed=done)
-    progress["is_last_batch"] = False

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import yaml
 from filelock import FileLock
 
-from chaosgate.run.directory import RunDirectory
+from chaosgate.run.directory import RunDirectory, read_lines
 from chaosgate.run.provenance import config_hash
 from chaosgate.study.plan.runs import Run
 
@@ -89,13 +89,13 @@ def record_of(directory: Path, test: str) -> dict[str, Any]:
     record = read_json(directory / TESTED / f"{test}.json")
     if not {"source", "cells"} <= record.keys():
         return {}
-    have = {(source_of(row), row["corruption"], row["severity"]) for row in result_rows(directory)}
+    have = {(source_of(row), row["corruption"], row["severity"]) for row in RunDirectory(directory).rows()}
     return record if all((record["source"], *cell) in have for cell in record["cells"]) else {}
 
 
 def rows_of(directory: Path, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows that the records speak of; where two tests share a cell (clean, mostly), that of the first."""
-    rows = {(source_of(row), row["corruption"], row["severity"]): row for row in result_rows(directory)}
+    rows = {(source_of(row), row["corruption"], row["severity"]): row for row in RunDirectory(directory).rows()}
     found: dict[tuple[str, int], dict[str, Any]] = {}
     for record in records:
         for corruption, severity in record["cells"]:
@@ -116,11 +116,6 @@ def _together(fitted: dict[str, Any], records: Sequence[dict[str, Any]]) -> dict
     return together
 
 
-def result_rows(directory: Path) -> list[dict[str, Any]]:
-    """The rows of a run that can be read; none if it was never tested."""
-    return _lines(RunDirectory(directory).results)[0]
-
-
 # -- damaged files -----------------------------------------------------------------------------------------------------
 
 
@@ -128,7 +123,7 @@ def damaged_files(directory: Path) -> list[Path]:
     """Files of a run that a study reads back and that cannot be what was written."""
     found = [path for path in (directory / FITTED, *sorted((directory / TESTED).glob("*.json"))) if not _is_whole(path)]
     run = RunDirectory(directory)
-    found += [path for path in (run.results, run.curves) if _lines(path)[1]]
+    found += [path for path in (run.results, run.curves) if read_lines(path)[1]]
     if run.config.exists() and not _is_mapping(run.config):
         found.append(run.config)
     found += [path for path in sorted(run.outputs.glob("*.npz")) if not zipfile.is_zipfile(path)]
@@ -145,7 +140,7 @@ def set_aside_damaged(directory: Path) -> list[str]:
     for path in damaged_files(directory):
         number = next(n for n in range(1, 10_000) if not path.with_name(f"{path.name}.damaged{n}").exists())
         aside = path.with_name(f"{path.name}.damaged{number}")
-        rows = _lines(path)[0] if path.name == "results.jsonl" else []
+        rows = read_lines(path)[0] if path.name == "results.jsonl" else []
         os.replace(path, aside)
         if rows:
             write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
@@ -170,24 +165,6 @@ def _is_mapping(path: Path) -> bool:
         return isinstance(yaml.load(path.read_text(encoding="utf-8"), _Loader), dict)
     except (yaml.YAMLError, ValueError):
         return False
-
-
-def _lines(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """Entries of a file of JSON lines, and how many lines are none; a file that exists has at least one."""
-    if not path.exists():
-        return [], 0
-    entries: list[dict[str, Any]] = []
-    wrong = 0
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            entry = json.loads(line) if line.strip() else {}
-        except ValueError:
-            entry = None
-        if isinstance(entry, dict):
-            entries += [entry] if entry else []
-        else:
-            wrong += 1
-    return entries, wrong or int(not entries)
 
 
 # -- locks and small files ---------------------------------------------------------------------------------------------
