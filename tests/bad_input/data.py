@@ -34,6 +34,7 @@ CASES = [
             "corruptions": CORRUPTIONS,
             "val_fraction": SHARES,
             "crop_padding": [-1, 28, 1.5],
+            "cache_dir": ["photos/a.png", "photos/a.png/cells"],
         },
         says={"root": "nowhere"},
     ),
@@ -82,6 +83,7 @@ CASES = [
             "validation": ["test"],
             "val_fraction": SHARES,
             "subset": SHARES,
+            "index_dir": ["photos/a.png"],
             "root": ["nowhere"],
         },
         {"root": "nowhere", "val_folder": "val_folder|no_val"},
@@ -126,7 +128,11 @@ CASES = [
             corruptions="paper",
         )
     ),
-    *data_cases("CIFAR10", {"mean": [[0.5], [NAN, 0.5, 0.5]], "std": [[0.0, 1.0, 1.0], []]}, root="photos"),
+    *(
+        case
+        for name in ("CIFAR10", "CIFAR100")
+        for case in data_cases(name, {"mean": [[0.5], [NAN, 0.5, 0.5]], "std": [[0.0, 1.0, 1.0], []]}, root="photos")
+    ),
     *data_cases(
         "HuggingFace",
         {
@@ -135,6 +141,9 @@ CASES = [
             "image_column": [3],
             "label_column": [3],
             "splits": [3, {"train": 3}],
+            "config": ["no_such_configuration"],
+            "revision": ["main"],
+            "cache_dir": ["photos/a.png"],
             "val_fraction": SHARES,
             "test_fraction": SHARES,
         },

@@ -1,6 +1,7 @@
 """``chaosgate data``: copies on disk that survive a kill, archives that cannot harm, and a list of bad files."""
 
 import multiprocessing
+import shutil
 import time
 import warnings
 from pathlib import Path
@@ -59,6 +60,21 @@ def test_copies_are_what_the_data_module_generates(clean: Path, whole: Path):
         assert np.array_equal(a.targets, b.targets)
         for index in range(9):
             assert torch.equal(as_tensor(a.images[index]), as_tensor(b.images[index]))
+
+
+def test_copies_on_disk_say_that_they_were_generated_and_how(whole: Path, tmp_path: Path):
+    settings = {"image_size": 72, "corruptions": ["glass_blur"], "severities": [1, 4], "index_dir": ""}
+    told = ImageNetC(str(whole), **settings).describe()
+    assert (told["corruptions"], told["corruption_table"], told["corruption_seed"]) == ("generated", "imagenet", 0)
+    assert told["corruption_jpeg"] and told["manifest"]["images"] == 9 and "numpy" in told["manifest"]
+    shutil.copytree(whole, tmp_path / "c")
+    (tmp_path / "c" / "chaosgate.json").unlink()  # as the release has none
+    told = ImageNetC(str(tmp_path / "c"), **settings).describe()
+    assert told["corruptions"] == "released" and told["corruption_seed"] is None and "manifest" not in told
+    for content in ('{"corruptions": ', "[]", "{}"):
+        (tmp_path / "c" / "chaosgate.json").write_text(content)
+        with pytest.raises(ValueError, match="chaosgate.json"):
+            ImageNetC(str(tmp_path / "c"), **settings)
 
 
 def kill_midway(process: multiprocessing.process.BaseProcess, target: Path) -> None:

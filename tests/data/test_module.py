@@ -152,7 +152,7 @@ def test_a_training_set_smaller_than_a_step_is_refused_unless_the_last_batch_is_
         ({"std": [float("nan")]}, "positive std"),
         ({"mean": [float("inf")]}, "finite mean"),
         ({"mean": [0.1, 0.2]}, "one finite mean and one positive std"),
-        ({"mean": [0.1, 0.2], "std": [0.1, 0.2]}, "data.mean has 2 values; fashion_mnist has 1 channel"),
+        ({"mean": [0.1, 0.2], "std": [0.1, 0.2]}, "data.mean has 2 values; the images of fashion_mnist have 1 channel"),
         ({"mean": [], "std": []}, "one finite mean"),
     ],
 )

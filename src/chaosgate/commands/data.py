@@ -89,7 +89,7 @@ def _write(options: argparse.Namespace) -> int:
     target = options.to.expanduser()
     written = write_copies(images, target, cells, settings, options.workers, options.frost_textures)
     print(f"{target}: {len(images)} images x {len(cells)} cells are there, {written} files were made now.")
-    print(f"Test on it: -c data/imagenet_c --data.root {target}  (say that it was generated)")
+    print(f"Test on it: -c data/imagenet_c --data.root {target}  (results say that it was generated)")
     return 0
 
 

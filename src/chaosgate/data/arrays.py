@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from chaosgate.data.cells import SEVERITIES, Corruptions, corrupted_copies, plan_cells
 from chaosgate.data.files.folders import spaced_holdout
-from chaosgate.data.module import ImageData
+from chaosgate.data.module import ImageData, folder_at
 from chaosgate.data.pipeline.augment import crop_and_flip
 from chaosgate.data.pipeline.samples import Augmentation, Images, Split
 
@@ -39,24 +38,15 @@ class ArrayData(ImageData):
         crop_padding: Zeros around a training image before a window of its old size is cut at random; 0 for no crop.
         horizontal_flip: Mirror training images at random.
         batch_size: Training images per process and step.
-        eval_batch_size: Images per process and step elsewhere; ``batch_size`` if not given.
         num_workers: Processes that prepare batches; the images are in memory, so 0 is usually fastest.
-        seed: Seed of order, augmentation and generated corruptions.
-        mean: Per channel, of pixels in [0, 1].
-        std: Per channel, of pixels in [0, 1].
-        channels_last: Memory layout of image batches on the device.
-        drop_last: Leave out what does not fill a whole training step; otherwise keep a short last batch.
+        loading: Settings of :class:`~chaosgate.data.module.ImageData`.
     """
 
-    side: int
-    channels: int
     table = "small"
 
     def __init__(
         self,
         *,
-        mean: Sequence[float],
-        std: Sequence[float],
         val_fraction: float = 0.1,
         corruptions: Corruptions = None,
         severities: Sequence[int] = SEVERITIES,
@@ -64,30 +54,18 @@ class ArrayData(ImageData):
         crop_padding: int = 4,
         horizontal_flip: bool = True,
         batch_size: int = 128,
-        eval_batch_size: int | None = None,
         num_workers: int = 0,
-        seed: int = 0,
-        channels_last: bool = False,
-        drop_last: bool = True,
+        **loading: Any,
     ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            num_workers=num_workers,
-            seed=seed,
-            mean=mean,
-            std=std,
-            channels_last=channels_last,
-            drop_last=drop_last,
-        )
-        if self.in_chans != self.channels:
-            raise ValueError(f"data.mean has {self.in_chans} values; {self.name} has {self.channels} channel(s).")
+        super().__init__(batch_size=batch_size, num_workers=num_workers, **loading)
         if not 0 < val_fraction < 1:
             raise ValueError(f"data.val_fraction is {val_fraction}; give a number between 0 and 1.")
-        if not 0 <= crop_padding < self.side:
-            raise ValueError(f"data.crop_padding is {crop_padding}; give a whole number from 0 to {self.side - 1}.")
+        if not 0 <= crop_padding < self.image_size:
+            raise ValueError(
+                f"data.crop_padding is {crop_padding}; give a whole number from 0 to {self.image_size - 1}."
+            )
         self.val_fraction = val_fraction
-        self.cache_dir = None if cache_dir is None else Path(cache_dir).expanduser()
+        self.cache_dir = folder_at("cache_dir", cache_dir)
         self.crop_padding = crop_padding
         self.horizontal_flip = horizontal_flip
         self.test_cells = self.plan(corruptions, severities)

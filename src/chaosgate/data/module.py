@@ -4,6 +4,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import inf, isfinite
+from pathlib import Path
 from typing import Any, TypeVar
 
 import lightning.pytorch as pl
@@ -27,15 +28,16 @@ class ImageData(pl.LightningDataModule, ABC):
     uint8; scaling to [0, 1] and normalisation with ``mean`` and ``std`` happen on the device.
 
     A subclass fills ``train_split``, ``val_split`` and ``test_splits`` (one per entry of ``test_cells``) in
-    ``setup`` and implements ``augmentation`` and ``describe``.
+    ``setup`` and implements ``augmentation`` and ``describe``. ``num_classes``, ``in_chans`` and ``image_size`` (side
+    of the square that the network sees) are known once the module is made.
 
     Args:
+        mean: Per channel, of pixels in [0, 1].
+        std: Per channel, of pixels in [0, 1].
         batch_size: Training images per process and step.
         eval_batch_size: Images per process and step in validation, test and prediction; ``batch_size`` if not given.
         num_workers: Processes that prepare batches; 0 prepares them in the training process.
         seed: Seed of order, augmentation and generated corruptions.
-        mean: Per channel, of pixels in [0, 1].
-        std: Per channel, of pixels in [0, 1].
         channels_last: Memory layout of image batches on the device.
         drop_last: Leave out what does not fill a whole training step over all processes (other images in every
             epoch); otherwise keep a short last batch.
@@ -45,20 +47,21 @@ class ImageData(pl.LightningDataModule, ABC):
     num_classes: int
     class_names: list[str]
     in_chans: int
+    image_size: int
     test_cells: list[Cell]
     cells_by_image = False
 
     def __init__(
         self,
         *,
-        batch_size: int,
-        eval_batch_size: int | None,
-        num_workers: int,
-        seed: int,
         mean: Sequence[float],
         std: Sequence[float],
-        channels_last: bool,
-        drop_last: bool,
+        batch_size: int = 64,
+        eval_batch_size: int | None = None,
+        num_workers: int = 2,
+        seed: int = 0,
+        channels_last: bool = False,
+        drop_last: bool = True,
     ) -> None:
         super().__init__()
         self.batch_size = at_least("batch_size", batch_size, 1)
@@ -75,6 +78,11 @@ class ImageData(pl.LightningDataModule, ABC):
             raise ValueError(
                 f"data.mean is {list(self.mean)} and data.std {list(self.std)}; give one finite mean and one "
                 "positive std per channel."
+            )
+        if len(self.mean) != getattr(self, "in_chans", len(self.mean)):
+            raise ValueError(
+                f"data.mean has {len(self.mean)} values; the images of {self.name} have {self.in_chans} channel(s). "
+                "Give one value for each."
             )
         self.in_chans = len(self.mean)
         self.channels_last = channels_last
@@ -211,6 +219,14 @@ def at_least(name: str, value: int, least: int) -> int:
     if value < least:
         raise ValueError(f"data.{name} is {value}; give a whole number of at least {least}.")
     return value
+
+
+def folder_at(name: str, value: str | None) -> Path | None:
+    """The folder that an argument names, which may be made later; refused if there is a file in its place."""
+    path = None if value is None else Path(value).expanduser()
+    if path is not None and any(place.is_file() for place in (path, *path.parents)):
+        raise ValueError(f"data.{name} is {value}, which is a file or below one; give a folder.")
+    return path
 
 
 def one_of(name: str, value: str, choices: Sequence[str]) -> None:

@@ -53,16 +53,12 @@ class PhotoData(ImageData):
         corruption_table: ``imagenet`` or ``small`` parameters; by ``image_size`` if not given (``small`` up to 64).
         corruption_jpeg: Save corrupted images as JPEG of quality 85 in passing, as the released ImageNet-C was.
         frost_textures: Folder of the official frost pictures; only ``frost`` needs it.
-        batch_size: Training images per process and step.
-        eval_batch_size: Images per process and step elsewhere; ``batch_size`` if not given.
-        num_workers: Processes that prepare batches.
-        seed: Seed of order, augmentation and generated corruptions.
         mean: Per channel, of pixels in [0, 1].
         std: Per channel, of pixels in [0, 1].
-        channels_last: Memory layout of image batches on the device.
-        drop_last: Leave out what does not fill a whole training step; otherwise keep a short last batch.
+        loading: Settings of :class:`~chaosgate.data.module.ImageData`.
     """
 
+    in_chans = 3
     cells_by_image = True
 
     def __init__(
@@ -83,27 +79,11 @@ class PhotoData(ImageData):
         corruption_table: Table | None = None,
         corruption_jpeg: bool = False,
         frost_textures: str | None = None,
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        num_workers: int = 2,
-        seed: int = 0,
         mean: Sequence[float] = IMAGENET_MEAN,
         std: Sequence[float] = IMAGENET_STD,
-        channels_last: bool = False,
-        drop_last: bool = True,
+        **loading: Any,
     ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            num_workers=num_workers,
-            seed=seed,
-            mean=mean,
-            std=std,
-            channels_last=channels_last,
-            drop_last=drop_last,
-        )
-        if self.in_chans != 3:
-            raise ValueError(f"data.mean has {self.in_chans} values; images become RGB, give three.")
+        super().__init__(mean=mean, std=std, **loading)
         self.image_size = at_least("image_size", image_size, 1)
         if eval_resize is not None:
             at_least("eval_resize", eval_resize, image_size)
@@ -112,10 +92,10 @@ class PhotoData(ImageData):
             raise ValueError(f"data.train_scale is {list(train_scale)}; give two shares a <= b in (0, 1].")
         one_of("recipe", recipe or "standard", ("standard", "small", "full"))
         self.crop_padding = at_least("crop_padding", crop_padding, 0)
-        if recipe == "full" and (batch_size % 2 or not drop_last):
+        if recipe == "full" and (self.batch_size % 2 or not self.drop_last):
             raise ValueError(
-                f"data.recipe 'full' mixes pairs of images; data.batch_size is {batch_size} and data.drop_last "
-                f"{drop_last}. Give an even batch size, and drop_last true."
+                f"data.recipe 'full' mixes pairs of images; data.batch_size is {self.batch_size} and data.drop_last "
+                f"{self.drop_last}. Give an even batch size, and drop_last true."
             )
         one_of("interpolation", interpolation, ("bilinear", "bicubic"))
         one_of("decoder", decoder, ("fast", "pil"))
@@ -131,7 +111,7 @@ class PhotoData(ImageData):
         self.corruption_jpeg = corruption_jpeg
         self.test_cells = plan_cells(corruptions, severities, self.corruption_table)
         self.corruptions = corruptions_of(
-            self.test_cells, image_size, seed, self.corruption_table, corruption_jpeg, frost_textures
+            self.test_cells, image_size, self.seed, self.corruption_table, corruption_jpeg, frost_textures
         )
         self.root = Path(root).expanduser()
         self.listings: dict[str, Listing] = {}

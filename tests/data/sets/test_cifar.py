@@ -214,7 +214,7 @@ def test_download_fetches_checks_and_unpacks_what_is_missing(tmp_path: Path, mon
 def test_bad_settings_name_their_key(tmp_path: Path):
     write_cifar(tmp_path, 10)
     for settings, message in (
-        ({"mean": [0.5], "std": [0.5]}, "data.mean has 1 values; cifar10 has 3"),
+        ({"mean": [0.5], "std": [0.5]}, "data.mean has 1 values; the images of cifar10 have 3"),
         ({"crop_padding": 32}, "data.crop_padding is 32"),
         ({"val_fraction": 0.0}, "data.val_fraction is 0.0"),
         ({"corruptions": ["snow"]}, "data.corruptions: no 'small' table for snow"),

@@ -96,11 +96,19 @@ def test_generated_corruptions_work_as_everywhere(saved: Path):
         ({"splits": {"train": "trian"}}, r"has the splits train, test. Did you mean 'train'\?"),
         ({"splits": {"val": "test"}}, "and no train"),
         ({"val_fraction": 0.0}, "data.val_fraction is 0.0"),
+        ({"revision": "main"}, "data.revision is 'main', and data.root .* is a folder"),
+        ({"config": "plain"}, "data.config is 'plain', and data.root .* is a folder"),
     ],
 )
 def test_what_does_not_fit_is_named(saved: Path, settings: dict[str, object], message: str):
     with pytest.raises(ValueError, match=message):
         build(saved, **settings)
+
+
+def test_one_split_of_the_set_cannot_be_two_of_ours(saved: Path):
+    data = build(saved, splits={"train": "train", "test": "train"})
+    with pytest.raises(ValueError, match=r"train/0 \(test, class 'ant'\) and .*train/0 \(train, .* are the same file"):
+        data.setup("fit")
 
 
 def test_a_set_that_cannot_be_opened_is_named(tmp_path: Path):

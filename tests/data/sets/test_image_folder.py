@@ -283,7 +283,7 @@ def test_classes_too_small_for_the_fractions_are_named(tmp_path: Path):
         ({"corruptions": ["rain"]}, "no corruption 'rain'"),
         ({"corruptions": ["frost"]}, "frost needs the textures"),
         ({"severities": [6], "corruptions": "paper"}, "data.severities"),
-        ({"mean": [0.5], "std": [0.5]}, "images become RGB"),
+        ({"mean": [0.5], "std": [0.5]}, "the images of image_folder have 3"),
         ({"num_workers": -2}, "data.num_workers is -2"),
     ],
 )

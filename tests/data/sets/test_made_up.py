@@ -41,7 +41,7 @@ def test_imagenet_c_reads_its_cells_beside_the_clean_images(folder: Path) -> Non
     )
     data.setup("test")
     assert [tuple(cell) for cell in data.test_cells] == [("clean", 0), ("gaussian_noise", 3), ("pixelate", 3)]
-    assert data.test_size == 96 and data.describe()["corruptions"] == "released"
+    assert data.test_size == 96 and data.describe()["corruptions"] == "generated"
     clean_image, noisy, coarse = (np.asarray(split.images[0]).astype(float) for split in data.test_splits)
     assert np.abs(noisy - coarse).mean() > 1 and clean_image.shape == noisy.shape
 

@@ -154,10 +154,8 @@ def _claim(target: Path, images: Sequence[tuple[Path, str]], settings: CopySetti
     """Write down what the folder is made from and with; refuse to go on with anything else."""
     if not images:
         raise ValueError("no images found among the clean ones; nothing to corrupt.")
-    path = target / MANIFEST
     wanted = _manifest(images, settings)
-    if path.is_file():
-        found = json.loads(path.read_text())
+    if (found := read_manifest(target)) is not None:
         changed = [key for key in wanted if found.get(key) != wanted[key]]
         if changed:
             changes = "; ".join(f"{key} was {found.get(key)!r}, is {wanted[key]!r}" for key in changed)
@@ -168,7 +166,21 @@ def _claim(target: Path, images: Sequence[tuple[Path, str]], settings: CopySetti
         return
     if any(not entry.name.startswith(".") for entry in target.iterdir()):
         raise ValueError(f"{target} is not empty and was not made by this command. Give an empty folder with --to.")
-    replace_file(path, json.dumps(wanted, indent=2) + "\n")
+    replace_file(target / MANIFEST, json.dumps(wanted, indent=2) + "\n")
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """What a folder of copies says that it was made with; none if it was not made here."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}. Make the copies anew, or restore the file.") from error
+    if not isinstance(found, dict) or found.get("corruptions") != "generated":
+        raise ValueError(f"{path} does not say how the copies were made. Make them anew, or restore the file.")
+    return found
 
 
 def _manifest(images: Sequence[tuple[Path, str]], settings: CopySettings) -> Mapping[str, Any]:

@@ -41,7 +41,7 @@ class CIFAR10(ArrayData):
 
     name = "cifar10"
     num_classes = 10
-    side, channels = 32, 3
+    image_size, in_chans = 32, 3
     folder, archive = "cifar-10-batches-py", "cifar-10"
     files = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
     names_file, names_key, label_key = "batches.meta", "label_names", "labels"
@@ -119,10 +119,10 @@ class CIFAR10(ArrayData):
                 continue
             path = folder / f"{cell.corruption}.npy"
             stack = _load(path)
-            if stack.shape != (5 * count, self.side, self.side, 3) or stack.dtype != np.uint8:
+            if stack.shape != (5 * count, self.image_size, self.image_size, 3) or stack.dtype != np.uint8:
                 raise ValueError(
                     f"{path} holds {stack.dtype} {stack.shape}; {self.corrupted} has uint8 "
-                    f"{(5 * count, self.side, self.side, 3)}. Fetch it again."
+                    f"{(5 * count, self.image_size, self.image_size, 3)}. Fetch it again."
                 )
             cells.append(_Stored(path, (cell.severity - 1) * count, count))
         return cells
@@ -137,7 +137,7 @@ class CIFAR10(ArrayData):
     def _read_part(self, path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         batch = read_batch(path)
         data, labels = batch.get("data"), batch.get(self.label_key)
-        size = self.side * self.side * 3
+        size = self.image_size * self.image_size * 3
         if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (size,):
             raise ValueError(f"{path} does not hold images of {size} bytes; fetch it again.")
         if not isinstance(labels, list) or len(labels) != len(data):
@@ -145,7 +145,9 @@ class CIFAR10(ArrayData):
         targets = np.array(labels, dtype=np.int64)
         if len(targets) and not 0 <= targets.min() <= targets.max() < self.num_classes:
             raise ValueError(f"{path} has labels outside 0 to {self.num_classes - 1}; fetch it again.")
-        return np.ascontiguousarray(data.reshape(-1, 3, self.side, self.side).transpose(0, 2, 3, 1)), targets
+        return np.ascontiguousarray(
+            data.reshape(-1, 3, self.image_size, self.image_size).transpose(0, 2, 3, 1)
+        ), targets
 
     @classmethod
     def _has_batches(cls, folder: Path) -> bool:

@@ -44,7 +44,7 @@ class FashionMNIST(ArrayData):
 
     name = "fashion_mnist"
     num_classes = 10
-    side, channels = 28, 1
+    image_size, in_chans = 28, 1
 
     def __init__(
         self,

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from chaosgate.data.files.folders import Listing, hashed_split
+from chaosgate.data.module import folder_at
 from chaosgate.data.photos import PhotoData
 from chaosgate.data.pipeline.decoding import Decoder, Picture, View, as_is, decode_bytes
 from chaosgate.field.arguments import nearest
 
+_SAVED = ("dataset_dict.json", "state.json")  # of save_to_disk
 _ALIASES = {"train": ("train",), "val": ("validation", "val", "valid"), "test": ("test",)}
 
 
@@ -59,7 +61,18 @@ class HuggingFace(PhotoData):
                 f"data.val_fraction is {val_fraction} and data.test_fraction {test_fraction}; give positive numbers "
                 "whose sum leaves a part for training."
             )
-        self.source, self.config, self.revision, self.cache_dir = root, config, revision, cache_dir
+        self.source, self.config, self.revision = root, config, revision
+        self.cache_dir = folder_at("cache_dir", cache_dir)
+        saved = any((self.root / name).is_file() for name in _SAVED)
+        for key, given in (
+            ("revision", revision if self.root.is_dir() else None),
+            ("config", config if saved else None),
+        ):
+            if given is not None:
+                raise ValueError(
+                    f"data.{key} is {given!r}, and data.root {root} is a folder, which has no such choice. Leave it "
+                    "out, or give a name on the hub."
+                )
         self.columns = image_column, label_column
         self.asked_splits = dict(splits or {})
         self.fractions = {"val": val_fraction, "test": test_fraction}
@@ -187,18 +200,18 @@ class TableImages:
         return self.view(decode_bytes(data, f"{self.name}, row {row}", self.decoder))
 
 
-def _load(source: str, config: str | None, revision: str | None, cache_dir: str | None) -> dict[str, Any]:
+def _load(source: str, config: str | None, revision: str | None, cache_dir: Path | None) -> dict[str, Any]:
     try:
         import datasets
     except ImportError as error:
         raise ImportError("HuggingFace needs the package datasets: pip install 'chaosgate[hub]'.") from error
     folder = Path(source).expanduser()
     try:
-        if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
+        if any((folder / name).is_file() for name in _SAVED):
             found = datasets.load_from_disk(str(folder))
         else:
             name = str(folder) if folder.is_dir() else source
-            found = datasets.load_dataset(name, config, revision=revision, cache_dir=cache_dir)
+            found = datasets.load_dataset(name, config, revision=revision, cache_dir=cache_dir and str(cache_dir))
     except Exception as error:  # of the hub, of pyarrow, of fsspec: whatever it is, the set was not opened
         raise ValueError(
             f"datasets cannot open data.root {source!r} (config {config!r}, revision {revision!r}): "

@@ -10,7 +10,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from chaosgate.data.files.folders import Listing, hashed_share, hashed_split
 from chaosgate.data.files.index import default_index_dir
-from chaosgate.data.module import one_of
+from chaosgate.data.module import folder_at, one_of
 from chaosgate.data.photos import PhotoData
 from chaosgate.data.pipeline.samples import CLEAN
 from chaosgate.data.sets.imagenet_layout import (
@@ -89,9 +89,7 @@ class ImageNet(PhotoData):
         self.unpack = unpack
         self.val_folder = None if val_folder is None else Path(val_folder).expanduser()
         self.val_labels = None if val_labels is None else Path(val_labels).expanduser()
-        self.index_dir = (
-            default_index_dir() if index_dir is None else Path(index_dir).expanduser() if index_dir else None
-        )
+        self.index_dir = default_index_dir() if index_dir is None else folder_at("index_dir", index_dir or None)
         self.classes = classes
         self.labels = subset_labels(classes)
         self.num_classes = len(self.labels)

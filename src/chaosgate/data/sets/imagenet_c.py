@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from chaosgate.data.cells import SEVERITIES, Corruptions, plan_cells
+from chaosgate.data.files.export import read_manifest
 from chaosgate.data.files.folders import Listing
 from chaosgate.data.module import one_of
 from chaosgate.data.pipeline.decoding import Decoder, FileImages, Picture, decode
@@ -33,7 +34,8 @@ class ImageNetC(ImageNet):
 
     ``released``: ``root`` holds ``<corruption>/<severity>/<wnid>/`` or the same below the groups of the archives
     (``noise/gaussian_noise/1/...``). The images are taken as they are: they were resized and cut when they were made.
-    Missing cells are listed before anything runs. Every cell must have the same files.
+    Missing cells are listed before anything runs. Every cell must have the same files. Copies that ``chaosgate data
+    imagenet-c`` wrote are read in the same way; their manifest says that they were generated, and so do the results.
 
     ``generated``: ``root`` holds clean images in any layout of :class:`~chaosgate.data.sets.imagenet.ImageNet`; they
     are resized, cut, corrupted and saved as JPEG of quality 85 in passing, as the release was. The law of the
@@ -42,7 +44,7 @@ class ImageNetC(ImageNet):
     Args:
         root: Folder of the released set, or of clean images.
         image_size: Side of the square that the network sees; that of the release is 224.
-        source: ``released`` or ``generated``.
+        source: ``released`` for images on disk, ``generated`` to make them from clean ones.
         clean: ``released``: folder of the clean set, to test it in the same pass (as cell ``clean``).
         corruptions: ``paper`` for the seven of the paper, or a list of names.
         severities: Severities of each corruption, from 1 to 5.
@@ -86,6 +88,7 @@ class ImageNetC(ImageNet):
             self.cell_folders = find_cells(self.cell_root, cells[1:])
             self.cells_by_image = False
             self.cell_digest = ""
+            self.manifest = read_manifest(self.cell_root)
 
     def setup(self, stage: str) -> None:
         """List the files of every cell and check that they are the same; generated cells follow their clean image."""
@@ -95,16 +98,26 @@ class ImageNetC(ImageNet):
             self._setup_released()
 
     def describe(self) -> dict[str, Any]:
-        """As for ImageNet; ``corruptions`` is ``released`` or ``generated``."""
+        """As for ImageNet; ``corruptions`` is ``released`` or ``generated``, which copies on disk know themselves."""
         told = super().describe()
         if self.source == "released":
+            made = self.manifest or {}
             told |= {
-                "corruptions": "released",
+                "corruptions": self.origin,
+                "corruption_table": made.get("table"),
+                "corruption_seed": made.get("seed"),
+                "corruption_jpeg": True,  # the release was saved as JPEG, too
                 "transform": "clean as ImageNet; corrupted as they are" if self.has_clean else "none",
                 "files": {**told["files"], "cells": self.cell_digest},
+                **({"manifest": made} if made else {}),
             }
         del told["validation"]
         return {**told, "split": "official val"}
+
+    @property
+    def origin(self) -> str:
+        """``generated`` for corruptions made by this package, now or when the copies were written."""
+        return self.source if self.source == "generated" or self.manifest is None else "generated"
 
     def teardown(self, stage: str) -> None:
         """Say the mCE, if all fifteen common corruptions were tested."""
@@ -112,7 +125,7 @@ class ImageNetC(ImageNet):
         rows = self._tested(stage)
         top1 = {(row["corruption"], row["severity"]): row["top1"] for row in rows}
         if rows and all(cell in top1 for cell in all_common_cells()):
-            print(f"mCE {mean_corruption_error(top1):.2f} ({self.source} corruptions, relative to AlexNet)")
+            print(f"mCE {mean_corruption_error(top1):.2f} ({self.origin} corruptions, relative to AlexNet)")
 
     def _check_root(self) -> None:
         if self.has_clean:

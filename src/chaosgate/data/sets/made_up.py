@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from chaosgate.corruptions import Corrupt
+from chaosgate.data.files.export import MANIFEST as COPIES_MANIFEST
 from chaosgate.data.sets.imagenet_c import group_of
 from chaosgate.data.sets.imagenet_layout import wnids
 
 MANIFEST = "made_up.json"
-_VERSION = 1  # of the pictures; another one writes them anew
+_VERSION = 2  # of the pictures; another one writes them anew
 _SIDE = 72  # pixels of an image; the smoke studies see 64
 _CELL_SIDE = 64
 CORRUPTIONS, SEVERITY = ("gaussian_noise", "pixelate"), 3
@@ -102,6 +103,8 @@ def _write_imagenet_c(root: Path) -> None:
             cut = np.ascontiguousarray(image[border:-border, border:-border])
             folder = root / group_of(corruption) / corruption / str(SEVERITY) / _classes()[kind]
             _save(folder / name, corrupt(cut, index), quality=85)
+    settings = {"corruptions": "generated", "seed": 0, "table": "small", "quality": 85}
+    (root / COPIES_MANIFEST).write_text(json.dumps(settings))
 
 
 def _write_pets(root: Path) -> None:
