@@ -40,7 +40,7 @@ $(OLDEST)/.installed: pyproject.toml scripts/lower_bounds.py
 	$(PYTHON) -m venv $(OLDEST)
 	$(PYTHON) scripts/lower_bounds.py > $(OLDEST)/constraints.txt
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(OLDEST)/constraints.txt \
-	  --editable '.[test,bench,slurm]'
+	  --editable '.[test,notebooks,bench,slurm]'
 	@touch $@
 
 test-oldest: $(OLDEST)/.installed

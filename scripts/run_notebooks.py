@@ -4,8 +4,11 @@ import sys
 import time
 from pathlib import Path
 
-import nbformat
-from nbclient import NotebookClient
+try:
+    import nbformat
+    from nbclient import NotebookClient
+except ImportError:
+    sys.exit("running notebooks needs nbclient: pip install 'chaosgate[notebooks]'.")
 
 
 def main(paths: list[str]) -> None:

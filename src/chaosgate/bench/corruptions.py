@@ -71,7 +71,7 @@ def run(
 
 def photographs(size: int) -> list[Bytes]:
     """The photographs that come with scikit-image, shrunk and cut to squares."""
-    data: Any = import_module("skimage.data")  # an extra of the benchmarks alone, and without types
+    data = _scikit_image("data")
     pictures = [Image.fromarray(getattr(data, name)()) for name in ("astronaut", "cat", "coffee", "rocket")]
     return [np.array(ImageOps.fit(picture, (size, size), Image.Resampling.LANCZOS)) for picture in pictures]
 
@@ -85,6 +85,13 @@ def natural_image(size: int, seed: int) -> Bytes:
     fields /= fields.std(axis=(1, 2), keepdims=True)
     picture = 120 + 50 * (fields[3][..., None] + 0.3 * np.moveaxis(fields[:3], 0, -1))
     return np.asarray(np.clip(picture, 0, 255)).astype(np.uint8)
+
+
+def _scikit_image(module: str) -> Any:
+    try:
+        return import_module(f"skimage.{module}")
+    except ImportError as error:
+        raise ImportError("bench corruptions needs scikit-image: pip install 'chaosgate[bench]'.") from error
 
 
 def _package() -> Callable[..., Bytes] | None:
@@ -131,8 +138,7 @@ def _finish(values: npt.NDArray[Any]) -> Bytes:
 
 
 def _gaussian(values: npt.NDArray[Any], sigma: float) -> npt.NDArray[Any]:
-    filters: Any = import_module("skimage.filters")  # an extra of the benchmarks alone, and without types
-    return np.asarray(filters.gaussian(values, sigma=sigma, channel_axis=-1))
+    return np.asarray(_scikit_image("filters").gaussian(values, sigma=sigma, channel_axis=-1))
 
 
 def _gaussian_noise(image: Bytes, random: Random, sigma: float) -> Bytes:

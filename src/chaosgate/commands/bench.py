@@ -39,6 +39,8 @@ def main(arguments: Sequence[str]) -> int:
     module = "imports" if options.subject == "import" else options.subject  # import is not a name in Python
     try:
         rows = import_module(f"chaosgate.bench.{module}").run(**chosen)
+    except ImportError as error:
+        flags.error(str(error))
     except (OSError, ValueError) as error:
         if options.images is None:
             raise

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from chaosgate.run.config_files import config_folder, config_name
 from chaosgate.study.execute.display import Display, overview
 from chaosgate.study.execute.runner import Outcome, Runner, call, warm
 from chaosgate.study.execute.slurm import launch, states_of
@@ -27,11 +28,14 @@ _WORKER_COMMAND = (sys.executable, "-m", "chaosgate", "worker")
 _DESCRIPTION = """\
 Many runs as one. A study is a YAML file: methods, seeds, metrics, and a reference to compare to.
 
-  chaosgate study plan   configs/study/quickstart.yaml   the runs, their directories, what is left and what it costs
-  chaosgate study run    configs/study/quickstart.yaml   run what is not finished, then report
-  chaosgate study status configs/study/quickstart.yaml   done, running, failed, cut, missing
-  chaosgate study report configs/study/quickstart.yaml   tables from what is finished; trains nothing
-  chaosgate study run    configs/study/paper/pets_main.yaml --size smoke   a table of the paper on made-up images
+  chaosgate study plan   quickstart   the runs, their directories, what is left and what it costs
+  chaosgate study run    quickstart   run what is not finished, then report
+  chaosgate study status quickstart   done, running, failed, cut, missing
+  chaosgate study report quickstart   tables from what is finished; trains nothing
+  chaosgate study run    paper/pets_main --size smoke   a table of the paper on made-up images
+
+'quickstart' and 'paper/pets_main' come with the package ('chaosgate configs' lists them all); a file of your own is
+named by its path.
 
 A run's directory is a function of its configuration: finished runs are never repeated, a changed configuration is a
 new run. Stop with Ctrl-C and start again with the same command: finished runs are kept, the cut one goes on after its
@@ -40,7 +44,7 @@ their training runs: each adds the tests that it needs.
 On a cluster: chaosgate study run FILE --launcher slurm --slurm.partition gpu --slurm.gpus 1 --slurm.time 24:00:00
 submits what is not finished as one array; preempted and timed-out jobs are requeued and go on where they were.
 A method is one line under 'methods:', e.g.
-  gch_strong: [configs/noise/gch.yaml, {noise.gate.init_args.log_std: 1.5}]
+  gch_strong: [noise/gch, {noise.gate.init_args.log_std: 1.5}]
 """
 
 
@@ -210,8 +214,11 @@ def _next_commands(study: Study, runs: Sequence[Run]) -> list[str]:
     for run in runs:  # a gate whose strength can be turned on the command line
         gate = run.parts[-1].content.get("noise", {}).get("gate") or {}
         if "log_std" in gate.get("init_args", {}):
-            files = [os.path.relpath(part.source) for part in run.parts if part.source is not None]
+            files = [config_name(part.source) for part in run.parts if part.source is not None]
             commands.append(f"chaosgate fit -c {' -c '.join(files)} --noise.gate.init_args.log_std 1.5")
             break
-    line = "gch_strong: [configs/noise/gch.yaml, {noise.gate.init_args.log_std: 1.5}]"
-    return [*commands, f"chaosgate study run {study.path}   # after a line more under 'methods:', e.g. {line}"]
+    line = "gch_strong: [noise/gch, {noise.gate.init_args.log_std: 1.5}]"
+    name = config_name(study.path)
+    if not study.path.is_relative_to(config_folder()):
+        return [*commands, f"chaosgate study run {name}   # after a line more under 'methods:', e.g. {line}"]
+    return [*commands, f"chaosgate configs copy {name}   # then add a line under 'methods:', e.g. {line}"]

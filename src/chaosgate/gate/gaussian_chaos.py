@@ -60,7 +60,7 @@ class GaussianChaos(Mechanism):
         if (gamma is None) == (log_std is None):
             raise ValueError(
                 "GaussianChaos takes exactly one of gamma and log_std; got "
-                f"gamma={gamma!r}, log_std={log_std!r}. log_std=1.0 is a good start; see docs/choices.md on strength."
+                f"gamma={gamma!r}, log_std={log_std!r}. log_std=1.0 is a good start."
             )
         if log_std is not None and (beta is not None or epsilon is not None):
             raise ValueError("GaussianChaos: log_std fixes the strength alone; drop beta and epsilon, or use gamma.")

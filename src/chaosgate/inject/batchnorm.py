@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from chaosgate.inject.calls import Call
-from chaosgate.inject.survey import evaluation
+from chaosgate.inject.survey import eager, evaluation
 
 if TYPE_CHECKING:
     from chaosgate.inject.attachment import Attachment
@@ -34,7 +34,7 @@ class BatchNormShift:
 
 def batchnorm_shift(attachment: "Attachment", batch: Tensor | Call) -> list[BatchNormShift]:
     """The shift at every BatchNorm behind a gate; those in front of it see no difference and are left out."""
-    with evaluation(attachment.model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
+    with evaluation(attachment.model), torch.no_grad(), eager():
         plain = _input_statistics(attachment.model, Call.of(batch))
         with attachment.forced(draw=-1):
             gated = _input_statistics(attachment.model, Call.of(batch))

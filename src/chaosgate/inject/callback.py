@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -20,6 +21,7 @@ from chaosgate.inject.calls import Call
 from chaosgate.inject.effect import SiteReport, measure
 from chaosgate.inject.figures import gate_figure
 from chaosgate.inject.schedule import Ramp
+from chaosgate.inject.survey import eager
 
 _PROBE = 32  # images kept for measuring strength once per epoch
 
@@ -81,7 +83,7 @@ class NoiseInjection(Callback):
         self._probe: Call | None = None
         self._epoch = (0, 0)  # batches of this epoch so far, and how often gates had acted before it
         self._batches = 0
-        self._eager: Any = None
+        self._eager = ExitStack()  # until the first step, which measures, has ended
         self._monte_carlo_batch: Any = None
         self._uncertainty: dict[str, list[Tensor]] = {}
 
@@ -126,7 +128,7 @@ class NoiseInjection(Callback):
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Leave the network as it was found."""
-        self._compile_again()
+        self._eager.close()
         if self.attachment is not None:
             self._restored = self.attachment.state_dict()
             self.attachment.remove()
@@ -151,7 +153,7 @@ class NoiseInjection(Callback):
             self.attachment.set_dial(self.schedule(trainer.global_step, epoch))
         if self._probe is None:
             self.attachment.on_first_call = partial(self._first_forward, trainer)
-            self._eager = torch.compiler.set_stance("force_eager")  # hooks of a compiled step see no values
+            self._eager.enter_context(eager())
 
     def _first_forward(self, trainer: Trainer, call: Call) -> None:
         assert self.attachment is not None
@@ -166,14 +168,9 @@ class NoiseInjection(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        self._compile_again()
+        self._eager.close()
         self._batches += 1
         self._epoch = self._epoch[0] + 1, self._epoch[1]
-
-    def _compile_again(self) -> None:
-        if self._eager is not None:
-            self._eager.__exit__(None, None, None)
-            self._eager = None
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure the strength on the same images again: features change, and with them the injected energy."""

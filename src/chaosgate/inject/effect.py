@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from chaosgate.gate.base import Gate
 from chaosgate.inject.calls import Call, compared, floating
-from chaosgate.inject.survey import Survey, evaluation
+from chaosgate.inject.survey import Survey, eager, evaluation
 
 if TYPE_CHECKING:
     from chaosgate.inject.attachment import Attachment, Site
@@ -79,7 +79,7 @@ def measure(attachment: "Attachment", call: Call) -> list[SiteReport]:
 
     Weights, running statistics, counters and random streams stay as they were.
     """
-    with evaluation(attachment.model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
+    with evaluation(attachment.model), torch.no_grad(), eager():
         with _behind_zeros(attachment.model) as plain_inputs:
             plain = compared(call.run(attachment.model))
         return [_measure_site(attachment, site, call, plain, dict(plain_inputs)) for site in attachment.sites]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from chaosgate.inject.attachment import Attachment
 from chaosgate.inject.calls import Call
-from chaosgate.inject.survey import evaluation
+from chaosgate.inject.survey import eager, evaluation
 
 
 def gate_figure(attachment: Attachment, batch: Tensor | Call, images: int = 3) -> Figure:
@@ -19,7 +19,7 @@ def gate_figure(attachment: Attachment, batch: Tensor | Call, images: int = 3) -
     pictures = call.image()
     if pictures is None or pictures.ndim != 4:
         raise ValueError("the network is not called with images, so there is nothing to draw.")
-    with evaluation(attachment.model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
+    with evaluation(attachment.model), torch.no_grad(), eager():
         with attachment.forced(draw=-1, record=True):
             call.run(attachment.model)
     rows = [(site.asked, *_maps(site.before, site.after)) for site in attachment.sites]

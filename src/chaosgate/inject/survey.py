@@ -1,7 +1,8 @@
 """A dry run of a backbone: which modules fire, what they return, and whose output a normalisation undoes."""
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -26,6 +27,14 @@ def evaluation(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes:
             module.training = mode
+
+
+def eager() -> AbstractContextManager[object]:
+    """What is compiled runs eagerly inside: the hooks of a compiled network see no values.
+
+    Where the compiler was never loaded, nothing is compiled; to ask it would take as long as to import torch.
+    """
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def example_input(model: nn.Module) -> Tensor:
@@ -76,7 +85,7 @@ class Survey:
         image = example_input(model) if example is None else example
         self.image, self._batch = tuple(image.shape[2:]), len(image)
         try:
-            with evaluation(model), torch.enable_grad(), torch.compiler.set_stance("force_eager"):
+            with evaluation(model), torch.enable_grad(), eager():
                 self.result = model(image.detach().clone().requires_grad_(image.is_floating_point()))
         finally:
             for handle in handles:

@@ -4,6 +4,7 @@ The files of the repository's ``configs/`` are part of the installed package. ``
 ``noise/gch.yaml`` unless there is a local file of that name.
 """
 
+import os
 from collections.abc import Hashable, Iterable
 from difflib import get_close_matches
 from functools import cache
@@ -28,6 +29,13 @@ def shipped_configs() -> dict[str, Path]:
     """Every shipped file by its name, such as ``noise/gch``."""
     root = config_folder()
     return {path.relative_to(root).with_suffix("").as_posix(): path for path in sorted(root.rglob("*.yaml"))}
+
+
+def config_name(path: Path) -> str:
+    """What to type for a file: the name of a shipped one, else its path from here."""
+    if path.is_relative_to(config_folder()):
+        return path.relative_to(config_folder()).with_suffix("").as_posix()
+    return os.path.relpath(path)
 
 
 def find_config(name: str | Path, folders: Iterable[Path] = (Path(),), group: str = "") -> Path:

@@ -17,7 +17,7 @@ from chaosgate.gate import Gate, GaussianChaos, SampleWise
 from chaosgate.inject.attachment import Attachment
 from chaosgate.inject.effect import relative_change
 from chaosgate.inject.stages import STAGES, resolve_sites
-from chaosgate.inject.survey import evaluation
+from chaosgate.inject.survey import eager, evaluation
 
 
 class Recorder(Gate):
@@ -84,7 +84,7 @@ class Probe:
             gate_stages: Where ``gate`` is attached in training: there it is measured itself as well.
         """
         methods: list[MethodReading] = []
-        with evaluation(model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        with evaluation(model), torch.no_grad(), eager():
             modules = resolve_sites(model, self.stages, batch[:1])
             attached = set(resolve_sites(model, gate_stages, batch[:1]).values()) if gate is not None else set()
             plain, features = self._features(model, batch, modules)

@@ -29,8 +29,8 @@ class FashionMNIST(ArrayData):
     """28 x 28 grey images of ten kinds of clothing; the test set clean and under generated corruptions.
 
     Without ``root``: 6,000 training, 1,000 validation and 2,000 test images that come with the package, classes
-    equally frequent, made by ``scripts/make_fashion_mnist_subset.py``. With ``root``: the full set, the validation
-    images taken from the 60,000 training images by :func:`~chaosgate.data.files.folders.spaced_holdout`.
+    equally frequent. With ``root``: the full set, the validation images taken from the 60,000 training images by
+    :func:`~chaosgate.data.files.folders.spaced_holdout`.
 
     Args:
         root: Folder of the full set: the four idx files, plain or gzipped, in it or in ``FashionMNIST/raw`` under it.
