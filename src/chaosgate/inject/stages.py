@@ -17,7 +17,8 @@ def resolve_stages(model: nn.Module, example: Tensor | None = None) -> dict[str,
     """The modules behind L1, L2, L3, L4.
 
     * Hierarchical nets: where the features are 4, 8, 16 and 32 times smaller than the image; with a small-image stem,
-      the last four distinct sizes. timm says it in ``feature_info``; for others a dry run shows it.
+      the last four distinct sizes. timm says it in ``feature_info``, where four entries are the four stages in any
+      case; for others a dry run shows it.
     * ViT and other nets of constant resolution: quarter depths. With a class token the last two blocks are left out:
       a gate there scales tokens that only a norm, or nothing at all, reads before the class token is taken.
     * Where the only reader of a stage's output is a per-token norm (Swin L4, ConvNeXt L1 to L3), that norm: in front
@@ -103,6 +104,8 @@ def _stage_modules(model: nn.Module) -> list[str]:
     reductions = [int(entry["reduction"]) for entry in entries]
     if len(set(reductions)) == 1 and hasattr(model, "blocks"):
         return _by_depth(model)
+    if len(entries) == len(STAGES):
+        return [str(entry["module"]) for entry in entries]
     repeated = {r for r in reductions if reductions.count(r) > 1}
     last_four = sorted(set(reductions))[-4:]
     if repeated & set(last_four) or len(last_four) < 4:

@@ -41,12 +41,24 @@ class SmallResNet(ResNet):
         layers: Blocks per stage.
         channels: Width of the four stages; the stem has that of the first.
         in_chans: Channels of the images.
+        last_stride: Stride of the last stage: 2, or 1 for a last map as large as the one before it.
         kwargs: Passed on to timm's ResNet (``num_classes``, ``drop_rate`` ...).
     """
 
-    def __init__(self, layers: tuple[int, ...], channels: tuple[int, ...], in_chans: int = 3, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        layers: tuple[int, ...],
+        channels: tuple[int, ...],
+        in_chans: int = 3,
+        last_stride: int = 2,
+        **kwargs: Any,
+    ) -> None:
         if len(channels) != 4 or any(width < 2 or width % 2 for width in channels):
             raise ValueError(f"channels are the widths of four stages, each even and at least 2; got {list(channels)}")
+        if last_stride not in (1, 2):
+            raise ValueError(f"last_stride is 1 or 2; got {last_stride!r}")
+        if kwargs.pop("output_stride", 32) != 32:
+            raise ValueError("output_stride would dilate; for a larger last map set last_stride to 1")
         # The deep stem is the only one whose width timm lets us choose; its convolutions are replaced right after.
         arguments: dict[str, Any] = {"block": BasicBlock, "stem_type": "deep", "stem_width": channels[0] // 2, **kwargs}
         super().__init__(layers=layers, in_chans=in_chans, channels=channels, **arguments)
@@ -54,8 +66,13 @@ class SmallResNet(ResNet):
         nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
         self.add_module("conv1", stem)
         self.add_module("maxpool", nn.Identity())
+        if last_stride == 1:
+            for module in self.layer4[0].modules():
+                if isinstance(module, nn.Conv2d):
+                    module.stride = (1, 1)
         self.feature_info = [
-            {"num_chs": width, "reduction": 2**k, "module": f"layer{k + 1}"} for k, width in enumerate(channels)
+            {"num_chs": width, "reduction": reduction, "module": f"layer{k}"}
+            for k, (width, reduction) in enumerate(zip(channels, (1, 2, 4, 4 * last_stride), strict=True), start=1)
         ]
 
 
