@@ -4,8 +4,9 @@ import pytest
 import timm
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import chaosgate as cg
 import chaosgate.train.backbones
@@ -103,28 +104,59 @@ def test_accumulated_gradients_are_those_of_the_micro_batches():
     assert torch.allclose(together, torch.stack(parts).mean(0), rtol=1e-4, atol=1e-7)
 
 
-class NoHostTraffic(TorchDispatchMode):
-    """Fails on every operation that moves data between devices or reads a number."""
+class OneDevice(TorchDispatchMode):
+    """Fails on every operation that moves data between devices, mixes devices or reads a number.
+
+    The meta device stands for the accelerator: it is not the host, and nothing can be read from it.
+    """
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
         assert "_local_scalar_dense" not in str(func), "a scalar is read on the host"
-        result = func(*args, **kwargs)
+        result = func(*args, **(kwargs or {}))
+        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        # A kernel takes a number of the host with it; it does not take an array.
+        assert all(tensor.is_meta or tensor.ndim == 0 for tensor in given), f"{func} gets data of the host"
         if "_to_copy" in str(func) or "copy_" in str(func):
-            sources = [a.device.type for a in args if isinstance(a, torch.Tensor)]
-            assert isinstance(result, torch.Tensor) and set(sources) == {result.device.type}, f"{func} changes device"
+            assert isinstance(result, torch.Tensor) and result.is_meta and all(t.is_meta for t in given), f"{func}"
         return result
 
 
+class NoUpload(TorchFunctionMode):
+    """Fails where a tensor is made of numbers of the host, which no operation shows."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        made = func in (torch.tensor, torch.as_tensor, torch.from_numpy, torch.Tensor.new_tensor)
+        assert not made, f"{func.__name__} copies numbers to the device"
+        return func(*args, **(kwargs or {}))
+
+
 @pytest.mark.parametrize("name", GATES)
-def test_forward_path_never_waits_for_the_device(name):
+def test_forward_path_never_waits_for_the_device(name, monkeypatch):
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)  # autocast does not know the meta device
     gate = GATES[name]()
     gate.prepare((7, 6), torch.device("cpu"))  # the numbers of the law are computed once, on the host
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        h = torch.empty(2, 5, 7, 6, device="cuda").relu()
-        key, step = (torch.empty((), dtype=torch.int64, device="cuda") for _ in range(2))
-        gate.prepare((7, 6), h.device)
-        with NoHostTraffic():
-            step.add_(1)
-            y = gate.perturb(h, Noise(advance(key, step)))
-    assert y.shape == h.shape and y.device.type == "cuda"
+    h = torch.empty(2, 5, 7, 6, device="meta").relu()
+    key, step = (torch.empty((), dtype=torch.int64, device="meta") for _ in range(2))
+    gate.prepare((7, 6), h.device)
+    with OneDevice(), NoUpload():
+        step.add_(1)
+        y = gate.perturb(h, Noise(advance(key, step)))
+    assert y.shape == h.shape and y.is_meta
+
+
+UPLOADS = {
+    "a number is read": lambda h: h * float(h.mean()),
+    "data-dependent shape": lambda h: h[h > 0],
+    "a table of the host": lambda h: h @ torch.ones(6, 6),
+    "a table is copied": lambda h: h * torch.ones(7, 6).to(h.device),
+    "numbers are copied": lambda h: h * torch.tensor([1.0] * 6, device=h.device),
+    "an index of the host": lambda h: h[:, torch.arange(3)],
+    "copied into place": lambda h: h.copy_(torch.ones(2, 5, 7, 6)),
+}
+
+
+@pytest.mark.parametrize("name", UPLOADS)
+def test_waiting_for_the_device_is_seen(name):
+    h = torch.empty(2, 5, 7, 6, device="meta")
+    with pytest.raises((AssertionError, RuntimeError)), OneDevice(), NoUpload():
+        UPLOADS[name](h)

@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 from weakref import ReferenceType, WeakSet, ref
 
 from torch import Tensor
-from torch.autograd.graph import queue_callback
+from torch.autograd import Variable
+
+try:
+    from torch.autograd.graph import queue_callback
+except ImportError:  # older releases of torch have it without a public name
+    queue_callback = Variable._execution_engine.queue_callback  # type: ignore[attr-defined]
 
 
 @dataclass(eq=False)
