@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from chaosgate.commands.data import main
-from chaosgate.data import ImageNetC
+from chaosgate.data import ImageFolder, ImageNetC
 from chaosgate.data.pipeline.decoding import as_tensor, decode
 from tests.data.cifar import write_cifar, write_corrupted
 from tests.data.photos import val_names, write_photo, write_val
@@ -223,7 +223,8 @@ def test_a_deep_check_names_every_file_that_decodes_with_a_warning(tmp_path: Pat
 
 
 def test_a_deep_check_names_copies_of_an_image_in_two_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    for place, name in enumerate(("train/a/1.jpg", "train/a/2.jpg", "valid/a/3.jpg", "test/b/4.jpg")):
+    names = ("train/a/1.jpg", "train/a/2.jpg", "train/b/1.jpg", "valid/a/3.jpg", "valid/b/3.jpg", "test/a/4.jpg")
+    for place, name in enumerate((*names, "test/b/4.jpg")):
         write_photo(tmp_path / name, place)
     (tmp_path / "train" / "a" / "again.jpg").write_bytes((tmp_path / "train/a/1.jpg").read_bytes())
     assert main(["data", "check", str(tmp_path), "--deep"]) == 0
@@ -231,7 +232,37 @@ def test_a_deep_check_names_copies_of_an_image_in_two_splits(tmp_path: Path, cap
     capsys.readouterr()
     assert main(["data", "check", str(tmp_path), "--deep"]) == 1
     printed = capsys.readouterr().out
-    assert "train/a/2.jpg" in printed and "leak.jpg" in printed and "1 are in two splits" in printed
+    assert "train/a/2.jpg" in printed and "leak.jpg" in printed and "1 images are in two splits" in printed
+
+
+def test_a_deep_check_sees_copies_that_the_split_by_hash_would_separate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    for name in ("ant", "bee"):
+        for number in range(12):
+            write_photo(tmp_path / name / f"{number}.jpg", 100 * len(name) + number + (50 if name == "bee" else 0))
+    assert main(["data", "check", str(tmp_path), "--deep"]) == 0
+    assert "image_folder: 18 train, 2 val, 4 test images of 2 classes" in capsys.readouterr().out
+    splits = {split: part.names for split, part in ImageFolder(str(tmp_path)).contents().items()}
+    shutil.copyfile(splits["train"][0], splits["test"][0])
+    assert main(["data", "check", str(tmp_path), "--deep"]) == 1
+    printed = capsys.readouterr().out
+    assert f"{splits['train'][0]} and {splits['test'][0]} are the same image in two splits" in printed
+
+
+def test_a_check_follows_no_link_loop_and_names_a_file_that_two_splits_share(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    for place, name in enumerate(("train/a/1.jpg", "train/b/2.jpg", "val/a/3.jpg", "val/b/4.jpg", "test/a/5.jpg")):
+        write_photo(tmp_path / name, place)
+    write_photo(tmp_path / "test/b/6.jpg", 6)
+    (tmp_path / "train/a/self").symlink_to("../a")
+    assert main(["data", "check", str(tmp_path), "--deep"]) == 0
+    printed = capsys.readouterr().out
+    assert "0 of 6 images" in printed and "image_folder: 2 train, 2 val, 2 test images" in printed
+    (tmp_path / "test/a/leak").symlink_to("../../train/a")
+    assert main(["data", "check", str(tmp_path)]) == 1
+    assert "are the same file" in capsys.readouterr().err
 
 
 def test_a_check_reads_cifar_and_its_corrupted_copies(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -241,7 +272,7 @@ def test_a_check_reads_cifar_and_its_corrupted_copies(tmp_path: Path, capsys: py
         warnings.simplefilter("ignore", UserWarning)
         assert main(["data", "check", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert "cifar10: 200 train, 100 test images of 10 classes" in printed
+    assert "cifar10: 180 train, 100 test, 20 val images of 10 classes" in printed
     assert "corrupted copies: 2 corruptions of 100 images" in printed
     np.save(tmp_path / "CIFAR-10-C" / "fog.npy", np.zeros((3, 32, 32, 3), np.uint8))
     with warnings.catch_warnings():

@@ -72,7 +72,7 @@ def test_a_class_may_lose_its_only_test_image_but_not_its_training_images(tmp_pa
     data = ImageFolder(str(tmp_path), 16, on_error="skip", num_workers=0)
     with (
         pytest.warns(UserWarning, match=r"no readable test image is left of 1 class\(es\): 'ant'"),
-        pytest.warns(UserWarning, match="left out 1 of 12 files"),
+        pytest.warns(UserWarning, match="left out 1 of 12 images"),
     ):
         data.setup("test")
     assert data.test_size == 1 and data.describe()["left_out"] == ["test/ant/0.jpg"]
@@ -80,7 +80,7 @@ def test_a_class_may_lose_its_only_test_image_but_not_its_training_images(tmp_pa
         (tmp_path / "train" / "bee" / f"{number}.jpg").write_bytes(b"broken")
     data = ImageFolder(str(tmp_path), 16, on_error="skip", num_workers=0)
     with (
-        pytest.warns(UserWarning, match="left out 5 of 12 files"),
+        pytest.warns(UserWarning, match="left out 5 of 12 images"),
         pytest.raises(ValueError, match="no readable train image is left of class 'bee'"),
     ):
         data.setup("fit")

@@ -12,12 +12,14 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from chaosgate.commands.flags import whole
 from chaosgate.data.cells import NAMED, SEVERITIES, plan_cells, table_for
+from chaosgate.data.check import by_folder, find_sets, shared_images
 from chaosgate.data.files.download import ARCHIVES, download
 from chaosgate.data.files.export import CopySettings, write_copies
-from chaosgate.data.files.folders import shared_images
 from chaosgate.data.files.index import image_files
-from chaosgate.data.pipeline.decoding import decoder_warnings, unreadable
-from chaosgate.data.sets.cifar import check_arrays
+from chaosgate.data.module import Contents
+from chaosgate.data.pipeline.decoding import decode_bytes, decoder_warnings, unreadable
+from chaosgate.data.sets.cifar import check_copies
+from chaosgate.data.sets.hugging_face import HuggingFace
 from chaosgate.data.sets.imagenet_layout import list_clean
 
 _DESCRIPTION = """\
@@ -25,9 +27,9 @@ Make, fetch and check image sets.
 
   chaosgate data imagenet-c --from IMAGENET/val --to FOLDER   corrupted copies on disk; stop and start as you like
   chaosgate data download imagenet-c-noise --to FOLDER        a public archive: checked, then safely unpacked
-  chaosgate data check FOLDER [--deep]                        decode every image once and list all bad files; deep: also
-                                                              files that decode with a warning, and copies of one image
-                                                              in two splits
+  chaosgate data check FOLDER [--deep]                        decode every image once, list all bad files, and read the
+                                                              sets that are there; deep: also files that decode with a
+                                                              warning, and copies of one image in two splits
 """
 
 
@@ -67,8 +69,8 @@ def _parser() -> argparse.ArgumentParser:
     fetch_.add_argument("name", choices=sorted(ARCHIVES))
     fetch_.add_argument("--to", type=Path, required=True, help="folder to unpack into; the archive stays beside it")
     fetch_.add_argument("--keep", action="store_true", help="keep the archive after unpacking")
-    check = actions.add_parser("check", help="list all bad image files")
-    check.add_argument("root", type=Path, help="folder of images, or of CIFAR-10/100 and their corrupted copies")
+    check = actions.add_parser("check", help="read a set, and list all bad images")
+    check.add_argument("root", type=Path, help="folder of images, or of a set in arrays or tables")
     check.add_argument(
         "--deep", action="store_true", help="name files that decode with a warning, and images that two splits share"
     )
@@ -109,36 +111,56 @@ def _check(options: argparse.Namespace) -> int:
     root = options.root.expanduser()
     if not root.is_dir():
         raise FileNotFoundError(f"no folder {root}.")
-    arrays = check_arrays(root)
-    for line in arrays:
-        print(line)
     paths = image_files(root)
-    if not paths:
-        if arrays:
-            return 0
-        raise ValueError(f"no image files below {root} (looked for {' '.join(IMG_EXTENSIONS)}), and no CIFAR.")
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task(f"decoding {len(paths)} images", total=len(paths))
         bad = unreadable(paths, threads=max(1, options.workers), done=lambda: progress.advance(bar))
-    for message in bad.values():
+    messages = list(bad.values())
+    for message in messages:
         print(message)
-    faults = len(bad)
+    known, images = check_copies(root), len(paths)
+    splits = []
+    for data in find_sets(root):
+        splits.append(contents := data.contents())
+        counts = ", ".join(f"{len(part.names)} {split}" for split, part in contents.items())
+        known.append(f"{data.name}: {counts} images of {data.num_classes} classes in {root}")
+        if isinstance(data, HuggingFace):  # no files of their own, so not decoded yet
+            messages += (found := [text for part in contents.values() for text in _faults(part)])
+            known += found
+            images += sum(len(part.names) for part in contents.values())
+    if not paths and not known:
+        raise ValueError(f"no image files below {root} (looked for {' '.join(IMG_EXTENSIONS)}), and no set in arrays.")
+    print(*known, sep="\n", end="\n" if known else "")
+    faults = len(messages)
     if options.deep:
-        faults += _check_deeply(root, [path for path in paths if path not in bad])
-    print(f"{len(bad)} of {len(paths)} images below {root} are bad.")
+        faults += _warned([path for path in paths if path not in bad])
+        shared = [pair for contents in splits or [by_folder(root, paths)] for pair in shared_images(contents)]
+        for first, second in shared:
+            print(f"{first} and {second} are the same image in two splits. Remove one of them.")
+        print(f"{len(shared)} images are in two splits.")
+        faults += len(shared)
+    print(f"{len(messages)} of {images} images below {root} are bad.")
     return 1 if faults else 0
 
 
-def _check_deeply(root: Path, paths: Sequence[Path]) -> int:
-    """Print and count the files that decode with a warning, and the images that two splits share."""
+def _faults(part: Contents) -> list[str]:
+    """What is wrong with images that cannot be decoded."""
+    found = []
+    for place, name in enumerate(part.names):
+        try:
+            decode_bytes(part.read(place), name)
+        except ValueError as error:
+            found.append(str(error))
+    return found
+
+
+def _warned(paths: Sequence[Path]) -> int:
+    """Print and count the files that decode with a warning."""
     warned = decoder_warnings([path for path in paths if path.suffix.lower() in (".jpg", ".jpeg")])
     for path, text in warned.items():
         print(f"{path} decodes with a warning: {text}. Replace or remove the file.")
-    shared = shared_images(root, paths)
-    for first, second in shared:
-        print(f"{first} and {second} are the same image in two splits. Remove one of them.")
-    print(f"{len(warned)} images decode with a warning; {len(shared)} are in two splits.")
-    return len(warned) + len(shared)
+    print(f"{len(warned)} images decode with a warning.")
+    return len(warned)
 
 
 def _cores() -> int:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from chaosgate.data.cells import SEVERITIES, Corruptions, corrupted_copies, plan_cells
 from chaosgate.data.files.folders import spaced_holdout
-from chaosgate.data.module import ImageData, folder_at
+from chaosgate.data.module import Contents, ImageData, folder_at
 from chaosgate.data.pipeline.augment import crop_and_flip
 from chaosgate.data.pipeline.samples import Augmentation, Images, Split
 
@@ -101,6 +101,14 @@ class ArrayData(ImageData):
         elif not self.test_splits:
             self.test_splits = [_split(test)]
 
+    def contents(self) -> dict[str, Contents]:
+        """All parts; reading them checks their shapes and labels."""
+        self.setup("test")
+        return {
+            split: Contents([f"{self.name} {split} {i}" for i in range(len(images))], partial(_bytes_of, images))
+            for split, (images, _) in self._parts.items()
+        }
+
     def augmentation(self) -> Augmentation:
         """Random crop of the padded image and random mirroring, as configured."""
         return partial(crop_and_flip, padding=self.crop_padding, flip=self.horizontal_flip)
@@ -130,6 +138,11 @@ def as_images(images: NDArray[np.uint8]) -> torch.Tensor:
     """(N, C, H, W) view of (N, H, W) or (N, H, W, C) images."""
     tensor = torch.from_numpy(images)
     return tensor[:, None] if tensor.ndim == 3 else tensor.permute(0, 3, 1, 2)
+
+
+def _bytes_of(images: NDArray[np.uint8], place: int) -> bytes:
+    data: bytes = images[place].tobytes()
+    return data
 
 
 def _split(part: Part) -> Split:

@@ -2,10 +2,10 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import lightning.pytorch as pl
 import torch
@@ -17,6 +17,18 @@ from chaosgate.data.pipeline.samples import CLEAN, Augmentation, Cell, EvalSet, 
 from chaosgate.data.pipeline.streams import LARGEST_SEED, stream_key
 
 T = TypeVar("T")
+
+
+class Contents(NamedTuple):
+    """Images of a split as they are stored: their names, and the bytes of one by its place."""
+
+    names: Sequence[str]
+    read: Callable[[int], bytes]
+
+    @classmethod
+    def of_files(cls, paths: Sequence[Path]) -> "Contents":
+        """Images in files."""
+        return cls([str(path) for path in paths], lambda place: paths[place].read_bytes())
 
 
 class ImageData(pl.LightningDataModule, ABC):
@@ -102,6 +114,15 @@ class ImageData(pl.LightningDataModule, ABC):
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Plain data that says where the images come from, for result rows."""
+
+    @classmethod
+    def found_in(cls, root: Path) -> "list[ImageData]":
+        """Modules of the sets of this kind that ``root`` holds; ``chaosgate data check`` asks every kind."""
+        return []
+
+    def contents(self) -> dict[str, Contents]:
+        """Every split that is there, for ``chaosgate data check``."""
+        return {}
 
     @property
     def test_size(self) -> int:

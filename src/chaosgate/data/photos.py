@@ -14,7 +14,7 @@ from torchvision.transforms import InterpolationMode
 
 from chaosgate.data.cells import SEVERITIES, Corruptions, Table, corruptions_of, generated_splits, plan_cells, table_for
 from chaosgate.data.files.folders import Listing, each_file_once
-from chaosgate.data.module import ImageData, at_least, one_of
+from chaosgate.data.module import Contents, ImageData, at_least, one_of
 from chaosgate.data.pipeline.augment import FullRecipe, centre_crop, mix, padded_crop_and_flip, resized_crop_and_flip
 from chaosgate.data.pipeline.decoding import Decoder, FileImages, View, as_is, picture_size, unreadable
 from chaosgate.data.pipeline.samples import Augmentation, Images, Sample, Split
@@ -143,6 +143,21 @@ class PhotoData(ImageData):
         if "test" in readable:
             self.test_splits = generated_splits(self._split("test", self.central_view()), self.corruptions)
 
+    def stages(self) -> tuple[str, ...]:
+        """Stages whose images are there."""
+        return "fit", "test"
+
+    def contents(self) -> dict[str, Contents]:
+        """The files of every split that is there, no file in two of them."""
+        listings = {split: files for stage in self.stages() for split, files in self.list_images(stage).items()}
+        if self.validation_is_test:
+            listings.pop("val", None)
+        return {split: self.stored(files) for split, files in each_file_once(listings, self.class_names).items()}
+
+    def stored(self, listing: Listing) -> Contents:
+        """The images of a listing as they are stored."""
+        return Contents.of_files(listing.paths)
+
     def open_images(self, listing: Listing, view: View) -> Images:
         """The images of a listing, decoded when asked for and shown through ``view``."""
         return FileImages((f"{listing.root}/{name}" for name in listing.names), self.decoder, view)
@@ -235,14 +250,19 @@ class PhotoData(ImageData):
                     "data.on_error to 'skip'."
                 )
             return {}
+        bad = self.unreadable(listings)
+        if bad:
+            total = len({path for listing in listings.values() for path in listing.paths})
+            rank_zero_warn(f"left out {len(bad)} of {total} images: " + " | ".join(list(bad.values())[:5]))
+        return bad
+
+    def unreadable(self, listings: Mapping[str, Listing]) -> dict[Path, str]:
+        """Decode every image once; those that fail, and why."""
         paths = list(dict.fromkeys(path for listing in listings.values() for path in listing.paths))
         quiet = self._process()[1] > 0
         with Progress(console=Console(stderr=True), transient=True, disable=quiet) as progress:
             bar = progress.add_task(f"reading {len(paths)} images", total=len(paths))
-            bad = unreadable(paths, self.decoder, max(1, self.num_workers), done=lambda: progress.advance(bar))
-        if bad:
-            rank_zero_warn(f"left out {len(bad)} of {len(paths)} files: " + " | ".join(list(bad.values())[:5]))
-        return bad
+            return unreadable(paths, self.decoder, max(1, self.num_workers), done=lambda: progress.advance(bar))
 
     def _check_classes(self, before: Mapping[str, Listing], after: Mapping[str, Listing]) -> None:
         """A class without a readable training image stops the run; elsewhere it gives a warning, and results say it."""

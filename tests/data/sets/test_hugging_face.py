@@ -128,5 +128,6 @@ def test_a_bad_row_is_named_or_left_out(tmp_path: Path):
     with pytest.raises(ValueError, match=r"cannot decode .*set test, row 0 \(6 bytes\)"):
         next(iter(data.test_dataloader()))
     data = build(tmp_path / "set", on_error="skip")
-    data.setup("test")
+    with pytest.warns(UserWarning, match=r"left out 1 of 40 images: .*set test, row 0"):
+        data.setup("test")
     assert data.test_size == 9 and data.describe()["left_out"] == ["test/0"]

@@ -178,7 +178,7 @@ def damage(root: Path) -> list[Path]:
 
 def test_bad_files_are_left_out_counted_and_told_and_nobody_else_changes_split(flat: Path, copy: Path):
     bad = damage(copy)
-    with pytest.warns(UserWarning, match="left out 3 of 60 files: .*001.jpg"):
+    with pytest.warns(UserWarning, match="left out 3 of 60 images: .*001.jpg"):
         module = folder(copy, on_error="skip")
     assert sum(module.sizes().values()) == 57
     left_out = sorted(path.relative_to(copy).as_posix() for path in bad)

@@ -270,7 +270,7 @@ def test_a_trainer_fits_and_tests(root: Path, tmp_path: Path):
 def test_bad_files_are_left_out_and_told(copy: Path):
     bad = copy / "val" / WNIDS[0] / "ILSVRC2012_val_00000003.JPEG"
     bad.write_bytes(bad.read_bytes()[:90])
-    with pytest.warns(UserWarning, match="left out 1 of 9 files"):
+    with pytest.warns(UserWarning, match="left out 1 of 9 images"):
         module = imagenet(copy, "test", on_error="skip")
     assert module.test_size == 8 and module.describe()["left_out"] == [os.path.relpath(bad, copy)]
 

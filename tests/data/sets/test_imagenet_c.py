@@ -136,7 +136,7 @@ def test_a_bad_file_leaves_its_image_out_of_every_cell(copy: Path):
     path.write_bytes(path.read_bytes()[:60])
     with pytest.raises(ValueError, match=f"cannot decode .*{path.name}"):
         images(module(copy))
-    with pytest.warns(UserWarning, match="left out 1 of 24 files"):
+    with pytest.warns(UserWarning, match="left out 1 of 24 images"):
         data = module(copy, on_error="skip")
         seen = images(data)
     assert data.test_size == 5 and len(seen) == 20

@@ -123,11 +123,12 @@ def test_a_missing_set_says_where_it_was_looked_for_and_is_fetched_only_when_ask
     with pytest.raises(FileNotFoundError, match=r"no oxford-iiit-pet/images .*data.download"):
         OxfordPets(str(tmp_path))
     fetched = []
-    monkeypatch.setattr(
-        "chaosgate.data.sets.pets.OxfordIIITPet", lambda root, download: fetched.append((root, download))
-    )
+    monkeypatch.setattr("chaosgate.data.sets.pets.download", lambda name, root: fetched.append((name, root)))
     OxfordPets(str(tmp_path), download=True).prepare_data()
-    assert fetched == [(str(tmp_path), True)]
+    assert fetched == [("oxford-pets", tmp_path)]
+    (tmp_path / "oxford-iiit-pet" / "annotations").mkdir(parents=True)
+    OxfordPets(str(tmp_path), download=True).prepare_data()
+    assert len(fetched) == 1
 
 
 def test_pets_c_is_made_on_request_and_says_so(root: Path, tmp_path: Path):

@@ -162,20 +162,9 @@ def _real_paths(listing: Listing) -> Iterator[str]:
         yield os.path.realpath(listing.root / name) if i in links else os.path.join(folders[folder], file)
 
 
-def shared_images(root: Path, paths: Sequence[Path]) -> list[tuple[Path, Path]]:
-    """Pairs of files with the same bytes in two of the folders train, val and test below ``root``."""
-    splits = {name: split for split, names in _ALIASES.items() for name in names}
-    first: dict[bytes, tuple[str, Path]] = {}
-    shared = []
-    for path in paths:
-        split = splits.get(path.relative_to(root).parts[0])
-        if split is not None:
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").digest()
-            known, other = first.setdefault(digest, (split, path))
-            if known != split:
-                shared.append((other, path))
-    return shared
+def split_of(folder: str) -> str | None:
+    """The split that a folder's name stands for; none if it is no such name."""
+    return next((split for split, names in _ALIASES.items() if folder in names), None)
 
 
 def list_splits(

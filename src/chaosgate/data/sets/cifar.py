@@ -17,6 +17,7 @@ from torch import Tensor
 from chaosgate.data.arrays import ArrayData, Part, as_images
 from chaosgate.data.cells import Corruptions, plan_cells
 from chaosgate.data.files.download import download
+from chaosgate.data.module import ImageData
 from chaosgate.data.pipeline.samples import CLEAN, Cell, Images
 
 COUNTS = {"train": 50_000, "test": 10_000}
@@ -67,6 +68,14 @@ class CIFAR10(ArrayData):
         if not download:
             self._folder()
             self._cell_folder()
+
+    @classmethod
+    def found_in(cls, root: Path) -> "list[ImageData]":
+        """The batches, with the corrupted copies that lie beside them."""
+        if not any(cls._has_batches(folder) for folder in (root / cls.folder, root)):
+            return []
+        copies = [path.stem for path in sorted((root / cls.corrupted).glob("*.npy")) if path.stem != "labels"]
+        return [cls(str(root), released=str(root), corruptions=copies) if copies else cls(str(root))]
 
     def plan(self, corruptions: Corruptions, severities: Sequence[int]) -> list[Cell]:
         """Cells of the test set; the released ones exist for all nineteen corruptions."""
@@ -272,17 +281,9 @@ def _load(path: Path) -> NDArray[Any]:
     return array
 
 
-def check_arrays(root: Path) -> list[str]:
-    """What of CIFAR-10/100 and their corrupted copies is in ``root``, read and checked; one line for each set."""
+def check_copies(root: Path) -> list[str]:
+    """CIFAR-10-C and CIFAR-100-C in or below ``root``, their arrays checked; one line for each."""
     found = []
-    for kind in (CIFAR10, CIFAR100):
-        for folder in (root / kind.folder, root):
-            if kind._has_batches(folder):
-                data = kind(str(folder))
-                parts = data.read()
-                counts = ", ".join(f"{len(part.targets)} {name}" for name, part in parts.items())
-                found.append(f"{kind.name}: {counts} images of {kind.num_classes} classes in {folder}")
-                break
     for folder in (root / "CIFAR-10-C", root / "CIFAR-100-C", root):
         if (folder / "labels.npy").is_file():
             labels = _load(folder / "labels.npy")

@@ -18,6 +18,7 @@ from torchvision.datasets.mnist import read_sn3_pascalvincent_tensor
 
 from chaosgate.data.arrays import ArrayData, Part
 from chaosgate.data.cells import Corruptions
+from chaosgate.data.module import ImageData
 
 FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", 60_000),
@@ -65,6 +66,14 @@ class FashionMNIST(ArrayData):
         self.class_names = list(TorchvisionFashionMNIST.classes)
         if self.root is not None and not download:
             self._find(self.root, FILES["train"][0])
+
+    @classmethod
+    def found_in(cls, root: Path) -> "list[ImageData]":
+        """The four idx files."""
+        try:
+            return [cls(str(root), corruptions=None)]
+        except FileNotFoundError:
+            return []
 
     def prepare_data(self) -> None:
         """Fetch the full set where that was asked for."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from chaosgate.data.files.folders import Listing, hashed_split
-from chaosgate.data.module import folder_at
+from chaosgate.data.module import Contents, ImageData, folder_at
 from chaosgate.data.photos import PhotoData
 from chaosgate.data.pipeline.decoding import Decoder, Picture, View, as_is, decode_bytes
 from chaosgate.field.arguments import nearest
@@ -128,10 +128,21 @@ class HuggingFace(PhotoData):
         told = {"source": self.source, "config": self.config, "revision": self.revision, "labels": targets}
         return {**super().describe(), **told}
 
-    def bad_files(self, listings: Mapping[str, Listing]) -> dict[Path, str]:
-        """Rows that cannot be decoded, where they are to be skipped."""
+    @classmethod
+    def found_in(cls, root: Path) -> "list[ImageData]":
+        """A folder of ``save_to_disk``, or one of tables."""
+        tables = any(next(root.glob(pattern), None) for pattern in ("*.parquet", "*/*.parquet", "*.arrow"))
+        return [cls(str(root), num_workers=0)] if tables or any((root / name).is_file() for name in _SAVED) else []
+
+    def stored(self, listing: Listing) -> Contents:
+        """Rows of a table, as encoded images."""
+        images = self.open_images(listing, as_is)
+        return Contents([str(path) for path in listing.paths], images.encoded)
+
+    def unreadable(self, listings: Mapping[str, Listing]) -> dict[Path, str]:
+        """Rows that cannot be decoded."""
         bad: dict[Path, str] = {}
-        for listing in listings.values() if self.on_error == "skip" else ():
+        for listing in listings.values():
             images = self.open_images(listing, as_is)
             for place, path in enumerate(listing.paths):
                 try:
@@ -194,10 +205,13 @@ class TableImages:
         return len(self.rows)
 
     def __getitem__(self, index: int) -> Picture:
-        row = int(self.rows[index])
-        cell = self.table[row][self.column]
-        data = cell["bytes"] if cell["bytes"] is not None else Path(cell["path"]).read_bytes()
-        return self.view(decode_bytes(data, f"{self.name}, row {row}", self.decoder))
+        return self.view(decode_bytes(self.encoded(index), f"{self.name}, row {self.rows[index]}", self.decoder))
+
+    def encoded(self, index: int) -> bytes:
+        """The bytes of the image, not decoded."""
+        cell = self.table[int(self.rows[index])][self.column]
+        data: bytes = cell["bytes"] if cell["bytes"] is not None else Path(cell["path"]).read_bytes()
+        return data
 
 
 def _load(source: str, config: str | None, revision: str | None, cache_dir: Path | None) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """A user's own images: a folder per class, any size, any format that PIL reads."""
 
+from pathlib import Path
 from typing import Any
 
 from chaosgate.data.files.folders import Listing, class_folders, list_splits, split_folders
+from chaosgate.data.module import ImageData
 from chaosgate.data.photos import PhotoData
 
 
@@ -37,6 +39,18 @@ class ImageFolder(PhotoData):
         self.folders = split_folders(self.root)
         self.class_names = class_folders(self.folders)
         self.num_classes = len(self.class_names)
+
+    @classmethod
+    def found_in(cls, root: Path) -> "list[ImageData]":
+        """A folder ``train``, or class folders with enough images; other folders of images need not be a set."""
+        if (root / "train").is_dir():
+            return [cls(str(root))]
+        try:
+            data = cls(str(root))
+            data.list_images("fit")
+        except (ValueError, FileNotFoundError):
+            return []
+        return [data]
 
     def list_images(self, stage: str) -> dict[str, Listing]:
         """Files of every split, by folder or cut by hash."""

@@ -10,11 +10,12 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from chaosgate.data.files.folders import Listing, hashed_share, hashed_split
 from chaosgate.data.files.index import default_index_dir
-from chaosgate.data.module import folder_at, one_of
+from chaosgate.data.module import ImageData, folder_at, one_of
 from chaosgate.data.photos import PhotoData
 from chaosgate.data.pipeline.samples import CLEAN
 from chaosgate.data.sets.imagenet_layout import (
     ARCHIVES,
+    WNID,
     find_labels,
     find_split,
     is_flat,
@@ -97,6 +98,20 @@ class ImageNet(PhotoData):
         self.found: dict[str, dict[str, int]] = {}
         if not unpack:
             self._check_root()
+
+    @classmethod
+    def found_in(cls, root: Path) -> "list[ImageData]":
+        """Folders train and val, or one of them, with classes named by WordNet id; or a flat val."""
+        folders = {split: find_split(root, split) for split in ("train", "val")}
+        names = [entry.name for folder in folders.values() if folder is not None for entry in folder.iterdir()]
+        if not any(WNID.fullmatch(name) or name.startswith("ILSVRC2012_val_") for name in names):
+            return []
+        return [cls(str(root), validation="held_out" if folders["val"] is None else "official", index_dir="")]
+
+    def stages(self) -> tuple[str, ...]:
+        """Those whose folders are there."""
+        train = () if self.test_only or self._folder("train") is None else ("fit",)
+        return (*train, "test") if self._folder("val") is not None else train
 
     def prepare_data(self) -> None:
         """Unpack archives where asked, and list the training files once for all processes of a machine."""

@@ -12,11 +12,12 @@ from torch import Tensor
 from chaosgate.data.cells import SEVERITIES, Corruptions, plan_cells
 from chaosgate.data.files.export import read_manifest
 from chaosgate.data.files.folders import Listing
-from chaosgate.data.module import one_of
-from chaosgate.data.pipeline.decoding import Decoder, FileImages, Picture, decode
+from chaosgate.data.files.index import image_files
+from chaosgate.data.module import Contents, ImageData, one_of
+from chaosgate.data.pipeline.decoding import Decoder, FileImages, Picture, decode, picture_size
 from chaosgate.data.pipeline.samples import Cell, Split
 from chaosgate.data.sets.imagenet import ImageNet
-from chaosgate.data.sets.imagenet_layout import list_class_folders
+from chaosgate.data.sets.imagenet_layout import has_classes, list_class_folders
 from chaosgate.data.sets.published import all_common_cells, mean_corruption_error
 
 GROUPS = {
@@ -89,6 +90,26 @@ class ImageNetC(ImageNet):
             self.cells_by_image = False
             self.cell_digest = ""
             self.manifest = read_manifest(self.cell_root)
+
+    @classmethod
+    def found_in(cls, root: Path) -> "list[ImageData]":
+        """Folders ``<corruption>/<severity>``, below those of the groups or not; a corruption has all severities."""
+        groups = [root, *(root / group for group in GROUPS)]
+        places = [group / name for group in groups for names in GROUPS.values() for name in names]
+        cells = [place / str(severity) for place in places for severity in SEVERITIES]
+        cells = [cell for cell in cells if cell.is_dir() and has_classes(cell)]
+        if not cells:
+            return []
+        size = picture_size(image_files(cells[0])[0])[0]
+        corruptions = list(dict.fromkeys(cell.parent.name for cell in cells))
+        severities = sorted({int(cell.name) for cell in cells})
+        return [cls(str(root), size, corruptions=corruptions, severities=severities, index_dir="")]
+
+    def contents(self) -> dict[str, Contents]:
+        """One split: the images of the first cell; all others have the same."""
+        if self.source == "generated":
+            return super().contents()
+        return {"test": Contents.of_files(self._list_cells().paths)}
 
     def setup(self, stage: str) -> None:
         """List the files of every cell and check that they are the same; generated cells follow their clean image."""

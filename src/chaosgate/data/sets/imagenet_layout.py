@@ -148,6 +148,11 @@ def list_flat(folder: Path, label_file: Path, index_dir: Path | None) -> Listing
     return Listing(folder, names, sizes, targets, links)
 
 
+def has_classes(folder: Path) -> bool:
+    """Whether there are folders in ``folder`` that are named by WordNet id or, as those of ImageNet-V2, by number."""
+    return any((WNID.fullmatch(entry.name) or entry.name.isdecimal()) and entry.is_dir() for entry in folder.iterdir())
+
+
 def is_flat(folder: Path) -> bool:
     """Whether ``folder`` has no folders in it, but files."""
     with os.scandir(folder) as entries:

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from chaosgate.data.files.download import download as download_set
-from chaosgate.data.module import one_of
+from chaosgate.data.module import ImageData, one_of
 from chaosgate.data.sets.imagenet import ImageNet
+from chaosgate.data.sets.imagenet_layout import has_classes
 
 
 class Variant(NamedTuple):
@@ -63,6 +64,14 @@ class ImageNetVariant(ImageNet):
         self.name, self.title = f"imagenet_{variant}", f"ImageNet-{variant.capitalize()}"
         self.download = download
         super().__init__(root, image_size, classes=classes or self.variant.classes, **imagenet)
+
+    @classmethod
+    def found_in(cls, root: Path) -> "list[ImageData]":
+        """The releases that are known by the names of their folders."""
+        folders = {name: variant for variant, known in VARIANTS.items() for name in known.folders}
+        places = [root, *(root / name for name in folders)]
+        there = [place for place in places if place.name in folders and place.is_dir() and has_classes(place)]
+        return [cls(str(place), folders[place.name], index_dir="") for place in there]  # type: ignore[arg-type]
 
     def prepare_data(self) -> None:
         """Fetch the set where that was asked for."""

@@ -5,13 +5,15 @@ from typing import Any
 
 import numpy as np
 from lightning.pytorch.utilities import rank_zero_warn
-from torchvision.datasets import OxfordIIITPet
 
+from chaosgate.data.files.download import download
 from chaosgate.data.files.folders import Listing, spaced_holdout
+from chaosgate.data.module import ImageData
 from chaosgate.data.photos import PhotoData
 
 COUNTS = {"trainval": 3_680, "test": 3_669}
 CLASSES = 37
+_FOLDER = "oxford-iiit-pet"
 
 
 class OxfordPets(PhotoData):
@@ -26,7 +28,7 @@ class OxfordPets(PhotoData):
     Args:
         root: Folder that holds ``oxford-iiit-pet``.
         image_size: Side of the square that the network sees, in pixels.
-        download: Let torchvision fetch the set into ``root`` if it is not there.
+        download: Fetch the set into ``root`` if it is not there.
         val_fraction: Share of each class of trainval that is held out for validation.
         photo: Settings of :class:`~chaosgate.data.photos.PhotoData`.
     """
@@ -47,10 +49,16 @@ class OxfordPets(PhotoData):
         if not download:
             self._folder()
 
+    @classmethod
+    def found_in(cls, root: Path) -> "list[ImageData]":
+        """A folder of torchvision's layout."""
+        lists = any((folder / "annotations" / "trainval.txt").is_file() for folder in (root / _FOLDER, root))
+        return [cls(str(root))] if lists else []
+
     def prepare_data(self) -> None:
         """Fetch the set where that was asked for."""
-        if self.download:
-            OxfordIIITPet(str(self.root), download=True)
+        if self.download and not any((folder / "annotations").is_dir() for folder in (self.root / _FOLDER, self.root)):
+            download("oxford-pets", self.root)
 
     def list_images(self, stage: str) -> dict[str, Listing]:
         """The official lists, checked against the files; trainval divided."""
@@ -72,7 +80,7 @@ class OxfordPets(PhotoData):
         return {**super().describe(), "subset": partial_set, **({"missing": self.missing} if partial_set else {})}
 
     def _folder(self) -> Path:
-        for folder in (self.root / "oxford-iiit-pet", self.root):
+        for folder in (self.root / _FOLDER, self.root):
             if (folder / "images").is_dir() and (folder / "annotations").is_dir():
                 return folder
         raise FileNotFoundError(
