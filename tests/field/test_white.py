@@ -56,10 +56,13 @@ def test_fold_separates_its_parts():
     assert len({fold(1, 23), fold(12, 3), fold("1", 23), fold(123), fold("a", "b"), fold("ab")}) == 6
 
 
-def test_advance_accepts_counters_on_the_device():
+def test_advance_accepts_counters_on_the_device(monkeypatch):
     key = key_of("k")
-    assert torch.equal(advance(key, 5), advance(key, torch.tensor(5)))
-    assert len({int(advance(key, n)) for n in range(1000)}) == 1000
+    assert advance(key, 5) == advance(key, torch.tensor(5)) == advance(int(key), 5)
+    assert len({advance(key, n) for n in range(1000)}) == 1000
+    on_host = [advance(advance(key, n), 2**62 + n) for n in range(100)]
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # then keys stay tensors, as on a GPU
+    assert on_host == [int(advance(advance(key, torch.tensor(n)), 2**62 + n)) for n in range(100)]
 
 
 @pytest.mark.statistical

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from chaosgate.bench.timing import interleaved, keep_memory
 from chaosgate.gate import DropBlock, Dropout, Gate, GaussianChaos, IIDGaussian
+from chaosgate.inject import attach
 
 SHAPES = {"L4": (64, 2048, 7, 7), "L3": (64, 1024, 14, 14), "L2": (64, 512, 28, 28)}
 
@@ -40,6 +41,7 @@ def _stage(stage: str, shape: tuple[int, int, int, int], repeats: int) -> list[d
         "copy": torch.clone,
         "broadcast multiply": lambda x: x * fixed,
         "GaussianChaos": GaussianChaos(log_std=1.0),
+        "GaussianChaos attached": _attached(GaussianChaos(log_std=1.0)),
         "GaussianChaos wick": GaussianChaos(log_std=1.0, realization="wick"),
         "DropBlock": DropBlock(0.1, 3),
         "Dropout": Dropout(0.1),
@@ -68,6 +70,13 @@ def _stage(stage: str, shape: tuple[int, int, int, int], repeats: int) -> list[d
         }
         for name in contenders
     ]
+
+
+def _attached(gate: Gate) -> nn.Module:
+    """A network that is nothing but the place of a gate: what hooks and their checks cost beyond calling the gate."""
+    network = nn.Sequential(nn.Identity())
+    attach(network, gate, "0", check=False, layout="NCHW")
+    return network
 
 
 def _extra_maps(call: Callable[[Tensor], Tensor], h: Tensor) -> float:

@@ -34,7 +34,7 @@ def random_pairs(num_sites: int, count: int, noise: Noise) -> Tensor:
     if num_sites < 2:
         raise ValueError(f"a pair needs two sites; the grid has {num_sites}.")
     if count >= num_sites * (num_sites - 1) // 2:
-        return all_pairs(num_sites).to(noise.key.device)
+        return all_pairs(num_sites).to(noise.device)
     uniform = noise.uniform((2, count), torch.float64)
     first = (uniform[0] * num_sites).long()
     step = 1 + (uniform[1] * (num_sites - 1)).long()

@@ -153,7 +153,7 @@ class SpectralFactor(Factor):
     def color(self, white: Tensor, constants: Constants) -> Tensor:
         """One product on the smallest grids, one or two per axis on the next, FFTs on the largest."""
         if self.combined:
-            return (white.flatten(1) @ constants[0]).view(white.shape)
+            return white.flatten(1).mm(constants[0]).view(white.shape)
         step = max(1, CHUNK_SITES // self.n)
         if white.device.type != "cpu" or torch.compiler.is_compiling() or len(white) <= step:
             return self._by_axes(white, constants)

@@ -155,7 +155,7 @@ class Law(ABC):
     def color(self, white: Tensor) -> Tensor:
         r"""Turn white noise (..., \*grid) into Gaussian fields of this covariance; linear, deterministic."""
         self._check(white)
-        return self.operator.color(white, len(self.grid)) / math.sqrt(self.beta)
+        return self.operator.color(white, len(self.grid)).div_(math.sqrt(self.beta))
 
     def tau(self, gamma: float) -> float:
         r"""Effective strength :math:`\tau = \gamma^2/\beta` (prop. effective_tau)."""

@@ -18,6 +18,8 @@ _Sampler = tuple[Factor, Constants]
 
 def at_least_float32(field: Tensor) -> Tensor:
     """Energies and fields of half-precision features are computed in float32."""
+    if field.dtype in (torch.float32, torch.float64):
+        return field
     return field.to(torch.promote_types(field.dtype, torch.float32))
 
 
@@ -125,11 +127,12 @@ class Operator(ABC):
         if torch.is_autocast_enabled(white.device.type):
             with torch.autocast(white.device.type, enabled=False):
                 return self.color(white, axes)
-        dtype = torch.promote_types(white.dtype, torch.float32)
+        wide = at_least_float32(white)
         grid = grid_of_field(white, axes)
-        sampler: _Sampler = self._look_up("sampler", grid, white.device, dtype)
+        sampler: _Sampler = self._look_up("sampler", grid, wide.device, wide.dtype)
         factor, constants = sampler
-        return factor.color(white.reshape(-1, *grid).to(dtype), constants).to(white.dtype).reshape(white.shape)
+        fields = factor.color(wide.reshape(-1, *grid), constants).view(white.shape)
+        return fields if wide is white else fields.to(white.dtype)
 
     def prepare(self, grid: Grid, device: Device = "cpu", dtype: torch.dtype = torch.float32) -> None:
         """Build now what :meth:`color` would build at its first call for this grid, device and dtype."""

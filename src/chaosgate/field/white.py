@@ -4,7 +4,8 @@ Noise inside a network must replay after a restart, agree with itself when activ
 random stream alone, and compile into one graph. A ``torch.Generator`` can do neither of the last two, so the bits come
 from a counter: number :math:`i` under key :math:`k` is ``mix(k + (i + 1) g)`` with the finaliser and the odd constant
 :math:`g` of SplitMix64 (Steele, Lea, Flood 2014). Keys live in 0-dimensional int64 tensors on the device of the
-features, so no step of this ever waits for the host.
+features, so no step of this ever waits for the host. On the CPU a derived key is a plain integer, and numpy mixes the
+words: on the few thousand numbers of a small grid torch would spend more time in its calls than in its arithmetic.
 
 >>> key = torch.tensor(fold(0, "layer4"))        # of a run and a place
 >>> noise = Noise(advance(key, 17))              # of the 17th step there
@@ -15,12 +16,17 @@ torch.Size([64, 1, 7, 7])
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 CHUNK = 1 << 15
 """Words that a CPU turns into numbers at a time: thirty elementwise passes over this much stay in its cache."""
+
+Words = TypeVar("Words", Tensor, "np.ndarray[tuple[int, ...], np.dtype[np.int64]]", int)
+"""64-bit words as signed integers: many in torch or numpy, or one in Python."""
 
 _WORD = 1 << 64
 _LOW_BITS = (1 << 32) - 1
@@ -35,15 +41,20 @@ def _signed(word: int) -> int:
 _GOLDEN = 0x9E3779B97F4A7C15
 _MULTIPLIERS = (_signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB), 1)
 _SHIFTS = (30, 27, 31)
+_PLACES = np.arange(1, CHUNK + 1, dtype=np.int64) * _signed(_GOLDEN)
 
 
-def mix(words: Tensor) -> Tensor:
+def mix(words: Words) -> Words:
     """SplitMix64's finaliser, a bijection of the 64-bit words in which every input bit moves about half the output."""
     for shift, multiplier in zip(_SHIFTS, _MULTIPLIERS, strict=True):
         # >> on int64 copies the sign bit; the mask makes it the unsigned shift of the definition.
-        words = words ^ (words >> shift).bitwise_and_((1 << (64 - shift)) - 1)
+        upper = words >> shift
+        upper &= (1 << (64 - shift)) - 1
+        words = words ^ upper
         if multiplier != 1:
-            words.mul_(multiplier)
+            words *= multiplier
+        if isinstance(words, int):  # Python's integers do not wrap around by themselves
+            words = _signed(words)
     return words
 
 
@@ -53,9 +64,15 @@ def fold(*parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
 
 
-def advance(key: Tensor, counter: Tensor | int) -> Tensor:
+Key = Tensor | int
+"""A key on its device, or as a plain integer on the CPU."""
+
+
+def advance(key: Key, counter: Tensor | int) -> Key:
     """The key of the ``counter``-th event under ``key`` (both may live on the device)."""
-    if isinstance(counter, int):  # Python's integers do not wrap around by themselves
+    if isinstance(key, int) or (key.device.type == "cpu" and not torch.compiler.is_compiling()):
+        return mix(_signed(int(key) + (int(counter) + 1) * _GOLDEN))
+    if isinstance(counter, int):
         return mix(key + _signed((counter + 1) * _GOLDEN))
     return mix(key + (counter + 1) * _signed(_GOLDEN))
 
@@ -64,11 +81,12 @@ class Noise:
     """White noise under one key. Each call draws from a sub-stream of its own, in call order.
 
     Args:
-        key: 0-dimensional int64 tensor; its device is where the numbers appear.
+        key: 0-dimensional int64 tensor, whose device is where the numbers appear; or a plain integer, for the CPU.
     """
 
-    def __init__(self, key: Tensor) -> None:
+    def __init__(self, key: Key) -> None:
         self.key = key
+        self.device = torch.device("cpu") if isinstance(key, int) else key.device
         self._calls = 0
 
     def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
@@ -85,9 +103,8 @@ class Noise:
         self._calls += 1
         count = math.prod(shape)
         half = (count + 1) // 2
-        pairs = torch.empty(2, half, dtype=dtype, device=key.device)
-        in_parts = key.device.type == "cpu" and not torch.compiler.is_compiling()
-        step = CHUNK if in_parts else max(half, 1)
+        pairs = torch.empty(2, half, dtype=dtype, device=self.device)
+        step = CHUNK if isinstance(key, int) else max(half, 1)
         for start in range(0, half, step):
             part = pairs[:, start : start + step]
             _fill_with_uniforms(part, key, start)
@@ -96,12 +113,21 @@ class Noise:
         return pairs.view(-1)[:count].view(tuple(shape))
 
 
-def _fill_with_uniforms(pairs: Tensor, key: Tensor, start: int) -> None:
+def _fill_with_uniforms(pairs: Tensor, key: Key, start: int) -> None:
     """Two uniforms on (0, 1) of each word, (2, words), counted from ``start``; the half step keeps zero out."""
-    index = torch.arange(start + 1, start + pairs.shape[1] + 1, dtype=torch.int64, device=key.device)
-    words = mix(index.mul_(_signed(_GOLDEN)).add_(key))
-    pairs[0] = (words >> 32).bitwise_and_(_LOW_BITS)
-    pairs[1] = words.bitwise_and_(_LOW_BITS)
+    count = pairs.shape[1]
+    if isinstance(key, int):
+        words = mix(_PLACES[:count] + _signed(key + start * _GOLDEN))
+        halves = np.empty((2, count), dtype=np.int64)
+        np.right_shift(words, 32, out=halves[0])
+        halves[1] = words
+        halves &= _LOW_BITS
+        pairs.copy_(torch.from_numpy(halves))
+    else:
+        index = torch.arange(start + 1, start + count + 1, dtype=torch.int64, device=pairs.device)
+        bits = mix(index.mul_(_signed(_GOLDEN)).add_(key))
+        pairs[0] = (bits >> 32).bitwise_and_(_LOW_BITS)
+        pairs[1] = bits.bitwise_and_(_LOW_BITS)
     pairs.add_(0.5).mul_(2.0**-32)
 
 
