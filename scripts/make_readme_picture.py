@@ -6,7 +6,7 @@ python scripts/make_readme_picture.py runs/studies/quickstart/*-GaussianChaos-*/
 import sys
 
 import chaosgate as cg
-from chaosgate.inject.figures import gate_figure
+from chaosgate.inject.diagnostics import gate_figure
 from chaosgate.train.backbones import create_backbone
 from chaosgate.train.weights import network_weights, read_checkpoint
 

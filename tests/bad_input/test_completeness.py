@@ -27,10 +27,9 @@ from chaosgate.data.module import ImageData
 from chaosgate.data.photos import PhotoData
 from chaosgate.field import MaxEntLaw, Operator
 from chaosgate.gate import Gate
-from chaosgate.gate.injection import Injection
-from chaosgate.gate.realization import Realization
+from chaosgate.gate.realization import Injection, Realization
 from chaosgate.inject import NoiseInjection
-from chaosgate.inject.schedule import Ramp
+from chaosgate.inject.modes import Ramp
 from chaosgate.run.checkpoint import KeepCheckpoints
 from chaosgate.study.execute.slurm_job import SlurmOptions
 from chaosgate.study.plan.study import Size, Study, keys_of

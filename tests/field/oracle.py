@@ -104,3 +104,9 @@ class OperatorOracle:
             white = torch.randn(2, 3, *grid, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
             close(operator.color(white, axes), (white.flatten(2) @ root).view(white.shape))
             close(operator.color(white[0, 1], axes), (white[0, 1].flatten() @ root).view(grid))
+
+
+def graph_edges(n):
+    """A path with chords, so that the bandwidth is neither 1 nor n."""
+    path = [(vertex, vertex + 1) for vertex in range(n - 1)]
+    return path + [(vertex, vertex + 3) for vertex in range(0, n - 3, 2)]

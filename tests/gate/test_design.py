@@ -2,17 +2,33 @@
 
 import copy
 import math
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
 import chaosgate as cg
-from chaosgate.field import Anisotropic, DirichletLaplacian, Graph, Identity, Massive, Neumann, Operator, Periodic
+from chaosgate.field import (
+    Anisotropic,
+    CovarianceMatrix,
+    DirichletLaplacian,
+    Graph,
+    Identity,
+    Massive,
+    Matern,
+    MaxEntLaw,
+    Neumann,
+    Operator,
+    Periodic,
+    Pinned,
+    StudentT,
+)
 from chaosgate.field.white import Noise
 from chaosgate.gate import Additive, DesignError, Gate, GaussianChaos, Plain, SampleWise, Signed, Wick, design
 
 GRID = (7, 7)
+D = DirichletLaplacian()
 
 
 def output(gate: Gate, grid: tuple[int, int] = GRID) -> torch.Tensor:
@@ -68,6 +84,53 @@ def test_other_operators_and_gauges_give_their_own_gates(operator: Operator, gau
     assert found.numbers["rank"] == operator.rank(GRID)
 
 
+@pytest.mark.parametrize("operator", [Neumann(), Periodic()], ids=repr)
+@pytest.mark.parametrize("pin", [None, [3, -1]])
+def test_a_pinned_site_is_a_gauge(operator: Operator, pin: Any) -> None:
+    found = design(GRID, no_drift="site", coherence=operator, gamma=0.5, gauge="pinned", pin=pin)
+    expected = GaussianChaos(gamma=0.5, realization="wick", operator=Pinned(operator, pin or [0, 0]))
+    assert torch.equal(output(found.gate), output(expected))
+    assert found.numbers["rank"] == 48 and "held at zero" in found.steps[2].choice
+    again = design(GRID, no_drift="site", coherence=Pinned(operator, pin or [0, 0]), gamma=0.5)  # it brings its gauge
+    assert again.steps[2] == found.steps[2]
+
+
+def test_a_kernel_is_given_by_a_class_a_function_or_a_matrix() -> None:
+    matern = Matern(2.0)
+    matrix = matern.covariance(GRID)
+    for kernel in (matern, lambda distance: torch.exp(-distance / 2), matrix, matrix.tolist()):
+        found = design(GRID, no_drift="sample", kernel=kernel, gamma=0.5)
+        torch.testing.assert_close(output(found.gate), output(GaussianChaos(gamma=0.5, operator=matern)))
+        assert found.steps[1].choice.startswith("K / beta with K = ")
+    as_budget = design(GRID, no_drift="sample", coherence=CovarianceMatrix(matrix), gamma=0.5)
+    assert as_budget.numbers == pytest.approx(found.numbers)
+
+
+@pytest.mark.parametrize("degrees", [5, 30])
+def test_another_family_admits_the_samplewise_gate_alone(degrees: int) -> None:
+    family = partial(StudentT, degrees=degrees)
+    asked: dict[str, Any] = {"least_information": False, "family": family, "coherence": D, "gamma": 0.5}
+    found = design(GRID, no_drift="sample", **asked)
+    law = StudentT(DirichletLaplacian(), GRID, degrees=degrees)
+    assert torch.equal(output(found.gate), output(cg.Mechanism(law, SampleWise(0.5))))
+    gap = MaxEntLaw(DirichletLaplacian(), GRID).entropy() - law.entropy()
+    assert found.numbers["entropy_gap"] == pytest.approx(gap) and gap > 0
+    assert found.steps[0].choice.startswith(f"Student-t, {degrees} degrees") and "without D1" in found.steps[0].because
+    with pytest.raises(DesignError, match="infinite at any strength.*no_drift='sample'") as refused:
+        design(GRID, no_drift="site", **asked)
+    assert refused.value.desiderata == ("D3", "family")
+    signed = design(GRID, positive=False, injection="additive", **asked)  # a field of mean zero needs no normalisation
+    assert signed.gate.realization == Plain(0.5)
+
+
+def test_a_family_of_ones_own_is_asked_whether_it_has_an_exponential_moment() -> None:
+    class Shuffled(MaxEntLaw):
+        family = "Gaussian, of one's own"
+
+    found = design(GRID, least_information=False, family=Shuffled, no_drift="site", coherence=Identity(), log_std=1.0)
+    assert found.numbers["entropy_gap"] == 0 and isinstance(found.gate.law(GRID), Shuffled)  # type: ignore[operator]
+
+
 def test_without_positivity_the_signed_gate_or_the_sum_follows() -> None:
     signed = design(GRID, positive=False, injection="multiplicative", coherence=DirichletLaplacian(), gamma=0.5)
     added = design(GRID, positive=False, injection="additive", coherence=DirichletLaplacian(), gamma=0.5)
@@ -84,9 +147,6 @@ def test_the_designed_gate_serves_other_grids_and_can_be_copied() -> None:
     expected = GaussianChaos(log_std=1.0, channels="independent", alpha=0.5)
     assert torch.equal(output(copied, (5, 9)), output(expected, (5, 9)))
     assert found.gate.realization == SampleWise(1.0)
-
-
-D = DirichletLaplacian()
 
 
 @pytest.mark.parametrize(
@@ -118,6 +178,23 @@ D = DirichletLaplacian()
         ({"coherence": D, "no_drift": "site", "log_std": 1.0, "gamma": 1.0}, ("gamma", "log_std"), "each fixes tau"),
         ({"coherence": D, "no_drift": "sample", "gamma": 1.0, "grid": (1, 1)}, ("D3", "grid"), "one site"),
         ({"coherence": D, "no_drift": "site", "gamma": 0.0}, ("strength",), "no noise at all"),
+        (
+            {"coherence": D, "no_drift": "sample", "gamma": 1.0, "family": StudentT},
+            ("D1", "family"),
+            "Gaussian law alone",
+        ),
+        ({"coherence": D, "kernel": Matern(1.0), "no_drift": "site", "gamma": 1.0}, ("D4", "kernel"), "Give one"),
+        ({"coherence": D, "no_drift": "site", "gamma": 1.0, "gauge": "pinned"}, ("D5", "D4"), "invertible as it is"),
+        (
+            {"coherence": Pinned(Neumann(), [0, 0]), "no_drift": "site", "gamma": 1.0, "gauge": "zero mean"},
+            ("D5", "D4"),
+            "holds a site at zero already",
+        ),
+        (
+            {"coherence": Neumann(), "no_drift": "site", "gamma": 1.0, "gauge": "zero mean", "pin": [0, 0]},
+            ("pin", "D5"),
+            "has none",
+        ),
     ],
 )
 def test_contradictory_and_incomplete_desiderata_are_refused_by_name(
@@ -138,6 +215,7 @@ def test_unknown_words_are_refused_with_the_known_ones(asked: dict[str, Any]) ->
 def test_remedies_that_the_refusals_name_work() -> None:
     for settings in (
         {"coherence": Neumann(), "gauge": "zero mean"},
+        {"coherence": Neumann(), "gauge": "pinned"},
         {"coherence": Massive(Neumann(), 0.1)},
         {"coherence": Identity()},
     ):

@@ -35,7 +35,7 @@ def test_order_of_construction_decides_without_a_seed(monkeypatch):
 
     programs = []
     for _ in range(2):  # two processes that run the same program
-        monkeypatch.setattr(base, "_CONSTRUCTED", count())
+        monkeypatch.setattr(base, "CONSTRUCTED", count())
         programs.append([gate(X) for gate in two_layers()])
     assert all(map(torch.equal, *programs))
 

@@ -7,7 +7,8 @@ import torch
 import torchvision
 from torch import nn
 
-import chaosgate.train.backbones  # noqa: F401
+import chaosgate as cg
+import chaosgate.train.backbones
 
 
 def small_resnet():
@@ -95,6 +96,19 @@ def huggingface_convnext():
     return ConvNextForImageClassification(config), images(64)
 
 
+class Convolutions(nn.Module):
+    """A network of sequences (one axis) or volumes (three)."""
+
+    def __init__(self, axes):
+        super().__init__()
+        layer, norm = {1: (nn.Conv1d, nn.BatchNorm1d), 3: (nn.Conv3d, nn.BatchNorm3d)}[axes]
+        self.body = nn.Sequential(layer(4, 64, 3, padding=1), norm(64), nn.ReLU())
+        self.head = nn.Linear(64, 5)
+
+    def forward(self, x):
+        return self.head(self.body(x).flatten(2).mean(2))
+
+
 class Wrapper(nn.Module):
     """A network inside another, as most projects have it."""
 
@@ -158,18 +172,6 @@ class Dense(nn.Module):
         return self.head(self.body(x))
 
 
-class Sequence(nn.Module):
-    """Convolutions along a line: 64 features are no 8 x 8 grid."""
-
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Sequential(nn.Conv1d(4, 64, 3, padding=1), nn.ReLU())
-        self.head = nn.Linear(64, 5)
-
-    def forward(self, x):
-        return self.head(self.body(x).mean(-1))
-
-
 def images(side, batch=4, width=None):
     return torch.randn(batch, 3, side, width or side, generator=torch.Generator().manual_seed(0))
 
@@ -188,3 +190,31 @@ FAMILIES = {  # builder, and the grid and channels of L3
     "huggingface swin": (huggingface_swin, (4, 4), 64),
     "huggingface convnext": (huggingface_convnext, (4, 4), 64),
 }
+
+
+def gate(**settings):
+    return cg.GaussianChaos(**(settings or {"log_std": 1.0}))
+
+
+def build(name):
+    """A network by its name, with an input; without drop-path and dropout, which draw from the global stream."""
+    torch.manual_seed(0)
+    model, x = FAMILIES[name][0]() if name in FAMILIES else globals()[name]()
+    for module in model.modules():
+        if "drop" in type(module).__name__.lower():
+            for attribute in ("p", "drop_prob"):
+                if hasattr(module, attribute):
+                    setattr(module, attribute, 0.0)
+    return model, x
+
+
+def features_of(model, module):
+    """Outputs of a module, in the order of its calls."""
+    seen = []
+    found = model.get_submodule(module)
+    found.register_forward_hook(lambda m, args, output: seen.append(output if torch.is_tensor(output) else output[0]))
+    return seen
+
+
+def gradients(model):
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])

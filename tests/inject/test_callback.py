@@ -101,6 +101,53 @@ def test_monte_carlo_in_validate_and_predict_but_not_inside_fit():
     assert not torch.allclose(torch.cat(task.seen).exp().sum(-1), torch.ones(8), atol=1e-2)
 
 
+class Layered(torch.nn.Module):
+    """A gate that is a layer, and a stage behind it for one that is attached."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.gate = torch.nn.Conv2d(3, 8, 3, padding=1), cg.GaussianChaos(log_std=1.0)
+        self.body, self.head = torch.nn.Conv2d(8, 8, 3, padding=1), torch.nn.Linear(8, 10)
+
+    def forward(self, x):
+        return self.head(self.body(self.gate(self.stem(x)).relu()).relu().mean((2, 3)))
+
+
+@pytest.mark.parametrize("attached", [None, cg.GaussianChaos(log_std=1.0)], ids=["layer alone", "layer and attached"])
+def test_a_resumed_run_continues_the_noise_of_layers(attached, tmp_path):
+    """The callback saves the counters of gates that are layers of the network, which no state_dict holds."""
+
+    class Noting(Task):
+        def training_step(self, batch, _):
+            self.seen.append(self(batch).detach())
+            return cross_entropy(self.seen[-1].requires_grad_(), batch["label"])
+
+        def validation_step(self, batch, _):
+            pass
+
+    def run(epochs, resume=None, noise=None):
+        torch.manual_seed(0)
+        task = Noting(Layered())
+        if noise is not None:
+            cg.load_noise_state_dict(task, noise)
+        runner = trainer(cg.NoiseInjection(attached, stages=["body"]))
+        runner.fit_loop.max_epochs = epochs
+        runner.fit(task, data(), data(), ckpt_path=resume)
+        runner.save_checkpoint(tmp_path / f"{epochs}.ckpt")
+        return torch.stack(task.seen), cg.noise_state_dict(task)
+
+    _, state = run(1)
+    resumed, _ = run(2, resume=tmp_path / "1.ckpt")
+    whole, _ = run(2, noise={"model.gate": {**state["model.gate"], "calls": 0}})
+    assert state["model.gate"]["calls"] == 2 and torch.equal(whole[2:], resumed)
+    saved = torch.load(tmp_path / "1.ckpt", weights_only=True)
+    assert saved["noise_of_layers"] == state and not any("gate" in key for key in saved["state_dict"])
+    del saved["noise_of_layers"]
+    torch.save(saved, tmp_path / "old.ckpt")
+    with pytest.warns(UserWarning, match="their noise starts anew"):
+        run(2, resume=tmp_path / "old.ckpt")
+
+
 def test_readme_lines_run(capsys):
     text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     section = text.split("## Attach to your own model")[1].split("\n## ")[0]

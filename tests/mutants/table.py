@@ -165,7 +165,7 @@ GATE = [
         ("DropBlock.expected_energy", "dropped / (1 - dropped)", "dropped"),
     ),
     *_of(
-        "gate.injection",
+        "gate.realization",
         ("Multiplicative.__call__", "(gate - 1)", "gate"),
         ("Multiplicative.energy", "self.alpha**2", "self.alpha"),
         ("Additive.__call__", ".sqrt()", ""),

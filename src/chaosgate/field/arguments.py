@@ -51,6 +51,20 @@ def non_negative(name: str, value: float) -> float:
     return float(value)
 
 
+def finite(name: str, value: float, minimum: float = -math.inf, strict: bool = False) -> None:
+    """Raise unless ``value`` is a finite number that is at least (or, if ``strict``, above) ``minimum``."""
+    bound = "" if minimum == -math.inf else f" {'>' if strict else '>='} {minimum:g}"
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or value < minimum or (strict and value == minimum):
+        raise ValueError(f"{name} must be a finite number{bound}; got {value!r}.")
+
+
+def one_of(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raise unless ``value`` is one of ``choices``."""
+    if value not in choices:
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}.")
+
+
 def as_weights(name: str, weights: Weights) -> Tensor:
     """Return weights as a float64 tensor on the CPU, or say which of them is not positive and finite."""
     values = torch.as_tensor(weights, dtype=torch.float64, device="cpu").detach().clone()

@@ -6,9 +6,10 @@ from chaosgate.gate.design import Design, Step, design
 from chaosgate.gate.dropout import DropBlock, Dropout
 from chaosgate.gate.gaussian import CorrelatedGaussian, IIDGaussian, IIDLogNormal, SignedCorrelated
 from chaosgate.gate.gaussian_chaos import GaussianChaos
-from chaosgate.gate.injection import Additive, Multiplicative
 from chaosgate.gate.mechanism import Mechanism
 from chaosgate.gate.realization import (
+    Additive,
+    Multiplicative,
     Plain,
     SampleWise,
     Signed,

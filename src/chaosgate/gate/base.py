@@ -28,8 +28,8 @@ class Gate(nn.Module, ABC):
     Before ``torch.compile(..., fullgraph=True)`` run one training forward, or call :meth:`prepare`.
 
     Args:
-        seed: Selects the noise of direct calls; None takes the next number in order of construction. Attached gates
-            use the seed of their attachment.
+        seed: Selects the noise of direct calls; None takes the next number in order of construction. On an attached
+            gate it selects the noise together with the seed of the attachment.
 
     >>> class Flip(Gate):
     ...     def perturb(self, h, noise):
@@ -70,10 +70,13 @@ class Gate(nn.Module, ABC):
         """Fill the caches for one grid, so that a later ``torch.compile`` finds only tensors."""
 
     def reseed(self, seed: int | None) -> None:
-        """Start the private counter of direct calls anew, under this seed or the next in order of construction."""
+        """Start the private counter of direct calls anew, under this seed or the next in order of construction.
+
+        An attachment keeps the seed that the gate had when it was attached.
+        """
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
             raise ValueError(f"{type(self).__name__}: seed is a whole number, or None; got {seed!r}.")
-        key = fold("gate", next(_CONSTRUCTED)) if seed is None else fold(seed, "direct call")
+        key = fold("gate", next(CONSTRUCTED)) if seed is None else fold(seed, "direct call")
         self.seed = seed
         self._key, self._calls = torch.tensor(key, device="cpu"), torch.tensor(0, device="cpu")
 
@@ -102,7 +105,8 @@ class Gate(nn.Module, ABC):
         return copied
 
 
-_CONSTRUCTED = count()
+CONSTRUCTED = count()
+"""Numbers of the gates without a seed, in order of construction."""
 
 
 def rank_of_process() -> int:
@@ -179,18 +183,3 @@ def weighted_energy(h: Tensor, site_energy: Tensor) -> Tensor:
 def squared_norm(h: Tensor) -> Tensor:
     r""":math:`\|h\|^2` per sample (B,), in float32 at least; no gradient."""
     return h.detach().to(field_dtype(h)).square().flatten(1).sum(1)
-
-
-def require_choice(owner: Any, name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise unless ``value`` is one of ``choices``."""
-    if value not in choices:
-        raise ValueError(f"{type(owner).__name__}: {name}={value!r} is not one of {', '.join(map(repr, choices))}.")
-
-
-def require_finite(owner: Any, name: str, value: float, minimum: float = 0.0, strict: bool = False) -> None:
-    """Raise unless ``value`` is a finite number that is at least (or, if ``strict``, above) ``minimum``."""
-    sign = ">" if strict else ">="
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) == float("inf"):
-        raise ValueError(f"{type(owner).__name__}: {name} must be a finite number {sign} {minimum:g}; got {value!r}.")
-    if value < minimum or (strict and value == minimum):
-        raise ValueError(f"{type(owner).__name__}: {name} must be {sign} {minimum:g}; got {value!r}.")

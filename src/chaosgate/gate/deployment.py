@@ -65,13 +65,15 @@ def estimated_site_energy(field: DeployedField, realization: Realization, dials:
     The gate is heavy-tailed, so the estimate takes as many samples as the grid is small, in antithetic pairs. The same
     law, grid and strength always give the same numbers.
     """
-    batch = 256
-    rounds = max(8, _SITES // (2 * batch * math.prod(field.grid)))
+    batch, sites = 256, math.prod(field.grid)
+    rounds = max(8, _SITES // (2 * batch * sites))
+    together = max(1, (1 << 17) // (batch * sites))  # on small grids many rounds are one pass over the memory
     key = torch.tensor(fold("site energy"))
     total = torch.zeros(len(dials), *field.grid, dtype=torch.float64)
     variance = field.variance(torch.float32, torch.device("cpu"))
-    for i in range(rounds):
-        psi = field.sample(Noise(advance(key, i)), batch, 1, torch.float32)
+    for first in range(0, rounds, together):
+        keys = [advance(key, i) for i in range(first, min(first + together, rounds))]
+        psi = torch.cat([field.sample(Noise(k), batch, 1, torch.float32) for k in keys])
         for sign in (1, -1):
             for at, dial in enumerate(dials.float()):
                 total[at] += (realization(sign * psi, variance, dial) - 1).double().square().sum((0, 1))

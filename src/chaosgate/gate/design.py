@@ -11,18 +11,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from chaosgate.field import Grid, MaxEntLaw, Operator
+from chaosgate.field import Grid, Kernel, Law, MaxEntLaw, Operator
 from chaosgate.field.arguments import as_grid
 from chaosgate.gate.desiderata import (
+    Family,
+    KernelLike,
+    choose_family,
     choose_realization,
-    require_budget,
+    require_coherence,
     require_gauge,
     require_injection,
     require_strength,
 )
-from chaosgate.gate.injection import Additive, Injection, Multiplicative
 from chaosgate.gate.mechanism import Mechanism
-from chaosgate.gate.realization import Plain, Realization, SampleWise, Signed, Wick
+from chaosgate.gate.realization import Additive, Injection, Multiplicative, Plain, Realization, SampleWise, Signed, Wick
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class Design:
     Attributes:
         gate: The mechanism, ready to be attached.
         steps: The decisions in the order of the paper.
-        numbers: ``n``, ``rank``, ``beta``, ``epsilon``, ``gamma``, ``tau``, ``log_std``, ``entropy`` on the grid.
+        numbers: ``n``, ``rank``, ``beta``, ``epsilon``, ``gamma``, ``tau``, ``log_std``, ``entropy`` on the grid, and
+            ``entropy_gap`` to the largest entropy at this energy where another family was asked for.
         free: What the desiderata leave open, and what was taken.
     """
 
@@ -72,12 +75,15 @@ def design(
     no_drift: Literal["site", "sample"] | None = None,
     coherence: Operator | None = None,
     budget: float | None = None,
-    gauge: Literal["boundary", "zero mean"] | None = None,
+    gauge: Literal["boundary", "zero mean", "pinned"] | None = None,
     gamma: float | None = None,
     log_std: float | None = None,
     injection: Literal["multiplicative", "additive"] | None = None,
     alpha: float = 1.0,
     channels: Literal["shared", "independent"] = "shared",
+    kernel: KernelLike | None = None,
+    family: Family | None = None,
+    pin: Sequence[int] | None = None,
 ) -> Design:
     r"""The mechanism that the desiderata force, with its derivation.
 
@@ -89,12 +95,16 @@ def design(
         coherence: D4: the operator :math:`Q` whose energy :math:`\tfrac12\langle\psi, Q\psi\rangle` is limited.
         budget: D4: the mean energy :math:`\varepsilon`; without it :math:`\beta = 1`.
         gauge: D5: what makes the operator invertible. An operator with a ``"boundary"`` or a mass is; one that charges
-            constants nothing needs ``"zero mean"`` fields.
+            constants nothing needs ``"zero mean"`` fields, or fields ``"pinned"`` to zero at one site.
         gamma: Strength of the exponential, or of the field where the gate is signed.
         log_std: Strength as standard deviation of the log-gate, instead of ``gamma`` and ``budget``.
         injection: How the perturbation meets the features; positivity forces the product.
         alpha: Weight of the gate in the residual form.
         channels: One gate for all channels of a sample, or one each.
+        kernel: D4 by the covariance instead of ``coherence``: a matrix (n, n), a function of the distance, or a
+            :class:`~chaosgate.field.Kernel`. Each is the inverse of exactly one operator.
+        family: The law family where D1 is not asked for: ``StudentT``, a ``partial`` of it, or a class of one's own.
+        pin: The site that ``gauge="pinned"`` holds at zero; None is the first one.
 
     >>> from chaosgate.field import DirichletLaplacian
     >>> found = design((7, 7), no_drift="site", coherence=DirichletLaplacian(), budget=24.5, gamma=0.5)
@@ -106,15 +116,15 @@ def design(
     chaosgate.gate.desiderata.DesignError: D2 and an additive injection exclude each other: ...
     """
     place = as_grid(grid)
-    operator = require_budget(least_information, coherence)
-    found = require_gauge(operator, place, gauge)
-    require_strength(gamma, log_std, budget)
+    operator = require_coherence(coherence, kernel)
+    laws = choose_family(least_information, family)
+    operator, found = require_gauge(operator, place, gauge, pin)
+    strength = require_strength(gamma, log_std, budget)
     deployed = require_injection(positive, injection, alpha)
-    realization = choose_realization(place, positive, no_drift, deployed, gamma if log_std is None else log_std)
-    law = partial(_unit_variance_law, operator) if log_std is not None else partial(MaxEntLaw, operator, epsilon=budget)
-    gate = Mechanism(law, realization, deployed, channels)
+    law = partial(laws, operator, epsilon=budget) if log_std is None else partial(_unit_variance_law, laws, operator)
     on_grid = law(place)
-    strength = float(log_std if gamma is None else gamma)  # type: ignore[arg-type]
+    realization = choose_realization(on_grid, positive, no_drift, deployed, strength)
+    gate = Mechanism(law, realization, deployed, channels)
     numbers = {
         "n": float(on_grid.n),
         "rank": float(on_grid.rank),
@@ -125,16 +135,18 @@ def design(
         "log_std": on_grid.log_std(strength),
         "entropy": on_grid.entropy(),
     }
-    steps = (*_law_steps(operator, found, budget, log_std), *_gate_steps(realization, deployed, positive))
+    if laws is not MaxEntLaw:
+        numbers["entropy_gap"] = MaxEntLaw(operator, place, beta=on_grid.beta).entropy() - numbers["entropy"]
+    steps = (*_law_steps(on_grid, found, budget, log_std), *_gate_steps(realization, deployed, positive))
     return Design(gate, place, steps, numbers, _free(positive, deployed, log_std, budget, channels))
 
 
-def _unit_variance_law(operator: Operator, grid: Grid) -> MaxEntLaw:
+def _unit_variance_law(family: Family, operator: Operator, grid: Grid) -> Law:
     """The law whose site variance averages to one, so that the strength is the log_std."""
-    return MaxEntLaw(operator, grid, beta=operator.mean_variance(grid))
+    return family(operator, grid, beta=operator.mean_variance(grid))
 
 
-def _law_steps(operator: Operator, gauge: str, budget: float | None, log_std: float | None) -> tuple[Step, ...]:
+def _law_steps(law: Law, gauge: str, budget: float | None, log_std: float | None) -> tuple[Step, ...]:
     means = {
         "boundary": "Q is positive definite: a boundary or a mass holds the field",
         "pinned": "one site is held at zero; Q is inverted on the others",
@@ -144,19 +156,15 @@ def _law_steps(operator: Operator, gauge: str, budget: float | None, log_std: fl
     scale = f"beta = {size} / 2 eps" if budget is not None else "beta = 1"
     if log_std is not None:
         scale = "beta = mean_x Q^-1(x, x), so that gamma is log_std"
+    named = ("Gaussian, N(0, (beta Q)^-1)", "D1 with D4: the largest entropy at this energy")
+    if not isinstance(law, MaxEntLaw):
+        named = (law.family, "as asked: without D1 the family is free, and has less entropy at this energy")
+    forced = (f"Q^-1 / beta with Q = {law.operator}", "D4: the operator of the budget forces its inverse")
+    if isinstance(law.operator, Kernel):
+        forced = (f"K / beta with K = {law.operator}", "D4: the kernel as given, which one operator forces")
     return (
-        Step(
-            "law F",
-            f"Gaussian, N(0, (beta Q)^-1) with {scale}",
-            "D1 with D4: the largest entropy at this energy",
-            "prop. maxent_logfield",
-        ),
-        Step(
-            "kernel K",
-            f"Q^-1 / beta with Q = {operator}",
-            "D4: the operator of the budget forces its inverse",
-            "cor. operator_substitution",
-        ),
+        Step("law F", f"{named[0]} with {scale}", named[1], "prop. maxent_logfield"),
+        Step("kernel K", *forced, "cor. operator_substitution"),
         Step("gauge", means, "D5: without it the inverse does not exist", "sec. dgff"),
     )
 

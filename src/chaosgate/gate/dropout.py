@@ -8,8 +8,9 @@ from torch import Tensor
 from torch.nn.functional import max_pool1d, max_pool2d, max_pool3d, pad
 
 from chaosgate.field import Grid
+from chaosgate.field.arguments import one_of
 from chaosgate.field.white import Noise
-from chaosgate.gate.base import Gate, field_dtype, grid_of, require_choice, squared_norm, weighted_energy
+from chaosgate.gate.base import Gate, field_dtype, grid_of, squared_norm, weighted_energy
 
 
 class Dropout(Gate):
@@ -26,7 +27,7 @@ class Dropout(Gate):
     def __init__(self, p: float = 0.1, mask: Literal["element", "site"] = "element", seed: int | None = None) -> None:
         super().__init__(seed)
         require_probability(self, p)
-        require_choice(self, "mask", mask, ("element", "site"))
+        one_of(f"{type(self).__name__}: mask", mask, ("element", "site"))
         self.p = float(p)
         self.mask = mask
 
@@ -118,7 +119,7 @@ class DropBlock(Gate):
     ) -> None:
         super().__init__(seed)
         require_probability(self, p)
-        require_choice(self, "channels", channels, ("shared", "independent"))
+        one_of(f"{type(self).__name__}: channels", channels, ("shared", "independent"))
         if isinstance(block_size, bool) or not isinstance(block_size, int) or block_size < 1:
             raise ValueError(f"DropBlock: block_size is a whole number of sites, at least 1; got {block_size!r}.")
         self.p = float(p)

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from chaosgate.field import DirichletLaplacian, Grid, Identity, MaxEntLaw, Operator
-from chaosgate.gate.base import Gate, field_dtype, grid_of, require_finite, squared_norm, weighted_energy
-from chaosgate.gate.injection import Additive, Injection, Multiplicative
+from chaosgate.field.arguments import finite
+from chaosgate.gate.base import Gate, field_dtype, grid_of, squared_norm, weighted_energy
 from chaosgate.gate.mechanism import Mechanism
-from chaosgate.gate.realization import Plain, Realization, Signed, Wick
+from chaosgate.gate.realization import Additive, Injection, Multiplicative, Plain, Realization, Signed, Wick
 
 
 class UnitVarianceMechanism(Mechanism):
@@ -47,7 +47,7 @@ class UnitVarianceMechanism(Mechanism):
                 f"got {name}={strength!r}, match={match!r}."
             )
         if strength is not None:
-            require_finite(self, name, strength, strict=True)
+            finite(f"{type(self).__name__}: {name}", strength, 0.0, strict=True)
         bound: Realization = realization(1.0 if strength is None else float(strength))
         super().__init__(lambda grid: _unit_variance_law(operator, grid), bound, injection, channels, seed=seed)
         self.operator = operator

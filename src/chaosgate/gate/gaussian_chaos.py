@@ -3,11 +3,10 @@
 from typing import Literal
 
 from chaosgate.field import DirichletLaplacian, Grid, MaxEntLaw, Operator
-from chaosgate.gate.base import require_choice, require_finite
+from chaosgate.field.arguments import finite, one_of
 from chaosgate.gate.deployment import DeployedField
-from chaosgate.gate.injection import Multiplicative
 from chaosgate.gate.mechanism import LARGEST_LOG_STD, Mechanism
-from chaosgate.gate.realization import SampleWise, Wick
+from chaosgate.gate.realization import Multiplicative, SampleWise, Wick
 
 
 class GaussianChaos(Mechanism):
@@ -69,10 +68,10 @@ class GaussianChaos(Mechanism):
         strength = gamma if gamma is not None else log_std
         assert strength is not None
         name = "gamma" if gamma is not None else "log_std"
-        require_finite(self, name, strength, minimum=float("-inf") if name == "gamma" else 0.0)
+        finite(f"GaussianChaos: {name}", strength, minimum=float("-inf") if name == "gamma" else 0.0)
         for other, value in (("beta", beta), ("epsilon", epsilon)):
             if value is not None:
-                require_finite(self, other, value, strict=True)
+                finite(f"GaussianChaos: {other}", value, 0.0, strict=True)
         if log_std is not None and log_std > LARGEST_LOG_STD:
             raise ValueError(
                 f"GaussianChaos: log_std={log_std!r} is far beyond {LARGEST_LOG_STD:g}, where the gate is zero but for "
@@ -80,7 +79,7 @@ class GaussianChaos(Mechanism):
             )
         if strength == 0:
             raise ValueError(f"GaussianChaos: {name}=0 is the constant gate one. For no noise set noise.gate to null.")
-        require_choice(self, "realization", realization, ("samplewise", "wick"))
+        one_of("GaussianChaos: realization", realization, ("samplewise", "wick"))
         self._operator = operator if operator is not None else DirichletLaplacian()
         self._beta, self._epsilon, self._unit_variance = beta, epsilon, log_std is not None
         super().__init__(

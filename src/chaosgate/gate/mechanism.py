@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from chaosgate.field import Grid, Law
-from chaosgate.field.arguments import AXES
+from chaosgate.field.arguments import AXES, one_of
 from chaosgate.field.white import Noise
-from chaosgate.gate.base import Gate, field_dtype, grid_of, require_choice
+from chaosgate.gate.base import Gate, field_dtype, grid_of
 from chaosgate.gate.deployment import DeployedField, DialledEnergy, estimated_site_energy
-from chaosgate.gate.injection import Injection, Multiplicative
-from chaosgate.gate.realization import Realization
+from chaosgate.gate.realization import Injection, Multiplicative, Realization
 
 LARGEST_LOG_STD = 1e3
 """Strengths beyond this are refused: the gate would be n on one site and nothing on all others."""
@@ -52,7 +51,7 @@ class Mechanism(Gate):
         seed: int | None = None,
     ) -> None:
         super().__init__(seed)
-        require_choice(self, "channels", channels, ("shared", "independent"))
+        one_of(f"{type(self).__name__}: channels", channels, ("shared", "independent"))
         _require_law(law)
         self.law = law
         self.realization = realization

@@ -4,9 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from chaosgate.inject.attachment import Attachment, attach
-from chaosgate.inject.batchnorm import batchnorm_shift, reestimate_bn
+from chaosgate.inject.diagnostics import batchnorm_shift, reestimate_bn
 from chaosgate.inject.effect import SiteReport
-from chaosgate.inject.schedule import Ramp
+from chaosgate.inject.modes import Ramp
 from chaosgate.inject.sites import SiteEffect, sites
 from chaosgate.inject.stages import resolve_stages
 

@@ -2,60 +2,21 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from chaosgate.field.white import Noise, advance, fold
+from chaosgate.field.white import Noise, advance
 from chaosgate.gate import Gate
 from chaosgate.gate.base import in_backward, rank_of_process
 from chaosgate.inject.calls import Call, replaced, tensors
-from chaosgate.inject.effect import SiteReport, check_effect
-from chaosgate.inject.hooks import GATED, Hook
-from chaosgate.inject.layout import Layout, require_layout
-from chaosgate.inject.monte_carlo import MonteCarlo
-from chaosgate.inject.reading import Place
+from chaosgate.inject.effect import SiteReport, check_effect, require_all_fired
+from chaosgate.inject.hooks import GATED, Hook, Site
+from chaosgate.inject.layout import Place, require_layout
+from chaosgate.inject.modes import Forced, MonteCarlo
 from chaosgate.inject.recomputation import PendingForwards
-from chaosgate.inject.stages import resolve_sites, unwrapped_name
-
-
-@dataclass(eq=False)
-class Site:
-    """One place where a gate acts.
-
-    ``passes`` counts how often its module has run in the current forward; ``before`` and ``after`` are the features of
-    a recorded one.
-    """
-
-    asked: str
-    module: str
-    gate: Gate
-    place: Place
-    keys: list[Tensor]
-    seed: tuple[int, int]
-    layout: Layout | None = None
-    passes: int = 0
-    skipped: bool = False
-    before: Tensor | None = None
-    after: Tensor | None = None
-
-    def key(self) -> Tensor:
-        """The key of this pass: a module that runs twice in one forward gets two gates."""
-        while len(self.keys) <= self.passes:
-            key = torch.tensor(fold(*self.seed, unwrapped_name(self.module), len(self.keys)))
-            self.keys.append(key.to(self.keys[0].device))
-        return self.keys[self.passes]
-
-
-@dataclass(frozen=True)
-class Forced:
-    """Gates act in evaluation mode too, with the noise of one numbered draw, on some or all sites."""
-
-    draw: int
-    only: frozenset[str] | None
-    record: bool
+from chaosgate.inject.stages import gates_by_stage, resolve_sites
 
 
 class Attachment:
@@ -82,14 +43,7 @@ class Attachment:
         self.model = model
         device = next(model.parameters(), torch.empty(0)).device
         self.sites = [
-            Site(
-                asked,
-                module,
-                gates[asked],
-                Place.of(model, module, layout, sides),
-                [torch.tensor(fold(seed, rank, unwrapped_name(module)), device=device)],
-                (seed, rank),
-            )
+            Site.on(gates[asked], asked, Place.of(model, module, layout, sides), (seed, rank), device)
             for asked, module in resolve_sites(model, list(gates)).items()
         ]
         self._step = torch.zeros((), dtype=torch.int64, device=device)
@@ -146,6 +100,11 @@ class Attachment:
 
     def set_dial(self, factor: float) -> None:
         """Scale the nominal strength; 0 is no noise, 1 the full strength. For schedules; :meth:`remove` undoes it."""
+        if not 0 <= factor <= 1:
+            raise ValueError(
+                f"set_dial takes a factor from 0 (no noise) to 1 (full strength); got {factor!r}. For stronger noise "
+                "make a stronger gate."
+            )
         for gate in dict.fromkeys(self.gates.values()):
             self._dials.setdefault(gate, gate.dial)
             if gate.dial is None or gate.dial is self._dials[gate]:
@@ -310,28 +269,12 @@ class Attachment:
         if self._forced is not None or self._measuring or in_backward():
             return None
         if self.model.training:
-            self._require_all_fired(passes)
+            require_all_fired(self, passes)
         if any(passes.values()) and not torch.compiler.is_compiling():
             self._pending.add(tensors(output), self._step, self._image, passes)
         if self._monte_carlo is not None and self._monte_carlo.active and not self.model.training:
             return self._monte_carlo(self, Call(args, kwargs))
         return None
-
-    def _require_all_fired(self, passes: dict[str, int]) -> None:
-        silent = next((site for site in self.sites if not passes[site.module]), None)
-        if silent is None:
-            return
-        if silent.skipped:
-            raise RuntimeError(
-                f"the gate at '{silent.asked}' did not act: '{silent.module}' is in evaluation mode while the model "
-                f"trains, and a gate follows the mode of the module it sits on. Call .train() on '{silent.module}' "
-                "(its batch norms may stay in evaluation mode), name another module, or take the gate off."
-            )
-        inner = [name for name, _ in self.model.named_modules() if name.startswith(silent.module + ".")]
-        blocks = [name for name in inner if name.count(".") == silent.module.count(".") + 1]
-        remedy = f" Name the last block inside it instead: stages=[{blocks[-1]!r}]." if blocks else ""
-        why = " (activation checkpointing runs its blocks directly)" if _checkpointing(self.model) else ""
-        raise RuntimeError(f"the gate at '{silent.asked}' never fired: '{silent.module}' was not called{why}.{remedy}")
 
     def _move(self, device: torch.device) -> None:
         self._step, self._fired = self._step.to(device), self._fired.to(device)
@@ -359,7 +302,8 @@ def attach(
             ``stages`` names its modules.
         gate: What to do to the features; or several by stage, ``{"L3": gate_a, "L4": gate_b}``.
         stages: ``"L1"`` to ``"L4"`` (see :func:`resolve_stages`), or names of modules; L4 if nothing is said.
-        seed: Selects the noise. It is independent of torch's global stream, and never draws from it.
+        seed: Selects the noise, together with a seed of the gate's own if it has one. Never touches torch's global
+            stream.
         rank: This process among several; None asks ``torch.distributed``.
         check: At the first training forward, run the batch with the gate off and on, and refuse a gate that the network
             normalises away. Under ``torch.compile`` call ``h.check(batch)`` yourself before compiling.
@@ -379,28 +323,5 @@ def attach(
     return Attachment(model, gates_by_stage(gate, stages), seed, rank, check, layout, grid)
 
 
-def gates_by_stage(gate: Gate | Mapping[str, Gate], stages: str | Sequence[str] | None) -> dict[str, Gate]:
-    """One gate for each stage, from one gate for all or from a dict."""
-    if isinstance(gate, Mapping):
-        if stages is not None:
-            raise ValueError(f"the gates name their stages themselves ({', '.join(gate)}); leave stages out.")
-        gates = dict(gate)
-        if not gates:
-            raise ValueError("there is no gate in the dict; name at least one stage, e.g. {'L4': gate}.")
-    else:
-        names = ["L4"] if stages is None else [stages] if isinstance(stages, str) else list(stages)
-        if not names or len(set(names)) != len(names):
-            raise ValueError(f"stages must name at least one place, each once, e.g. ['L4']; got {names!r}.")
-        gates = dict.fromkeys(names, gate)
-    for stage, found in gates.items():
-        if not isinstance(found, Gate):
-            raise TypeError(f"attach needs a chaosgate.Gate at {stage}; got {type(found).__name__}.")
-    return gates
-
-
 def _training_noise(site: Site, step: Tensor) -> Noise:
     return Noise(advance(advance(site.key(), step), 0))
-
-
-def _checkpointing(model: nn.Module) -> bool:
-    return any(getattr(module, "grad_checkpointing", False) for module in model.modules())

@@ -11,19 +11,20 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.trainer.states import TrainerFn
-from lightning.pytorch.utilities import rank_zero_info
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor, nn
 
-from chaosgate.gate import Gate
-from chaosgate.inject.attachment import Attachment, gates_by_stage
-from chaosgate.inject.batchnorm import batchnorm_shift, reestimate_bn
+from chaosgate.gate import Gate, load_noise_state_dict, noise_state_dict
+from chaosgate.inject.attachment import Attachment
 from chaosgate.inject.calls import Call
+from chaosgate.inject.diagnostics import batchnorm_shift, gate_figure, reestimate_bn
 from chaosgate.inject.effect import SiteReport, measure
-from chaosgate.inject.figures import gate_figure
-from chaosgate.inject.schedule import Ramp
+from chaosgate.inject.modes import Ramp
+from chaosgate.inject.stages import gates_by_stage
 from chaosgate.inject.survey import eager
 
 _PROBE = 32  # images kept for measuring strength once per epoch
+_LAYERS = "noise_of_layers"  # key in a checkpoint
 
 
 class NoiseInjection(Callback):
@@ -108,6 +109,19 @@ class NoiseInjection(Callback):
         if self.attachment is not None and self._restored:
             self.attachment.load_state_dict(self._restored)
 
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Gates that are layers of the network have counters too, outside its ``state_dict``."""
+        if layers := noise_state_dict(pl_module):
+            checkpoint[_LAYERS] = layers
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if _LAYERS in checkpoint:
+            load_noise_state_dict(pl_module, checkpoint[_LAYERS])
+        elif noise_state_dict(pl_module) and trainer.state.fn == TrainerFn.FITTING:
+            rank_zero_warn(
+                "the checkpoint has no counters of the gates that are layers of this network: their noise starts anew."
+            )
+
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Attach before anything compiles or wraps the network."""
         if not self.gates or self.attachment is not None or (stage != "fit" and not self.monte_carlo):
@@ -162,7 +176,7 @@ class NoiseInjection(Callback):
         self.reports = check(*probe.args, **probe.kwargs)
         self._probe = probe
         for report in self.reports:
-            rank_zero_info(_sentence(report))
+            rank_zero_info(str(report))
         self._log(trainer, figure=True)
 
     def on_train_batch_end(
@@ -313,18 +327,3 @@ def _gates(gate: Gate | dict[str, Gate], stages: Sequence[str] | None) -> dict[s
     ):
         raise ValueError(f"noise.stages is {list(stages)}; name at least one stage, each once, e.g. [L4].")
     return gates_by_stage(gate, None if isinstance(gate, dict) else stages)
-
-
-def _sentence(report: SiteReport) -> str:
-    nominal = ", ".join(f"{name} {value:.4g}" for name, value in report.nominal.items())
-    realised = f"gate {report.gate_min:.2g} to {report.gate_max:.2g}"
-    if report.log_std == report.log_std:
-        realised += f" (log std {report.log_std:.2f})"
-    where = report.stage if report.stage == report.module else f"{report.stage} -> {report.module}"
-    grid = "x".join(map(str, report.grid))
-    moved = "logits move" if report.compared == "logits" else f"features in front of {report.compared} move"
-    return (
-        f"noise at {where}, {report.channels} channels on {grid}: {report.gate} {nominal}; {realised}; injected energy "
-        f"{report.energy:.3g} of the features'; {moved} by {report.logit_change:.2g}; {report.positive_share:.0%} of "
-        "the map is positive"
-    )

@@ -1,6 +1,7 @@
 """Does the gate arrive? One batch with the gate off and on, and what it did where it acted."""
 
 import math
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -54,6 +55,20 @@ class SiteReport:
         """Whether the logits change at all, in proportion to what is injected; a weak gate is not a lost one."""
         return self.logit_change >= MINIMAL_CHANGE * min(1.0, math.sqrt(self.energy)) > 0
 
+    def __str__(self) -> str:
+        nominal = ", ".join(f"{name} {value:.4g}" for name, value in self.nominal.items())
+        realised = f"gate {self.gate_min:.2g} to {self.gate_max:.2g}"
+        if not math.isnan(self.log_std):
+            realised += f" (log std {self.log_std:.2f})"
+        where = self.stage if self.stage == self.module else f"{self.stage} -> {self.module}"
+        grid = "x".join(map(str, self.grid))
+        moved = "logits move" if self.compared == "logits" else f"features in front of {self.compared} move"
+        return (
+            f"noise at {where}, {self.channels} channels on {grid}: {self.gate} {nominal}; {realised}; injected energy "
+            f"{self.energy:.3g} of the features'; {moved} by {self.logit_change:.2g}; {self.positive_share:.0%} of the "
+            "map is positive"
+        )
+
     def scalars(self) -> dict[str, float]:
         """The finite numbers in it, for a logger."""
         flat: dict[str, Any] = {**asdict(self), **{f"nominal_{k}": v for k, v in self.nominal.items()}}
@@ -93,7 +108,7 @@ def _measure_site(
     before, after, layout = site.before, site.after, site.layout
     site.before = site.after = None
     if before is None or after is None or layout is None:
-        attachment._require_all_fired({s.module: int(s is not site) for s in attachment.sites})
+        require_all_fired(attachment, {s.module: int(s is not site) for s in attachment.sites})
         raise RuntimeError(f"the gate at '{site.asked}' did not act.")
     grid = tuple(before.shape[2:])
     site.gate.check(grid)
@@ -229,3 +244,30 @@ def working_sites(attachment: "Attachment", site: "Site", call: Call) -> list[st
         if report.arrives:
             found.append(stage if stage == module else f"{stage} ({module})")
     return found
+
+
+def require_all_fired(attachment: "Attachment", passes: dict[str, int]) -> None:
+    """Raise if a site did not run in a training forward, given how often each did."""
+    silent = next((site for site in attachment.sites if not passes[site.module]), None)
+    if silent is None:
+        return
+    if silent.skipped:
+        raise RuntimeError(
+            f"the gate at '{silent.asked}' did not act: '{silent.module}' is in evaluation mode while the model "
+            f"trains, and a gate follows the mode of the module it sits on. Call .train() on '{silent.module}' "
+            "(its batch norms may stay in evaluation mode), name another module, or take the gate off."
+        )
+    inner = [name for name, _ in attachment.model.named_modules() if name.startswith(silent.module + ".")]
+    blocks = [name for name in inner if name.count(".") == silent.module.count(".") + 1]
+    remedy = f" Name the last block inside it instead: stages=[{blocks[-1]!r}]." if blocks else ""
+    why = " (activation checkpointing runs its blocks directly)" if _checkpointing(attachment.model) else ""
+    if not why and "torch._dynamo" in sys.modules:
+        remedy += (
+            " If the model was compiled and run before the gate was attached, its compiled code does not know the "
+            "gate: attach first, or call torch.compiler.reset()."
+        )
+    raise RuntimeError(f"the gate at '{silent.asked}' never fired: '{silent.module}' was not called{why}.{remedy}")
+
+
+def _checkpointing(model: nn.Module) -> bool:
+    return any(getattr(module, "grad_checkpointing", False) for module in model.modules())

@@ -1,13 +1,20 @@
-"""Hooks that belong to one module object: a copy of the module comes out plain."""
+"""What an attachment hangs on a module: a site with its gate, and hooks that a copy of the module does not keep."""
 
 import copy
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
+
+from chaosgate.field.white import fold
+from chaosgate.gate import Gate
+from chaosgate.inject.layout import Layout, Place
+from chaosgate.inject.stages import unwrapped_name
 
 if TYPE_CHECKING:
     from chaosgate.inject.attachment import Attachment
@@ -81,3 +88,37 @@ class _RemovedAtTheEnd:
 
     def __del__(self) -> None:
         self.hook.remove()
+
+
+@dataclass(eq=False)
+class Site:
+    """One place where a gate acts.
+
+    ``passes`` counts how often its module has run in the current forward; ``before`` and ``after`` are the features of
+    a recorded one.
+    """
+
+    asked: str
+    module: str
+    gate: Gate
+    place: Place
+    keys: list[Tensor]
+    identity: tuple[int | str, ...]
+    layout: Layout | None = None
+    passes: int = 0
+    skipped: bool = False
+    before: Tensor | None = None
+    after: Tensor | None = None
+
+    @classmethod
+    def on(cls, gate: Gate, asked: str, place: Place, seed: tuple[int, int], device: torch.device) -> "Site":
+        """With noise of its own under the seed and rank of the attachment; a seed of the gate's own selects it too."""
+        identity = (*seed, unwrapped_name(place.name), *(() if gate.seed is None else ("seed", gate.seed)))
+        return cls(asked, place.name, gate, place, [torch.tensor(fold(*identity), device=device)], identity)
+
+    def key(self) -> Tensor:
+        """The key of this pass: a module that runs twice in one forward gets two gates."""
+        while len(self.keys) <= self.passes:
+            key = torch.tensor(fold(*self.identity, len(self.keys)))
+            self.keys.append(key.to(self.keys[0].device))
+        return self.keys[self.passes]

@@ -11,8 +11,7 @@ from chaosgate.gate import Gate, GaussianChaos
 from chaosgate.inject.attachment import Attachment
 from chaosgate.inject.calls import Call
 from chaosgate.inject.effect import measure
-from chaosgate.inject.resolution import grids_of, spans
-from chaosgate.inject.stages import resolve_stages
+from chaosgate.inject.stages import grids_of, resolve_stages, spans
 from chaosgate.inject.survey import Survey, example_input
 
 

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from chaosgate.inject.calls import floating
-from chaosgate.inject.layout import Layout
-from chaosgate.inject.reading import Place
+from chaosgate.inject.layout import Layout, Place
 
 # A per-token normalisation, and the reshapings a map may pass on the way to one, by the name of their backward node.
 _NORM_NODES = ("NativeLayerNormBackward", "FusedLayerNormBackward", "FusedRmsNormBackward")

@@ -1,9 +1,13 @@
+"""Strength over training time, and the energy that is reported for it."""
+
 import pytest
 import timm
 import torch
+from torch import nn
 
 import chaosgate as cg
-import chaosgate.train.backbones  # noqa: F401
+import chaosgate.train.backbones
+from chaosgate.field.white import Noise, fold
 from chaosgate.inject import Ramp
 
 
@@ -44,9 +48,26 @@ def test_dial_scales_the_strength_and_zero_is_no_noise(gate):
 
 def test_half_log_std_by_dial_is_half_log_std():
     h = torch.rand(2, 3, 5, 5)
-    from chaosgate.field.white import Noise, fold
-
     full, half = cg.GaussianChaos(log_std=1.0), cg.GaussianChaos(log_std=0.5)
     full.dial = torch.tensor(0.5)
     key = torch.tensor(fold("dial"))
     assert torch.allclose(full.perturb(h, Noise(key)), half.perturb(h, Noise(key)), rtol=1e-5)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("gate", [cg.GaussianChaos(log_std=1.0), cg.Dropout(0.3), cg.DropBlock(0.2, 3)])
+def test_energy_is_the_mean_over_draws(gate: cg.Gate) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    batch = torch.randn(8, 3, 7, 7, generator=torch.Generator().manual_seed(0))
+    with cg.attach(model, gate, stages=["1"], seed=0) as attachment:
+        (report,) = attachment.check(batch)
+        h = model[:2](batch).detach()
+    gate.reseed(1)
+    gate.train()
+    draws = torch.stack([(gate(h) - h).detach().square().sum() / h.square().sum() for _ in range(400)])
+    # 4 standard errors of 400 draws, and of the 32 (or more) behind an expectation without closed form
+    error = float(draws.std()) * (400**-0.5 + 32**-0.5)
+    assert report.images == 8 and report.energy == pytest.approx(float(draws.mean()), abs=4 * error)
+    with cg.attach(model, gate, stages=["1"], seed=5) as attachment:
+        (again,) = attachment.check(batch)
+    assert again.energy == pytest.approx(report.energy, rel=1e-6)  # another seed, the same expectation

@@ -1,0 +1,108 @@
+"""Compilation before attaching, DistributedDataParallel, sharded parameters; one process and two."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from torch import distributed, multiprocessing
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import chaosgate as cg
+from tests.inject.networks import build, gate, gradients
+
+
+def logits_of(model, x, rank=None, steps=2, check=True):
+    """Logits of some training forwards with gates on two stages."""
+    with cg.attach(model.train(), gate(), ["L3", "L4"], rank=rank, check=check) as handle:
+        found = torch.stack([model(x) for _ in range(steps)])
+        assert (handle.step, handle.fired) == (steps, 2 * steps)
+    return found
+
+
+def plain_logits(rank=0):
+    model, x = build("timm resnet")
+    return logits_of(model, x, rank).detach()
+
+
+def compiled_before():
+    """11: a compiled model is gated as the model inside it, if it has not run yet."""
+    torch.compiler.reset()
+    model, x = build("timm resnet")
+    found = logits_of(torch.compile(model, backend="aot_eager"), x)
+    torch.testing.assert_close(found.detach(), plain_logits(), rtol=1e-4, atol=1e-5)
+
+
+def compiled_and_run_before():
+    """11: code compiled without a gate would stay without one: refused, and the remedy works."""
+    torch.compiler.reset()
+    model, x = build("timm resnet")
+    compiled = torch.compile(model.train(), backend="aot_eager")
+    compiled(x)
+    with cg.attach(compiled, gate(), "L4", check=False) as handle:
+        with pytest.raises(RuntimeError, match=r"never fired.*torch\.compiler\.reset"):
+            compiled(x)
+        torch.compiler.reset()
+        assert not torch.equal(compiled(x), compiled(x)) and handle.fired == 2
+
+
+def sharded(model, ranks):
+    """Parameters split over the processes (FSDP2); its older form refuses to run without an accelerator."""
+    mesh = init_device_mesh("cpu", (ranks,))
+    for part in (model.layer3, model.layer4, model):
+        fully_shard(part, mesh=mesh)
+    return model
+
+
+def in_a_group(rank, ranks, file, task):
+    distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=ranks)
+    try:
+        return task()
+    finally:
+        distributed.destroy_process_group()
+
+
+def wrapped_for_one_process(wrap):
+    model, x = build("timm resnet")
+    with tempfile.TemporaryDirectory() as folder:
+        found = in_a_group(0, 1, Path(folder, "store"), lambda: logits_of(wrap(model), x).detach())
+    torch.testing.assert_close(found, plain_logits(), rtol=1e-5, atol=1e-6)
+
+
+def distributed_wrapper():
+    """The noise does not depend on the wrapper."""
+    wrapped_for_one_process(DistributedDataParallel)
+
+
+def sharded_parameters():
+    wrapped_for_one_process(lambda model: sharded(model, 1))
+
+
+def one_rank(rank, folder):
+    def task():
+        model, x = build("timm resnet")
+        parallel = DistributedDataParallel(model)
+        found = logits_of(parallel, x, steps=1)
+        found.square().mean().backward()
+        split = logits_of(sharded(build("timm resnet")[0], 2), x, steps=1)
+        return {"logits": found.detach(), "gradients": gradients(model), "sharded": split.detach()}
+
+    torch.save(in_a_group(rank, 2, Path(folder, "store"), task), Path(folder, f"{rank}.pt"))
+
+
+def two_processes():
+    """Two gloo processes: each draws the noise of its rank, and both hold the same averaged gradients."""
+    with tempfile.TemporaryDirectory() as folder:
+        multiprocessing.spawn(one_rank, (folder,), nprocs=2)
+        first, second = (torch.load(Path(folder, f"{rank}.pt"), weights_only=True) for rank in (0, 1))
+    assert not torch.equal(first["logits"], second["logits"])
+    assert torch.equal(first["gradients"], second["gradients"])
+    for rank, found in enumerate((first, second)):
+        for kind in ("logits", "sharded"):
+            torch.testing.assert_close(found[kind][0], plain_logits(rank)[0], rtol=1e-5, atol=1e-6)
+
+
+ROWS = [distributed_wrapper, sharded_parameters]
+SLOW = [compiled_before, compiled_and_run_before, two_processes]

@@ -1,0 +1,182 @@
+"""The true grid of the features, or a refusal with the two readings; outputs and arguments of any kind."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+import chaosgate as cg
+from chaosgate.inject.calls import logits
+from tests.inject.networks import Convolutions, Dense, Returning, build, gate, images, timm_vit
+
+
+def trained_twice(model, x, kind, grid):
+    with cg.attach(model.train(), gate(), "body") as handle:
+        report = handle.check(x)[0]
+        assert (report.layout, report.grid, report.channels) == (kind, grid, 64)
+        first, second = model(x), model(x)
+        first.sum().backward()
+    assert not torch.equal(first, second) and handle.fired == 2
+
+
+def conv1d():
+    """4: features of a sequence are a line of 50 sites, not a square of 8 x 8."""
+    trained_twice(Convolutions(1), torch.randn(3, 4, 50), "NCL", (50,))
+
+
+def conv3d():
+    """4: features of a volume are on three axes."""
+    trained_twice(Convolutions(3), torch.randn(3, 4, 4, 6, 5), "NCDHW", (4, 6, 5))
+
+
+def dynamic_image_size():
+    """4: the true rows and columns of a ViT whose images change."""
+    model, _ = timm_vit(dynamic_img_size=True)
+    for shape, grid in (((32, 128), (2, 8)), ((64, 64), (4, 4)), ((96, 32), (6, 2))):
+        with cg.attach(model.eval(), gate(), "blocks.1", check=False) as handle, torch.no_grad():
+            with handle.forced(1, record=True):
+                model(torch.randn(1, 3, *shape))
+            assert tuple(handle.sites[0].before.shape[2:]) == grid
+            with handle.forced(1, record=True):
+                model.forward_features(torch.randn(1, 3, *shape))
+            assert tuple(handle.sites[0].before.shape[2:]) == grid
+
+
+def unrolled_tokens():
+    """4: tokens in an order of the network's own."""
+    model, x = build("timm_hiera")
+    with cg.attach(model.train(), gate(), "blocks.0", check=False):
+        with pytest.raises(ValueError, match="not row by row"):
+            model(x)
+
+
+def ambiguous_map():
+    """4: two readings are refused by name, and either can be said."""
+
+    class Twisted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.mix, self.head = nn.Conv2d(3, 8, 4, 4), nn.Identity(), nn.Linear(8, 5)
+
+        def forward(self, x):
+            return self.head(self.mix(self.stem(x).permute(0, 2, 3, 1)).mean((1, 2)))
+
+    model, x = Twisted().train(), images(32)
+    with cg.attach(model, gate(), "mix"), pytest.raises(ValueError, match="layout='NCHW'.*layout='NHWC'"):
+        model(x)
+    with cg.attach(model, gate(), "mix", layout="NHWC") as handle:
+        report = handle.check(x)[0]
+        assert report.layout == "NHWC" and report.logit_change > 1e-3
+    with cg.attach(model, gate(), "mix") as handle:
+        assert handle.check(images(32, width=64))[0].grid == (8, 16)  # the shape of the image tells
+
+
+def unknown_tokens():
+    """4: tokens of a network nobody knows need a grid; a class token in front of it is left alone."""
+    body = nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 6))
+    model, x = nn.Sequential(body, nn.Flatten(), nn.Linear(78, 4)).train(), torch.randn(2, 13, 6)
+    with cg.attach(model, gate(), "0"), pytest.raises(ValueError, match="layout='NCL'.*layout='NLC'"):
+        model(x)
+    with cg.attach(model, gate(), "0", grid=(3, 4)) as handle:
+        model(x)
+        assert (handle.sites[0].layout.grid, handle.sites[0].layout.prefix) == ((3, 4), 1)
+    with cg.attach(model, gate(), "0", grid=(5, 5)), pytest.raises(ValueError, match="13 tokens.*25 sites"):
+        model(x)
+
+
+def bad_layout():
+    model, _ = build("timm resnet")
+    with pytest.raises(ValueError, match="layout is one of NCL"):
+        cg.attach(model, gate(), "L4", layout="CHW")
+    with pytest.raises(ValueError, match="grid is the number of sites"):
+        cg.attach(model, gate(), "L4", grid=7)
+
+
+def mvit():
+    """11: tokens that come with their grid beside them."""
+    model, x = build("timm_mvit")
+    with cg.attach(model.eval(), gate(), "stages.1", check=False) as handle:
+        with torch.no_grad(), handle.forced(1, record=True):
+            model(x)
+        assert tuple(handle.sites[0].before.shape[2:]) == (28, 28)
+        with pytest.raises(ValueError, match="normalisation right behind the site"):
+            handle.check(x)
+    with cg.attach(model.eval(), gate(), "L3") as handle:
+        assert handle.check(x)[0].grid == (14, 14)
+
+
+def several_tensors():
+    model, x = build("huggingface swin")
+    with cg.attach(model.train(), gate(), "swin.encoder.layers.0", check=False):
+        with pytest.raises(ValueError, match="needs one map.*Name another module"):
+            model(x)
+
+
+def channels_last():
+    model, x = build("timm resnet")
+    model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+    with cg.attach(model.eval(), gate(), "L3", check=False) as handle, torch.no_grad():
+        with handle.forced(1, record=True):
+            model(x)
+        assert handle.sites[0].after.is_contiguous(memory_format=torch.channels_last)
+        assert handle.sites[0].layout.kind == "NCHW"
+
+
+def dense_monte_carlo():
+    """10: the class axis of dense outputs is said, not guessed."""
+    model, x = Dense().eval(), images(8)
+    with cg.attach(model, gate(), "body") as handle, torch.no_grad():
+        with handle.monte_carlo(3), pytest.raises(ValueError, match="class_axis"):
+            model(x)
+        parts = []
+        for draw in (1, 2, 3):
+            with handle.forced(draw):
+                parts.append(model(x).softmax(1))
+        with handle.monte_carlo(3, class_axis=1):
+            mean = model(x)
+        assert torch.allclose(mean.exp(), torch.stack(parts).mean(0), atol=1e-6)
+        assert handle.uncertainty["entropy"].shape == (4, 8, 8)
+        with handle.monte_carlo(3, class_axis=0), pytest.raises(ValueError, match="not an axis of classes"):
+            model(x)
+
+
+def structured(kind):
+    """11: dict, tuple and dataclass outputs: checked, gated, averaged."""
+    torch.manual_seed(0)
+    model, x = Returning(kind), images(32)
+    with cg.attach(model.train(), gate(), "L4") as handle:
+        assert handle.sites[0].module == "backbone.layer4"
+        assert not torch.equal(logits(model(x)), logits(model(x)))
+        with torch.no_grad(), handle.monte_carlo(2):
+            averaged = model.eval()(x)
+        assert type(averaged) is type(model(x))
+        assert torch.allclose(logits(averaged).exp().sum(-1), torch.ones(4), atol=1e-5)
+
+
+def second_argument():
+    """11: the check calls the model as the loop does."""
+    model, x = Returning("tensor", second=True).train(), images(32)
+    with cg.attach(model, gate(), "L4") as handle:
+        model(x, 2.0)
+        model(x, scale=torch.full((4, 1), 2.0))
+        assert handle.fired == 2
+
+
+ROWS = [
+    conv1d,
+    conv3d,
+    dynamic_image_size,
+    unrolled_tokens,
+    ambiguous_map,
+    unknown_tokens,
+    bad_layout,
+    mvit,
+    several_tensors,
+    channels_last,
+    dense_monte_carlo,
+    second_argument,
+    partial(structured, "dict"),
+    partial(structured, "tuple"),
+    partial(structured, "dataclass"),
+]

@@ -1,0 +1,97 @@
+"""Activation checkpointing: the draw of a forward stays with it, whichever forwards come between, or is refused."""
+
+from functools import partial
+from itertools import product
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import chaosgate as cg
+from tests.inject.networks import Shared, build, gate, gradients, images
+
+
+def checkpointed(views, together, use_reentrant):
+    """5: gradients with and without activation checkpointing of the gated stage, several forwards before a backward."""
+
+    def run(active):
+        model, x = build("timm resnet")
+        inner = model.layer4
+        gated = nn.Sequential(inner[0], nn.ReLU())
+        model.layer4 = gated
+        if active:
+            forward = gated.forward
+            model.layer4.forward = lambda h: checkpoint(lambda y: forward(y), h, use_reentrant=use_reentrant)
+        with cg.attach(model.train(), gate(), "layer4.0", check=False) as handle:
+            losses = [model(x + k).square().mean() for k in range(views)]
+            if together:
+                sum(losses).backward()
+            else:
+                for loss in losses:
+                    loss.backward()
+            assert handle.fired == views
+        return gradients(model)
+
+    assert torch.allclose(run(True), run(False), rtol=1e-4, atol=1e-7)
+
+
+def checkpointed_whole_model():
+    def run(active):
+        model, x = build("timm resnet")
+        with cg.attach(model.train(), gate(), "L4", check=False):
+            first, second = (
+                checkpoint(model, x + k, use_reentrant=False) if active else model(x + k) for k in range(2)
+            )
+            (first.square().mean() + second.square().mean()).backward()
+        return gradients(model)
+
+    assert torch.allclose(run(True), run(False), rtol=1e-4, atol=1e-7)
+
+
+def checkpointed_other_entry_twice():
+    """5: two passes outside of a forward of the model: nobody can tell them apart."""
+    model, x = build("timm resnet")
+    with cg.attach(model.train(), gate(), "layer4", check=False):
+        losses = []
+        for k in range(2):
+            h = model.layer3(model.layer2(model.layer1(model.act1(model.bn1(model.conv1(x + k))))))
+            losses.append(checkpoint(lambda y: model.layer4(y).relu().square(), h, use_reentrant=False).mean())
+        with pytest.raises(RuntimeError, match="no way to tell.*2 forwards wait"):
+            sum(losses).backward()
+
+
+def checkpointed_shared_module():
+    """5, 6: a module that runs twice in a forward and is recomputed."""
+    model, x = Shared().train(), images(8)
+    body = model.block.forward
+    model.block.forward = lambda h: body(h)
+    forward = model.forward
+    del forward
+
+    def run(x):
+        h = checkpoint(lambda y: model.block(y).square(), model.stem(x), use_reentrant=False)
+        h = checkpoint(lambda y: model.block(y).square(), h, use_reentrant=False)
+        return model.head(h.mean((2, 3)))
+
+    model.forward = run
+    with cg.attach(model, gate(), "block", check=False), pytest.raises(RuntimeError, match="ran 2 times"):
+        model(x).square().mean().backward()
+
+
+def hidden_by_checkpointing():
+    model, x = build("timm resnet")
+    model.set_grad_checkpointing(True)
+    with cg.attach(model.train(), gate(), "L4", check=False):
+        with pytest.raises(RuntimeError, match=r"never fired.*activation checkpointing.*layer4\.0"):
+            model(x)
+
+
+VIEWS = [(1, True), (2, True), (2, False), (3, True)]
+ROWS = [
+    checkpointed_whole_model,
+    checkpointed_other_entry_twice,
+    checkpointed_shared_module,
+    hidden_by_checkpointing,
+    *(partial(checkpointed, *views, reentrant) for views, reentrant in product(VIEWS, (False, True))),
+]

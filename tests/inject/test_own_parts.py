@@ -1,0 +1,140 @@
+"""A user's own operator, law, kernel, realisation, injection and gate, in a file of the user's own, by YAML alone."""
+
+import textwrap
+from pathlib import Path
+
+import yaml
+
+QUICK = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--trainer.limit_val_batches=1")
+SILENT = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false")
+
+
+def test_every_part_from_a_file_of_ones_own(command, configs, monkeypatch):
+    Path("mine.py").write_text(
+        textwrap.dedent(
+            """
+            import torch
+            from dataclasses import dataclass
+            from chaosgate import Gate, MaxEntLaw, Operator
+            from chaosgate.field import Kernel
+            from chaosgate.gate.realization import Injection, Realization
+
+            class Biharmonic(Operator):
+                def __init__(self, scale: float = 1.0):
+                    super().__init__()
+                    self.scale = scale
+
+                def matrix(self, grid):
+                    from chaosgate import DirichletLaplacian
+                    laplacian = DirichletLaplacian().matrix(grid)
+                    return self.scale * laplacian @ laplacian
+
+            class Flicker(Gate):
+                def __init__(self, depth: float):
+                    super().__init__()
+                    self.depth = depth
+
+                def perturb(self, h, noise):
+                    return h * (1 + self.depth * (2 * noise.uniform((len(h), 1, *h.shape[2:])) - 1)).to(h.dtype)
+
+            class Nugget(Kernel):
+                def __init__(self, share: float):
+                    self.share = share
+
+                def covariance(self, grid):
+                    from chaosgate.field import Matern
+                    return Matern(2.0).covariance(grid) + self.share * Matern(0.1).covariance(grid)
+
+            class Flipped(MaxEntLaw):
+                family = "the Gaussian law, upside down"
+
+                def fields(self, normal, lead):
+                    return -super().fields(normal, lead)
+
+            @dataclass(frozen=True)
+            class Softplus(Realization):
+                gamma: float
+
+                def __call__(self, psi, variance, dial=None):
+                    gate = torch.nn.functional.softplus(self.gamma * psi if dial is None else self.gamma * dial * psi)
+                    return gate / gate.mean((-2, -1), keepdim=True)
+
+                def site_energy(self, variance, dial=None):
+                    return None
+
+            @dataclass(frozen=True)
+            class Half(Injection):
+                share: float
+
+                def __call__(self, h, gate):
+                    return h * (1 + self.share * (gate - 1)).to(h.dtype)
+
+                def energy(self, h, site_energy):
+                    power = h.detach().float().square().sum(1)
+                    return self.share**2 * (power * site_energy.to(power)).flatten(1).sum(1)
+            """
+        )
+    )
+    monkeypatch.syspath_prepend(".")
+
+    def node(name, **settings):
+        return {"class_path": name, "init_args": settings}
+
+    gates = {
+        "chaos": node("chaosgate.GaussianChaos", log_std=1.0, operator=node("mine.Biharmonic", scale=2.0)),
+        "flicker": node("mine.Flicker", depth=0.5),
+        "parts": node(
+            "chaosgate.Mechanism",
+            law=node("mine.Flipped", operator=node("mine.Nugget", share=0.1), grid=[4, 4], beta=1.0),
+            realization=node("mine.Softplus", gamma=0.8),
+            injection=node("mine.Half", share=0.5),
+        ),
+        "student": node(
+            "chaosgate.Mechanism",
+            law=node("chaosgate.StudentT", operator=node("chaosgate.DirichletLaplacian"), grid=[4, 4], degrees=4),
+            realization=node("chaosgate.gate.SampleWise", gamma=1.0),
+        ),
+    }
+    for name, gate in gates.items():
+        Path("noise.yaml").write_text(yaml.safe_dump({"noise": {"stages": ["L4"], "gate": gate}}))
+        status, _, err = fit(command, configs, name)
+        assert status == 0, err
+    assert "mine.Biharmonic" in Path("chaos/config.yaml").read_text()
+    for part in ("mine.Flipped", "mine.Nugget", "mine.Softplus", "mine.Half"):
+        assert part in Path("parts/config.yaml").read_text()
+
+
+def test_a_wick_gate_of_a_law_without_exponential_moment_is_refused_by_fit(command, configs):
+    law = {
+        "class_path": "chaosgate.StudentT",
+        "init_args": {"operator": {"class_path": "chaosgate.DirichletLaplacian"}, "grid": [4, 4]},
+    }
+    wick = {"class_path": "chaosgate.gate.Wick", "init_args": {"gamma": 1.0}}
+    gate = {"class_path": "chaosgate.Mechanism", "init_args": {"law": law, "realization": wick}}
+    Path("noise.yaml").write_text(yaml.safe_dump({"noise": {"stages": ["L4"], "gate": gate}}))
+    status, _, err = fit(command, configs, "refused")
+    assert status != 0 and "the Wick gate does not exist" in err
+
+
+def test_several_gates_by_stage_in_yaml(command, configs, caplog):
+    """The dict of gates of ``attach``, through a configuration file: each stage gets its own strength."""
+    gates = {
+        "L3": {"class_path": "chaosgate.GaussianChaos", "init_args": {"log_std": 0.5}},
+        "L4": {"class_path": "chaosgate.Dropout", "init_args": {"p": 0.2}},
+    }
+    Path("noise.yaml").write_text(yaml.safe_dump({"noise": {"gate": gates, "stages": None}}))
+    status, _, err = fit(command, configs, "several")
+    assert status == 0, err
+    saved = yaml.safe_load(Path("several/config.yaml").read_text())["noise"]["gate"]
+    assert {stage: gate["class_path"] for stage, gate in saved.items()} == {
+        "L3": "chaosgate.GaussianChaos",
+        "L4": "chaosgate.Dropout",
+    }
+    said = [text for text in caplog.messages if text.startswith("noise at")]
+    assert [text.split(",")[0] for text in said] == ["noise at L3 -> layer3", "noise at L4 -> layer4"]
+    assert "GaussianChaos" in said[0] and "log_std 0.5;" in said[0] and "Dropout p 0.2;" in said[1]
+
+
+def fit(command, configs, folder):
+    files = configs("base", "data/fashion_mnist")
+    return command("fit", *files, "-c", "noise.yaml", *QUICK, *SILENT, f"--run_dir={folder}")
