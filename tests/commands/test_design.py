@@ -105,10 +105,43 @@ def test_the_card_of_a_configuration_with_operator_and_budget(
     assert "Massive(Neumann(), mu=0.5)" in out and "| 15 | 15 | 2 | 3.75 | 0.5 | 0.125 |" in out
 
 
+def test_the_card_of_a_mechanism_with_a_family_and_a_pinned_site(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "noise.yaml"
+    law = (
+        "noise:\n  gate:\n    class_path: chaosgate.Mechanism\n    init_args:\n      law:\n"
+        "        class_path: chaosgate.StudentT\n        init_args:\n          degrees: 7\n          operator:\n"
+        "            class_path: chaosgate.Pinned\n            init_args:\n              site: [0, 0]\n"
+        "              operator: {class_path: chaosgate.Neumann}\n"
+    )
+    realization = "      realization: {{class_path: chaosgate.gate.{}, init_args: {{gamma: 0.5}}}}\n"
+    path.write_text(law + realization.format("SampleWise"))
+    assert main(["design", "-c", str(path), "--grid", "3", "5"]) == 0
+    out = capsys.readouterr().out
+    assert "Student-t, 7 degrees" in out and "one site is held at zero" in out and "zero mean" not in out
+    assert "entropy_gap" in out and "n 15, rank 14" in out
+    path.write_text(law + realization.format("Wick"))
+    assert main(["design", "-c", str(path), "--grid", "3", "5"]) == 2
+    assert "D3 per site and this family exclude each other" in capsys.readouterr().err
+
+
+def test_family_kernel_and_pinned_gauge_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["design", "--family", "student_t:degrees=4", "--operator", "chaosgate.field.Matern:length=2"]) == 0
+    out = capsys.readouterr().out
+    assert "Student-t, 4 degrees" in out and "K / beta with K = Matern(length=2.0" in out
+    assert main(["design", "--operator", "neumann", "--gauge", "pinned"]) == 0
+    assert "Pinned(Neumann(), site=[0, 0])" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--operator", "neumann"], "D5 is missing"),
+        (["--family", "student_t", "--no-drift", "site"], "D3 per site and this family exclude each other"),
+        (["--family", "cauchy"], "no law family 'cauchy'"),
+        (["--family", "student_t:degrees=1"], "degrees is a whole number of at least 3"),
+        (["--family", "student_t:freedom=5"], "unexpected keyword argument 'freedom'"),
         (["--injection", "additive"], "D2 and an additive injection exclude each other"),
         (["--signed"], "the injection is missing"),
         (["--budget", "3"], "log_std and budget exclude each other"),

@@ -4,6 +4,8 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
+from functools import partial
+from inspect import signature
 from typing import Any
 
 import yaml
@@ -18,9 +20,10 @@ from rich.text import Text
 from chaosgate.commands.flags import OPERATORS, output_file, parse_operator, positive, whole
 from chaosgate.commands.parser import import_path
 from chaosgate.compat.desiderata_matrix import COLUMNS, Column, GateMeasurement, desiderata_matrix
-from chaosgate.field import DirichletLaplacian, Grid, Operator, epsilon_from_beta
+from chaosgate.field import DirichletLaplacian, Grid, Law, MaxEntLaw, StudentT, epsilon_from_beta
 from chaosgate.field.arguments import as_grid
-from chaosgate.gate import Design, GaussianChaos, design
+from chaosgate.gate import Design, GaussianChaos, Mechanism, Multiplicative, Plain, SampleWise, Signed, Wick, design
+from chaosgate.gate.desiderata import Family, charges_no_constants
 from chaosgate.run.config_files import find_config
 
 DESCRIPTION = """\
@@ -35,7 +38,9 @@ examples:
   chaosgate design                                             the paper's gate on 7x7
   chaosgate design -c noise/gch                                the gate of a configuration
   chaosgate design --no-drift site --operator massive:mu=0.1 --gamma 0.5 --budget 24.5
-  chaosgate design --operator neumann --gauge "zero mean"
+  chaosgate design --operator neumann --gauge pinned           or "zero mean"
+  chaosgate design --operator chaosgate.field.Matern:length=2  a kernel instead of an operator
+  chaosgate design --family student_t:degrees=5                without D1: a heavy-tailed field
   chaosgate design --signed --injection additive               without positivity (D2)
   chaosgate design --matrix --format markdown --figure desiderata.png
 
@@ -52,15 +57,16 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = options.add_argument
-    add("-c", "--config", help="derive the Gaussian Chaos gate of this configuration; a file or a shipped name")
+    add("-c", "--config", help="derive the gate of this configuration; a file or a shipped name")
     add("--matrix", action="store_true", help="measure every shipped gate against every desideratum")
     add("--grid", type=int, nargs=2, default=(7, 7), metavar=("H", "W"), help="where it is deployed (7 7)")
     add(
         "--operator", default="dirichlet", metavar="NAME[:ARG=VALUE,...]", help="D4: the quadratic budget (%(default)s)"
     )
     add("--budget", type=positive, help="D4: mean energy of the log-field; beta is 1 without it")
-    add("--gauge", choices=("boundary", "zero mean"), help="D5, for operators that charge constants nothing")
+    add("--gauge", choices=("boundary", "zero mean", "pinned"), help="D5, for operators that charge constants nothing")
     add("--no-drift", choices=("site", "sample"), help="D3: mean one per site or per sample (sample)")
+    add("--family", metavar="NAME[:ARG=VALUE,...]", help="without D1: student_t, or the path of a class (Gaussian)")
     add("--signed", action="store_true", help="without D2: values may be negative")
     add("--injection", choices=("multiplicative", "additive"), help="how the perturbation meets the features")
     strength = options.add_mutually_exclusive_group()
@@ -108,6 +114,8 @@ def _card(options: argparse.Namespace) -> str:
         log_std = 1.0 if options.gamma is None and options.log_std is None else options.log_std
         found = design(
             grid,
+            least_information=options.family is None,
+            family=None if options.family is None else parse_family(options.family),
             positive=not options.signed,
             no_drift=no_drift,
             coherence=parse_operator(options.operator),
@@ -121,37 +129,83 @@ def _card(options: argparse.Namespace) -> str:
 
 
 def from_config(name: str, grid: Grid) -> Design:
-    """The derivation of the Gaussian Chaos gate in a configuration file."""
+    """The derivation of the gate in a configuration file."""
     path = find_config(name, group="noise")
     content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     gate = (content.get("noise") or {}).get("gate") if isinstance(content, dict) else None
     kind = import_path(gate["class_path"]) if isinstance(gate, dict) and "class_path" in gate else None
-    if gate is None or kind is not GaussianChaos:
+    if kind not in (GaussianChaos, Mechanism):
         raise ValueError(
-            f"{path} has no noise.gate of class chaosgate.GaussianChaos, the only one that is derived from desiderata. "
-            "'chaosgate design --matrix' shows what the others violate."
+            f"{path} has no noise.gate of class chaosgate.GaussianChaos or chaosgate.Mechanism, the only ones that are "
+            "derived from desiderata. 'chaosgate design --matrix' shows what the others violate."
         )
-    given: dict[str, Any] = dict(gate.get("init_args") or {})
-    operator = _operator(given.pop("operator", None))
-    beta, epsilon = given.pop("beta", None), given.pop("epsilon", None)
-    if beta is not None:
-        epsilon = epsilon_from_beta(operator, grid, beta)
-    no_drift = "site" if given.pop("realization", "samplewise") == "wick" else "sample"
-    singular = operator.rank(grid) < math.prod(grid)
-    if unknown := set(given) - {"gamma", "log_std", "alpha", "channels"}:
+    given: dict[str, Any] = dict((gate or {}).get("init_args") or {})
+    asked = _of_chaos(given) if kind is GaussianChaos else _of_mechanism(given)
+    if unknown := set(given) - {"channels"}:
         raise ValueError(f"{path}: {', '.join(sorted(unknown))} has no place among the desiderata; leave it out.")
-    gauge: Any = "zero mean" if singular else None
-    return design(grid, coherence=operator, budget=epsilon, no_drift=no_drift, gauge=gauge, **given)  # type: ignore[arg-type]
+    operator, beta = asked["coherence"], asked.pop("beta", None)
+    if beta is not None:
+        asked["budget"] = epsilon_from_beta(operator, grid, beta)
+    if charges_no_constants(operator, grid):
+        asked["gauge"] = "zero mean"  # what an operator without another gauge is taken under
+    return design(grid, **asked, **given)
 
 
-def _operator(node: Any) -> Operator:
+def _of_chaos(given: dict[str, Any]) -> dict[str, Any]:
+    """The desiderata behind the arguments of Gaussian Chaos, which are taken out of ``given``."""
+    return {
+        "coherence": _made(given.pop("operator", None)) or DirichletLaplacian(),
+        "no_drift": "site" if given.pop("realization", "samplewise") == "wick" else "sample",
+        "budget": given.pop("epsilon", None),
+        **{name: given.pop(name) for name in ("beta", "gamma", "log_std", "alpha") if name in given},
+    }
+
+
+def _of_mechanism(given: dict[str, Any]) -> dict[str, Any]:
+    """The same for a mechanism of law, realisation and injection."""
+    law = dict((given.get("law") or {}).get("init_args") or {})
+    kind = import_path(given.pop("law")["class_path"])
+    asked = {"coherence": _made(law.pop("operator")), "beta": law.pop("beta", None), "budget": law.pop("epsilon", None)}
+    law.pop("grid", None)
+    if kind is not MaxEntLaw:
+        asked |= {"least_information": False, "family": partial(kind, **law)}
+    realization, injection = _made(given.pop("realization")), _made(given.pop("injection", None)) or Multiplicative()
+    if isinstance(realization, Wick | SampleWise):
+        asked |= {"no_drift": "site" if isinstance(realization, Wick) else "sample", "gamma": realization.gamma}
+    elif isinstance(realization, Signed | Plain):
+        asked |= {"positive": False, "gamma": realization.sigma}
+    else:
+        raise ValueError(f"{realization} follows from no desideratum; Wick, SampleWise, Signed and Plain do.")
+    if isinstance(injection, Multiplicative):
+        return asked | {"injection": "multiplicative", "alpha": injection.alpha}
+    return asked | {"injection": "additive"}
+
+
+def _made(node: Any) -> Any:
+    """The object of a ``class_path`` with its ``init_args``, those inside it included; None for none."""
     if node is None:
-        return DirichletLaplacian()
+        return None
     settings = dict(node.get("init_args") or {})
-    if isinstance(settings.get("operator"), dict):
-        settings["operator"] = _operator(settings["operator"])
-    made: Operator = import_path(node["class_path"])(**settings)
-    return made
+    inner = {name: _made(value) for name, value in settings.items() if isinstance(value, dict)}
+    return import_path(node["class_path"])(**settings | inner)
+
+
+def parse_family(text: str) -> Family:
+    """The family for ``NAME`` or ``NAME:argument=value,...``: student_t, or the path of a class.
+
+    >>> parse_family("student_t:degrees=7").keywords
+    {'degrees': 7}
+    """
+    name, _, given = text.partition(":")
+    kind = StudentT if name == "student_t" else import_path(name) if "." in name else None
+    if not (isinstance(kind, type) and issubclass(kind, Law)):
+        raise ValueError(f"no law family {name!r}; say student_t, or give the path of a subclass of chaosgate.Law.")
+    try:
+        arguments = yaml.safe_load("{" + given.replace("=", ": ") + "}")
+        signature(kind).bind(None, None, **arguments)
+    except (yaml.YAMLError, TypeError) as error:
+        raise ValueError(f"family {text!r} cannot be made: {error}. Say it as NAME:argument=value,...") from error
+    return partial(kind, **arguments)
 
 
 def card_markdown(found: Design) -> str:
