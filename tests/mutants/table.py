@@ -1,5 +1,7 @@
 """Small faults, one at a time: a function, a piece of its source, and what stands there in the mutant."""
 
+import __future__
+
 import importlib
 import inspect
 import sys
@@ -46,7 +48,8 @@ def mutated(mutant: Mutant) -> Iterator[None]:
     if owners:
         before, after = (part.replace("super()", f"super({owners[0]}, self)") for part in (before, after))
     made: dict[str, Any] = {}
-    exec(compile(before + mutant.new + after, f"<{mutant}>", "exec"), vars(module), made)
+    late = __future__.annotations.compiler_flag  # types that are imported for the type checker alone
+    exec(compile(before + mutant.new + after, f"<{mutant}>", "exec", flags=late), vars(module), made)
     fault = property(made[name]) if isinstance(original, property) else made[name]
     if owners:
         places = [(owner, name)]
@@ -75,15 +78,15 @@ FIELD = [
         ("gamma_from_tau", "* positive", "/ positive"),
         ("log_std_from_tau", "math.sqrt(", "("),
         ("tau_from_log_std", "** 2 ", ""),
-        ("MaxEntLaw.covariance", "/ self.beta", "* self.beta"),
-        ("MaxEntLaw.precision", "* self.beta", "/ self.beta"),
-        ("MaxEntLaw.variance", "/ self.beta", ""),
+        ("Law.covariance", "/ self.beta", "* self.beta"),
+        ("Law.precision", "* self.beta", "/ self.beta"),
+        ("Law.variance", "/ self.beta", ""),
         ("MaxEntLaw.entropy", "0.5 * self.rank", "self.rank"),
         ("MaxEntLaw.log_normalizer", "2 * math.pi", "math.pi"),
         ("MaxEntLaw.log_prob", "- self.log_normalizer()", "+ self.log_normalizer()"),
         ("MaxEntLaw.log_prob", "-self.beta", "-2 * self.beta"),
-        ("MaxEntLaw.color", "math.sqrt(self.beta)", "self.beta"),
-        ("MaxEntLaw.sample", "torch.randn(", "torch.rand("),
+        ("Law.color", "math.sqrt(self.beta)", "self.beta"),
+        ("Law.sample", "torch.randn(", "torch.rand("),
     ),
     *_of(
         "field.grids",
