@@ -18,9 +18,9 @@ import chaosgate.gate
 from chaosgate.__main__ import main
 from chaosgate.commands.bench import parser as bench_parser
 from chaosgate.commands.configs import parser as configs_parser
-from chaosgate.commands.data import _parser as data_parser
+from chaosgate.commands.data import parser as data_parser
 from chaosgate.commands.probe import parser as probe_parser
-from chaosgate.commands.study import _parser as study_parser
+from chaosgate.commands.study import parser as study_parser
 from chaosgate.commands.verify import parser as verify_parser
 from chaosgate.data.arrays import ArrayData
 from chaosgate.data.module import ImageData

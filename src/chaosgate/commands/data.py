@@ -36,7 +36,7 @@ Make, fetch and check image sets.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    options = _parser().parse_args(words[1:] if words[:1] == ["data"] else words)
+    options = parser().parse_args(words[1:] if words[:1] == ["data"] else words)
     action = {"imagenet-c": _write, "download": _download, "check": _check}[options.action]
     try:
         return action(options)
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     shape = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="chaosgate data", description=_DESCRIPTION, formatter_class=shape)
     actions = parser.add_subparsers(dest="action", required=True)

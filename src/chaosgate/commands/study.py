@@ -51,7 +51,7 @@ A method is one line under 'methods:', e.g.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    options = _parser().parse_args(words[1:] if words[:1] == ["study"] else words)
+    options = parser().parse_args(words[1:] if words[:1] == ["study"] else words)
     console = Console(highlight=False)
     try:
         with WarmProcess() as process:
@@ -130,7 +130,7 @@ def _find_data(study: Study, options: argparse.Namespace, process: WarmProcess) 
         require_folders(names, folders)
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="chaosgate study", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -24,7 +24,7 @@ Norm = Literal["l1", "l2", "max"]
 
 # Elements worked on at a time: float64 temporaries of 1 MB stay in the cache of a core, and a batch of 21,841-class
 # logits does not need twice its own memory. An accelerator wants fewer and larger pieces.
-_BLOCK_CPU, _BLOCK_DEVICE = 2**17, 2**25
+BLOCK_CPU, BLOCK_DEVICE = 2**17, 2**25
 
 
 class Scores(NamedTuple):
@@ -43,7 +43,7 @@ class Scores(NamedTuple):
 
 def row_blocks(values: Tensor) -> Iterator[slice]:
     """Slices over the rows of ``values (B, K)`` in pieces of bounded size; one empty slice for an empty batch."""
-    block = _BLOCK_CPU if values.device.type == "cpu" else _BLOCK_DEVICE
+    block = BLOCK_CPU if values.device.type == "cpu" else BLOCK_DEVICE
     step = max(1, block // values.shape[1])
     for start in range(0, max(1, len(values)), step):
         yield slice(start, start + step)

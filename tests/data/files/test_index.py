@@ -36,8 +36,8 @@ def root(tmp_path: Path) -> Path:
 def listed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Roots that were really listed."""
     calls: list[Path] = []
-    plain = file_index._list
-    monkeypatch.setattr(file_index, "_list", lambda root, folders: calls.append(root) or plain(root, folders))
+    plain = file_index.list_anew
+    monkeypatch.setattr(file_index, "list_anew", lambda root, folders: calls.append(root) or plain(root, folders))
     return calls
 
 

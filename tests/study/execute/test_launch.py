@@ -133,7 +133,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], "obj
     from chaosgate.study.execute import slurm_job as module
 
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(module, "_RESPITE", 0.5)
+    monkeypatch.setattr(module, "KILL_WAIT", 0.5)
 
     def make(program: str) -> module.RunJob:
         worker = (sys.executable, "-c", f"import os, signal, sys, time\n{program}")

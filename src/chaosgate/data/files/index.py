@@ -68,13 +68,13 @@ def list_files(root: Path, folders: Sequence[str], index_dir: Path | None) -> Fi
     path = None if index_dir is None else index_dir / f"files-{_key(root, folders)}.npz"
     if path is not None and (known := _read(path, stamps)) is not None:
         return known
-    index = _list(root, folders)
+    index = list_anew(root, folders)
     if path is not None and settled:
         _write(path, stamps, index)
     return index
 
 
-def _list(root: Path, folders: Sequence[str]) -> FileIndex:
+def list_anew(root: Path, folders: Sequence[str]) -> FileIndex:
     return _index([(_relative(root, entry.path), entry) for name in folders for entry in _scan(root / name)[0]])
 
 

@@ -159,7 +159,7 @@ def read_slurm_options(namespace: argparse.Namespace) -> SlurmOptions:
 
 _LOOK = 0.1  # seconds between two looks at the worker
 _LAST_SECONDS = 15.0  # of the notice, kept for writing the job back to the queue
-_RESPITE = 900.0  # seconds that SLURM has to end a job after SIGTERM (its KillWait, a partition's GraceTime)
+KILL_WAIT = 900.0  # seconds that SLURM has to end a job after SIGTERM (its KillWait, a partition's GraceTime)
 
 
 @dataclass
@@ -246,7 +246,7 @@ class RunJob:
             self._tell()
         while self._status is None:
             time.sleep(_LOOK)
-        deadline = time.monotonic() + _RESPITE
+        deadline = time.monotonic() + KILL_WAIT
         # Whatever its status: a training that is told to end may leave with 0, as if it were finished.
         while self._told and time.monotonic() < deadline:
             time.sleep(_LOOK)
