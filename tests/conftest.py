@@ -1,4 +1,5 @@
 import os
+import signal
 from pathlib import Path
 
 import lightning.pytorch  # noqa: F401 - its log handlers keep the stream they find; not that of a single test
@@ -6,6 +7,9 @@ import pytest
 import torch
 
 torch.set_num_threads(1)  # xdist starts as many processes as there are cores
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # under nohup, or in a background job of a shell
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start inherits it; Ctrl-C is tested
 
 os.environ["CHAOSGATE_ALLOW"] = "tests"  # configurations of the tests name classes of the tests
 
