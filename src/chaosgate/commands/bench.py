@@ -19,6 +19,7 @@ SUBJECTS = {
     "metrics": "calibration metrics against torchmetrics",
     "corruptions": "the paper's seven corruptions against straightforward implementations",
     "import": "a gate ready to use against 'import torch', 'chaosgate fit --help' against 'import lightning'",
+    "fit": "epochs of chaosgate fit against a plain PyTorch loop with the same network, batches and validation",
     "data": "decoding and transforms against torchvision's PIL pipeline, all cells in one pass against one by one",
 }
 

@@ -109,8 +109,10 @@ class ArrayData(ImageData):
             for split, (images, _) in self._parts.items()
         }
 
-    def augmentation(self) -> Augmentation:
+    def augmentation(self) -> Augmentation | None:
         """Random crop of the padded image and random mirroring, as configured."""
+        if not self.crop_padding and not self.horizontal_flip:
+            return None
         return partial(crop_and_flip, padding=self.crop_padding, flip=self.horizontal_flip)
 
     def describe(self) -> dict[str, Any]:

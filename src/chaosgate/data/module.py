@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from chaosgate.data.pipeline.loader import EvalSampler, Progress, ResumableLoader, TrainSampler
-from chaosgate.data.pipeline.samples import CLEAN, Augmentation, Cell, EvalSet, Sample, Split, TrainSet
+from chaosgate.data.pipeline.samples import CLEAN, Augmentation, Cell, EvalSet, Sample, Split, TrainSet, collate
 from chaosgate.data.pipeline.streams import LARGEST_SEED, stream_key
 
 T = TypeVar("T")
@@ -105,9 +105,10 @@ class ImageData(pl.LightningDataModule, ABC):
         self.test_splits: list[Split] = []
 
     @abstractmethod
-    def augmentation(self) -> Augmentation:
+    def augmentation(self) -> Augmentation | None:
         """What makes a training image of an image of the split, random only through the generator it is given.
 
+        None takes the images as they are; those in memory are then taken a batch at a time.
         Workers that are not forked receive it by pickle: a function or a ``partial`` of one, not a bound method.
         """
 
@@ -189,6 +190,13 @@ class ImageData(pl.LightningDataModule, ABC):
         """Every clean test image once."""
         return self._eval_loader(EvalSet([_ready(self.test_splits or None, "test")[0]]))
 
+    def transfer_batch_to_device(self, batch: Sample, device: torch.device, dataloader_idx: int) -> Sample:
+        """As Lightning does it, but without walking through a batch that is where it should be."""
+        if device.type == "cpu" == batch.image.device.type:
+            return batch
+        moved: Sample = super().transfer_batch_to_device(batch, device, dataloader_idx)
+        return moved
+
     def on_after_batch_transfer(self, batch: Sample, dataloader_idx: int) -> Sample:
         """Scale and normalise uint8 images where they now are; other images are left alone."""
         if batch.image.dtype != torch.uint8:
@@ -219,6 +227,7 @@ class ImageData(pl.LightningDataModule, ABC):
             "persistent_workers": self.num_workers > 0,
             "pin_memory": torch.cuda.is_available(),
             "generator": generator,
+            "collate_fn": collate,
         }
 
     def _process(self) -> tuple[int, int]:

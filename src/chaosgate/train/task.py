@@ -192,8 +192,21 @@ class ImageClassifier(LightningModule):
         labels = target.argmax(-1) if target.ndim == 2 else target  # mixup and cutmix give class weights
         right = (logits.detach().argmax(-1) == labels).sum()
         self._trained = self._trained.to(right.device) + torch.stack((right, right.new_tensor(len(labels))))
-        self.log("train/loss", loss, prog_bar=True)
+        if self._is_logged(batch_idx):
+            self.log("train/loss", loss, prog_bar=True)
         return loss
+
+    def _is_logged(self, batch_idx: int) -> bool:
+        """Whether anybody reads what this step logs: the logger every n-th one, the curve the last one of an epoch.
+
+        To note a value in Lightning's results takes longer than the optimiser's step of a small network.
+        """
+        trainer: Any = self._trainer
+        if trainer is None:  # a step by hand
+            return False
+        step = self.global_step + 1
+        due = step % max(1, trainer.log_every_n_steps) == 0 or step == trainer.max_steps
+        return due or batch_idx == 0 or bool(trainer.is_last_batch)
 
     def _mix(self, image: Tensor, target: Tensor, batch_idx: int) -> tuple[Tensor, Tensor]:
         if target.ndim == 2:

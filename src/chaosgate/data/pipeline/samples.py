@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, default_collate
 
 from chaosgate.data.pipeline.decoding import Picture, as_tensor
 from chaosgate.data.pipeline.streams import sample_generator
@@ -90,7 +90,7 @@ class TrainSet(Dataset[Sample]):
     A bare index stands for epoch 0 (Lightning's ``overfit_batches`` brings a sampler of its own).
     """
 
-    def __init__(self, split: Split, augment: Augmentation, seed: int) -> None:
+    def __init__(self, split: Split, augment: Augmentation | None, seed: int) -> None:
         self.split = split
         self.augment = augment
         self.seed = seed
@@ -100,8 +100,17 @@ class TrainSet(Dataset[Sample]):
 
     def __getitem__(self, token: tuple[int, int] | int) -> Sample:
         index, epoch = token if isinstance(token, tuple) else (token, 0)
-        image = self.augment(self.split.images[index], sample_generator(self.seed, epoch, index))
+        image: Any = self.split.images[index]
+        if self.augment is not None:
+            image = self.augment(image, sample_generator(self.seed, epoch, index))
         return Sample(as_tensor(image), int(self.split.targets[index]), index)
+
+    def __getitems__(self, tokens: Sequence[tuple[int, int] | int]) -> list[Sample] | Sample:
+        """What a loader asks for: a whole batch at once where images in memory are taken as they are."""
+        if self.augment is not None or not isinstance(self.split.images, Tensor):
+            return [self[token] for token in tokens]
+        index = np.array([token[0] if isinstance(token, tuple) else token for token in tokens])
+        return _batch([self.split], np.zeros_like(index), index, index)
 
 
 class EvalSet(Dataset[Sample]):
@@ -123,8 +132,8 @@ class EvalSet(Dataset[Sample]):
     def __len__(self) -> int:
         return self.size * len(self.cells)
 
-    def locate(self, position: int) -> tuple[int, int]:
-        """Cell and image at a position."""
+    def locate(self, position: Any) -> tuple[Any, Any]:
+        """Cell and image at a position, or at an array of positions."""
         if self.by_image:
             image, cell = divmod(position, len(self.cells))
             return cell, image
@@ -134,3 +143,29 @@ class EvalSet(Dataset[Sample]):
         cell, index = self.locate(max(position, 0))
         images, targets = self.cells[cell]
         return Sample(as_tensor(images[index]), int(targets[index]), PADDING if position == PADDING else index, cell)
+
+    def __getitems__(self, positions: Sequence[int]) -> list[Sample] | Sample:
+        """What a loader asks for: a whole batch at once where the images are in memory."""
+        if not all(isinstance(cell.images, Tensor) for cell in self.cells):
+            return [self[position] for position in positions]
+        asked = np.array(positions)
+        cell, index = self.locate(np.maximum(asked, 0))
+        return _batch(self.cells, cell, index, np.where(asked == PADDING, PADDING, index))
+
+
+def _batch(cells: Sequence[Split], cell: NDArray[Any], index: NDArray[Any], shown: NDArray[Any]) -> Sample:
+    """Images ``index`` of their cells as one batch: the same tensors as samples that are collated one by one."""
+    images, targets = [], []
+    for run in np.split(np.arange(len(cell)), np.flatnonzero(np.diff(cell)) + 1):
+        source: Any = cells[cell[run[0]]].images
+        images.append(source.index_select(0, torch.from_numpy(index[run])))
+        targets.append(cells[cell[run[0]]].targets[index[run]])
+    image = images[0] if len(images) == 1 else torch.cat(images)
+    numbers: list[Any] = [torch.from_numpy(part) for part in (np.concatenate(targets), shown, cell)]
+    return Sample(image, *numbers)
+
+
+def collate(samples: list[Sample] | Sample) -> Sample:
+    """One batch; samples that were taken at once are one already."""
+    batch: Sample = samples if isinstance(samples, Sample) else default_collate(samples)
+    return batch
