@@ -4,10 +4,12 @@
     make chaos-study      all faults, about half an hour on two cores
     python scripts/chaos_study.py --only damage --most 5
 
-Every fault happens in a real worker that trains and tests a tiny network: SIGKILL or a full disk inside a write (the
-checkpoints, rows, records, progress and configuration all pass the same two system calls), damaged files of every kind,
-a deleted directory, clocks that are wrong, locks that fail, a worker that is stopped and continued, three workers at
-once. A fault is survived if the next worker ends with the rows of an undisturbed run; the exit status is 1 if not.
+Every fault happens in a real run that trains and tests a tiny network. In workers: SIGKILL or a full disk inside a
+write (checkpoints, rows, records, progress and configuration all pass the same two system calls), damaged files of
+every kind, a deleted or read-only directory, clocks that are wrong, locks that fail, a worker that is stopped and
+continued, three workers at once, the first of two processes killed alone. In ``chaosgate study run``: runners killed,
+alone or with their workers, stopped and continued, with a wrong clock, three at once. A fault is survived if whoever
+comes next ends with the rows of an undisturbed run; the exit status is 1 if not.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import fcntl
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -30,7 +33,7 @@ from chaosgate.commands.fit import parsed
 from chaosgate.commands.worker import main as worker
 from chaosgate.run.directory import RunDirectory
 from chaosgate.study import Run, load_study, plan_runs
-from chaosgate.study.execute.state import state_of
+from chaosgate.study.execute.state import read_json, state_of
 from chaosgate.study.execute.worker import BUSY, write_order
 
 STUDY: dict[str, Any] = {
@@ -60,6 +63,8 @@ FILES = (
     "progress.json",
 )
 ORIGIN = ("checkpoint", "commit", "noise_measured", "run", "versions")  # of a row, besides its numbers
+TWO = {"trainer.devices": 2, "trainer.strategy": "ddp"}
+COMMAND = "import sys, time; from chaosgate.__main__ import main; {}; sys.exit(main(sys.argv[1:]))"
 Sabotage = Callable[[], None]
 
 
@@ -142,8 +147,12 @@ class Chaos:
         self.rows = self.numbers(self.peace)
         self.writes = (folder / "peace.writes").stat().st_size
 
-    def plan(self, name: str) -> Run:
-        return plan_runs(load_study(self.path), self.folder / name, parsed)[0]
+    def plan(self, name: str, **more: Any) -> Run:
+        study = self.path
+        if more:
+            study = self.folder / f"{name}.yaml"
+            study.write_text(yaml.safe_dump({**STUDY, "overrides": {**STUDY["overrides"], **more}}, sort_keys=False))
+        return plan_runs(load_study(study), self.folder / name, parsed)[0]
 
     @staticmethod
     def numbers(run: Run) -> list[dict[str, Any]]:
@@ -159,7 +168,7 @@ class Chaos:
         shutil.copytree(self.peace.directory, run.directory, symlinks=True)
         return run
 
-    def verdict(self, run: Run) -> str:
+    def verdict(self, run: Run, rows: list[dict[str, Any]] | None = None) -> str:
         """Empty if the next worker ends with the rows of the undisturbed run."""
         for _ in range(2):
             if (status := end(start(write_order(run, 1)))) == 0:
@@ -168,7 +177,7 @@ class Chaos:
             return f"the next worker ended with {status}"
         if state_of(run).condition != "done":
             return f"the run is {state_of(run).condition}"
-        return "" if self.numbers(run) == self.rows else "other rows"
+        return "" if self.numbers(run) == (self.rows if rows is None else rows) else "other rows"
 
     def faults(self) -> Iterator[tuple[str, Callable[[str], str]]]:
         for pattern in FILES:
@@ -190,8 +199,17 @@ class Chaos:
                 lambda name, f=lock: self.broken(name, lambda: setattr(fcntl, "flock", f)),
             )
         yield "deleted in the middle", self.deleted
+        yield "read-only in the middle", self.read_only
         yield "stopped and continued", self.stopped
         yield "three workers at once", self.three
+        yield "first of two processes killed", self.first_of_two
+        yield "runner killed", lambda name: self.runners(name, 1, lambda run, found: found[0].kill())
+        yield "runner and worker killed", lambda name: self.runners(name, 1, self.kill_both)
+        yield "runner stopped and continued", lambda name: self.runners(name, 1, self.stop_runner)
+        yield "three runners at once", lambda name: self.runners(name, 3, lambda run, found: None)
+        for hours in (24, -24):
+            clock = f"now = time.time; time.time = lambda: now() + {3600 * hours}"
+            yield f"runner's clock {hours:+d} h", lambda name, c=clock: self.runners(name, 1, self.kill_worker, c)
 
     @staticmethod
     def turn_clock(seconds: float) -> None:
@@ -210,25 +228,96 @@ class Chaos:
         end(start(write_order(run, 1), sabotage))
         return self.verdict(run)
 
+    @staticmethod
+    def await_progress(run: Run) -> int:
+        """The process that trains, once it does."""
+        while not (pid := read_json(RunDirectory(run.directory).progress).get("pid")):
+            time.sleep(0.01)
+        return int(pid)
+
     def deleted(self, name: str) -> str:
         run = self.plan(name)
         pid = start(write_order(run, 1))
-        while not (run.directory / "progress.json").exists():
-            time.sleep(0.01)
+        self.await_progress(run)
         shutil.rmtree(run.directory, ignore_errors=True)
         end(pid)
         return self.verdict(run)
 
+    def read_only(self, name: str) -> str:
+        """The superuser ignores permissions, so the directory is mounted read-only, or made immutable."""
+        run = self.plan(name)
+        pid = start(write_order(run, 1))
+        self.await_progress(run)
+        closed, opened = ["chattr", "-R", "+i", str(run.directory)], ["chattr", "-R", "-i", str(run.directory)]
+        if os.geteuid():
+            closed, opened = (["chmod", "-R", mode, str(run.directory)] for mode in ("a-w", "u+w"))
+        done = subprocess.run(closed, check=False, capture_output=True, text=True)
+        try:
+            status = end(pid)
+        finally:
+            subprocess.run(opened, check=False, capture_output=True)
+        if done.returncode:
+            return f"could not be tried: {done.stderr.strip()}"
+        return self.verdict(run) if status else "the worker did not notice"
+
     def stopped(self, name: str) -> str:
         run = self.plan(name)
         pid = start(write_order(run, 1))
-        while not (run.directory / "progress.json").exists():
-            time.sleep(0.01)
+        self.await_progress(run)
         os.kill(pid, signal.SIGSTOP)
         other = end(start(write_order(run, 1)))
         os.kill(pid, signal.SIGCONT)
         status = end(pid)
         return self.verdict(run) if (status, other) == (0, BUSY) else f"ended with {status}, the second with {other}"
+
+    def first_of_two(self, name: str) -> str:
+        """Two processes sum in another order than one: they are compared with two that were left in peace."""
+        peace, run = self.plan(f"{name}-peace", **TWO), self.plan(name, **TWO)
+        if status := end(start(write_order(peace, 1))):
+            return f"two processes left in peace ended with {status}"
+        pid = start(write_order(run, 1))
+        self.await_progress(run)
+        os.kill(pid, signal.SIGKILL)
+        end(pid)
+        return self.verdict(run, self.numbers(peace))
+
+    def runners(
+        self,
+        name: str,
+        count: int,
+        disturb: Callable[[Run, list["subprocess.Popen[bytes]"]], None],
+        prepare: str = "pass",
+    ) -> str:
+        """Runners of the whole study, and one more after them that must find or make the rows."""
+        run = self.plan(name)
+        command = [sys.executable, "-c", COMMAND.format(prepare), "study", "run", str(self.path), "--threads=1"]
+        command += [f"--root={self.folder / name}"]
+
+        def begin() -> "subprocess.Popen[bytes]":
+            return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.folder)
+
+        found = [begin() for _ in range(count)]
+        self.await_progress(run)
+        disturb(run, found)
+        for runner in found:
+            runner.wait()
+        if status := begin().wait():
+            return f"the next runner ended with {status}"
+        return self.verdict(run)
+
+    def kill_both(self, run: Run, found: list["subprocess.Popen[bytes]"]) -> None:
+        found[0].kill()
+        os.kill(self.await_progress(run), signal.SIGKILL)
+
+    def kill_worker(self, run: Run, found: list["subprocess.Popen[bytes]"]) -> None:
+        os.kill(self.await_progress(run), signal.SIGKILL)
+
+    @staticmethod
+    def stop_runner(run: Run, found: list["subprocess.Popen[bytes]"]) -> None:
+        found[0].send_signal(signal.SIGSTOP)
+        while state_of(run).condition != "done":
+            time.sleep(0.1)
+        found[0].send_signal(signal.SIGCONT)
 
     def three(self, name: str) -> str:
         run = self.plan(name)

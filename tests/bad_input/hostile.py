@@ -44,8 +44,9 @@ def logger(**init_args: Any) -> dict[str, Any]:
     return {"trainer": {"logger": spec("lightning.pytorch.loggers.TensorBoardLogger", save_dir=".", **init_args)}}
 
 
+BACKBONE = backbone(POPEN)
 CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
-    "untyped value: Popen": (backbone(POPEN), "backbone_args"),
+    "untyped value: Popen": (BACKBONE, "backbone_args"),
     "untyped value: os.system": (backbone(SYSTEM), "backbone_args"),
     "untyped value: eval": (backbone(spec("builtins.eval", source="1")), "backbone_args"),
     "untyped value in a list": (backbone([POPEN]), "backbone_args"),
@@ -102,3 +103,15 @@ FILES: dict[str, tuple[str, str]] = {
     "object": (f"trainer: !!python/object/apply:os.system ['{SHELL}']\n", "not YAML"),
 }
 """Files that are refused before anything in them is looked at, and what is said."""
+
+_KEYS = {"model.backbone_args": {"drop_rate": POPEN}}
+STUDIES: dict[str, dict[str, Any]] = {
+    "a file of the base": {"base": ["base.yaml", "evil.yaml"]},
+    "overrides": {"overrides": _KEYS},
+    "a file of a method": {"methods": {"none": "none.yaml", "gch": "evil.yaml"}},
+    "keys of a method": {"methods": {"none": "none.yaml", "gch": ["gch.yaml", _KEYS]}},
+    "a level of the grid": {"grid": {"drop": {"none": {}, "evil": _KEYS}}},
+    "a test": {"tests": {"clean": {}, "evil": _KEYS}},
+    "a size": {"sizes": {"small": {"overrides": _KEYS}}},
+}
+"""What is changed in a study that would run, by where the hostile part is; ``evil.yaml`` has the same."""

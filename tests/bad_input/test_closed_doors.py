@@ -19,8 +19,8 @@ from chaosgate.run.outputs import load_samples
 from chaosgate.study import load_study, plan_runs
 from chaosgate.train.weights import read_checkpoint
 from tests.bad_input.case import BASE, run_case
-from tests.bad_input.driver import message_of, run
-from tests.bad_input.hostile import CONFIGS, FILES, TRACE
+from tests.bad_input.driver import furnish, message_of, run
+from tests.bad_input.hostile import BACKBONE, CONFIGS, FILES, STUDIES, TRACE
 from tests.bad_input.studies import STUDY
 
 
@@ -279,7 +279,34 @@ def test_the_data_of_a_run_that_is_probed_are_data(folder, monkeypatch):
 
 
 def test_there_are_many_hostile_configurations():
-    assert len(CONFIGS) + len(FILES) >= 40
+    assert len(CONFIGS) + len(FILES) + len(STUDIES) >= 40
+
+
+def write_study(folder, change, evil):
+    """A study that would run, with a change; the hostile part leaves its trace here, whatever process it runs in."""
+    furnish(folder)
+    for name, content in (("evil.yaml", evil), ("small.yaml", {**STUDY, **change})):
+        text = yaml.safe_dump(content, width=10_000).replace(TRACE, str(folder / TRACE))
+        (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize("action", ["plan", "run"])
+@pytest.mark.parametrize("place", STUDIES)
+def test_a_hostile_study_runs_nothing_and_is_refused_with_the_key(place, action, folder):
+    write_study(folder, STUDIES[place], BACKBONE)
+    size = ("--size", "small") if place == "a size" else ()
+    refused(("study", action, "small.yaml", *size), "backbone_args")
+    assert not (folder / "runs").exists() or not list((folder / "runs").rglob("log.txt"))  # no worker was started
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+def test_a_hostile_configuration_is_refused_as_part_of_a_study_too(case, folder):
+    config, key = CONFIGS[case]
+    write_study(folder, {"methods": {"none": ["none.yaml", "evil.yaml"]}}, config)
+    with pytest.raises(ValueError, match="small.yaml: method none: ") as refusal:
+        plan_runs(load_study("small.yaml"), folder / "runs", parsed)  # what study plan and study run parse with
+    assert key in str(refusal.value)
+    assert not (folder / TRACE).exists()
 
 
 @pytest.mark.parametrize("case", CONFIGS)

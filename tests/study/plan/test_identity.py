@@ -6,7 +6,7 @@ import pytest
 
 from chaosgate.run.identity import training_hash
 from chaosgate.study import load_study, plan_runs
-from chaosgate.study.plan.config_parts import ConfigPart
+from chaosgate.study.plan.parts import ConfigPart
 from chaosgate.study.plan.runs import command_line
 from tests.study.real_studies import parse
 from tests.study.toy_studies import Plan, Write, toy_parse

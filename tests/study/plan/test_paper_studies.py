@@ -14,7 +14,7 @@ from chaosgate.run.identity import training_hash
 from chaosgate.study import Run, load_study
 from chaosgate.study.execute.display import stated_cost
 from chaosgate.study.execute.worker import data_of, missing_data
-from chaosgate.study.plan.paper import paper_names
+from chaosgate.study.plan.study import paper_data
 from chaosgate.study.report.build import build_table
 from chaosgate.study.report.collect import collect
 from chaosgate.study.report.paper_table import paper_table, table_beside_paper
@@ -53,7 +53,7 @@ def folders(name: str, size: str | None, method: str | None = None) -> set[Path]
 
 
 def test_there_is_a_study_for_every_table_of_the_paper() -> None:
-    assert {path.stem for path in FOLDER.glob("*.yaml")} == set(paper_names()) == set(RUNS)
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == set(paper_data()) == set(RUNS)
 
 
 @TABLES

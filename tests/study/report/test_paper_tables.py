@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from chaosgate.study import Run, load_study
-from chaosgate.study.plan.paper import paper_data, paper_names
+from chaosgate.study.plan.study import paper_data
 from chaosgate.study.report.build import build_table
 from chaosgate.study.report.collect import collect
 from chaosgate.study.report.latex import latex_results, latex_table
@@ -48,8 +48,8 @@ def body(latex: str) -> list[str]:
 
 
 def test_there_are_twelve_tables_and_all_are_checked_here() -> None:
-    assert set(paper_names()) == {"imagenet_clean_main", *SINGLE_RUNS, *SEVERAL_SEEDS}
-    assert len(paper_names()) == 12
+    assert set(paper_data()) == {"imagenet_clean_main", *SINGLE_RUNS, *SEVERAL_SEEDS}
+    assert len(paper_data()) == 12
 
 
 def test_main_table_is_set_as_printed() -> None:

@@ -19,7 +19,7 @@ from chaosgate.run.config_files import read_yaml
 from chaosgate.study.execute.runner import ATTEMPTS, log_tail, reason
 from chaosgate.study.execute.state import FAILED, write_json
 from chaosgate.study.execute.worker import BUSY
-from chaosgate.study.plan.config_parts import did_you_mean
+from chaosgate.study.plan.parts import did_you_mean
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?")
 

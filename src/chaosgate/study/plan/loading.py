@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from chaosgate.run.config_files import find_config, read_yaml
-from chaosgate.study.plan.config_parts import did_you_mean, find_file
+from chaosgate.study.plan.parts import did_you_mean, find_file
 from chaosgate.study.plan.study import Axis, Size, Study, Sweep, keys_of
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -10,10 +10,9 @@ from typing import Any
 
 from chaosgate.run.identity import run_name, test_hash
 from chaosgate.run.provenance import config_hash
-from chaosgate.study.plan.config_parts import ConfigParts
-from chaosgate.study.plan.data_folders import made_up_folders, resolve, variables
 from chaosgate.study.plan.loading import load_study
 from chaosgate.study.plan.parsing import Parse
+from chaosgate.study.plan.parts import ConfigParts, made_up_folders, resolve, variables
 from chaosgate.study.plan.study import CHECKPOINT, CHECKPOINTS, Study, StudyTest
 
 

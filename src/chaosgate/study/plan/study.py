@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
+import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -19,13 +22,20 @@ from pydantic import (
     model_validator,
 )
 
-from chaosgate.study.plan.config_parts import ConfigPart, ConfigParts, did_you_mean, read_parts
-from chaosgate.study.plan.paper import paper_names
+from chaosgate.study.plan.parts import ConfigPart, ConfigParts, did_you_mean, read_parts
 
 METRICS = ("top1", "nll", "ece", "gap", "brier", "confidence", "top5")
 STRENGTH, CHECKPOINT = "strength", "checkpoint"
 CHECKPOINTS = ("best", "top1", "last")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+]*")
+
+
+@cache
+def paper_data() -> dict[str, dict[str, Any]]:
+    """The paper's tables by name: label, layout and rows, from ``paper_tables.yaml`` beside this file."""
+    text = (files("chaosgate.study.plan") / "paper_tables.yaml").read_text(encoding="utf-8")
+    content: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    return content
 
 
 def _name(value: Any) -> str:
@@ -59,7 +69,7 @@ Seed = Annotated[StrictInt, Field(ge=0)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Metric = Annotated[str, _known("metric", lambda: METRICS)]
 Checkpoint = Annotated[str, _known("checkpoint", lambda: CHECKPOINTS)]
-PaperTable = Annotated[str, _known("table of the paper", paper_names)]
+PaperTable = Annotated[str, _known("table of the paper", lambda: paper_data())]
 
 
 class _Entry(BaseModel):

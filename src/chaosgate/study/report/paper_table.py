@@ -7,8 +7,7 @@ from statistics import stdev
 from typing import Any, NamedTuple
 
 from chaosgate.metrics.names import PLUS_T, is_scaled, scaled
-from chaosgate.study.plan.paper import paper_data
-from chaosgate.study.plan.study import STRENGTH
+from chaosgate.study.plan.study import STRENGTH, paper_data
 from chaosgate.study.report.collect import Finished
 from chaosgate.study.report.table import Row, Table
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from chaosgate.study.plan.paper import paper_data
 from chaosgate.study.plan.runs import Run
-from chaosgate.study.plan.study import Size, Study
+from chaosgate.study.plan.study import Size, Study, paper_data
 from chaosgate.study.report.build import build_table
 from chaosgate.study.report.collect import collect
 from chaosgate.study.report.latex import latex_results, latex_table
