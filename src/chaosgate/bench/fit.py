@@ -90,7 +90,7 @@ class TakeTurns(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        self._plain = PlainLoop(copy.deepcopy(pl_module.model), data, int(trainer.estimated_stepping_batches))
+        self._plain = PlainLoop(copy.deepcopy(_network(pl_module)), data, int(trainer.estimated_stepping_batches))
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._since:
@@ -117,7 +117,7 @@ class TakeTurns(Callback):
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert self._plain is not None
         self._end_epoch()
-        ours, theirs = (network.state_dict().values() for network in (pl_module.model, self._plain.model))
+        ours, theirs = (network.state_dict().values() for network in (_network(pl_module), self._plain.model))
         same = all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
         found = {**self.times, "same_weights": same}
         (RunDirectory.of(trainer).path / _TURNS).write_text(json.dumps(found), encoding="utf-8")
@@ -144,7 +144,7 @@ class PlainLoop:
     def begin(self, epoch: int) -> None:
         """Shuffle."""
         order = torch.from_numpy(epoch_order(self.data.seed, epoch, len(self.targets)))
-        self.batches = order.split(self.data.batch_size)
+        self.batches = torch.split(order, self.data.batch_size)
         self.model.train()
 
     def step(self, number: int) -> None:
@@ -162,7 +162,7 @@ class PlainLoop:
         self.model.eval()
         loss, right = 0.0, 0
         size = self.data.eval_batch_size
-        for images, targets in zip(*(part.split(size) for part in self.held_out), strict=True):
+        for images, targets in zip(*(torch.split(part, size) for part in self.held_out), strict=True):
             logits = self.model(self.data.normalise(images))
             loss += float(functional.cross_entropy(logits, targets, reduction="sum"))
             right += int((logits.argmax(1) == targets).sum())
@@ -188,6 +188,12 @@ class RandomImages(ArrayData):
             name: Part(words.integers(0, 256, (count, *shape), np.uint8), words.integers(0, 10, count, np.int64))
             for name, count in self.sizes_of.items()
         }
+
+
+def _network(module: LightningModule) -> nn.Module:
+    network = module.model
+    assert isinstance(network, nn.Module)
+    return network
 
 
 def _tensors(split: Any) -> tuple[Tensor, Tensor]:

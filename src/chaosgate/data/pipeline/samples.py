@@ -137,7 +137,8 @@ class EvalSet(Dataset[Sample]):
         if self.by_image:
             image, cell = divmod(position, len(self.cells))
             return cell, image
-        return divmod(position, self.size)
+        cell, image = divmod(position, self.size)
+        return cell, image
 
     def __getitem__(self, position: int) -> Sample:
         cell, index = self.locate(max(position, 0))
