@@ -84,9 +84,10 @@ ABSENT = {  # extra: modules that are hidden, what is then run, its arguments
     "slurm": ("submitit", COMMAND, ("study", "run", "quickstart", "--launcher", "slurm", "--slurm.time", "1:00:00")),
     "bench": ("skimage", COMMAND, ("bench", "corruptions")),
     "hub": ("datasets", COMMAND, FIT),
+    "export": ("onnxscript", COMMAND, ("export", "nowhere.ckpt", "--to", "model.onnx")),
     "notebooks": ("nbclient", "import runpy; runpy.run_path(sys.argv[1])", (REPOSITORY / "scripts/run_notebooks.py",)),
 }
-FOR_THE_CLONE = {"test", "dev"}  # nothing in the package uses them
+FOR_THE_CLONE = {"test", "dev", "docs"}  # nothing in the package uses them
 
 
 def test_every_extra_is_looked_at() -> None:
@@ -138,7 +139,7 @@ def numbers(version: str) -> list[int]:
 # Files of the clone; the wheel has none of them. Shipped configurations are shown by name: noise/gch, quickstart.
 OF_THE_CLONE = re.compile(
     r"(?<![\w/])(configs|docs|scripts|notebooks|tests|results)/\w|\b(README|CONTRIBUTING|CHANGELOG)\b|Makefile"
-    r"|\bmake (test|install|quickstart|wheel|chaos|notebooks|lint)\b"
+    r"|\bmake (test|install|quickstart|wheel|chaos|notebooks|lint|docs)\b"
 )
 COMMANDS = re.findall(r"^  (\w+)  ", chaosgate.__main__.HELP, flags=re.MULTILINE)
 SHOWN = [[], *([command] for command in COMMANDS)] + [["study", part] for part in ("run", "plan", "status", "report")]

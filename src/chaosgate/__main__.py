@@ -21,6 +21,8 @@ Designed internal noise for neural networks: train with it, test calibration, co
   probe      what gates do at each stage of a network: chaosgate probe --help
   sites      where in a network a gate can go, and what it does there: chaosgate sites resnet50
   data       check a folder, generate ImageNet-C, download public sets: chaosgate data --help
+  explore    a page with sliders: field, gate, features, energy, all computed beforehand: chaosgate explore
+  export     a trained network for timm, onnxruntime or torch: chaosgate export runs/MY_RUN --to model.onnx
   configs    the configuration files that come with the package: chaosgate configs [show|copy NAME]
   bench      speed against named peers in the same run: chaosgate bench gate|field|metrics|corruptions|data|import
 
@@ -43,6 +45,8 @@ _HOME = {
     "probe": "chaosgate.commands.probe",
     "sites": "chaosgate.commands.sites",
     "data": "chaosgate.commands.data",
+    "explore": "chaosgate.commands.explore",
+    "export": "chaosgate.commands.export",
     "configs": "chaosgate.commands.configs",
     "bench": "chaosgate.commands.bench",
 }

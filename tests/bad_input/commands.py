@@ -39,6 +39,16 @@ def study(flag: str, *values: str, says: str | None = None, action: str = "run")
     return [Case(case.covers, case.words, case.says, files=text) for case in made]
 
 
+def export(flag: str, *values: str, says: str | None = None) -> list[Case]:
+    fixed = {"--to": "made.pth", "--backbone": "resnet10_small"}
+    words = [word for name, value in fixed.items() if name != flag for word in (name, value)]
+    return flag_cases("export", flag, list(values), "export", "other.ckpt", *words, says=says)
+
+
+def explore(flag: str, *values: str, says: str | None = None) -> list[Case]:
+    return flag_cases("explore", flag, list(values), "explore", says=says)
+
+
 CASES = [
     *verify("--grid", "0 7", "7", "7 x", "-3 4", "1 1"),
     *verify("--operator", "laplace", "massive:mu=-1", "massive:mu=x", "massive:nu=1", ""),
@@ -109,6 +119,18 @@ CASES = [
     *flag_cases("bench", "--threads", ["0", "-1", "x"], "bench", "gate"),
     *flag_cases("bench", "--json", ["nowhere/rows.json"], "bench", "field", says="nowhere.*folder|folder.*nowhere"),
     *flag_cases("bench", "--images", ["nowhere", "empty"], "bench", "data", says="nowhere|empty"),
+    *(Case("export network", ("export", name, "--to", "made.pth"), name) for name in ("nowhere", "empty", "torn.ckpt")),
+    Case("export network", ("export", "--to", "made.pth"), "network|CKPT"),
+    *export("--to", "made.bin", "made", "empty", "torn.yaml/made.pth", "list.ckpt", says="made|empty|torn|list"),
+    *export("--backbone", "nothing", "resnet10_small", says="nothing|not of resnet10_small"),
+    *export("--num-classes", "0", "x"),
+    *export("--in-chans", "0", "x"),
+    *export("--image-size", "0", "x"),
+    *explore("--to", "empty", "torn.yaml/page.html", "torn.yaml", says="empty|torn.yaml"),
+    *explore("--operators", "laplace", "dirichlet dirichlet", "massive:mu=-1", ""),
+    *explore("--grids", "1", "x", "7 7", "57"),
+    *explore("--log-std", "0", "nan", "x", "1 1", "2.5", says="log[-_]std"),
+    *explore("--seed", "-1", "x"),
     Case("configs action", ("configs", "open"), "open"),
     Case("configs name", ("configs", "show"), "name"),
     Case("configs name", ("configs", "copy", "noise/gcx"), "noise/gcx.*noise/gch"),

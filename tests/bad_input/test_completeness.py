@@ -19,6 +19,8 @@ from chaosgate.__main__ import main
 from chaosgate.commands.bench import parser as bench_parser
 from chaosgate.commands.configs import parser as configs_parser
 from chaosgate.commands.data import parser as data_parser
+from chaosgate.commands.explore import parser as explore_parser
+from chaosgate.commands.export import parser as export_parser
 from chaosgate.commands.probe import parser as probe_parser
 from chaosgate.commands.study import parser as study_parser
 from chaosgate.commands.verify import parser as verify_parser
@@ -116,6 +118,8 @@ def test_every_argument_of_every_class_has_a_case(kind: type) -> None:
         ("data", data_parser),
         ("bench", bench_parser),
         ("configs", configs_parser),
+        ("export", export_parser),
+        ("explore", explore_parser),
         ("study", study_parser),
     ],
 )

@@ -1,0 +1,121 @@
+"""Draw the figures of docs/concepts.md with the library: python scripts/make_concept_figures.py [FOLDER]."""
+
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+import chaosgate as cg
+from chaosgate.commands.explore import stored_features
+from chaosgate.compat import matched_gates, ranking_probability
+from chaosgate.field.white import Noise, fold
+
+GRID = (28, 28)
+TORN = torch.ones(28, 29)
+TORN[:, 14] = 0.01  # light edges down the middle
+OPERATORS = {
+    "Dirichlet": cg.DirichletLaplacian(),
+    "massive, mu = 1": cg.Massive(cg.DirichletLaplacian(), mu=1.0),
+    "anisotropic": cg.Anisotropic(vertical=4.0, horizontal=0.25),
+    "periodic": cg.Periodic(),
+    "edges cut in the middle": cg.EdgeWeighted(vertical=torch.ones(29, 28), horizontal=TORN),
+}
+
+
+def panels(titles: Sequence[str], values: Sequence[Tensor], colours: str, low: float, high: float) -> Figure:
+    """Maps side by side on one scale."""
+    figure = Figure(figsize=(2.1 * len(values), 2.45), layout="constrained", facecolor="white")
+    for axis, title, value in zip(figure.subplots(1, len(values)), titles, values, strict=True):
+        axis.imshow(value, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
+        axis.set_title(title, fontsize=10)
+        axis.set_axis_off()
+    return figure
+
+
+def law(operator: cg.Operator) -> cg.MaxEntLaw:
+    """The law whose sites have variance one on average."""
+    return cg.MaxEntLaw(operator, GRID, beta=operator.mean_variance(GRID))
+
+
+def kernels() -> Figure:
+    """Covariance with the middle site."""
+    middle = GRID[0] // 2 * GRID[1] + GRID[1] // 2
+    maps = [law(operator).covariance[middle].view(GRID) for operator in OPERATORS.values()]
+    return panels(list(OPERATORS), maps, "RdBu_r", -1.2, 1.2)
+
+
+def fields() -> Figure:
+    """One draw for each operator, from the same white noise."""
+    maps = [law(operator).draw(_noise("field"), (1, 1))[0, 0] for operator in OPERATORS.values()]
+    return panels(list(OPERATORS), maps, "RdBu_r", -3, 3)
+
+
+def gates() -> Figure:
+    """One field, four strengths."""
+    strengths = (0.25, 0.5, 1.0, 2.0)
+    ones = torch.ones(1, 1, *GRID)
+    maps = [cg.GaussianChaos(log_std=strength).gate(ones, _noise("field"))[0, 0] for strength in strengths]
+    titles = [
+        f"log_std {s:g}: {float(m.min()):.2g} to {float(m.max()):.2g}" for s, m in zip(strengths, maps, strict=True)
+    ]
+    return panels(titles, maps, "viridis", 0, 3)
+
+
+def features() -> Figure:
+    """The stored feature map of the photograph, and under three gates at equal energy."""
+    h = stored_features()[1][28][None, None]
+    chaos = cg.GaussianChaos(log_std=0.7)
+    energy = float(chaos.expected_energy(h)) / float(h.double().square().sum())
+    masks = matched_gates(h, energy, ["dropout", "dropblock"])
+    shown = {"feature map": h, "Gaussian Chaos, log_std 0.7": chaos.perturb(h, _noise("features"))}
+    shown |= {f"{type(gate).__name__}, p = {gate.p:.2f}": gate.perturb(h, _noise(name)) for name, gate in masks.items()}
+    return panels(list(shown), [value[0, 0] for value in shown.values()], "magma", 0, 1.6 * float(h.max()))
+
+
+def orderings() -> Figure:
+    """Share of orderings kept by margin: two sites of a 28 x 28 map, formulas and measurements."""
+    chaos = cg.GaussianChaos(log_std=0.5)
+    energy = float(chaos.expected_energy(torch.ones(1, 1, *GRID))) / math.prod(GRID)
+    dropout = matched_gates(torch.ones(1, 1, *GRID), energy, ["dropout"])["dropout"]
+    green, tau = law(cg.DirichletLaplacian()).operator.green(GRID), chaos.nominal(GRID)["tau"]
+    x, y = 14 * 28 + 9, 14 * 28 + 19
+    variance = tau * (green[x, x] + green[y, y] - 2 * green[x, y])
+    margins = torch.linspace(0.02, 3, 100, dtype=torch.float64)
+    figure = Figure(figsize=(6.2, 3.2), layout="constrained", facecolor="white")
+    axis = figure.subplots()
+    axis.plot(margins, ranking_probability(margins, variance), color="#0072b2", label="Gaussian Chaos, log_std 0.5")
+    axis.plot(
+        margins,
+        torch.full_like(margins, 1 - dropout.p),
+        color="#d55e00",
+        label=f"Dropout of sites, p = {dropout.p:.2f}",
+    )
+    for gate, colour in ((chaos, "#0072b2"), (dropout, "#d55e00")):
+        for margin in (0.1, 0.3, 0.6, 1.0, 1.6, 2.4):
+            h = torch.ones(4000, 1, *GRID)
+            h.view(4000, -1)[:, x] = math.exp(margin)
+            after = gate.perturb(h, _noise(f"orderings {margin}")).view(4000, -1)
+            axis.plot(margin, float((after[:, x] > after[:, y]).double().mean()), "o", color=colour, markersize=5)
+    axis.set(xlabel="log-margin between two sites", ylabel="ordering kept", ylim=(0, 1.02))
+    axis.legend(frameon=False, loc="lower right")
+    axis.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _noise(name: str) -> Noise:
+    return Noise(torch.tensor(fold("concepts", name)))
+
+
+def main(folder: Path) -> None:
+    """Write every figure as PNG."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for figure in (kernels, fields, gates, features, orderings):
+        figure().savefig(folder / f"{figure.__name__}.png", dpi=110)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "docs" / "concepts")

@@ -1,0 +1,200 @@
+"""What mkdocs does beside rendering docs/: pages made from the code, numbers from files, formulas as MathML.
+
+Pages that are generated: commands (their help), configurations, one page of API per package, the notebooks, results, the
+changelog. In method cards ``{{ config NAME }}``, ``{{ desiderata GATE }}`` and ``{{ cost GATE }}`` stand for what the code
+says. With CHAOSGATE_EXECUTE=1 (as in ``make docs``) notebooks are executed, so that their pages have outputs.
+"""
+
+import base64
+import html
+import io
+import json
+import os
+import re
+import warnings
+from contextlib import redirect_stdout
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from latex2mathml.converter import convert
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+REPOSITORY = Path(__file__).parents[1]
+PACKAGES = ("field", "gate", "inject", "compat", "metrics", "corruptions", "data", "train")
+COST = REPOSITORY / "results" / "bench_gate.json"
+COMMANDS = ("fit", "study", "verify", "design", "probe", "sites", "data", "configs", "export", "explore", "bench")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages."""
+    pages = {
+        "changelog.md": (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8"),
+        "results.md": results_page(),
+        "reference/commands.md": commands_page(),
+        "reference/configs.md": configs_page(),
+        **{f"reference/{name}.md": api_page(name) for name in PACKAGES},
+    }
+    for path in sorted((REPOSITORY / "notebooks").glob("*.ipynb")):
+        text, pictures = notebook_page(path, execute=bool(os.environ.get("CHAOSGATE_EXECUTE")))
+        pages[f"notebooks/{path.stem}.md"] = text
+        for name, content in pictures.items():
+            files.append(File.generated(config, f"notebooks/{name}", content=content))
+    for name, text in pages.items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, **kwargs: Any) -> str:
+    """Fill in what the cards leave to the code."""
+    markdown = re.sub(r"\{\{ config (\S+) \}\}", lambda match: config_block(match[1]), markdown)
+    markdown = re.sub(r"\{\{ desiderata (\w+) \}\}", lambda match: desiderata_row(match[1]), markdown)
+    return re.sub(r"\{\{ cost ([\w ]+) \}\}", lambda match: cost_table(match[1]), markdown)
+
+
+def on_page_content(content: str, **kwargs: Any) -> str:
+    """Formulas become MathML here, so that a page needs no script for them."""
+
+    def render(match: re.Match[str]) -> str:
+        formula = html.unescape(match[2]).strip()
+        display = formula.startswith("\\[")
+        return convert(formula[2:-2].strip(), display="block" if display else "inline")
+
+    return re.sub(r'<(span|div) class="arithmatex">(.*?)</\1>', render, content, flags=re.DOTALL)
+
+
+# -- pages --------------------------------------------------------------------------------------------------------------
+
+
+def commands_page() -> str:
+    """The help of every command, as the terminal shows it."""
+    from chaosgate.__main__ import HELP, main
+
+    parts = ["# Commands", f"```text\n{HELP}```"]
+    os.environ["COLUMNS"] = "110"
+    for command in COMMANDS:
+        printed = io.StringIO()
+        with redirect_stdout(printed), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                main([command, "--help"])
+            except SystemExit:  # argparse
+                pass
+        parts.append(f"## {command}\n\n```text\n{printed.getvalue().rstrip()}\n```")
+    return "\n\n".join(parts)
+
+
+def configs_page() -> str:
+    """Every shipped configuration."""
+    from chaosgate.run.config_files import shipped_configs
+
+    intro = "Every file below comes with the package and is found by its name: `-c noise/gch`, `study run quickstart`. "
+    intro += "`chaosgate configs copy NAME` puts a copy here; a local file wins over a shipped one of the same name."
+    parts, room = ["# Configurations", intro], ""
+    for name in shipped_configs():
+        if name.partition("/")[0] != room and "/" in name:
+            room = name.partition("/")[0]
+            parts.append(f"## {room}/")
+        parts.append(f"### {name}\n\n{config_block(name)}")
+    return "\n\n".join(parts)
+
+
+def config_block(name: str) -> str:
+    """A shipped configuration as a block of YAML."""
+    from chaosgate.run.config_files import shipped_configs
+
+    return f"```yaml\n{shipped_configs()[name].read_text(encoding='utf-8').rstrip()}\n```"
+
+
+def api_page(package: str) -> str:
+    """Every public name of a package, from its docstring."""
+    module = import_module(f"chaosgate.{package}")
+    doc = (module.__doc__ or "").strip()
+    if package == "train":
+        names = ["chaosgate.train.task.ImageClassifier", "chaosgate.train.schedules.WarmupCosine"]
+    else:
+        found = [getattr(module, name) for name in module.__all__]
+        names = sorted({f"{one.__module__}.{one.__qualname__}" for one in found if hasattr(one, "__qualname__")})
+    from site_docstrings import as_markdown
+
+    blocks = "\n\n".join(f"::: {name}" for name in names)
+    return f"# chaosgate.{package}\n\n{as_markdown(doc)}\n\n{blocks}\n"
+
+
+def results_page() -> str:
+    """Tables and figures under results/; a sentence where there are none."""
+    tables = sorted((REPOSITORY / "results").glob("*.md"))
+    intro = "# Results\n\nWhat this code has measured, from the files in `results/`; every number has a row with its "
+    intro += "configuration, commit, versions, seed and checkpoint.\n\n"
+    if not tables:
+        intro += (
+            '!!! note "No study with several seeds has been run yet"\n    The README has the table of the quickstart (one '
+            "seed). The studies `fashion_mnist` and `fashion_mnist_strength` and the paper's tables under "
+            "`configs/study/paper` are ready to run; their reports will stand here.\n\n"
+        )
+    return intro + "\n\n".join(path.read_text(encoding="utf-8") for path in tables)
+
+
+def notebook_page(path: Path, execute: bool) -> tuple[str, dict[str, bytes]]:
+    """A notebook as Markdown, and its pictures by name."""
+    notebook = nbformat.read(path, as_version=4)
+    if execute:
+        from nbclient import NotebookClient
+
+        NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}).execute()
+    parts: list[str] = []
+    pictures: dict[str, bytes] = {}
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            parts.append(cell.source)
+            continue
+        parts.append(f"```python\n{cell.source}\n```")
+        printed = "".join(out.text for out in cell.outputs if out.output_type == "stream" and out.name == "stdout")
+        if printed.strip():
+            parts.append(f"```text\n{printed.rstrip()}\n```")
+        for data in (out.data for out in cell.outputs if "data" in out):
+            if "image/png" in data:
+                name = f"{path.stem}-{len(pictures)}.png"
+                pictures[name] = base64.b64decode(data["image/png"])
+                parts.append(f"![output]({name})")
+            elif "text/markdown" in data:
+                parts.append(data["text/markdown"])
+            elif "text/plain" in data:
+                parts.append(f"```text\n{data['text/plain']}\n```")
+    where = f"notebooks/{path.name}"
+    return "\n\n".join([*parts, f"*This page is `{where}`.*"]), pictures
+
+
+# -- parts of method cards ------------------------------------------------------------------------------------------------
+
+
+def desiderata_row(gate: str) -> str:
+    """The row of a gate in the measured matrix, docs/desiderata.md."""
+    lines = (REPOSITORY / "docs" / "desiderata.md").read_text(encoding="utf-8").splitlines()
+    head = [line for line in lines if line.startswith("|")][:2]
+    (row,) = [line for line in lines if line.startswith(f"| {gate} |")]
+    return "\n".join([*head, row, "", "Measured on 7x7; [all gates and the rules](../desiderata.md)."])
+
+
+def cost_table(gate: str) -> str:
+    """Time and memory of a gate from the rows of ``chaosgate bench gate``; a sentence where they are not there."""
+    command = "`chaosgate bench gate --json results/bench_gate.json`"
+    if not COST.is_file():
+        return f"Not measured yet: {command} writes the table that will stand here."
+    rows = [row for row in json.loads(COST.read_text(encoding="utf-8")) if row.get("what") == gate and "shape" in row]
+    if not rows:
+        return f"{command} has no row for this gate."
+    lines = [
+        "| features | forward | forward and backward | memory, in maps of this size |",
+        "|---|--:|--:|--:|",
+        *(
+            f"| {row['stage']}, {row['shape']} | {row['forward_over_multiply']:.2f} | {row['both_over_multiply']:.2f} | "
+            f"{row['extra_maps']:.2f} |"
+            for row in rows
+        ),
+    ]
+    return "\n".join(
+        [*lines, "", f"Times over those of a bare multiply in the same run, one CPU thread; from {command}."]
+    )
