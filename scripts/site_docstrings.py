@@ -15,12 +15,12 @@ _TABLE = re.compile(r"^((?:[ \t]*)=+(?: =+)+[ \t]*)\n(.*?)\n\1[ \t]*$", re.MULTI
 
 
 def as_markdown(text: str) -> str:
-    """The docstring with formulas between dollar signs, names as code, and tables as they stand.
+    r"""The docstring with formulas between dollar signs, names as code, and tables as they stand.
 
     >>> as_markdown("The law :math:`p` of :class:`~chaosgate.field.Law`.")
     'The law $p$ of `Law`.'
-    >>> as_markdown("So\\n\\n.. math:: a = b\\n\\nholds.")
-    'So\\n\\n$$\\na = b\\n$$\\n\\nholds.'
+    >>> as_markdown("So\n\n.. math:: a = b\n\nholds.")
+    'So\n\n$$\na = b\n$$\n\nholds.'
     """
     text = _BLOCK.sub(_block, text)
     text = _INLINE.sub(lambda match: f"${' '.join(match[1].split())}$", text)

@@ -1,8 +1,8 @@
 """What mkdocs does beside rendering docs/: pages made from the code, numbers from files, formulas as MathML.
 
-Pages that are generated: commands (their help), configurations, one page of API per package, the notebooks, results, the
-changelog. In method cards ``{{ config NAME }}``, ``{{ desiderata GATE }}`` and ``{{ cost GATE }}`` stand for what the code
-says. With CHAOSGATE_EXECUTE=1 (as in ``make docs``) notebooks are executed, so that their pages have outputs.
+Pages that are generated: commands (their help), configurations, one page of API per package, the notebooks, results and
+the changelog. In method cards ``{{ config NAME }}``, ``{{ desiderata GATE }}`` and ``{{ cost GATE }}`` stand for what
+the code says. With CHAOSGATE_EXECUTE=1 (as in ``make docs``) notebooks are executed, so that their pages have outputs.
 """
 
 import base64
@@ -11,6 +11,7 @@ import io
 import json
 import os
 import re
+import sys
 import warnings
 from contextlib import redirect_stdout
 from importlib import import_module
@@ -21,6 +22,9 @@ import nbformat
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+
+sys.path.append(str(Path(__file__).parent))
+from site_docstrings import as_markdown  # noqa: E402 - beside this file
 
 REPOSITORY = Path(__file__).parents[1]
 PACKAGES = ("field", "gate", "inject", "compat", "metrics", "corruptions", "data", "train")
@@ -65,7 +69,7 @@ def on_page_content(content: str, **kwargs: Any) -> str:
     return re.sub(r'<(span|div) class="arithmatex">(.*?)</\1>', render, content, flags=re.DOTALL)
 
 
-# -- pages --------------------------------------------------------------------------------------------------------------
+# -- pages ------------------------------------------------------------------------------------------------------------
 
 
 def commands_page() -> str:
@@ -117,8 +121,6 @@ def api_page(package: str) -> str:
     else:
         found = [getattr(module, name) for name in module.__all__]
         names = sorted({f"{one.__module__}.{one.__qualname__}" for one in found if hasattr(one, "__qualname__")})
-    from site_docstrings import as_markdown
-
     blocks = "\n\n".join(f"::: {name}" for name in names)
     return f"# chaosgate.{package}\n\n{as_markdown(doc)}\n\n{blocks}\n"
 
@@ -130,8 +132,8 @@ def results_page() -> str:
     intro += "configuration, commit, versions, seed and checkpoint.\n\n"
     if not tables:
         intro += (
-            '!!! note "No study with several seeds has been run yet"\n    The README has the table of the quickstart (one '
-            "seed). The studies `fashion_mnist` and `fashion_mnist_strength` and the paper's tables under "
+            '!!! note "No study with several seeds has been run yet"\n    The README has the table of the quickstart '
+            "(one seed). The studies `fashion_mnist` and `fashion_mnist_strength` and the paper's tables under "
             "`configs/study/paper` are ready to run; their reports will stand here.\n\n"
         )
     return intro + "\n\n".join(path.read_text(encoding="utf-8") for path in tables)
@@ -167,7 +169,7 @@ def notebook_page(path: Path, execute: bool) -> tuple[str, dict[str, bytes]]:
     return "\n\n".join([*parts, f"*This page is `{where}`.*"]), pictures
 
 
-# -- parts of method cards ------------------------------------------------------------------------------------------------
+# -- parts of method cards --------------------------------------------------------------------------------------------
 
 
 def desiderata_row(gate: str) -> str:
@@ -190,8 +192,8 @@ def cost_table(gate: str) -> str:
         "| features | forward | forward and backward | memory, in maps of this size |",
         "|---|--:|--:|--:|",
         *(
-            f"| {row['stage']}, {row['shape']} | {row['forward_over_multiply']:.2f} | {row['both_over_multiply']:.2f} | "
-            f"{row['extra_maps']:.2f} |"
+            f"| {row['stage']}, {row['shape']} | {row['forward_over_multiply']:.2f} | {row['both_over_multiply']:.2f} "
+            f"| {row['extra_maps']:.2f} |"
             for row in rows
         ),
     ]

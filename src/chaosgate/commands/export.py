@@ -127,8 +127,8 @@ def export(
     replace_file(to, content)
     replace_file(beside, json.dumps(about, indent=1) + "\n")
     return [
-        f"{to}: {file}, for images of {'x'.join(map(str, shape))}; the logits differ from those of the checkpoint by at "
-        f"most {difference:.1g}",
+        f"{to}: {file}, for images of {'x'.join(map(str, shape))}; the logits differ by at most {difference:.1g} from "
+        "those of the checkpoint",
         f"{beside}: " + ", ".join(f"no {key}" if about[key] is None else key for key in _SAID),
     ]
 
