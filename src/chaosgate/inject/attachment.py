@@ -198,6 +198,7 @@ class Attachment:
         for site in self.sites:
             self._hooks.append(Hook(site.place.chain[0], self._acting_on(site)).behind())
         self._hooks.append(Hook(self.model, self._leave).behind())
+        self._hooks.append(Hook(self.model, self._left).behind(always=True))
         stem = next((m for m in self.model.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d)), None)
         if stem is not None:
             self._hooks.append(Hook(stem, self._see_image).before())
@@ -262,10 +263,8 @@ class Attachment:
         return _training_noise(site, self._step)
 
     def _leave(self, args: Any, kwargs: Any, output: Any) -> Any:
-        self._inside = False
         passes = {site.module: site.passes for site in self.sites}
-        for site in self.sites:
-            site.passes = 0
+        self._left()
         if self._forced is not None or self._measuring or in_backward():
             return None
         if self.model.training:
@@ -275,6 +274,12 @@ class Attachment:
         if self._monte_carlo is not None and self._monte_carlo.active and not self.model.training:
             return self._monte_carlo(self, Call(args, kwargs))
         return None
+
+    def _left(self, *call: Any) -> None:
+        """Outside of the model again, also by an exception (out of memory, say) that the loop survives."""
+        self._inside = False
+        for site in self.sites:
+            site.passes = 0
 
     def _move(self, device: torch.device) -> None:
         self._step, self._fired = self._step.to(device), self._fired.to(device)

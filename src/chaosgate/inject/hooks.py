@@ -34,6 +34,7 @@ class Hook:
     def __init__(self, module: nn.Module | None = None, act: Callable[..., Any] | None = None) -> None:
         self.module, self.act = module, act
         self.handle: RemovableHandle | None = None
+        self.always = False
 
     def before(self) -> Self:
         """Run ahead of the module's forward, with its arguments."""
@@ -41,10 +42,11 @@ class Hook:
         self.handle = self.module.register_forward_pre_hook(self, with_kwargs=True)
         return self
 
-    def behind(self) -> Self:
-        """Run after the module's forward, with its arguments and its output."""
+    def behind(self, always: bool = False) -> Self:
+        """Run after the module's forward, with its arguments and its output; ``always``: also if it raised."""
         assert self.module is not None
-        self.handle = self.module.register_forward_hook(self, with_kwargs=True)
+        self.always = always
+        self.handle = self.module.register_forward_hook(self, with_kwargs=True, always_call=always)
         return self
 
     def remove(self) -> None:
@@ -56,7 +58,7 @@ class Hook:
             self.remove()
             return None
         if module is not self.module:
-            if not module.training:
+            if self.always or not module.training:
                 return None
             raise RuntimeError(
                 f"the gate belongs to another {type(module).__name__} object that shares its hooks with this one "

@@ -25,6 +25,22 @@ def forward_features():
     assert torch.equal(run(2)[0][:2], whole[1:])  # a step for every pass of each of the two sites
 
 
+def forward_features_after_an_error():
+    """2: a forward that raised behind the gate does not freeze the noise of those that enter otherwise."""
+    model, x = build("timm resnet")
+
+    def out_of_memory(*_):
+        raise RuntimeError("out of memory")
+
+    with cg.attach(model.train(), gate(), "L4", check=False) as handle:
+        failing = model.fc.register_forward_hook(out_of_memory)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            model(x)
+        failing.remove()
+        assert not torch.equal(model.forward_features(x), model.forward_features(x))
+        assert handle.step == 3 and handle.fired == 3
+
+
 def frozen_site():
     """3: the model trains, the site is in evaluation mode."""
     model, x = build("timm resnet")
@@ -255,6 +271,7 @@ def after_an_error():
 
 ROWS = [
     forward_features,
+    forward_features_after_an_error,
     frozen_site,
     root_in_evaluation,
     frozen_batchnorm,
