@@ -57,6 +57,8 @@ CASES = [
     *(study_case("strength", {"gch": {**SWEEP, "values": v}}) for v in ([], [0.5], [1.0, 1.0], ["x"], 3, [NAN, 1.0])),
     *(study_case("keep_logits", value) for value in ("some", 3)),
     *(study_case("ensemble", value) for value in (3, {"of": "nobody", "size": 2}, {"of": "none", "size": 1})),
+    *(study_case("ood", value) for value in (3, {"mnist": None}, {"a/b": None}, {"one": None, "two": None})),
+    study_case("metrics", ["ood_auroc"], "ood"),
     *(study_case("tests", value) for value in (3, {"a/b": None}, {"extra": 3})),
     *(study_case("sizes", value) for value in (3, {"a/b": {}})),
     study_case("sizes", {"small": {"seedz": [0]}}, "seedz", "--size", "small"),

@@ -136,6 +136,7 @@ TRAINER = [
     run_case("temperature", {"temperature": 3}),
     run_case("run_dir", {"run_dir": 3.5}),
     run_case("logits", {"logits": "some"}, command="test"),
+    run_case("ood", {"ood": "some"}, command="test"),
     run_case("outputs", {"outputs": 3.5}, command="test"),
     run_case("output", {"output": 3.5}, command="predict"),
     run_case("checkpoints", {"checkpoints": "worst"}, command="test"),

@@ -50,6 +50,12 @@ def adaptive_ece(confidence: Sequence[float], correct: Sequence[bool], num_bins:
     return total / n
 
 
+def classwise_ece(probs: Floats, target: NDArray[np.int64], num_bins: int) -> float:
+    """The mean over classes of the ECE of a yes-or-no forecast."""
+    each = [ece(probs[:, k].tolist(), (target == k).tolist(), num_bins) for k in range(probs.shape[1])]
+    return math.fsum(each) / len(each)
+
+
 def all_metrics(logits: Floats, target: NDArray[np.int64], num_bins: int) -> dict[str, float]:
     n, classes = logits.shape
     probs = [softmax(row) for row in logits.tolist()]

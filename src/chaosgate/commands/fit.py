@@ -120,6 +120,12 @@ class ChaosgateCLI(LightningCLI):
             help="test, with --outputs: keep the logits of every test and validation image, too, in half precision.",
         )
         parser.add_argument(
+            "--ood",
+            type=bool,
+            default=False,
+            help="test: the images belong to none of the classes; labels are ignored, only confidence is measured.",
+        )
+        parser.add_argument(
             "--output",
             type=str | None,
             default=None,
@@ -200,7 +206,8 @@ class ChaosgateCLI(LightningCLI):
 
     def after_instantiate_classes(self) -> None:
         """A checkpoint of another network is refused here, in one sentence."""
-        path = self.config[self.config.subcommand].ckpt_path
+        config = self.config[self.config.subcommand]
+        self.model.ood, path = config.ood, config.ckpt_path
         if path is not None:
             require_fit(self.model.model, network_weights(read_checkpoint(path)), path, self.model.backbone)
 
@@ -244,8 +251,8 @@ class ChaosgateCLI(LightningCLI):
         return TensorBoardLogger(str(self.run.path), name="", version="", default_hp_metric=False, **purge)
 
     def _temperature_scaling(self) -> list[TemperatureScaling]:
-        """The baseline +T in front of the writer of rows; none if it is switched off."""
-        if not self.config["test"].temperature:
+        """The baseline +T in front of the writer of rows; none if it is switched off, or if labels mean nothing."""
+        if not self.config["test"].temperature or self.config["test"].ood:
             return []
         noise = _plain(self.config["test"])["noise"]
         return [TemperatureScaling([row for row in self.run.rows() if row.get("noise") == noise])]

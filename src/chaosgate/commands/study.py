@@ -20,8 +20,7 @@ from chaosgate.study.plan.parsing import CachedParse, Sources
 from chaosgate.study.plan.parts import MADE_UP, names_in, require_allowed, require_folders
 from chaosgate.study.plan.runs import Run, folders_of, plan_runs, shared_with
 from chaosgate.study.plan.study import Study
-from chaosgate.study.report.tensorboard import write_layout
-from chaosgate.study.report.write import report
+from chaosgate.study.report.write import report, write_layout
 
 WORKER = "chaosgate.commands.worker"  # imports torch; named, so that the commands that only look need not
 _WORKER_COMMAND = (sys.executable, "-m", "chaosgate", "worker")

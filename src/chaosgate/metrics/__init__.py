@@ -23,7 +23,9 @@ if TYPE_CHECKING:
         calibration_bins,
         calibration_error,
         classification_scores,
+        classwise_calibration_error,
     )
+    from chaosgate.metrics.ranking import area_under_risk_coverage, area_under_roc, risk_coverage
     from chaosgate.metrics.scoring import BrierDecomposition, BrierScore, NegativeLogLikelihood
     from chaosgate.metrics.temperature import TemperatureFit, fit_temperature, temperature_scaling
 
@@ -41,7 +43,9 @@ _HOME = {
         "calibration_bins",
         "calibration_error",
         "classification_scores",
+        "classwise_calibration_error",
     ),
+    "ranking": ("area_under_risk_coverage", "area_under_roc", "risk_coverage"),
     "scoring": ("BrierDecomposition", "BrierScore", "NegativeLogLikelihood"),
     "temperature": ("TemperatureFit", "fit_temperature", "temperature_scaling"),
 }
@@ -60,14 +64,18 @@ __all__ = [
     "adaptive_bins",
     "adaptive_calibration_error",
     "aggregate_cells",
+    "area_under_risk_coverage",
+    "area_under_roc",
     "bin_edges",
     "calibration_bins",
     "calibration_error",
     "classification_scores",
+    "classwise_calibration_error",
     "collapsed",
     "corruption_means",
     "fit_temperature",
     "reliability_figure",
+    "risk_coverage",
     "temperature_scaling",
 ]
 

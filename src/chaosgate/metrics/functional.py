@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from chaosgate.metrics.checks import check_num_bins
+from chaosgate.metrics.checks import check_num_bins, check_probabilities, check_range, check_shapes
 from chaosgate.metrics.state import join, sum_by_slot, working_precision
 
 Norm = Literal["l1", "l2", "max"]
@@ -204,3 +204,28 @@ def adaptive_calibration_error(confidence: Tensor, correct: Tensor, num_bins: in
     tensor(0.1500, dtype=torch.float64)
     """
     return calibration_error(adaptive_bins(confidence, correct, num_bins))
+
+
+def classwise_calibration_error(probs: Tensor, target: Tensor, num_bins: int = 15) -> Tensor:
+    r"""Mean over classes of the calibration error of each class's own probability; nan without samples.
+
+    The ECE looks at the largest probability only. Here every class :math:`k` of :math:`K` is a yes-or-no forecast
+    (Kull et al., 2019): with the samples of ``probs (N, K)`` binned by :math:`p_{ik}` into bins of equal width,
+
+    .. math:: \frac1K\sum_k\sum_m \frac1N\Bigl|\sum_{i: p_{ik} \in m} (p_{ik} - [t_i = k])\Bigr|.
+
+    >>> classwise_calibration_error(torch.tensor([[0.9, 0.1], [0.3, 0.7]]), torch.tensor([0, 0]), num_bins=5)
+    tensor(0.4000, dtype=torch.float64)
+    """
+    check_shapes("probs", probs, target=target)
+    check_probabilities(probs)
+    check_range("target", target, probs.shape[1])
+    classes = probs.shape[1]
+    sums = torch.zeros(classes * num_bins, dtype=torch.float64)
+    offset = torch.arange(classes, device=probs.device) * num_bins
+    for rows in row_blocks(probs):
+        slot = (offset + bin_index(probs[rows], num_bins)).flatten().cpu()
+        p = working_precision(probs[rows])
+        difference = p.scatter_add(1, target[rows, None], -torch.ones_like(p[:, :1]))
+        sums.index_add_(0, slot, difference.flatten().cpu().double())
+    return sums.abs().sum() / (classes * len(probs)) if len(probs) else sums.new_tensor(torch.nan)

@@ -13,6 +13,13 @@ PLUS_T = ("nll", "ece")
 """Metrics that every table also shows after temperature scaling."""
 
 
+FROM_LOGITS = ("classwise_ece", "brier_reliability", "brier_resolution")
+"""Metrics of a study that need the kept logits: every class has a say."""
+
+FROM_OUTPUTS = ("aurc", "ood_auroc", *FROM_LOGITS)
+"""Metrics of a study that no result row has: they are made from what a test kept of every image."""
+
+
 class Name(NamedTuple):
     """How a metric is written.
 
@@ -33,7 +40,12 @@ NAMES = {
     "nll": Name("NLL", "NLL", "lower"),
     "ece": Name("ECE", "ECE", "lower"),
     "adaptive_ece": Name("ECE, equal mass", "ECE (equal mass)", "lower"),
+    "classwise_ece": Name("ECE, classwise", "ECE (classwise)", "lower"),
     "brier": Name("Brier", "Brier", "lower"),
+    "brier_reliability": Name("Brier rel.", "Brier rel.", "lower"),
+    "brier_resolution": Name("Brier res.", "Brier res.", "higher"),
+    "aurc": Name("AURC", "AURC", "lower"),
+    "ood_auroc": Name("OOD AUROC", "OOD AUROC", "higher"),
     "gap": Name("conf-acc", "conf.$-$acc.", "zero"),
     "confidence": Name("conf", "conf.", None),
 }

@@ -30,6 +30,7 @@ _COMMAND = {
     "output",
     "outputs",
     "logits",
+    "ood",
     "resume",
     "return_predictions",
     "run_dir",

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from chaosgate.run.directory import RunDirectory
 
 Cell = tuple[str, int]
+CLEAN_CELL: Cell = ("clean", 0)
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ class Logits:
 def load_logits(run: Path, tests: Sequence[str]) -> Logits | None:
     """Logits of all cells of some tests of the same images; None where one has not kept them."""
     parts = [_load_logits(run, test) for test in tests]
-    whole = parts[0]
+    whole = parts[0] if parts else None
     for part in parts[1:]:
         if whole is None or part is None or not np.array_equal(whole.index, part.index):
             return None

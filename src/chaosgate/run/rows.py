@@ -137,7 +137,7 @@ def _order(metric: tuple[str, Any]) -> tuple[int, str]:
 
 def print_results(rows: Sequence[dict[str, Any]], checkpoint: str | None, where: str) -> None:
     """A line for the clean images, one for each corruption (mean over severities), one for their mean."""
-    shown = [name for name in _COLUMNS if all(name in row for row in rows)]
+    shown = [name for name in _COLUMNS if all(name in row for row in rows)] or ["confidence"]
     table = Table(title=f"{checkpoint or 'given weights'}, {rows[0]['n']:g} images a cell", title_justify="left")
     table.add_column("images", no_wrap=True)
     for name in shown:

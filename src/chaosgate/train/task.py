@@ -104,6 +104,7 @@ class ImageClassifier(LightningModule):
         self.columns: Tensor | None = None  # of the logits, where the data have some of the network's classes
         self.test_cells: list[Cell] = [CLEAN]
         self.test_rows: list[dict[str, Any]] = []
+        self.ood = False  # whether test images belong to none of the classes, so that their labels mean nothing
         self._trained = torch.zeros(2, dtype=torch.int64)  # this epoch's images that were right, and all of them
 
     def forward(self, image: Tensor) -> Tensor:
@@ -120,10 +121,11 @@ class ImageClassifier(LightningModule):
                 f"{type(data).__name__} is not a chaosgate.data.ImageData, which counts every image once on any number "
                 f"of processes; there are {self.trainer.world_size}. Set trainer.devices to 1, or subclass ImageData."
             )
-        self.columns = self._columns(data, stage)
+        self.columns = None if self.ood else self._columns(data, stage)
         for mine, theirs, key in (("num_classes", "num_classes", "num_classes"), ("in_chans", "in_chans", "in_chans")):
             have, want = self.hparams[mine], getattr(data, theirs, None)
-            if want is not None and have != want and not (key == "num_classes" and self.columns is not None):
+            needless = key == "num_classes" and (self.columns is not None or self.ood)
+            if want is not None and have != want and not needless:
                 raise ValueError(f"the data have {key}={want}, the model {key}={have}. Set model.{key} to {want}.")
         if stage == "fit" and self.lr_base_batch is not None:
             batch = effective_batch(self.trainer)
@@ -263,6 +265,8 @@ class ImageClassifier(LightningModule):
     def test_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         """Count one batch, each image in its cell; callbacks receive ``logits``, ``target``, ``index`` and ``cell``."""
         batch = as_sample(batch)
+        if self.ood:
+            batch = batch._replace(target=torch.zeros_like(batch.target))
         logits = self(batch.image)
         self.test_metrics.update(logits, batch.target, batch.cell, batch.index >= 0)
         return {"logits": logits, "target": batch.target, "index": batch.index, "cell": batch.cell}
@@ -277,6 +281,12 @@ class ImageClassifier(LightningModule):
             {"corruption": cell.corruption, "severity": cell.severity, **{name: values[name][i] for name in values}}
             for i, cell in enumerate(self.test_cells)
         ]
+        if self.ood:  # nothing else can be said without labels
+            kept = ("corruption", "severity", "n", "confidence")
+            self.test_rows = [{"ood": True, **{key: row[key] for key in kept}} for row in self.test_rows]
+            for row in self.test_rows:  # a name of its own: no cell of the test set is meant
+                row["corruption"] = f"ood {row['corruption']}".removesuffix(f" {CLEAN.corruption}")
+            return
         for name in SHOWN:
             by_cell = {(row["corruption"], row["severity"]): row[name] for row in self.test_rows}
             if CLEAN in by_cell:

@@ -7,9 +7,8 @@ import pytest
 
 from chaosgate.study import Run
 from chaosgate.study.plan.loading import load_study
-from chaosgate.study.report.build import build_table
+from chaosgate.study.report.build import build_table, select_strengths, strength_tables
 from chaosgate.study.report.collect import collect
-from chaosgate.study.report.selection import select_strengths, strength_tables
 from chaosgate.study.report.table import Table
 from tests.study.made import finish
 from tests.study.toy_studies import Write

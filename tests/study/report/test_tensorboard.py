@@ -7,7 +7,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.custom_scalar import layout_pb2
 
 from chaosgate.run.rows import columns
-from chaosgate.study.report.tensorboard import LAYOUT, write_layout
+from chaosgate.study.report.write import LAYOUT, write_layout
 
 TAGS = ["train/loss", "train/top1", "val/top1", "val/nll", "val/ece", "val/brier", "val/gap", "lr-SGD"]
 TAGS += [f"noise/L4/{name}" for name in ("energy", "log_std", "logit_change")]  # what a run of this library logs

@@ -144,7 +144,7 @@ class ImageNetC(ImageNet):
         """Say the mCE, if all fifteen common corruptions were tested."""
         super().teardown(stage)
         rows = self._tested(stage)
-        top1 = {(row["corruption"], row["severity"]): row["top1"] for row in rows}
+        top1 = {(row["corruption"], row["severity"]): row["top1"] for row in rows if "top1" in row}
         if rows and all(cell in top1 for cell in all_common_cells()):
             print(f"mCE {mean_corruption_error(top1):.2f} ({self.origin} corruptions, relative to AlexNet)")
 

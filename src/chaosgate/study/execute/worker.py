@@ -78,7 +78,7 @@ def write_order(run: Run, threads: int, check: Sequence[Run] = (), others: Seque
 def _tests(run: Run) -> list[dict[str, Any]]:
     shared = {"checkpoint": run.checkpoint, "logits": run.logits}
     return [
-        {"hash": name, "outputs": outputs, **shared, "arguments": run.arguments(test)}
+        {"hash": name, "outputs": outputs, **shared, "ood": test.ood, "arguments": run.arguments(test)}
         for test, (name, outputs) in zip(run.tests, run.test_outputs.items(), strict=True)
     ]
 
@@ -153,7 +153,7 @@ def train_and_test(directory: Path, order: dict[str, Any], execute: Execute) -> 
         clock = _Clock()
         checkpoint = RunDirectory(directory).selected(test["checkpoint"])
         outputs = f"--outputs={test['outputs']}"
-        kept = [outputs, "--logits=true"] if test.get("logits") else [outputs]
+        kept = [outputs, *(f"--{key}=true" for key in ("logits", "ood") if test.get(key))]
         done = execute(["test", *test["arguments"], _QUIET, *kept, f"--ckpt_path={checkpoint}"])
         if done.status:
             return done.status

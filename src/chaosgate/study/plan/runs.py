@@ -74,10 +74,14 @@ class Run:
     def test_outputs(self) -> dict[str, str]:
         """Hash of every test with the name of its outputs; another checkpoint or other cells are another test."""
         subjects = [test_hash(self.config, test) for test in self.test_configs]
-        names = [f"{'logits-' if self.logits else ''}{subject}-{self.checkpoint}" for subject in subjects]
-        kept = ["logits"] if self.logits else []
-        hashes = [config_hash([subject, self.checkpoint, *kept]) for subject in subjects]
+        kinds = [[*(["logits"] if self.logits else []), *(["ood"] if test.ood else [])] for test in self.tests]
+        names = ["-".join([*kind, subject, self.checkpoint]) for kind, subject in zip(kinds, subjects, strict=True)]
+        hashes = [config_hash([subject, self.checkpoint, *kind]) for kind, subject in zip(kinds, subjects, strict=True)]
         return dict(zip(hashes, names, strict=True))
+
+    def outputs_of(self, ood: bool) -> list[str]:
+        """Names of the outputs of the tests, or of the test of images that belong to none of the classes."""
+        return [name for test, name in zip(self.tests, self.test_outputs.values(), strict=True) if test.ood == ood]
 
     @property
     def labels(self) -> dict[str, str]:
@@ -151,7 +155,7 @@ def plan_runs(study: Study, root: str | Path, parse: Parse, allowed: Iterable[st
                 parsed(f"{variant}, test {test.name}", ["test", *command_line((*parts, *test.parts), folders)])
                 if test.parts
                 else config
-                for test in study.tests
+                for test in study.all_tests
             ]
             runs += [
                 Run(
@@ -164,7 +168,7 @@ def plan_runs(study: Study, root: str | Path, parse: Parse, allowed: Iterable[st
                     {**config, "seed_everything": seed},
                     tuple({**test, "seed_everything": seed} for test in tests),
                     levels.get(CHECKPOINT, study.checkpoints[0]),
-                    study.tests,
+                    study.all_tests,
                     size.name if size is not None else "",
                     folders,
                     study.with_logits,

@@ -22,9 +22,10 @@ from pydantic import (
     model_validator,
 )
 
+from chaosgate.metrics.names import FROM_LOGITS, FROM_OUTPUTS
 from chaosgate.study.plan.parts import ConfigPart, ConfigParts, did_you_mean, read_parts
 
-METRICS = ("top1", "nll", "ece", "gap", "brier", "confidence", "top5")
+METRICS = ("top1", "nll", "ece", "gap", "brier", "confidence", "top5", "adaptive_ece", *FROM_OUTPUTS)
 STRENGTH, CHECKPOINT = "strength", "checkpoint"
 CHECKPOINTS = ("best", "top1", "last")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+]*")
@@ -132,10 +133,12 @@ class StudyTest(_Entry):
 
     Attributes:
         parts: What differs from the training configuration, e.g. other data; nothing for its own test set.
+        ood: Whether the images belong to none of the classes.
     """
 
     name: str = "test"
     parts: Parts = ()
+    ood: bool = False
 
 
 class Ensemble(_Entry):
@@ -197,12 +200,13 @@ class Study(_Entry):
         grid: Further axes by name.
         strength: Methods whose strength is swept.
         tests: What the networks are tested on; a row of the table has the cells of all of them.
+        ood: A second data set whose images belong to none of the classes, by name; for the metric ``ood_auroc``.
         checkpoints: Which network of a run is tested: ``best`` (smallest validation NLL), ``top1`` (largest validation
             Top-1) or ``last`` (final epoch). Several become an axis: a row for each.
         metrics: Columns of the table.
         paper: Tables of the paper that this study answers; the report sets their numbers beside ours.
-        keep_logits: Keep the logits of every test and validation image in half precision, for what needs all classes;
-            ``study plan`` says how large they are.
+        keep_logits: Keep the logits of every test and validation image in half precision; metrics that need all
+            classes and ensembles do so anyway. ``study plan`` says how large they are.
         ensemble: One or several :class:`Ensemble`; keeps the logits.
         jobs: Workers at a time on one machine, if the command line does not say.
         threads: Threads of each; None shares the cores among the jobs. Sums depend on it in their last digits.
@@ -221,6 +225,7 @@ class Study(_Entry):
     grid: dict[Name, Axis] = Field({}, description="axes with their levels")
     strength: dict[str, Sweep] = Field({}, description="methods with key (dotted), values (a list) and paper")
     tests: tuple[StudyTest, ...] = Field((StudyTest(),), description=_NAMES)
+    ood: dict[Name, Parts] = Field({}, max_length=1, description="one name with its data, e.g. {mnist: data/mnist}")
     checkpoints: Annotated[tuple[Checkpoint, ...], BeforeValidator(_one_or_several)] = Field(
         CHECKPOINTS[:1], min_length=1, alias="checkpoint", description=f"one of {', '.join(CHECKPOINTS)}, or several"
     )
@@ -251,7 +256,15 @@ class Study(_Entry):
     @property
     def with_logits(self) -> bool:
         """Whether tests keep logits."""
-        return self.keep_logits or bool(self.ensemble)
+        return self.keep_logits or bool(self.ensemble) or any(metric in FROM_LOGITS for metric in self.metrics)
+
+    @property
+    def all_tests(self) -> tuple[StudyTest, ...]:
+        """The tests, and the one of other images."""
+        return (
+            *self.tests,
+            *(StudyTest.model_construct(name=name, parts=parts, ood=True) for name, parts in self.ood.items()),
+        )
 
     @property
     def checkpoint(self) -> str:
@@ -266,7 +279,7 @@ class Study(_Entry):
         for axis in self.grid.values():
             for parts in axis.levels.values():
                 yield from parts
-        for test in self.tests:
+        for test in self.all_tests:
             yield from test.parts
 
     def axes_of(self, method: str) -> dict[str, Mapping[str, ConfigParts]]:
@@ -308,6 +321,8 @@ class Study(_Entry):
                 raise ValueError(f"ensemble: {ensemble.of} is varied over {', '.join(self.axes_of(ensemble.of))}.")
             if ensemble.size > len(self.seeds):
                 raise ValueError(f"ensemble: {ensemble.size} members of {ensemble.of}, but {len(self.seeds)} seeds.")
+        if bool(self.ood) != ("ood_auroc" in self.metrics):
+            raise ValueError("ood: the metric ood_auroc needs a data set under 'ood:', and is all that it is used for.")
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds {list(self.seeds)} names a seed twice; that would count one run as two.")
         if len(set(self.checkpoints)) < len(self.checkpoints):

@@ -1,4 +1,4 @@
-"""Build the table of a study from its finished runs."""
+"""Build the tables of a study from its finished runs, and select strengths by validation NLL."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -7,12 +7,20 @@ from typing import Any
 
 from chaosgate.metrics.aggregate import aggregate_cells, collapsed
 from chaosgate.metrics.names import with_scaled
-from chaosgate.run.outputs import Cell
+from chaosgate.run.outputs import CLEAN_CELL, Cell
 from chaosgate.study.plan.runs import Run
-from chaosgate.study.plan.study import Ensemble, Study
+from chaosgate.study.plan.study import STRENGTH, Ensemble, Study
 from chaosgate.study.report.collect import Finished
-from chaosgate.study.report.ensemble import ensemble_name, ensembles
-from chaosgate.study.report.inference import Floats, Groups, ece_floor, is_biased, require_same_images, resample
+from chaosgate.study.report.from_outputs import ensemble_name, ensembles
+from chaosgate.study.report.inference import (
+    Floats,
+    Groups,
+    ece_floor,
+    is_biased,
+    require_same_images,
+    resample,
+    resample_auroc,
+)
 from chaosgate.study.report.table import CLEAN, CORRUPTED, Column, Entry, Row, Table
 
 
@@ -65,11 +73,11 @@ def _ensemble_row(study: Study, ensemble: Ensemble, finished: Sequence[Finished]
     for part, metric in columns:
         values, floors = {}, {}
         for key, one in found.items():
-            groups = cell_groups(one.rows)
-            by_cell = {cell: row[metric] for cell, row in one.rows.items() if metric in row}
-            if part not in groups or len(by_cell) < len(one.rows):
+            groups = cell_groups(one.samples.cells)
+            by_cell = one.by_cell.get(metric, {})
+            if not by_cell or (part == CORRUPTED and len(by_cell) < len(one.samples.cells)):
                 continue
-            values[key] = by_cell[CLEAN, 0] if part == CLEAN else aggregate_cells(by_cell)
+            values[key] = by_cell[CLEAN_CELL] if part == CLEAN else aggregate_cells(by_cell)
             if metric == "ece":
                 floors[key] = ece_floor(one.samples, groups[part])
         entries[part, metric] = Entry(metric, values, {}, floors)
@@ -125,6 +133,9 @@ def _entries(ones: Sequence[Finished], metrics: Sequence[str]) -> dict[Column, E
             drawn.setdefault(column, {})[seed] = draws
             if is_biased(column[1]):
                 floors.setdefault(column, {})[seed] = ece_floor(one.samples, groups[column[0]], column[1])
+        if (CLEAN, "ood_auroc") in values and one.ood_confidence is not None:
+            inside = one.samples.confidence[one.samples.cells.index(CLEAN_CELL)]
+            drawn.setdefault((CLEAN, "ood_auroc"), {})[seed] = resample_auroc(inside, one.ood_confidence)
     return {
         column: Entry(column[1], by_seed, drawn.get(column, {}), floors.get(column, {}))
         for column, by_seed in values.items()
@@ -177,3 +188,53 @@ def _facts(finished: Sequence[Finished]) -> dict[str, Any]:
         "versions": rows[0]["versions"],
         "commits": sorted({str(one.rows[0]["commit"]) for one in finished}),
     }
+
+
+def strength_tables(table: Table) -> list[Table]:
+    """The tables of a study whose methods have swept strengths; the table itself if none has.
+
+    First all at the paper's strength, then each at its own selected strength, then every strength. A sweep without a
+    strength of the paper is shown as it is; nothing is selected.
+    """
+    sweeps = {method: sweep for method, sweep in table.study.strength.items() if sweep.paper is not None}
+    if not sweeps:
+        return [table]
+    paper = [row for row in table.rows if row.method not in sweeps or _strength(row) == sweeps[row.method].paper]
+    chosen = set(select_strengths(table).values())
+    selected = [row for row in table.rows if row.method not in sweeps or row.variant in chosen]
+    return [
+        table.only(f"{table.title}: strength of the paper", paper),
+        table.only(f"{table.title}: strength with the smallest validation NLL", selected),
+        table.only(f"{table.title}: every strength", table.rows),
+    ]
+
+
+def select_strengths(table: Table) -> dict[str, str | None]:
+    """The variant with the smallest validation NLL among those that differ in strength alone, keyed by the rest.
+
+    The test set has no say. None where a strength or a seed is missing: a selection among what happens to be finished
+    is not one.
+    """
+    return {
+        name: smallest_validation_nll(rows, len(table.study.seeds)) for name, rows in rows_by_strength(table).items()
+    }
+
+
+def rows_by_strength(table: Table) -> dict[str, list[Row]]:
+    """Rows that differ in strength alone."""
+    groups: dict[str, list[Row]] = {}
+    for row in table.rows:
+        if STRENGTH in row.levels:
+            rest = "-".join([row.method, *(level for axis, level in row.levels.items() if axis != STRENGTH)])
+            groups.setdefault(rest, []).append(row)
+    return groups
+
+
+def smallest_validation_nll(rows: Sequence[Row], seeds: int) -> str | None:
+    if any(len(row.seeds) < seeds or isnan(row.validation_nll.mean) for row in rows):
+        return None
+    return min(rows, key=lambda row: row.validation_nll.mean).variant
+
+
+def _strength(row: Row) -> float:
+    return float(row.levels[STRENGTH])

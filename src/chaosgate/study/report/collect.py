@@ -7,12 +7,16 @@ from functools import cached_property
 from math import fsum, nan
 from typing import Any
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 
+from chaosgate.metrics.names import FROM_LOGITS, FROM_OUTPUTS
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.outputs import Samples, join_samples, load_samples
+from chaosgate.run.outputs import Samples, join_samples, load_logits, load_samples
 from chaosgate.study.execute.state import record_of, rows_of, state_of
 from chaosgate.study.plan.runs import Run
+from chaosgate.study.report.from_outputs import ByCell, class_metrics_of, confidence_metrics
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,8 @@ class Finished:
 
     def by_cell(self, metric: str) -> dict[tuple[str, int], float]:
         """A metric of every cell that has it; rows tested without a temperature have no ``nll_T``."""
+        if metric in FROM_OUTPUTS:
+            return (self._class_metrics if metric in FROM_LOGITS else self._confidence_metrics).get(metric, {})
         return {
             (row["corruption"], int(row["severity"])): float(row[metric])
             for row in self.rows
@@ -50,7 +56,23 @@ class Finished:
     @cached_property
     def samples(self) -> Samples | None:
         """Per image; None for a test that did not keep them."""
-        return join_samples([load_samples(self.run.directory, outputs) for outputs in self.run.test_outputs.values()])
+        return join_samples([load_samples(self.run.directory, name) for name in self.run.outputs_of(ood=False)])
+
+    @cached_property
+    def ood_confidence(self) -> NDArray[np.float32] | None:
+        """Confidence in every image that belongs to none of the classes; None without such a test."""
+        names = self.run.outputs_of(ood=True)
+        outside = load_samples(self.run.directory, names[0]) if names else None
+        return None if outside is None else outside.confidence[0]
+
+    @cached_property
+    def _confidence_metrics(self) -> dict[str, ByCell]:
+        return {} if self.samples is None else confidence_metrics(self.samples, self.ood_confidence)
+
+    @cached_property
+    def _class_metrics(self) -> dict[str, ByCell]:
+        kept = load_logits(self.run.directory, self.run.outputs_of(ood=False))
+        return {} if kept is None else class_metrics_of(kept)
 
     @cached_property
     def curves(self) -> list[dict[str, float]]:
@@ -95,6 +117,7 @@ def collect(runs: Sequence[Run]) -> list[Finished]:
     for run in runs:
         state = state_of(run)
         if state.condition == "done":
-            rows = rows_of(run.directory, [record_of(run.directory, test) for test in run.test_outputs])
+            records = [record_of(run.directory, test) for test in run.test_outputs]
+            rows = [row for row in rows_of(run.directory, records) if not row.get("ood")]
             found.append(Finished(run, rows, state.record))
     return found

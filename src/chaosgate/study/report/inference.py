@@ -20,9 +20,10 @@ One seed: :math:`h_t` is unknown, :math:`s_\text{img}^2 = V(D^*)`. The interval 
 nothing about what another training would give, so nothing is marked.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import repeat
 from math import fsum, sqrt
 from statistics import NormalDist, stdev
 from typing import Literal, TypeVar
@@ -35,9 +36,10 @@ from chaosgate.run.outputs import Cell, Samples
 
 RESAMPLES = 400  # the relative standard error of a standard deviation is 1 / sqrt(2 * 400) = 3.5 %
 _AT_A_TIME = 100  # bounds the memory: 40 MB for 50,000 images
+_REMEMBERED = 10_000  # images up to which draws are kept for the next network: 32 MB
 NUM_BINS = 15
-RESAMPLED = ("top1", "nll", "ece", "gap", "confidence")
-"""Metrics that can be resampled from the kept outputs; NLL and ECE also after temperature scaling."""
+RESAMPLED = ("top1", "nll", "ece", "gap", "confidence", "aurc", "ood_auroc")
+"""Metrics that are resampled from the kept outputs; NLL and ECE also after temperature scaling."""
 LEVEL = 0.95
 Floats = NDArray[np.float64]
 Groups = Mapping[str, Sequence[Sequence[Cell]]]
@@ -174,6 +176,11 @@ def resample(samples: Samples, groups: Groups, metrics: Sequence[str]) -> dict[t
             means: dict[str, list[Floats]] = {}
             for cells in corruptions:
                 by_cell = [_cell_metrics(samples, cell, weights, shift) for cell in cells]
+                if "aurc" in metrics:
+                    by_cell = [
+                        {**found, "aurc": _aurc(samples, cell, weights)}
+                        for found, cell in zip(by_cell, cells, strict=True)
+                    ]
                 for metric in metrics:
                     if metric in by_cell[0]:
                         means.setdefault(metric, []).append(np.mean([cell[metric] for cell in by_cell], axis=0))
@@ -184,23 +191,31 @@ def resample(samples: Samples, groups: Groups, metrics: Sequence[str]) -> dict[t
 
 def _weights(samples: Samples) -> Iterable[tuple[Floats, Floats | None]]:
     """How often each image is drawn, and by how much the refitted log temperature moves; first not at all."""
-    images = len(samples.index)
-    generator, fitting = np.random.default_rng(images), np.random.default_rng(images + 1)
-    scaled = samples.scaled
+    images, scaled = len(samples.index), samples.scaled
     yield np.ones((1, images)), None if scaled is None else np.zeros(1)
-    for _ in range(RESAMPLES // _AT_A_TIME):
-        weights = _drawn(generator, images)
-        if scaled is None:
+    fits = repeat(None) if scaled is None else _counts(images, 0) if scaled.on_test else _counts(len(scaled.slope), 1)
+    for weights, fitted in zip(_counts(images, 0), fits, strict=False):
+        if scaled is None or fitted is None:
             yield weights, None
-            continue
-        fitted = weights if scaled.on_test else _drawn(fitting, len(scaled.slope))
-        # One Newton step in log T from the fitted temperature: with b = 1 / T, d log T = -db / b.
-        yield weights, (fitted @ scaled.slope) / (fitted @ scaled.curvature)
+        else:  # one Newton step in log T from the fitted temperature: with b = 1 / T, d log T = -db / b
+            yield weights, (fitted @ scaled.slope) / (fitted @ scaled.curvature)
 
 
-def _drawn(generator: np.random.Generator, images: int) -> Floats:
-    draws = generator.integers(images, size=(_AT_A_TIME, images))
-    return np.stack([np.bincount(row, minlength=images) for row in draws]).astype(np.float64)
+def _counts(images: int, stream: int) -> Iterable[Floats]:
+    """How often each image is drawn, in pieces (draws, images): always the same for a number of images and a stream."""
+    return _remembered(images, stream) if images <= _REMEMBERED else _drawn(images, stream)
+
+
+@lru_cache(maxsize=4)
+def _remembered(images: int, stream: int) -> list[Floats]:
+    return list(_drawn(images, stream))
+
+
+def _drawn(images: int, stream: int) -> Iterator[Floats]:
+    generator = np.random.default_rng(images + stream)
+    for _ in range(RESAMPLES // _AT_A_TIME):
+        draws = generator.integers(images, size=(_AT_A_TIME, images))
+        yield np.stack([np.bincount(row, minlength=images) for row in draws]).astype(np.float64)
 
 
 def _cell_metrics(samples: Samples, cell: Cell, weights: Floats, shift: Floats | None) -> dict[str, Floats]:
@@ -220,6 +235,29 @@ def _cell_metrics(samples: Samples, cell: Cell, weights: Floats, shift: Floats |
     found["nll_T"] = sums[:, 0] + shift * sums[:, 1]
     found["ece_T"] = np.abs(sums[:, 2 : 2 + NUM_BINS] + shift[:, None] * sums[:, 2 + NUM_BINS :]).sum(1)
     return found
+
+
+def _aurc(samples: Samples, cell: Cell, weights: Floats) -> Floats:
+    """The area under the risk-coverage curve under every weighting, (weightings,)."""
+    row = samples.cells.index(cell)
+    order = np.argsort(-samples.confidence[row], kind="stable")
+    error, drawn = ~samples.correct[row][order], weights[:, order]
+    answered = drawn.cumsum(1)
+    risk = (drawn * error).cumsum(1) / np.maximum(answered, 1)
+    area: Floats = (drawn * risk).sum(1) / answered[:, -1]
+    return area
+
+
+def resample_auroc(inside: NDArray[np.float32], outside: NDArray[np.float32]) -> Floats:
+    """AUROC of one network, (1 + resamples,): as measured, then with both sets of images resampled."""
+    low = np.argsort(outside, kind="stable")
+    below, up_to = (np.searchsorted(outside[low], inside, side=side) for side in ("left", "right"))
+    measured = np.ones((1, len(inside))), np.ones((1, len(outside)))
+    found = []
+    for weights, theirs in (measured, *zip(_counts(len(inside), 0), _counts(len(outside), 2), strict=True)):
+        smaller = np.pad(theirs[:, low].cumsum(1), ((0, 0), (1, 0)))
+        found.append((weights * (smaller[:, below] + smaller[:, up_to])).sum(1) / (2 * len(inside) * len(outside)))
+    return np.concatenate(found)
 
 
 def binned(confidence: Floats, values: NDArray[np.floating], num_bins: int = NUM_BINS) -> Floats:

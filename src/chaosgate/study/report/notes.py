@@ -1,9 +1,11 @@
 """The marks of a table and the sentences beneath it that say what its numbers are."""
 
+from collections import Counter
 from math import isnan
 
 from chaosgate.metrics.names import is_scaled
-from chaosgate.study.report.selection import selection_notes
+from chaosgate.study.plan.study import STRENGTH
+from chaosgate.study.report.build import rows_by_strength, smallest_validation_nll
 from chaosgate.study.report.table import Column, Mark, Row, Table
 
 MARKS: dict[Mark | None, str] = {"better": "✓", "worse": "✗", None: ""}
@@ -81,7 +83,7 @@ def footnotes(table: Table) -> list[str]:
             f"{SELECTED}: the tested checkpoint was selected on the test images themselves, which are this protocol's "
             "validation images; its numbers look better than they are."
         )
-    notes += selection_notes(table)
+    notes += _selection_notes(table)
     if any(row.collapsed for row in table.rows):
         notes.append(COLLAPSED)
     images = f" on {facts['energy_images']} training images" if facts["energy_images"] else ""
@@ -142,4 +144,25 @@ def _temperature_notes(table: Table) -> list[str]:
         )
     if absent := [row.variant for row in table.rows if len(row.temperature.by_seed) < len(row.seeds)]:
         notes.append(f"No temperature for every seed of {', '.join(absent)}: the result rows say why, or are older.")
+    return notes
+
+
+def _selection_notes(table: Table) -> list[str]:
+    """How the strengths were selected, what each seed alone would have selected, and whether the test images helped."""
+    notes = []
+    swept = {method for method, sweep in table.study.strength.items() if sweep.paper is not None}
+    for name, rows in rows_by_strength(table).items():
+        chosen = smallest_validation_nll(rows, len(table.study.seeds))
+        if chosen is None or rows[0].method not in swept or len(rows) < 2:
+            continue
+        alone = Counter(
+            min(rows, key=lambda row, seed=seed: row.validation_nll.by_seed[seed]).levels[STRENGTH]  # type: ignore[misc]
+            for seed in rows[0].seeds
+        )
+        votes = ", ".join(f"{level} for {times} of {len(rows[0].seeds)} seeds" for level, times in alone.most_common())
+        saw = " on the test images, which are the validation images here: it looks better than it is"
+        notes.append(
+            f"{name}: strength selected by the mean validation NLL{saw if rows[0].fitted_on_test else ''}; each seed "
+            f"alone would select {votes}."
+        )
     return notes
