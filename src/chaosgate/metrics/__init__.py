@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         calibration_error,
         classification_scores,
         classwise_calibration_error,
+        effective_counts,
     )
     from chaosgate.metrics.ranking import area_under_risk_coverage, area_under_roc, risk_coverage
     from chaosgate.metrics.scoring import BrierDecomposition, BrierScore, NegativeLogLikelihood
@@ -44,6 +45,7 @@ _HOME = {
         "calibration_error",
         "classification_scores",
         "classwise_calibration_error",
+        "effective_counts",
     ),
     "ranking": ("area_under_risk_coverage", "area_under_roc", "risk_coverage"),
     "scoring": ("BrierDecomposition", "BrierScore", "NegativeLogLikelihood"),
@@ -73,6 +75,7 @@ __all__ = [
     "classwise_calibration_error",
     "collapsed",
     "corruption_means",
+    "effective_counts",
     "fit_temperature",
     "reliability_figure",
     "risk_coverage",

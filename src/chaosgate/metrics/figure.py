@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from chaosgate.metrics.functional import Reliability, calibration_error
 
@@ -21,10 +22,12 @@ _TINT = {_OVER: "#F9DFCF", _UNDER: "#CFEBE2"}  # opaque, so that a box over a ba
 Floats = NDArray[np.float64]
 
 
-def reliability_figure(reliability: Reliability, cell: int = 0, title: str = "") -> Figure:
+def reliability_figure(
+    reliability: Reliability, cell: int = 0, title: str = "", effective: Tensor | None = None
+) -> Figure:
     """Accuracy against confidence per bin with the gap shaded, and where the samples are beneath.
 
-    A bar is the accuracy of a bin, with a 95 % interval as a thin line (Wilson's, honest for few samples). The hatched
+    A bar is the accuracy of a bin, with a 95 % interval as a thin line (Wilson's, good for few samples). The hatched
     box reaches from there to the bin's mean confidence: one colour and hatch where the network claims too much,
     another where it claims too little; the ECE is the mean height of the boxes, weighted by the histogram beneath.
 
@@ -35,6 +38,8 @@ def reliability_figure(reliability: Reliability, cell: int = 0, title: str = "")
         reliability: sums ``(num_bins,)`` or ``(num_cells, num_bins)``.
         cell: which row of the latter.
         title: printed above.
+        effective: independent samples that each bin is worth, ``(num_bins,)``, for the intervals; where one image
+            stands in several cells they are fewer than its count (:func:`~chaosgate.metrics.effective_counts`).
     """
     row = reliability.of_cell(cell) if reliability.count.ndim > 1 else reliability
     count, confidence_sum, correct_sum, edges = (x.cpu().numpy() for x in row)
@@ -47,12 +52,15 @@ def reliability_figure(reliability: Reliability, cell: int = 0, title: str = "")
         figure.suptitle(fill(title, width=48), fontsize=12, fontweight="bold", color=_INK)
     if total > 0:
         top1, confidence = correct_sum.sum() / total, confidence_sum.sum() / total
-        summary = f"ECE {calibration_error(row):.3f}   top-1 {top1:.3f}   confidence {confidence:.3f}   n {total:,.0f}"
+        means = f"ECE {calibration_error(row):.3f}, Top-1 {top1:.3f}, confidence {confidence:.3f}"
+        summary = f"{means}, n = {total:,.0f}"
         _draw_histogram(lower, edges, count / total, top1, confidence)
     else:
         summary = "no samples"
     upper.set_title(summary, fontsize=9.5, color=_INK)
-    _draw_bins(upper, edges, count, confidence_sum, correct_sum)
+    size = count if effective is None else effective.cpu().numpy()
+    handles = _draw_bins(upper, edges, count, confidence_sum, correct_sum, size)
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8.5)
 
     ticks = np.linspace(0, 1, 6)
     upper.set(xlim=(0, 1), ylim=(0, 1), yticks=ticks, ylabel="accuracy")
@@ -63,7 +71,10 @@ def reliability_figure(reliability: Reliability, cell: int = 0, title: str = "")
     return figure
 
 
-def _draw_bins(axes: Axes, edges: Floats, count: Floats, confidence_sum: Floats, correct_sum: Floats) -> None:
+def _draw_bins(
+    axes: Axes, edges: Floats, count: Floats, confidence_sum: Floats, correct_sum: Floats, effective: Floats
+) -> list[Patch | Line2D]:
+    """Draw the bins; return what the legend explains."""
     filled = count > 0
     left, width, size = edges[:-1][filled], np.diff(edges)[filled], count[filled]
     accuracy, confidence = correct_sum[filled] / size, confidence_sum[filled] / size
@@ -83,11 +94,11 @@ def _draw_bins(axes: Axes, edges: Floats, count: Floats, confidence_sum: Floats,
         axes.bar(left[rows], gap, width[rows], bottom=accuracy[rows], align="edge", zorder=2, **style)
         if rows.any():
             handles.append(Patch(label=label, **style))
-    low, high = _wilson(accuracy, size)
+    low, high = _wilson(accuracy, effective[filled])
     axes.vlines(left + width / 2, low, high, color=_INK, linewidth=1.1, zorder=3)
     handles.append(Line2D([], [], color=_INK, linewidth=1.1, marker="|", linestyle="", label="95 % interval"))
     (diagonal,) = axes.plot([0, 1], [0, 1], color=_INK, linestyle=(0, (4, 3)), linewidth=1.1, label="calibrated")
-    axes.legend(handles=[*handles, diagonal], loc="upper left", frameon=False, fontsize=9)
+    return [*handles, diagonal]
 
 
 def _draw_histogram(axes: Axes, edges: Floats, share: Floats, top1: float, confidence: float) -> None:

@@ -229,3 +229,30 @@ def classwise_calibration_error(probs: Tensor, target: Tensor, num_bins: int = 1
         difference = p.scatter_add(1, target[rows, None], -torch.ones_like(p[:, :1]))
         sums.index_add_(0, slot, difference.flatten().cpu().double())
     return sums.abs().sum() / (classes * len(probs)) if len(probs) else sums.new_tensor(torch.nan)
+
+
+def effective_counts(confidence: Tensor, correct: Tensor, num_bins: int = 15) -> Tensor:
+    r"""How many independent images each bin of pooled cells is worth, ``(num_bins,)`` in float64.
+
+    In :math:`n_m` samples of a bin with accuracy :math:`a`, the answers to one image in several cells are alike. With
+    :math:`r_i` the sum of correctness minus :math:`a` over the cells in which image :math:`i` falls into the bin, the
+    variance of :math:`a` is :math:`\sum_i r_i^2 / n_m^2`, that of :math:`a(1 - a) / \sum_i r_i^2 \cdot n_m^2`
+    independent images. A bin that is all right or all wrong is worth its number of different images.
+
+    Args:
+        confidence: ``(cells, images)``, the same images in every cell.
+        correct: the same shape.
+        num_bins: number of bins.
+    """
+    bins = bin_index(confidence, num_bins)
+    found = torch.zeros(num_bins, dtype=torch.float64)
+    for m in range(num_bins):
+        inside = bins == m
+        count, right = float(inside.sum()), float((correct.bool() & inside).sum())
+        if not count:
+            continue
+        accuracy = right / count
+        spread = float((torch.where(inside, correct.double() - accuracy, 0.0).sum(0) ** 2).sum())
+        images = float(inside.any(0).sum())
+        found[m] = min(count, count**2 * accuracy * (1 - accuracy) / spread) if 0 < right < count and spread else images
+    return found

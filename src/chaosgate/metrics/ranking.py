@@ -26,9 +26,11 @@ def risk_coverage(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
     """
     _check_vectors(confidence=confidence, correct=correct)
     order = working_precision(confidence).sort(descending=True)
-    error = 1 - correct.to(order.values)[order.indices]
-    _, tie, size = order.values.unique_consecutive(return_inverse=True, return_counts=True)
-    error = (torch.zeros_like(size, dtype=error.dtype).index_add_(0, tie, error) / size)[tie]
+    value, error = order.values, 1 - correct.to(order.values)[order.indices]
+    tie = torch.zeros(len(value), dtype=torch.int64, device=value.device)  # which group of equal confidences it is in
+    tie[1:] = (value[1:] != value[:-1]).cumsum(0)
+    size, errors = (torch.zeros_like(value).index_add_(0, tie, x) for x in (torch.ones_like(error), error))
+    error = (errors / size)[tie]
     number = torch.arange(1, len(error) + 1, dtype=error.dtype, device=error.device)
     return number / max(1, len(error)), error.cumsum(0) / number
 

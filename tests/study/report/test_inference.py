@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from chaosgate.metrics import calibration_bins, calibration_error
+from chaosgate.metrics import area_under_risk_coverage, area_under_roc, calibration_bins, calibration_error
 from chaosgate.run.outputs import Samples, ScaledSamples, load_samples
 from chaosgate.study import Run
 from chaosgate.study.report.inference import (
@@ -20,6 +20,7 @@ from chaosgate.study.report.inference import (
     interval_of,
     require_same_images,
     resample,
+    resample_auroc,
 )
 from tests.study.made import keep
 
@@ -127,7 +128,7 @@ def test_floor_is_the_ece_of_a_calibrated_network() -> None:
             for k in range(4)
         ]
         eces.append(((by_cell[1] + by_cell[2]) / 2 + by_cell[3]) / 2)
-    mean, high = ece_floor(samples, GROUPS["corrupted"])
+    mean, high = ece_floor(samples.confidence, CELLS, GROUPS["corrupted"])
     # 4 standard errors of 400 draws; the quantile has about three times the standard error of the mean
     error = np.std(eces) / 20
     assert mean == pytest.approx(np.mean(eces), abs=4 * error)
@@ -205,3 +206,21 @@ def test_samples_come_back_in_the_order_of_the_images(plan: Callable[..., list[R
     for name in ("confidence", "correct", "nll", "index"):
         assert np.array_equal(getattr(loaded, name), getattr(samples, name))
     assert load_samples(run.directory, "last") is None
+
+
+def test_resampled_areas_are_those_of_the_resampled_images() -> None:
+    """AURC and AUROC, each drawn image put down as often as it was drawn; ties of repeated images differ by O(1/n)."""
+    samples, outside = draw(8, 400), draw(9, 250).confidence[0]
+    found = resample(samples, GROUPS, ["aurc"])["clean", "aurc"]
+    areas = resample_auroc(samples.confidence[0], outside)
+    test, other = np.random.default_rng(400), np.random.default_rng(252)
+    chosen, theirs = test.integers(400, size=(100, 400)), other.integers(250, size=(100, 250))
+    whole = area_under_risk_coverage(*(torch.from_numpy(x[0]) for x in (samples.confidence, samples.correct)))
+    assert found[0] == pytest.approx(float(whole), abs=1e-12)
+    for k in range(100):
+        inside = torch.from_numpy(samples.confidence[0][chosen[k]])
+        area = area_under_risk_coverage(inside, torch.from_numpy(samples.correct[0][chosen[k]]))
+        assert found[1 + k] == pytest.approx(float(area), abs=0.01)
+        assert areas[1 + k] == pytest.approx(
+            float(area_under_roc(inside, torch.from_numpy(outside[theirs[k]]))), abs=1e-9
+        )

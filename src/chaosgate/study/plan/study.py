@@ -200,7 +200,8 @@ class Study(_Entry):
         grid: Further axes by name.
         strength: Methods whose strength is swept.
         tests: What the networks are tested on; a row of the table has the cells of all of them.
-        ood: A second data set whose images belong to none of the classes, by name; for the metric ``ood_auroc``.
+        ood: A second data set whose images belong to none of the classes, by name; for the metric ``ood_auroc``. Give
+            it the size, mean and std of the training images, or the network is shown something else than other images.
         checkpoints: Which network of a run is tested: ``best`` (smallest validation NLL), ``top1`` (largest validation
             Top-1) or ``last`` (final epoch). Several become an axis: a row for each.
         metrics: Columns of the table.

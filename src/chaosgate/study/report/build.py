@@ -6,7 +6,7 @@ from math import isnan
 from typing import Any
 
 from chaosgate.metrics.aggregate import aggregate_cells, collapsed
-from chaosgate.metrics.names import with_scaled
+from chaosgate.metrics.names import is_scaled, with_scaled
 from chaosgate.run.outputs import CLEAN_CELL, Cell
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import STRENGTH, Ensemble, Study
@@ -78,8 +78,9 @@ def _ensemble_row(study: Study, ensemble: Ensemble, finished: Sequence[Finished]
             if not by_cell or (part == CORRUPTED and len(by_cell) < len(one.samples.cells)):
                 continue
             values[key] = by_cell[CLEAN_CELL] if part == CLEAN else aggregate_cells(by_cell)
-            if metric == "ece":
-                floors[key] = ece_floor(one.samples, groups[part])
+            confidence = {"ece": one.samples.confidence, "ece_T": one.scaled_confidence}.get(metric)
+            if confidence is not None:
+                floors[key] = ece_floor(confidence, one.samples.cells, groups[part])
         entries[part, metric] = Entry(metric, values, {}, floors)
     members = [one for one in finished if one.run.method == ensemble.of]
     return Row(
@@ -132,7 +133,10 @@ def _entries(ones: Sequence[Finished], metrics: Sequence[str]) -> dict[Column, E
         for column, draws in resample(one.samples, groups, metrics).items():
             drawn.setdefault(column, {})[seed] = draws
             if is_biased(column[1]):
-                floors.setdefault(column, {})[seed] = ece_floor(one.samples, groups[column[0]], column[1])
+                source = one.samples.scaled if is_scaled(column[1]) else one.samples
+                assert source is not None
+                floor = ece_floor(source.confidence, one.samples.cells, groups[column[0]])
+                floors.setdefault(column, {})[seed] = floor
         if (CLEAN, "ood_auroc") in values and one.ood_confidence is not None:
             inside = one.samples.confidence[one.samples.cells.index(CLEAN_CELL)]
             drawn.setdefault((CLEAN, "ood_auroc"), {})[seed] = resample_auroc(inside, one.ood_confidence)

@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter, MaxNLocator
 
 from chaosgate.metrics.names import PLUS_T, scaled, title
 from chaosgate.study.plan.study import STRENGTH
@@ -35,15 +36,18 @@ def energy_figure(table: Table) -> Figure:
 
     def draw(axes: Axes, part: str, metric: str) -> None:
         for method, style in _styles(table).items():
-            rows = sorted(
-                (row for row in table.rows if row.method == method and row.seeds), key=lambda r: r.energy.mean
-            )
+            rows = [row for row in table.rows if row.method == method and row.seeds and row.members == 1]
+            rows.sort(key=lambda row: row.energy.mean)
             points = [(row.energy.mean, row.entries[part, metric]) for row in rows]
             if points:
                 x, y = [energy for energy, _ in points], [entry.mean for _, entry in points]
                 spread = [0.0 if isnan(entry.std) else entry.std for _, entry in points]
                 axes.errorbar(x, y, yerr=spread, label=method, lw=1.4, ms=6, elinewidth=1, **_as_kwargs(style))
             _cross_out(axes, [p for p, row in zip(points, rows, strict=True) if part in row.collapsed], metric)
+        for row in (row for row in table.rows if row.members > 1 and row.seeds):
+            colour = _styles(table)[row.method]["color"]
+            at = row.energy.mean, row.entries[part, metric].mean
+            axes.plot(*at, "*", color=colour, mfc="white", ms=10, ls="none", label=row.variant)
         axes.set(xlabel="injected energy / energy of the features", ylabel=f"{part} {title(metric)}")
 
     return _panels(table, draw)
@@ -55,7 +59,7 @@ def axis_figure(table: Table, axis: str) -> Figure:
     def draw(axes: Axes, part: str, metric: str) -> None:
         names = list(dict.fromkeys(row.levels[axis] for row in table.rows if axis in row.levels))
         for method, style in _styles(table).items():
-            rows = [row for row in table.rows if row.method == method and row.seeds]
+            rows = [row for row in table.rows if row.method == method and row.seeds and row.members == 1]
             along = [row for row in rows if axis in row.levels]
             if along:
                 x = [float(row.levels[axis]) if axis == STRENGTH else names.index(row.levels[axis]) for row in along]
@@ -86,7 +90,7 @@ def corruption_figure(table: Table, finished: Sequence[Finished], metric: str) -
 
     corruptions: list[str] = table.facts["corruptions"]
     rows = [row for row in table.rows if row.seeds and row.members == 1]
-    figure = _figure(max(9.6, 1.2 * len(corruptions)), 2.7)
+    figure = _figure(max(9.6, 1.2 * len(corruptions)), 2.4)
     axes = figure.subplots()
     width = 0.8 / len(rows)
     for i, row in enumerate(rows):
@@ -139,6 +143,9 @@ def curves_figure(table: Table, finished: Sequence[Finished]) -> Figure:
                 colour = styles[one.run.variant]["color"]
                 axes.plot(*zip(*points, strict=True), color=colour, lw=1.3, alpha=0.9, label=label)
         axes.set(xlabel="epoch", ylabel=name, yscale="log")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            which(LogFormatter(minor_thresholds=(1.5, 0.5)))
         tidy(axes)
     legend(figure)
     return figure
@@ -148,7 +155,7 @@ def reliability_figures(table: Table, finished: Sequence[Finished], part: str) -
     """A reliability diagram per row, of its first seed: the clean set, or all corrupted cells pooled."""
     import torch
 
-    from chaosgate.metrics import calibration_bins, reliability_figure
+    from chaosgate.metrics import calibration_bins, effective_counts, reliability_figure
 
     figures: dict[str, Figure] = {}
     for row in table.rows:
@@ -160,7 +167,9 @@ def reliability_figures(table: Table, finished: Sequence[Finished], part: str) -
             chosen = one.samples.of(cells)
             confidence, correct = (torch.from_numpy(x.ravel()) for x in (chosen.confidence, chosen.correct))
             bins = calibration_bins(confidence.double(), correct, 15)
-            figures[row.variant] = reliability_figure(bins, title=f"{row.variant}, seed {one.run.seed}")
+            effective = effective_counts(torch.from_numpy(chosen.confidence), torch.from_numpy(chosen.correct), 15)
+            heading = f"{row.variant}, seed {one.run.seed}"
+            figures[row.variant] = reliability_figure(bins, title=heading, effective=effective)
     return figures
 
 
@@ -180,13 +189,14 @@ def temperature_figure(table: Table) -> Figure:
 
 def _draw_temperature(axes: Axes, table: Table, part: str, metric: str) -> None:
     rows = [row for row in table.rows if row.seeds]
+    axes.plot([], [], "o", color=INK, ms=7, label="as trained")
+    axes.plot([], [], "o", color=INK, ms=7, mfc="white", label="+T")
     for height, row in enumerate(reversed(rows)):
         before, after = row.entries[part, metric].mean, row.entries[part, scaled(metric)].mean
         colour, marker = (row_styles(table)[row.variant][key] for key in ("color", "marker"))
         axes.plot([before, after], [height, height], color=colour, lw=1.6, zorder=1)
-        first = height == 0
-        axes.plot(before, height, marker, color=colour, ms=7, label="as trained" if first else None)
-        axes.plot(after, height, marker, color=colour, ms=7, mfc="white", label="+T" if first else None)
+        axes.plot(before, height, marker, color=colour, ms=7)
+        axes.plot(after, height, marker, color=colour, ms=7, mfc="white")
         if row.is_reference and not isnan(after):
             axes.axvline(after, color=MUTED, lw=1, ls="--", label=f"{row.variant} +T", zorder=0)
     names = [f"{row.variant}{' (collapsed)' if part in row.collapsed else ''}" for row in reversed(rows)]

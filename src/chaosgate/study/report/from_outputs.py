@@ -80,18 +80,20 @@ class EnsembleResult:
         members: The seeds of its members.
         by_cell: Metrics, each with its value in every cell.
         samples: Confidence, correctness and NLL of every image.
+        scaled_confidence: Confidence after temperature scaling, (cells, images); None without a temperature.
         temperature: Fitted on the mean probabilities of the validation images; nan if there is none.
     """
 
     members: tuple[int, ...]
     by_cell: Mapping[str, Mapping[Cell, float]]
     samples: Samples
+    scaled_confidence: NDArray[np.float32] | None
     temperature: float
 
 
 def ensemble_name(ensemble: Ensemble) -> str:
     """The name of its row: the method and how many runs it costs."""
-    return f"{ensemble.of} ensemble (cost x{ensemble.size})"
+    return f"{ensemble.of} ensemble x{ensemble.size}"
 
 
 def ensembles(study: Study, ensemble: Ensemble, finished: "Sequence[Finished]") -> list[EnsembleResult]:
@@ -141,7 +143,9 @@ def _together(seeds: tuple[int, ...], members: Sequence[Logits], outside: Sequen
         on = torch.from_numpy(validations[0][1]).long()
         with suppress(ValueError):  # no temperature is best
             temperature = temperature_scaling(_mean_log_probability([one[0] for one in validations]), on).temperature
+    scaled_confidence = None
     if not isnan(temperature):
+        scaled_confidence = (logits / temperature).softmax(-1).amax(-1).float().numpy()
         found |= {scaled(name): column for name, column in columns(flat / temperature).items() if name in PLUS_T}
     scores = classification_scores(flat, targets)
     confidence, nll = (one.float().view(cells, images).numpy() for one in (scores.confidence, scores.nll))
@@ -152,7 +156,7 @@ def _together(seeds: tuple[int, ...], members: Sequence[Logits], outside: Sequen
         ood = _mean_log_probability([one.logits[0] for one in outside]).amax(-1).exp().float().numpy()
     by_cell = confidence_metrics(samples, ood) | class_metrics(first.cells, lambda k: logits[k], target)
     by_cell |= {name: {cell: float(column[k]) for k, cell in enumerate(first.cells)} for name, column in found.items()}
-    return EnsembleResult(seeds, by_cell, samples, temperature)
+    return EnsembleResult(seeds, by_cell, samples, scaled_confidence, temperature)
 
 
 def _mean_log_probability(logits: Sequence[NDArray[np.float16]]) -> "torch.Tensor":

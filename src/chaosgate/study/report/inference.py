@@ -16,6 +16,10 @@ The binned ECE is too large on finite samples, more so the better the calibratio
 the bootstrap finds only a part of a bias that comes from absolute values, the interval is widened by :math:`|b|`. For
 metrics that are means, :math:`b = 0`.
 
+The widening by :math:`|b|` was chosen among six variants on simulated studies; on fresh random numbers
+(``tests/study/report/test_coverage.py``, 600 studies each) the intervals cover between 93 and 98 % for Top-1, NLL and
+ECE with 1, 3 and 5 seeds, of moderate and of small calibration error.
+
 One seed: :math:`h_t` is unknown, :math:`s_\text{img}^2 = V(D^*)`. The interval is about these two networks and says
 nothing about what another training would give, so nothing is marked.
 """
@@ -31,7 +35,6 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from chaosgate.metrics.names import is_scaled
 from chaosgate.run.outputs import Cell, Samples
 
 RESAMPLES = 400  # the relative standard error of a standard deviation is 1 / sqrt(2 * 400) = 3.5 %
@@ -267,22 +270,27 @@ def binned(confidence: Floats, values: NDArray[np.floating], num_bins: int = NUM
     return table
 
 
-def ece_floor(samples: Samples, corruptions: Sequence[Sequence[Cell]], metric: str = "ece") -> tuple[float, float]:
+def ece_floor(
+    confidence: NDArray[np.float32], cells: Sequence[Cell], corruptions: Sequence[Sequence[Cell]]
+) -> tuple[float, float]:
     r"""What a perfectly calibrated network with these confidences would show as its ECE: mean and 95th percentile.
 
     Were each answer right with probability :math:`c_i`, its confidence, then the sum of :math:`c_i` minus correctness
     over a bin would be about normal with variance :math:`v_m = \sum_{i\in m} c_i(1 - c_i)`, and the ECE have mean
     :math:`\frac1n\sum_m\sqrt{2v_m/\pi}`. The percentile is that of 2,000 draws, independent between cells.
+
+    Args:
+        confidence: Of every image, (cells, images).
+        cells: The cells.
+        corruptions: Those of the column, by corruption.
     """
-    source = samples.scaled if is_scaled(metric) else samples
-    assert source is not None
     generator = np.random.default_rng(0)
     means, draws = [], []
-    for cells in corruptions:
+    for own in corruptions:
         deviations = []
-        for cell in cells:
-            confidence = source.confidence[samples.cells.index(cell)].astype(np.float64)
-            deviations.append(np.sqrt(binned(confidence, confidence * (1 - confidence)).sum(0)) / len(confidence))
+        for cell in own:
+            claimed = confidence[cells.index(cell)].astype(np.float64)
+            deviations.append(np.sqrt(binned(claimed, claimed * (1 - claimed)).sum(0)) / len(claimed))
         spread = np.stack(deviations)
         means.append(float(np.sqrt(2 / np.pi) * spread.sum(1).mean()))
         draws.append(np.abs(generator.standard_normal((2000, *spread.shape)) * spread).sum(2).mean(1))

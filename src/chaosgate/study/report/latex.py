@@ -2,36 +2,57 @@
 
 from math import isnan
 
-from chaosgate.metrics.names import is_scaled, latex_title
+from chaosgate.metrics.names import is_scaled, latex_title, scaled
 from chaosgate.study.report.inference import Interval
-from chaosgate.study.report.notes import count
+from chaosgate.study.report.notes import count, signed
 from chaosgate.study.report.paper_table import ROW_TITLES, Number, PaperTable, corruption_column, set_number
-from chaosgate.study.report.table import Column, Mark, Row, Table
+from chaosgate.study.report.table import Mark, Row, Table
 
 _COLLAPSED, _ON_TEST, _SELECTED = r"$^\ddagger$", r"$^\dagger$", r"$^\S$"
 _MARKS: dict[Mark | None, str] = {"better": "$^{+}$", "worse": "$^{-}$", None: ""}
 _COLLAPSED_NOTE = f"{_COLLAPSED}collapsed: accuracy and confidence were lost together; a small ECE is not a success."
 _MISSING = "--"
+_AT_A_TIME = 4  # metrics side by side in a column of text
 _BY = {"method": "Method", "stage": "Stage", "strength": "$g$", "corruption": "Corruption"}
 
 
 def latex_results(table: Table) -> str:
-    r"""Our table, a row per variant, clean and corrupted results beneath each other, no wider than a column.
+    r"""Our table, no wider than a column: blocks of four metrics, in each clean and corrupted, without and with +T.
 
-    Beneath each number stands the difference to the reference with its 95 % interval.
+    Beneath each number stands the 95 % interval of its difference to the reference.
     """
-    metrics = list(dict.fromkeys(metric for _, metric in table.columns))
-    lines = [_line(["", *map(latex_title, metrics)])]
-    for part in dict.fromkeys(part for part, _ in table.columns):
-        lines += [r"\midrule", rf"\multicolumn{{{len(metrics) + 1}}}{{l}}{{\emph{{{part}}}}} \\"]
-        for row in table.rows:
-            lines += _result_lines(table, row, part, metrics)
-    name = escape(table.title)
-    return _environment(len(metrics), lines, _result_notes(table), name, "")
+    metrics = list(dict.fromkeys(metric for _, metric in table.columns if not is_scaled(metric)))
+    blocks = [metrics[k : k + _AT_A_TIME] for k in range(0, len(metrics), _AT_A_TIME)]
+    width = max(map(len, blocks), default=0)
+    lines: list[str] = []
+    for block in blocks:
+        padding = [""] * (width - len(block))
+        lines += [*([r"\midrule"] if lines else []), _line(["", *map(latex_title, block), *padding])]
+        for part in dict.fromkeys(part for part, _ in table.columns):
+            lines += _part_lines(table, part, part, block, width)
+            if any((part, scaled(metric)) in table.columns for metric in block):
+                lines += _part_lines(table, part, f"{part}, +T", list(map(scaled, block)), width)
+    return _environment(width, lines, _result_notes(table), escape(table.title), "")
 
 
-def _result_lines(table: Table, row: Row, part: str, metrics: list[str]) -> list[str]:
+def _part_lines(table: Table, part: str, heading: str, metrics: list[str], width: int) -> list[str]:
+    lines = [r"\midrule", rf"\multicolumn{{{width + 1}}}{{l}}{{\emph{{{heading}}}}} \\"]
+    for row in table.rows:
+        lines += _result_lines(table, row, part, metrics, width)
+    floors = [
+        [row.entries[part, metric].floor for row in table.rows if (part, metric) in row.entries] for metric in metrics
+    ]
+    known = [sorted({f"{floor:.3f}" for floor in column if not isnan(floor)}) for column in floors]
+    if any(known):
+        cells = [rf"{{\scriptsize {'--'.join(dict.fromkeys((one[0], one[-1])))}}}" if one else "" for one in known]
+        lines.append(_line([r"{\scriptsize noise floor}", *cells, *[""] * (width - len(cells))]))
+    return lines
+
+
+def _result_lines(table: Table, row: Row, part: str, metrics: list[str], width: int) -> list[str]:
     name = ROW_TITLES.get(row.variant, escape(row.variant))
+    if row.members > 1:
+        name = rf"{ROW_TITLES.get(row.method, escape(row.method))} ensemble $\times${row.members}"
     name += (_SELECTED if row.selected_on_test else "") + (_COLLAPSED if part in row.collapsed else "")
     first, second = [name], [""]
     for metric in metrics:
@@ -41,26 +62,20 @@ def _result_lines(table: Table, row: Row, part: str, metrics: list[str]) -> list
             second.append("")
             continue
         entry = row.entries[column]
-        mean = f"{entry.mean:.3f}"
+        mean = f"{entry.mean:.3f}".replace("-", "$-$")
         mean = rf"\textbf{{{mean}}}" if row.variant in table.best.get(column, ()) else mean
         spread = "" if isnan(entry.std) else rf"$\pm${entry.std:.3f}"
         first.append(mean + spread + (_ON_TEST if is_scaled(metric) and row.fitted_on_test else ""))
-        second.append(_change(table, row, column))
+        ends = "" if entry.interval is None else _ends(entry.interval)
+        second.append(ends + _MARKS[table.marks.get((row.variant, column))])
+    padding = [""] * (width - len(metrics))
     if not any(second):
-        return [_line(first)]
-    return [_line(first), _line([cell and rf"{{\scriptsize {cell}}}" for cell in second])]
-
-
-def _change(table: Table, row: Row, column: Column) -> str:
-    entry = row.entries[column]
-    if isnan(entry.difference):
-        return ""
-    mark = _MARKS[table.marks.get((row.variant, column))]
-    return f"${entry.difference:+.3f}$" + mark + ("" if entry.interval is None else _ends(entry.interval))
+        return [_line([*first, *padding])]
+    return [_line([*first, *padding]), _line([*(cell and rf"{{\scriptsize {cell}}}" for cell in second), *padding])]
 
 
 def _ends(interval: Interval) -> str:
-    return f" [${interval.low:+.3f}$, ${interval.high:+.3f}$]"
+    return f"[${signed(interval.low)}$, ${signed(interval.high)}$]"
 
 
 def _result_notes(table: Table) -> list[str]:
@@ -75,9 +90,14 @@ def _result_notes(table: Table) -> list[str]:
     if over:
         words = {"seeds": "other seeds on these test images", "seeds and images": "other seeds and test images"}
         about = ", or ".join(words.get(one, f"{one} on other test images") for one in sorted(over))
-        notes.append(f"Small: difference to {escape(study.reference)} [95\\,\\% interval, about {about}].")
+        reference = ROW_TITLES.get(study.reference, escape(study.reference))
+        notes.append(
+            f"[ ]: 95\\,\\% interval of the difference to {reference}, paired by seed and image, about {about}."
+        )
     if over - {"these two networks"}:
         notes.append(r"$^{+}$ better, $^{-}$ worse at the 5\,\% level with Holm's correction; no sign: cannot tell.")
+    if any(entry.floors for entry in entries):
+        notes.append("Noise floor: the ECE of a perfectly calibrated network with these confidences.")
     if any(is_scaled(metric) for _, metric in table.columns):
         notes.append("+T: logits divided by one temperature that minimises the validation NLL.")
     if any(row.fitted_on_test for row in table.rows):
@@ -106,14 +126,14 @@ def _environment(columns: int, lines: list[str], notes: list[str], caption: str,
     """A ``table`` that is scaled down where it would be wider than the column."""
     whole = [
         r"\begin{table}[ht]",
-        r"\centering",
+        r"\centering\footnotesize\setlength{\tabcolsep}{3pt}%",
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         rf"\begin{{tabular}}{{l{'c' * columns}}}",
         r"\toprule",
         *lines,
         r"\bottomrule",
         r"\end{tabular}}",
-        *(rf"\par\smallskip{{\footnotesize {note}\par}}" for note in notes),
+        *([rf"\par\smallskip\raggedright{{\scriptsize {' '.join(notes)}\par}}"] if notes else []),
         rf"\caption{{{caption}}}",
         *([rf"\label{{{label}}}"] if label else []),
         r"\end{table}",

@@ -3,7 +3,7 @@
 from collections import Counter
 from math import isnan
 
-from chaosgate.metrics.names import is_scaled
+from chaosgate.metrics.names import FROM_LOGITS, is_scaled, title
 from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report.build import rows_by_strength, smallest_validation_nll
 from chaosgate.study.report.table import Column, Mark, Row, Table
@@ -35,6 +35,11 @@ def signed(value: float) -> str:
     ('-.020', '+1.250')
     """
     return f"{value:+.3f}".replace("+0.", "+.").replace("-0.", "-.")
+
+
+def seeds_of(row: Row) -> str:
+    """How many networks a row rests on: seeds, or ensembles times their members."""
+    return f"{len(row.seeds)} x {row.members}" if row.members > 1 else str(len(row.seeds))
 
 
 def has_temperature(table: Table) -> bool:
@@ -71,11 +76,13 @@ def footnotes(table: Table) -> list[str]:
             f"corrupted: mean over {count(len(facts['corruptions']), made + ' corruption')} of the mean over "
             f"severities {', '.join(map(str, facts['severities']))} of each cell's metric."
         )
+    notes += _metric_notes(table)
     notes += _interval_notes(table)
     if any(entry.floors for row in table.rows for entry in row.entries.values()):
         notes.append(
-            "floor, or in parentheses: the noise floor of the ECE, what a perfectly calibrated network with these "
-            "confidences would show on this many images. An ECE near it cannot be told from perfect calibration."
+            "floor (in parentheses on a terminal): the noise floor of the ECE, what a perfectly calibrated network "
+            "with these confidences would show on this many images. An ECE near it cannot be told from perfect "
+            "calibration."
         )
     notes += _temperature_notes(table)
     if any(row.selected_on_test for row in table.rows):
@@ -91,11 +98,37 @@ def footnotes(table: Table) -> list[str]:
     for row in (row for row in table.rows if row.members > 1):
         made = f"{count(len(row.seeds), 'ensemble')} here" if row.seeds else "too few finished runs with logits"
         notes.append(
-            f"{row.variant}: mean probability of {row.members} networks, at the cost of as many trainings and tests; "
-            f"{made}. It has no seed of its own to be paired by, so no difference is shown."
+            f"{row.variant}: deep ensemble, the mean probability of {row.members} networks, at {row.members} times the "
+            f"cost of training and of testing; {made}. It has no seed of its own to be paired by, so no difference is "
+            "shown."
         )
     if absent := [row.variant for row in table.rows if row.members == 1 and len(row.seeds) < len(study.seeds)]:
         notes.append(f"Not finished: {', '.join(absent)}; their numbers are missing or rest on fewer seeds.")
+    return notes
+
+
+_EXPLAINED = {
+    "adaptive_ece": "ECE, equal mass: bins with equally many images instead of equal width.",
+    "classwise_ece": "ECE, classwise: the calibration error of every class's own probability, averaged over classes.",
+    "aurc": "AURC: share of errors among the most confident answers, averaged over how many are given.",
+    "brier_reliability": "Brier rel., Brier res.: reliability (calibration, less is better) and resolution (more is "
+    "better) of the Brier score, 15 bins per class.",
+}
+
+
+def _metric_notes(table: Table) -> list[str]:
+    """What rarer metrics are, and which were asked for in vain."""
+    shown = {metric for _, metric in table.columns}
+    notes = [words for metric, words in _EXPLAINED.items() if metric in shown]
+    if "ood_auroc" in shown:
+        name = next(iter(table.study.ood))
+        notes.append(
+            f"OOD AUROC: probability that a test image has a larger confidence than an image of {name}; .5 is chance."
+        )
+    if shown & set(FROM_LOGITS):
+        notes.append("Classwise metrics are made from logits kept in half precision.")
+    if absent := [metric for metric in table.study.metrics if metric not in shown]:
+        notes.append(f"No finished run has {'; '.join(map(title, absent))}.")
     return notes
 
 
@@ -112,7 +145,8 @@ def _interval_notes(table: Table) -> list[str]:
         )
     if "seeds" in over:
         notes.append(
-            "Intervals (95 %) are Student's, over seeds, on these test images: no outputs of single images were kept."
+            f"Intervals (95 %){_of_metrics(table)} are Student's, over seeds, on these test images: images were not "
+            "resampled for them."
         )
     if "these two networks" in over:
         notes.append(
@@ -127,6 +161,17 @@ def _interval_notes(table: Table) -> list[str]:
             "are corrected among themselves. Intervals are not corrected."
         )
     return notes
+
+
+def _of_metrics(table: Table) -> str:
+    """Of which metrics the intervals over seeds are, where others are over images, too."""
+    kinds: dict[str, set[str]] = {}
+    for row in table.rows:
+        for (_, metric), entry in row.entries.items():
+            if entry.interval is not None:
+                kinds.setdefault(entry.interval.over, set()).add(metric)
+    alone = [metric for metric in table.study.metrics if metric in kinds["seeds"]]
+    return f" of {'; '.join(map(title, alone))}" if "seeds and images" in kinds else ""
 
 
 def _temperature_notes(table: Table) -> list[str]:

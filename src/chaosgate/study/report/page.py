@@ -24,9 +24,12 @@ from chaosgate.study.report.notes import (
     has_temperature,
     number,
     on_test,
+    seeds_of,
 )
 from chaosgate.study.report.paper_table import ROW_TITLES, PaperTable, set_number
 from chaosgate.study.report.table import CLEAN, CORRUPTED, Table
+
+SPREAD = "one standard deviation over seeds up and down"
 
 
 class Image(NamedTuple):
@@ -66,6 +69,7 @@ def html_report(tables: Sequence[Table], beside: Sequence[PaperTable], finished:
         configuration=_configuration(whole, finished) if finished else {},
         has_temperature=has_temperature,
         on_test=on_test,
+        seeds_of=seeds_of,
         on_test_mark=ON_TEST,
         selected_mark=SELECTED,
         signs=MARKS,
@@ -105,7 +109,10 @@ def _pictures(main: Table, whole: Table, finished: Sequence[Finished]) -> dict[s
     reliability = []
     for part, words in (
         (CLEAN, "Clean test set."),
-        (CORRUPTED, "All corrupted cells pooled (the tables average cells)."),
+        (
+            CORRUPTED,
+            "All corrupted cells pooled (the tables average cells). Intervals allow for the same image in many cells.",
+        ),
     ):
         drawn = figures.reliability_figures(main, finished, part)
         if drawn:
@@ -116,7 +123,8 @@ def _pictures(main: Table, whole: Table, finished: Sequence[Finished]) -> dict[s
     if has_temperature(main):
         image = _image(figures.temperature_figure(main), "ECE before and after temperature scaling")
         sections["Temperature"] = [Block([image], "What one temperature does, beside what noise does.")]
-    sections["Energy"] = [Block([_image(figures.energy_figure(whole), "ECE and NLL against injected energy")])]
+    lines = f"Vertical lines: {SPREAD}." if len(whole.study.seeds) > 1 else ""
+    sections["Energy"] = [Block([_image(figures.energy_figure(whole), "ECE and NLL against injected energy")], lines)]
     for axis in dict.fromkeys(axis for row in whole.rows for axis in row.levels):
         image = _image(figures.axis_figure(whole, axis), f"ECE and NLL against {axis}")
         sections["Strength" if axis == STRENGTH else axis.capitalize()] = [Block([image])]
@@ -124,10 +132,12 @@ def _pictures(main: Table, whole: Table, finished: Sequence[Finished]) -> dict[s
         metrics = [metric for metric in ("top1", "nll", "ece", "gap") if metric in whole.study.metrics]
         bars = {metric: figures.corruption_figure(main, finished, metric) for metric in metrics}
         sections["Corruptions"] = [Block([_image(bar, f"{metric} by corruption")]) for metric, bar in bars.items()]
+        sections["Corruptions"][:1] = [Block(sections["Corruptions"][0].images, lines)] if bars else []
         curves = figures.severity_figure(main, finished, metrics)
         sections["Severity"] = [Block([_image(curves, "metrics against severity")])]
     if any(one.curves for one in finished):
-        sections["Training"] = [Block([_image(figures.curves_figure(main, finished), "training curves")])]
+        image = _image(figures.curves_figure(main, finished), "training curves")
+        sections["Training"] = [Block([image], "A line per run; the loss is that of the last step of each epoch.")]
     return sections
 
 

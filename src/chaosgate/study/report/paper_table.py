@@ -6,7 +6,7 @@ from math import fsum, isnan, nan
 from statistics import stdev
 from typing import Any, NamedTuple
 
-from chaosgate.metrics.names import PLUS_T, is_scaled, scaled
+from chaosgate.metrics.names import PLUS_T, is_scaled, scaled, title
 from chaosgate.study.plan.study import STRENGTH, paper_data
 from chaosgate.study.report.collect import Finished
 from chaosgate.study.report.table import Row, Table
@@ -61,6 +61,13 @@ class PaperTable:
         """Whether a column is one after temperature scaling."""
         metric = corruption_column(column)[0] if self.by == "corruption" else column
         return is_scaled(metric)
+
+    def title_of(self, column: str) -> str:
+        """The head of a column."""
+        if self.by == "corruption":  # e.g. ece_gch
+            metric, method = corruption_column(column)
+            return f"{title(metric)}, {ROW_TITLES.get(method, method)}"
+        return f"{title(column.removesuffix('_percent'))}{' (%)' if column.endswith('_percent') else ''}"
 
 
 def paper_table(name: str) -> PaperTable:

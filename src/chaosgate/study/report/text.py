@@ -11,7 +11,18 @@ from rich.text import Text
 
 from chaosgate.metrics.names import is_scaled, scaled, title
 from chaosgate.study.report.inference import Interval
-from chaosgate.study.report.notes import FLAG, MARKS, SELECTED, count, has_temperature, mark_of, number, on_test, signed
+from chaosgate.study.report.notes import (
+    FLAG,
+    MARKS,
+    SELECTED,
+    count,
+    has_temperature,
+    mark_of,
+    number,
+    on_test,
+    seeds_of,
+    signed,
+)
 from chaosgate.study.report.table import Column, Entry, Row, Table
 
 _AT_A_TIME = 4  # metrics side by side in 80 columns
@@ -98,25 +109,32 @@ def ends(interval: Interval) -> str:
 
 
 def markdown_table(table: Table) -> str:
-    """The same as Markdown; in parentheses the difference to the reference and its 95 % interval."""
+    """The same as Markdown, a table for each part; in parentheses the difference to the reference and its interval."""
     last = ["T", "energy"] if has_temperature(table) else ["energy"]
-    head = ["method", "seeds", *(f"{part} {title(metric)}" for part, metric in table.columns), *last]
-    lines = [_line(head), _line(["---", *("--:" for _ in head[1:])])]
-    for row in table.rows:
-        cells = [_markdown_cell(table, row, column) for column in table.columns]
-        cells += [number(row.temperature.mean)] if has_temperature(table) else []
-        flag = f" (collapsed: {', '.join(sorted(row.collapsed))})" if row.collapsed else ""
-        name = row.variant + (SELECTED if row.selected_on_test else "") + flag
-        lines.append(_line([name, str(len(row.seeds)), *cells, number(row.energy.mean)]))
+    lines: list[str] = []
+    for part in dict.fromkeys(part for part, _ in table.columns):
+        columns = [column for column in table.columns if column[0] == part]
+        lines += _head([part, "seeds", *(title(metric) for _, metric in columns), *last])
+        for row in table.rows:
+            cells = [_markdown_cell(table, row, column) for column in columns]
+            cells += [number(row.temperature.mean)] if has_temperature(table) else []
+            name = row.variant + (SELECTED if row.selected_on_test else "")
+            name += " (collapsed)" if part in row.collapsed else ""
+            lines.append(_line([name, seeds_of(row), *cells, number(row.energy.mean)]))
+        lines.append("")
     if table.contrasts:
         columns = list(table.contrasts[0].entries)
-        head = ["difference", *(f"{part} {title(metric)}" for part, metric in columns)]
-        lines += ["", _line(head), _line(["---", *("--:" for _ in columns)])]
+        lines += _head(["difference", *(f"{part} {title(metric)}" for part, metric in columns)])
         for one in table.contrasts:
             marks = (MARKS[table.contrast_marks.get((one.name, column))] for column in columns)
             cells = [_change(one.entries.get(column), mark) for column, mark in zip(columns, marks, strict=True)]
             lines.append(_line([one.name, *cells]))
-    return "\n".join(lines) + "\n"
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _head(cells: list[str]) -> list[str]:
+    return [_line(cells), _line(["---", *("--:" for _ in cells[1:])])]
 
 
 def _markdown_cell(table: Table, row: Row, column: Column) -> str:

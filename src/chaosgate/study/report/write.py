@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
+from rich.padding import Padding
 
 from chaosgate.metrics.names import title
 from chaosgate.study.plan.runs import Run
@@ -47,7 +48,7 @@ def report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> P
         for grid in terminal_tables(one):
             console.print(grid)
     for note in footnotes(table):
-        console.print(f"  {note}", style="dim", highlight=False)
+        console.print(Padding(note, (0, 0, 0, 2)), style="dim", highlight=False)
     directory = root / study.name
     directory.mkdir(parents=True, exist_ok=True)
     blocks = [f"# {one.title}\n\n{markdown_table(one)}" for one in tables]

@@ -1,0 +1,251 @@
+"""A three-seed study, really run: its table recomputed from the kept outputs by code that shares nothing with it."""
+
+import csv
+import io
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from rich.console import Console
+from scipy.stats import mannwhitneyu, t
+
+from chaosgate.__main__ import main
+from chaosgate.commands.fit import parsed
+from chaosgate.study import Run, Study, Table, build_table, load_study, plan_runs
+from chaosgate.study.execute.display import kept_size
+from chaosgate.study.execute.state import state_of
+from chaosgate.study.report.collect import collect
+from chaosgate.study.report.text import csv_table, terminal_tables
+from chaosgate.study.report.write import report
+
+pytestmark = pytest.mark.slow
+CONFIGS = Path(__file__).parents[3] / "configs"
+SEEDS = (0, 1, 2)
+METRICS = ["top1", "nll", "ece", "gap", "adaptive_ece", "aurc", "ood_auroc"]
+METRICS += ["classwise_ece", "brier_reliability", "brier_resolution"]
+Done = tuple[Study, list[Run], Table]
+Arrays = dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    folder = tmp_path_factory.mktemp("recomputed")
+    content = {
+        "base": [str(CONFIGS / "base.yaml"), str(CONFIGS / "data/fashion_mnist.yaml")],
+        "overrides": {
+            "trainer.max_epochs": 1,
+            "trainer.limit_train_batches": 40,
+            "trainer.enable_model_summary": False,
+            "model.backbone_args": {"channels": [8, 16, 16, 16]},
+            "data.init_args.corruptions": ["pixelate", "gaussian_noise"],
+            "data.init_args.severities": [1, 5],
+            "data.init_args.cache_dir": str(folder / "cache"),
+            "data.init_args.num_workers": 0,
+        },
+        "methods": {name: str(CONFIGS / f"noise/{name}.yaml") for name in ("none", "gch")},
+        "reference": "none",
+        "seeds": list(SEEDS),
+        "metrics": METRICS,
+        "ood": {"bleached": {"data.init_args.mean": [0.9], "data.init_args.corruptions": None}},
+        "ensemble": {"of": "none", "size": 3},
+        "checkpoint": "last",
+        "jobs": 2,
+        "threads": 1,
+    }
+    path = folder / "recomputed.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    assert main(["study", "run", str(path), "--root", str(folder / "runs")]) == 0
+    study = load_study(path)
+    runs = plan_runs(study, folder / "runs", parsed)
+    return study, runs, build_table(study, runs, collect(runs))
+
+
+def kept(run: Run, ood: bool = False) -> Arrays:
+    """The one file of a test, images of every cell in the order of their numbers."""
+    (path,) = [path for path in (run.directory / "outputs").glob("*.npz") if ("ood" in path.name) == ood]
+    with np.load(path) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    order = np.lexsort((arrays["index"], arrays["cell"]))
+    return {name: values[order] if values.shape[:1] == order.shape else values for name, values in arrays.items()}
+
+
+def ece(confidence: np.ndarray, correct: np.ndarray) -> float:
+    total = 0.0
+    for k in range(15):
+        inside = (confidence > k / 15 if k else confidence >= 0) & (confidence <= (k + 1) / 15)
+        total += abs(confidence[inside].astype(np.float64).sum() - correct[inside].sum())
+    return total / len(confidence)
+
+
+def adaptive_ece(confidence: np.ndarray, correct: np.ndarray) -> float:
+    order, n = np.argsort(confidence, kind="stable"), len(confidence)
+    parts = [order[m * n // 15 : (m + 1) * n // 15] for m in range(15)]
+    return sum(abs(confidence[part].astype(np.float64).sum() - correct[part].sum()) for part in parts) / n
+
+
+def aurc(confidence: np.ndarray, correct: np.ndarray) -> float:
+    """Equally confident answers come in no order: each counts as the mean of its group."""
+    wrong = []
+    for value in np.unique(confidence)[::-1]:
+        group = ~correct[confidence == value]
+        wrong += [group.mean()] * len(group)
+    return float(np.mean(np.cumsum(wrong) / np.arange(1, len(wrong) + 1)))
+
+
+def class_terms(logits: np.ndarray, target: np.ndarray) -> dict[str, float]:
+    """Classwise ECE, and reliability and resolution of the Brier score, class by class and bin by bin."""
+    exponentials = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
+    probs = exponentials / exponentials.sum(1, keepdims=True)
+    n, classes = probs.shape
+    found = {"classwise_ece": 0.0, "brier_reliability": 0.0, "brier_resolution": 0.0}
+    for k in range(classes):
+        p, y = probs[:, k], target == k
+        bins = np.clip(np.ceil(p * 15).astype(int) - 1, 0, 14)
+        for m in np.unique(bins):
+            inside = bins == m
+            found["classwise_ece"] += abs((p - y)[inside].sum()) / (n * classes)
+            found["brier_reliability"] += inside.sum() * (p[inside].mean() - y[inside].mean()) ** 2 / n
+            found["brier_resolution"] += inside.sum() * (y[inside].mean() - y.mean()) ** 2 / n
+    return found
+
+
+def by_cell(arrays: Arrays) -> list[tuple[str, dict[str, float]]]:
+    """Corruption and metrics of every cell."""
+    found = []
+    for k, name in enumerate(arrays["corruption"].tolist()):
+        rows = arrays["cell"] == k
+        confidence, correct = arrays["confidence"][rows], arrays["correct"][rows]
+        values = {"top1": correct.mean(), "nll": arrays["nll"][rows].astype(np.float64).mean()}
+        values |= {"ece": ece(confidence, correct), "gap": confidence.astype(np.float64).mean() - correct.mean()}
+        values |= {"adaptive_ece": adaptive_ece(confidence, correct), "aurc": aurc(confidence, correct)}
+        values |= class_terms(arrays["logits"][rows], arrays["target"][rows])
+        if "nll_T" in arrays:
+            values["nll_T"] = arrays["nll_T"][rows].astype(np.float64).mean()
+            values["ece_T"] = ece(arrays["confidence_T"][rows], correct)
+        found.append((name, values))
+    return found
+
+
+def columns(arrays: Arrays) -> dict[tuple[str, str], float]:
+    """Clean metrics, and corrupted ones as mean over corruptions of the mean over severities."""
+    cells = by_cell(arrays)
+    ((_, clean),) = [cell for cell in cells if cell[0] == "clean"]
+    found = {("clean", metric): value for metric, value in clean.items()}
+    names = {name for name, _ in cells} - {"clean"}
+    for metric in clean:
+        means = [np.mean([values[metric] for name, values in cells if name == corruption]) for corruption in names]
+        found["corrupted", metric] = float(np.mean(means))
+    return found
+
+
+def auroc(inside: np.ndarray, outside: np.ndarray) -> float:
+    return float(mannwhitneyu(inside, outside).statistic) / (len(inside) * len(outside))
+
+
+def test_table_is_recomputed_from_the_kept_outputs(done: Done) -> None:
+    _, runs, table = done
+    by_hand = {(run.method, run.seed): columns(kept(run)) for run in runs}
+    for run in runs:
+        inside, outside = kept(run), kept(run, ood=True)["confidence"]
+        clean = inside["confidence"][inside["cell"] == inside["corruption"].tolist().index("clean")]
+        by_hand[run.method, run.seed]["clean", "ood_auroc"] = auroc(clean, outside)
+    compared = set()
+    for row in csv.DictReader(csv_table(table).splitlines()):
+        column = (row["part"], row["metric"])
+        if row["method"] not in ("none", "gch") or column not in by_hand["none", 0]:
+            continue
+        values = [by_hand[row["method"], seed][column] for seed in SEEDS]
+        assert float(row["mean"]) == pytest.approx(np.mean(values), abs=1e-7), column
+        assert float(row["std_ddof1"]) == pytest.approx(np.std(values, ddof=1), abs=1e-7), column
+        if row["method"] == "gch":
+            differences = [by_hand["gch", seed][column] - by_hand["none", seed][column] for seed in SEEDS]
+            assert float(row["difference_to_none"]) == pytest.approx(np.mean(differences), abs=1e-7), column
+        compared.add((row["method"], *column))
+    assert len(compared) == 2 * (2 * (len(METRICS) - 1 + 2) + 1)  # both parts, +T of NLL and ECE; OOD is clean alone
+
+
+def test_intervals_are_recomputed_from_the_kept_outputs(done: Done) -> None:
+    """Of the clean columns, with the same draws of test images and a formula written down again."""
+    _, runs, table = done
+    arrays = {(run.method, run.seed): kept(run) for run in runs}
+    generator = np.random.default_rng(2000)
+    draws = np.concatenate([generator.integers(2000, size=(100, 2000)) for _ in range(4)])
+    rows = {
+        (row["part"], row["metric"]): row
+        for row in csv.DictReader(csv_table(table).splitlines())
+        if row["method"] == "gch"
+    }
+
+    def measured(run: tuple[str, int], metric: str, images: np.ndarray) -> float:
+        one = arrays[run]
+        clean = one["cell"] == one["corruption"].tolist().index("clean")
+        confidence, correct, nll = (one[name][clean][images] for name in ("confidence", "correct", "nll"))
+        return {"top1": correct.mean, "nll": nll.astype(np.float64).mean, "ece": lambda: ece(confidence, correct)}[
+            metric
+        ]()
+
+    for metric in ("top1", "nll", "ece"):
+        whole = np.arange(2000)
+        d, stars = (
+            np.array(
+                [[measured(("gch", s), metric, i) - measured(("none", s), metric, i) for i in sets] for s in SEEDS]
+            )
+            for sets in ([whole], draws)
+        )
+        images = max(0.0, (3 * stars.mean(0).var(ddof=1) - stars.var(1, ddof=1).mean()) / 2)
+        bias = stars.mean() - d.mean() if metric == "ece" else 0.0
+        half = sqrt(t.ppf(0.975, 2) ** 2 * d.var(ddof=1) / 3 + 1.959963985**2 * images) + abs(bias)
+        row = rows["clean", metric]
+        assert row["interval_over"] == "seeds and images"
+        found = float(row["low95"]), float(row["high95"])
+        assert found == pytest.approx((d.mean() - bias - half, d.mean() - bias + half), abs=1e-7), metric
+
+
+def test_ensemble_is_the_mean_of_the_probabilities_that_its_members_kept(done: Done) -> None:
+    _, runs, table = done
+    members = [run for run in runs if run.method == "none"]
+
+    def together(ood: bool) -> tuple[Arrays, np.ndarray]:
+        each = [kept(run, ood) for run in members]
+        exponentials = [np.exp(one["logits"].astype(np.float64)) for one in each]
+        return each[0], np.mean([one / one.sum(1, keepdims=True) for one in exponentials], axis=0)
+
+    first, mean = together(ood=False)
+    target = first["target"]
+    arrays: dict[str, Any] = {name: first[name] for name in ("corruption", "cell", "target")}
+    arrays |= {"confidence": mean.max(1).astype(np.float32), "correct": mean.argmax(1) == target}
+    arrays |= {"nll": -np.log(mean[np.arange(len(mean)), target]), "logits": np.log(mean)}
+    row = table.rows[-1]
+    assert row.variant == "none ensemble x3" and row.members == 3 and len(row.seeds) == 1
+    for column, value in columns(arrays).items():
+        assert row.entries[column].mean == pytest.approx(value, abs=1e-7), column
+    _, outside = together(ood=True)
+    clean = arrays["confidence"][first["cell"] == first["corruption"].tolist().index("clean")]
+    expected = auroc(clean, outside.max(1).astype(np.float32))
+    assert row.entries["clean", "ood_auroc"].mean == pytest.approx(expected, abs=1e-7)
+    single = [table.rows[0].entries["clean", "nll"].by_seed[seed] for seed in SEEDS]
+    assert row.entries["clean", "nll"].mean < np.mean(single)  # by convexity
+    assert np.isfinite(row.entries["clean", "ece_T"].mean) and np.isfinite(row.temperature.mean)
+
+
+def test_logits_are_kept_in_half_precision_and_the_plan_says_how_large(done: Done) -> None:
+    study, runs, _ = done
+    arrays = kept(runs[0])
+    assert arrays["logits"].dtype == arrays["validation_logits"].dtype == np.float16
+    assert arrays["logits"].shape == (5 * 2000, 10) and arrays["validation_logits"].shape == (1000, 10)
+    assert "MB a run" in kept_size(study, runs, {run.name: state_of(run) for run in runs})
+
+
+def test_report_of_it_fits_a_terminal_and_says_what_it_has(done: Done) -> None:
+    study, runs, table = done
+    folder = report(study, runs, runs[0].root.parent, Console(quiet=True))
+    page = (folder / "report.html").read_text()
+    for words in ("none ensemble x3", "floor 0.", "gch - none+T", "OOD AUROC", "bleached"):
+        assert words in page
+    out = io.StringIO()
+    for grid in terminal_tables(table):
+        Console(width=80, file=out).print(grid)
+    assert "…" not in out.getvalue() and max(map(len, out.getvalue().splitlines())) <= 80
