@@ -124,12 +124,11 @@ def test_checking_leaves_no_trace():
     assert reports[0].grid == (2, 2) and reports[0].energy > 0 and 0 < reports[0].positive_share <= 1
 
 
-def run(seed=0, rank=0, steps=3, stages=("L3", "L4"), start=0):
+def run(seed=0, rank=0):
     torch.manual_seed(0)
     model = timm.create_model("resnet18").train()
-    with cg.attach(model, cg.GaussianChaos(log_std=1.0), stages, seed=seed, rank=rank, check=False) as handle:
-        handle.load_state_dict({"step": start, "fired": 0})
-        return torch.stack([model(images(64, seed=k)).detach() for k in range(start, start + steps)])
+    with cg.attach(model, cg.GaussianChaos(log_std=1.0), ["L3", "L4"], seed=seed, rank=rank, check=False):
+        return torch.stack([model(images(64, seed=k)).detach() for k in range(3)])
 
 
 def test_noise_is_a_function_of_seed_rank_and_step():
@@ -137,11 +136,6 @@ def test_noise_is_a_function_of_seed_rank_and_step():
     assert torch.equal(whole, run())
     assert not torch.equal(whole, run(seed=1))
     assert not torch.equal(whole, run(rank=1))
-
-
-def test_a_resumed_run_replays_the_same_gates():
-    # batch statistics make the logits of one step independent of the steps before it
-    assert torch.equal(run(steps=4)[2:], run(steps=2, start=2))
 
 
 def test_stages_have_gates_of_their_own():
@@ -176,23 +170,6 @@ def test_recomputation_under_activation_checkpointing_sees_the_same_gate():
         return torch.cat([p.grad.flatten() for p in model.parameters()])
 
     assert torch.allclose(gradients(True), gradients(False), rtol=1e-5, atol=1e-7)
-
-
-def test_a_stage_hidden_by_checkpointing_is_an_error_with_the_remedy():
-    model = timm.create_model("resnet18").train()
-    model.set_grad_checkpointing(True)
-    with cg.attach(model, cg.GaussianChaos(log_std=1.0), ["L4"], check=False):
-        with pytest.raises(RuntimeError, match=r"never fired.*activation checkpointing.*layer4\.1"):
-            model(images(64))
-
-
-def test_accumulated_micro_batches_get_different_gates():
-    model = timm.create_model("resnet18").train()
-    x = images(64)
-    with cg.attach(model, cg.GaussianChaos(log_std=1.0), ["L4"], check=False) as handle:
-        first, second = model(x), model(x)
-        assert not torch.equal(first, second)
-        assert handle.step == 2
 
 
 @pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224", "vit_small_patch16_224"])

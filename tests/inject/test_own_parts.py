@@ -9,7 +9,7 @@ QUICK = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--trainer
 SILENT = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false")
 
 
-def test_every_part_from_a_file_of_ones_own(command, configs, monkeypatch):
+def test_every_part_from_a_file_of_ones_own_and_several_gates_by_stage(command, configs, monkeypatch, caplog):
     Path("mine.py").write_text(
         textwrap.dedent(
             """
@@ -80,28 +80,37 @@ def test_every_part_from_a_file_of_ones_own(command, configs, monkeypatch):
     def node(name, **settings):
         return {"class_path": name, "init_args": settings}
 
-    gates = {
-        "chaos": node("chaosgate.GaussianChaos", log_std=1.0, operator=node("mine.Biharmonic", scale=2.0)),
-        "flicker": node("mine.Flicker", depth=0.5),
-        "parts": node(
-            "chaosgate.Mechanism",
-            law=node("mine.Flipped", operator=node("mine.Nugget", share=0.1), grid=[4, 4], beta=1.0),
-            realization=node("mine.Softplus", gamma=0.8),
-            injection=node("mine.Half", share=0.5),
-        ),
-        "student": node(
-            "chaosgate.Mechanism",
-            law=node("chaosgate.StudentT", operator=node("chaosgate.DirichletLaplacian"), grid=[4, 4], degrees=4),
-            realization=node("chaosgate.gate.SampleWise", gamma=1.0),
-        ),
+    chaos = node("chaosgate.GaussianChaos", log_std=0.5, operator=node("mine.Biharmonic", scale=2.0))
+    parts = node(
+        "chaosgate.Mechanism",
+        law=node("mine.Flipped", operator=node("mine.Nugget", share=0.1), grid=[4, 4], beta=1.0),
+        realization=node("mine.Softplus", gamma=0.8),
+        injection=node("mine.Half", share=0.5),
+    )
+    student = node(
+        "chaosgate.Mechanism",
+        law=node("chaosgate.StudentT", operator=node("chaosgate.DirichletLaplacian"), grid=[7, 7], degrees=4),
+        realization=node("chaosgate.gate.SampleWise", gamma=1.0),
+    )
+    runs = {  # one gate for each stage, as in attach
+        "first": {"L3": chaos, "L4": node("mine.Flicker", depth=0.5)},
+        "second": {"L3": student, "L4": parts},
     }
-    for name, gate in gates.items():
-        Path("noise.yaml").write_text(yaml.safe_dump({"noise": {"stages": ["L4"], "gate": gate}}))
+    for name, gates in runs.items():
+        Path("noise.yaml").write_text(yaml.safe_dump({"noise": {"gate": gates, "stages": None}}))
+        caplog.clear()
         status, _, err = fit(command, configs, name)
         assert status == 0, err
-    assert "mine.Biharmonic" in Path("chaos/config.yaml").read_text()
+        saved = yaml.safe_load(Path(name, "config.yaml").read_text())["noise"]["gate"]
+        assert {stage: gate["class_path"] for stage, gate in saved.items()} == {
+            stage: gate["class_path"] for stage, gate in gates.items()
+        }
+        said = [text for text in caplog.messages if text.startswith("noise at")]
+        assert [text.split(",")[0] for text in said] == ["noise at L3 -> layer3", "noise at L4 -> layer4"]
+        if name == "first":
+            assert "GaussianChaos" in said[0] and "log_std 0.5;" in said[0] and "Flicker" in said[1]
     for part in ("mine.Flipped", "mine.Nugget", "mine.Softplus", "mine.Half"):
-        assert part in Path("parts/config.yaml").read_text()
+        assert part in Path("second/config.yaml").read_text()
 
 
 def test_a_wick_gate_of_a_law_without_exponential_moment_is_refused_by_fit(command, configs):
@@ -114,25 +123,6 @@ def test_a_wick_gate_of_a_law_without_exponential_moment_is_refused_by_fit(comma
     Path("noise.yaml").write_text(yaml.safe_dump({"noise": {"stages": ["L4"], "gate": gate}}))
     status, _, err = fit(command, configs, "refused")
     assert status != 0 and "the Wick gate does not exist" in err
-
-
-def test_several_gates_by_stage_in_yaml(command, configs, caplog):
-    """The dict of gates of ``attach``, through a configuration file: each stage gets its own strength."""
-    gates = {
-        "L3": {"class_path": "chaosgate.GaussianChaos", "init_args": {"log_std": 0.5}},
-        "L4": {"class_path": "chaosgate.Dropout", "init_args": {"p": 0.2}},
-    }
-    Path("noise.yaml").write_text(yaml.safe_dump({"noise": {"gate": gates, "stages": None}}))
-    status, _, err = fit(command, configs, "several")
-    assert status == 0, err
-    saved = yaml.safe_load(Path("several/config.yaml").read_text())["noise"]["gate"]
-    assert {stage: gate["class_path"] for stage, gate in saved.items()} == {
-        "L3": "chaosgate.GaussianChaos",
-        "L4": "chaosgate.Dropout",
-    }
-    said = [text for text in caplog.messages if text.startswith("noise at")]
-    assert [text.split(",")[0] for text in said] == ["noise at L3 -> layer3", "noise at L4 -> layer4"]
-    assert "GaussianChaos" in said[0] and "log_std 0.5;" in said[0] and "Dropout p 0.2;" in said[1]
 
 
 def fit(command, configs, folder):

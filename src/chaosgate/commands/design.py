@@ -49,7 +49,6 @@ operators by name: {", ".join(OPERATORS)}; arguments follow a colon, as in aniso
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
     options = argparse.ArgumentParser(
         "chaosgate design",
         description=DESCRIPTION,

@@ -38,7 +38,6 @@ examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
     options = argparse.ArgumentParser(
         "chaosgate probe",
         description=DESCRIPTION,

@@ -51,7 +51,6 @@ class DeployedField:
         return psi if self.law.grid == self.grid else self._resized(psi)
 
     def prepare(self, dtype: torch.dtype, device: torch.device) -> None:
-        """Fill the caches."""
         self.variance(dtype, device)
         self.law.color(torch.zeros(1, 1, *self.law.grid, dtype=dtype, device=device))
 

@@ -93,7 +93,6 @@ class UnitVarianceMechanism(Mechanism):
             self.match.expected_energy(torch.zeros(1, 1, *grid, device=device, dtype=dtype))
 
     def extra_repr(self) -> str:
-        """Strength and deployment."""
         strength = "matched" if self.match is not None else f"{self.realization}"
         return f"{strength}, operator={self.operator}, {self.injection}, channels={self.channels!r}"
 

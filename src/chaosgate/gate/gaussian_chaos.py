@@ -104,7 +104,6 @@ class GaussianChaos(Mechanism):
         return DeployedField(MaxEntLaw(self._operator, field.law.grid, beta=field.mean_variance), grid)
 
     def extra_repr(self) -> str:
-        """Strength, operator and deployment."""
         unit = "log_std" if self._unit_variance else "gamma"
         scale = (
             ""

@@ -110,7 +110,6 @@ class Mechanism(Gate):
         return self.realization(psi, field.variance(dtype, h.device), self.strength_for(h))
 
     def perturb(self, h: Tensor, noise: Noise) -> Tensor:
-        """Sample, realise, inject."""
         return self.injection(h, self.gate(h, noise))
 
     def strength_for(self, h: Tensor) -> Tensor | None:
@@ -186,11 +185,9 @@ class Mechanism(Gate):
         self.field_on(grid)
 
     def prepare(self, grid: Grid, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
-        """Build the law and the caches for one grid."""
         self.field_on(grid).prepare(dtype, device)
 
     def extra_repr(self) -> str:
-        """Law, realisation and injection, for ``print(gate)``."""
         law = "law by grid" if callable(self.law) else repr(self.law)
         return f"{law}, {self.realization}, {self.injection}, channels={self.channels!r}, base_size={self.base_size}"
 

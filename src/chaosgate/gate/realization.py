@@ -94,7 +94,6 @@ class Wick(Realization):
         finite("gamma", self.gamma)
 
     def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
-        """The gate of a field."""
         return wick(psi, variance, _dialled(self.gamma, dial))
 
     def site_energy(self, variance: Tensor, dial: Tensor | None = None) -> Tensor:
@@ -113,7 +112,6 @@ class SampleWise(Realization):
         finite("gamma", self.gamma)
 
     def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
-        """The gate of a field; the variance map is not needed."""
         return samplewise(psi, _dialled(self.gamma, dial), variance.ndim)
 
     def site_energy(self, variance: Tensor, dial: Tensor | None = None) -> None:
@@ -130,7 +128,6 @@ class Signed(Realization):
         finite("sigma", self.sigma)
 
     def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
-        """The gate of a field; the variance map is not needed."""
         return signed(psi, _dialled(self.sigma, dial))
 
     def site_energy(self, variance: Tensor, dial: Tensor | None = None) -> Tensor:
@@ -148,7 +145,6 @@ class Plain(Realization):
         finite("sigma", self.sigma)
 
     def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
-        """The scaled field."""
         return _dialled(self.sigma, dial) * psi
 
     def site_energy(self, variance: Tensor, dial: Tensor | None = None) -> Tensor:
@@ -202,7 +198,6 @@ class Additive(Injection):
     """
 
     def __call__(self, h: Tensor, gate: Tensor) -> Tensor:
-        """The sum."""
         mean_square = h.detach().to(gate.dtype).square().flatten(1).mean(1).view(-1, *[1] * (h.ndim - 1))
         return h + (gate * mean_square.sqrt()).to(h.dtype)
 

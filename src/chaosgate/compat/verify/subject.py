@@ -137,7 +137,6 @@ class Subject:
 
     @cached_property
     def law(self) -> MaxEntLaw:
-        """The law of the log-field."""
         return MaxEntLaw(self.operator, self.grid, beta=self.beta)
 
     @cached_property
