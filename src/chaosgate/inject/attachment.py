@@ -238,6 +238,11 @@ class Attachment:
     def _perturbed(self, site: Site, output: Any) -> Any:
         features = output if isinstance(output, Tensor) else site.place.features(output)
         again = self._pending.recomputed(site.module) if self._forced is None and in_backward() else None
+        if site.layout is None and torch.compiler.is_compiling():
+            raise RuntimeError(
+                f"the layout at '{site.module}' is read from real features, which a compiler does not have. Call "
+                "handle.check(batch) before the compiled model runs."
+            )
         if site.layout is None or site.layout.kind == "NLC":
             site.layout = site.place.read(output, self._image if again is None else again.image)
         h = site.layout.to_map(features)

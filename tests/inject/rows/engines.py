@@ -41,11 +41,24 @@ def compiled_and_run_before():
     model, x = build("timm resnet")
     compiled = torch.compile(model.train(), backend="aot_eager")
     compiled(x)
-    with cg.attach(compiled, gate(), "L4", check=False) as handle:
+    with cg.attach(compiled, gate(), "L4") as handle:
         with pytest.raises(RuntimeError, match=r"never fired.*torch\.compiler\.reset"):
             compiled(x)
         torch.compiler.reset()
         assert not torch.equal(compiled(x), compiled(x)) and handle.fired == 2
+
+
+def compiled_without_a_check():
+    """11: the layout is read from real features: a compiler has none, and says what to do."""
+    torch.compiler.reset()
+    model, x = build("timm resnet")
+    with cg.attach(model.train(), gate(), "L4", check=False) as handle:
+        compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+        with pytest.raises(Exception, match=r"handle\.check\(batch\)"):
+            compiled(x)
+        handle.check(x)
+        torch.compiler.reset()
+        assert not torch.equal(compiled(x), compiled(x))
 
 
 def sharded(model, ranks):
@@ -105,4 +118,4 @@ def two_processes():
 
 
 ROWS = [distributed_wrapper, sharded_parameters]
-SLOW = [compiled_before, compiled_and_run_before, two_processes]
+SLOW = [compiled_before, compiled_and_run_before, compiled_without_a_check, two_processes]
