@@ -127,9 +127,12 @@ def gate_figure(attachment: "Attachment", batch: Tensor | Call, images: int = 3)
         (name, i, ratio[i], before[i], after[i]) for name, ratio, before, after in rows for i in range(len(pictures))
     ]
     inputs = pictures.double().mean(1)
-    figure = Figure(figsize=(10.4, 2.15 * len(shown) + 0.5), layout="constrained")
+    height = 2.05 * len(shown) + 0.4
+    figure = Figure(figsize=(11.4, height))
     FigureCanvasAgg(figure)
-    axes = figure.subplots(len(shown), 5, squeeze=False)
+    # Margins in numbers: to let matplotlib find them took longer than all the rest of a small run.
+    margins = {"left": 0.03, "right": 0.95, "bottom": 0.1 / height, "top": 1 - 0.35 / height}
+    axes = figure.subplots(len(shown), 5, squeeze=False, gridspec_kw={**margins, "wspace": 0.35, "hspace": 0.08})
     titles = ("input", "log-gate", "gate", "feature before", "feature after")
     for row, (name, index, ratio, before, after) in zip(axes, shown, strict=True):
         limit = max(float(ratio.clamp_min(1e-12).log().abs().nan_to_num(0).max()), 1e-3)
@@ -145,8 +148,9 @@ def gate_figure(attachment: "Attachment", batch: Tensor | Call, images: int = 3)
             image = axis.imshow(picture.cpu().numpy(), cmap=colours, vmin=low, vmax=high, interpolation="nearest")
             axis.set_xticks([])
             axis.set_yticks([])
-            if colours != "gray":
-                figure.colorbar(image, ax=axis, fraction=0.046, pad=0.04).ax.tick_params(labelsize=7)
+            if axis not in (row[0], row[3]):  # features before and after have one scale
+                bar = axis.inset_axes((1.04, 0.0, 0.05, 1.0))
+                figure.colorbar(image, cax=bar).ax.tick_params(labelsize=7)
         row[0].set_ylabel(f"{name}, image {index}", fontsize=9)
     for axis, title in zip(axes[0], titles, strict=True):
         axis.set_title(title, fontsize=10)
