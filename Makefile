@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: quickstart test test-oldest wheel lint notebooks chaos chaos-study clean install
+.PHONY: docs quickstart test test-oldest wheel lint notebooks chaos chaos-study clean install
 .DEFAULT_GOAL := help
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo "make chaos        break training runs in many ways and resume them (about fifteen minutes)"
 	@echo "make chaos-study  the same for the runs of a study: more than a hundred faults (about half an hour)"
 	@echo "make notebooks    execute the notebooks"
+	@echo "make docs         the documentation into site/, with executed notebooks (minutes; needs no network)"
 	@echo "make clean        remove .venv and caches; runs/ is kept"
 
 install: $(STAMP)
@@ -54,6 +55,10 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	CHAOSGATE_EXECUTE=1 NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 notebooks: $(STAMP)
 	$(BIN)/python scripts/run_notebooks.py notebooks/*.ipynb

@@ -11,11 +11,12 @@ import griffe
 _ROLE = re.compile(r":(?:class|func|meth|mod|data|attr):`~?([^`<]+?)`")
 _INLINE = re.compile(r":math:`([^`]+)`")
 _BLOCK = re.compile(r"^([ \t]*)\.\. math::[ \t]*(.*(?:\n(?:\1[ \t]+\S.*|[ \t]*(?=\n\1[ \t]+\S)))*)", re.MULTILINE)
+_DOCTEST = re.compile(r"^([ \t]*)>>> .*(?:\n\1\S.*)*", re.MULTILINE)
 _TABLE = re.compile(r"^((?:[ \t]*)=+(?: =+)+[ \t]*)\n(.*?)\n\1[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
 def as_markdown(text: str) -> str:
-    r"""The docstring with formulas between dollar signs, names as code, and tables as they stand.
+    r"""The docstring with formulas between dollar signs, names as code; examples and tables as they stand.
 
     >>> as_markdown("The law :math:`p` of :class:`~chaosgate.field.Law`.")
     'The law $p$ of `Law`.'
@@ -25,6 +26,7 @@ def as_markdown(text: str) -> str:
     text = _BLOCK.sub(_block, text)
     text = _INLINE.sub(lambda match: f"${' '.join(match[1].split())}$", text)
     text = _TABLE.sub(lambda match: f"```text\n{match[2]}\n```", text)
+    text = _DOCTEST.sub(lambda match: f"{match[1]}```pycon\n{match[0]}\n{match[1]}```", text)
     return _ROLE.sub(lambda match: f"`{match[1].strip('~').rpartition('.')[2]}`", text)
 
 

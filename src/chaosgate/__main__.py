@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from types import TracebackType
 
 HELP = """\
 usage: chaosgate COMMAND ...
@@ -54,6 +55,8 @@ _HOME = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status."""
+    if arguments is None:  # as a command, not as a function of somebody's program
+        sys.excepthook = _unexpected
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(HELP, end="")
@@ -72,6 +75,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with _own_modules(arguments) as words:
         status: int = import_module(_HOME[arguments[0]]).main(words)
     return status
+
+
+def _unexpected(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """The traceback as always; for what nobody foresaw also how to report it."""
+    sys.__excepthook__(kind, error, trace)
+    if issubclass(kind, Exception):
+        print(import_module("chaosgate.commands.errors").how_to_report(sys.argv), file=sys.stderr)
 
 
 @contextmanager

@@ -5,6 +5,10 @@ the whole object that was given. One line of it matters: the complaint of the cl
 """
 
 import re
+import shlex
+from collections.abc import Sequence
+
+from chaosgate.run.provenance import versions
 
 _UNKNOWN = re.compile(
     r"(?:unrecognized arguments?: (?:--)?|key \"?'?|option '|does not accept option '|nested key ')([\w.]+)",
@@ -101,6 +105,17 @@ def one_paragraph(error: BaseException) -> str:
     """The message of an error that a user can correct, without the traceback."""
     text = one_line(str(error)) if str(error).strip() else type(error).__name__
     return f"chaosgate: {text}\n(CHAOSGATE_TRACEBACK=1 shows where this was raised.)"
+
+
+def how_to_report(command: Sequence[str]) -> str:
+    """What to do about an error that nobody foresaw."""
+    words = shlex.join(["chaosgate", *command[1:]])
+    found = ", ".join(f"{name} {version}" for name, version in versions().items())
+    return (
+        "\nchaosgate: this error was not expected: it is a bug of chaosgate, or of something it uses. Please report it "
+        "with the form 'Something does not work' where you got chaosgate from, with the traceback above and these "
+        f"lines (remove what is private):\n  command   {words}\n  versions  {found}"
+    )
 
 
 def unknown_key(message: str) -> str | None:
