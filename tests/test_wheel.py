@@ -1,6 +1,8 @@
 """The wheel is enough: installed away from the clone, everything works by the names of shipped configurations."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -101,3 +103,26 @@ def test_an_edited_copy_wins_over_the_shipped_file(chaosgate: Path, empty: Path)
     copy.write_text(copy.read_text().replace("log_std: 1.0", "log_std: 0.125"))
     said = run([str(chaosgate), "fit", *SHIPPED, "--print_config"], empty)
     assert "noise/gch: the local file noise/gch.yaml" in said and "log_std: 0.125" in said
+
+
+def test_the_newcomers_walk(chaosgate: Path, empty: Path) -> None:
+    """docs/start.md from top to bottom: every file it shows is written, every command and every program is run."""
+    page = (REPOSITORY / "docs" / "start.md").read_text(encoding="utf-8")
+    done = []
+    for language, title, text in re.findall(
+        r'^```(\w+)(?: title="([\w.]+)")?\n(.*?)^```', page, flags=re.MULTILINE | re.DOTALL
+    ):
+        if title:
+            (empty / title).write_text(text)
+        elif language == "python":
+            done.append(run([str(chaosgate.with_name("python")), "-c", text], empty))
+        else:
+            assert language == "bash"
+            for line in text.splitlines():
+                words = shlex.split(line)
+                assert words[0] == "chaosgate"
+                done.append(run([str(chaosgate), *words[1:]], empty))
+    assert (empty / "runs" / "first" / "results.jsonl").is_file()
+    assert "my_operators.Biharmonic" in (empty / "runs" / "mine" / "config.yaml").read_text()
+    assert list((empty / "runs" / "studies" / "compare").glob("*.html"))
+    assert (empty / "model.safetensors").is_file() and re.search(r"\['(red|green|blue)', ", done[-1])
