@@ -9,11 +9,14 @@ from tests.data.photos import write_photo
 def test_the_benchmark_compares_like_with_like_on_unchanged_photographs_that_it_names(tmp_path: Path):
     write_photo(tmp_path / "a" / "one.JPEG", 1, size=(300, 260))
     before = (tmp_path / "a" / "one.JPEG").read_bytes()
-    rows = {row["what"]: row for row in run(repeats=1, images_per_cell=2, workers=0, folder=str(tmp_path))}
+    quick = {"repeats": 1, "images_per_cell": 2, "workers": 0, "corruptions": ["pixelate", "contrast"]}
+    rows = {row["what"]: row for row in run(**quick, folder=str(tmp_path))}
     assert all(row["ratio"] == row["reference_ms"] / row["ours_ms"] > 0 for row in rows.values())
     assert rows["eval transform"]["within_1"] > 0.99 and rows["eval transform"]["pil_equal"]
     assert rows["train transform"]["photographs"] == "one.JPEG 300x260"
-    cells = rows["test of 35 cells x 2 images, 0 workers"]
+    assert all(row["bound"] >= row["ratio"] * 0.9 for row in rows.values() if "bound" in row)
+    cells = rows["test of 10 cells x 2 images, 0 workers"]
+    assert 0.5 < cells["memory_ratio"] < 1.5
     assert cells["bytes_per_cell"] < 100  # its folder, and nothing that grows with the images
     assert (tmp_path / "a" / "one.JPEG").read_bytes() == before
 

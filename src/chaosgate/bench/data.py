@@ -6,6 +6,7 @@ matplotlib, or up to 24 of a ``folder`` of one's own. The rows name them.
 
 import logging
 import pickle
+import resource
 import subprocess
 import sys
 import tempfile
@@ -42,16 +43,20 @@ _BILINEAR = InterpolationMode.BILINEAR
 
 
 def run(
-    threads: int = 1, repeats: int = 7, folder: str | None = None, images_per_cell: int = 48, workers: int = 2
+    threads: int = 1,
+    repeats: int = 7,
+    folder: str | None = None,
+    images_per_cell: int = 48,
+    workers: int = 2,
+    corruptions: Sequence[str] = PAPER,
 ) -> list[dict[str, Any]]:
     """Median milliseconds per image (transforms) and per test (cells), ours and the peer taking turns.
 
     Workers hand over bytes and the device normalises, so the rows end in uint8; those marked *normalised* add the
     float conversion to both sides. ``within_1`` is the share of values within one grey level of the peer's, and
     ``pil_equal`` whether ``decoder: pil`` gives the peer's very pixels.
-    On rocket.jpg and grace_hopper.jpg the ratios were 1.5 (train) and 1.9 (eval) on one thread of a shared machine.
-    Three quarters of our time is libjpeg-turbo's decoding (7.1 of 9.5 ms an image; PIL's takes 9.2), so a view
-    that cost nothing would gain no more than a quarter: with exact pixels the decoder is the limit.
+    ``decode_ms`` and ``reference_decode_ms`` are what both spend in libjpeg-turbo; ``bound`` is the ratio if all else
+    cost us nothing: with exact pixels no view can do better.
     The last row tests the paper's 35 cells with a linear classifier: one pass against 35 calls of ``Trainer.test``.
     What a call costs beside its images does not depend on how many they are: ``call_ms`` is that cost.
     ``bytes_per_cell`` is what a further cell adds to the state that a worker holds, and ``memory_ratio`` the largest
@@ -65,9 +70,18 @@ def run(
             paths = _photos(folder)
             rows = [_train(paths, repeats, normalised) for normalised in (False, True)]
             rows += [_eval(paths, repeats, normalised) for normalised in (False, True)]
+            decoding = interleaved(
+                {
+                    "ours": lambda: [decode(path) for path in paths],
+                    "peer": lambda: [pil_loader(str(path)) for path in paths],
+                },
+                repeats,
+            )
+            ours, peer = (decoding[name] / len(paths) for name in ("ours", "peer"))
             for row in rows:
+                row |= {"decode_ms": ours, "reference_decode_ms": peer, "bound": row["reference_ms"] / ours}
                 row["photographs"] = _named(paths)
-            rows.append(_cells(paths, Path(place), max(1, repeats // 5), images_per_cell, workers))
+            rows.append(_cells(paths, Path(place), max(1, repeats // 5), images_per_cell, workers, corruptions))
     finally:
         torch.set_num_threads(before[0])
         cv2.setNumThreads(before[1])
@@ -189,14 +203,10 @@ def _test(data: ImageNetC) -> int:
     return model.counted
 
 
-def count_cells(place: str, corruptions: Sequence[str], severities: int, times: int) -> int:
-    """Count the images of cells in this process alone, ``times`` times over; for measuring its memory."""
-    with _silence():
-        return sum(_test(_module(Path(place), corruptions, range(1, severities + 1), workers=0)) for _ in range(times))
-
-
-def _cells(paths: Sequence[Path], place: Path, repeats: int, count: int, workers: int) -> dict[str, Any]:
-    cells = [Cell(name, severity) for name in PAPER for severity in range(1, 6)]
+def _cells(
+    paths: Sequence[Path], place: Path, repeats: int, count: int, workers: int, corruptions: Sequence[str]
+) -> dict[str, Any]:
+    cells = [Cell(name, severity) for name in corruptions for severity in range(1, 6)]
     named = [(paths[n % len(paths)], f"{wnids()[n % 8]}/ILSVRC2012_val_{n:08d}.JPEG") for n in range(count)]
     write_copies(sorted(named, key=lambda pair: pair[1]), place / "cells", cells, CopySettings(), quiet=True)
 
@@ -204,37 +214,49 @@ def _cells(paths: Sequence[Path], place: Path, repeats: int, count: int, workers
         return _module(place / "cells", corruptions, severities, workers)
 
     def one_pass() -> None:
-        assert _test(module(PAPER, range(1, 6))) == len(cells) * count
+        assert _test(module(corruptions, range(1, 6))) == len(cells) * count
 
     def one_by_one() -> None:
         assert sum(_test(module([cell.corruption], [cell.severity])) for cell in cells) == len(cells) * count
 
     with _silence():
         times = interleaved({"ours": one_pass, "peer": one_by_one}, repeats)
-    one, all_of_them = _state_bytes(module(PAPER[:1], [1])), _state_bytes(module(PAPER, range(1, 6)))
+    one, all_of_them = _state_bytes(module(corruptions[:1], [1])), _state_bytes(module(corruptions, range(1, 6)))
+    one_pass_memory, single_memory = _peak_memory(place / "cells", corruptions)
     return {
-        "what": f"test of 35 cells x {count} images, {workers} workers",
+        "what": f"test of {len(cells)} cells x {count} images, {workers} workers",
         "ours_ms": times["ours"],
         "reference_ms": times["peer"],
         "ratio": times["peer"] / times["ours"],
         "call_ms": (times["peer"] - times["ours"]) / (len(cells) - 1),
         "bytes_per_cell": (all_of_them - one) // (len(cells) - 1),
-        "memory_ratio": _peak_memory(place / "cells", PAPER, 5, 1) / _peak_memory(place / "cells", PAPER[:1], 1, 35),
+        "memory_ratio": one_pass_memory / single_memory,
     }
 
 
 _TEST_ALONE = """
-import resource, sys
-from chaosgate.bench.data import count_cells
-count_cells(sys.argv[1], sys.argv[2].split(","), int(sys.argv[3]), times=int(sys.argv[4]))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+import multiprocessing, sys
+from chaosgate.bench.data import peak_of
+names = sys.argv[2].split(",")
+cases = [(sys.argv[1], names, 5, 1), (sys.argv[1], names[:1], 1, 5 * len(names))]
+with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:  # a process each, that imports nothing
+    print(*pool.starmap(peak_of, cases, chunksize=1))
 """
 
 
-def _peak_memory(place: Path, corruptions: Sequence[str], severities: int, times: int) -> int:
-    """Largest resident memory of a process that does nothing but test these cells ``times`` times."""
-    words = [sys.executable, "-c", _TEST_ALONE, str(place), ",".join(corruptions), str(severities), str(times)]
-    return int(subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[-1])
+def peak_of(place: str, corruptions: Sequence[str], severities: int, times: int) -> int:
+    """Largest resident memory of this process after testing the cells ``times`` times."""
+    with _silence():
+        for _ in range(times):
+            _test(_module(Path(place), corruptions, range(1, severities + 1), workers=0))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _peak_memory(place: Path, corruptions: Sequence[str]) -> list[int]:
+    """Of a process that tests all cells in one pass, and of one that tests a single cell as many times."""
+    words = [sys.executable, "-c", _TEST_ALONE, str(place), ",".join(corruptions)]
+    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    return [int(word) for word in printed[-2:]]
 
 
 @contextmanager

@@ -145,12 +145,10 @@ def _decode_jpeg(data: bytes) -> Tensor | None:
         return None
     _refuse_bomb(width, height)
     try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
     except cv2.error:
         return None
-    if image is None:
-        return None
-    return torch.from_numpy(cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)).permute(2, 0, 1)
+    return None if image is None else torch.from_numpy(image).permute(2, 0, 1)
 
 
 def _frame(jpeg: bytes) -> tuple[int, int, int]:

@@ -1,0 +1,118 @@
+"""Sets from file to result row through ``chaosgate fit`` and ``chaosgate test``, on small copies in the real format."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from chaosgate.data.sets.made_up import picture, write_made_up
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+CIFAR = ("airplane", "automobile", "bird")
+CONTRIBUTING = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+QUICK = (
+    "--trainer.max_epochs=1",
+    "--trainer.limit_train_batches=2",
+    "--trainer.enable_progress_bar=false",
+    "--trainer.enable_model_summary=false",
+    "--model.backbone=resnet10_small",
+    "--model.backbone_args={channels: [8, 8, 16, 16]}",
+    "--noise.stages=[L3]",
+    "--data.init_args.num_workers=0",
+    "--data.init_args.batch_size=16",
+    "--run_dir=run",
+)
+
+
+def fit_and_test(command, files, *options):
+    """The row of the clean test set."""
+    status, _, err = command("fit", *files, *QUICK, *options)
+    assert status == 0, err
+    status, _, err = command("test", *files, *QUICK, *options)
+    assert status == 0, err
+    row = json.loads(Path("run/results.jsonl").read_text().splitlines()[0])
+    assert 0 <= row["top1"] <= 1 and row["nll"] > 0
+    return row
+
+
+def write_class_folders(root: Path) -> None:
+    """JPEG files of 32 x 32 pixels, ``train/<class>/0000.jpg`` and ``test/<class>/0000.jpg``."""
+    for split, count in (("train", 20), ("test", 4)):
+        for kind, name in enumerate(CIFAR):
+            (root / split / name).mkdir(parents=True)
+            for number in range(count):
+                image = picture(kind, number + (1000 if split == "test" else 0), side=32)
+                Image.fromarray(image).save(root / split / name / f"{number:04d}.jpg", quality=75)
+
+
+def test_class_folders_of_small_images_get_the_recipe_for_small_images(command, configs, tmp_path):
+    write_class_folders(tmp_path / "cifar10")
+    options = (
+        f"--data.init_args.root={tmp_path / 'cifar10'}",
+        "--data.init_args.image_size=32",
+        "--model.num_classes=3",
+    )
+    row = fit_and_test(command, configs("base", "data/image_folder", "noise/gch"), *options)
+    assert row["n"] == 12 and row["data"]["images"] == {"train": 54, "val": 6, "test": 12}
+    assert row["data"]["recipe"] == "small" and row["transform"]["eval_resize"] == row["transform"]["image_size"] == 32
+
+
+def test_pets_train_and_test(command, configs, tmp_path):
+    write_made_up(tmp_path / "made_up")
+    options = (f"--data.init_args.root={tmp_path / 'made_up' / 'pets'}", "--data.init_args.image_size=64")
+    row = fit_and_test(command, configs("base", "data/pets", "noise/gch"), *options)
+    assert row["n"] == 148 and row["data"]["subset"] is True and row["data"]["missing"]["test"] == 3669 - 148
+    assert row["data"]["recipe"] == "standard" and row["transform"]["eval_resize"] == 73
+
+
+@pytest.mark.parametrize("name", ["Shapes", "Flowers"])
+def test_a_set_written_as_contributing_says_trains_and_tests(name, command, configs, tmp_path):
+    blocks = re.findall(r"```python\n(.*?)```", CONTRIBUTING, re.DOTALL)
+    module = f"my_{name.lower()}"  # imported once in a process, so each has its own
+    (tmp_path / f"{module}.py").write_text(next(block for block in blocks if f"class {name}" in block))
+    for split, count in (("train", 20), ("val", 3), ("test", 5)):
+        for kind, flower in enumerate(("rose", "tulip")):
+            (tmp_path / "flowers" / split / flower).mkdir(parents=True)
+            for number in range(count):
+                image = picture(kind, number + 100 * count, side=40)
+                Image.fromarray(image).save(tmp_path / "flowers" / split / flower / f"{number}.jpg")
+    parts = {"train": 40, "test": 10}
+    images = {f"{part}_images": np.zeros((count, 16, 16), np.uint8) for part, count in parts.items()}
+    targets = {f"{part}_targets": np.arange(count) % 2 for part, count in parts.items()}
+    np.savez(tmp_path / "shapes.npz", **images, **targets)
+    small = name == "Shapes"
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        f"data: {{class_path: {module}.{name}, init_args: {{root: {tmp_path if small else tmp_path / 'flowers'}"
+        + ("}}" if small else ", image_size: 32}}")
+        + f"\nmodel: {{num_classes: 2, in_chans: {1 if small else 3}}}\n"
+    )
+    row = fit_and_test(command, [*configs("base"), "-c", own, *configs("noise/none")])
+    assert row["n"] == 10 and row["data"]["name"] == name.lower()
+    assert row["data"]["split"] == ("official folders" if not small else row["data"]["split"])
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.skipif("CHAOSGATE_CIFAR10_JPEG" not in os.environ, reason="the class folders of CIFAR-10 as JPEG files")
+def test_real_class_folders_of_cifar10(command, configs):
+    options = (
+        f"--data.init_args.root={os.environ['CHAOSGATE_CIFAR10_JPEG']}",
+        "--data.init_args.image_size=32",
+        "--model.num_classes=10",
+    )
+    row = fit_and_test(command, configs("base", "data/image_folder", "noise/gch"), *options)
+    assert row["n"] == 10_000 and row["data"]["recipe"] == "small"
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.skipif("CHAOSGATE_PETS" not in os.environ, reason="CHAOSGATE_PETS is the folder of the real photographs")
+def test_real_pets(command, configs):
+    options = (f"--data.init_args.root={os.environ['CHAOSGATE_PETS']}", "--data.init_args.image_size=64")
+    row = fit_and_test(command, configs("base", "data/pets", "noise/gch"), *options)
+    assert row["n"] == 3669 and row["data"]["subset"] is False
