@@ -72,6 +72,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         known = ", ".join(name for name in _HOME if name != "worker")
         print(f"chaosgate: no command '{arguments[0]}'.{hint} Commands: {known}.", file=sys.stderr)
         return 2
+    if _HOME[arguments[0]] == "chaosgate.commands.fit":
+        from chaosgate.commands.run_help import asks_for_short_help, short_help
+
+        if asks_for_short_help(arguments):
+            print(short_help(arguments[0]), end="")
+            return 0
     with _own_modules(arguments) as words:
         status: int = import_module(_HOME[arguments[0]]).main(words)
     return status

@@ -138,7 +138,7 @@ def test_every_key_of_the_command_line_has_a_case() -> None:
     keys: set[str] = set()
     for command in ("fit", "validate", "test", "predict"):
         with contextlib.redirect_stdout(io.StringIO()) as printed, pytest.raises(SystemExit):
-            main([command, "--help"])
+            main([command, "--help", "all"])
         keys |= set(re.findall(r"^ +(?:-\w, )?(?:--no_\w+, )?--(\w[\w.]*)", printed.getvalue(), re.MULTILINE))
     own = {key for key in keys if "." not in key and key not in ("help", "trainer", "model", "data", "noise", "saving")}
     assert {"seed_everything", "labels", "temperature", "resume"} <= own

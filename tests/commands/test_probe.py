@@ -110,7 +110,7 @@ def test_energy_and_operator_are_taken_over(run_directory: Path, tmp_path: Path)
 
 
 def test_images_are_evenly_spaced_normalised_and_of_the_size_asked_for(photos: Path, run_directory: Path) -> None:
-    source = find_network("resnet18", None, False, None, None)
+    source = find_network("resnet18")
     few = find_images(source, photos, 2, 32)
     every = find_images(source, photos, 100, 32)
     assert few.shape == (2, 3, 32, 32) and every.shape == (4, 3, 32, 32)
@@ -118,13 +118,13 @@ def test_images_are_evenly_spaced_normalised_and_of_the_size_asked_for(photos: P
     assert abs(float(every.mean())) < 1 and 0.5 < float(every.std()) < 2
     clothes = find_images(source, None, 5, None)
     assert clothes.shape == (5, 3, 224, 224) and torch.equal(clothes[:, 0], clothes[:, 2])
-    own = find_network(str(run_directory), None, False, None, None)
+    own = find_network(str(run_directory))
     assert find_images(own, None, 7, None).shape == (7, 1, 28, 28)
 
 
 def test_random_weights_are_the_same_every_time_and_the_global_stream_is_left_alone() -> None:
     state = torch.get_rng_state()
-    first, second = (find_network("resnet10_small", None, False, None, None).model for _ in range(2))
+    first, second = (find_network("resnet10_small").model for _ in range(2))
     assert torch.equal(torch.get_rng_state(), state)
     for one, other in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(one, other)
@@ -139,7 +139,7 @@ def test_random_weights_are_the_same_every_time_and_the_global_stream_is_left_al
         (["resnet10_small", "--in-chans", "1", "--stages", "L9"], "no stage or module 'L9'"),
         (["resnet10_small", "--in-chans", "1", "--methods", "drpout"], "Did you mean 'dropout'"),
         (["resnet10_small", "--in-chans", "1", "--operator", "nothing"], "no operator"),
-        (["resnet10_small", "--count", "0"], "at least one image"),
+        (["resnet10_small", "--count", "0"], "--count: give a whole number of at least 1"),
         (["resnet10_small", "--in-chans", "1", "--log-std", "0"], "log_std=0"),
         (["resnet18", "--image-size", "32", "--count", "2"], "too few sites"),
         ([], "required: network"),

@@ -1,7 +1,8 @@
-"""Types of command-line flags that say what they want; argparse puts the flag's name in front."""
+"""What the commands beside ``fit`` share: flags and their types, a parser, how one is run, where text goes."""
 
-from argparse import ArgumentTypeError
-from collections.abc import Callable
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from math import inf
 from pathlib import Path
@@ -20,6 +21,69 @@ OPERATORS: dict[str, type[Operator]] = {
     "periodic": Periodic,
     "identity": Identity,
 }
+
+
+def command_parser(name: str, description: str, examples: str) -> ArgumentParser:
+    """A parser whose help keeps its line breaks."""
+    return ArgumentParser(
+        f"chaosgate {name}", description=description, epilog=examples, formatter_class=RawDescriptionHelpFormatter
+    )
+
+
+def run_command(parser: ArgumentParser, arguments: Sequence[str], act: Callable[[Namespace], int]) -> int:
+    """Parse and act; what the user can correct ends in one line on the standard error and status 2.
+
+    Args:
+        parser: Of the command; argparse says itself what is wrong with a flag.
+        arguments: The command's name, then its options.
+        act: From the parsed options to the exit status.
+    """
+    try:
+        options = parser.parse_args(arguments[1:])
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    try:
+        return act(options)
+    except (ValueError, OSError, RuntimeError, ImportError) as error:
+        print(f"{parser.prog}: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+
+
+def add_network_flags(parser: ArgumentParser, images: str, count: int) -> None:
+    """Which network, and which images to show it: what :mod:`~chaosgate.commands.probe_source` finds.
+
+    Args:
+        parser: Receives the flags.
+        images: Help of ``--images``, with what is taken without it.
+        count: How many images.
+    """
+    add = parser.add_argument
+    add("network", help="a run directory, a checkpoint file, or the name of a timm model")
+    add("--backbone", help="timm name of the network whose weights the file holds, if it does not say")
+    add("--pretrained", action="store_true", help="fetch timm's weights for a model by name")
+    add("--num-classes", type=whole(1), help="classes of the network, if it is not the default")
+    add("--in-chans", type=whole(1), help="channels of the images, if they are not three")
+    add("--images", type=Path, metavar="FOLDER", help=images)
+    add("--count", type=whole(1), default=count, help="images, evenly spaced among those there are (%(default)s)")
+    add("--image-size", type=whole(1), help="side in pixels (what the network was made for)")
+
+
+def add_output_flags(parser: ArgumentParser, formats: Sequence[str], figure: str | None = None) -> None:
+    """``--format``, ``--output``, and ``--figure`` with its help where the command draws one."""
+    parser.add_argument("--format", choices=tuple(formats), default=formats[0])
+    parser.add_argument("--output", type=output_file, metavar="FILE", help="write there instead of to the terminal")
+    if figure is not None:
+        parser.add_argument("--figure", type=output_file, metavar="FILE", help=figure)
+
+
+def write_text(text: str, output: Path | None) -> None:
+    """To the terminal, or to a file whose folder is made; either ends in one line break."""
+    text = text.rstrip("\n") + "\n"
+    if output is None:
+        print(text, end="")
+    else:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(text, encoding="utf-8")
 
 
 def whole(least: int) -> Callable[[str], int]:

@@ -7,6 +7,7 @@ module that the user allows with ``--allow``. Functions come from the last three
 
 import inspect
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -31,6 +32,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import Metric
 
 from chaosgate.commands.errors import one_line, unknown_key
+from chaosgate.field.arguments import nearest
 from chaosgate.run.config_files import UnusableYAML, config_folder, find_config, load_yaml, read_yaml
 
 _ALLOWED = "CHAOSGATE_ALLOW"  # environment variable with the modules of --allow, separated by commas
@@ -50,6 +52,9 @@ _BASES = (Accelerator, Callback, CheckpointIO, ClusterEnvironment, LayerSync, Li
 """What classes of the libraries may be. Where any callable is accepted, the parser itself would take every class."""
 
 
+_NO_CLASS = re.compile(r"module '(?:[\w.]+)' has no attribute '(\w+)'|No module named '(\w+)'")
+
+
 class TeachingParser(LightningArgumentParser):
     """LightningCLI's parser; a key that does not exist gets the nearest one that does, and is never guessed."""
 
@@ -62,6 +67,8 @@ class TeachingParser(LightningArgumentParser):
         sys.exit(2)
 
     def _suggestion(self, message: str) -> str:
+        if match := _NO_CLASS.search(message):
+            return nearest(match.group(1) or match.group(2), _class_names(), 3)
         if "Expected a" in message or "not allowed" in message:  # the key is right, the value is not
             return ""
         wrong = unknown_key(message)
@@ -87,6 +94,13 @@ class TeachingParser(LightningArgumentParser):
             elif action.dest and action.dest != "help":
                 found.append(action.dest)
         return sorted(set(found))
+
+
+def _class_names() -> list[str]:
+    """Names of this package's gates, operators, data modules and callbacks, as a configuration writes them."""
+    import chaosgate
+
+    return [f"chaosgate.{name}" for name in chaosgate.__all__ if name[0].isupper()]
 
 
 def _class_arguments() -> set[str]:

@@ -9,8 +9,17 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from chaosgate.commands.flags import output_file, parse_operator, positive, whole
-from chaosgate.commands.probe_source import Source, find_images, find_network
+from chaosgate.commands.flags import (
+    add_network_flags,
+    add_output_flags,
+    command_parser,
+    parse_operator,
+    positive,
+    run_command,
+    whole,
+    write_text,
+)
+from chaosgate.commands.probe_source import Source, asked_network, find_images
 from chaosgate.compat.probe.matching import DEFAULT_METHODS, METHODS
 from chaosgate.compat.probe.measure import Probe
 from chaosgate.compat.probe.reading import ProbeReading
@@ -38,21 +47,9 @@ examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(
-        "chaosgate probe",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    options = command_parser("probe", DESCRIPTION, EXAMPLES)
+    add_network_flags(options, "any folder of images (the run's own, else Fashion-MNIST)", 64)
     add = options.add_argument
-    add("network", help="a run directory, a checkpoint file, or the name of a timm model")
-    add("--backbone", help="timm name of the network whose weights the file holds, if it does not say")
-    add("--pretrained", action="store_true", help="fetch timm's weights for a model by name")
-    add("--num-classes", type=whole(1), help="classes of the network, if it is not the default")
-    add("--in-chans", type=whole(1), help="channels of the images, if they are not three")
-    add("--images", type=Path, metavar="FOLDER", help="any folder of images (the run's own, else Fashion-MNIST)")
-    add("--count", type=int, default=64, help="images, evenly spaced among those there are (%(default)s)")
-    add("--image-size", type=whole(1), help="side in pixels (what the network was made for)")
     add("--stages", nargs="+", default=list(STAGES), metavar="STAGE", help="L1 to L4, or names of modules (all four)")
     add("--methods", nargs="+", default=list(DEFAULT_METHODS), metavar="METHOD", help=f"among {', '.join(METHODS)}")
     strength = options.add_mutually_exclusive_group()
@@ -71,32 +68,22 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--seed", type=whole(0), default=0, help="selects the noise (%(default)s)")
     add("--device", default="cpu", help="where the network runs (%(default)s)")
-    add("--format", choices=("table", "markdown", "json"), default="table")
-    add("--output", type=output_file, metavar="FILE", help="write the table there instead of to the terminal")
-    add(
-        "--figure",
-        type=output_file,
-        metavar="FILE",
-        help="where the figure goes (compatibility.png, in the run if it is one)",
+    add_output_flags(
+        options,
+        ("table", "markdown", "json"),
+        "where the figure goes (compatibility.png, in the run if it is one)",
     )
     return options
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command: ``arguments`` are its name and its options. Status 0, or 2 if something cannot be done."""
-    try:
-        options = parser().parse_args(arguments[1:])
-    except SystemExit as stop:  # argparse has said why
-        return int(stop.code or 0)
-    try:
-        source = find_network(
-            options.network, options.backbone, options.pretrained, options.num_classes, options.in_chans
-        )
-        reading = _look(source, options)
-    except (ValueError, OSError, RuntimeError, ImportError) as error:
-        print(f"chaosgate probe: {error}", file=sys.stderr)
-        return 2
-    _show(reading, options, source)
+    """Run the command; 0, or 2 if something cannot be done."""
+    return run_command(parser(), arguments, _run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    source = asked_network(options)
+    _show(_look(source, options), options, source)
     return 0
 
 
@@ -110,8 +97,6 @@ def _device(name: str) -> torch.device:
 
 
 def _look(source: Source, options: argparse.Namespace) -> ProbeReading:
-    if options.count < 1:
-        raise ValueError(f"--count is {options.count}; give at least one image.")
     images = find_images(source, options.images, options.count, options.image_size)
     gate = GaussianChaos(log_std=options.log_std, operator=parse_operator(options.operator))
     probe = Probe(
@@ -142,11 +127,7 @@ def _show(reading: ProbeReading, options: argparse.Namespace, source: Source) ->
         terminal.print(as_table(reading))
     else:
         text = as_markdown(reading) if options.format != "json" else _as_json(reading, source)
-        if options.output is None:
-            print(text, end="")
-        else:
-            options.output.parent.mkdir(parents=True, exist_ok=True)
-            options.output.write_text(text, encoding="utf-8")
+        write_text(text, options.output)
     print(f"figure: {figure}", file=sys.stderr)
 
 
@@ -158,4 +139,4 @@ def _as_json(reading: ProbeReading, source: Source) -> str:
         "verdict": verdict(reading),
         "rows": reading.rows(),
     }
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+    return json.dumps(content, indent=1, allow_nan=False)

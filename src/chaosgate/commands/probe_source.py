@@ -1,6 +1,7 @@
 """What a probe is pointed at: a run, a checkpoint or a timm model, and some images for it."""
 
 import math
+from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from chaosgate.data.sets.fashion_mnist import FashionMNIST
 from chaosgate.inject.survey import example_input
 from chaosgate.run.config_files import read_yaml
 from chaosgate.run.directory import RunDirectory
-from chaosgate.train.backbones import create_backbone
+from chaosgate.train.backbones import create_backbone, size_argument
 from chaosgate.train.weights import network_weights, read_checkpoint, require_fit
 
 
@@ -34,8 +35,17 @@ class Source:
     folder: Path | None = None
 
 
+def asked_network(options: Namespace) -> Source:
+    """The network that the flags of :func:`~chaosgate.commands.flags.add_network_flags` ask for."""
+    return find_network(options.network, options.backbone, options.pretrained, options.num_classes, options.in_chans)
+
+
 def find_network(
-    where: str, backbone: str | None, pretrained: bool, num_classes: int | None, in_chans: int | None
+    where: str,
+    backbone: str | None = None,
+    pretrained: bool = False,
+    num_classes: int | None = None,
+    in_chans: int | None = None,
 ) -> Source:
     """The network behind a run directory, a checkpoint file, or the name of a timm model.
 
@@ -72,7 +82,8 @@ def _from_file(path: Path, backbone: str | None, given: dict[str, int]) -> tuple
         )
     found = network_weights(content)
     settings = {key: known[key] for key in ("num_classes", "in_chans") if key in known} | given
-    model = create_backbone(name, **settings, **(known.get("backbone_args") or {}))
+    settings |= size_argument(name, known.get("image_size"))
+    model = create_backbone(name, **{**settings, **(known.get("backbone_args") or {})})
     require_fit(model, found, path, name)
     model.load_state_dict(found)
     return model.eval(), str(name)

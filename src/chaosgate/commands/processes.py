@@ -1,5 +1,6 @@
 """One command, several processes: what is refused before they start, and how this one is left as it was."""
 
+import logging
 import os
 import sys
 import warnings
@@ -25,6 +26,26 @@ _AT_LEAST = {
     "gradient_clip_val": 0,
 }
 _ENDLESS = {"max_epochs": " (-1 trains without end)", "max_steps": " (-1 sets no limit)"}
+_TALKATIVE = ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero") + (
+    "lightning.fabric.utilities.seed",
+)
+_CHATTER = (
+    "GPU available",
+    "TPU available",
+    "HPU available",
+    "Loading `train_dataloader`",
+    "Seed set to",
+    "`Trainer.fit` stopped",
+    "\N{ELECTRIC LIGHT BULB}",  # tips about other products
+)
+_CHATTER_WARNINGS = (
+    # said of every number that is not averaged over the processes; ours are those of all processes already
+    "It is recommended to use `self.log.*sync_dist=True",
+    "The `srun` command is available",
+    ".*is smaller than the logging interval",
+    ".*does not have many workers",
+    r"`isinstance\(treespec, LeafSpec\)`",
+)
 _MOST_PER_CORE = 4  # processes of one training on the CPU
 
 
@@ -45,9 +66,7 @@ def as_command(arguments: Sequence[str]) -> Iterator[None]:
     sys.argv = ["chaosgate", *arguments]
     main.__spec__ = find_spec("chaosgate.__main__")
     try:
-        with warnings.catch_warnings():
-            # said of every number that is not averaged over the processes; ours are those of all processes already
-            warnings.filterwarnings("ignore", "It is recommended to use `self.log.*sync_dist=True")
+        with _without_chatter():
             yield
     finally:
         sys.argv, main.__spec__ = argv, specification
@@ -58,6 +77,28 @@ def as_command(arguments: Sequence[str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _without_chatter() -> Iterator[None]:
+    """Drop what libraries say about themselves; what they say about the run, and all that is ours, passes."""
+    loggers = [logging.getLogger(name) for name in _TALKATIVE]
+    for logger in loggers:
+        logger.addFilter(_says_something)
+    try:
+        with warnings.catch_warnings():
+            for category in (DeprecationWarning, FutureWarning, PendingDeprecationWarning):
+                warnings.filterwarnings("ignore", category=category, module=r"(lightning|torch|timm|jsonargparse)")
+            for text in _CHATTER_WARNINGS:
+                warnings.filterwarnings("ignore", text)
+            yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(_says_something)
+
+
+def _says_something(record: logging.LogRecord) -> bool:
+    return not record.getMessage().lstrip().startswith(_CHATTER)
 
 
 def check_run(config: Mapping[str, Any]) -> None:

@@ -2,18 +2,24 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
+from io import StringIO
 
 import torch
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from chaosgate.commands.flags import positive, whole
-from chaosgate.commands.probe_source import find_images, find_network
+from chaosgate.commands.flags import (
+    add_network_flags,
+    add_output_flags,
+    command_parser,
+    positive,
+    run_command,
+    write_text,
+)
+from chaosgate.commands.probe_source import asked_network, find_images
 from chaosgate.gate import GaussianChaos
 from chaosgate.inject.sites import SiteEffect, sites
 
@@ -31,51 +37,35 @@ examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(
-        "chaosgate sites",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = options.add_argument
-    add("network", help="a run directory, a checkpoint file, or the name of a timm model")
-    add("--backbone", help="timm name of the network whose weights the file holds, if it does not say")
-    add("--pretrained", action="store_true", help="fetch timm's weights for a model by name")
-    add("--num-classes", type=whole(1), help="classes of the network, if it is not the default")
-    add("--in-chans", type=whole(1), help="channels of the images, if they are not three")
-    add("--images", type=Path, metavar="FOLDER", help="a folder of images to look at (random ones)")
-    add("--count", type=whole(1), default=8, help="images of that folder, evenly spaced (%(default)s)")
-    add("--image-size", type=whole(1), help="side in pixels (what the network was made for)")
-    add("--log-std", type=positive, default=1.0, help="strength of the gate that is tried (%(default)s)")
-    add("--format", choices=("table", "json"), default="table")
+    options = command_parser("sites", DESCRIPTION, EXAMPLES)
+    add_network_flags(options, "a folder of images to look at (random ones)", 8)
+    options.add_argument("--log-std", type=positive, default=1.0, help="strength of the gate tried (%(default)s)")
+    add_output_flags(options, ("table", "json"))
     return options
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command: ``arguments`` are its name and its options. Status 0, or 2 if something cannot be done."""
-    try:
-        options = parser().parse_args(arguments[1:])
-    except SystemExit as stop:  # argparse has said why
-        return int(stop.code or 0)
-    try:
-        source = find_network(
-            options.network, options.backbone, options.pretrained, options.num_classes, options.in_chans
-        )
-        example = None
-        if options.images is not None:
-            example = find_images(source, options.images, options.count, options.image_size)
-        elif options.image_size is not None:
-            channels = options.in_chans or 3
-            shape = (2, channels, options.image_size, options.image_size)
-            example = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-        found = sites(source.model, example, GaussianChaos(log_std=options.log_std))
-    except (ValueError, OSError, RuntimeError) as error:
-        print(f"chaosgate: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    """Run the command; 0, or 2 if something cannot be done."""
+    return run_command(parser(), arguments, _run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    source = asked_network(options)
+    example = None
+    if options.images is not None:
+        example = find_images(source, options.images, options.count, options.image_size)
+    elif options.image_size is not None:
+        shape = (2, options.in_chans or 3, options.image_size, options.image_size)
+        example = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    found = sites(source.model, example, GaussianChaos(log_std=options.log_std))
     if options.format == "json":
-        print(json.dumps([asdict(site) for site in found], indent=1))
-    else:
+        write_text(json.dumps([asdict(site) for site in found], indent=1), options.output)
+    elif options.output is None:
         Console().print(_table(source.name, found))
+    else:
+        page = Console(file=StringIO(), width=132)
+        page.print(_table(source.name, found))
+        write_text(page.file.getvalue(), options.output)  # type: ignore[attr-defined]
     return 0
 
 

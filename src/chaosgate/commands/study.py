@@ -204,11 +204,11 @@ def _say(study: Study, runs: Sequence[Run], options: argparse.Namespace, outcome
         return
     if options.action == "run":
         console.print("\nNext:")
-        for command in _next_commands(study, runs):
+        for command in _next_commands(study, runs, again):
             console.print(f"  {command}", soft_wrap=True, markup=False)
 
 
-def _next_commands(study: Study, runs: Sequence[Run]) -> list[str]:
+def _next_commands(study: Study, runs: Sequence[Run], again: str) -> list[str]:
     commands = [f"tensorboard --logdir {runs[0].root}"]
     for run in runs:  # a gate whose strength can be turned on the command line
         gate = run.parts[-1].content.get("noise", {}).get("gate") or {}
@@ -219,5 +219,5 @@ def _next_commands(study: Study, runs: Sequence[Run]) -> list[str]:
     line = "gch_strong: [noise/gch, {noise.gate.init_args.log_std: 1.5}]"
     name = config_name(study.path)
     if not study.path.is_relative_to(config_folder()):
-        return [*commands, f"chaosgate study run {name}   # after a line more under 'methods:', e.g. {line}"]
+        return [*commands, f"{again}   # after a line more under 'methods:', e.g. {line}"]
     return [*commands, f"chaosgate configs copy {name}   # then add a line under 'methods:', e.g. {line}"]

@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
@@ -11,7 +10,16 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from chaosgate.commands.flags import OPERATORS, output_file, parse_operator, positive, whole
+from chaosgate.commands.flags import (
+    OPERATORS,
+    add_output_flags,
+    command_parser,
+    parse_operator,
+    positive,
+    run_command,
+    whole,
+    write_text,
+)
 from chaosgate.compat.verify import STATEMENTS, Makers, Subject, Verification, verify
 from chaosgate.compat.verify.report import WIDE, as_html, as_json, as_markdown, as_table
 from chaosgate.field import Grid, Operator, beta_from_epsilon, tau_from_log_std
@@ -39,12 +47,7 @@ operators by name: {", ".join(OPERATORS)}; arguments follow a colon, as in aniso
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(
-        "chaosgate verify",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    options = command_parser("verify", DESCRIPTION, EXAMPLES)
     add = options.add_argument
     add("--grid", type=int, nargs=2, action="append", metavar=("H", "W"), help="grid; repeat for several (7 7 and 5 9)")
     add(
@@ -60,8 +63,7 @@ def parser() -> argparse.ArgumentParser:
     add("--draws", type=int, default=1 << 18, help="gates per sampled comparison (%(default)s)")
     add("--seed", type=whole(0), default=0, help="selects the noise (%(default)s)")
     add("--details", action="store_true", help="a line for every comparison, not one per statement")
-    add("--format", choices=("table", "markdown", "json", "html"), default="table")
-    add("--output", type=output_file, metavar="FILE", help="write there instead of to the terminal")
+    add_output_flags(options, ("table", "markdown", "json", "html"))
     return options
 
 
@@ -102,17 +104,13 @@ def main(arguments: Sequence[str], makers: Makers | None = None) -> int:
     Returns:
         0 if everything passes, 1 if a statement fails, 2 if the command was not understood.
     """
-    try:
-        options = parser().parse_args(arguments[1:])
-    except SystemExit as stop:  # argparse has said why
-        return int(stop.code or 0)
-    try:
+
+    def act(options: argparse.Namespace) -> int:
         run = _with_progress(subjects(options, makers))
-    except ValueError as error:
-        print(f"chaosgate verify: {error}", file=sys.stderr)
-        return 2
-    _show(run, options)
-    return 1 if run.failures else 0
+        _show(run, options)
+        return 1 if run.failures else 0
+
+    return run_command(parser(), arguments, act)
 
 
 def _with_progress(found: list[Subject]) -> Verification:
@@ -144,12 +142,7 @@ def _show(run: Verification, options: argparse.Namespace) -> None:
             terminal = Console(width=WIDE)
         terminal.print(as_table(run, options.details, terminal.width))
         return
-    text = _text(run, options)
-    if options.output is None:
-        print(text, end="")
-    else:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(text, encoding="utf-8")
+    write_text(_text(run, options), options.output)
 
 
 def _text(run: Verification, options: argparse.Namespace) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor, nn
@@ -22,6 +21,7 @@ from chaosgate.inject.effect import SiteReport, measure
 from chaosgate.inject.modes import Ramp
 from chaosgate.inject.stages import gates_by_stage
 from chaosgate.inject.survey import eager
+from chaosgate.metrics.figure import log_figure
 
 _PROBE = 32  # images kept for measuring strength once per epoch
 _LAYERS = "noise_of_layers"  # key in a checkpoint
@@ -230,13 +230,11 @@ class NoiseInjection(Callback):
             scalars[f"noise/batchnorm/{shift.module}/mean_shift"] = shift.mean_shift
             scalars[f"noise/batchnorm/{shift.module}/variance_ratio"] = shift.variance_ratio
         step = max(0, trainer.global_step - 1)  # the last one taken, as Lightning numbers what belongs to an epoch
-        trainer.logger.log_metrics(scalars, step=step)
+        for logger in trainer.loggers:
+            logger.log_metrics(scalars, step=step)
         image = self._probe.image()
         if figure and trainer.is_global_zero and image is not None and image.ndim == 4:
-            for logger in trainer.loggers:
-                if isinstance(logger, TensorBoardLogger):
-                    picture = gate_figure(self.attachment, self._probe)
-                    logger.experiment.add_figure("noise/gate", picture, global_step=step)
+            log_figure(trainer.loggers, "noise/gate", partial(gate_figure, self.attachment, self._probe), step)
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 

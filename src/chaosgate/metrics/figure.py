@@ -1,5 +1,6 @@
-"""Reliability diagrams drawn from the sums of :class:`~chaosgate.metrics.CellMetrics`."""
+"""Reliability diagrams drawn from the sums of :class:`~chaosgate.metrics.CellMetrics`; figures for any logger."""
 
+from collections.abc import Callable, Iterable
 from textwrap import fill
 from typing import Any
 
@@ -69,6 +70,28 @@ def reliability_figure(
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=9)
     return figure
+
+
+def log_figure(loggers: Iterable[Any], tag: str, draw: Callable[[], Figure], step: int) -> None:
+    """Hand a figure to every logger that shows figures; drawn once, and only if there is such a logger.
+
+    TensorBoard's has ``experiment.add_figure``; Weights & Biases' and others have ``log_image(key, images, step)``.
+    """
+    shown = [one for one in loggers if _takes_figures(one) or hasattr(one, "log_image")]
+    if not shown:
+        return
+    figure = draw()
+    for logger in shown:
+        if _takes_figures(logger):
+            logger.experiment.add_figure(tag, figure, global_step=step)
+        else:
+            canvas = FigureCanvasAgg(figure)
+            canvas.draw()
+            logger.log_image(tag, [np.asarray(canvas.buffer_rgba())], step=step)
+
+
+def _takes_figures(logger: Any) -> bool:
+    return hasattr(getattr(logger, "experiment", None), "add_figure")
 
 
 def _draw_bins(

@@ -12,6 +12,12 @@ SCALED = ("nll", "ece", "brier", "confidence", "gap", "adaptive_ece")
 PLUS_T = ("nll", "ece")
 """Metrics that every table also shows after temperature scaling."""
 
+ON_TEST = "†"
+"""Mark of a number whose temperature has seen the test images; stands beside it in every table."""
+
+FITTED_ON_TEST = "fitted on the test images themselves; +T looks better than it is."
+"""What the mark means."""
+
 
 FROM_LOGITS = ("classwise_ece", "brier_reliability", "brier_resolution")
 """Metrics of a study that need the kept logits: every class has a say."""

@@ -58,9 +58,12 @@ def find_config(name: str | Path, folders: Iterable[Path] = (Path(),), group: st
     for known in (short, f"{group}/{short}"):
         if known in shipped:
             return shipped[known]
-    names = [known.removeprefix(f"{group}/") if group else known for known in shipped]
-    close = get_close_matches(short.removeprefix(f"{group}/"), names, n=1)
-    hint = f" Did you mean '{close[0]}'?" if close else ""
+    names = {known.removeprefix(f"{group}/") if group else known: known for known in shipped}
+    names |= {known.rsplit("/", 1)[-1]: known for known in reversed(shipped)}  # gch_wik: noise/gch_wick
+    local = [str(path) for folder in folders for path in (folder / text).parent.glob("*.y*ml")]
+    close = get_close_matches(text, local, n=2)
+    close += [names[one] for one in get_close_matches(short.removeprefix(f"{group}/"), names, n=3)]
+    hint = f" Did you mean {' or '.join(map(repr, list(dict.fromkeys(close))[:3]))}?" if close else ""
     raise FileNotFoundError(
         f"no configuration {text}: neither a file nor a shipped one ('chaosgate configs' lists those).{hint}"
     )

@@ -22,6 +22,7 @@ class RunDirectory:
     ``checkpoints/``          ``epoch-*.ckpt``, ``step-*.ckpt``, links ``best``, ``top1``, ``last``, ``selection.json``
     ``curves.jsonl``          loss and validation metrics, one line per epoch
     ``noise.json``            measured strength of the gates at the end of training
+    ``figures/``              reliability diagrams and the gate at work, as PNG files
     ``results.jsonl``         one line per test cell
     ``outputs/``              what a tested network said about every image (:mod:`chaosgate.run.outputs`)
     ``predictions.csv``       one line per test image, of ``chaosgate predict``
@@ -39,6 +40,7 @@ class RunDirectory:
         self.checkpoints = self.path / "checkpoints"
         self.curves = self.path / "curves.jsonl"
         self.noise = self.path / "noise.json"
+        self.figures = self.path / "figures"
         self.results = self.path / "results.jsonl"
         self.outputs = self.path / "outputs"
         self.predictions = self.path / "predictions.csv"

@@ -93,7 +93,7 @@ _ONLY_SHOWING = {  # callbacks
     "RichProgressBar",
     "TQDMProgressBar",
 }
-_STRENGTHS = ("gamma", "log_std", "p", "sigma")
+_STRENGTHS = ("gamma", "epsilon", "beta", "log_std", "p", "sigma")
 _LENGTH = tuple(f"trainer.{key}" for key in ("max_epochs", "max_steps", "max_time", "min_epochs", "min_steps"))
 _SHOWN = 12  # differences in one message
 
@@ -225,9 +225,14 @@ def _noise_words(noise: Mapping[str, Any]) -> list[str]:
         return ["none"]
     if "class_path" not in gate:  # a gate for every stage
         return [word for stage, one in gate.items() for word in _noise_words({"gate": one, "stages": [stage]})]
+    named = [f"{key}{value:g}" for key, value in strengths(gate).items() if key not in ("epsilon", "beta")]
+    return [_class_name(gate), *named, "+".join(_listed(noise.get("stages") or "L4"))]
+
+
+def strengths(gate: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers in the configuration of a gate that say how strong it is, by their names."""
     given = gate.get("init_args") or {}
-    strengths = [f"{key}{given[key]:g}" for key in _STRENGTHS if isinstance(given.get(key), int | float)]
-    return [_class_name(gate), *strengths, "+".join(_listed(noise.get("stages") or "L4"))]
+    return {key: given[key] for key in _STRENGTHS if isinstance(given.get(key), int | float)}
 
 
 def _listed(stages: list[str] | str) -> list[str]:

@@ -19,6 +19,12 @@ from chaosgate.run.temperature import from_all_processes
 _ENDINGS = (".csv", ".parquet")
 
 
+def check_output(output: str | None) -> None:
+    """Refuse a file that predictions cannot be written to."""
+    if output is not None and Path(output).suffix not in _ENDINGS:
+        raise ValueError(f"--output {output}: give a file that ends in {' or '.join(_ENDINGS)}.")
+
+
 class WritePredictions(Callback):
     """Write index, path (where there is one), label, prediction, confidence and probabilities of every test image.
 
@@ -30,8 +36,7 @@ class WritePredictions(Callback):
     """
 
     def __init__(self, output: str | None = None) -> None:
-        if output is not None and Path(output).suffix not in _ENDINGS:
-            raise ValueError(f"--output {output}: give a file that ends in {' or '.join(_ENDINGS)}.")
+        check_output(output)
         self.output = output
         self._kept: list[tuple[Tensor, ...]] = []
         self._spread: tuple[str, ...] = ()

@@ -18,6 +18,8 @@ import torch
 from jsonargparse import Namespace
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, SaveConfigCallback
+from lightning.pytorch.loggers import Logger
+from PIL import Image
 from torch import Tensor
 
 from chaosgate.data.files.atomic import replace_file
@@ -51,7 +53,7 @@ class WriteConfig(SaveConfigCallback):
         if self.history:
             before = run.history.read_text(encoding="utf-8") if run.history.exists() else ""
             replace_file(run.history, before + self.history)
-        replace_file(run.config, self.parser.dump(config, skip_none=False))
+        replace_file(run.config, self.parser.dump(config, skip_unset=False))
 
 
 class WriteProgress(Callback):
@@ -144,6 +146,28 @@ class WriteNoise(Callback):
         sites = [asdict(report) for one in found for report in one.reports]
         if sites and trainer.is_global_zero:
             replace_file(RunDirectory.of(trainer).noise, json.dumps(sites, indent=1))
+
+
+class FigureFiles(Logger):
+    """A logger that keeps figures as PNG files in ``figures/``, whatever other logger the run has; nothing else."""
+
+    name, version = "figures", ""
+
+    def __init__(self, run: RunDirectory) -> None:
+        super().__init__()
+        self.folder = run.figures
+
+    def log_image(self, key: str, images: list[Any], step: int | None = None) -> None:
+        """Write one RGBA array; a later figure of the same name replaces it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        picture = Image.fromarray(images[0])
+        replace_file(self.folder / f"{key.replace('/', '-')}.png", partial(picture.save, format="PNG"))
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        pass
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        pass
 
 
 class KeepOutputs(Callback):

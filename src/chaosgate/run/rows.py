@@ -13,12 +13,12 @@ from rich.table import Table
 
 from chaosgate.data.files.atomic import replace_file
 from chaosgate.metrics import aggregate_cells
-from chaosgate.metrics.names import title
+from chaosgate.metrics.names import FITTED_ON_TEST, ON_TEST, is_scaled, title
 from chaosgate.run.directory import RunDirectory, read_lines
+from chaosgate.run.identity import strengths
 from chaosgate.run.provenance import commit, transform_of, versions, weights_of
 
 _NAMES = ("run", "config_hash")
-_STRENGTHS = ("gamma", "epsilon", "beta", "log_std", "p", "sigma")
 _COLUMNS = ("top1", "nll", "ece", "gap", "brier", "nll_T", "ece_T")  # of the table on the terminal
 _IDENTITY = ("checkpoint", "checkpoint_name", "corruption", "severity", "noise", "data", "transform")
 
@@ -96,10 +96,8 @@ class WriteResults(Callback):
             if isinstance(logger, TensorBoardLogger):
                 logger.log_hyperparams(columns(self.provenance, str(flat.get("backbone"))), metrics)
                 continue
-            try:
-                logger.log_hyperparams(flat, metrics)
-            except TypeError:  # a logger without final metrics
-                logger.log_hyperparams(flat)
+            logger.log_hyperparams(flat)
+            logger.log_metrics(metrics)
 
 
 def columns(provenance: dict[str, Any], backbone: str) -> dict[str, str | int | float]:
@@ -124,8 +122,7 @@ def columns(provenance: dict[str, Any], backbone: str) -> dict[str, str | int | 
 
 
 def _gate_words(gate: dict[str, Any]) -> str:
-    given = gate.get("init_args") or {}
-    strength = [f"{key} {given[key]:g}" for key in _STRENGTHS if isinstance(given.get(key), int | float)]
+    strength = [f"{key} {value:g}" for key, value in strengths(gate).items()]
     return " ".join([str(gate["class_path"]).rsplit(".", 1)[-1], *strength])
 
 
@@ -140,19 +137,24 @@ def print_results(rows: Sequence[dict[str, Any]], checkpoint: str | None, where:
     shown = [name for name in _COLUMNS if all(name in row for row in rows)] or ["confidence"]
     table = Table(title=f"{checkpoint or 'given weights'}, {rows[0]['n']:g} images a cell", title_justify="left")
     table.add_column("images", no_wrap=True)
+    fitted_on_test = rows[0].get("temperature_split") == "test"
+    marks = {name: ON_TEST if fitted_on_test and is_scaled(name) else "" for name in shown}
     for name in shown:
         table.add_column(title(name), justify="right")
     corruptions = list(dict.fromkeys(row["corruption"] for row in rows))
     for corruption in corruptions:
         own = [row for row in rows if row["corruption"] == corruption]
-        table.add_row(_label(own), *(f"{sum(row[name] for row in own) / len(own):.4f}" for name in shown))
+        table.add_row(_label(own), *(f"{sum(row[name] for row in own) / len(own):.4f}{marks[name]}" for name in shown))
     corrupted = [row for row in rows if row["severity"] > 0]
     if len({row["corruption"] for row in corrupted}) > 1:
         table.add_section()
         cells = {name: {(row["corruption"], row["severity"]): row[name] for row in corrupted} for name in shown}
-        table.add_row("mean of corruptions", *(f"{float(aggregate_cells(cells[name])):.4f}" for name in shown))
-    console = Console(width=max(Console().width, 100))  # a log is no terminal, and a cut name no name
+        means = {name: float(aggregate_cells(cells[name])) for name in shown}
+        table.add_row("mean of corruptions", *(f"{means[name]:.4f}{marks[name]}" for name in shown))
+    console = Console(width=max(Console().width, 100))  # in a log there is no terminal; nothing is cut
     console.print(table)
+    if fitted_on_test:
+        console.print(f"{ON_TEST}{FITTED_ON_TEST}", soft_wrap=True, highlight=False)
     if missing := rows[0].get("temperature_missing"):
         console.print(f"no +T: {missing}", soft_wrap=True, highlight=False)
     console.print(f"{len(rows)} rows in {where}", soft_wrap=True, highlight=False)

@@ -104,6 +104,16 @@ def create_backbone(name: str, **kwargs: Any) -> nn.Module:
     return model
 
 
+def size_argument(name: str, image_size: int | None) -> dict[str, int]:
+    """``img_size`` for a timm network that is built for one size of images, such as a ViT; nothing for the others.
+
+    >>> size_argument("vit_tiny_patch16_224", 64), size_argument("resnet18", 64)
+    ({'img_size': 64}, {})
+    """
+    known = timm.get_pretrained_cfg(name) if timm.is_model(name) else None
+    return {"img_size": image_size} if known is not None and known.fixed_input_size and image_size is not None else {}
+
+
 def require_reachable(name: str) -> None:
     """Fail at once, with a remedy, where timm's weights are neither on this machine nor to be had: timm tries long."""
     source = timm.get_pretrained_cfg(name)

@@ -1,11 +1,14 @@
-"""Learning rates that know the length of the training run and the size of its steps."""
+"""Learning rates that know the length of the training run and the size of its steps; recipes that do not train."""
 
 import math
 
 from lightning.pytorch import Trainer
-from torch import Tensor
-from torch.optim import Optimizer
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+
+_HIGH_RATE = 0.01  # of SGD, for networks without BatchNorm
 
 
 class WarmupCosine(LRScheduler):
@@ -78,3 +81,22 @@ def scale_rates(optimizer: Optimizer, factor: float) -> None:
     """Multiply the rate of every parameter group; before a schedule takes them as its base rates."""
     for group in optimizer.param_groups:
         group["lr"] = group["lr"] * factor
+
+
+def warn_of_recipe(network: nn.Module, name: str, optimizer: Optimizer) -> None:
+    """Warn of a recipe that is known not to train a network from scratch.
+
+    ConvNeXt, ViT and Swin normalise each token by LayerNorm and have no BatchNorm; with SGD at the rates that are usual
+    for a ResNet their loss stays where it starts. They are trained with AdamW.
+    """
+    kinds = {type(module).__name__ for module in network.modules()}
+    has_layer_norm = any("LayerNorm" in kind for kind in kinds)
+    has_batch_norm = any("BatchNorm" in kind for kind in kinds)
+    rate = max(float(group["lr"]) for group in optimizer.param_groups)
+    if isinstance(optimizer, SGD) and has_layer_norm and not has_batch_norm and rate >= _HIGH_RATE:
+        rank_zero_warn(
+            f"{name} normalises with LayerNorm, and training such a network from scratch with SGD at a rate of "
+            f"{rate:g} is known to fail: the loss stays where it starts. Use AdamW: add -c model/convnext, model/vit "
+            f"or model/swin_tiny in front of --model.backbone {name}, or set model.optimizer.",
+            category=UserWarning,
+        )

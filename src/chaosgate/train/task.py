@@ -1,21 +1,22 @@
 """The one LightningModule: image classification, measured for calibration. It knows nothing of gates."""
 
 import os
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
-from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
 from chaosgate.data.module import ImageData
 from chaosgate.data.pipeline.samples import CLEAN, Cell, as_sample
 from chaosgate.metrics import CellMetrics, aggregate_cells, reliability_figure
+from chaosgate.metrics.figure import log_figure
 from chaosgate.train.alternatives import classification_loss, mix_images
-from chaosgate.train.backbones import create_backbone
-from chaosgate.train.schedules import WarmupCosine, effective_batch, require_rates, scale_rates
+from chaosgate.train.backbones import create_backbone, size_argument
+from chaosgate.train.schedules import WarmupCosine, effective_batch, require_rates, scale_rates, warn_of_recipe
 from chaosgate.train.weights import load_weights
 
 SHOWN = ("top1", "nll", "ece", "brier", "gap")
@@ -35,8 +36,10 @@ class ImageClassifier(LightningModule):
 
     Args:
         backbone: Name of a timm model, or of the small-image ones here (``resnet10_small``, ``resnet18_small``).
-        num_classes: Number of classes; checked against the data.
-        in_chans: Channels of the images.
+        num_classes: Number of classes, checked against the data; null takes that of the data on the command line, and
+            1000 in Python.
+        in_chans: Channels of the images, likewise; 3 in Python.
+        image_size: Side of the images, likewise; it matters for networks that are built for one size (ViT, Swin).
         pretrained: Start from timm's weights (needs the network once, unless ``checkpoint`` is given).
         checkpoint: Start from a local file: timm's, torchvision's (where the names are the same), ``.safetensors``, or
             a run of this library. A classifier for other classes starts from fresh weights.
@@ -58,8 +61,8 @@ class ImageClassifier(LightningModule):
     def __init__(
         self,
         backbone: str = "resnet50",
-        num_classes: int = 1000,
-        in_chans: int = 3,
+        num_classes: int | None = None,
+        in_chans: int | None = None,
         pretrained: bool = False,
         checkpoint: str | None = None,
         backbone_args: dict[str, Any] | None = None,
@@ -73,12 +76,17 @@ class ImageClassifier(LightningModule):
         channels_last: bool | None = None,
         num_bins: int = 15,
         lr_base_batch: int | None = None,
+        image_size: int | None = None,
     ) -> None:
         super().__init__()
+        num_classes = 1000 if num_classes is None else num_classes
+        in_chans = 3 if in_chans is None else in_chans
         if num_classes < 2 or in_chans < 1:
             raise ValueError(
                 f"model.num_classes is at least 2, model.in_chans at least 1; got {num_classes}, {in_chans}."
             )
+        if image_size is not None and image_size < 1:
+            raise ValueError(f"model.image_size is at least 1, or null; got {image_size!r}.")
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"model.label_smoothing is in [0, 1); got {label_smoothing!r}.")
         for key, value in (("focal_gamma", focal_gamma), ("mixup", mixup), ("cutmix", cutmix)):
@@ -87,10 +95,9 @@ class ImageClassifier(LightningModule):
         if lr_base_batch is not None and lr_base_batch < 1:
             raise ValueError(f"model.lr_base_batch is at least 1, or null; got {lr_base_batch!r}.")
         self.save_hyperparameters(ignore=["optimizer", "lr_scheduler"])
+        settings = {"num_classes": num_classes, "in_chans": in_chans, **size_argument(backbone, image_size)}
         fetch = pretrained and checkpoint is None
-        self.model = create_backbone(
-            backbone, pretrained=fetch, num_classes=num_classes, in_chans=in_chans, **(backbone_args or {})
-        )
+        self.model = create_backbone(backbone, **{"pretrained": fetch, **settings, **(backbone_args or {})})
         self._fresh = [] if checkpoint is None else load_weights(self.model, checkpoint, backbone)
         self.channels_last = channels_last
         self.memory_format = torch.contiguous_format
@@ -122,10 +129,10 @@ class ImageClassifier(LightningModule):
                 f"of processes; there are {self.trainer.world_size}. Set trainer.devices to 1, or subclass ImageData."
             )
         self.columns = None if self.ood else self._columns(data, stage)
-        for mine, theirs, key in (("num_classes", "num_classes", "num_classes"), ("in_chans", "in_chans", "in_chans")):
-            have, want = self.hparams[mine], getattr(data, theirs, None)
+        for key in ("num_classes", "in_chans", "image_size"):
+            have, want = self.hparams[key], getattr(data, key, None)
             needless = key == "num_classes" and (self.columns is not None or self.ood)
-            if want is not None and have != want and not needless:
+            if None not in (have, want) and have != want and not needless:
                 raise ValueError(f"the data have {key}={want}, the model {key}={have}. Set model.{key} to {want}.")
         if stage == "fit" and self.lr_base_batch is not None:
             batch = effective_batch(self.trainer)
@@ -174,6 +181,8 @@ class ImageClassifier(LightningModule):
         optimizer = self.optimizer(self.parameters())
         require_rates(optimizer)
         scale_rates(optimizer, self.lr_factor)
+        if not (self.hparams["pretrained"] or self.hparams["checkpoint"]):
+            warn_of_recipe(self.model, self.backbone, optimizer)
         if self.lr_scheduler is None:
             return {"optimizer": optimizer}
         scheduler = self.lr_scheduler(optimizer)
@@ -226,8 +235,8 @@ class ImageClassifier(LightningModule):
         right, seen = self._sum_over_processes(self._trained).tolist()
         self._trained = torch.zeros_like(self._trained)
         self.log("train/top1", right / max(1, seen), logger=False)
-        if self.logger is not None:
-            self.logger.log_metrics({"train/top1": right / max(1, seen)}, step=self.global_step - 1)
+        for logger in self.loggers:
+            logger.log_metrics({"train/top1": right / max(1, seen)}, step=self.global_step - 1)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep the counts of an unfinished epoch."""
@@ -302,8 +311,7 @@ class ImageClassifier(LightningModule):
 
     def _draw(self, tag: str, metrics: CellMetrics, cell: int, title: str) -> None:
         reliability = metrics.reliability()  # synchronises: on every process, or on none
-        for logger in self.loggers:
-            if isinstance(logger, TensorBoardLogger) and self.trainer.is_global_zero:
-                figure = reliability_figure(reliability, cell, title=title)
-                # the last step that was taken: after a restart, what bears the number of the next one gives way
-                logger.experiment.add_figure(tag, figure, global_step=max(0, self.global_step - 1))
+        if self.trainer.is_global_zero:
+            # the last step that was taken: after a restart, what bears the number of the next one gives way
+            step = max(0, self.global_step - 1)
+            log_figure(self.loggers, tag, partial(reliability_figure, reliability, cell, title=title), step)

@@ -48,6 +48,7 @@ def test_table_and_files_are_there(finished: tuple[Path, str]) -> None:
     path, printed = finished
     for word in ("clean", "corrupted", "Top-1", "conf-acc", "energy", "tensorboard --logdir", "Next:"):
         assert word in printed
+    assert f"--root {path.parent}" in printed.split("Next:")[1]  # the same study again, where it is
     assert max(len(line) for line in printed.split("Report:")[0].splitlines()) <= 80
     assert {file.name for file in (path.parent / "tiny").iterdir() if file.is_file()} == {
         "report.html",

@@ -2,7 +2,7 @@
 
 from math import isnan
 
-from chaosgate.metrics.names import is_scaled, latex_title, scaled
+from chaosgate.metrics.names import FITTED_ON_TEST, is_scaled, latex_title, scaled
 from chaosgate.study.report.inference import Interval
 from chaosgate.study.report.notes import count, signed
 from chaosgate.study.report.paper_table import ROW_TITLES, Number, PaperTable, corruption_column, set_number
@@ -101,7 +101,7 @@ def _result_notes(table: Table) -> list[str]:
     if any(is_scaled(metric) for _, metric in table.columns):
         notes.append("+T: logits divided by one temperature that minimises the validation NLL.")
     if any(row.fitted_on_test for row in table.rows):
-        notes.append(f"{_ON_TEST}fitted on the test images themselves; +T looks better than it is.")
+        notes.append(_ON_TEST + FITTED_ON_TEST)
     if any(row.selected_on_test for row in table.rows):
         notes.append(f"{_SELECTED}checkpoint selected on the test images themselves.")
     if any(row.collapsed for row in table.rows):
@@ -147,7 +147,7 @@ def _notes(table: PaperTable) -> list[str]:
     if any(table.is_plus_t(column) for column in table.columns):
         notes.append("+T: logits divided by one temperature that minimises the validation NLL.")
         if table.on_test:
-            notes.append(f"{_ON_TEST}fitted on the test images themselves; +T looks better than it is.")
+            notes.append(_ON_TEST + FITTED_ON_TEST)
     if table.collapsed:
         notes.append(_COLLAPSED_NOTE)
     return notes

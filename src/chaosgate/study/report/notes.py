@@ -3,13 +3,12 @@
 from collections import Counter
 from math import isnan
 
-from chaosgate.metrics.names import FROM_LOGITS, is_scaled, title
+from chaosgate.metrics.names import FROM_LOGITS, ON_TEST, is_scaled, title
 from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report.build import rows_by_strength, smallest_validation_nll
 from chaosgate.study.report.table import Column, Mark, Row, Table
 
 MARKS: dict[Mark | None, str] = {"better": "✓", "worse": "✗", None: ""}
-ON_TEST = "†"  # beside a number whose temperature has seen the test images
 FLAG = "‡"  # beside a collapsed network, where there is no room for the word
 SELECTED = "§"  # beside a row whose network was selected on the test images
 COLLAPSED = (

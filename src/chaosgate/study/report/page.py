@@ -11,14 +11,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from chaosgate.metrics.names import is_scaled, title
+from chaosgate.metrics.names import ON_TEST, is_scaled, title
 from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report import figures
 from chaosgate.study.report.collect import Finished
 from chaosgate.study.report.notes import (
     COLLAPSED,
     MARKS,
-    ON_TEST,
     SELECTED,
     footnotes,
     has_temperature,

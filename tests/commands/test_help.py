@@ -1,0 +1,94 @@
+"""What a user reads first and last: the short help, suggestions for typos, the closing lines."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaosgate.commands.fit import parsed
+from chaosgate.commands.run_help import KEYS, asks_for_short_help, closing_lines, short_help
+from chaosgate.run.config_files import find_config
+from chaosgate.run.directory import RunDirectory
+
+
+@pytest.mark.parametrize("command", ["fit", "validate", "test", "predict"])
+def test_help_is_one_screen_and_imports_no_torch(command: str) -> None:
+    code = f"import sys, chaosgate.__main__ as m; m.main(['{command}', '--help']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 45 and max(map(len, lines)) <= 120 and "--help all" in lines[-1]
+    assert done.stdout == short_help(command)
+
+
+def test_twenty_or_so_keys_are_listed_and_each_is_one_that_the_parser_takes(tmp_path: Path) -> None:
+    keys = [key for group in KEYS.values() for key in group]
+    assert 20 <= len(keys) <= 26
+    given = {key.split()[0]: key.partition(" ")[2] for key in keys if key.startswith("--")}
+    given.pop("--print_config")
+    given |= {"--data.root": str(tmp_path), "--model.checkpoint": "x.pth", "--run_dir": "x"}
+    given |= {"--model.backbone": "resnet18", "--output": "x.csv", "--resume": "true"}
+    files = ["-c", "base", "-c", "data/pets", "-c", "noise/gch"]
+    config = parsed(["fit", *files, *(f"{key}={value}" for key, value in given.items())])
+    assert config["noise"]["gate"]["init_args"]["log_std"] == 0.5 and config["data"]["init_args"]["batch_size"] == 64
+
+
+def test_all_of_the_help_is_still_there(command: Any) -> None:
+    status, out, _ = command("fit", "--help", "all")
+    assert status == 0 and "--trainer.gradient_clip_algorithm" in out and "--noise.class_axis" in out
+    assert not asks_for_short_help(["fit", "--help", "all"]) and asks_for_short_help(["fit", "-c", "base", "-h"])
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("chaosgate.GausianChaos", "chaosgate.GaussianChaos"), ("chaosgate.DropBlok", "chaosgate.DropBlock")],
+)
+def test_mistyped_class_gets_the_nearest(name: str, meant: str, command: Any, configs: Any) -> None:
+    status, _, err = command("fit", *configs("base", "data/fashion_mnist", "noise/gch"), f"--noise.gate={name}")
+    assert status == 2 and f"'{meant}'" in err and name.rpartition(".")[2] in err
+
+
+def test_missing_configuration_gets_the_nearest_shipped_and_local_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my_noise.yaml").write_text("noise: {gate: null}")
+    for wrong, meant in {
+        "noise/gcx": "'noise/gch'",
+        "gch_wik": "'noise/gch_wick'",
+        "my_nois.yaml": "'my_noise.yaml'",
+        "configs/data/fashion_mnits.yaml": "'data/fashion_mnist'",
+    }.items():
+        with pytest.raises(FileNotFoundError) as caught:
+            find_config(wrong)
+        assert meant in str(caught.value), wrong
+
+
+def test_fit_ends_with_where_everything_is_and_libraries_are_quiet(
+    command: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = ("-c", "base", "-c", "data/fashion_mnist", "-c", "noise/gch")
+    quick = (
+        "--trainer.max_epochs=1",
+        "--trainer.limit_train_batches=1",
+        "--trainer.limit_val_batches=1",
+        "--model.backbone_args={channels: [8, 8, 16, 16]}",
+        "--run_dir=my run",
+    )
+    with caplog.at_level("INFO"):
+        status, out, err = command("fit", *files, *quick)
+    assert status == 0, err
+    for words in ("Run:         my run", "my run/checkpoints/best.ckpt", "tensorboard --logdir", "Next:"):
+        assert words in out, out
+    again = next(line for line in out.splitlines() if line.strip().startswith("chaosgate test"))
+    assert "'--run_dir=my run'" in again and "-c data/fashion_mnist" in again
+    assert "noise at L4" in caplog.text  # what is ours passes
+    for chatter in ("Tip", "srun", "GPU available", "deprecated", "Seed set", "LeafSpec", "logging interval"):
+        assert chatter not in out + err + caplog.text, chatter
+
+
+def test_next_commands_leave_out_how_the_run_was_continued(tmp_path: Path) -> None:
+    said = closing_lines(RunDirectory(tmp_path), ["fit", "-c", "base", "--resume", "--resume=true"], tensorboard=False)
+    assert "chaosgate test -c base\n" in said and "resume" not in said and "TensorBoard" not in said
