@@ -25,6 +25,7 @@ def finish(
         **run.labels,
         "seed": run.seed,
         "checkpoint": "c",
+        "checkpoint_name": run.checkpoint,
         "backbone": "net",
         "noise": {"gate": None if run.method == "none" else {"class_path": "Made"}},
         "noise_measured": [{"energy": part} for part in energies],
@@ -37,7 +38,10 @@ def finish(
         {**shared, "corruption": name, "severity": level, "gap": 0.0, "confidence": 0.9, **metrics}
         for (name, level), metrics in cells.items()
     ]
-    (run.directory / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    results = run.directory / "results.jsonl"
+    before = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    others = [row for row in before if row.get("checkpoint_name") != run.checkpoint]  # of the same training
+    results.write_text("".join(json.dumps(row) + "\n" for row in [*others, *rows]))
     (run.directory / "config.yaml").write_text(yaml.safe_dump({"model": {"num_classes": num_classes}}))
     (run.directory / "curves.jsonl").write_text(
         json.dumps({"epoch": 0, "train/loss": 2.0, "val/nll": validation_nll}) + "\n"

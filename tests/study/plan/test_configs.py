@@ -23,4 +23,6 @@ def test_study_can_be_planned_and_says_what_it_costs_and_how_to_run_it(path: Pat
 
 def test_quickstart_compares_none_dropblock_and_gch_at_one_seed() -> None:
     runs = runs_of(next(path for path in STUDIES if path.stem == "quickstart"))
-    assert [(run.method, run.seed) for run in runs] == [("none", 0), ("dropblock", 0), ("gch", 0)]
+    assert [run.method for run in runs] == ["none", "dropblock", "dropblock_03", "gch"]
+    assert {run.seed for run in runs} == {0}
+    assert [runs[k].config["noise"]["gate"]["init_args"]["p"] for k in (1, 2)] == [0.1, 0.3]

@@ -86,7 +86,7 @@ def table_beside_paper(name: str, table: Table, finished: Sequence[Finished]) ->
     ours = {row: {column: _ours(data, row, column, table, finished) for column in decimals} for row in paper.rows}
     measured = [column for column in decimals if any(not isnan(cells[column].mean) for cells in ours.values())]
     columns = tuple(column for column in decimals if column in paper.columns or column in measured)
-    found = {row: _find_row(table, paper.by, row) for row in paper.rows} if paper.by != "corruption" else {}
+    found = {row: _find_row(table, data, row) for row in paper.rows} if paper.by != "corruption" else {}
     return PaperTable(
         name,
         paper.label,
@@ -134,7 +134,7 @@ def _ours(data: Mapping[str, Any], name: str, column: str, table: Table, finishe
     if data["by"] == "corruption":
         metric, method = corruption_column(column)
         return _corruption_number(name, metric, method, finished)
-    row = _find_row(table, str(data["by"]), name)
+    row = _find_row(table, data, name)
     metric = column.removesuffix("_percent")
     if row is None or (part, metric) not in row.entries:
         return Number()
@@ -142,15 +142,20 @@ def _ours(data: Mapping[str, Any], name: str, column: str, table: Table, finishe
     return Number(scale * entry.mean, scale * entry.std)
 
 
-def _find_row(table: Table, by: str, name: str) -> Row | None:
-    """The row of a method, or of the paper's method at a stage or strength; None unless there is exactly one."""
+def _find_row(table: Table, data: Mapping[str, Any], name: str) -> Row | None:
+    """The row of a method, or of the paper's method at a stage or strength; None unless there is exactly one.
+
+    A table of the paper that names a checkpoint takes rows of that one, where a study tests several.
+    """
+    by, wanted = str(data["by"]), data.get("checkpoint")
+    rows = [row for row in table.rows if wanted in (None, row.checkpoint) and row.members == 1]
     if by == "method":
-        found = [row for row in table.rows if row.method == name]
+        found = [row for row in rows if row.method == name]
     elif by == STRENGTH:
-        mine = [row for row in table.rows if row.method == _OWN_METHOD and STRENGTH in row.levels]
+        mine = [row for row in rows if row.method == _OWN_METHOD and STRENGTH in row.levels]
         found = [row for row in mine if float(row.levels[STRENGTH]) == float(name)]
     else:
-        found = [row for row in table.rows if row.method == _OWN_METHOD and row.levels.get(by) == name]
+        found = [row for row in rows if row.method == _OWN_METHOD and row.levels.get(by) == name]
     return found[0] if len(found) == 1 else None
 
 

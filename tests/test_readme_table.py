@@ -1,0 +1,46 @@
+"""The quickstart's table in README is written by a script from what the quickstart left."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = runpy.run_path(str(ROOT / "scripts" / "readme_table.py"))
+HEAD = "method,part,metric,mean,mark"
+
+
+def results(mark: str = "", without: str = "") -> str:
+    lines = [HEAD]
+    for k, method in enumerate(SCRIPT["METHODS"]):
+        for metric in SCRIPT["METRICS"]:
+            for part in ("train",) if metric == "energy" else ("clean", "corrupted"):
+                if method != without:
+                    lines.append(f"{method},{part},{metric},0.{k}2345,{mark}")
+    return "\n".join(lines)
+
+
+def test_every_method_of_the_quickstart_has_its_two_rows() -> None:
+    methods = [line.split(":")[0].strip() for line in (ROOT / "configs/study/quickstart.yaml").read_text().splitlines()]
+    assert set(SCRIPT["METHODS"]) <= set(methods) and {"dropblock", "dropblock_03"} <= set(SCRIPT["METHODS"])
+    lines = SCRIPT["table"](results()).splitlines()
+    assert len(lines) == 2 + 2 * 4 and len({line.count("|") for line in lines}) == 1
+    assert lines[2] == "| **clean**: none | " + " | ".join(["0.023"] * 7) + " |"
+    assert lines[4] == "| DropBlock, p 0.3 | " + " | ".join(["0.223"] * 7) + " |"
+
+
+def test_one_seed_has_no_marks_and_nothing_may_be_missing() -> None:
+    with pytest.raises(ValueError, match="marks"):
+        SCRIPT["table"](results(mark="better"))
+    with pytest.raises(ValueError, match="dropblock_03"):
+        SCRIPT["table"](results(without="dropblock_03"))
+
+
+def test_only_the_table_of_readme_changes() -> None:
+    readme = (ROOT / "README.md").read_text()
+    changed = SCRIPT["insert"](readme, "new")
+    assert changed.split(SCRIPT["START"])[0] == readme.split(SCRIPT["START"])[0]
+    assert changed.split(SCRIPT["END"])[1] == readme.split(SCRIPT["END"])[1]
+    assert changed.split(SCRIPT["START"])[1].split(SCRIPT["END"])[0] == "\nnew\n"
+    shown = readme.split(SCRIPT["START"])[1].split(SCRIPT["END"])[0]
+    assert not set(shown) & set("✓✗±")
