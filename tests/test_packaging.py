@@ -4,9 +4,11 @@ import ast
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,12 +29,6 @@ HEAVY = {"lightning", "timm", "torchvision", "torchmetrics", "jsonargparse", "cv
     "tensorboard",
     "transformers",
 }
-
-
-def python(code: str, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", code, *words]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 
 LOADED = f"""
@@ -62,7 +58,9 @@ print(json.dumps(loaded))
 
 
 def test_a_gate_on_a_plain_network_loads_torch_and_nothing_heavy() -> None:
-    process = python(LOADED)
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", LOADED]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert process.returncode == 0, process.stderr
     nothing: dict[str, object] = dict.fromkeys(("import", "gate", "attach", "train", "remove"), [])
     assert json.loads(process.stdout) == {**nothing, "torch": False}
@@ -70,46 +68,49 @@ def test_a_gate_on_a_plain_network_loads_torch_and_nothing_heavy() -> None:
 
 # -- extras -----------------------------------------------------------------------------------------------------------
 
-BLOCK = """
-import sys
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {missing}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Absent())
-"""
-COMMAND = "from chaosgate.__main__ import main\nsys.exit(main(sys.argv[1:]))"
 FIT = ("fit", "-c", "base", "-c", "data/hugging_face", "-c", "noise/none", "--data.init_args.root=beans")
-ABSENT = {  # extra: modules that are hidden, what is then run, its arguments
-    "slurm": ("submitit", COMMAND, ("study", "run", "quickstart", "--launcher", "slurm", "--slurm.time", "1:00:00")),
-    "bench": ("skimage", COMMAND, ("bench", "corruptions")),
-    "hub": ("datasets", COMMAND, FIT),
-    "export": ("onnxscript", COMMAND, ("export", "nowhere.ckpt", "--to", "model.onnx")),
-    "notebooks": ("nbclient", "import runpy; runpy.run_path(sys.argv[1])", (REPOSITORY / "scripts/run_notebooks.py",)),
+ABSENT = {  # extra: the module that is missing, and a command that needs it
+    "slurm": ("submitit", ("study", "run", "quickstart", "--launcher", "slurm", "--slurm.time", "1:00:00")),
+    "bench": ("skimage", ("bench", "corruptions")),
+    "hub": ("datasets", FIT),
+    "export": ("onnxscript", ("export", "nowhere.ckpt", "--to", "model.onnx")),
 }
+NAMES = {"skimage": "scikit-image"}
+NOTEBOOKS = REPOSITORY / "scripts" / "run_notebooks.py"
 FOR_THE_CLONE = {"test", "dev", "docs"}  # nothing in the package uses them
 
 
 def test_every_extra_is_looked_at() -> None:
-    assert set(PROJECT["optional-dependencies"]) == set(ABSENT) | FOR_THE_CLONE
+    assert set(PROJECT["optional-dependencies"]) == set(ABSENT) | {"notebooks"} | FOR_THE_CLONE
+
+
+def hide(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if it was not installed: None in ``sys.modules`` is a module that is not found."""
+    for name in [package, *(name for name in sys.modules if name.startswith(f"{package}."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+def sentences(extra: str, said: str) -> list[str]:
+    return re.findall(rf"^.*needs [\w -]+: pip install 'chaosgate\[{extra}\]'\.$", said, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("extra", ABSENT)
-def test_an_absent_extra_is_named_in_one_sentence(extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    missing, code, words = ABSENT[extra]
-    process = python(BLOCK.format(missing={missing}) + code, *map(str, words))
-    assert process.returncode in (1, 2) and "Traceback" not in process.stderr, process.stderr
-    said = rf"^.*needs [\w -]+: pip install 'chaosgate\[{extra}\]'\.$"
-    assert len(re.findall(said, process.stderr, flags=re.MULTILINE)) == 1, process.stderr
-    assert any(requirement.startswith(NAMES.get(missing, missing)) for requirement in requirements(extra))
+def test_an_absent_extra_is_named_in_one_sentence(
+    extra: str, command: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing, words = ABSENT[extra]
+    hide(missing, monkeypatch)
+    status, _, said = command(*words)
+    assert status in (1, 2) and len(sentences(extra, said)) == 1, said
+    requirements = PROJECT["optional-dependencies"][extra]
+    assert any(requirement.startswith(NAMES.get(missing, missing)) for requirement in requirements)
 
 
-NAMES = {"skimage": "scikit-image"}
-
-
-def requirements(extra: str) -> list[str]:
-    return list(PROJECT["optional-dependencies"][extra])
+def test_the_notebooks_name_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide("nbclient", monkeypatch)
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(NOTEBOOKS))
+    assert sentences("notebooks", str(end.value))
 
 
 # -- versions ---------------------------------------------------------------------------------------------------------
