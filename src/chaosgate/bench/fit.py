@@ -174,7 +174,7 @@ class RandomImages(ArrayData):
 
     name = "random_images"
     num_classes = 10
-    side, channels = 64, 3
+    image_size, in_chans = 64, 3
     sizes_of = {"train": 1024, "val": 128, "test": 32}
 
     def __init__(self, mean: Sequence[float] = (0.5,) * 3, std: Sequence[float] = (0.5,) * 3, **arrays: Any) -> None:
@@ -183,7 +183,7 @@ class RandomImages(ArrayData):
 
     def read(self) -> dict[str, Part]:
         words = np.random.default_rng(0)
-        shape = (self.side, self.side, self.channels)
+        shape = (self.image_size, self.image_size, self.in_chans)
         return {
             name: Part(words.integers(0, 256, (count, *shape), np.uint8), words.integers(0, 10, count, np.int64))
             for name, count in self.sizes_of.items()
