@@ -15,7 +15,8 @@ from chaosgate.inject.calls import Call, compared, floating
 from chaosgate.inject.survey import Survey, eager, evaluation
 
 if TYPE_CHECKING:
-    from chaosgate.inject.attachment import Attachment, Site
+    from chaosgate.inject.attachment import Attachment
+    from chaosgate.inject.hooks import Site
 
 MINIMAL_CHANGE = 1e-3
 """Relative change of the logits, as a share of that of the features, below which a gate does not arrive."""

@@ -16,7 +16,7 @@ from torch.autograd import Variable
 try:
     from torch.autograd.graph import queue_callback
 except ImportError:  # older releases of torch have it without a public name
-    queue_callback = Variable._execution_engine.queue_callback  # type: ignore[attr-defined]
+    queue_callback = Variable._execution_engine.queue_callback
 
 
 @dataclass(eq=False)

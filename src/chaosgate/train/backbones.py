@@ -67,7 +67,7 @@ class SmallResNet(ResNet):
         self.add_module("conv1", stem)
         self.add_module("maxpool", nn.Identity())
         if last_stride == 1:
-            for module in self.layer4[0].modules():
+            for module in self.get_submodule("layer4.0").modules():
                 if isinstance(module, nn.Conv2d):
                     module.stride = (1, 1)
         self.feature_info = [
