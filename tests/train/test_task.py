@@ -8,8 +8,10 @@ import pytest
 import timm
 import torch
 import yaml
+from lightning.pytorch import Trainer
 from PIL import Image
 
+import chaosgate as cg
 from chaosgate.run.identity import training_hash
 from chaosgate.train.schedules import warn_of_recipe
 from chaosgate.train.task import ImageClassifier
@@ -106,3 +108,30 @@ def test_shipped_recipe_trains_what_sgd_does_not(recipe: str, command: Any, conf
     assert status == 0, err
     last = yaml.safe_load(Path("run/curves.jsonl").read_text().splitlines()[-1])
     assert last["val/nll"] < 0.6  # ln 3 = 1.10 for guessing
+
+
+class Few(cg.FashionMNIST):
+    """41 test images of ten classes."""
+
+    def setup(self, stage: str) -> None:
+        super().setup(stage)
+        self.test_splits = [type(split)(split.images[:41], split.targets[:41]) for split in self.test_splits]
+
+
+def test_images_of_no_class_have_a_confidence_and_nothing_else(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = ImageClassifier("resnet10_small", num_classes=3, in_chans=1, backbone_args={"channels": [8, 8, 16, 16]})
+    data = Few(corruptions=["pixelate"], severities=[1], eval_batch_size=20)
+    options = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    trainer = Trainer(**options, enable_checkpointing=False, use_distributed_sampler=False, default_root_dir=tmp_path)
+    with pytest.raises(ValueError, match="the data have num_classes=10, the model num_classes=3"):
+        trainer.test(network, data, verbose=False)
+    network.ood = True
+    trainer.test(network, data, verbose=False)
+    clean, pixelate = network.test_rows
+    assert set(clean) == {"ood", "corruption", "severity", "n", "confidence"} and clean["ood"] is True
+    assert (clean["corruption"], pixelate["corruption"], clean["n"]) == ("ood", "ood pixelate", 41)
+    images = data.normalise(torch.cat([batch.image for batch in data.predict_dataloader()]))
+    with torch.no_grad():
+        confidence = network.eval()(images).double().softmax(1).amax(1).mean()
+    assert clean["confidence"] == pytest.approx(float(confidence), abs=1e-6)

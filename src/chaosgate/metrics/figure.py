@@ -127,7 +127,7 @@ def _draw_bins(
 def _draw_histogram(axes: Axes, edges: Floats, share: Floats, top1: float, confidence: float) -> None:
     axes.bar(edges[:-1], share, np.diff(edges), align="edge", color=_MUTED, edgecolor="white", linewidth=0.8)
     colour = _OVER if confidence > top1 else _UNDER
-    axes.axvline(top1, color=_INK, linewidth=1.6, label="top-1")
+    axes.axvline(top1, color=_INK, linewidth=1.6, label="Top-1")
     axes.axvline(confidence, color=colour, linewidth=1.6, linestyle=(0, (3, 2)), label="mean confidence")
     axes.legend(loc="best", frameon=False, fontsize=8, handlelength=1.6)
 
