@@ -68,7 +68,7 @@ def empty(tmp_path: Path) -> Path:
 def run(words: list[str], folder: Path) -> str:
     unset = ("PYTHONPATH", "CHAOSGATE_ALLOW")
     environment = {name: value for name, value in os.environ.items() if name not in unset} | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
