@@ -80,6 +80,7 @@ CASES = [
         {
             "image_size": [0],
             "val_folder": ["no_val"],
+            "val_labels": ["no_labels.txt"],
             "validation": ["test"],
             "val_fraction": SHARES,
             "subset": SHARES,

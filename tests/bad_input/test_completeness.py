@@ -46,7 +46,6 @@ EXEMPT = {
     "CovarianceFunction.nugget": "the same as Matern.nugget, which has cases; a valid function is not named in a file",
     "WarmupCosine.optimizer": "handed over by the task",
     "FashionMNIST.seed": "always that of seed_everything, which has cases",
-    "ImageNet.val_labels": "a path that only a flat validation folder needs: tests/data/test_imagenet.py",
     "study --variable": "free text: a name that the study does not mention changes nothing",
     "study --slurm.partition": "free text: the cluster knows its partitions",
     "study --slurm.account": "free text",

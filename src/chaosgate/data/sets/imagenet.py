@@ -90,6 +90,8 @@ class ImageNet(PhotoData):
         self.unpack = unpack
         self.val_folder = None if val_folder is None else Path(val_folder).expanduser()
         self.val_labels = None if val_labels is None else Path(val_labels).expanduser()
+        if self.val_labels is not None and not self.val_labels.exists():
+            raise FileNotFoundError(f"data.val_labels is {val_labels}; there is no such file or folder.")
         self.index_dir = default_index_dir() if index_dir is None else folder_at("index_dir", index_dir or None)
         self.classes = classes
         self.labels = subset_labels(classes)
