@@ -53,15 +53,7 @@ STUDY: dict[str, Any] = {
     "reference": "gch",
     "checkpoint": "last",
 }
-FILES = (
-    "fitted.json",
-    "tested/*.json",
-    "results.jsonl",
-    "curves.jsonl",
-    "config.yaml",
-    "outputs/*.npz",
-    "progress.json",
-)
+FILES = "fitted.json tested/*.json results.jsonl curves.jsonl config.yaml outputs/*.npz progress.json".split()
 ORIGIN = ("checkpoint", "commit", "noise_measured", "run", "versions")  # of a row, besides its numbers
 TWO = {"trainer.devices": 2, "trainer.strategy": "ddp"}
 COMMAND = "import sys, time; from chaosgate.__main__ import main; {}; sys.exit(main(sys.argv[1:]))"
@@ -177,7 +169,14 @@ class Chaos:
             return f"the next worker ended with {status}"
         if state_of(run).condition != "done":
             return f"the run is {state_of(run).condition}"
+        if rows is None and self.curve(run) != self.curve(self.peace):
+            return "another curve"
         return "" if self.numbers(run) == (self.rows if rows is None else rows) else "other rows"
+
+    @staticmethod
+    def curve(run: Run) -> str:
+        path = RunDirectory(run.directory).curves
+        return path.read_text() if path.exists() else ""
 
     def faults(self) -> Iterator[tuple[str, Callable[[str], str]]]:
         for pattern in FILES:
@@ -272,7 +271,7 @@ class Chaos:
 
     def first_of_two(self, name: str) -> str:
         """Two processes sum in another order than one: they are compared with two that were left in peace."""
-        peace, run = self.plan(f"{name}-peace", **TWO), self.plan(name, **TWO)
+        peace, run = self.plan(f"{name}_peace", **TWO), self.plan(name, **TWO)
         if status := end(start(write_order(peace, 1))):
             return f"two processes left in peace ended with {status}"
         pid = start(write_order(run, 1))

@@ -132,6 +132,14 @@ class WriteCurves(Callback):
         """Validation of this epoch is over by now."""
         values = {name: float(trainer.callback_metrics[name]) for name in _CURVES if name in trainer.callback_metrics}
         self._lines.append({"epoch": trainer.current_epoch, "step": trainer.global_step, **values})
+        self._write(trainer)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """A training that was over already has no further epoch: a curve that was lost comes back here."""
+        if self._lines and not RunDirectory.of(trainer).curves.exists():
+            self._write(trainer)
+
+    def _write(self, trainer: Trainer) -> None:
         if trainer.is_global_zero:
             text = "".join(json.dumps(line) + "\n" for line in self._lines)
             replace_file(RunDirectory.of(trainer).curves, text)
