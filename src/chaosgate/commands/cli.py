@@ -302,7 +302,7 @@ def _completed(config: Namespace) -> Namespace:
     if missing:
         parser = ArgumentParser()
         parser.add_subclass_arguments(LightningDataModule, "data")
-        data = parser.instantiate(Namespace(data=own.data)).data
+        data = parser.instantiate(Namespace(data=own.data)).data  # type: ignore[no-untyped-call]
         for key in missing:
             own.model[key] = getattr(data, key, None)
     if own.model.num_classes is None:

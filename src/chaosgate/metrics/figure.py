@@ -86,8 +86,8 @@ def log_figure(loggers: Iterable[Any], tag: str, draw: Callable[[], Figure], ste
             logger.experiment.add_figure(tag, figure, global_step=step)
         else:
             canvas = FigureCanvasAgg(figure)
-            canvas.draw()
-            logger.log_image(tag, [np.asarray(canvas.buffer_rgba())], step=step)
+            canvas.draw()  # type: ignore[no-untyped-call]
+            logger.log_image(tag, [np.asarray(canvas.buffer_rgba())], step=step)  # type: ignore[no-untyped-call]
 
 
 def _takes_figures(logger: Any) -> bool:
