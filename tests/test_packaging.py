@@ -69,10 +69,12 @@ def test_a_gate_on_a_plain_network_loads_torch_and_nothing_heavy() -> None:
 # -- extras -----------------------------------------------------------------------------------------------------------
 
 FIT = ("fit", "-c", "base", "-c", "data/hugging_face", "-c", "noise/none", "--data.init_args.root=beans")
+WANDB = ("fit", "-c", "base", "-c", "data/fashion_mnist", "-c", "noise/none", "-c", "logger/wandb")
 ABSENT = {  # extra: the module that is missing, and a command that needs it
     "slurm": ("submitit", ("study", "run", "quickstart", "--launcher", "slurm", "--slurm.time", "1:00:00")),
     "bench": ("skimage", ("bench", "corruptions")),
     "hub": ("datasets", FIT),
+    "wandb": ("wandb", WANDB),
     "export": ("onnxscript", ("export", "nowhere.ckpt", "--to", "model.onnx")),
 }
 NAMES = {"skimage": "scikit-image"}

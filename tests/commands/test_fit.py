@@ -131,7 +131,7 @@ BAD = {
     "1x1 grid": (["--model.backbone=resnet18"], "sample-wise gate on a 1x1 grid"),
     "normalised away": (
         ["--model.backbone=vit_tiny_patch16_224", "--model.backbone_args={img_size: 28, patch_size: 7}"]
-        + ["--noise.stages=[blocks.11]"],
+        + ["--noise.stages=[blocks.11]", "--model.optimizer=torch.optim.AdamW"],
         "does not reach the logits",
     ),
     "missing data root": (["--data.init_args.root=nowhere"], "nowhere"),

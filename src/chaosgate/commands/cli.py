@@ -132,6 +132,8 @@ class ChaosgateCLI(LightningCLI):
                 f"trainer.default_root_dir is {root}; here it is the run directory: give --run_dir {root}."
             )
         for logger in _listed(config.trainer.logger):
+            if logger.get("class_path", "").endswith(".WandbLogger"):
+                _require_wandb()
             if "save_dir" in (logger.get("init_args") or {}):
                 logger.init_args.save_dir = str(self.run.path / (logger.init_args.save_dir or ""))
         if self.config.subcommand == "fit":
@@ -318,3 +320,10 @@ def _listed(value: Any) -> list[Any]:
 def plain_config(config: Any) -> dict[str, Any]:
     """A parsed configuration as plain data, without the files that it came from."""
     return {key: value for key, value in config.as_dict().items() if key != "config"}
+
+
+def _require_wandb() -> None:
+    try:
+        import wandb  # noqa: F401
+    except ImportError as error:
+        raise ImportError("WandbLogger needs wandb: pip install 'chaosgate[wandb]'.") from error
