@@ -43,6 +43,7 @@ def browser():
         started.close()
 
 
+@pytest.mark.slow
 def test_sliders_show_the_numbers_of_the_library(browser, page_file: Path, expected: dict[str, Any]) -> None:
     page = browser.new_page()
     wrong: list[str] = []
@@ -73,6 +74,7 @@ def test_sliders_show_the_numbers_of_the_library(browser, page_file: Path, expec
     assert len(gates) == 24 and wrong == []  # every setting has a picture of its own; nothing was fetched
 
 
+@pytest.mark.slow
 def test_keys_move_the_sliders_as_a_user_does(browser, page_file: Path) -> None:
     page = browser.new_page()
     page.goto(page_file.as_uri())

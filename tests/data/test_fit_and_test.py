@@ -61,6 +61,7 @@ def test_class_folders_of_small_images_get_the_recipe_for_small_images(command, 
     assert row["data"]["recipe"] == "small" and row["transform"]["eval_resize"] == row["transform"]["image_size"] == 32
 
 
+@pytest.mark.slow
 def test_pets_train_and_test(command, configs, tmp_path):
     write_made_up(tmp_path / "made_up")
     options = (f"--data.init_args.root={tmp_path / 'made_up' / 'pets'}", "--data.init_args.image_size=64")

@@ -36,6 +36,7 @@ def fit_and_test(logger: str | None, command: Any, configs: Any) -> tuple[list[d
     return rows, json.loads((run / "noise.json").read_text()), run
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the loggers themselves
 def test_rows_energy_and_figures_do_not_depend_on_the_logger(
     command: Any, configs: Any, monkeypatch: pytest.MonkeyPatch

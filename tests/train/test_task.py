@@ -85,6 +85,7 @@ def test_recipe_that_does_not_train_is_warned_of(network: str, optimizer: Any, r
     assert [network in str(one.message) and "AdamW" in str(one.message) for one in caught] == [True] * warned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["convnext", "vit"])
 def test_shipped_recipe_trains_what_sgd_does_not(recipe: str, command: Any, configs: Any, tmp_path: Path) -> None:
     """On four classes that a colour tells apart, where SGD 0.1 leaves the loss at ln 4."""

@@ -1,9 +1,6 @@
 """Several studies, several runners, one set of training runs: everything is trained once, and nothing is lost."""
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -14,8 +11,7 @@ from chaosgate.run.directory import RunDirectory
 from chaosgate.study.execute.state import state_of
 from chaosgate.study.report.collect import collect
 from tests.study.execute.stub_runner import attempts, ended, start_stub
-from tests.study.made import finish
-from tests.study.real_studies import REPOSITORY, noise, runs_of, start, tiny
+from tests.study.real_studies import noise, runs_of, start, tiny
 from tests.study.toy_studies import Write, toy_runs
 
 
@@ -35,17 +31,6 @@ def test_checkpoints_of_one_training_are_tested_by_one_worker(write_study: Write
     assert ended(start_stub(study, tmp_path / "runs", 2))["failed"] == {}
     runs = toy_runs(study, tmp_path / "runs")
     assert [state_of(run).condition for run in runs] == ["done"] * 4 and [attempts(run) for run in runs] == [1] * 4
-
-
-def test_plan_and_status_do_not_wait_for_torch(write_study: Write, tmp_path: Path) -> None:
-    path = write_study()
-    for run in toy_runs(path, tmp_path / "runs"):
-        finish(run, {("clean", 0): {"top1": 0.5, "nll": 1.0, "ece": 0.1}})
-    for action in ("plan", "status"):
-        words = ["study", action, str(path), "--root", str(tmp_path / "runs")]
-        code = f"import sys; from chaosgate.__main__ import main; main({words!r}); sys.exit('torch' in sys.modules)"
-        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
-        assert subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True).returncode == 0
 
 
 @pytest.mark.slow

@@ -14,7 +14,8 @@ import yaml
 from chaosgate.study import load_study, plan_runs
 from chaosgate.study.plan import parsing
 from chaosgate.study.plan.parsing import CachedParse, source_hash
-from tests.study.real_studies import REPOSITORY, noise, tiny
+from tests.study.made import finish
+from tests.study.real_studies import REPOSITORY, noise, runs_of, tiny
 from tests.study.toy_studies import Write, toy_parse
 
 
@@ -95,9 +96,9 @@ def test_folder_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
     assert CachedParse(Counting(), tmp_path / "file" / "cache")(["fit"])["model"]["dropout"] == 0.1
 
 
-def plan_in_a_process(study: Path, cache: Path, code: str = "") -> str:
+def plan_in_a_process(study: Path, cache: Path, code: str = "", action: str = "plan") -> str:
     """What ``study plan`` prints in a process that must not import torch; ``code`` runs before."""
-    words = ["study", "plan", str(study), "--root", str(study.parent)]
+    words = ["study", action, str(study), "--root", str(study.parent)]
     program = (
         f"import sys, chaosgate.commands.study as command\n{code}\nfrom chaosgate.__main__ import main\n"
         f"if __name__ == '__main__': sys.exit(main({words!r}) or 'torch' in sys.modules)"
@@ -109,11 +110,14 @@ def plan_in_a_process(study: Path, cache: Path, code: str = "") -> str:
     return process.stdout
 
 
-def test_plan_never_loads_torch_and_later_starts_no_process(tmp_path: Path) -> None:
+def test_plan_and_status_never_load_torch_and_later_start_no_process(tmp_path: Path) -> None:
     path = tiny(tmp_path, "light", {"none": noise("none")})
     first = plan_in_a_process(path, tmp_path / "cache")
     refuse = "command.WarmProcess.__call__ = lambda *_: sys.exit('not remembered')"
     assert plan_in_a_process(path, tmp_path / "cache", refuse) == first
+    (run,) = runs_of(path)
+    finish(run, {("clean", 0): {"top1": 0.5, "nll": 1.0, "ece": 0.1}})
+    assert "done" in plan_in_a_process(path, tmp_path / "cache", refuse, "status")
 
 
 @pytest.mark.slow
