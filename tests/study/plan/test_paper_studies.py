@@ -227,6 +227,7 @@ def check_smoke(name: str, root: Path) -> None:
         assert one.config["trainer"]["max_epochs"] <= 3
 
 
+@pytest.mark.slow
 def test_smoke_study_runs_from_start_to_report(tmp_path: Path) -> None:
     process = run_study("run", FOLDER / "imagenetc_breakdown.yaml", "--size", "smoke", "--root", str(tmp_path))
     assert process.returncode == 0, process.stdout + process.stderr
