@@ -21,12 +21,13 @@ help:
 
 install: $(STAMP)
 
-# Versions come from constraints.txt, so that a fresh machine gets what was tested here.
+# Versions come from constraints.txt, so that a fresh machine gets what was tested here; CONSTRAINTS=/dev/null: the newest.
+CONSTRAINTS ?= constraints.txt
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "chaosgate needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Use: make PYTHON=python3.11 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,dev,notebooks,bench,slurm]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable '.[test,dev,notebooks,bench,slurm]'
 	@touch $@
 
 quickstart: $(STAMP)

@@ -54,7 +54,7 @@ STUDY: dict[str, Any] = {
     "checkpoint": "last",
 }
 FILES = "fitted.json tested/*.json results.jsonl curves.jsonl config.yaml outputs/*.npz progress.json".split()
-ORIGIN = ("checkpoint", "commit", "noise_measured", "run", "versions")  # of a row, besides its numbers
+ORIGIN = ("checkpoint", "commit", "noise_measured", "run", "study", "versions")  # of a row, besides its numbers
 TWO = {"trainer.devices": 2, "trainer.strategy": "ddp"}
 COMMAND = "import sys, time; from chaosgate.__main__ import main; {}; sys.exit(main(sys.argv[1:]))"
 Sabotage = Callable[[], None]

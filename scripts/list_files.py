@@ -1,4 +1,4 @@
-"""Write the tree in CONTRIBUTING.md anew: every file of the package with the first sentence of its docstring."""
+"""Rewrite the tree in CONTRIBUTING.md: every file of the package with the first sentence of its docstring."""
 
 import ast
 from pathlib import Path

@@ -28,10 +28,12 @@ OPERATORS = {
 
 def panels(titles: Sequence[str], values: Sequence[Tensor], colours: str, low: float, high: float) -> Figure:
     """Maps side by side on one scale."""
-    figure = Figure(figsize=(2.1 * len(values), 2.45), layout="constrained", facecolor="white")
-    for axis, title, value in zip(figure.subplots(1, len(values)), titles, values, strict=True):
+    side = 10.4 / len(values)  # inches; all figures have one width
+    figure = Figure(figsize=(10.4, side + 0.32), facecolor="white")
+    grid = {"left": 0.008, "right": 0.992, "bottom": 0.03, "top": 1 - 0.36 / (side + 0.32), "wspace": 0.05}
+    for axis, title, value in zip(figure.subplots(1, len(values), gridspec_kw=grid), titles, values, strict=True):
         axis.imshow(value, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
-        axis.set_title(title, fontsize=10)
+        axis.set_title(title, fontsize=12)
         axis.set_axis_off()
     return figure
 
@@ -85,7 +87,7 @@ def orderings() -> Figure:
     x, y = 14 * 28 + 9, 14 * 28 + 19
     variance = tau * (green[x, x] + green[y, y] - 2 * green[x, y])
     margins = torch.linspace(0.02, 3, 100, dtype=torch.float64)
-    figure = Figure(figsize=(6.2, 3.2), layout="constrained", facecolor="white")
+    figure = Figure(figsize=(8, 3.6), layout="constrained", facecolor="white")
     axis = figure.subplots()
     axis.plot(margins, ranking_probability(margins, variance), color="#0072b2", label="Gaussian Chaos, log_std 0.5")
     axis.plot(
@@ -114,7 +116,7 @@ def main(folder: Path) -> None:
     """Write every figure as PNG."""
     folder.mkdir(parents=True, exist_ok=True)
     for figure in (kernels, fields, gates, features, orderings):
-        figure().savefig(folder / f"{figure.__name__}.png", dpi=110)
+        figure().savefig(folder / f"{figure.__name__}.png", dpi=150)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def main(folder: Path, pages: list[Path]) -> None:
             page.on("pageerror", lambda error: print("error:", error))
             for path in pages:
                 page.goto(path.resolve().as_uri())
-                page.wait_for_timeout(400)
+                page.wait_for_timeout(1200)  # the tabs of a site fade in
                 wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
                 print(f"{look} {path}{': wider than the screen' if wide else ''}")
                 page.screenshot(path=folder / f"{path.parent.name}-{path.stem}-{look}.png", full_page=True)

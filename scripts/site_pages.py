@@ -28,6 +28,9 @@ from site_docstrings import as_markdown  # noqa: E402 - beside this file
 
 REPOSITORY = Path(__file__).parents[1]
 PACKAGES = ("field", "gate", "inject", "compat", "metrics", "corruptions", "data", "train")
+_OVERLINE = re.compile(
+    r'<mover><mrow>((?:(?!<mover>).)*?)</mrow><mo accent="true">&#x02015;</mo></mover>'
+)  # never stretched
 COST = REPOSITORY / "results" / "bench_gate.json"
 COMMANDS = ("fit", "study", "verify", "design", "probe", "sites", "data", "configs", "export", "explore", "bench")
 
@@ -46,6 +49,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         pages[f"notebooks/{path.stem}.md"] = text
         for name, content in pictures.items():
             files.append(File.generated(config, f"notebooks/{name}", content=content))
+    for path in sorted((REPOSITORY / "results").rglob("*")):
+        if path.is_file() and path.suffix != ".md":
+            name = path.relative_to(REPOSITORY).as_posix()
+            files.append(File.generated(config, name, abs_src_path=str(path)))
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
     return files
@@ -64,7 +71,8 @@ def on_page_content(content: str, **kwargs: Any) -> str:
     def render(match: re.Match[str]) -> str:
         formula = html.unescape(match[2]).strip()
         display = formula.startswith("\\[")
-        return convert(formula[2:-2].strip(), display="block" if display else "inline")
+        made: str = convert(formula[2:-2].strip(), display="block" if display else "inline")
+        return _OVERLINE.sub(r'<mrow class="overline">\1</mrow>', made)
 
     return re.sub(r'<(span|div) class="arithmatex">(.*?)</\1>', render, content, flags=re.DOTALL)
 
@@ -97,7 +105,7 @@ def configs_page() -> str:
     intro = "Every file below comes with the package and is found by its name: `-c noise/gch`, `study run quickstart`. "
     intro += "`chaosgate configs copy NAME` puts a copy here; a local file wins over a shipped one of the same name."
     parts, room = ["# Configurations", intro], ""
-    for name in shipped_configs():
+    for name in sorted(shipped_configs(), key=lambda name: ("/" in name, name)):  # base first, then folder by folder
         if name.partition("/")[0] != room and "/" in name:
             room = name.partition("/")[0]
             parts.append(f"## {room}/")
@@ -126,17 +134,32 @@ def api_page(package: str) -> str:
 
 
 def results_page() -> str:
-    """Tables and figures under results/; a sentence where there are none."""
-    tables = sorted((REPOSITORY / "results").glob("*.md"))
+    """results/README.md with the other tables of results/ behind it; where there are none, a sentence that says so."""
+    folder = REPOSITORY / "results"
     intro = "# Results\n\nWhat this code has measured, from the files in `results/`; every number has a row with its "
     intro += "configuration, commit, versions, seed and checkpoint.\n\n"
+    tables = sorted(folder.rglob("*.md"), key=lambda path: (path != folder / "README.md", path))
     if not tables:
-        intro += (
-            '!!! note "No study with several seeds has been run yet"\n    The README has the table of the quickstart '
-            "(one seed). The studies `fashion_mnist` and `fashion_mnist_strength` and the paper's tables under "
-            "`configs/study/paper` are ready to run; their reports will stand here.\n\n"
+        return intro + (
+            '!!! note "No study with several seeds is in the repository yet"\n    The README has the table of the '
+            "quickstart (one seed). The studies under `configs/study/evidence` and the paper's tables under "
+            "`configs/study/paper` are ready to run; their reports will stand here.\n"
         )
-    return intro + "\n\n".join(path.read_text(encoding="utf-8") for path in tables)
+    return intro + "\n\n".join(_below_one_heading(path, folder) for path in tables)
+
+
+def _below_one_heading(path: Path, folder: Path) -> str:
+    """A file of results/ as a part of the page: headings one level deeper, links and pictures from where they are."""
+    text = re.sub(r"^(#{1,5}) ", r"#\1 ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+
+    def moved(match: re.Match[str]) -> str:
+        target = (path.parent / match[3]).resolve()
+        if not target.is_file() or not target.is_relative_to(folder):
+            return match[0]
+        name = target.relative_to(folder).as_posix()
+        return f"{match[1]}{'results/' + name if match[2] or target.suffix != '.md' else 'results.md'})"
+
+    return re.sub(r"((!?)\[[^\]]*\]\()(?!https?:|#)([^)#\s]+)\)", moved, text)
 
 
 def notebook_page(path: Path, execute: bool) -> tuple[str, dict[str, bytes]]:

@@ -12,8 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 import chaosgate.__main__
+from chaosgate.run.config_files import shipped_configs
+from chaosgate.run.predictions import check_output
 
 REPOSITORY = Path(__file__).parents[1]
 PACKAGE = REPOSITORY / "src" / "chaosgate"
@@ -108,6 +111,13 @@ def test_an_absent_extra_is_named_in_one_sentence(
     assert any(requirement.startswith(NAMES.get(missing, missing)) for requirement in requirements)
 
 
+def test_parquet_without_pyarrow_is_refused_before_anything_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide("pyarrow", monkeypatch)
+    check_output("predictions.csv")
+    with pytest.raises(ImportError, match=r"^--output a\.parquet needs pyarrow: pip install pyarrow, or give a \.csv"):
+        check_output("a.parquet")
+
+
 def test_the_notebooks_name_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     hide("nbclient", monkeypatch)
     with pytest.raises(SystemExit) as end:
@@ -127,6 +137,23 @@ def test_every_dependency_has_a_lower_bound_and_a_pin_that_meets_it() -> None:
         assert ">=" in line, f"{line} has no lower bound"
         assert name(line) in pins, f"constraints.txt has no pin of {name(line)}"
         assert numbers(pins[name(line)]) >= numbers(line.partition(">=")[2]), f"{line} is above its pin"
+
+
+def test_ci_covers_every_supported_python_and_the_oldest_and_newest_versions() -> None:
+    workflows = REPOSITORY / ".github" / "workflows"
+    jobs = yaml.safe_load((workflows / "ci.yaml").read_text(encoding="utf-8"))["jobs"]
+    matrix = jobs["tests"]["strategy"]["matrix"]["include"]
+    prefix = "Programming Language :: Python :: "
+    supported = {line.removeprefix(prefix) for line in PROJECT["classifiers"] if line.startswith(prefix)}
+    assert {job["python"] for job in matrix if job["versions"] == "pinned"} == supported
+    assert {job["versions"] for job in matrix} == {"oldest", "pinned", "newest"}
+    assert f">={min(supported, key=numbers)}" == PROJECT["requires-python"]
+    targets = set(re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    for path in workflows.glob("*.yaml"):
+        for job in yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values():
+            runs = [step["run"] for step in job["steps"] if "run" in step]
+            assert {target for run in runs for target in re.findall(r"^make ([\w-]+)", run)} <= targets
+            assert not any(">" in run and "constraints" in run for run in runs)  # tests read that file
 
 
 def name(requirement: str) -> str:
@@ -156,6 +183,12 @@ def test_help_points_to_no_file_of_the_clone(
     status, printed, _ = command(*words, "--help")  # type: ignore[operator]
     assert status == 0 and len(printed) > 100
     assert not OF_THE_CLONE.findall(printed)
+
+
+def test_no_shipped_configuration_points_to_a_file_of_the_clone() -> None:
+    texts = {name: path.read_text(encoding="utf-8") for name, path in shipped_configs().items()}
+    assert len(texts) > 30
+    assert not {name: found[0] for name, text in texts.items() if (found := OF_THE_CLONE.search(text))}
 
 
 def test_no_sentence_of_the_package_points_to_a_file_of_the_clone() -> None:

@@ -3,12 +3,15 @@
 import os
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+
+from chaosgate.__main__ import main
 
 REPOSITORY = Path(__file__).parents[1]
 DOCS = REPOSITORY / "docs"
@@ -55,8 +58,105 @@ def test_numbers_of_cards_come_from_files(tmp_path: Path) -> None:
     assert row in (DOCS / "desiderata.md").read_text(encoding="utf-8")
 
 
+def test_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """In order, in one namespace; files belong to the walks, other networks to tests/inject/test_callback.py."""
+    names = {"__name__": "page"}
+    codes = [
+        code
+        for code in blocks(REPOSITORY / "README.md", "python")
+        if not code.startswith("# ") and "transformers" not in code
+    ]
+    for code in codes:
+        exec(compile(code, "README.md", "exec"), names)
+    assert len(codes) == 2 and "the largest entropy" in capsys.readouterr().out
+
+
+ELSEWHERE = {  # why a line of README and pages is not run by the test below
+    "pip install": "tests/test_wheel.py",
+    "make ": "targets of the Makefile: checked to exist",
+    ".venv/bin/tensorboard": "a server",
+    "export CHAOSGATE_": "sets where data are",
+    "PETS": "real photographs and weights",
+    "--launcher slurm": "tests/study/execute/test_slurm.py, where SLURM runs",
+    "--size smoke": "tests/study/plan/test_paper_studies.py",
+    "study run  paper/imagenetc_stage": "days on GPUs",
+    " -c ... ": "not a whole line",
+}
+WALKS = {"## Your own images, noise, model": "tests/commands/test_walk.py"}
+
+
+def shell_lines(path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8")
+    for section in WALKS:
+        before, found, after = text.partition(section)
+        text = before + after.partition("\n## ")[2] if found else text
+    shell = "".join(re.findall(r"^```bash\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)).replace("\\\n", " ")
+    return [line for line in shell.splitlines() if line.strip()]
+
+
+LINES = [line for path in [REPOSITORY / "README.md", *PAGES] for line in shell_lines(path)]
+
+
+def test_lines_that_are_not_run_are_known() -> None:
+    for part in ELSEWHERE:
+        assert any(part in line for line in LINES), f"no page says {part!r} any more"
+    targets = re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    for line in LINES:
+        if line.startswith("make "):
+            assert line.split()[1] in targets, line
+    rest = [line for line in LINES if not any(part in line for part in ELSEWHERE)]
+    assert rest and all(line.startswith("chaosgate ") for line in rest), rest
+
+
+@pytest.mark.slow
+def test_commands_of_the_pages_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every other line as it stands, in one folder; trainings are cut short; MY_RUN and the probed one are theirs."""
+    monkeypatch.chdir(tmp_path)
+    exec(blocks(DOCS / "start.md", "python")[0], {"__name__": "page"})  # the folder of photos
+    short = ["--trainer.limit_train_batches=2", "--trainer.limit_val_batches=2", "--trainer.max_epochs=1"]
+    done = []
+    for number, line in enumerate(line for line in LINES if not any(part in line for part in ELSEWHERE)):
+        words = shlex.split(line, comments=True)
+        probed = [i for i, word in enumerate(words) if "*" in word]
+        run = max(Path("runs").glob("*/results.jsonl"), default=Path("none/x")).parent
+        words = [word.replace("MY_RUN", run.name).replace("model.onnx", f"model{number}.onnx") for word in words]
+        for i in probed:
+            words[i] = str(run / "checkpoints" / "last.ckpt")
+        assert main([*words[1:], *(short if words[1] in ("fit", "test") else [])]) == 0, line
+        done.append(words[1])
+    assert {"fit", "test", "export", "verify", "probe", "explore", "sites", "study", "configs", "data"} == set(done)
+
+
+def test_every_configuration_stands_under_its_folder() -> None:
+    pytest.importorskip("mkdocs")
+    text = runpy.run_path(str(REPOSITORY / "scripts" / "site_pages.py"))["configs_page"]()
+    folder = ""
+    for level, name in re.findall(r"^(##+) ([\w/.-]+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE):
+        if level == "##":
+            folder = name
+        else:
+            assert name.startswith(folder), f"{name} stands under {folder}"
+
+
+def test_results_are_one_page_with_their_pictures(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs")
+    pages = runpy.run_path(str(REPOSITORY / "scripts" / "site_pages.py"))
+    page = pages["results_page"]
+    page.__globals__["REPOSITORY"] = tmp_path
+    assert "No study with several seeds" in page()
+    (tmp_path / "results" / "one").mkdir(parents=True)
+    (tmp_path / "results" / "README.md").write_text("# Evidence\n\n[one](one/table.md), [rows](one/rows.csv)\n")
+    (tmp_path / "results" / "one" / "table.md").write_text("# One\n\n![curve](curve.png) [site](https://a.b)\n")
+    for name in ("curve.png", "rows.csv"):
+        (tmp_path / "results" / "one" / name).write_text("x")
+    text = page()
+    assert "No study" not in text and text.index("## Evidence") < text.index("## One")
+    assert "![curve](results/one/curve.png)" in text and "[rows](results/one/rows.csv)" in text
+    assert "[one](results.md)" in text and "[site](https://a.b)" in text
+
+
 def test_every_yaml_of_the_pages_is_yaml() -> None:
-    for path in [DOCS / "start.md", *PAGES]:
+    for path in [REPOSITORY / "README.md", DOCS / "start.md", *PAGES]:
         for text in re.findall(
             r"^```yaml[^\n]*\n(.*?)^```", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
         ):

@@ -34,7 +34,8 @@ name classes of this package, of torch, torchvision, timm, lightning, torchmetri
 """
 
 _ALLOWED = "CHAOSGATE_ALLOW"  # environment variable: modules that configurations may name besides
-_HOME = {
+_SAFE_PATH = "PYTHONSAFEPATH"  # Python's own: no working folder in front of what is installed
+COMMANDS = {
     "fit": "chaosgate.commands.fit",
     "test": "chaosgate.commands.fit",
     "validate": "chaosgate.commands.fit",
@@ -64,22 +65,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments[0] in ("-V", "--version"):
         print(import_module("chaosgate").__version__)
         return 0
-    if arguments[0] not in _HOME:
-        from difflib import get_close_matches
+    if arguments[0] not in COMMANDS:
+        from chaosgate.run.config_files import did_you_mean
 
-        close = get_close_matches(arguments[0], _HOME, n=1)
-        hint = f" Did you mean '{close[0]}'?" if close else ""
-        known = ", ".join(name for name in _HOME if name != "worker")
-        print(f"chaosgate: no command '{arguments[0]}'.{hint} Commands: {known}.", file=sys.stderr)
+        hint = did_you_mean(arguments[0], [name for name in COMMANDS if name != "worker"])
+        print(f"chaosgate: no command '{arguments[0]}'. {hint} 'chaosgate --help' lists them all.", file=sys.stderr)
         return 2
-    if _HOME[arguments[0]] == "chaosgate.commands.fit":
-        from chaosgate.commands.run_help import asks_for_short_help, short_help
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        print("chaosgate: the working folder was deleted. Go to one that exists.", file=sys.stderr)
+        return 1
+    if COMMANDS[arguments[0]] == "chaosgate.commands.fit":
+        from chaosgate.commands.training.help import asks_for_short_help, short_help
 
         if asks_for_short_help(arguments):
             print(short_help(arguments[0]), end="")
             return 0
     with _own_modules(arguments) as words:
-        status: int = import_module(_HOME[arguments[0]]).main(words)
+        status: int = import_module(COMMANDS[arguments[0]]).main(words)
     return status
 
 
@@ -87,14 +91,15 @@ def _unexpected(kind: type[BaseException], error: BaseException, trace: Tracebac
     """The traceback as always; for what nobody foresaw also how to report it."""
     sys.__excepthook__(kind, error, trace)
     if issubclass(kind, Exception):
-        print(import_module("chaosgate.commands.errors").how_to_report(sys.argv), file=sys.stderr)
+        print(import_module("chaosgate.commands.training.errors").how_to_report(sys.argv), file=sys.stderr)
 
 
 @contextmanager
 def _own_modules(arguments: Sequence[str]) -> Iterator[list[str]]:
     """The arguments without ``--allow MODULE``, which no configuration can contain; processes of ours inherit it.
 
-    Modules of the working folder can be imported, after all installed ones.
+    Modules of the working folder can be imported, after all installed ones: also where ``python -m`` would put them
+    first, and in the processes that a training starts by repeating its command.
     """
     words, allowed = [], [os.environ[_ALLOWED]] if os.environ.get(_ALLOWED) else []
     rest = iter(arguments)
@@ -103,16 +108,18 @@ def _own_modules(arguments: Sequence[str]) -> Iterator[list[str]]:
             allowed.append(next(rest, "") if word == "--allow" else word.removeprefix("--allow="))
         else:
             words.append(word)
-    before, path = os.environ.get(_ALLOWED), list(sys.path)
-    os.environ[_ALLOWED] = ",".join(allowed)
-    sys.path.append(os.getcwd())
+    before, path = {name: os.environ.get(name) for name in (_ALLOWED, _SAFE_PATH)}, list(sys.path)
+    os.environ.update({_ALLOWED: ",".join(allowed), _SAFE_PATH: "1"})
+    here = os.getcwd()
+    sys.path[:] = [*(entry for entry in path if entry not in ("", here)), here]
     try:
         yield words
     finally:
         sys.path[:] = path
-        os.environ.pop(_ALLOWED)
-        if before is not None:
-            os.environ[_ALLOWED] = before
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 if __name__ == "__main__":

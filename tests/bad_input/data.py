@@ -62,6 +62,7 @@ CASES = [
                 "root": ["nowhere"],
                 "val_fraction": SHARES,
                 "test_fraction": SHARES,
+                "per_class": [{"train": 0}, {"tests": 3}, 5],
             },
             as_data,
             {"root": "nowhere"},

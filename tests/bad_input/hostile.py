@@ -44,6 +44,19 @@ def logger(**init_args: Any) -> dict[str, Any]:
     return {"trainer": {"logger": spec("lightning.pytorch.loggers.TensorBoardLogger", save_dir=".", **init_args)}}
 
 
+def callback(name: str, **init_args: Any) -> dict[str, Any]:
+    return {"trainer": {"callbacks": [spec(f"lightning.pytorch.callbacks.{name}", **init_args)]}}
+
+
+def chaos(operator: Any) -> dict[str, Any]:
+    return {"noise": {"gate": spec("chaosgate.GaussianChaos", log_std=1.0, operator=operator)}}
+
+
+def further(place: str, class_path: str, **dict_kwargs: Any) -> dict[str, Any]:
+    """Arguments that a class takes without naming them."""
+    return {"trainer": {place: {"class_path": f"lightning.pytorch.{class_path}", "dict_kwargs": dict_kwargs}}}
+
+
 BACKBONE = backbone(POPEN)
 CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "untyped value: Popen": (BACKBONE, "backbone_args"),
@@ -53,7 +66,10 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "untyped value in a mapping": (backbone({"a": {"b": POPEN}}), "backbone_args"),
     "untyped value: a process of torch": (backbone(HANDLER), "backbone_args"),
     "untyped value: a function of torch": (backbone(spec("torch.hub.load", repo_or_dir="a/b", model="c")), "hub"),
-    "untyped value: through a module of ours": (backbone(spec("chaosgate.commands.parser.os.system")), "backbone_args"),
+    "untyped value: through a module of ours": (
+        backbone(spec("chaosgate.commands.training.parser.os.system")),
+        "backbone_args",
+    ),
     "untyped value: pickle": (backbone(spec("pickle.loads", data="x")), "backbone_args"),
     "untyped value: importlib": (backbone(spec("importlib.import_module", name="antigravity")), "backbone_args"),
     "untyped value: a partial": (backbone(spec("functools.partial", func="os.system")), "backbone_args"),
@@ -88,8 +104,50 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "data: Popen": ({"data": POPEN}, "data"),
     "data: a module from elsewhere": ({"data": spec("antigravity.Data")}, "data"),
     "labels: a class": ({"labels": {"a": POPEN}}, "labels"),
+    "profiler: further arguments": (
+        further("profiler", "profilers.PyTorchProfiler", on_trace_ready=POPEN),
+        "on_trace_ready",
+    ),
+    "strategy: further arguments": (further("strategy", "strategies.DDPStrategy", static_graph=POPEN), "static_graph"),
+    "strategy: deep inside": (ddp(ddp_comm_state=[{"x": [POPEN]}]), "ddp_comm_state"),
+    "strategy: a policy": (
+        {"trainer": {"strategy": spec("lightning.pytorch.strategies.FSDPStrategy", auto_wrap_policy=POPEN)}},
+        "auto_wrap_policy",
+    ),
+    "logger: further arguments": (further("logger", "loggers.CSVLogger", prefix={"a": [POPEN]}), "prefix"),
+    "logger: a file with a class": ({"trainer": {"logger": "evil_class.yaml"}}, "logger"),
+    "data: a file with a class": ({"data": "evil_class.yaml"}, "data"),
+    "data: an address": ({"data": "http://127.0.0.1:9/evil.yaml"}, "data"),
+    "data: an address of fsspec": ({"data": "memory://evil.yaml"}, "data"),
+    "averaging: os.system": (callback("StochasticWeightAveraging", swa_lrs=0.1, avg_fn="os.system"), "avg_fn"),
+    "averaging: of torch": (callback("StochasticWeightAveraging", swa_lrs=0.1, avg_fn="torch.hub.load"), "avg_fn"),
+    "pruning: of torch": (callback("ModelPruning", pruning_fn="torch.hub.load"), "pruning_fn"),
+    "throughput": (callback("ThroughputMonitor", batch_size_fn="subprocess.getoutput"), "batch_size_fn"),
+    "plugins: inside one": (
+        {"trainer": {"plugins": [spec("lightning.pytorch.plugins.io.AsyncCheckpointIO", checkpoint_io=POPEN)]}},
+        "checkpoint_io",
+    ),
+    "gate: of a stage": ({"noise": {"gate": {"L3": POPEN}}}, "gate"),
+    "operator: inside an operator": (chaos(spec("chaosgate.Massive", mu=1.0, operator=HANDLER)), "operator"),
+    "callbacks: through a library": (
+        {"trainer": {"callbacks": [spec("torch.os.system", command=SHELL)]}},
+        "callbacks",
+    ),
+    "profiler: through a library": (
+        {"trainer": {"profiler": spec("torch.utils.cpp_extension.subprocess.Popen", args=SHELL, shell=True)}},
+        "profiler",
+    ),
+    "scheduler: through a module of ours": (lambda_lr("chaosgate.commands.training.parser.import_module"), "lr_lambda"),
+    "further files": ({"config": ["http://127.0.0.1:9/evil.yaml"]}, "config"),
 }
 """What is changed in a run that would train, and a word of the key that the refusal names."""
+
+WEIGHTS: dict[str, dict[str, Any]] = {
+    "checkpoint_path": {"backbone_args": {"checkpoint_path": "trap.ckpt"}},
+    "pretrained_cfg": {"pretrained": True, "backbone_args": {"pretrained_cfg": {"file": "trap.ckpt"}}},
+    "pretrained_cfg_overlay": {"pretrained": True, "backbone_args": {"pretrained_cfg_overlay": {"file": "trap.ckpt"}}},
+}
+"""Ways past our reading of weights, by the key that is refused when the network is built."""
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
@@ -101,6 +159,9 @@ FILES: dict[str, tuple[str, str]] = {
     "nested too deeply": ("a: " + "[" * 5000 + "]" * 5000, "nested too deeply"),
     "too large": ("a: " + "x" * 2_000_000, "characters"),
     "object": (f"trainer: !!python/object/apply:os.system ['{SHELL}']\n", "not YAML"),
+    "a tag of its own": ("trainer: !Evil {a: 1}\n", "not YAML"),
+    "many digits": (f"trainer: {{max_epochs: {'9' * 6000}}}\n", "evil.yaml: a value cannot be read"),
+    "no date": ("trainer: {max_time: 2024-13-45}\n", "evil.yaml: a value cannot be read"),
 }
 """Files that are refused before anything in them is looked at, and what is said."""
 
@@ -113,5 +174,58 @@ STUDIES: dict[str, dict[str, Any]] = {
     "a level of the grid": {"grid": {"drop": {"none": {}, "evil": _KEYS}}},
     "a test": {"tests": {"clean": {}, "evil": _KEYS}},
     "a size": {"sizes": {"small": {"overrides": _KEYS}}},
+    "a test of a size": {"tests": {"clean": {}}, "sizes": {"small": {"tests": {"clean": _KEYS}}}},
+    "other images": {"ood": {"mnist": _KEYS}, "metrics": ["top1", "ood_auroc"]},
 }
 """What is changed in a study that would run, by where the hostile part is; ``evil.yaml`` has the same."""
+
+GETOUTPUT = spec("subprocess.getoutput", cmd=SHELL)
+WICK = spec("chaosgate.gate.Wick", gamma=0.5)
+LAW = spec("chaosgate.MaxEntLaw", operator=spec("chaosgate.DirichletLaplacian"))
+OTHER_TYPES: dict[str, tuple[dict[str, Any], str]] = {
+    "gate: subprocess.Popen": ({"noise": {"gate": POPEN}}, "gate"),
+    "gate: a module that is no gate": ({"noise": {"gate": spec("torch.nn.Identity")}}, "gate"),
+    "gate: a function": ({"noise": {"gate": SYSTEM}}, "gate"),
+    "data: os.system": ({"data": SYSTEM}, "data"),
+    "data: subprocess.Popen": ({"data": POPEN}, "data"),
+    "operator: builtins.eval": (
+        {"noise": {"gate": spec("chaosgate.GaussianChaos", log_std=1.0, operator=spec("builtins.eval"))}},
+        "operator",
+    ),
+    "operator: a gate": (
+        {"noise": {"gate": spec("chaosgate.GaussianChaos", log_std=1.0, operator=spec("chaosgate.Dropout"))}},
+        "operator",
+    ),
+    "match: subprocess.Popen": ({"noise": {"gate": spec("chaosgate.IIDGaussian", match=POPEN)}}, "match"),
+    "schedule: subprocess.Popen": ({"noise": {"schedule": POPEN}}, "schedule"),
+    "optimizer: subprocess.Popen": ({"model": {"optimizer": POPEN}}, "optimizer"),
+    "optimizer: os.system": ({"model": {"optimizer": SYSTEM}}, "optimizer"),
+    "optimizer: os.system, otherwise": (
+        {"model": {"optimizer": {"class_path": "os.system", "dict_kwargs": SYSTEM["init_args"]}}},
+        "optimizer",
+    ),
+    "optimizer: a function": ({"model": {"optimizer": GETOUTPUT}}, "optimizer"),
+    "lr_scheduler: a function": ({"model": {"lr_scheduler": GETOUTPUT}}, "lr_scheduler"),
+    "law: a function": (
+        {"noise": {"gate": spec("chaosgate.Mechanism", law=GETOUTPUT, realization=WICK)}},
+        "law",
+    ),
+    "realization: a function": (
+        {"noise": {"gate": spec("chaosgate.Mechanism", law=LAW, realization=GETOUTPUT)}},
+        "realization",
+    ),
+    "first of all: a function in a callback": (
+        {"trainer": {"callbacks": [spec("chaosgate.CompatibilityProbe", gate=GETOUTPUT)]}},
+        "gate",
+    ),
+    "optimizer at the top": ({"optimizer": GETOUTPUT}, "optimizer"),
+    "lr_scheduler: subprocess.Popen": ({"model": {"lr_scheduler": POPEN}}, "lr_scheduler"),
+    "callbacks: subprocess.Popen": ({"trainer": {"callbacks": [POPEN]}}, "callbacks"),
+    "callbacks: an operator": ({"trainer": {"callbacks": [spec("chaosgate.Neumann")]}}, "callbacks"),
+    "logger: subprocess.Popen": ({"trainer": {"logger": POPEN}}, "logger"),
+    "logger: a callback": ({"trainer": {"logger": spec("chaosgate.NoiseInjection")}}, "logger"),
+    "strategy: subprocess.Popen": ({"trainer": {"strategy": POPEN}}, "strategy"),
+    "plugins: subprocess.Popen": ({"trainer": {"plugins": [POPEN]}}, "plugins"),
+    "profiler: subprocess.Popen": ({"trainer": {"profiler": POPEN}}, "profiler"),
+}
+"""Classes of another type than the argument's; nobody could mean them well."""

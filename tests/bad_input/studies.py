@@ -36,6 +36,7 @@ CASES = [
     study_case("methods", {"none": "none.yaml", "same": "none.yaml"}, "same"),
     study_case("methods", {"none": "none.yaml", "gch": 7}),
     *(study_case("reference", value) for value in (None, "nothing", ["none"])),
+    *(study_case("contrast", value) for value in ("nothing", [["none"]], 3)),
     *(study_case("seeds", value) for value in ([], [-1], [0, 0], "some", [0.5], [True])),
     *(study_case("metrics", value, "metric") for value in (["accuracy"], "ece", [], [3])),
     *(study_case("checkpoint", value) for value in ("worst", [], ["best", "best"], 3)),

@@ -57,6 +57,7 @@ CASES = [
             "focal_gamma": [-1.0, NAN, "x"],
             "mixup": [-0.1, NAN, "x"],
             "cutmix": [-0.1, NAN, "x"],
+            "stochastic_depth": [-0.1, 1.0, NAN, "x"],
             "channels_last": ["sometimes"],
         }.items()
         for value in values

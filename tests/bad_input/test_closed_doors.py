@@ -1,11 +1,9 @@
-"""Doors that stay closed: pickles that run code, archives that leave their folder, YAML and class paths that build
-something else than what was asked for.
-"""
+"""Doors that stay closed: pickles that run code, YAML and class paths that build something else than was asked for."""
 
-import io
+import importlib
 import json
 import os
-import tarfile
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +11,25 @@ import pytest
 import torch
 import yaml
 
+from chaosgate.__main__ import main
 from chaosgate.commands.fit import parsed
-from chaosgate.data.files.download import unpack
 from chaosgate.run.outputs import load_samples
 from chaosgate.study import load_study, plan_runs
 from chaosgate.train.weights import read_checkpoint
 from tests.bad_input.case import BASE, run_case
 from tests.bad_input.driver import furnish, message_of, run
-from tests.bad_input.hostile import BACKBONE, CONFIGS, FILES, STUDIES, TRACE
+from tests.bad_input.hostile import (
+    BACKBONE,
+    CONFIGS,
+    FILES,
+    HANDLER,
+    OTHER_TYPES,
+    POPEN,
+    STUDIES,
+    TRACE,
+    WEIGHTS,
+    chaos,
+)
 from tests.bad_input.studies import STUDY
 
 
@@ -114,56 +123,6 @@ def test_reading_a_checkpoint_never_runs_it(trap):
     assert not Path(TRACE).exists()
 
 
-def member(name, kind=tarfile.REGTYPE, link=""):
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname = kind, link
-    info.size = 4 if kind == tarfile.REGTYPE else 0
-    return info
-
-
-MEMBERS = {
-    "parent": [member("../stolen.txt")],
-    "parent, deeper": [member("a/../../stolen.txt")],
-    "absolute link": [member("link", tarfile.SYMTYPE, "/etc"), member("link/stolen.txt")],
-    "link upwards": [member("link", tarfile.SYMTYPE, ".."), member("link/stolen.txt")],
-    "link far upwards": [member("a/link", tarfile.SYMTYPE, "../../..")],
-    "hard link outside": [member("link", tarfile.LNKTYPE, "../secret.txt")],
-    "absolute hard link": [member("link", tarfile.LNKTYPE, "/etc/passwd")],
-    "device": [member("device", tarfile.CHRTYPE)],
-    "block device": [member("device", tarfile.BLKTYPE)],
-    "pipe": [member("pipe", tarfile.FIFOTYPE)],
-}
-
-
-def packed(folder, members):
-    path = folder / "archive.tar"
-    with tarfile.open(path, "w") as archive:
-        for info in [member("good.txt"), *members]:
-            archive.addfile(info, io.BytesIO(b"data") if info.isreg() else None)
-    return path
-
-
-@pytest.mark.parametrize("kind", MEMBERS)
-def test_an_archive_that_leaves_its_folder_is_refused_as_a_whole(kind, folder):
-    (folder / "secret.txt").write_text("mine")
-    path = packed(folder, MEMBERS[kind])
-    with pytest.raises(ValueError, match="refused, nothing was unpacked"):
-        unpack(path, folder / "target")
-    assert list((folder / "target").iterdir()) == []
-    assert sorted(file.name for file in folder.iterdir()) == ["archive.tar", "secret.txt", "target"]
-    assert (folder / "secret.txt").read_text() == "mine"
-
-
-def test_an_absolute_member_stays_below_the_target(folder):
-    unpack(packed(folder, [member(f"{folder}/outside/stolen.txt")]), folder / "target")  # tar drops the leading slash
-    assert not (folder / "outside").exists() and (folder / "target" / "good.txt").read_bytes() == b"data"
-
-
-def test_a_good_archive_is_unpacked(folder):
-    unpack(packed(folder, [member("a/b.txt")]), folder / "target")
-    assert (folder / "target" / "a" / "b.txt").read_bytes() == b"data"
-
-
 TAGS = {
     "object/apply": f"!!python/object/apply:os.system ['echo opened > {TRACE}']",
     "object/new": f"!!python/object/new:os.system ['echo opened > {TRACE}']",
@@ -190,63 +149,6 @@ def test_yaml_that_builds_objects_is_refused_in_studies(tag, folder):
     refused(("study", "plan", "small.yaml"), "evil.yaml")
     (folder / "small.yaml").write_text(yaml.safe_dump(STUDY))
     refused(("study", "run", "small.yaml", "--launcher", "slurm", "--slurm", "evil.yaml"), ".yaml")
-
-
-def call(class_path, *args):
-    return {"class_path": class_path, **({"init_args": dict(args)} if args else {})}
-
-
-POPEN = call("subprocess.Popen", ("args", ["sh", "-c", f"echo opened > {TRACE}"]))
-SYSTEM = call("os.system", ("command", f"echo opened > {TRACE}"))
-GETOUTPUT = call("subprocess.getoutput", ("cmd", f"echo opened > {TRACE}"))
-WICK = call("chaosgate.gate.Wick", ("gamma", 0.5))
-LAW = call("chaosgate.MaxEntLaw", ("operator", call("chaosgate.DirichletLaplacian")))
-OTHER_TYPES = {
-    "gate: subprocess.Popen": ({"noise": {"gate": POPEN}}, "gate"),
-    "gate: a module that is no gate": ({"noise": {"gate": call("torch.nn.Identity")}}, "gate"),
-    "gate: a function": ({"noise": {"gate": call("os.system", ("command", f"echo opened > {TRACE}"))}}, "gate"),
-    "data: os.system": ({"data": call("os.system", ("command", f"echo opened > {TRACE}"))}, "data"),
-    "data: subprocess.Popen": ({"data": POPEN}, "data"),
-    "operator: builtins.eval": (
-        {"noise": {"gate": call("chaosgate.GaussianChaos", ("log_std", 1.0), ("operator", call("builtins.eval")))}},
-        "operator",
-    ),
-    "operator: a gate": (
-        {"noise": {"gate": call("chaosgate.GaussianChaos", ("log_std", 1.0), ("operator", call("chaosgate.Dropout")))}},
-        "operator",
-    ),
-    "match: subprocess.Popen": ({"noise": {"gate": call("chaosgate.IIDGaussian", ("match", POPEN))}}, "match"),
-    "schedule: subprocess.Popen": ({"noise": {"schedule": POPEN}}, "schedule"),
-    "optimizer: subprocess.Popen": ({"model": {"optimizer": POPEN}}, "optimizer"),
-    "optimizer: os.system": ({"model": {"optimizer": SYSTEM}}, "optimizer"),
-    "optimizer: os.system, otherwise": (
-        {"model": {"optimizer": {"class_path": "os.system", "dict_kwargs": SYSTEM["init_args"]}}},
-        "optimizer",
-    ),
-    "optimizer: a function": ({"model": {"optimizer": GETOUTPUT}}, "optimizer"),
-    "lr_scheduler: a function": ({"model": {"lr_scheduler": GETOUTPUT}}, "lr_scheduler"),
-    "law: a function": (
-        {"noise": {"gate": call("chaosgate.Mechanism", ("law", GETOUTPUT), ("realization", WICK))}},
-        "law",
-    ),
-    "realization: a function": (
-        {"noise": {"gate": call("chaosgate.Mechanism", ("law", LAW), ("realization", GETOUTPUT))}},
-        "realization",
-    ),
-    "first of all: a function in a callback": (
-        {"trainer": {"callbacks": [call("chaosgate.CompatibilityProbe", ("gate", GETOUTPUT))]}},
-        "gate",
-    ),
-    "optimizer at the top": ({"optimizer": GETOUTPUT}, "optimizer"),
-    "lr_scheduler: subprocess.Popen": ({"model": {"lr_scheduler": POPEN}}, "lr_scheduler"),
-    "callbacks: subprocess.Popen": ({"trainer": {"callbacks": [POPEN]}}, "callbacks"),
-    "callbacks: an operator": ({"trainer": {"callbacks": [call("chaosgate.Neumann")]}}, "callbacks"),
-    "logger: subprocess.Popen": ({"trainer": {"logger": POPEN}}, "logger"),
-    "logger: a callback": ({"trainer": {"logger": call("chaosgate.NoiseInjection")}}, "logger"),
-    "strategy: subprocess.Popen": ({"trainer": {"strategy": POPEN}}, "strategy"),
-    "plugins: subprocess.Popen": ({"trainer": {"plugins": [POPEN]}}, "plugins"),
-    "profiler: subprocess.Popen": ({"trainer": {"profiler": POPEN}}, "profiler"),
-}
 
 
 @pytest.mark.parametrize("case", OTHER_TYPES)
@@ -294,7 +196,7 @@ def write_study(folder, change, evil):
 @pytest.mark.parametrize("place", STUDIES)
 def test_a_hostile_study_runs_nothing_and_is_refused_with_the_key(place, action, folder):
     write_study(folder, STUDIES[place], BACKBONE)
-    size = ("--size", "small") if place == "a size" else ()
+    size = ("--size", "small") if "size" in place else ()
     refused(("study", action, "small.yaml", *size), "backbone_args")
     assert not (folder / "runs").exists() or not list((folder / "runs").rglob("log.txt"))  # no worker was started
 
@@ -302,6 +204,7 @@ def test_a_hostile_study_runs_nothing_and_is_refused_with_the_key(place, action,
 @pytest.mark.parametrize("case", CONFIGS)
 def test_a_hostile_configuration_is_refused_as_part_of_a_study_too(case, folder):
     config, key = CONFIGS[case]
+    (folder / "evil_class.yaml").write_text(yaml.safe_dump(POPEN))
     write_study(folder, {"methods": {"none": ["none.yaml", "evil.yaml"]}}, config)
     with pytest.raises(ValueError, match="small.yaml: method none: ") as refusal:
         plan_runs(load_study("small.yaml"), folder / "runs", parsed)  # what study plan and study run parse with
@@ -312,7 +215,13 @@ def test_a_hostile_configuration_is_refused_as_part_of_a_study_too(case, folder)
 @pytest.mark.parametrize("case", CONFIGS)
 def test_a_hostile_configuration_runs_nothing_and_is_refused_with_its_key(case, folder):
     config, key = CONFIGS[case]
+    (folder / "evil_class.yaml").write_text(yaml.safe_dump(POPEN))
     refused(run_case(key, config).words, key)
+
+
+@pytest.mark.parametrize("key", WEIGHTS)
+def test_weights_are_read_by_us_and_not_by_timm(key, trap):
+    refused(run_case(key, {"model": WEIGHTS[key]}).words, f"model.backbone_args.{key}")
 
 
 @pytest.mark.parametrize("case", FILES)
@@ -353,3 +262,82 @@ def test_an_own_module_is_used_and_one_from_elsewhere_needs_permission(folder, t
     for allowed in ((*words, "--allow", "far_away"), tuple(word.replace("far_away", "close_by") for word in words)):
         status, printed = run((*allowed, "--print_config"))
         assert status == 0, printed
+
+
+HUB = {"class_path": "torch.hub.load", "init_args": {"repo_or_dir": ".", "source": "local", "model": "net"}}
+LAMBDA = {"class_path": "torch.optim.lr_scheduler.LambdaLR", "init_args": {"lr_lambda": "torch.hub.load"}}
+
+
+@pytest.mark.parametrize("operator", [HUB, HANDLER, POPEN], ids=["function", "class", "module"])
+def test_a_derivation_builds_operators_only(operator, folder):
+    """``design -c`` builds what it derives from the configuration."""
+    (folder / "hubconf.py").write_text(f"import os\nos.system('echo opened > {TRACE}')\ndef net(): pass\n")
+    (folder / "evil.yaml").write_text(yaml.safe_dump(chaos(operator)))
+    refused(("design", "-c", "evil.yaml"), "operator")
+
+
+@pytest.mark.parametrize("known", [[1], "x", {"num_classes": "ten"}, {"backbone": 3}, {"backbone_args": [1]}], ids=str)
+def test_what_a_checkpoint_says_about_its_network_is_checked(known, folder):
+    if isinstance(known, dict):
+        known = {"backbone": "resnet10_small", **known}
+    torch.save({"state_dict": {}, "hyper_parameters": known}, folder / "odd.ckpt")
+    refused(("probe", "odd.ckpt"), "odd.ckpt")
+    if known != {"backbone": 3} and "backbone_args" not in known:
+        refused(("test", *CONFIG, "--model.num_classes=null", "--ckpt_path=odd.ckpt"), "odd.ckpt")
+
+
+def test_a_checkpoint_does_not_change_the_configuration(folder, monkeypatch):
+    """Lightning takes hyper-parameters from the file, after the configuration was checked."""
+    called = []
+    monkeypatch.setattr("torch.hub.load", lambda *_, **__: called.append(1))
+    evil = {"lr_scheduler": LAMBDA, "backbone_args": {"channels": [8, 8, 8, 8]}, "num_bins": 3}
+    torch.save({"state_dict": {}, "hyper_parameters": evil}, folder / "evil.ckpt")
+    for command in ("fit", "test"):
+        message = refused((command, *CONFIG, "--ckpt_path=evil.ckpt"), "evil.ckpt is not of resnet10_small")
+        assert "74 missing" in message  # of the network that was asked for, not of the file's
+    assert not called
+
+
+@pytest.mark.parametrize(
+    "words", ["root:x:0:0:root:/root:/bin/bash\n", "(lp0\n", "}", "\x80\x02", "cos\nsystem\n", "."]
+)
+def test_no_text_is_a_checkpoint(words, folder):
+    (folder / "notes.ckpt").write_text(words)
+    with pytest.raises(ValueError, match="notes.ckpt cannot be read safely"):
+        read_checkpoint("notes.ckpt")
+
+
+@pytest.mark.parametrize("key", ["run_dir", "ckpt_path", "resume", "labels", "output", "config"])
+def test_a_study_leaves_alone_what_it_sets_itself(key, folder):
+    value = {"resume": True, "labels": {"a": "b"}}.get(key, "elsewhere")
+    write_study(folder, {"overrides": {key: value}}, BACKBONE)
+    with pytest.raises(ValueError, match=f"small.yaml: .*{key}"):
+        plan_runs(load_study("small.yaml"), folder / "runs", parsed)
+
+
+def test_files_of_any_name_may_lie_in_the_working_folder(folder, monkeypatch):
+    """Installed modules come first, in this process and in those that it starts; what runs is no local module."""
+    for name in ("__main__", "torch", "random", "chaosgate"):
+        (folder / f"{name}.py").write_text(f"open({TRACE!r}, 'w')\n")
+    (folder / "look.py").write_text(
+        "import os, sys\ndef main(words):\n    seen.update(path=sys.path[:], **os.environ)\n"
+    )
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)  # as in a console script
+    status, printed = run(run_case("gate", {}).words + ("--print_config",))
+    assert status == 0 and not Path(TRACE).exists(), printed
+    monkeypatch.syspath_prepend("")  # as with python -m
+    monkeypatch.setattr("chaosgate.__main__.COMMANDS", {"look": "look"})
+    look = importlib.import_module("look")
+    look.seen = {}
+    assert main(["look"]) is None
+    assert look.seen["path"][-1] == str(folder) and not {"", str(folder)} & set(look.seen["path"][:-1])
+    assert look.seen["PYTHONSAFEPATH"] == "1" and "PYTHONSAFEPATH" not in os.environ
+
+
+def test_a_deleted_working_folder_is_said(folder, monkeypatch):
+    (folder / "gone").mkdir()
+    monkeypatch.chdir(folder / "gone")
+    (folder / "gone").rmdir()
+    status, printed = run(("configs",))
+    monkeypatch.chdir(folder)
+    assert status == 1 and "the working folder was deleted" in printed

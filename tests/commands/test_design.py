@@ -146,7 +146,7 @@ def test_family_kernel_and_pinned_gauge_on_the_command_line(capsys: pytest.Captu
         (["--signed"], "the injection is missing"),
         (["--budget", "3"], "log_std and budget exclude each other"),
         (["--figure", "x.png"], "add --matrix"),
-        (["--matrix", "--gamma", "1"], "say --log-std"),
+        (["--matrix", "--gamma", "1"], "give --log-std"),
         (["-c", "noise/dropout"], "no noise.gate of class chaosgate.GaussianChaos"),
     ],
 )

@@ -1,6 +1,8 @@
 """The command line, run in this process on the embedded images with the repository's own YAML files."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -277,3 +279,17 @@ def test_predict_writes_one_line_per_test_image_and_says_where(command, configs)
     assert len(table) == 2000 and (table["mutual_information"] >= -1e-6).all()
     status, _, err = command("predict", *files, *quick, "--output=p.xlsx")
     assert status == 1 and ".csv or .parquet" in err
+
+
+def test_one_batch_is_not_all_of_them_whatever_was_imported_before():
+    """A library may have made Python believe that ``int | float`` is ``float | int``: then 1 became 1.0."""
+    code = (
+        "from typing import Optional, Union\nkept = Optional[Union[float, int]]\n"
+        "from chaosgate.commands.fit import parsed\n"
+        "keys = ('limit_val_batches', 'limit_train_batches', 'limit_test_batches')\n"
+        "words = [f'--trainer.{key}={value}' for key, value in zip(keys, ('1', '1.0', '0.5'))]\n"
+        "trainer = parsed(['fit', '-c', 'base', '-c', 'data/fashion_mnist', '-c', 'noise/none', *words])['trainer']\n"
+        "print([trainer[key] for key in keys])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[1, 1.0, 0.5]"

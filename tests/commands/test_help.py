@@ -8,9 +8,23 @@ from typing import Any
 import pytest
 
 from chaosgate.commands.fit import parsed
-from chaosgate.commands.run_help import KEYS, asks_for_short_help, closing_lines, short_help
+from chaosgate.commands.training.help import KEYS, asks_for_short_help, closing_lines, short_help
 from chaosgate.run.config_files import find_config
 from chaosgate.run.directory import RunDirectory
+
+ODD_GATES = """
+import chaosgate
+
+class Unfinished(chaosgate.Gate):
+    pass
+
+class Blink(chaosgate.Gate):
+    def __init__(self, p: float):
+        super().__init__()
+
+    def perturb(self, h, noise):
+        return h
+"""
 
 
 @pytest.mark.parametrize("command", ["fit", "validate", "test", "predict"])
@@ -50,6 +64,35 @@ def test_mistyped_class_gets_the_nearest(name: str, meant: str, command: Any, co
     assert status == 2 and f"'{meant}'" in err and name.rpartition(".")[2] in err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--noise.gate=GausianChaos"], "noise.gate: 'GausianChaos' is not a class; give its full path, such as"),
+        (["--noise.gate=GausianChaos"], " Did you mean 'chaosgate.GaussianChaos'"),
+        (["--model.optimizer=torch.optim.AdmW"], "model.optimizer: torch.optim has no class 'AdmW'. Did you mean"),
+        (["--model.optimizer=torch.optim.AdmW"], "'torch.optim.AdamW'"),
+        (["--noise.gate=odd_gates.Blnk"], "odd_gates has no class 'Blnk'. Did you mean 'odd_gates.Blink'?"),
+        (["--noise.gate=odd_gate.Blink"], "Did you mean 'odd_gates.Blink'?"),
+        (["--noise.gate=odd_gates.Blink"], "required, and not given: p. "),
+        (["--noise.gate=odd_gates.Unfinished"], "the class is abstract: one of its methods is missing (a Gate needs"),
+        (["--data.batchsize=12"], "has no argument 'batchsize'."),
+    ],
+)
+def test_mistake_is_told_in_plain_words_with_what_may_be_meant(
+    words: list[str], said: str, command: Any, configs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "odd_gates.py").write_text(ODD_GATES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "odd_gates", raising=False)
+    status, _, err = command("fit", *configs("base", "data/fashion_mnist", "noise/gch"), *words)
+    assert status == 2 and said in err and "not accessible or invalid" not in err and "typing." not in err, err
+
+
+def test_command_without_files_says_which_to_give(command: Any) -> None:
+    status, _, err = command("fit")
+    assert status == 2 and "no images are named; add a file such as -c data/fashion_mnist" in err
+
+
 def test_missing_configuration_gets_the_nearest_shipped_and_local_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,6 +102,7 @@ def test_missing_configuration_gets_the_nearest_shipped_and_local_names(
         "noise/gcx": "'noise/gch'",
         "gch_wik": "'noise/gch_wick'",
         "my_nois.yaml": "'my_noise.yaml'",
+        "my_nois": "'my_noise.yaml'",
         "configs/data/fashion_mnits.yaml": "'data/fashion_mnist'",
     }.items():
         with pytest.raises(FileNotFoundError) as caught:

@@ -135,6 +135,7 @@ def test_random_weights_are_the_same_every_time_and_the_global_stream_is_left_al
     [
         (["resnet81"], "Did you mean"),
         (["missing.ckpt"], "no checkpoint"),
+        (["runs/missing"], "no run directory or checkpoint file runs/missing. Give one, or the name of a timm model."),
         (["resnet10_small", "--images", "nowhere"], "no folder"),
         (["resnet10_small", "--in-chans", "1", "--stages", "L9"], "no stage or module 'L9'"),
         (["resnet10_small", "--in-chans", "1", "--methods", "drpout"], "Did you mean 'dropout'"),

@@ -68,7 +68,7 @@ def test_a_damaged_cache_file_is_made_again(images: np.ndarray, tmp_path: Path):
     whole = victim.read_bytes()
     for damage in (b"", whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1])):
         victim.write_bytes(damage)
-        with pytest.warns(UserWarning, match="damaged and is made again"):
+        with pytest.warns(UserWarning, match="damaged and is generated again"):
             again = corrupted_copies(images, CELLS, 0, "small", tmp_path)
         assert np.array_equal(again[2], made[2])
 

@@ -155,7 +155,7 @@ def test_the_designed_gate_serves_other_grids_and_can_be_copied() -> None:
         ({"no_drift": "site", "gamma": 1.0}, ("D4",), "no maximum"),
         ({"coherence": D, "least_information": False, "no_drift": "site", "gamma": 1.0}, ("D1",), "every centred law"),
         ({"coherence": D, "gamma": 1.0}, ("D3",), "mean above one"),
-        ({"coherence": Neumann(), "no_drift": "site", "gamma": 1.0}, ("D5",), "charges constants nothing"),
+        ({"coherence": Neumann(), "no_drift": "site", "gamma": 1.0}, ("D5",), "does not charge constants"),
         ({"coherence": D, "no_drift": "site"}, ("strength",), "strength is missing"),
         ({"coherence": D, "positive": False, "gamma": 1.0}, ("injection",), "may multiply or add"),
         (
@@ -220,3 +220,11 @@ def test_remedies_that_the_refusals_name_work() -> None:
         {"coherence": Identity()},
     ):
         assert isinstance(design(GRID, no_drift="site", gamma=1.0, **settings).gate.realization, Wick)  # type: ignore[arg-type]
+
+
+def test_a_subclass_of_the_gaussian_law_is_shown_as_the_family_it_says_it_is() -> None:
+    class Clipped(MaxEntLaw):
+        family = "Gaussian, clipped"
+
+    found = design(GRID, least_information=False, family=Clipped, no_drift="sample", coherence=D, gamma=1.0)
+    assert "Gaussian, clipped with" in str(found) and "as asked" in str(found)

@@ -144,7 +144,7 @@ def test_a_resumed_run_continues_the_noise_of_layers(attached, tmp_path):
     assert saved["noise_of_layers"] == state and not any("gate" in key for key in saved["state_dict"])
     del saved["noise_of_layers"]
     torch.save(saved, tmp_path / "old.ckpt")
-    with pytest.warns(UserWarning, match="their noise starts anew"):
+    with pytest.warns(UserWarning, match="their noise starts from the beginning"):
         run(2, resume=tmp_path / "old.ckpt")
 
 

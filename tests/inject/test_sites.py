@@ -34,6 +34,12 @@ def test_a_network_without_stages_has_sites_all_the_same():
     assert [(site.stage, site.module, site.grid, site.channels) for site in found] == [(None, "body", (8, 8), 8)]
 
 
+def test_narrow_terminal_shows_every_name_in_full(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    status, out, err = command("sites", "resnet10_small", "--in-chans", "1", "--image-size", "28")
+    assert status == 0 and "layer4" in out and "\N{HORIZONTAL ELLIPSIS}" not in out, out + err
+
+
 def test_the_command_prints_every_stage(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     status, out, err = command("sites", "resnet10_small", "--in-chans", "1", "--format", "json", "--image-size", "28")

@@ -11,9 +11,11 @@ import pytest
 import torch
 
 from tests.inject.networks import FAMILIES, build
-from tests.inject.rows import engines, families, layouts, modes, recomputation
+from tests.inject.rows import engines, families, handles, layouts, lightning, modes, recomputation
 
-ROWS = [*families.ROWS, *modes.ROWS, *layouts.ROWS, *recomputation.ROWS, *engines.ROWS]
+ROWS = [
+    row for subject in (families, modes, handles, layouts, recomputation, engines, lightning) for row in subject.ROWS
+]
 MISTAKES = range(1, 12)
 
 

@@ -130,6 +130,29 @@ FIELD = [
         ("gaussian_entropy_gap", "relative - 1", "relative + 1"),
         ("laplace_entropy_gap", "- 1 + ratio", "+ 1 + ratio"),
     ),
+    *_of(
+        "field.white",
+        ("_to_normals", "mul_(-2.0)", "mul_(-1.9)"),
+        ("_fill_with_uniforms", "halves[1] = words", "halves[1] = halves[0]"),
+        ("Noise._draw", "self._calls += 1", "self._calls += 0"),
+        ("advance", "(int(counter) + 1)", "(int(counter) // 2 + 1)"),
+    ),
+    *_of(
+        "field.law",
+        ("StudentT.fields", "(self.degrees - 2) /", "self.degrees /"),
+        ("StudentT.entropy", "(nu + r) / 2 * float", "(nu + r) * float"),
+        ("StudentT.log_prob", "2 * self.beta * energy", "self.beta * energy"),
+        ("StudentT._log_peak", "(nu - 2) * math.pi", "nu * math.pi"),
+    ),
+    *_of("field.operator", ("Pinned.mass", "= 0.0", "= 1.0")),
+    *_of("field.matrices", ("CovarianceFunction.covariance", "self.nugget", "2 * self.nugget")),
+    *_of(  # axes longer than any that verify is about
+        "field.axis",
+        ("Sine.transform", "1 : self.n + 1", "0 : self.n"),
+        ("Cosine.phases", "halves[0] *= 2", "halves[0] *= 1"),
+        ("Axis.synthesize", "even.sub_(odd)", "even.add_(odd)"),
+        ("Hartley.transform", "spectrum.real + spectrum.imag", "spectrum.real - spectrum.imag"),
+    ),
 ]
 
 GATE = [
@@ -184,6 +207,40 @@ GATE = [
         ("GaussianChaos._law_on", "epsilon=self._epsilon", "beta=self._epsilon"),
         ("GaussianChaos._deploy", "beta=field.mean_variance", "beta=1.0"),
     ),
+    *_of(
+        "gate.deployment",
+        ("DeployedField.__init__", ".square().sum((0, 1))", ".square().mean((0, 1))"),
+        ("DeployedField._resized", "align_corners=False", "align_corners=True"),
+        ("DialledEnergy.__call__", "s.square() * reduced", "reduced"),
+    ),
+    *_of(
+        "gate.gaussian",
+        ("UnitVarianceMechanism._matched", "torch.log1p(", "("),
+        ("UnitVarianceMechanism._matched", "weighted_energy(h, field.variance(target.dtype, h.device))", "power"),
+        ("UnitVarianceMechanism.strength_for", ".sqrt().view", ".view"),
+    ),
+    *_of(
+        "gate.realization",
+        ("_dialled", "strength * dial", "strength"),
+        ("Additive.energy", ".mean()", ".sum()"),
+        ("Signed.site_energy", "** 2", ""),
+        ("Plain.site_energy", "** 2", ""),
+    ),
+    *_of("gate.mechanism", ("Mechanism.gate", "else h.shape[1]", "else 1")),
+    *_of(
+        "gate.dropout",
+        ("Dropout.perturb", 'h.shape[1] if self.mask == "element" else 1', "1"),
+        ("Dropout._drop", "self.p * self.dial", "self.p"),
+        ("_reach", "(size - 1) // 2", "size // 2"),
+        ("_reach", "min(block_size, length)", "block_size"),
+        ("DropBlock.marginal", "self.p * self.dial.double()", "self.p"),
+        ("DropBlock.perturb", "else h.shape[1]", "else 1"),
+    ),
+    *_of(
+        "gate.base",
+        ("Gate._next_noise", "self._calls.add_(1)", "self._calls.add_(0)"),
+        ("Gate.expected_energy", ".mean(0)", ".sum(0)"),
+    ),
 ]
 
 COMPAT = [
@@ -227,22 +284,59 @@ COMPAT = [
         ("betti_numbers", "+ components", "- components"),
         ("cycle_fracture", "1 - q**n", "1 - q ** (n - 1)"),
     ),
+    *_of(
+        "compat.log_ratio",
+        ("ranking_probability", "margin + shift", "margin - shift"),
+        ("lift", "epsilon * h.mean", "h.mean"),
+        ("positive_share", "(h > 0)", "(h >= 0)"),
+        ("random_pairs", "step = 1 +", "step = 0 +"),
+        ("all_pairs", "torch.arange(num_sites)", "torch.arange(num_sites - 1)"),
+    ),
+    *_of("compat.roughness", ("grid_graph", "torch.cat([down, right])", "right")),
+    *_of(
+        "compat.topology",
+        ("betti_numbers", "& maps[:, second]", "| maps[:, second]"),
+        ("_components", "alive[label] =", "alive[label] = True |"),
+    ),
 ]
 
-METRICS = _of(
-    "metrics.functional",
-    ("_scores", "total**2", "total"),
-    ("_scores", "/ total + 1", "/ total"),
-    ("_scores", "total.log() + below_top", "total.log() - below_top"),
-    ("_scores", "Scores(1 / total", "Scores(total"),
-    ("target_rank", "- 1) / 2", ") / 2"),
-    ("target_rank", "alpha=2", "alpha=1"),
-    ("bin_index", "[1:-1]", "[:-1]"),
-    ("bin_index", "inner)", "inner, right=True)"),
-    ("bin_edges", "k / num_bins", "k / (num_bins + 1)"),
-    ("calibration_error", "difference.sum(-1) / total", "difference.mean(-1)"),
-    ("calibration_error", "gap**2", "gap"),
-    ("calibration_error", "reliability.correct_sum).abs()", "reliability.correct_sum)"),
-    ("adaptive_bins", "right=True", "right=False"),
-    ("adaptive_bins", "hits / size", "hits"),
-) + _of("metrics.scoring", ("NegativeLogLikelihood.compute", "nll / count", "nll"))
+METRICS = [
+    *_of(
+        "metrics.functional",
+        ("_scores", "total**2", "total"),
+        ("_scores", "/ total + 1", "/ total"),
+        ("_scores", "total.log() + below_top", "total.log() - below_top"),
+        ("_scores", "Scores(1 / total", "Scores(total"),
+        ("target_rank", "- 1) / 2", ") / 2"),
+        ("target_rank", "alpha=2", "alpha=1"),
+        ("bin_index", "[1:-1]", "[:-1]"),
+        ("bin_index", "inner)", "inner, right=True)"),
+        ("bin_edges", "k / num_bins", "k / (num_bins + 1)"),
+        ("calibration_error", "difference.sum(-1) / total", "difference.mean(-1)"),
+        ("calibration_error", "gap**2", "gap"),
+        ("calibration_error", "reliability.correct_sum).abs()", "reliability.correct_sum)"),
+        ("adaptive_bins", "right=True", "right=False"),
+        ("adaptive_bins", "hits / size", "hits"),
+        ("classwise_calibration_error", "(classes * len(probs))", "len(probs)"),
+        ("effective_counts", "count**2 * accuracy", "count * accuracy"),
+        ("top_class", "sub_(handicap)", "add_(handicap)"),
+    ),
+    *_of(
+        "metrics.scoring",
+        ("NegativeLogLikelihood.compute", "nll / count", "nll"),
+        ("BrierScore.compute", "distance / count", "distance"),
+    ),
+    *_of(
+        "metrics.ranking",
+        ("risk_coverage", "descending=True", "descending=False"),
+        ("risk_coverage", "(errors / size)[tie]", "error"),
+        ("area_under_roc", "(2 * len(low))", "len(low)"),
+    ),
+    *_of(
+        "metrics.aggregate",
+        ("corruption_means", 'if name != "clean"', "if name"),
+        ("collapsed", "<= limit and", "<= limit or"),
+    ),
+    *_of("metrics.state", ("carry", "fine - (surplus << 40)", "fine")),
+    *_of("metrics.temperature", ("temperature_scaling", "(1 / inverse", "(inverse")),
+]

@@ -11,7 +11,8 @@ from chaosgate.field import DirichletLaplacian
 from tests.mutants.table import COMPAT, FIELD, GATE, METRICS, Mutant, mutated
 
 VERIFIED = [*FIELD, *GATE, *COMPAT]
-TESTS = [f"tests/metrics/test_{name}.py" for name in ("functional", "calibration", "adaptive", "scoring")]
+NAMES = "functional calibration adaptive scoring ranking aggregate state temperature".split()
+TESTS = [f"tests/metrics/test_{name}.py" for name in NAMES]
 ROOT = Path(__file__).parents[2]
 
 
@@ -32,6 +33,12 @@ def test_the_table_is_large_and_names_every_mutant_once() -> None:
     everything = [*VERIFIED, *METRICS]
     assert len(everything) >= 60 and len(set(everything)) == len(everything)
     assert sum(bool(mutant.equivalent) for mutant in everything) <= 3
+
+
+def test_every_mutant_finds_its_line() -> None:
+    for mutant in [*VERIFIED, *METRICS]:
+        with mutated(mutant):  # LookupError where the code has moved on
+            pass
 
 
 def test_without_a_mutant_nothing_is_caught() -> None:

@@ -48,7 +48,7 @@ def test_rate_in_training_is_the_scaled_one_and_is_written_down(command, configs
     path = next((tmp_path / "run" / "checkpoints").glob("*.ckpt"))
     checkpoint = torch.load(path, weights_only=True)
     assert checkpoint["optimizer_states"][0]["param_groups"][0]["lr"] == 0.1 * 1.5
-    status, _, err = command("validate", *arguments, f"--ckpt_path={path}")  # reads the hyper-parameters of the file
+    status, _, err = command("validate", *arguments, f"--ckpt_path={path}")
     assert status == 0, err
 
 

@@ -75,9 +75,28 @@ def test_setting_of_the_test_is_another_test_of_the_same_training(key: str, valu
     assert identity.test_hash(CONFIG, changed(key, value)) != identity.test_hash(CONFIG, CONFIG)
 
 
-def test_folder_of_own_images_counts_and_place_of_a_published_set_only_whether_it_is_given() -> None:
-    folder = changed("data.class_path", "chaosgate.ImageFolder")
+@pytest.mark.parametrize("own", ["chaosgate.ImageFolder", "chaosgate.data.HuggingFace", "my_sets.ImageNet"])
+def test_folder_of_own_images_counts(own: str) -> None:
+    folder = changed("data.class_path", own)
     assert identity.training_hash(folder) != identity.training_hash(changed("data.init_args.root", "/b", folder))
+
+
+@pytest.mark.parametrize("name", ["CIFAR10", "CIFAR100", "FashionMNIST", "ImageNetC", "ImageNetVariant", "OxfordPets"])
+def test_place_of_a_published_set_counts_only_in_whether_it_is_given(name: str) -> None:
+    here = changed("data.class_path", f"chaosgate.data.{name}")
+    there = changed("data.init_args.root", "/b", here)
+    assert identity.training_hash(here) == identity.training_hash(there)
+    assert identity.test_hash(here, here) == identity.test_hash(there, there)
+
+
+def test_released_corruptions_are_another_test_of_the_same_training_wherever_they_are() -> None:
+    made = changed("data.class_path", "chaosgate.data.CIFAR10")
+    here, there = (changed("data.init_args.released", place, made) for place in ("/a/c", "/b/c"))
+    assert identity.training_hash(made) == identity.training_hash(here)
+    assert identity.test_hash(made, made) != identity.test_hash(made, here) == identity.test_hash(made, there)
+
+
+def test_the_embedded_subset_is_not_the_whole_set() -> None:
     fashion = changed("data.class_path", "chaosgate.FashionMNIST")  # without a root: the embedded subset
     assert identity.training_hash(fashion) != identity.training_hash(changed("data.init_args.root", None, fashion))
 

@@ -79,6 +79,36 @@ def test_length_may_change_only_where_the_schedule_does_not_depend_on_it(run: Ru
         check_resume(run, changed("trainer.max_epochs", 9, changed("model.lr_scheduler", COSINE)))
 
 
+def test_length_is_fixed_where_weights_are_averaged_over_a_share_of_it(run: RunDirectory) -> None:
+    for arguments, refused in (({"start": 0.75, "decay": None}, True), ({"decay": 0.999}, False)):
+        average = [{"class_path": "chaosgate.train.alternatives.AverageWeights", "init_args": arguments}]
+        run.config.write_text(yaml.safe_dump(changed("trainer.callbacks", average)))
+        longer = changed("trainer.max_epochs", 9, changed("trainer.callbacks", average))
+        if refused:
+            with pytest.raises(ValueError, match="max_epochs was 3, now 9 .weights are averaged over a share of the"):
+                check_resume(run, longer)
+        else:
+            assert check_resume(run, longer) == {"trainer.max_epochs": [3, 9]}
+
+
+def test_resume_that_starts_another_run_says_which_run_it_does_not_continue(command: Any, configs: Any) -> None:
+    """Without --run_dir the directory follows the settings, so that other settings are another run."""
+    plain = (*configs(*FILES), *SMALL[:-1])
+    status, _, err = command("fit", *plain, "--resume")
+    assert status == 0 and "starts from scratch" not in err  # there is nothing else
+    (first,) = Path("runs").iterdir()
+    before = first.joinpath("config.yaml").read_text()
+    status, _, err = command("fit", *plain, "--resume", "--model.optimizer.init_args.lr=0.7")
+    assert (
+        status == 0
+        and f"starts from scratch; {first} is a run with other settings" in err
+        and "lr was 0.1, now 0.7" in err
+    )
+    assert first.joinpath("config.yaml").read_text() == before and len(list(Path("runs").iterdir())) == 2
+    status, _, err = command("fit", *plain, "--resume")
+    assert status == 0 and "starts from scratch" not in err  # continues the first
+
+
 def test_finished_run_is_not_rewritten_by_a_resume_with_another_rate(command: Any, configs: Any) -> None:
     assert command("fit", *configs(*FILES), *SMALL)[0] == 0
     before = Path("run/config.yaml").read_text()

@@ -192,10 +192,23 @@ def test_a_set_without_validation_images_takes_the_temperature_of_an_earlier_tes
     assert "these data are for testing" in network.test_rows[0]["temperature_missing"]
 
 
-def test_monte_carlo_averages_have_no_temperature(tmp_path):
-    noise = cg.NoiseInjection(cg.GaussianChaos(log_std=1.0), stages=["L3"], monte_carlo=2)
-    network, callback = run_test(tmp_path, data=Few(corruptions=None), callbacks=[noise])
-    assert callback.temperature.value is None and "gated passes" in callback.temperature.reason
+def test_temperature_of_monte_carlo_averages_is_fitted_on_averages_of_validation_images(tmp_path):
+    gate = cg.GaussianChaos(log_std=1.0)
+    noise = cg.NoiseInjection(gate, stages=["L3"], monte_carlo=3, seed=5)
+    data = Few(corruptions=None, eval_batch_size=64)
+    network, callback = run_test(tmp_path, data=data, callbacks=[noise])
+    loader, parts = validation_loader(data), []
+    network.eval()
+    with torch.no_grad(), cg.attach(network.model, copy.deepcopy(gate), stages=["L3"], seed=5) as handle:
+        for number, batch in enumerate(loader):
+            with handle.monte_carlo(3, -1 - number):
+                parts.append((network(data.normalise(batch.image)), batch.target))
+    averaged, target = (torch.cat(part) for part in zip(*parts, strict=True))
+    assert callback.temperature.value == pytest.approx(temperature_scaling(averaged, target).temperature, rel=1e-5)
+    plain = temperature_scaling(*outputs(network, validation_loader(data), data)[:2]).temperature
+    assert abs(callback.temperature.value - plain) > 0.01  # a network that is not averaged has another one
+    (row,) = network.test_rows
+    assert row["temperature_n"] == 101 and row["nll_T"] < row["nll"]
 
 
 @pytest.mark.ddp

@@ -76,17 +76,6 @@ def photographs(size: int) -> list[Bytes]:
     return [np.array(ImageOps.fit(picture, (size, size), Image.Resampling.LANCZOS)) for picture in pictures]
 
 
-def natural_image(size: int, seed: int) -> Bytes:
-    r"""A picture with the :math:`1 / f` amplitude spectrum of photographs, its channels strongly correlated."""
-    random = np.random.default_rng(seed)
-    frequency = np.hypot(np.fft.fftfreq(size)[:, None], np.fft.rfftfreq(size)[None, :])
-    frequency[0, 0] = np.inf
-    fields = np.fft.irfft2(np.fft.rfft2(random.standard_normal((4, size, size))) / frequency, s=(size, size))
-    fields /= fields.std(axis=(1, 2), keepdims=True)
-    picture = 120 + 50 * (fields[3][..., None] + 0.3 * np.moveaxis(fields[:3], 0, -1))
-    return np.asarray(np.clip(picture, 0, 255)).astype(np.uint8)
-
-
 def _scikit_image(module: str) -> Any:
     try:
         return import_module(f"skimage.{module}")

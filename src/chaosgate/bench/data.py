@@ -274,7 +274,6 @@ def _silence() -> Iterator[None]:
 
 
 def _state_bytes(data: ImageNetC) -> int:
-    """What a worker receives."""
     with _silence():
         data.setup("test")
     return len(pickle.dumps(EvalSet(data.test_splits)))

@@ -142,13 +142,11 @@ class PlainLoop:
         self.held_out = _tensors(data.val_split)
 
     def begin(self, epoch: int) -> None:
-        """Shuffle."""
         order = torch.from_numpy(epoch_order(self.data.seed, epoch, len(self.targets)))
         self.batches = torch.split(order, self.data.batch_size)
         self.model.train()
 
     def step(self, number: int) -> None:
-        """One batch of the epoch."""
         batch = self.batches[number]
         self.optimizer.zero_grad()
         logits = self.model(self.data.normalise(self.images[batch]))

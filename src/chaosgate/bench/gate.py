@@ -80,7 +80,7 @@ def _attached(gate: Gate) -> nn.Module:
 
 
 def _extra_maps(call: Callable[[Tensor], Tensor], h: Tensor) -> float:
-    """Memory beyond the input that lives until backward, in feature maps: the output and what autograd saved."""
+    """Memory beyond the input that is kept until backward, in feature maps: the output and what autograd saved."""
     kept: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:

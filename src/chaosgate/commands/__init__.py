@@ -1,1 +1,1 @@
-"""What every command shares: flags, configuration files that are read safely, errors that teach, processes."""
+"""What every command shares: flags, configuration files that are read safely, error messages, processes."""

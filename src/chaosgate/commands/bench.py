@@ -60,7 +60,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags of the command."""
     made = argparse.ArgumentParser(
         prog="chaosgate bench",
         description="Ratios against named peers in the same run: interleaved repetitions; medians, for gates means "

@@ -18,7 +18,6 @@ The configuration files that come with the package.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; return the exit status."""
     options = parser().parse_args(arguments[1:])
     try:
         if options.action == "list":
@@ -36,7 +35,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags of the command."""
     made = argparse.ArgumentParser(
         prog="chaosgate configs", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )

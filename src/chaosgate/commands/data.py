@@ -34,7 +34,6 @@ Make, fetch and check image sets.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = parser().parse_args(words[1:] if words[:1] == ["data"] else words)
     action = {"imagenet-c": _write, "download": _download, "check": _check}[options.action]
@@ -44,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"chaosgate data: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nStopped. What is finished is kept; the same command goes on.", file=sys.stderr)
+        print("\nStopped. What is finished is kept; the same command continues.", file=sys.stderr)
         return 130
 
 
@@ -54,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     actions = parser.add_subparsers(dest="action", required=True)
     write = actions.add_parser("imagenet-c", help="write corrupted copies of clean images")
     write.add_argument("--from", dest="clean", type=Path, required=True, help="clean images, in class folders or not")
-    write.add_argument("--to", type=Path, required=True, help="a new folder, or one that this command began")
+    write.add_argument("--to", type=Path, required=True, help="a new folder, or one this command has begun to fill")
     write.add_argument(
         "--corruptions", nargs="+", default=["paper"], help="paper (7), common (15), all (19), or names (paper)"
     )
@@ -63,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     write.add_argument("--frost-textures", help="folder of the official frost pictures; only frost needs it")
     write.add_argument("--size", type=int, default=224, help="side of the copies in pixels (224)")
     write.add_argument("--resize", type=int, help="shorter side before the central cut (size / 0.875)")
-    write.add_argument("--seed", type=whole(0), default=0, help="names the whole random experiment (0)")
+    write.add_argument("--seed", type=whole(0), default=0, help="seed of all corruptions (0)")
     write.add_argument("--workers", type=whole(1), default=_cores(), help="processes (all cores)")
     fetch_ = actions.add_parser("download", help="fetch a public archive")
     fetch_.add_argument("name", choices=sorted(ARCHIVES))

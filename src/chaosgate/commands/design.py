@@ -17,20 +17,30 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from chaosgate.commands.flags import OPERATORS, output_file, parse_operator, positive, whole
-from chaosgate.commands.parser import import_path
+from chaosgate.commands.flags import (
+    OPERATORS,
+    add_output_flags,
+    command_parser,
+    parse_operator,
+    positive,
+    run_command,
+    whole,
+    write_text,
+)
+from chaosgate.commands.training.parser import import_path
 from chaosgate.compat.desiderata_matrix import COLUMNS, Column, GateMeasurement, desiderata_matrix
-from chaosgate.field import DirichletLaplacian, Grid, Law, MaxEntLaw, StudentT, epsilon_from_beta
+from chaosgate.field import DirichletLaplacian, Grid, Law, MaxEntLaw, Operator, StudentT, epsilon_from_beta
 from chaosgate.field.arguments import as_grid
 from chaosgate.gate import Design, GaussianChaos, Mechanism, Multiplicative, Plain, SampleWise, Signed, Wick, design
 from chaosgate.gate.desiderata import Family, charges_no_constants
-from chaosgate.run.config_files import find_config
+from chaosgate.gate.realization import Injection, Realization
+from chaosgate.run.config_files import find_config, read_yaml, say_which
 
 DESCRIPTION = """\
-Say what you want of the noise (the paper's desiderata D1 to D5) and get the mechanism that this forces: what fixed law,
-kernel, realisation and injection, by which statement, with what numbers, and what stays free. Desiderata that exclude
-each other, or leave something open, are refused by name. With --matrix: every shipped gate against every desideratum,
-each cell measured.
+State what you want of the noise (the paper's desiderata D1 to D5) and get the mechanism that follows: its law, kernel,
+realisation and injection, which statement fixes each of them, with what numbers, and what remains free. Desiderata that
+exclude each other, or leave something open, are refused by name. With --matrix: every shipped gate against every
+desideratum, each cell measured.
 """
 
 EXAMPLES = f"""\
@@ -49,12 +59,7 @@ operators by name: {", ".join(OPERATORS)}; arguments follow a colon, as in aniso
 
 
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(
-        "chaosgate design",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    options = command_parser("design", DESCRIPTION, EXAMPLES)
     add = options.add_argument
     add("-c", "--config", help="derive the gate of this configuration; a file or a shipped name")
     add("--matrix", action="store_true", help="measure every shipped gate against every desideratum")
@@ -63,43 +68,29 @@ def parser() -> argparse.ArgumentParser:
         "--operator", default="dirichlet", metavar="NAME[:ARG=VALUE,...]", help="D4: the quadratic budget (%(default)s)"
     )
     add("--budget", type=positive, help="D4: mean energy of the log-field; beta is 1 without it")
-    add("--gauge", choices=("boundary", "zero mean", "pinned"), help="D5, for operators that charge constants nothing")
+    add("--gauge", choices=("boundary", "zero mean", "pinned"), help="D5, for operators that do not charge constants")
     add("--no-drift", choices=("site", "sample"), help="D3: mean one per site or per sample (sample)")
     add("--family", metavar="NAME[:ARG=VALUE,...]", help="without D1: student_t, or the path of a class (Gaussian)")
     add("--signed", action="store_true", help="without D2: values may be negative")
-    add("--injection", choices=("multiplicative", "additive"), help="how the perturbation meets the features")
+    add("--injection", choices=("multiplicative", "additive"), help="how the perturbation is applied to the features")
     strength = options.add_mutually_exclusive_group()
     strength.add_argument(
         "--log-std", type=float, help="strength as standard deviation of the log-gate (1; matrix: 0.5)"
     )
     strength.add_argument("--gamma", type=float, help="strength in the exponent; goes with --budget")
     add("--draws", type=whole(1 << 13), default=1 << 18, help="gates drawn per cell of the matrix (%(default)s)")
-    add("--format", choices=("table", "markdown"), default="table")
-    add("--output", type=output_file, metavar="FILE", help="write there instead of to the terminal")
-    add("--figure", type=output_file, metavar="FILE", help="draw the matrix there")
+    add_output_flags(options, ("table", "markdown"), figure="draw the matrix there")
     return options
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; 0, or 2 if the desiderata are refused or something else cannot be done."""
-    try:
-        options = parser().parse_args(arguments[1:])
-    except SystemExit as stop:  # argparse has said why
-        return int(stop.code or 0)
-    try:
-        _matrix(options) if options.matrix else _write(options, _card(options))
-    except (ValueError, OSError, ImportError) as error:
-        print(f"chaosgate design: {error}", file=sys.stderr)
-        return 2
+    return run_command(parser(), arguments, _act)
+
+
+def _act(options: argparse.Namespace) -> int:
+    _matrix(options) if options.matrix else write_text(_card(options), options.output)
     return 0
-
-
-def _write(options: argparse.Namespace, text: str) -> None:
-    if options.output is None:
-        print(text, end="" if text.endswith("\n") else "\n")
-    else:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
 
 
 def _card(options: argparse.Namespace) -> str:
@@ -130,8 +121,10 @@ def _card(options: argparse.Namespace) -> str:
 def from_config(name: str, grid: Grid) -> Design:
     """The derivation of the gate in a configuration file."""
     path = find_config(name, group="noise")
-    content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    gate = (content.get("noise") or {}).get("gate") if isinstance(content, dict) else None
+    for line in say_which([(name, str(path))]):
+        print(f"chaosgate design: {line}", file=sys.stderr)
+    content = read_yaml(path).get("noise")
+    gate = content.get("gate") if isinstance(content, dict) else None
     kind = import_path(gate["class_path"]) if isinstance(gate, dict) and "class_path" in gate else None
     if kind not in (GaussianChaos, Mechanism):
         raise ValueError(
@@ -141,7 +134,7 @@ def from_config(name: str, grid: Grid) -> Design:
     given: dict[str, Any] = dict((gate or {}).get("init_args") or {})
     asked = _of_chaos(given) if kind is GaussianChaos else _of_mechanism(given)
     if unknown := set(given) - {"channels"}:
-        raise ValueError(f"{path}: {', '.join(sorted(unknown))} has no place among the desiderata; leave it out.")
+        raise ValueError(f"{path}: {', '.join(sorted(unknown))} belongs to no desideratum; remove it.")
     operator, beta = asked["coherence"], asked.pop("beta", None)
     if beta is not None:
         asked["budget"] = epsilon_from_beta(operator, grid, beta)
@@ -153,7 +146,7 @@ def from_config(name: str, grid: Grid) -> Design:
 def _of_chaos(given: dict[str, Any]) -> dict[str, Any]:
     """The desiderata behind the arguments of Gaussian Chaos, which are taken out of ``given``."""
     return {
-        "coherence": _made(given.pop("operator", None)) or DirichletLaplacian(),
+        "coherence": _made("operator", given.pop("operator", None), Operator) or DirichletLaplacian(),
         "no_drift": "site" if given.pop("realization", "samplewise") == "wick" else "sample",
         "budget": given.pop("epsilon", None),
         **{name: given.pop(name) for name in ("beta", "gamma", "log_std", "alpha") if name in given},
@@ -163,12 +156,17 @@ def _of_chaos(given: dict[str, Any]) -> dict[str, Any]:
 def _of_mechanism(given: dict[str, Any]) -> dict[str, Any]:
     """The same for a mechanism of law, realisation and injection."""
     law = dict((given.get("law") or {}).get("init_args") or {})
-    kind = import_path(given.pop("law")["class_path"])
-    asked = {"coherence": _made(law.pop("operator")), "beta": law.pop("beta", None), "budget": law.pop("epsilon", None)}
+    kind = _class("law", given.pop("law"), Law)
+    asked = {
+        "coherence": _made("operator", law.pop("operator", None), Operator),
+        "beta": law.pop("beta", None),
+        "budget": law.pop("epsilon", None),
+    }
     law.pop("grid", None)
     if kind is not MaxEntLaw:
         asked |= {"least_information": False, "family": partial(kind, **law)}
-    realization, injection = _made(given.pop("realization")), _made(given.pop("injection", None)) or Multiplicative()
+    realization = _made("realization", given.pop("realization", None), Realization)
+    injection = _made("injection", given.pop("injection", None), Injection) or Multiplicative()
     if isinstance(realization, Wick | SampleWise):
         asked |= {"no_drift": "site" if isinstance(realization, Wick) else "sample", "gamma": realization.gamma}
     elif isinstance(realization, Signed | Plain):
@@ -180,13 +178,29 @@ def _of_mechanism(given: dict[str, Any]) -> dict[str, Any]:
     return asked | {"injection": "additive"}
 
 
-def _made(node: Any) -> Any:
-    """The object of a ``class_path`` with its ``init_args``, those inside it included; None for none."""
+def _class(key: str, node: Any, base: type) -> Any:
+    """The class that a configuration names, which is one of those that have a place there."""
+    path = node.get("class_path") if isinstance(node, dict) else None
+    try:
+        found = import_path(path) if isinstance(path, str) else None
+    except ValueError as error:
+        raise ValueError(f"noise.gate: {key}: {error}") from None
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise ValueError(f"noise.gate: {key} is {path or node!r}, which is not the path of a {base.__name__}.")
+    return found
+
+
+def _made(key: str, node: Any, base: type) -> Any:
+    """The object of a ``class_path`` with its ``init_args``, operators inside it included; None for none."""
     if node is None:
         return None
-    settings = dict(node.get("init_args") or {})
-    inner = {name: _made(value) for name, value in settings.items() if isinstance(value, dict)}
-    return import_path(node["class_path"])(**settings | inner)
+    kind, settings = _class(key, node, base), dict(node.get("init_args") or {})
+    return kind(
+        **{
+            name: _made(f"{key}.{name}", value, Operator) if isinstance(value, dict) else value
+            for name, value in settings.items()
+        }
+    )
 
 
 def parse_family(text: str) -> Family:
@@ -198,12 +212,12 @@ def parse_family(text: str) -> Family:
     name, _, given = text.partition(":")
     kind = StudentT if name == "student_t" else import_path(name) if "." in name else None
     if not (isinstance(kind, type) and issubclass(kind, Law)):
-        raise ValueError(f"no law family {name!r}; say student_t, or give the path of a subclass of chaosgate.Law.")
+        raise ValueError(f"no law family {name!r}; give student_t, or the path of a subclass of chaosgate.Law.")
     try:
         arguments = yaml.safe_load("{" + given.replace("=", ": ") + "}")
         signature(kind).bind(None, None, **arguments)
     except (yaml.YAMLError, TypeError) as error:
-        raise ValueError(f"family {text!r} cannot be made: {error}. Say it as NAME:argument=value,...") from error
+        raise ValueError(f"family {text!r} cannot be made: {error}. Write it as NAME:argument=value,...") from error
     return partial(kind, **arguments)
 
 
@@ -219,7 +233,7 @@ def card_markdown(found: Design) -> str:
 def _matrix(options: argparse.Namespace) -> None:
     grid, log_std = as_grid(options.grid), 0.5 if options.log_std is None else options.log_std
     if options.gamma is not None or options.config is not None:
-        raise ValueError("the matrix compares gates at one energy: say --log-std, not --gamma or --config.")
+        raise ValueError("the matrix compares gates at one energy: give --log-std, not --gamma or --config.")
     rows = desiderata_matrix(grid, log_std, parse_operator(options.operator), options.draws)
     if options.figure is not None:
         options.figure.parent.mkdir(parents=True, exist_ok=True)
@@ -230,7 +244,7 @@ def _matrix(options: argparse.Namespace) -> None:
         terminal = Console()
         (terminal if terminal.is_terminal else Console(width=132)).print(_table(rows))
     else:
-        _write(options, matrix_markdown(rows, grid, log_std))
+        write_text(matrix_markdown(rows, grid, log_std), options.output)
 
 
 def cell(column: Column, row: GateMeasurement) -> str:

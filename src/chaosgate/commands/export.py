@@ -211,7 +211,7 @@ def _onnx(model: nn.Module, shape: tuple[int, int, int]) -> tuple[bytes, Callabl
             dynamic_shapes=({0: torch.export.Dim("batch")},),
         )
     if program is None:
-        raise RuntimeError(f"torch.onnx made no program of {type(model).__name__}. Export to .safetensors instead.")
+        raise RuntimeError(f"torch.onnx could not export {type(model).__name__}. Export to .safetensors instead.")
     content = program.model_proto.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     return content, lambda images: torch.from_numpy(session.run(["logits"], {"image": images.numpy()})[0])
@@ -293,6 +293,6 @@ def _in_timm(model: nn.Module) -> bool:
 
 
 def _class_names(model: nn.Module, data: ImageData | None) -> list[str] | None:
-    """In the order of the logits; None if nobody knows them."""
+    """In the order of the logits; None if they are not known."""
     names = getattr(data, "class_names", None)
     return list(names) if names and len(names) == _classes(model) else None

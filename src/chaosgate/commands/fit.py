@@ -13,10 +13,10 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.cli import LightningArgumentParser
 
-from chaosgate.commands.cli import ChaosgateCLI, plain_config
-from chaosgate.commands.errors import one_paragraph
-from chaosgate.commands.parser import TeachingParser, close_parser, require_allowed, resolve_configs
-from chaosgate.commands.processes import as_command, check_run
+from chaosgate.commands.training.cli import ChaosgateCLI, plain_config
+from chaosgate.commands.training.errors import one_paragraph
+from chaosgate.commands.training.parser import TeachingParser, close_parser, require_allowed, resolve_configs
+from chaosgate.commands.training.processes import as_command, check_run
 from chaosgate.run.checkpoint import Preempted
 from chaosgate.run.recording import WriteConfig
 from chaosgate.train.task import ImageClassifier
@@ -64,9 +64,11 @@ def parsed(arguments: Sequence[str]) -> dict[str, Any]:
     """
     close_parser()
     said = StringIO()
+    with redirect_stderr(StringIO()):  # which files stand behind names
+        words = resolve_configs(arguments)
     try:
         with redirect_stderr(said):
-            config = _parser().parse_args(resolve_configs(arguments))
+            config = _parser().parse_args(words)
     except SystemExit:
         raise ValueError(said.getvalue().strip().removeprefix("chaosgate: ")) from None
     plain = plain_config(config[config.subcommand])

@@ -1,4 +1,4 @@
-"""What the commands beside ``fit`` share: flags and their types, a parser, how one is run, where text goes."""
+"""What the commands beside ``fit`` share: flags and their types, a parser, how a command is run, where text goes."""
 
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
@@ -64,7 +64,7 @@ def add_network_flags(parser: ArgumentParser, images: str, count: int) -> None:
     add("--num-classes", type=whole(1), help="classes of the network, if it is not the default")
     add("--in-chans", type=whole(1), help="channels of the images, if they are not three")
     add("--images", type=Path, metavar="FOLDER", help=images)
-    add("--count", type=whole(1), default=count, help="images, evenly spaced among those there are (%(default)s)")
+    add("--count", type=whole(1), default=count, help="images, evenly spaced among those available (%(default)s)")
     add("--image-size", type=whole(1), help="side in pixels (what the network was made for)")
 
 
@@ -140,7 +140,7 @@ def parse_operator(text: str) -> Operator:
     try:
         return kind(**arguments)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"operator {text!r} cannot be made: {error}. Say it as NAME:argument=value,...") from error
+        raise ValueError(f"operator {text!r} cannot be made: {error}. Write it as NAME:argument=value,...") from error
 
 
 def _operator_class(name: str) -> type[Operator]:
@@ -165,5 +165,5 @@ def _arguments(text: str, given: str) -> dict[str, Any]:
     except yaml.YAMLError:
         arguments = None
     if not isinstance(arguments, dict) or any(value is None for value in arguments.values()):
-        raise ValueError(f"cannot read the arguments of operator {text!r}. Say it as NAME:argument=value,...")
+        raise ValueError(f"cannot read the arguments of operator {text!r}. Write it as NAME:argument=value,...")
     return arguments

@@ -92,7 +92,7 @@ def _device(name: str) -> torch.device:
     try:
         return torch.zeros(1, device=name).device
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0] if str(error) else "it is not there"
+        reason = str(error).splitlines()[0] if str(error) else "it is not available"
         raise ValueError(f"--device {name}: {reason}. Give another one, e.g. cpu.") from None
 
 

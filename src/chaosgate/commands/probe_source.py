@@ -1,4 +1,4 @@
-"""What a probe is pointed at: a run, a checkpoint or a timm model, and some images for it."""
+"""What a probe looks at: a run, a checkpoint or a timm model, and some images for it."""
 
 import math
 from argparse import Namespace
@@ -12,7 +12,7 @@ from torch.nn.functional import interpolate
 from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import InterpolationMode
 
-from chaosgate.commands.parser import import_path
+from chaosgate.commands.training.parser import import_path
 from chaosgate.data.files.index import image_files
 from chaosgate.data.module import ImageData
 from chaosgate.data.pipeline.augment import centre_crop
@@ -22,7 +22,7 @@ from chaosgate.inject.survey import example_input
 from chaosgate.run.config_files import read_yaml
 from chaosgate.run.directory import RunDirectory
 from chaosgate.train.backbones import create_backbone, size_argument
-from chaosgate.train.weights import network_weights, read_checkpoint, require_fit
+from chaosgate.train.weights import network_arguments, network_weights, read_checkpoint, require_fit
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,8 @@ def find_network(
     if path.is_file() or path.suffix in (".ckpt", ".pth", ".pt", ".bin"):
         model, name = _from_file(path, backbone, given)
         return Source(model, f"{name} of {path.name}")
+    if len(path.parts) > 1:
+        raise FileNotFoundError(f"no run directory or checkpoint file {where}. Give one, or the name of a timm model.")
     with torch.random.fork_rng():  # weights that are not fetched are random, but the same every time
         torch.manual_seed(0)
         model = create_backbone(where, pretrained=pretrained, **given).eval()
@@ -74,16 +76,16 @@ def find_network(
 
 def _from_file(path: Path, backbone: str | None, given: dict[str, int]) -> tuple[nn.Module, str]:
     content = read_checkpoint(path)
-    known: dict[str, Any] = content.get("hyper_parameters") or {}
+    known = network_arguments(content, path)
     name = backbone or known.get("backbone")
     if name is None:
         raise ValueError(
-            f"{path} holds weights but not the name of their network. Say it: --backbone NAME [--num-classes N]."
+            f"{path} holds weights but not the name of their network. Name it with --backbone NAME [--num-classes N]."
         )
     found = network_weights(content)
     settings = {key: known[key] for key in ("num_classes", "in_chans") if key in known} | given
     settings |= size_argument(name, known.get("image_size"))
-    model = create_backbone(name, **{**settings, **(known.get("backbone_args") or {})})
+    model = create_backbone(name, **{**settings, **known.get("backbone_args", {})})
     require_fit(model, found, path, name)
     model.load_state_dict(found)
     return model.eval(), str(name)

@@ -60,11 +60,14 @@ def _run(options: argparse.Namespace) -> int:
     found = sites(source.model, example, GaussianChaos(log_std=options.log_std))
     if options.format == "json":
         write_text(json.dumps([asdict(site) for site in found], indent=1), options.output)
-    elif options.output is None:
-        Console().print(_table(source.name, found))
+        return 0
+    table = _table(source.name, found)
+    width = Console(width=1000).measure(table).maximum  # names are there to be copied: nothing is cut
+    if options.output is None:
+        Console(width=max(Console().width, width)).print(table)
     else:
-        page = Console(file=StringIO(), width=132)
-        page.print(_table(source.name, found))
+        page = Console(file=StringIO(), width=width)
+        page.print(table)
         write_text(page.file.getvalue(), options.output)  # type: ignore[attr-defined]
     return 0
 
@@ -72,6 +75,7 @@ def _run(options: argparse.Namespace) -> int:
 def _table(name: str, found: Sequence[SiteEffect]) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD,
+        pad_edge=False,
         title=f"places for a gate in {name}",
         caption="logits: their relative change; positive: share of the map",
     )

@@ -1,4 +1,4 @@
-"""``chaosgate study plan|run|status|report FILE``."""
+"""``chaosgate study plan|run|status|report|pack FILE``."""
 
 import argparse
 import os
@@ -10,16 +10,16 @@ from typing import Any
 
 from rich.console import Console
 
-from chaosgate.run.config_files import config_folder, config_name
+from chaosgate.run.config_files import config_folder, config_name, say_which
 from chaosgate.study.execute.display import Display, overview
 from chaosgate.study.execute.runner import Outcome, Runner, call, warm
 from chaosgate.study.execute.slurm import launch, states_of
 from chaosgate.study.execute.slurm_job import add_slurm_flags
-from chaosgate.study.plan.loading import load_study
 from chaosgate.study.plan.parsing import CachedParse, Sources
 from chaosgate.study.plan.parts import MADE_UP, names_in, require_allowed, require_folders
-from chaosgate.study.plan.runs import Run, folders_of, plan_runs, shared_with
+from chaosgate.study.plan.runs import Run, folders_of, load_study, plan_runs, shared_with
 from chaosgate.study.plan.study import Study
+from chaosgate.study.report.packed import is_packed, load_packed, pack
 from chaosgate.study.report.write import report, write_layout
 
 WORKER = "chaosgate.commands.worker"  # imports torch; named, so that the commands that only look need not
@@ -29,26 +29,27 @@ Many runs as one. A study is a YAML file: methods, seeds, metrics, and a referen
 
   chaosgate study plan   quickstart   the runs, their directories, what is left and what it costs
   chaosgate study run    quickstart   run what is not finished, then report
-  chaosgate study status quickstart   done, running, failed, cut, missing
+  chaosgate study status quickstart   done, running, failed, interrupted, missing
   chaosgate study report quickstart   tables from what is finished; trains nothing
+  chaosgate study pack   quickstart --to FOLDER   keep rows and scores of a finished study, without its networks;
+                                      'study report FOLDER/quickstart' makes the report from them alone
   chaosgate study run    paper/pets_main --size smoke   a table of the paper on made-up images
 
 'quickstart' and 'paper/pets_main' come with the package ('chaosgate configs' lists them all); a file of your own is
 named by its path.
 
 A run's directory is a function of its configuration: finished runs are never repeated, a changed configuration is a
-new run. Stop with Ctrl-C and start again with the same command: finished runs are kept, the cut one goes on after its
-last finished epoch. Several terminals may run the same study; they share the work. Studies of one 'project:' share
-their training runs: each adds the tests that it needs.
+new run. Stop with Ctrl-C and continue with the same command: finished runs are kept, the interrupted one continues
+after its last finished epoch. Several terminals may run the same study; they share the work. Studies of one 'project:'
+share their training runs: each adds the tests that it needs.
 On a cluster: chaosgate study run FILE --launcher slurm --slurm.partition gpu --slurm.gpus 1 --slurm.time 24:00:00
-submits what is not finished as one array; preempted and timed-out jobs are requeued and go on where they were.
+submits what is not finished as one array; preempted and timed-out jobs are requeued and resumed.
 A method is one line under 'methods:', e.g.
   gch_strong: [noise/gch, {noise.gate.init_args.log_std: 1.5}]
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = parser().parse_args(words[1:] if words[:1] == ["study"] else words)
     console = Console(highlight=False)
@@ -85,18 +86,27 @@ class WarmProcess:
 
 
 def _act(options: argparse.Namespace, console: Console, process: WarmProcess) -> int:
+    if is_packed(options.file):
+        return _report_packed(options, console)
     study = load_study(options.file, options.size)
     _find_data(study, options, process)
     parse = CachedParse(process.parse)
     runs = plan_runs(study, options.root, parse, options.variable)
+    for line in say_which(files_of(study, str(options.file))):
+        print(f"chaosgate study: {line}", file=sys.stderr)
     jobs = options.jobs or study.jobs
     if options.action in ("plan", "status"):
         users = shared_with(study, runs, parse, options.variable)
         console.print(overview(study, runs, states_of(runs), users, jobs, with_cost=options.action == "plan"))
         return 0
+    if options.action == "pack":
+        kept = pack(study, runs, options.to)
+        console.print(f"Kept in {kept}: its report comes from 'chaosgate study report {kept}'.", soft_wrap=True)
+        return 0
     outcome = Outcome()
     if options.action == "run":
-        outcome = _launch(study, runs, options, jobs, console)
+        asked = _asked_for(runs, options.only, options.seed)
+        outcome = _launch(study, asked, options, jobs, console)
         if outcome.refused is not None:
             print(f"chaosgate study: nothing was trained. {outcome.refused}", file=sys.stderr)
             return 1
@@ -104,6 +114,36 @@ def _act(options: argparse.Namespace, console: Console, process: WarmProcess) ->
             return 0
     _say(study, runs, options, outcome, console)
     return 130 if outcome.interrupted else 1 if outcome.failed else 0
+
+
+def files_of(study: Study, name: str) -> list[tuple[str, str]]:
+    """The study and the files that it names, each as it was named and where it was found."""
+    named = {name: study.path} | {part.name: part.source for part in study.parts() if part.source is not None}
+    folder = config_folder()
+    return [(name, str(file) if file.is_relative_to(folder) else os.path.relpath(file)) for name, file in named.items()]
+
+
+def _report_packed(options: argparse.Namespace, console: Console) -> int:
+    """The report of a kept study: nothing is parsed, nothing can be trained."""
+    if options.action != "report":
+        raise ValueError(f"{options.file} is a kept study, which can only be reported; it holds no networks.")
+    study, runs = load_packed(options.file)
+    directory = report(study, runs, options.file.parent, console, with_figures=True)
+    console.print(
+        f"\nReport: {directory / 'report.html'}   (also table.md, table.csv, table.tex, figures)", soft_wrap=True
+    )
+    return 0
+
+
+def _asked_for(runs: Sequence[Run], variants: Sequence[str], seeds: Sequence[int]) -> list[Run]:
+    """The runs of some variants and seeds; all without any."""
+    for what, asked, there in (
+        ("--only", variants, list(dict.fromkeys(run.variant for run in runs))),
+        ("--seed", seeds, list(dict.fromkeys(run.seed for run in runs))),
+    ):
+        if unknown := [one for one in asked if one not in there]:
+            raise ValueError(f"{what} {unknown[0]}: the study has {', '.join(map(str, there))}.")
+    return [run for run in runs if (not variants or run.variant in variants) and (not seeds or run.seed in seeds)]
 
 
 def _launch(study: Study, runs: Sequence[Run], options: argparse.Namespace, jobs: int, console: Console) -> Outcome:
@@ -133,9 +173,9 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="chaosgate study", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("action", choices=("plan", "run", "status", "report"))
-    parser.add_argument("file", type=Path, help="the study")
-    parser.add_argument("--root", type=_folder, default=Path("runs/studies"), help="where studies live (runs/studies)")
+    parser.add_argument("action", choices=("plan", "run", "status", "report", "pack"))
+    parser.add_argument("file", type=Path, help="the study; for report also the folder of a kept one")
+    parser.add_argument("--root", type=_folder, default=Path("runs/studies"), help="folder of studies (runs/studies)")
     parser.add_argument("--size", help="another size of the study, e.g. smoke: made-up images, minutes instead of days")
     parser.add_argument(
         "--variable",
@@ -144,6 +184,17 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="an environment variable that the study may read as ${NAME}, besides CHAOSGATE_*; may be repeated",
     )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="run: this method alone, with its levels where it has some (gch, gch-1.5); may be repeated",
+    )
+    parser.add_argument(
+        "--seed", action="append", default=[], type=int, metavar="N", help="run: this seed alone; may be repeated"
+    )
+    parser.add_argument("--to", type=_folder, default=Path("results"), help="pack: where kept studies live (results)")
     parser.add_argument("--jobs", type=_positive, help="run: workers at a time (the study's, or 1)")
     parser.add_argument(
         "--threads",
@@ -195,7 +246,7 @@ def _say(study: Study, runs: Sequence[Run], options: argparse.Namespace, outcome
     again += f" --root {options.root}" if options.root != Path("runs/studies") else ""
     again += f" --size {options.size}" if options.size else ""
     if outcome.interrupted:
-        console.print(f"\nStopped. Nothing that was finished is lost; go on with:\n  {again}")
+        console.print(f"\nStopped. Finished runs are kept; continue with:\n  {again}")
         return
     console.print(f"\nReport:      {directory / 'report.html'}   (also table.md, table.csv, table.tex)", soft_wrap=True)
     console.print(f"TensorBoard: tensorboard --logdir {runs[0].root}", soft_wrap=True)
@@ -219,5 +270,5 @@ def _next_commands(study: Study, runs: Sequence[Run], again: str) -> list[str]:
     line = "gch_strong: [noise/gch, {noise.gate.init_args.log_std: 1.5}]"
     name = config_name(study.path)
     if not study.path.is_relative_to(config_folder()):
-        return [*commands, f"{again}   # after a line more under 'methods:', e.g. {line}"]
+        return [*commands, f"{again}   # after adding a line under 'methods:', e.g. {line}"]
     return [*commands, f"chaosgate configs copy {name}   # then add a line under 'methods:', e.g. {line}"]

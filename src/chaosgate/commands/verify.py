@@ -46,7 +46,6 @@ operators by name: {", ".join(OPERATORS)}; arguments follow a colon, as in aniso
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
     options = command_parser("verify", DESCRIPTION, EXAMPLES)
     add = options.add_argument
     add("--grid", type=int, nargs=2, action="append", metavar=("H", "W"), help="grid; repeat for several (7 7 and 5 9)")

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from chaosgate.commands.fit import execute, parsed
+from chaosgate.run.provenance import file_hash
 from chaosgate.study.execute.worker import carry_out
-from chaosgate.study.plan.parsing import Sources, source_hash
+from chaosgate.study.plan.parsing import Sources
 
 _KNOWN = ("chaosgate", "jsonargparse", "lightning", "pytorch_lightning", "timm", "torch", "torchmetrics", "torchvision")
 
@@ -38,7 +39,7 @@ def parse(words: Sequence[str]) -> tuple[dict[str, Any], Sources]:
     roots = {path.split(".")[0] for path in _class_paths(config)}.difference(_KNOWN)
     names = [name for name in sys.modules if name.split(".")[0] in roots]
     files = {getattr(sys.modules[name], "__file__", None) for name in names}
-    return config, {file: source_hash(Path(file)) for file in sorted(filter(None, files))}
+    return config, {file: file_hash(file) for file in sorted(filter(None, files))}
 
 
 def _class_paths(node: Any) -> Iterator[str]:

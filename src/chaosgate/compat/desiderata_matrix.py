@@ -25,6 +25,9 @@ ATOMS = 1e-3
 SINGULAR = 1e-9
 """A ratio of eigenvalues below this is zero: fields are drawn in float64."""
 
+SMOOTH = 0.99
+"""A field counts as coherent below this share of the roughness of white noise."""
+
 STANDARD_ERRORS = 5.0
 """How many standard errors a measured bias may be away from zero."""
 
@@ -79,12 +82,12 @@ COLUMNS = (
         f"within {STANDARD_ERRORS:g} standard errors of zero",
     ),
     Column("D3 bias per sample", lambda m: m.sample_bias, lambda m: m.sample_bias < 1e-5, "below 1e-5"),
-    Column("D4 roughness", lambda m: m.roughness, lambda m: m.roughness < 0.99, "below that of white noise, 1"),
+    Column("D4 roughness", lambda m: m.roughness, lambda m: m.roughness < SMOOTH, f"below {SMOOTH}; white noise has 1"),
     Column(
         "D5 spectrum",
         lambda m: m.smallest_eigenvalue,
         lambda m: m.smallest_eigenvalue > SINGULAR,
-        "smallest eigenvalue of the operator over its largest, from drawn fields, above 0",
+        f"smallest eigenvalue of the operator over its largest, from drawn fields, above {SINGULAR:g}",
     ),
 )
 

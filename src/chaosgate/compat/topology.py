@@ -84,7 +84,7 @@ def _components(maps: Tensor, joined: Tensor, graph: SiteGraph) -> Tensor:
     size = maps.numel()
     union = coo_array((np.ones(len(ends), dtype=np.int8), (ends[:, 0], ends[:, 1])), shape=(size, size))
     count, label = connected_components(union, directed=False)
-    # A component lies in one map, and a site that is not kept is a component by itself: any member speaks for it.
+    # A component lies in one map, and a site that is not kept is a component by itself: any member represents it.
     home, alive = np.empty(count, dtype=np.int64), np.empty(count, dtype=bool)
     home[label], alive[label] = np.arange(size) // graph.num_sites, maps.flatten().cpu().numpy()
     return torch.from_numpy(np.bincount(home[alive], minlength=len(maps)))

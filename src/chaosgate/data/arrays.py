@@ -26,7 +26,7 @@ class Part(NamedTuple):
 class ArrayData(ImageData):
     """Small images that fit into memory; the test set clean and under corruptions.
 
-    Training images are padded with zeros, cut at random and mirrored, as everybody does with small images; the others
+    Training images are padded with zeros, cut at random and mirrored, as is usual for small images; the others
     are taken as they are. A subclass reads the images (:meth:`read`) and says where they come from (``origin``).
 
     Args:
@@ -34,7 +34,7 @@ class ArrayData(ImageData):
         corruptions: ``paper`` for the seven of the paper, ``common``, ``all``, a list of names, or none for the clean
             test set only.
         severities: Severities of each corruption, from 1 to 5.
-        cache_dir: Folder that keeps generated corrupted copies between runs; none makes them anew in every run.
+        cache_dir: Folder that keeps generated corrupted copies between runs; none generates them in every run.
         crop_padding: Zeros around a training image before a window of its old size is cut at random; 0 for no crop.
         horizontal_flip: Mirror training images at random.
         batch_size: Training images per process and step.

@@ -39,14 +39,14 @@ def plan_cells(corruptions: Corruptions, severities: Sequence[int], table: str =
     if outside or not severities:
         raise ValueError(f"data.severities is {list(severities)}; give some of 1, 2, 3, 4, 5.")
     if len(set(severities)) < len(severities):
-        raise ValueError(f"data.severities {list(severities)} names something twice.")
+        raise ValueError(f"data.severities {list(severities)} names a value twice.")
     if corruptions is None:
         return [CLEAN]
     if not corruptions or (isinstance(corruptions, str) and corruptions not in NAMED):
         raise ValueError(f"data.corruptions is {corruptions!r}; give paper, common, all, a list of names, or null.")
     names = list(NAMED[corruptions] if isinstance(corruptions, str) else corruptions)
     if len(set(names)) < len(names):
-        raise ValueError(f"data.corruptions {names} names something twice.")
+        raise ValueError(f"data.corruptions {names} names a value twice.")
     cells = [Cell(name, severity) for name in names for severity in severities]
     for cell in cells:
         try:
@@ -107,7 +107,7 @@ def _read(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8] | None:
         return None
     data = np.fromfile(path, dtype=np.uint8)
     if hashlib.sha256(data[32:].data).digest() != data[:32].tobytes():
-        rank_zero_warn(f"{path} is damaged and is made again.")
+        rank_zero_warn(f"{path} is damaged and is generated again.")
         return None
     return data[32:].reshape(shape)
 

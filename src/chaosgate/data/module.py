@@ -178,7 +178,6 @@ class ImageData(pl.LightningDataModule, ABC):
         )
 
     def val_dataloader(self) -> DataLoader[Sample]:
-        """Every validation image once."""
         return self._eval_loader(EvalSet([_ready(self.val_split, "val")]))
 
     def test_dataloader(self) -> DataLoader[Sample]:

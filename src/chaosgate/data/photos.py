@@ -51,7 +51,7 @@ class PhotoData(ImageData):
         corruptions: ``paper`` for the seven of the paper, a list of names, or none for the clean test set only.
         severities: Severities of each corruption, from 1 to 5.
         corruption_table: ``imagenet`` or ``small`` parameters; by ``image_size`` if not given (``small`` up to 64).
-        corruption_jpeg: Save corrupted images as JPEG of quality 85 in passing, as the released ImageNet-C was.
+        corruption_jpeg: Save corrupted images as JPEG of quality 85, as the released ImageNet-C was.
         frost_textures: Folder of the official frost pictures; only ``frost`` needs it.
         mean: Per channel, of pixels in [0, 1].
         std: Per channel, of pixels in [0, 1].

@@ -1,4 +1,4 @@
-"""Checks of what users pass in, so that mistakes speak when an object is made and not in the middle of training."""
+"""Checks of what users pass in, so that a mistake is reported when an object is made, not during training."""
 
 import math
 from collections.abc import Iterable, Sequence

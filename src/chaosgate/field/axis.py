@@ -199,7 +199,6 @@ class Hartley(Axis):
         return values.mean(1, keepdim=True).expand(values.shape)
 
     def phases(self) -> Tensor:
-        """A norm."""
         return torch.tensor(1 / math.sqrt(self.n), dtype=torch.float64, device="cpu")
 
     def transform(self, coefficients: Tensor, phases: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """The base class of every perturbation of a feature map."""
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import deepcopy
@@ -70,7 +71,7 @@ class Gate(nn.Module, ABC):
         """Fill the caches for one grid, so that a later ``torch.compile`` finds only tensors."""
 
     def reseed(self, seed: int | None) -> None:
-        """Start the private counter of direct calls anew, under this seed or the next in order of construction.
+        """Restart the private counter of direct calls, under this seed or the next in order of construction.
 
         An attachment keeps the seed that the gate had when it was attached.
         """
@@ -90,12 +91,20 @@ class Gate(nn.Module, ABC):
                 "when its forward is run again. Attach it instead (chaosgate.attach), or leave it outside the "
                 "checkpointed part."
             )
-        if self._calls.device != h.device:
-            self._key, self._calls = self._key.to(h.device), self._calls.to(h.device)
+        require_fresh_draws(h)
+        if torch.compiler.is_compiling():
+            return self.perturb(h, self._next_noise(h.device))
+        with DRAWING:
+            noise = self._next_noise(h.device)
+        return self.perturb(h, noise)
+
+    def _next_noise(self, device: torch.device) -> Noise:
+        if self._calls.device != device:
+            self._key, self._calls = self._key.to(device), self._calls.to(device)
         rank = rank_of_process()
         noise = Noise(advance(self._key if rank == 0 else advance(self._key, rank), self._calls))
         self._calls.add_(1)
-        return self.perturb(h, noise)
+        return noise
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         copied = type(self).__new__(type(self))
@@ -107,6 +116,9 @@ class Gate(nn.Module, ABC):
 
 CONSTRUCTED = count()
 """Numbers of the gates without a seed, in order of construction."""
+
+DRAWING = threading.Lock()
+"""Held while a counter of noise is read and advanced: two threads never get the same number."""
 
 
 def rank_of_process() -> int:
@@ -121,6 +133,28 @@ _TRACKER = ModuleTracker()
 def in_backward() -> bool:
     """Whether autograd is running backward: then a forward is the second run of one under activation checkpointing."""
     return not torch.compiler.is_compiling() and bool(_TRACKER.is_bw)
+
+
+def require_fresh_draws(*values: Tensor) -> None:
+    """Refuse where noise would be drawn once for many: in a trace, and inside the transforms of ``torch.func``."""
+    if torch.compiler.is_compiling():
+        return
+    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        raise RuntimeError(
+            "torch.jit.trace would keep the noise of this one forward for ever. Trace in evaluation mode, in which the "
+            "model is the plain network, or use torch.compile or torch.export, which draw anew."
+        )
+    for value in values:
+        if value.layout is not torch.strided:
+            continue
+        try:
+            value.untyped_storage()
+        except NotImplementedError:  # the tensors of a transform have none
+            raise RuntimeError(
+                "a gate cannot draw inside a transform of torch.func: vmap would give the same noise to all samples or "
+                "models, and grad cannot advance its counter. Use backward() or torch.autograd.grad, and a loop in the "
+                "place of vmap; or put the model in evaluation mode."
+            ) from None
 
 
 def noise_state_dict(model: nn.Module) -> dict[str, dict[str, int]]:

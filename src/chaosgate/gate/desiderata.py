@@ -50,7 +50,7 @@ def require_coherence(coherence: Operator | None, kernel: KernelLike | None) -> 
     if kernel is None:
         raise DesignError(
             "D4 is missing: without a quadratic budget the entropy of a log-field has no maximum. Give coherence=Q, an "
-            "operator such as DirichletLaplacian(), or the kernel itself; Identity() if sites shall be independent.",
+            "operator such as DirichletLaplacian(), or the kernel itself; Identity() if sites should be independent.",
             "D4",
         )
     if isinstance(kernel, Operator):
@@ -70,7 +70,7 @@ def choose_family(least_information: bool, family: Family | None) -> Family:
         name = getattr(family, "__name__", str(family))
         raise DesignError(
             f"D1 and family={name} exclude each other: at a given energy the Gaussian law alone has the largest "
-            "entropy. Leave out the family, or say least_information=False.",
+            "entropy. Leave out the family, or set least_information=False.",
             "D1",
             "family",
         )
@@ -99,7 +99,7 @@ def require_gauge(operator: Operator, grid: Grid, gauge: str | None, pin: Sequen
         return operator, found
     if gauge is None:
         raise DesignError(
-            f"D5 is missing: {operator} charges constants nothing, so it has no inverse. Say gauge='zero mean' or "
+            f"D5 is missing: {operator} does not charge constants, so it has no inverse. Give gauge='zero mean' or "
             "'pinned', add a mass (Massive), or use DirichletLaplacian().",
             "D5",
         )
@@ -157,7 +157,7 @@ def require_injection(positive: bool, injection: str | None, alpha: float) -> In
         )
     if not positive and injection is None:
         raise DesignError(
-            "the injection is missing: without D2 a signed field may multiply or add. Say injection='multiplicative' "
+            "the injection is missing: without D2 a signed field may multiply or add. Give injection='multiplicative' "
             "(the gate 1 + gamma psi) or 'additive' (h + gamma rms(h) psi).",
             "injection",
         )
@@ -186,7 +186,7 @@ def choose_realization(
     if no_drift is None:
         raise DesignError(
             "D3 is missing: exp(gamma psi) alone has mean above one, and positivity does not say how to normalise it. "
-            "Say no_drift='site' (Wick normalisation) or 'sample' (division by the spatial mean).",
+            "Give no_drift='site' (Wick normalisation) or 'sample' (division by the spatial mean).",
             "D3",
         )
     if no_drift == "sample" and law.n == 1:

@@ -157,7 +157,7 @@ def _law_steps(law: Law, gauge: str, budget: float | None, log_std: float | None
     if log_std is not None:
         scale = "beta = mean_x Q^-1(x, x), so that gamma is log_std"
     named = ("Gaussian, N(0, (beta Q)^-1)", "D1 with D4: the largest entropy at this energy")
-    if not isinstance(law, MaxEntLaw):
+    if type(law) is not MaxEntLaw:  # a subclass is a family of its own
         named = (law.family, "as asked: without D1 the family is free, and has less entropy at this energy")
     forced = (f"Q^-1 / beta with Q = {law.operator}", "D4: the operator of the budget forces its inverse")
     if isinstance(law.operator, Kernel):

@@ -43,7 +43,7 @@ class UnitVarianceMechanism(Mechanism):
     ) -> None:
         if (strength is None) == (match is None):
             raise ValueError(
-                f"{type(self).__name__} takes exactly one of {name} and match (a gate whose energy it shall inject); "
+                f"{type(self).__name__} takes exactly one of {name} and match (a gate whose energy it should inject); "
                 f"got {name}={strength!r}, match={match!r}."
             )
         if strength is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Self
 
 import torch
@@ -9,12 +10,12 @@ from torch import Tensor, nn
 
 from chaosgate.field.white import Noise, advance
 from chaosgate.gate import Gate
-from chaosgate.gate.base import in_backward, rank_of_process
+from chaosgate.gate.base import DRAWING, in_backward, rank_of_process, require_fresh_draws
 from chaosgate.inject.calls import Call, replaced, tensors
-from chaosgate.inject.effect import SiteReport, check_effect, require_all_fired
-from chaosgate.inject.hooks import GATED, Hook, Site
+from chaosgate.inject.effect import SiteReport, check_effect, require_all_fired, warn_unchecked
+from chaosgate.inject.hooks import GATED, Entry, Hook, Site, occupy
 from chaosgate.inject.layout import Place, require_layout
-from chaosgate.inject.modes import Forced, MonteCarlo
+from chaosgate.inject.modes import Forced, MonteCarlo, require_no_averaging
 from chaosgate.inject.recomputation import PendingForwards
 from chaosgate.inject.stages import gates_by_stage, resolve_sites
 
@@ -33,7 +34,7 @@ class Attachment:
         model: nn.Module,
         gates: Mapping[str, Gate],
         seed: int = 0,
-        rank: int = 0,
+        rank: int | None = 0,
         check: bool = False,
         layout: str | None = None,
         grid: Sequence[int] | None = None,
@@ -42,24 +43,26 @@ class Attachment:
         sides = require_layout(layout, grid)
         self.model = model
         device = next(model.parameters(), torch.empty(0)).device
+        self._follow_rank, self._rank = rank is None, rank_of_process() if rank is None else rank
         self.sites = [
-            Site.on(gates[asked], asked, Place.of(model, module, layout, sides), (seed, rank), device)
+            Site.on(gates[asked], asked, Place.of(model, module, layout, sides), (seed, self._rank), device)
             for asked, module in resolve_sites(model, list(gates)).items()
         ]
         self._step = torch.zeros((), dtype=torch.int64, device=device)
         self._fired = torch.zeros((), dtype=torch.int64, device=device)
         self._forced: Forced | None = None
         self._measuring = measuring
-        self._inside = False
-        self._image: tuple[int, ...] | None = None
+        self._entry = Entry(self.sites)
         self._pending = PendingForwards()
-        self.on_first_call: Callable[[Call], object] | None = self._check_call if check else None
+        self.on_first_call: Callable[[Call], object] | None = None
         """Called with the first training forward, before it; again with the next one if it raises."""
         self._monte_carlo: MonteCarlo | None = None
         self._dials: dict[Gate, Tensor | None] = {}
         self._hooks: list[Hook] = []
+        if check:
+            self.on_first_call = lambda call: self.check(*call.args, **call.kwargs)
         if not measuring:
-            self._occupy()
+            occupy(self)
         self._register()
 
     # -- what a user sees ------------------------------------------------------------------------------------------
@@ -94,6 +97,7 @@ class Attachment:
         Leaves weights, running statistics, the micro-step and every random stream as they were. Also fills all caches,
         which ``torch.compile(fullgraph=True)`` wants to find full. A refusal stands until a check passes.
         """
+        self._require_attached()
         reports = check_effect(self, Call(args, kwargs))
         self.on_first_call = None
         return reports
@@ -105,6 +109,7 @@ class Attachment:
                 f"set_dial takes a factor from 0 (no noise) to 1 (full strength); got {factor!r}. For stronger noise "
                 "make a stronger gate."
             )
+        self._require_attached()
         for gate in dict.fromkeys(self.gates.values()):
             self._dials.setdefault(gate, gate.dial)
             if gate.dial is None or gate.dial is self._dials[gate]:
@@ -119,6 +124,7 @@ class Attachment:
         a segmentation map (B, K, H, W). :attr:`uncertainty` holds, per prediction of the last batch, the predictive
         ``entropy`` and the ``mutual_information`` between prediction and gate.
         """
+        self._require_attached()
         kept = int(self._step)
         self._monte_carlo = MonteCarlo(draws, class_axis)
         self._step.fill_(step)
@@ -133,7 +139,6 @@ class Attachment:
         return {"step": self.step, "fired": self.fired}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continue from saved counters."""
         self._step.fill_(int(state["step"]))
         self._fired.fill_(int(state["fired"]))
 
@@ -150,6 +155,7 @@ class Attachment:
         self._dials = {}
 
     def __enter__(self) -> Self:
+        self._require_attached()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -158,7 +164,8 @@ class Attachment:
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
             "an attachment belongs to its model object and cannot be copied or saved. Save handle.state_dict(), and "
-            "attach anew to the copy."
+            "attach again to the copy. If the handle is an attribute of the model, keep it elsewhere: "
+            "chaosgate.Attachment.on(model) finds it."
         )
 
     def __repr__(self) -> str:
@@ -167,14 +174,16 @@ class Attachment:
         )
         return f"Attachment({at})"
 
-    def _check_call(self, call: Call) -> None:
-        self.check(*call.args, **call.kwargs)
+    def _require_attached(self) -> None:
+        if not self._hooks:
+            raise RuntimeError("this attachment was removed from its model; attach the gates again.")
 
     # -- what the hooks do -----------------------------------------------------------------------------------------
 
     @contextmanager
     def forced(self, draw: int, only: set[str] | None = None, record: bool = False) -> Iterator[None]:
         """In here gates act in evaluation mode too, with the noise of one numbered draw, on some or all sites."""
+        self._require_attached()
         previous = self._forced
         self._forced = Forced(draw, None if only is None else frozenset(only), record)
         try:
@@ -182,52 +191,56 @@ class Attachment:
         finally:
             self._forced = previous
 
-    def _occupy(self) -> None:
-        for site in self.sites:
-            module = site.place.chain[0]
-            if module in GATED:
-                raise ValueError(
-                    f"'{site.module}' already has a gate, by {GATED[module]!r}. Two gates at one place would be one of "
-                    "another strength. Call remove() on the first handle (chaosgate.Attachment.on(model) finds it)."
-                )
-        for site in self.sites:
-            GATED[site.place.chain[0]] = self
-
     def _register(self) -> None:
         self._hooks.append(Hook(self.model, self._enter).before())
         for site in self.sites:
             self._hooks.append(Hook(site.place.chain[0], self._acting_on(site)).behind())
         self._hooks.append(Hook(self.model, self._leave).behind())
-        self._hooks.append(Hook(self.model, self._left).behind(always=True))
+        self._hooks.append(Hook(self.model, self._entry.end).behind(always=True))
         stem = next((m for m in self.model.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d)), None)
         if stem is not None:
             self._hooks.append(Hook(stem, self._see_image).before())
 
     def _see_image(self, args: Any, kwargs: Any) -> None:
         """Remember the size of the input where the model is not entered as a whole."""
-        if not self._inside and args:
-            self._image = tuple(args[0].shape[2:])
+        if args and not in_backward() and not self._entry.running:
+            self._entry.image = tuple(args[0].shape[2:])
 
     def _enter(self, args: Any, kwargs: Any) -> None:
         if in_backward():  # the whole model is recomputed
             return
         training = self._forced is None and any(site.place.chain[0].training for site in self.sites)
-        if training and self.on_first_call is not None and not torch.compiler.is_compiling():
-            self.on_first_call(Call(args, kwargs))
-            self.on_first_call = None
-        for site in self.sites:
-            site.passes, site.skipped = 0, False
-        self._inside = True
         given = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor) and value.ndim >= 3]
-        self._image = tuple(given[0].shape[2:]) if given else None
-        if training:
-            self._step.add_(1)
+        self._entry.begin(tuple(given[0].shape[2:]) if given else None, training)
+        if not training:
+            return
+        require_no_averaging(self._monte_carlo, "in training mode")
+        self._see_rank()
+        if not torch.compiler.is_compiling():
+            require_fresh_draws(*given, *islice(self.model.parameters(), 1))
+            if self.on_first_call is not None:
+                self.on_first_call(Call(args, kwargs))
+                self.on_first_call = None
+        self._step.add_(1)
+
+    def _see_rank(self) -> None:
+        """Gates may be attached before ``torch.distributed`` is initialised."""
+        if self._follow_rank and (rank := rank_of_process()) != self._rank:
+            if torch.compiler.is_compiling():
+                raise RuntimeError(
+                    "the gates were attached before init_process_group. Attach them after it, or give attach the rank."
+                )
+            self._rank = rank
+            for site in self.sites:
+                site.rekey(rank)
 
     def _acting_on(self, site: Site) -> Callable[..., Any]:
         def act(args: Any, kwargs: Any, output: Any) -> Any:
             if self._forced is None:
                 if self._measuring or not site.place.chain[0].training:
                     site.skipped = True
+                    if not self._measuring and not self._entry.running:
+                        require_no_averaging(self._monte_carlo, "in parts")
                     return None
             elif self._forced.only is not None and site.module not in self._forced.only:
                 return None
@@ -244,47 +257,50 @@ class Attachment:
                 "handle.check(batch) before the compiled model runs."
             )
         if site.layout is None or site.layout.kind == "NLC":
-            site.layout = site.place.read(output, self._image if again is None else again.image)
+            site.layout = site.place.read(output, self._entry.image if again is None else again.image)
         h = site.layout.to_map(features)
         if self._step.device != h.device:
             self._move(h.device)
-        perturbed = site.gate.perturb(h, self._noise(site) if again is None else _training_noise(site, again.step))
+        require_fresh_draws(features)
+        step, key = (self._advanced(), site.key()) if again is None else (again.step, site.keys[0])
+        draw = 0 if self._forced is None else self._forced.draw
+        perturbed = site.gate.perturb(h, Noise(advance(advance(key, step), draw)))
         if self._forced is not None and self._forced.record:
             site.before, site.after = h.detach(), perturbed.detach()
         changed = site.layout.from_map(perturbed, features)
-        if self._forced is None and again is None:
-            self._fired.add_(1)
-            if not self._inside and not torch.compiler.is_compiling():
-                self._pending.add([changed], self._step, self._image, {site.module: 1}, site.module)
-        if self._inside and again is None:
+        if again is None and self._entry.running:
             site.passes += 1
+        if again is None and self._forced is None:
+            self._fired.add_(1)
+            if not self._entry.running and not torch.compiler.is_compiling():
+                self._pending.add([changed], step, self._entry.image, {site.module: 1}, site.module)
         return changed if output is features else replaced(output, features, changed)
 
-    def _noise(self, site: Site) -> Noise:
-        if self._forced is not None:
-            return Noise(advance(advance(site.key(), self._step), self._forced.draw))
-        if not self._inside:
-            self._step.add_(1)
-        return _training_noise(site, self._step)
+    def _advanced(self) -> Tensor:
+        """The micro-step; where the model is not entered as a whole, every pass of a site is one."""
+        if self._forced is not None or self._entry.running:
+            return self._step
+        require_no_averaging(self._monte_carlo, "in training mode")
+        self._see_rank()
+        if torch.compiler.is_compiling():
+            return self._step.add_(1)
+        if self.on_first_call is not None:
+            self.on_first_call = None
+            warn_unchecked(self)
+        with DRAWING:
+            return self._step.add_(1).clone()
 
     def _leave(self, args: Any, kwargs: Any, output: Any) -> Any:
-        passes = {site.module: site.passes for site in self.sites}
-        self._left()
         if self._forced is not None or self._measuring or in_backward():
             return None
+        passes = {site.module: site.passes for site in self.sites}
         if self.model.training:
             require_all_fired(self, passes)
         if any(passes.values()) and not torch.compiler.is_compiling():
-            self._pending.add(tensors(output), self._step, self._image, passes)
+            self._pending.add(tensors(output), self._step, self._entry.image, passes)
         if self._monte_carlo is not None and self._monte_carlo.active and not self.model.training:
             return self._monte_carlo(self, Call(args, kwargs))
         return None
-
-    def _left(self, *call: Any) -> None:
-        """Outside of the model again, also by an exception (out of memory, say) that the loop survives."""
-        self._inside = False
-        for site in self.sites:
-            site.passes = 0
 
     def _move(self, device: torch.device) -> None:
         self._step, self._fired = self._step.to(device), self._fired.to(device)
@@ -312,9 +328,9 @@ def attach(
             ``stages`` names its modules.
         gate: What to do to the features; or several by stage, ``{"L3": gate_a, "L4": gate_b}``.
         stages: ``"L1"`` to ``"L4"`` (see :func:`resolve_stages`), or names of modules; L4 if nothing is said.
-        seed: Selects the noise, together with a seed of the gate's own if it has one. Never touches torch's global
-            stream.
-        rank: This process among several; None asks ``torch.distributed``.
+        seed: Selects the noise, together with a seed of the gate's own if it has one: two models with the same seed
+            and sites see the same noise. Never touches torch's global stream.
+        rank: This process among several; None asks ``torch.distributed``, also if it is initialised later.
         check: At the first training forward, run the batch with the gate off and on, and refuse a gate that the network
             normalises away. Under ``torch.compile`` call ``h.check(batch)`` yourself before compiling.
         layout: Layout of the features where it cannot be known: NCHW, NHWC, NLC (tokens), NCL, NCDHW or NDHWC.
@@ -329,9 +345,4 @@ def attach(
     1
     >>> handle.remove()
     """
-    rank = rank_of_process() if rank is None else rank
     return Attachment(model, gates_by_stage(gate, stages), seed, rank, check, layout, grid)
-
-
-def _training_noise(site: Site, step: Tensor) -> Noise:
-    return Noise(advance(advance(site.key(), step), 0))

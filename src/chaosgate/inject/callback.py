@@ -4,20 +4,21 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import islice
 from typing import Any
+from weakref import ReferenceType, ref
 
-import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
-from torch import Tensor, nn
+from lightning.pytorch.utilities.model_helpers import is_overridden
+from torch import nn
 
 from chaosgate.gate import Gate, load_noise_state_dict, noise_state_dict
 from chaosgate.inject.attachment import Attachment
 from chaosgate.inject.calls import Call
-from chaosgate.inject.diagnostics import batchnorm_shift, gate_figure, reestimate_bn
+from chaosgate.inject.diagnostics import batchnorm_shift, gate_figure
 from chaosgate.inject.effect import SiteReport, measure
+from chaosgate.inject.evaluation import Evaluation
 from chaosgate.inject.modes import Ramp
 from chaosgate.inject.stages import gates_by_stage
 from chaosgate.inject.survey import eager
@@ -27,7 +28,7 @@ _PROBE = 32  # images kept for measuring strength once per epoch
 _LAYERS = "noise_of_layers"  # key in a checkpoint
 
 
-class NoiseInjection(Callback):
+class NoiseInjection(Evaluation):
     """Attach gates to the backbone for training; measure, print and log how strong they really are.
 
     At the first training step the backbone runs with the gates off and on: a gate that cannot act, or that the network
@@ -43,7 +44,7 @@ class NoiseInjection(Callback):
         monte_carlo: In the commands test, validate and predict average the probabilities of this many gated passes; 0
             runs the plain network. Validation during training is always plain.
         class_axis: Axis of the classes for ``monte_carlo`` where outputs are not (B, K), e.g. 1 for (B, K, H, W).
-        reestimate_bn: Before a test gather the BatchNorm statistics anew from this many training batches without noise;
+        reestimate_bn: Before a test recompute the BatchNorm statistics from this many training batches without noise;
             0 tests with the statistics that training gathered under noise. A control; checkpoints are not changed.
         check: Refuse a gate that does not reach the logits, and an epoch without noise; false for those who know why.
             A training in which no gate ever acted ends in an error all the same.
@@ -62,6 +63,7 @@ class NoiseInjection(Callback):
         check: bool = True,
         target: str = "model",
     ) -> None:
+        super().__init__()
         if reestimate_bn < 0:
             raise ValueError(f"noise.reestimate_bn is a number of batches, 0 for none; got {reestimate_bn}.")
         if monte_carlo < 0:
@@ -83,16 +85,16 @@ class NoiseInjection(Callback):
         self._restored: dict[str, int] | None = None
         self._probe: Call | None = None
         self._epoch = (0, 0)  # batches of this epoch so far, and how often gates had acted before it
-        self._batches = 0
+        self._batches = self._before = 0  # batches of this training, and how often gates had acted before it
+        self._measured: ReferenceType[nn.Module] | None = None  # the network that the probe was taken from
         self._eager = ExitStack()  # until the first step, which measures, has ended
-        self._monte_carlo_batch: Any = None
-        self._uncertainty: dict[str, list[Tensor]] = {}
 
     @property
     def state_key(self) -> str:
-        """Two callbacks of this class, with other gates or on other stages, keep separate states."""
+        """Two callbacks of this class, with other gates, stages or targets, keep separate states."""
         kinds = "+".join(dict.fromkeys(type(gate).__name__ for gate in self.gates.values())) or "NoneType"
-        return f"NoiseInjection{{gate={kinds}, stages={','.join(self.gates)}}}"
+        target = "" if self.target == "model" else f", target={self.target}"
+        return f"NoiseInjection{{gate={kinds}, stages={','.join(self.gates)}{target}}}"
 
     def state_dict(self) -> dict[str, Any]:
         """Counters, so that a resumed run replays the gates of the uninterrupted one, and the images that the strength
@@ -104,7 +106,7 @@ class NoiseInjection(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a saved state, before or after the gate is attached."""
-        self._probe = Call.from_state(state_dict.get("probe"))
+        self._probe, self._measured = Call.from_state(state_dict.get("probe")), None
         self._restored = {name: int(value) for name, value in state_dict.items() if name != "probe"}
         if self.attachment is not None and self._restored:
             self.attachment.load_state_dict(self._restored)
@@ -119,21 +121,46 @@ class NoiseInjection(Callback):
             load_noise_state_dict(pl_module, checkpoint[_LAYERS])
         elif noise_state_dict(pl_module) and trainer.state.fn == TrainerFn.FITTING:
             rank_zero_warn(
-                "the checkpoint has no counters of the gates that are layers of this network: their noise starts anew."
+                "the checkpoint has no counters of the gates that are layers of this network: their noise "
+                "starts from the beginning."
             )
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Attach before anything compiles or wraps the network."""
-        if not self.gates or self.attachment is not None or (stage != "fit" and not self.monte_carlo):
-            return
+        """Attach before anything compiles or wraps the network, unless ``configure_model`` has yet to make it."""
+        later = is_overridden("configure_model", pl_module) and self._find(pl_module) is None
+        if self.gates and not later and (stage == "fit" or self.monte_carlo):
+            self.attach_now(trainer, pl_module)
+
+    def attach_now(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Attach to the backbone as it is now."""
+        backbone = self.backbone(pl_module)
+        if self.attachment is not None:
+            if self.attachment.model is backbone:
+                return
+            self._detach()
+        if self._measured is not None and self._measured() is not backbone:
+            self._probe = None  # the check of another network says nothing about this one
         seed = self.seed if self.seed is not None else int(os.environ.get("PL_GLOBAL_SEED", 0))
-        self.attachment = Attachment(self._backbone(pl_module), self.gates, seed, trainer.global_rank)
+        self.attachment = Attachment(backbone, self.gates, seed, trainer.global_rank)
         if self._restored:
             self.attachment.load_state_dict(self._restored)
 
-    def _backbone(self, pl_module: LightningModule) -> nn.Module:
-        backbone = getattr(pl_module, self.target, None)
-        if not isinstance(backbone, nn.Module):
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """``configure_model`` has made or replaced the backbone by now."""
+        if self.gates:
+            self.attach_now(trainer, pl_module)
+            assert self.attachment is not None
+            self._batches, self._before = 0, self.attachment.fired
+
+    def _find(self, pl_module: LightningModule) -> nn.Module | None:
+        try:
+            return pl_module.get_submodule(self.target) if self.target else None
+        except AttributeError:
+            return None
+
+    def backbone(self, pl_module: LightningModule) -> nn.Module:
+        backbone = self._find(pl_module)
+        if backbone is None:
             raise ValueError(
                 f"noise.target={self.target!r} is not a module of {type(pl_module).__name__}; its modules are "
                 f"{', '.join(name for name, _ in pl_module.named_children()) or 'none'}."
@@ -143,6 +170,9 @@ class NoiseInjection(Callback):
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Leave the network as it was found."""
         self._eager.close()
+        self._detach()
+
+    def _detach(self) -> None:
         if self.attachment is not None:
             self._restored = self.attachment.state_dict()
             self.attachment.remove()
@@ -174,7 +204,7 @@ class NoiseInjection(Callback):
         probe = call.first(_PROBE)
         check = self.attachment.check if self.check else lambda *a, **k: measure(self.attachment, Call(a, k))  # type: ignore[arg-type]
         self.reports = check(*probe.args, **probe.kwargs)
-        self._probe = probe
+        self._probe, self._measured = probe, ref(self.attachment.model)
         for report in self.reports:
             rank_zero_info(str(report))
         self._log(trainer, figure=True)
@@ -201,7 +231,7 @@ class NoiseInjection(Callback):
         """A training without noise is an error; a training resumed after its last epoch is measured again."""
         if self.attachment is None:
             return
-        if self._batches and not self.attachment.fired:
+        if self._batches and self.attachment.fired == self._before:
             raise RuntimeError(self._no_noise(pl_module, "this training"))
         if self._probe is not None and not self.reports:
             self._measure(pl_module)
@@ -213,6 +243,11 @@ class NoiseInjection(Callback):
 
     def _no_noise(self, pl_module: LightningModule, when: str) -> str:
         assert self.attachment is not None
+        if self._find(pl_module) is not self.attachment.model:
+            return (
+                f"no gate acted in {when}: noise.target={self.target!r} was replaced by another module after the gate "
+                "was attached to it. Make it in __init__, setup or configure_model, or between two trainings."
+            )
         frozen = [site.module for site in self.attachment.sites if not site.place.chain[0].training]
         why = (
             f"{', '.join(map(repr, frozen))} of noise.target={self.target!r} is in evaluation mode, and a gate follows "
@@ -220,7 +255,7 @@ class NoiseInjection(Callback):
             if frozen
             else f"{type(pl_module).__name__} never called it in training mode. Set noise.target to what it trains"
         )
-        return f"no gate acted in {when}: {why}, set noise.gate to null, or noise.check to false to go on."
+        return f"no gate acted in {when}: {why}, set noise.gate to null, or noise.check to false to continue anyway."
 
     def _log(self, trainer: Trainer, figure: bool) -> None:
         if trainer.logger is None or self.attachment is None or self._probe is None or trainer.sanity_checking:
@@ -235,80 +270,6 @@ class NoiseInjection(Callback):
         image = self._probe.image()
         if figure and trainer.is_global_zero and image is not None and image.ndim == 4:
             log_figure(trainer.loggers, "noise/gate", partial(gate_figure, self.attachment, self._probe), step)
-
-    # -- evaluation ------------------------------------------------------------------------------------------------
-
-    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Gather BatchNorm statistics without noise, where asked for."""
-        if not self.reestimate_bn:
-            return
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        data.setup("fit")
-        batches = islice(data.train_dataloader(), self.reestimate_bn)
-        moved = (data.on_after_batch_transfer(trainer.strategy.batch_to_device(b), 0)[0] for b in batches)
-        count = reestimate_bn(self._backbone(pl_module), moved)
-        rank_zero_info(f"BatchNorm statistics gathered anew from {count} training batches without noise")
-
-    def on_test_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
-        """Open Monte Carlo prediction for this batch."""
-        if self.attachment is not None and self.monte_carlo:
-            step = batch_idx + (dataloader_idx << 32)
-            self._monte_carlo_batch = self.attachment.monte_carlo(self.monte_carlo, step, self.class_axis)
-            self._monte_carlo_batch.__enter__()
-
-    def on_test_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        """Close it, and keep the uncertainties."""
-        if self._monte_carlo_batch is not None and self.attachment is not None:
-            self._monte_carlo_batch.__exit__(None, None, None)
-            self._monte_carlo_batch = None
-            # padding of uneven shards has index -1
-            counted = batch[2] >= 0 if isinstance(batch, Sequence) and len(batch) > 2 else slice(None)
-            for name, value in self.attachment.uncertainty.items():
-                self._uncertainty.setdefault(name, []).append(value[counted].cpu().flatten())
-
-    def on_validation_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
-    ) -> None:
-        """The same in the command ``validate``; validation during training is plain."""
-        if trainer.state.fn == TrainerFn.VALIDATING:
-            self.on_test_batch_start(trainer, pl_module, *args, **kwargs)
-
-    def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any) -> None:
-        if trainer.state.fn == TrainerFn.VALIDATING:
-            self.on_test_batch_end(trainer, pl_module, *args, **kwargs)
-
-    @property
-    def spread(self) -> dict[str, Tensor]:
-        """Uncertainties of the last batch of a Monte Carlo prediction, one value per image; empty without one."""
-        return dict(self.attachment.uncertainty) if self.attachment is not None and self.monte_carlo else {}
-
-    on_predict_batch_start = on_test_batch_start
-    on_predict_batch_end = on_test_batch_end
-
-    def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log mean predictive entropy and mutual information of all images on all processes, each counted once."""
-        self._log_uncertainty(trainer, pl_module, "test")
-
-    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._log_uncertainty(trainer, pl_module, "val")
-
-    def _log_uncertainty(self, trainer: Trainer, pl_module: LightningModule, split: str) -> None:
-        for name, parts in self._uncertainty.items():
-            values = torch.cat(parts)
-            sums = torch.stack((values.sum(), values.new_tensor(len(values)))).to(pl_module.device)
-            total, count = trainer.strategy.reduce(sums, reduce_op="sum")
-            pl_module.log(f"{split}/monte_carlo/{name}", total / count)
-        self._uncertainty = {}
 
 
 def _gates(gate: Gate | dict[str, Gate], stages: Sequence[str] | None) -> dict[str, Gate]:

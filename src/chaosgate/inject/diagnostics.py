@@ -76,7 +76,7 @@ def _input_statistics(model: nn.Module, call: Call) -> dict[str, tuple[Tensor, T
 
 
 def reestimate_bn(model: nn.Module, batches: Iterable[Tensor]) -> int:
-    """Gather the running statistics of every BatchNorm anew from ``batches`` of images, without noise.
+    """Recompute the running statistics of every BatchNorm from ``batches`` of images, without noise.
 
     Each statistic becomes the plain average over the batches. Modes and momenta are restored; weights are not touched.
     Call it with no gate attached. Returns the number of batches used.

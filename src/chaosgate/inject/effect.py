@@ -2,13 +2,16 @@
 
 import math
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from chaosgate.gate.base import Gate
 from chaosgate.inject.calls import Call, compared, floating
@@ -96,15 +99,13 @@ def measure(attachment: "Attachment", call: Call) -> list[SiteReport]:
     Weights, running statistics, counters and random streams stay as they were.
     """
     with evaluation(attachment.model), torch.no_grad(), eager():
-        with _behind_zeros(attachment.model) as plain_inputs:
+        with _hiding_layers(attachment.model) as hidden:
             plain = compared(call.run(attachment.model))
-        return [_measure_site(attachment, site, call, plain, dict(plain_inputs)) for site in attachment.sites]
+        return [_measure_site(attachment, site, call, plain, hidden) for site in attachment.sites]
 
 
-def _measure_site(
-    attachment: "Attachment", site: "Site", call: Call, plain: Tensor, plain_inputs: dict[str, Tensor]
-) -> SiteReport:
-    with attachment.forced(draw=-1, only={site.module}, record=True), _behind_zeros(attachment.model) as inputs:
+def _measure_site(attachment: "Attachment", site: "Site", call: Call, plain: Tensor, hidden: "_Hidden") -> SiteReport:
+    with attachment.forced(draw=-1, only={site.module}, record=True), _hiding_layers(attachment.model) as gated_hidden:
         gated = compared(call.run(attachment.model))
     before, after, layout = site.before, site.after, site.layout
     site.before = site.after = None
@@ -115,8 +116,8 @@ def _measure_site(
     site.gate.check(grid)
     site.gate.prepare(grid, before.device)
     change, where = relative_change(plain, gated), "logits"
-    if change == 0:  # a layer that multiplies by zero hides everything; look in front of it
-        moved = {n: relative_change(plain_inputs[n], inputs[n]) for n in plain_inputs if n in inputs}
+    if change < MINIMAL_CHANGE:  # look in front of the layers that hide it
+        moved = hidden.moved(gated_hidden, all_of_them=change == 0)
         where = max(moved, key=moved.__getitem__, default=where)
         change = moved.get(where, change)
     ratio = _realised(before, after)
@@ -128,7 +129,7 @@ def _measure_site(
         grid=grid,
         channels=before.shape[1],
         nominal=site.gate.nominal(grid),
-        energy=_expected_energy(site.gate, before),
+        energy=relative_energy(site.gate, before),
         images=len(before),
         logit_change=change,
         compared=where,
@@ -140,26 +141,47 @@ def _measure_site(
     )
 
 
+@dataclass(eq=False)
+class _Hidden:
+    """The inputs of the layers that hide what they read, by name.
+
+    ``zeros`` multiply by zero: heads and residual branches that start as nothing. A head whose bias ``drowned`` its
+    input shows the bias alone, as in a network whose BatchNorm statistics are still those of its construction.
+    """
+
+    zeros: dict[str, Tensor] = field(default_factory=dict)
+    drowned: dict[str, Tensor] = field(default_factory=dict)
+
+    def see(self, name: str, module: nn.Module, args: Any) -> None:
+        if found := floating(args):
+            self.zeros[name] = found[0]
+
+    def weigh(self, name: str, module: nn.Module, args: Any, output: Tensor) -> None:
+        self.drowned.clear()  # the last one that runs is the head
+        if isinstance(module.bias, Tensor) and args:
+            bias = module.bias.view(-1, *[1] * (0 if isinstance(module, nn.Linear) else output.ndim - 2))
+            if (output - bias).norm() < MINIMAL_CHANGE * output.norm():
+                self.drowned[name] = args[0]
+
+    def moved(self, gated: "_Hidden", all_of_them: bool) -> dict[str, float]:
+        mine, others = self.drowned, gated.drowned
+        if all_of_them:
+            mine, others = {**self.zeros, **mine}, {**gated.zeros, **others}
+        return {name: relative_change(mine[name], others[name]) for name in mine if name in others}
+
+
 @contextmanager
-def _behind_zeros(model: nn.Module) -> Iterator[dict[str, Tensor]]:
-    """The inputs of the layers that multiply by zero: heads and residual branches that start as nothing."""
-    inputs: dict[str, Tensor] = {}
-
-    def recorder(name: str) -> Any:
-        def record(module: nn.Module, args: Any) -> None:
-            found = floating(args)
-            if found:
-                inputs[name] = found[0]
-
-        return record
-
-    handles = [
-        module.register_forward_pre_hook(recorder(name))
-        for name, module in model.named_modules()
-        if any(not bool(p.any()) for n, p in module.named_parameters(recurse=False) if "bias" not in n and p.ndim)
-    ]
+def _hiding_layers(model: nn.Module) -> Iterator[_Hidden]:
+    hidden = _Hidden()
+    handles: list[RemovableHandle] = []
+    for name, module in model.named_modules():
+        weights = [p for n, p in module.named_parameters(recurse=False) if "bias" not in n and p.ndim]
+        if any(not bool(p.any()) for p in weights):
+            handles.append(module.register_forward_pre_hook(partial(hidden.see, name)))
+        elif isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
+            handles.append(module.register_forward_hook(partial(hidden.weigh, name)))
     try:
-        yield inputs
+        yield hidden
     finally:
         for handle in handles:
             handle.remove()
@@ -177,8 +199,8 @@ def _full_strength(attachment: "Attachment") -> Iterator[None]:
             gate.dial = dial
 
 
-def _expected_energy(gate: Gate, before: Tensor) -> float:
-    """Expected injected energy relative to that of the features ``before (B, C, *grid)``."""
+def relative_energy(gate: Gate, before: Tensor) -> float:
+    """Expected injected energy relative to that of the features ``before (B, C, *grid)``, dial included."""
     total = before.double().square().sum().clamp_min(1e-300)
     return float(gate.expected_energy(before).double().sum() / total)
 
@@ -259,6 +281,11 @@ def require_all_fired(attachment: "Attachment", passes: dict[str, int]) -> None:
             f"trains, and a gate follows the mode of the module it sits on. Call .train() on '{silent.module}' "
             "(its batch norms may stay in evaluation mode), name another module, or take the gate off."
         )
+    if dict(attachment.model.named_modules()).get(silent.module) is not silent.place.chain[0]:
+        raise RuntimeError(
+            f"the gate at '{silent.asked}' never fired: '{silent.module}' of the model was replaced by another module "
+            "after the gate was attached. Call remove() on the handle and attach the gate again."
+        )
     inner = [name for name, _ in attachment.model.named_modules() if name.startswith(silent.module + ".")]
     blocks = [name for name in inner if name.count(".") == silent.module.count(".") + 1]
     remedy = f" Name the last block inside it instead: stages=[{blocks[-1]!r}]." if blocks else ""
@@ -269,6 +296,16 @@ def require_all_fired(attachment: "Attachment", passes: dict[str, int]) -> None:
             "gate: attach first, or call torch.compiler.reset()."
         )
     raise RuntimeError(f"the gate at '{silent.asked}' never fired: '{silent.module}' was not called{why}.{remedy}")
+
+
+def warn_unchecked(attachment: "Attachment") -> None:
+    """A check needs a call of the whole model; say that there is none."""
+    warnings.warn(
+        "whether the gates arrive at the logits is not checked, and their strength is not measured: they act in a pass "
+        f"through parts of {type(attachment.model).__name__} (forward_features, say), not in a call of it. Call the "
+        "whole model, or handle.check(batch); or set check=False if you know that they arrive.",
+        stacklevel=2,
+    )
 
 
 def _checkpointing(model: nn.Module) -> bool:

@@ -1,6 +1,7 @@
-"""What an attachment hangs on a module: a site with its gate, and hooks that a copy of the module does not keep."""
+"""What an attachment registers on a module: a site with its gate, and hooks that a copy of the module does not keep."""
 
 import copy
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from torch.utils.hooks import RemovableHandle
 
 from chaosgate.field.white import fold
 from chaosgate.gate import Gate
+from chaosgate.gate.base import DRAWING, in_backward
 from chaosgate.inject.layout import Layout, Place
 from chaosgate.inject.stages import unwrapped_name
 
@@ -67,6 +69,14 @@ class Hook:
             )
         return self.act(*call)
 
+    @property
+    def __name__(self) -> str:
+        """What torch.jit.script asks a hook for first."""
+        raise AttributeError(
+            "torch.jit.script cannot read the hooks of a chaosgate gate. Script a copy (copy.deepcopy(model)), which "
+            "is the plain network, or call remove() on the handle before."
+        )
+
     def __deepcopy__(self, memo: dict[int, Any]) -> "Hook":
         plain = Hook()
         plain.handle = copy.deepcopy(self.handle, memo)  # its dictionary of hooks is the copied one, by the memo
@@ -118,9 +128,81 @@ class Site:
         identity = (*seed, unwrapped_name(place.name), *(() if gate.seed is None else ("seed", gate.seed)))
         return cls(asked, place.name, gate, place, [torch.tensor(fold(*identity), device=device)], identity)
 
+    def rekey(self, rank: int) -> None:
+        """The noise of another rank."""
+        self.identity = (self.identity[0], rank, *self.identity[2:])
+        self.keys = [torch.tensor(fold(*self.identity), device=self.keys[0].device)]
+
     def key(self) -> Tensor:
         """The key of this pass: a module that runs twice in one forward gets two gates."""
         while len(self.keys) <= self.passes:
             key = torch.tensor(fold(*self.identity, len(self.keys)))
             self.keys.append(key.to(self.keys[0].device))
         return self.keys[self.passes]
+
+
+def occupy(attachment: "Attachment") -> None:
+    """Note whose gates are on which modules; refused where there is one already."""
+    for site in attachment.sites:
+        module = site.place.chain[0]
+        if module in GATED:
+            raise ValueError(
+                f"'{site.module}' already has a gate, by {GATED[module]!r}. Two gates at one place would be one of "
+                "another strength. Call remove() on the first handle (chaosgate.Attachment.on(model) finds it)."
+            )
+    for site in attachment.sites:
+        GATED[site.place.chain[0]] = attachment
+
+
+class Entry:
+    """The forward of the whole model that is running: one may run inside another (a check, Monte Carlo), in one thread.
+
+    ``image`` is the size of its input. Outside of it, where the model is entered otherwise, each pass of a site counts.
+    """
+
+    def __init__(self, sites: list[Site]) -> None:
+        self.image: tuple[int, ...] | None = None
+        self._sites = sites
+        self._running = self._training = False
+        self._thread = 0
+        self._outer: list[tuple[tuple[int, ...] | None, bool, list[tuple[int, bool]]]] = []
+
+    @property
+    def running(self) -> bool:
+        """Refused in another thread than the one that entered: their passes could not be told apart."""
+        if self._running and not torch.compiler.is_compiling() and self._thread != threading.get_ident():
+            raise RuntimeError(
+                "a gated model runs in two threads at once, and the gates cannot tell which forward is whose. Give "
+                "each thread a copy.deepcopy of the model and attach a gate to it, with a seed of its own; or let one "
+                "forward end before the next begins."
+            )
+        return self._running
+
+    def begin(self, image: tuple[int, ...] | None, training: bool) -> None:
+        if torch.compiler.is_compiling():
+            self._begin(image, training)
+        else:
+            with DRAWING:
+                self._begin(image, training)
+                self._thread = threading.get_ident()
+
+    def _begin(self, image: tuple[int, ...] | None, training: bool) -> None:
+        if self.running:
+            self._outer.append((self.image, self._training, [(site.passes, site.skipped) for site in self._sites]))
+        self._running, self._training, self.image = True, training, image
+        for site in self._sites:
+            site.passes, site.skipped = 0, False
+
+    def end(self, *call: Any) -> None:
+        """Also after an exception (out of memory, say) that the loop survives."""
+        if in_backward() or (not torch.compiler.is_compiling() and self._thread != threading.get_ident()):
+            return
+        if not self._outer:
+            self._running = False
+            for site in self._sites:
+                site.passes = 0
+            return
+        inner = [site.passes if self._training else 0 for site in self._sites]  # of a model that calls itself
+        self.image, self._training, counts = self._outer.pop()
+        for site, passes, (before, skipped) in zip(self._sites, inner, counts, strict=True):
+            site.passes, site.skipped = before + passes, skipped

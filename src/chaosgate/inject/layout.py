@@ -51,9 +51,6 @@ class Layout:
         shape = tuple(int(side) for side in features.shape)
         return shape[2:] if self.kind.startswith("NC") else shape[1:-1]
 
-    def channels_of(self, features: Tensor) -> int:
-        return int(features.shape[1] if self.kind.startswith("NC") else features.shape[-1])
-
 
 def require_layout(layout: str | None, grid: Any) -> tuple[int, ...] | None:
     """Check the arguments ``layout`` and ``grid`` of an attachment; the grid as a tuple."""
@@ -202,8 +199,8 @@ class Place:
         if prefix is not None:
             seen = "of an unknown size" if image is None else f"of {_text(image)}"
             self.refuse(
-                f"{shape[1]} tokens ({prefix} of them may not be on the grid) are no grid of an image {seen}",
-                "Say their rows and columns with grid=(rows, columns).",
+                f"{shape[1]} tokens ({prefix} of them may not be on the grid) do not form the grid of an image {seen}",
+                "Give their rows and columns with grid=(rows, columns).",
             )
         self.refuse(
             f"{shape} can be read as {shape[1]} channels on a line of {shape[2]} (layout='NCL') or as {shape[1]} "

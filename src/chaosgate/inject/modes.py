@@ -104,3 +104,12 @@ class MonteCarlo:
         if not -found.ndim <= axis < found.ndim or axis % found.ndim == 0:
             raise ValueError(f"class_axis={axis} is not an axis of classes of outputs {tuple(found.shape)}.")
         return axis
+
+
+def require_no_averaging(averages: MonteCarlo | None, how: str) -> None:
+    """Refuse a pass that would not be averaged although averages are asked for."""
+    if averages is not None and averages.active:
+        raise RuntimeError(
+            f"Monte Carlo prediction averages calls of the whole model in evaluation mode; it runs {how} here. Call "
+            "model.eval() and model(...), or leave monte_carlo()."
+        )

@@ -82,14 +82,18 @@ class PendingForwards:
         elif forward.passes.get(site, 0) > 1:
             found = f"'{site}' ran {forward.passes[site]} times in that forward"
             forward = None
-        elif site in forward.recomputed:
-            found = "it is recomputed twice in one backward pass, so for two forwards"
+        elif site in forward.recomputed and len(self._alive) > 1:
+            found = (
+                f"it is recomputed twice in one backward pass while {len(self._alive)} forwards wait for theirs, so "
+                "for two of them, or by checkpointing inside checkpointing"
+            )
             forward = None
         if forward is None:
             raise RuntimeError(
                 f"activation checkpointing runs '{site}' again in the backward pass, and there is no way to tell with "
-                f"which noise: {found}. Call backward() after each forward, put the views into one batch, use "
-                "checkpointing with use_reentrant=False and call the whole model, or switch checkpointing off."
+                f"which noise: {found}. Call backward() after each forward and keep no output of an earlier one, put "
+                "the views into one batch, use checkpointing with use_reentrant=False and call the whole model, or "
+                "switch checkpointing off."
             )
         forward.recomputed.add(site)
         return forward

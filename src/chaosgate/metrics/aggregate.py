@@ -66,7 +66,7 @@ def collapsed(
     keep: float = 0.5,
     num_classes: int | None = None,
 ) -> bool:
-    r"""Whether a network is well calibrated only because it knows little and says so (tab. imagenetc_gamma).
+    r"""Whether a network is well calibrated only because it is both inaccurate and unconfident (tab. imagenetc_gamma).
 
     A network that gives up accuracy and confidence together has a small ECE: at :math:`\gamma = 0.35` the paper finds
     .043 on ImageNet-C, the smallest of its sweep, at a top-1 of .050 where .382 is possible. The rule: with chance
@@ -96,6 +96,6 @@ def collapsed(
         raise ValueError(f"shares must lie in [0, 1]; found {bad}. A run without finite numbers needs no flag.")
     chance = 0.0 if num_classes is None else 1 / num_classes
     if reference_top1 <= chance:
-        return False  # nothing to lose: the reference knows no more than chance
+        return False  # nothing to lose: the reference is no better than chance
     limit = chance + keep * (reference_top1 - chance)
     return top1 <= limit and confidence <= limit

@@ -20,7 +20,7 @@ FITTED_ON_TEST = "fitted on the test images themselves; +T looks better than it 
 
 
 FROM_LOGITS = ("classwise_ece", "brier_reliability", "brier_resolution")
-"""Metrics of a study that need the kept logits: every class has a say."""
+"""Metrics of a study that need the kept logits: they depend on every class."""
 
 FROM_OUTPUTS = ("aurc", "ood_auroc", *FROM_LOGITS)
 """Metrics of a study that no result row has: they are made from what a test kept of every image."""

@@ -5,8 +5,8 @@ A network that may abstain answers the :math:`j` images of largest confidence: c
 
 .. math:: \text{AURC} = \frac1n\sum_{j=1}^n r_j .
 
-Confidence should also be smaller for images that belong to no class. The AUROC is the probability that an image of the
-test set has a larger confidence than one from elsewhere, equal ones counted half.
+Confidence should also be smaller for images that belong to none of the classes. The AUROC is the probability that an
+image of the test set has a larger confidence than one from elsewhere; ties count half.
 """
 
 import torch

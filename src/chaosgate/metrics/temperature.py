@@ -58,7 +58,7 @@ def temperature_scaling(logits: Tensor, targets: Tensor) -> TemperatureFit:
         raise ValueError("no sample to fit a temperature on; give the logits of a validation set.")
     if not bool(logits.isfinite().all()):
         row = int((~logits.isfinite()).any(1).nonzero()[0])
-        raise ValueError(f"logits of sample {row} are not finite; a temperature fitted on them would mean nothing.")
+        raise ValueError(f"logits of sample {row} are not finite; a temperature fitted on them would be meaningless.")
 
     if _slope_at_infinity(logits, targets) <= 0:
         raise ValueError(

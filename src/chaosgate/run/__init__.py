@@ -1,1 +1,1 @@
-"""One run: its directory, who it is, what it records."""
+"""One run: its directory, its identity, what it records."""

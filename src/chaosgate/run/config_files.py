@@ -5,7 +5,7 @@ The files of the repository's ``configs/`` are part of the installed package. ``
 """
 
 import os
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -47,26 +47,49 @@ def find_config(name: str | Path, folders: Iterable[Path] = (Path(),), group: st
         group: Folder that may be left out of the name, such as ``study``.
     """
     text = str(name)
+    short = text.removeprefix("configs/").removesuffix(".yaml")
     for folder in folders:
-        for candidate in (folder / text, folder / f"{text}.yaml", folder / group / f"{text}.yaml"):
+        near = (folder / text, folder / f"{text}.yaml", folder / group / f"{text}.yaml", folder / f"{short}.yaml")
+        for candidate in near:
             if candidate.is_file():
                 return candidate
     if Path(text).is_dir():
         raise IsADirectoryError(f"{text} is a folder; give a file, or a name that 'chaosgate configs' lists.")
     shipped = shipped_configs()
-    short = text.removeprefix("configs/").removesuffix(".yaml")
     for known in (short, f"{group}/{short}"):
         if known in shipped:
             return shipped[known]
     names = {known.removeprefix(f"{group}/") if group else known: known for known in shipped}
     names |= {known.rsplit("/", 1)[-1]: known for known in reversed(shipped)}  # gch_wik: noise/gch_wick
     local = [str(path) for folder in folders for path in (folder / text).parent.glob("*.y*ml")]
-    close = get_close_matches(text, local, n=2)
+    stems = {one.removesuffix(".yaml"): one for one in reversed(local)} | {one: one for one in local}  # min: mine.yaml
+    close = [stems[one] for one in get_close_matches(text, stems, n=2)]
     close += [names[one] for one in get_close_matches(short.removeprefix(f"{group}/"), names, n=3)]
     hint = f" Did you mean {' or '.join(map(repr, list(dict.fromkeys(close))[:3]))}?" if close else ""
     raise FileNotFoundError(
         f"no configuration {text}: neither a file nor a shipped one ('chaosgate configs' lists those).{hint}"
     )
+
+
+def say_which(found: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Which files names were resolved to, in sentences; nothing about a path that was given."""
+    shipped = [name for name, file in found if name != file and config_folder() in Path(file).parents]
+    if shipped:
+        yield f"{', '.join(shipped)}: configurations that come with the package, in {config_folder()}"
+    for name, file in found:
+        if name != file and name not in shipped:
+            yield f"{name}: the local file {file}"
+
+
+def did_you_mean(name: object, choices: Iterable[str]) -> str:
+    """The nearest choice as a question, or all of them.
+
+    >>> did_you_mean("bset", ["best", "last"]), did_you_mean("x", ["best", "last"])
+    ("Did you mean 'best'?", 'There are best, last.')
+    """
+    choices = list(choices)
+    close = get_close_matches(str(name), choices, n=1)
+    return f"Did you mean '{close[0]}'?" if close else f"There are {', '.join(choices)}."
 
 
 class UnusableYAML(yaml.YAMLError):
@@ -101,8 +124,12 @@ def load_yaml(text: str) -> Any:
         if node is None:
             return None
         if _written_out(node, {}) > _MOST_VALUES:
-            raise UnusableYAML(f"its aliases stand for more than {_MOST_VALUES} values. Write fewer of them.")
+            raise UnusableYAML(f"its aliases expand to more than {_MOST_VALUES} values. Write fewer of them.")
         return loader.construct_document(node)
+    except yaml.YAMLError:
+        raise
+    except ValueError as error:  # a date with month 13, a number of 5,000 digits
+        raise UnusableYAML(f"a value cannot be read: {error}.") from None
     except RecursionError:
         raise UnusableYAML("it is nested too deeply. Give a configuration of a few levels.") from None
     finally:
@@ -113,7 +140,7 @@ def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
     """Values below a node if every alias was replaced by what it stands for."""
     if id(node) in known:
         if known[id(node)] == 0:
-            raise UnusableYAML("an alias stands inside what it stands for. Write the value out.")
+            raise UnusableYAML("an alias contains itself. Write the value out.")
         return known[id(node)]
     known[id(node)] = 0
     children = [part for entry in node.value for part in (entry if isinstance(entry, tuple) else (entry,))]

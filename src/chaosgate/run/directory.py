@@ -1,4 +1,4 @@
-"""One directory per run: what is in it, who may write to it, which checkpoint speaks for it. Needs no torch."""
+"""One directory per run: what is in it, who may write to it, which checkpoint was selected. Needs no torch."""
 
 import json
 import os
@@ -24,7 +24,7 @@ class RunDirectory:
     ``noise.json``            measured strength of the gates at the end of training
     ``figures/``              reliability diagrams and the gate at work, as PNG files
     ``results.jsonl``         one line per test cell
-    ``outputs/``              what a tested network said about every image (:mod:`chaosgate.run.outputs`)
+    ``outputs/``              outputs of the tested network for every image (:mod:`chaosgate.run.outputs`)
     ``predictions.csv``       one line per test image, of ``chaosgate predict``
     ``progress.json``         how far the run is
     ========================= =====================================================================================
@@ -66,7 +66,7 @@ class RunDirectory:
             return recorded  # copied without its links
         if not path.is_file():
             there = sorted(p.name for p in self.checkpoints.glob("*.ckpt")) if self.checkpoints.is_dir() else []
-            found = f"it has {', '.join(there)}" if there else "it has none"
+            found = f"the run has {', '.join(there)}" if there else "the run has none"
             raise FileNotFoundError(
                 f"no checkpoint {path}: {found}. Train first (chaosgate fit with the same files), or give "
                 "--run_dir, or --ckpt_path FILE."
@@ -89,7 +89,7 @@ class RunDirectory:
         if newest is None and (there := sorted(path.name for path in self.checkpoints.glob("*.ckpt"))):
             raise ValueError(
                 f"none of the checkpoints in {self.checkpoints} can be used ({', '.join(there)}). Nothing was changed; "
-                "restore one, or give another --run_dir to start anew."
+                "restore one, or give another --run_dir to start over."
             )
         return newest
 
@@ -115,7 +115,6 @@ class RunDirectory:
             ) from None
 
     def release(self) -> None:
-        """Let others write."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None

@@ -72,7 +72,7 @@ NEUTRAL = frozenset(
 AT_TEST = frozenset(
     {
         *(f"{_DATA}{key}" for key in ("corruption_jpeg", "corruption_table", "corruptions", "frost_textures")),
-        f"{_DATA}severities",
+        *(f"{_DATA}{key}" for key in ("released", "severities")),
         "noise.class_axis",
         "noise.monte_carlo",
         "noise.reestimate_bn",
@@ -82,8 +82,11 @@ AT_TEST = frozenset(
     }
 )
 """Keys that say how a trained network is tested; they have no part in the training."""
-_PUBLISHED = ("FashionMNIST", "ImageNet", "ImageNetC", "OxfordPets")  # the same images wherever they are
-_PLACES = tuple(f"{_DATA}{key}" for key in ("root", "clean", "val_folder", "val_labels"))
+_PUBLISHED = {  # the same images wherever they are; a set of one's own is its folder
+    f"chaosgate.{name}"
+    for name in ("CIFAR10", "CIFAR100", "FashionMNIST", "ImageNet", "ImageNetC", "ImageNetVariant", "OxfordPets")
+}
+_PLACES = tuple(f"{_DATA}{key}" for key in ("root", "clean", "released", "val_folder", "val_labels"))
 _ONLY_SHOWING = {  # callbacks
     "CompatibilityProbe",
     "DeviceStatsMonitor",
@@ -148,9 +151,9 @@ def training_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 def check_resume(run: RunDirectory, config: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Refuse to continue a run whose training began with other settings; return what may change and has.
 
-    Workers, folders, logging and callbacks that only show something may change; the length only where the learning-rate
-    schedule does not depend on it. Any other callback may change the training (an average of the weights does), so it
-    must be the same.
+    Workers, folders, logging and callbacks that only show something may change; the length only where neither the
+    learning-rate schedule nor an average of the weights over the last epochs depends on it. Any other callback may
+    change the training (an average of the weights does), so it must be the same.
 
     Args:
         run: A run with ``config.yaml``; without one there is nothing to compare with.
@@ -163,15 +166,25 @@ def check_resume(run: RunDirectory, config: Mapping[str, Any]) -> dict[str, list
     free = () if _follows_length(config) else _LENGTH
     wrong = {key: change for key, change in _differences(before, now).items() if key not in free}
     if wrong:
-        shown = [f"{key} was {_said(old)}, now {_said(new)}" for key, (old, new) in wrong.items()]
-        more = [f"and {len(shown) - _SHOWN} more"] if len(shown) > _SHOWN else []
-        reason = " (the learning rate is scheduled over the whole length)" if set(wrong) & set(_LENGTH) else ""
+        reason = f" ({_follows_length(config)})" if set(wrong) & set(_LENGTH) else ""
         raise ValueError(
-            f"{run.path} was started with other settings: {'; '.join([*shown[:_SHOWN], *more])}{reason}. Continue it "
-            f"with the old ones (they are in {run.config}), or give another --run_dir to train anew with the new ones. "
-            "Nothing was changed."
+            f"{run.path} was started with other settings: {_in_words(wrong)}{reason}. Continue it with the old ones "
+            f"(they are in {run.config}), or give another --run_dir to train from scratch with the new ones. Nothing "
+            "was changed."
         )
     return _differences(_flat(stored), _flat(config))
+
+
+def changed_settings(run: RunDirectory, config: Mapping[str, Any]) -> str:
+    """What shapes the training and differs from the configuration stored in ``run``, in words."""
+    stored = yaml.safe_load(run.config.read_text(encoding="utf-8")) or {}
+    return _in_words(_differences(training_settings(stored), training_settings(config)))
+
+
+def _in_words(differences: Mapping[str, list[Any]]) -> str:
+    shown = [f"{key} was {_said(old)}, now {_said(new)}" for key, (old, new) in differences.items()]
+    more = [f"and {len(shown) - _SHOWN} more"] if len(shown) > _SHOWN else []
+    return "; ".join([*shown[:_SHOWN], *more])
 
 
 def history_line(step: int, changes: Mapping[str, list[Any]]) -> str:
@@ -181,7 +194,7 @@ def history_line(step: int, changes: Mapping[str, list[Any]]) -> str:
 
 
 def _settings(config: Mapping[str, Any], ignored: frozenset[str]) -> dict[str, Any]:
-    published = _class_name(config.get("data") or {}) in _PUBLISHED
+    published = _plain((config.get("data") or {}).get("class_path"), "class_path") in _PUBLISHED
     settings: dict[str, Any] = {}
     for key, value in _leaves(config):
         if key == "trainer.callbacks":
@@ -243,11 +256,16 @@ def _class_name(node: Mapping[str, Any]) -> str:
     return str(node.get("class_path") or "").rsplit(".", 1)[-1]
 
 
-def _follows_length(config: Mapping[str, Any]) -> bool:
-    """Whether the learning rate depends on how long training will be."""
+def _follows_length(config: Mapping[str, Any]) -> str:
+    """What depends on how long training will be; empty if nothing does."""
+    callbacks = (config.get("trainer") or {}).get("callbacks") or []
+    for one in [callbacks] if isinstance(callbacks, Mapping) else callbacks:
+        if "Averag" in _class_name(one) and not (one.get("init_args") or {}).get("decay"):  # SWA, not a moving average
+            return "weights are averaged over a share of the whole length"
     schedule = (config.get("model") or {}).get("lr_scheduler") or {}
     known = (schedule.get("init_args") or {}).get("total_steps")
-    return str(schedule.get("class_path", "")).endswith("WarmupCosine") and known is None
+    scheduled = str(schedule.get("class_path", "")).endswith("WarmupCosine") and known is None
+    return "the learning rate is scheduled over the whole length" if scheduled else ""
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[Any]]:

@@ -1,4 +1,4 @@
-"""What a tested network said about every image: small arrays that intervals and diagrams are made from."""
+"""Outputs of a tested network for every image: small arrays that intervals and diagrams are made from."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -100,12 +100,17 @@ def load_samples(run: Path, test: str) -> Samples | None:
     if shares is None or placed is None:
         return None
     cells, index, values = placed
+
+    def single(key: str) -> NDArray[np.float32]:
+        return values(key).astype(np.float32, copy=False)  # a kept study has half precision
+
     scaled = None
     if "slope" in shares[0]:
-        per_image = np.stack([values(f"{key}_T") for key in PER_IMAGE])
+        per_image = np.stack([single(f"{key}_T") for key in PER_IMAGE])
         first = shares[0]  # the first process has the whole of what the temperature was fitted on
-        scaled = ScaledSamples(per_image, first["slope"], first["curvature"], bool(first["on_test"]))
-    return Samples(cells, values("confidence"), values("correct"), values("nll"), index, scaled)
+        slope, curvature = (first[key].astype(np.float32, copy=False) for key in ("slope", "curvature"))
+        scaled = ScaledSamples(per_image, slope, curvature, bool(first["on_test"]))
+    return Samples(cells, single("confidence"), values("correct"), single("nll"), index, scaled)
 
 
 Placed = tuple[tuple[Cell, ...], NDArray[np.int32], Callable[[str], NDArray[Any]]]

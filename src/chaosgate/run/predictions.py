@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,9 +21,12 @@ _ENDINGS = (".csv", ".parquet")
 
 
 def check_output(output: str | None) -> None:
-    """Refuse a file that predictions cannot be written to."""
-    if output is not None and Path(output).suffix not in _ENDINGS:
+    """Refuse a file that predictions cannot be written to, before they are made."""
+    ending = Path(output).suffix if output is not None else ".csv"
+    if ending not in _ENDINGS:
         raise ValueError(f"--output {output}: give a file that ends in {' or '.join(_ENDINGS)}.")
+    if ending == ".parquet" and find_spec("pyarrow") is None:
+        raise ImportError(f"--output {output} needs pyarrow: pip install pyarrow, or give a .csv file.")
 
 
 class WritePredictions(Callback):
@@ -97,11 +101,8 @@ def _csv(table: dict[str, list[Any]]) -> str:
 
 
 def _parquet(table: dict[str, list[Any]]) -> Any:
-    try:
-        import pyarrow  # type: ignore[import-untyped]
-        import pyarrow.parquet  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise ImportError("a .parquet file needs pyarrow: pip install pyarrow, or give a .csv file.") from error
+    import pyarrow  # type: ignore[import-untyped]
+    import pyarrow.parquet  # type: ignore[import-untyped]
 
     def write(file: IO[bytes]) -> None:
         pyarrow.parquet.write_table(pyarrow.table(table), file)

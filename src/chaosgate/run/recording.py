@@ -57,7 +57,7 @@ class WriteConfig(SaveConfigCallback):
 
 
 class WriteProgress(Callback):
-    """Write phase, epoch and batch to ``progress.json``, for whoever watches the run.
+    """Write phase, epoch and batch to ``progress.json``, for those who watch the run.
 
     Args:
         every: Seconds between two writes within an epoch.

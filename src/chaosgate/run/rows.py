@@ -66,8 +66,8 @@ class WriteResults(Callback):
         for row in rows:
             if size is not None and row["n"] != size:
                 raise RuntimeError(
-                    f"cell {row['corruption']}/{row['severity']} counted {row['n']:g} images; the test set has {size}. "
-                    "Nothing was written."
+                    f"cell {row['corruption']}/{row['severity']} counted {row['n']:g} images; the test set has {size}, "
+                    "and a row stands for all of them. Nothing was written; leave trainer.limit_test_batches at 1.0."
                 )
         run = RunDirectory.of(trainer)
         shared = {
@@ -157,7 +157,7 @@ def print_results(rows: Sequence[dict[str, Any]], checkpoint: str | None, where:
         console.print(f"{ON_TEST}{FITTED_ON_TEST}", soft_wrap=True, highlight=False)
     if missing := rows[0].get("temperature_missing"):
         console.print(f"no +T: {missing}", soft_wrap=True, highlight=False)
-    console.print(f"{len(rows)} rows in {where}", soft_wrap=True, highlight=False)
+    console.print(f"{len(rows)} row{'s' if len(rows) != 1 else ''} in {where}", soft_wrap=True, highlight=False)
 
 
 def _label(rows: Sequence[dict[str, Any]]) -> str:

@@ -6,6 +6,7 @@ number, fitted on validation images after training (:mod:`chaosgate.metrics.temp
 
 import copy
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 
 from chaosgate.data.module import ImageData
 from chaosgate.data.pipeline.samples import CLEAN, Sample
+from chaosgate.inject.callback import NoiseInjection
 from chaosgate.metrics import CellMetrics, aggregate_cells, temperature_scaling
 from chaosgate.metrics.names import PLUS_T, SCALED, SUFFIX
 from chaosgate.metrics.state import working_precision
@@ -48,12 +50,13 @@ class Temperature(NamedTuple):
 class TemperatureScaling(Callback):
     """Fit a temperature before a test, and add the metrics of the scaled logits to ``test_rows`` as ``nll_T``, ...
 
-    The validation images pass once through the network that is tested, without noise, each image counted once on any
-    number of processes. The test images pass no second time: their logits are divided as they come.
+    The validation images pass through the network as the test images do: without noise, or by the same number of Monte
+    Carlo draws, whose mean log-probabilities are then divided. Each image counts once on any number of processes. The
+    test images pass no second time: their logits are divided as they come.
 
     Where the validation images are the test images (the paper's protocol on ImageNet), the rows say so. A test set
     without validation images (ImageNet-C) takes the temperature that an earlier test of the same checkpoint fitted.
-    No temperature can be had for Monte Carlo averages, or where none is best; then the rows say why.
+    Where no temperature is best, there is none, and the rows say why.
 
     Must stand before :class:`~chaosgate.run.rows.WriteResults` among the callbacks, which writes the rows.
 
@@ -118,8 +121,6 @@ class TemperatureScaling(Callback):
 
     def _find(self, trainer: Trainer, pl_module: LightningModule) -> Temperature:
         """The same on every process."""
-        if any(getattr(callback, "monte_carlo", 0) for callback in trainer.callbacks):  # type: ignore[attr-defined]
-            return Temperature(None, reason="the test averages gated passes, whose validation logits are not known")
         data = getattr(trainer, "datamodule", None)
         if not isinstance(data, ImageData):
             return Temperature(None, reason="the data module is not a chaosgate.data.ImageData")
@@ -160,10 +161,14 @@ def fit(
     It also keeps logits, targets and indices of the images.
     """
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
+    noises = [one for one in trainer.callbacks if isinstance(one, NoiseInjection)]  # type: ignore[attr-defined]
     with trainer.precision_plugin.val_step_context():
-        for batch in loader:
+        for number, batch in enumerate(loader):
             batch = data.on_after_batch_transfer(trainer.strategy.batch_to_device(batch, pl_module.device), 0)
-            outputs: tuple[Any, ...] = (pl_module(batch.image).float(), batch.target, batch.index)
+            with ExitStack() as stack:
+                for noise in noises:
+                    stack.enter_context(noise.averaging(-1 - number))  # draws that no test batch has
+                outputs: tuple[Any, ...] = (pl_module(batch.image).float(), batch.target, batch.index)
             logits, target, index = (from_all_processes(output) for output in outputs)
             if trainer.is_global_zero:
                 parts.append((logits, target, index))

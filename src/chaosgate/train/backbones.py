@@ -90,10 +90,21 @@ def resnet18_small(pretrained: bool = False, **kwargs: Any) -> ResNet:
     return build_model_with_cfg(SmallResNet, "resnet18_small", pretrained, feature_cfg=_FEATURES, **args)
 
 
+_OTHER_WEIGHTS = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay")  # timm's own ways to a file
+
+
 def create_backbone(name: str, **kwargs: Any) -> nn.Module:
-    """A timm model by name; an unknown name gets the nearest ones suggested."""
+    """A timm model by name; an unknown name gets the nearest ones suggested.
+
+    Weights from files are read elsewhere (:mod:`chaosgate.train.weights`): not every version of timm reads them safely.
+    """
+    if ways := [key for key in _OTHER_WEIGHTS if kwargs.get(key)]:
+        raise ValueError(
+            f"model.backbone_args.{ways[0]} would let timm read weights of its own choice. Give the file with "
+            "model.checkpoint instead."
+        )
     if not timm.is_model(name):
-        hint = nearest(name, timm.list_models(), 3) or " timm.list_models() has the names."
+        hint = nearest(name, timm.list_models(), 3) or " timm.list_models() lists the names."
         raise ValueError(f"timm has no model {name!r}.{hint} Set model.backbone.")
     if kwargs.get("pretrained"):
         require_reachable(name)
@@ -128,8 +139,8 @@ def require_reachable(name: str) -> None:
     except OSError as error:
         raise ConnectionError(
             f"model.pretrained: the weights of {name} are not on this machine, and {host} cannot be reached ({error}). "
-            "Fetch them where there is a network and give the file with --model.checkpoint FILE (.safetensors, .pth), "
-            "or set model.pretrained to false."
+            "Download them on a machine with network access and give the file with --model.checkpoint FILE "
+            "(.safetensors, .pth), or set model.pretrained to false."
         ) from error
 
 

@@ -51,6 +51,8 @@ class ImageClassifier(LightningModule):
         focal_gamma: Exponent of the focal loss; 0 is cross-entropy.
         mixup: Parameter of mixup's Beta distribution, e.g. 0.2; 0 mixes nothing.
         cutmix: That of cutmix, e.g. 1.0; where both are given, half of the batches each.
+        stochastic_depth: Probability of dropping the residual branch of the last block, smaller in earlier ones (timm's
+            ``drop_path_rate``); null leaves it to ``backbone_args``.
         channels_last: Memory format of the network; null is channels_last on CUDA devices and contiguous elsewhere.
         num_bins: Bins of the calibration error, of equal width and of equal mass.
         lr_base_batch: Images per optimiser step that the optimiser's rate is meant for; the rate is multiplied by the
@@ -73,6 +75,7 @@ class ImageClassifier(LightningModule):
         focal_gamma: float = 0.0,
         mixup: float = 0.0,
         cutmix: float = 0.0,
+        stochastic_depth: float | None = None,
         channels_last: bool | None = None,
         num_bins: int = 15,
         lr_base_batch: int | None = None,
@@ -92,10 +95,16 @@ class ImageClassifier(LightningModule):
         for key, value in (("focal_gamma", focal_gamma), ("mixup", mixup), ("cutmix", cutmix)):
             if not value >= 0:
                 raise ValueError(f"model.{key} is at least 0; got {value!r}.")
+        if stochastic_depth is not None and not 0 <= stochastic_depth < 1:
+            raise ValueError(f"model.stochastic_depth is in [0, 1), or null; got {stochastic_depth!r}.")
+        if stochastic_depth is not None and "drop_path_rate" in (backbone_args or {}):
+            raise ValueError("model.stochastic_depth and model.backbone_args.drop_path_rate are one setting; give one.")
         if lr_base_batch is not None and lr_base_batch < 1:
             raise ValueError(f"model.lr_base_batch is at least 1, or null; got {lr_base_batch!r}.")
         self.save_hyperparameters(ignore=["optimizer", "lr_scheduler"])
-        settings = {"num_classes": num_classes, "in_chans": in_chans, **size_argument(backbone, image_size)}
+        settings: dict[str, Any] = {"num_classes": num_classes, "in_chans": in_chans}
+        settings |= size_argument(backbone, image_size)
+        settings |= {} if stochastic_depth is None else {"drop_path_rate": stochastic_depth}
         fetch = pretrained and checkpoint is None
         self.model = create_backbone(backbone, **{"pretrained": fetch, **settings, **(backbone_args or {})})
         self._fresh = [] if checkpoint is None else load_weights(self.model, checkpoint, backbone)
@@ -194,7 +203,6 @@ class ImageClassifier(LightningModule):
         }
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Loss of one batch."""
         image, target = as_sample(batch)[:2]
         if self.mixup or self.cutmix:
             image, target = self._mix(image, target, batch_idx)

@@ -2,12 +2,10 @@
 
 import sys
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from lightning.pytorch.utilities import rank_zero_info
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -21,15 +19,33 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         if path.suffix == ".safetensors":
             return dict(load_file(path))
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError, SafetensorError) as error:
+    except Exception as error:  # the unpickler meets arbitrary bytes: IndexError, struct.error, MemoryError, ...
         reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
         raise ValueError(
             f"checkpoint {path} cannot be read safely: {reason}. It is damaged, or holds more than tensors and plain "
-            "data. Take another file; nothing was changed."
+            "data. Use another file; nothing was changed."
         ) from error
     if not isinstance(content, dict):
         raise ValueError(f"checkpoint {path} holds a {type(content).__name__}, not a dictionary of weights.")
     return content
+
+
+_KNOWN = {"backbone": str, "backbone_args": dict, "num_classes": int, "in_chans": int, "image_size": int}
+
+
+def network_arguments(content: dict[str, Any], path: str | Path) -> dict[str, Any]:
+    """What a checkpoint says about the network that it holds weights of; a wrong type is refused, None is left out."""
+    known = content.get("hyper_parameters")
+    known = {} if known is None else known
+    if not isinstance(known, dict):
+        raise ValueError(
+            f"checkpoint {path}: its hyper_parameters are a {type(known).__name__}, not names with values."
+        )
+    found = {name: known[name] for name in _KNOWN if known.get(name) is not None}
+    for name, value in found.items():
+        if not isinstance(value, _KNOWN[name]) or isinstance(value, bool):
+            raise ValueError(f"checkpoint {path}: its hyper-parameter {name} is {value!r}; that names no network.")
+    return found
 
 
 def network_weights(content: dict[str, Any]) -> dict[str, Tensor]:
@@ -59,7 +75,7 @@ def load_weights(model: nn.Module, path: str | Path, name: str) -> list[str]:
         try:
             found = rename(found, model)
         except (KeyError, ValueError, RuntimeError, AttributeError, TypeError, IndexError):
-            pass  # not one of the forms that timm knows: what does not fit is told below
+            pass  # not one of the forms that timm knows: what does not fit is reported below
     fresh = [
         key for key in _classifier_keys(model) if key not in found or found[key].shape[1:] == wanted[key].shape[1:]
     ]

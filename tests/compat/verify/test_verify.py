@@ -16,7 +16,7 @@ from chaosgate.compat.verify.finding import Finding, exact, frequencies, means, 
 from chaosgate.compat.verify.laws import green_forcing, maxent_logfield
 from chaosgate.compat.verify.masks import expected_mask_energy
 from chaosgate.compat.verify.smooth import samplewise_logratio
-from chaosgate.field import DirichletLaplacian, Massive, MaxEntLaw, Neumann, Operator, Periodic
+from chaosgate.field import DirichletLaplacian, Massive, MaxEntLaw, Neumann, Operator, Periodic, Pinned
 from chaosgate.gate import Dropout, Gate, GaussianChaos, Mechanism, SampleWise, Wick
 
 LABELS = """prop:maxent_logfield cor:green_forcing thm:maxent-gff-chaos prop:effective_tau prop:small_gamma
@@ -50,7 +50,7 @@ def test_the_shipped_gates_satisfy_every_statement(grid: tuple[int, int], operat
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("operator", [Neumann(), Periodic()], ids=repr)
+@pytest.mark.parametrize("operator", [Neumann(), Periodic(), Pinned(Periodic(), [1, 2])], ids=repr)
 def test_operators_under_a_gauge_pass_too(operator: Operator) -> None:
     assert not verify([subject(operator=operator)]).failures
 

@@ -90,7 +90,7 @@ def test_an_archive_with_another_digest_is_refused(tmp_path: Path, monkeypatch: 
 
 
 def test_an_address_that_does_not_answer_is_named(tmp_path: Path):
-    with pytest.raises(OSError, match="cannot fetch .*nothing.tar.*it will go on"):
+    with pytest.raises(OSError, match="cannot fetch .*nothing.tar.*Run the command again to continue"):
         fetch(Archive((tmp_path / "nothing.tar").as_uri(), "md5:0"), tmp_path / "to")
 
 

@@ -77,6 +77,14 @@ def test_the_split_is_a_matter_of_paths_not_of_seeds_places_or_contents(flat: Pa
     assert names(first, "val") == frozen
 
 
+def test_a_part_of_every_class_is_a_matter_of_paths(flat: Path):
+    whole, part = folder(flat), folder(flat, per_class={"train": 5, "test": 2})
+    for split, count in {"train": 5, "val": 2, "test": 2}.items():
+        kept = [names(part, split).count(name) for name in names(whole, split)]
+        assert len(names(part, split)) == count * len(CLASSES) == sum(kept)  # each file is one of the whole split
+    assert part.describe()["subset"] == {"train": 5, "test": 2} and whole.describe()["subset"] is False
+
+
 def test_own_folders_are_used_as_they_are(tmp_path: Path):
     for seed, (split, count) in enumerate({"train": 8, "validation": 3, "test": 4}.items()):
         write_split(tmp_path / split, count, seed)

@@ -77,7 +77,7 @@ def test_a_partial_set_warns_and_is_recorded(root: Path):
 @pytest.mark.parametrize("extra", ["n00000000", "tench", "n0144076"])
 def test_a_foreign_class_stops_the_run(copy: Path, extra: str):
     write_photo(copy / "train" / extra / "a.JPEG", 0)
-    with pytest.raises(ValueError, match=f"1 folder.s. that are no class of ImageNet-1k, among them {extra}"):
+    with pytest.raises(ValueError, match=f"1 folder.s. that are not classes of ImageNet-1k, among them {extra}"):
         imagenet(copy)
 
 

@@ -1,17 +1,19 @@
 """Compilation before attaching, DistributedDataParallel, sharded parameters; one process and two."""
 
+import copy
 import tempfile
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
-from torch import distributed, multiprocessing
+from torch import distributed, multiprocessing, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import chaosgate as cg
-from tests.inject.networks import build, gate, gradients
+from tests.inject.networks import build, gate, gradients, images
 
 
 def logits_of(model, x, rank=None, steps=2, check=True):
@@ -117,5 +119,66 @@ def two_processes():
             torch.testing.assert_close(found[kind][0], plain_logits(rank)[0], rtol=1e-5, atol=1e-6)
 
 
-ROWS = [distributed_wrapper, sharded_parameters]
-SLOW = [compiled_before, compiled_and_run_before, compiled_without_a_check, two_processes]
+def traced():
+    """2: a trace would keep one draw for ever: refused in training mode; in evaluation mode it is the plain network."""
+    model, x = build("timm resnet")
+    layer = nn.Sequential(nn.Conv2d(3, 4, 1), gate()).train()
+    with cg.attach(model.train(), gate(), "L4", check=False), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.jit is deprecated
+        for one in (model, layer):
+            with pytest.raises(RuntimeError, match=r"torch\.jit\.trace would keep"):
+                torch.jit.trace(one, x)
+            plain = torch.jit.trace(one.eval(), x)
+            torch.testing.assert_close(plain(x), one(x), rtol=1e-5, atol=1e-6)
+
+
+def scripted():
+    """11: hooks cannot be scripted; the copy that the refusal names can."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
+    with cg.attach(model, gate(), "0", layout="NCHW"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(AttributeError, match="Script a copy"):
+            torch.jit.script(model)
+        assert torch.jit.script(copy.deepcopy(model).eval())(images(8)).shape == (4, 8, 6, 6)
+
+
+def transformed():
+    """2, 11: vmap would share a draw, grad cannot count it: refused as layer and attached; functional_call is right."""
+    model, x = build("timm convnext")
+    weights = dict(model.named_parameters())
+    layer = nn.Sequential(gate()).train()
+
+    def loss(weights, x):
+        return torch.func.functional_call(model, weights, (x,)).square().mean()
+
+    with cg.attach(model.train(), gate(), "L4", check=False) as handle:
+        for refused in (
+            lambda: torch.func.grad(loss)(weights, x),
+            lambda: torch.vmap(lambda one: loss(weights, one[None]))(x),
+            lambda: torch.vmap(lambda one: loss({k: v * one for k, v in weights.items()}, x))(torch.ones(2)),
+            lambda: torch.vmap(lambda one: layer(one[None]))(x),
+        ):
+            with pytest.raises(RuntimeError, match=r"inside a transform of torch\.func"):
+                refused()
+        handle.load_state_dict({"step": 0, "fired": 0})
+        by_function = [loss(weights, x).item() for _ in range(2)]
+        handle.load_state_dict({"step": 0, "fired": 0})
+        assert by_function == [model(x).square().mean().item() for _ in range(2)] and handle.fired == 2
+        assert by_function[0] != by_function[1]
+        model.eval()
+        assert torch.func.grad(loss)(weights, x).keys() == weights.keys()
+
+
+def exported():
+    """2: an exported training network draws anew; in evaluation mode it is the plain network."""
+    model, x = build("timm resnet")
+    with cg.attach(model.train(), gate(), "L4") as handle:
+        handle.check(x)
+        program = torch.export.export(model, (x,)).module()
+        assert not torch.equal(program(x), program(x))
+        plain = torch.export.export(model.eval(), (x,)).module()
+        torch.testing.assert_close(plain(x), model(x), rtol=1e-5, atol=1e-6)
+
+
+ROWS = [distributed_wrapper, sharded_parameters, traced, scripted, transformed]
+SLOW = [compiled_before, compiled_and_run_before, compiled_without_a_check, exported, two_processes]

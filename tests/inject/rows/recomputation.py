@@ -1,5 +1,6 @@
 """Activation checkpointing: the draw of a forward stays with it, whichever forwards come between, or is refused."""
 
+import warnings
 from functools import partial
 from itertools import product
 
@@ -79,6 +80,28 @@ def checkpointed_shared_module():
         model(x).square().mean().backward()
 
 
+def nested_checkpointing(use_reentrant):
+    """5: checkpointing inside checkpointing (Hugging Face's Swin) recomputes twice, with the draw of that forward."""
+
+    def run(active, views=1):
+        model, x = build("huggingface swin")
+        if active:
+            model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
+        with cg.attach(model.train(), gate(), "L3", check=False):
+            sum(model(x + k).logits.square().mean() for k in range(views)).backward()
+        return gradients(model)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "None of the inputs have requires_grad")  # of the inner, reentrant one
+        assert torch.allclose(run(True), run(False), rtol=1e-4, atol=1e-7)
+    with (
+        warnings.catch_warnings(),
+        pytest.raises(RuntimeError, match="2 forwards wait.*checkpointing inside checkpointing"),
+    ):
+        warnings.simplefilter("ignore")
+        run(True, views=2)
+
+
 def hidden_by_checkpointing():
     model, x = build("timm resnet")
     model.set_grad_checkpointing(True)
@@ -93,5 +116,6 @@ ROWS = [
     checkpointed_other_entry_twice,
     checkpointed_shared_module,
     hidden_by_checkpointing,
+    *(partial(nested_checkpointing, reentrant) for reentrant in (False, True)),
     *(partial(checkpointed, *views, reentrant) for views, reentrant in product(VIEWS, (False, True))),
 ]

@@ -108,7 +108,7 @@ def test_a_role_is_found_without_its_link(tmp_path):
     (folder / "selection.json").write_text(json.dumps({"best": "epoch-0003.ckpt", "last": "../../secret.ckpt"}))
     run = RunDirectory(tmp_path)
     assert run.selected("best") == folder / "epoch-0003.ckpt"
-    with pytest.raises(FileNotFoundError, match=r"it has epoch-0003.ckpt"):
+    with pytest.raises(FileNotFoundError, match=r"the run has epoch-0003.ckpt"):
         run.selected("last")
 
 

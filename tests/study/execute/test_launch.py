@@ -156,7 +156,7 @@ def test_job_repeats_the_worker_once_and_leaves_its_last_words(job: Callable[[st
 
 
 def test_job_leaves_a_run_to_the_worker_that_has_it(job: Callable[[str], "object"], tmp_path: Path) -> None:
-    assert job(f"sys.exit({BUSY})")() == "another process is at work on this run"
+    assert job(f"sys.exit({BUSY})")() == "another process is working on this run"
     assert not (tmp_path / "failed.json").exists()
 
 
@@ -196,6 +196,7 @@ def test_checkpoint_has_the_state_saved_and_gives_back_the_same_work(
 
 def _once(file: Path, act: Callable[[], None]) -> None:
     deadline = time.monotonic() + 30
-    while not file.exists() and time.monotonic() < deadline:
+    # its content, too: a worker that is told to end between opening the file and closing it leaves it empty
+    while not (file.exists() and file.read_text()) and time.monotonic() < deadline:
         time.sleep(0.02)
     act()

@@ -126,7 +126,7 @@ def test_fewer_cells_need_a_test_and_no_training(finished: tuple[Path, str]) -> 
     other.write_text(yaml.safe_dump({**content, "name": "tiny"}, sort_keys=False))
     (run,) = runs_of(other)
     fitted = read_json(run.directory / "fitted.json")
-    assert state_of(run).condition == "cut"
+    assert state_of(run).condition == "interrupted"
     assert study("run", other).returncode == 0
     assert read_json(run.directory / "fitted.json") == fitted
     assert len(state_of(run).record["cells"]) == 3 and len(RunDirectory(run.directory).rows()) == 5

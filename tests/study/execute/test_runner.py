@@ -97,7 +97,7 @@ def test_killed_runner_loses_nothing(write_study: Write, start: Start, runs_of: 
     first.wait()  # not communicate: the worker that lives on keeps its output open
     assert state_of(none).condition == "running"  # the worker lives on
     os.kill(read_json(none.directory / "progress.json")["pid"], signal.SIGKILL)
-    until(lambda: state_of(none).condition == "cut")
+    until(lambda: state_of(none).condition == "interrupted")
     first.communicate()
     (tmp_path / "runs" / "small" / "go").touch()
     assert finish(start(study))["failed"] == {}
@@ -116,7 +116,7 @@ def test_interrupt_ends_the_worker_too_and_keeps_what_is_done(
     until(lambda: state_of(gch).condition == "running" and bool(state_of(gch).progress))
     process.send_signal(number)
     assert finish(process)["interrupted"] is True
-    assert [state_of(run).condition for run in (none, gch)] == ["done", "cut"]
+    assert [state_of(run).condition for run in (none, gch)] == ["done", "interrupted"]
 
 
 def test_lost_row_makes_a_run_unfinished(write_study: Write, start: Start, runs_of: Any) -> None:
@@ -124,7 +124,7 @@ def test_lost_row_makes_a_run_unfinished(write_study: Write, start: Start, runs_
     finish(start(study))
     run = runs_of(study)[0]
     (run.directory / "results.jsonl").unlink()
-    assert state_of(run).condition == "cut"
+    assert state_of(run).condition == "interrupted"
     finish(start(study))
     assert state_of(run).condition == "done"
 

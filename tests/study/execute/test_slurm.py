@@ -134,8 +134,8 @@ def test_cancelled_job_goes_on_when_submitted_again(submitted: tuple[Path, Run, 
     path, run, job = submitted
     ask("scancel", job)
     until(lambda: slurm_says(job) == "CANCELLED", "the job to be cancelled")
-    until(lambda: state_of(run).condition == "cut", "the worker to be gone")
-    assert "1 cut" in study("status", path).stdout
+    until(lambda: state_of(run).condition == "interrupted", "the worker to be gone")
+    assert "1 interrupted" in study("status", path).stdout
     assert study("run", path, *SUBMIT).returncode == 0
     assert job_of(run)["job"] != job
     assert_resumed_to_the_same_rows(run, local["gch"])

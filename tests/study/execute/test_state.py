@@ -45,7 +45,7 @@ def test_damaged_file_is_named_set_aside_and_the_run_is_unfinished(pattern: str,
     if pattern == "config.yaml" and damage == "half":
         path.write_text("model: {num_classes")  # half of a YAML file may be a whole one
     state = state_of(run)
-    assert state.condition == "cut"
+    assert state.condition == "interrupted"
     assert [str(path) in sentence and "damaged" in sentence for sentence in state.trouble] == [True]
     assert path.read_bytes() != whole and damaged_files(run.directory) == [path]  # looking changes nothing
     (said,) = set_aside_damaged(run.directory)
@@ -57,7 +57,7 @@ def test_rows_that_can_be_read_stay(run: Run) -> None:
     path = run.directory / "results.jsonl"
     before = RunDirectory(run.directory).rows()
     path.write_text(path.read_text() + '{"corruption": "pix')
-    assert state_of(run).condition == "cut" and RunDirectory(run.directory).rows() == before
+    assert state_of(run).condition == "interrupted" and RunDirectory(run.directory).rows() == before
     set_aside_damaged(run.directory)
     assert RunDirectory(run.directory).rows() == before and state_of(run).condition == "done"
 
@@ -91,8 +91,8 @@ def test_file_system_without_locks_is_described_and_refused(
     (run.directory / ".study.lock").touch()
     (run.directory / "results.jsonl").unlink()
     state = state_of(run)
-    assert state.condition == "missing" and "has no locks" in state.trouble[0]
-    with pytest.raises(OSError, match="Give a --root on a file system with locks"):
+    assert state.condition == "missing" and "does not support file locks" in state.trouble[0]
+    with pytest.raises(OSError, match="Give a --root on a file system that does"):
         require_locks(run.root)
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
+from chaosgate.run.provenance import file_hash
 from chaosgate.study import load_study, plan_runs
 from chaosgate.study.plan import parsing
-from chaosgate.study.plan.parsing import CachedParse, source_hash
+from chaosgate.study.plan.parsing import CachedParse
 from tests.study.made import finish
 from tests.study.real_studies import REPOSITORY, noise, runs_of, tiny
 from tests.study.toy_studies import Write, toy_parse
@@ -28,7 +29,7 @@ class Counting:
     def __call__(self, words: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
         self.calls += 1
         config = {"model": {"dropout": self.default}, **toy_parse(words)}
-        return config, {str(path): source_hash(path) for path in self.sources}
+        return config, {str(path): file_hash(path) for path in self.sources}
 
 
 def test_the_same_command_line_is_parsed_once(tmp_path: Path) -> None:

@@ -76,3 +76,10 @@ def test_seeds_are_the_outer_loop(plan: Plan) -> None:
 def test_one_configuration_under_two_names_is_refused(plan: Plan) -> None:
     with pytest.raises(ValueError, match="'none' and 'nothing' are one configuration"):
         plan(methods={"none": "none.yaml", "nothing": "none.yaml"})
+
+
+def test_one_training_tested_in_two_ways_is_two_methods(plan: Plan) -> None:
+    drawn = {"noise.monte_carlo": 5}
+    gch, drawn_gch = plan(methods={"gch": "gch.yaml", "mc": ["gch.yaml", drawn]}, reference="gch", seeds=[0])
+    assert gch.directory == drawn_gch.directory
+    assert gch.name != drawn_gch.name and not set(gch.test_outputs) & set(drawn_gch.test_outputs)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from chaosgate.commands.study import main
+from chaosgate.commands.study import files_of, main
+from chaosgate.run.config_files import config_folder, say_which
 from chaosgate.study import load_study
 from tests.study.toy_studies import Write
 
@@ -64,6 +65,20 @@ def test_files_are_found_beside_the_study_or_above_it(write_study: Write, tmp_pa
     study = load_study(deep / "s.yaml")
     assert study.base[0].source == tmp_path / "base.yaml"
     assert study.methods["none"][0].source == deep / "none.yaml"
+
+
+def test_a_local_copy_wins_in_a_shipped_study_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    copy = tmp_path / "noise" / "gch.yaml"
+    copy.parent.mkdir()
+    copy.write_text("noise: {gate: {class_path: chaosgate.GaussianChaos, init_args: {log_std: 0.125}}, stages: [L4]}")
+    study = load_study("quickstart")
+    (gch,) = study.methods["gch"]
+    assert gch.source == copy and gch.content["noise"]["gate"]["init_args"]["log_std"] == 0.125
+    assert study.methods["none"][0].source == config_folder() / "noise" / "none.yaml"
+    shipped, local = say_which(files_of(study, "quickstart"))
+    assert shipped.startswith("quickstart, base, data/fashion_mnist, noise/none, noise/dropblock: ")
+    assert local == "noise/gch: the local file noise/gch.yaml"
 
 
 def test_method_may_be_one_line_with_a_file_and_keys(write_study: Write) -> None:

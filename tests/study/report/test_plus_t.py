@@ -180,12 +180,12 @@ def test_tables_of_the_paper_get_our_plus_t_and_no_paper_column_for_it(plan: Pla
     glass = breakdown.rows["glass_blur"]
     assert (glass["ece_T_none"].mean, glass["ece_T_gch"].mean) == (0.03, 0.02)
     assert r"ECE+T$\downarrow$ (GCh)" in latex_table(breakdown)
-    page = html_report([table], [overall, breakdown], finished)
+    page = html_report([table], [overall, breakdown], finished, {})
     assert '<th class="plus-t">ECE+T</th>' in page and '<span class="flag">collapsed</span>' in page
 
 
 def test_page_shows_the_columns_the_picture_and_the_flag(both: Table, tmp_path: Path) -> None:
-    page = html_report([both], [], [])
+    page = html_report([both], [], [], {})
     assert (
         page.count('<th class="plus-t">ECE+T</th>') == 1
         and page.count("0.020†") == 2

@@ -1,15 +1,20 @@
 """Numbers of a table, against arithmetic by hand."""
 
+import csv
 from collections.abc import Callable
-from math import isnan
+from math import isnan, nan
 
 import pytest
 
 from chaosgate.study import Run
-from chaosgate.study.plan.loading import load_study
+from chaosgate.study.plan.runs import load_study
 from chaosgate.study.report.build import build_table, select_strengths, strength_tables
 from chaosgate.study.report.collect import collect
+from chaosgate.study.report.latex import latex_contrasts, latex_results
+from chaosgate.study.report.notes import footnotes
+from chaosgate.study.report.page import html_report
 from chaosgate.study.report.table import Table
+from chaosgate.study.report.text import csv_table, markdown_table
 from tests.study.made import finish
 from tests.study.toy_studies import Write
 
@@ -135,6 +140,69 @@ def test_nothing_is_selected_before_every_strength_is_there(table: Callable[...,
     assert [row.variant for row in strength_tables(built)[1].rows] == ["none"]
 
 
+def test_a_seed_without_a_number_has_no_interval_and_no_mark(table: Callable[..., Table]) -> None:
+    built = table(
+        lambda run: finish(run, {CLEAN: numbers(nan if run.method == "gch" and run.seed == 1 else 0.5)}), seeds=[0, 1]
+    )
+    lost = built.rows[1].entries["clean", "top1"]
+    assert isnan(lost.mean) and isnan(lost.std) and lost.interval is None and not built.marks
+    assert "missing" in markdown_table(built) and csv_table(built)
+
+
+def many(*names: str) -> dict[str, object]:
+    """Methods that differ in a key, so that none is another one's twin."""
+    own = {name: ["gch.yaml", {"trainer.max_epochs": 4 + k}] for k, name in enumerate(names)}
+    return {"none": "none.yaml", **own}
+
+
+def test_notes_and_files_are_about_all_tables_of_a_sweep(table: Callable[..., Table]) -> None:
+    sweeps = {"gch": SWEEP["gch"], "drop": {"key": "noise.p", "values": [0.1, 0.3], "paper": 0.1}}
+    built = table(
+        lambda run: finish(run, {CLEAN: numbers(0.5, nll=1.0 + 0.01 * run.seed)}),
+        strength=sweeps,
+        methods=many("gch", "drop"),
+        seeds=[0, 1],
+    )
+    tables = strength_tables(built)
+    paper, selected, every = ([one.name for one in part.contrasts] for part in tables)
+    assert paper == ["drop-0.1 - gch-1"] and selected == ["drop-0.1 - gch-0.5"] and len(every) == 6
+    notes = "\n".join(footnotes(built, tables))
+    assert "differences of each table (6, 6, 15)" in notes  # Top-1, NLL and ECE of every row but the reference
+    assert "a p-value below 0.003" in notes and "among themselves (2, 2, 12)" in notes  # .05 / 15; NLL and ECE
+    page = html_report(tables, [], [], {})
+    assert "each seed alone would select" in page and "drop-0.1 - gch-0.5" in page
+    rows = list(csv.DictReader(csv_table(*tables).splitlines()))
+    titles = {row["table"] for row in rows if row["method"] == "drop-0.1"}
+    assert titles == {part.title for part in tables}
+
+
+def test_too_many_pairs_are_left_out_and_a_note_says_so(table: Callable[..., Table]) -> None:
+    def fill(run: Run) -> None:
+        finish(run, {CLEAN: numbers(0.5, nll=1.0, nll_T=0.9, ece_T=0.05)})
+
+    keys = {"methods": many(*"abcdefgh"), "seeds": [0, 1]}
+    built = table(fill, **keys)
+    assert [one.name for one in built.contrasts] == [f"{name} - none+T" for name in "abcdefgh"]
+    assert "not compared with each other" in "\n".join(footnotes(built))
+    assert "not compared with each other" not in "\n".join(footnotes(table(fill, contrast="c", **keys)))
+
+
+def test_latex_has_the_contrasts_and_no_table_longer_than_a_page(table: Callable[..., Table]) -> None:
+    built = table(
+        lambda run: finish(run, {CLEAN: numbers(0.5, nll=1.0 + 0.1 * run.seed), ("a", 1): numbers(0.4)}),
+        methods=many(*"abcdefghijklmnop"),
+        seeds=[0, 1],
+        contrast="a",
+    )
+    assert len(built.pairs) == 15
+    parts = latex_results(built).split(r"\end{table}")
+    assert len(parts) == 3 and "(1 of 2)" in parts[0] and "(2 of 2)" in parts[1]
+    assert all(part.count("Top-1") == 1 and len(part.splitlines()) < 75 for part in parts[:2])
+    contrasts = latex_contrasts(built)
+    assert contrasts.count(r"a $-$ ") == 15 and r"for the 60 differences" in contrasts
+    assert contrasts.count(r"\begin") == contrasts.count(r"\end") == 2
+
+
 def test_curves_of_an_epoch_that_was_begun_twice_count_once(plan: Plan) -> None:
     run = plan()[0]
     finish(run, {CLEAN: numbers(0.5)}, validation_nll=3.0)
@@ -143,3 +211,29 @@ def test_curves_of_an_epoch_that_was_begun_twice_count_once(plan: Plan) -> None:
     (one,) = collect([run])
     assert [line["val/nll"] for line in one.curves] == [3.0, 1.0, 2.0]
     assert one.validation_nll == 1.0  # the tested checkpoint is the best
+
+
+def test_a_method_is_set_against_all_others_each_at_its_selected_strength(table: Callable[..., Table]) -> None:
+    methods = {f"m{k}": ["gch.yaml", {"model.width": k}] for k in range(7)}
+    keys = {
+        "methods": {"none": "none.yaml", "gch": "gch.yaml", **methods},
+        "strength": {name: {"key": "strength", "values": [1.0, 2.0], "paper": 1.0} for name in ("gch", "m0")},
+        "seeds": [0, 1],
+    }
+
+    def fill(run: Run) -> None:  # gch is best at 2, m0 at 1
+        strong = run.levels.get("strength") == "2"
+        finish(
+            run,
+            {CLEAN: numbers(0.9, nll=1 + 0.01 * run.seed)},
+            validation_nll=1 + strong * (-1) ** (run.method == "gch"),
+        )
+
+    def names(built: Table) -> list[list[str]]:
+        return [[one.name for one in part.contrasts] for part in strength_tables(built)]
+
+    at_paper, selected, every = names(table(fill, contrast="gch", **keys))
+    assert at_paper == ["gch-1 - m0-1", *(f"gch-1 - m{k}" for k in range(1, 7))]
+    assert selected == ["gch-2 - m0-1", *(f"gch-2 - m{k}" for k in range(1, 7))]
+    assert len(every) == 2 * 8  # each of two strengths against the others, never against each other
+    assert names(table(fill, **keys)) == [[], [], []]  # 28 pairs are too many to read

@@ -12,6 +12,7 @@ from chaosgate.compat.probe.matching import DEFAULT_METHODS
 from chaosgate.compat.probe.measure import Probe
 from chaosgate.compat.probe.reading import ProbeReading
 from chaosgate.compat.probe.report import probe_figure
+from chaosgate.data.files.atomic import replace_file
 from chaosgate.gate import Gate
 from chaosgate.inject.callback import NoiseInjection
 
@@ -135,11 +136,7 @@ class CompatibilityProbe(Callback):
         assert self.reading is not None
         path = folder / FILE
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = [json.dumps({"step": step, **row}) for row in self.reading.rows()]
-        if first and path.exists():
-            old = path.read_text(encoding="utf-8").splitlines()
-            lines = [line for line in old if json.loads(line)["step"] < step] + lines
-            path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-        else:
-            with open(path, "a", encoding="utf-8") as file:
-                file.writelines(line + "\n" for line in lines)
+        old = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        kept = [line for line in old if not first or json.loads(line)["step"] < step]
+        new = [json.dumps({"step": step, **row}) for row in self.reading.rows()]
+        replace_file(path, "".join(line + "\n" for line in [*kept, *new]))

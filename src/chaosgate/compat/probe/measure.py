@@ -15,7 +15,7 @@ from chaosgate.field import DirichletLaplacian, Grid, Operator
 from chaosgate.field.white import Noise, fold
 from chaosgate.gate import Gate, GaussianChaos, SampleWise
 from chaosgate.inject.attachment import Attachment
-from chaosgate.inject.effect import relative_change
+from chaosgate.inject.effect import relative_change, relative_energy
 from chaosgate.inject.stages import STAGES, resolve_sites
 from chaosgate.inject.survey import eager, evaluation
 
@@ -128,7 +128,7 @@ class Probe:
         """The gate that sets the energy, and that energy."""
         reference = self._default if gate is None else gate
         reference.check(home.grid)
-        return reference, _expected_energy(reference, home.h) if self.energy is None else self.energy
+        return reference, relative_energy(reference, home.h) if self.energy is None else self.energy
 
     def _gates(self, maps: StageMaps, reference: tuple[Gate, float], at_home: bool, attached: bool) -> dict[str, Gate]:
         """The gate of the run where it is attached, and the methods at equal energy."""
@@ -173,10 +173,3 @@ def _operator(gate: Gate, grid: Grid) -> Operator:
         return chaos_operator(gate, grid) or DirichletLaplacian()
     except ValueError:  # made for another grid
         return DirichletLaplacian()
-
-
-def _expected_energy(gate: Gate, h: Tensor) -> float:
-    """Expected injected energy over energy of the features, at the strength that a schedule may have set."""
-    injected = gate.expected_energy(h) if gate.dial is None else Gate.expected_energy(gate, h)
-    power = float(h.double().square().sum())
-    return float(injected.double().sum()) / power if power > 0 else math.nan

@@ -1,4 +1,4 @@
-"""What one look at one stage gives: numbers about its maps, and about each gate on them."""
+"""What one measurement at one stage gives: numbers about its maps, and about each gate on them."""
 
 import math
 from dataclasses import asdict, dataclass

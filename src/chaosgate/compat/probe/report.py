@@ -35,7 +35,6 @@ NOTE = (
 
 
 def cells(m: MethodReading) -> tuple[str, ...]:
-    """One line of the table."""
     return (
         m.stage,
         m.method,

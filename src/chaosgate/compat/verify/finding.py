@@ -140,7 +140,10 @@ def means(
     expected, found = _pair(predicted, mean)
     spread, skew = (np.broadcast_to(_array(value), found.shape) for value in (deviation, skewness))
     standard_error = spread / math.sqrt(samples)
-    z = (found - expected) / standard_error
+    still = standard_error == 0  # what does not vary, such as a pinned site, agrees to the last bit or not at all
+    z = np.where(
+        still, np.where(found == expected, 0.0, np.inf), (found - expected) / np.where(still, 1.0, standard_error)
+    )
     z = z - (z**2 - 1) * skew / (6 * math.sqrt(samples))
     return _sampled(what, expected, found, samples, 2 * ndtr(-np.abs(z)), standard_error / np.abs(expected))
 

@@ -15,20 +15,24 @@ from chaosgate.compat.verify.reference import Reference, grid_matrix, operator_m
 from chaosgate.compat.verify.subject import Subject
 from chaosgate.field import (
     Anisotropic,
+    CovarianceMatrix,
     Dense,
     DirichletLaplacian,
     EdgeWeighted,
     Graph,
     Identity,
     Massive,
+    Matern,
     MaxEntLaw,
     Neumann,
     Operator,
     Periodic,
     Pinned,
+    StudentT,
     gaussian_entropy_gap,
     laplace_entropy_gap,
 )
+from chaosgate.field.white import Noise
 from chaosgate.gate import Gate, Wick
 
 SEARCH = 1e-6
@@ -53,6 +57,7 @@ def maxent_logfield(s: Subject) -> list[Finding]:
         *_rivals(r, 0.5 * float((r.matrix * covariance).sum()), entropy),
         *_closed_forms(s),
         *_entropy_gaps(s),
+        *_student_law(s),
         _energy("sampled mean energy of the log-field", s, _log_fields(s, gate, "maxent_logfield", s.draws // 4)),
         _energy("sampled mean energy of law.sample", s, [s.law.sample(s.draws // 16, generator)]),
     ]
@@ -100,6 +105,24 @@ def _entropy_gaps(s: Subject) -> list[Finding]:
     laplace, gap = laplace_entropy_gap(s.law), 0.5 * r.rank * (math.log(math.pi) - 1)
     findings.append(exact("entropy gap of a Laplace law", gap, laplace.gap, scale=r.rank))
     return [*findings, exact("divergence of a Laplace law", gap, laplace.kl, scale=r.rank)]
+
+
+def _student_law(s: Subject) -> list[Finding]:
+    """The heavy-tailed family on the same kernel: density, entropy, and fields made of given normals."""
+    degrees, r = 5, s.reference
+    law = StudentT(s.operator, s.grid, beta=s.beta, degrees=degrees)
+    fields, half = s.white("student densities", 16)[:, 0], (degrees + r.rank) / 2
+    log_det = float((r.beta * r.eigenvalues).log().sum()) - r.rank * math.log((degrees - 2) * math.pi)
+    tails = half * (1 + 2 * r.beta * r.energy(fields) / (degrees - 2)).log()
+    density = gammaln(half) - gammaln(degrees / 2) + 0.5 * log_det - tails
+    normals = [s.white("student fields", 16)[:, 0], s.white("student scales", 16).flatten(1)[:, :1].repeat(1, degrees)]
+    scale = ((degrees - 2) / normals[1].square().sum(1)).sqrt()
+    gaussian = s.law.color(normals[0]) * scale[:, None, None]
+    return [
+        exact("entropy of Student's t", r.entropy - _student_gap(degrees, r.rank), law.entropy(), scale=r.rank),
+        exact("density of Student's t", density, law.log_prob(fields)),
+        exact("fields of Student's t", gaussian, law.fields(lambda shape: normals.pop(0), (16,))),
+    ]
 
 
 def _rivals(r: Reference, energy: float, entropy: float) -> list[Finding]:
@@ -197,7 +220,27 @@ def operator_substitution(s: Subject) -> list[Finding]:
         fields = s.white("substituted", 4)[:, 0]
         findings.append(exact(f"matrix of {operator}", matrix, operator.matrix(s.grid)))
         findings.append(exact(f"energy of {operator}", r.energy(fields), operator.energy(fields)))
+    return [*findings, *_long_axes(s)]
+
+
+def _long_axes(s: Subject) -> list[Finding]:
+    """Long axes are transformed by halves or by an FFT. A field has the energy of its noise, on every path."""
+    findings = []
+    for length in (150, 1100):
+        white = Noise(s.key(f"long axis {length}")).normal((4, 2, length), torch.float64)
+        for operator, ends in ((DirichletLaplacian(), "zero"), (Neumann(), "free"), (Periodic(), "ring")):
+            psi = MaxEntLaw(Massive(operator, 0.5), (2, length), beta=s.beta).color(white)
+            energy = 0.25 * psi.square().sum((1, 2)) + sum(_axis_energy(psi, axis, ends) for axis in (1, 2))
+            predicted = 0.5 * white.square().sum((1, 2)) / s.beta
+            findings.append(exact(f"energy of fields of {operator} on 2x{length}", predicted, energy))
     return findings
+
+
+def _axis_energy(psi: Tensor, axis: int, ends: str) -> Tensor:
+    """Half the squared differences along one axis of fields (b, H, W), with those to the border, shape (b,)."""
+    first, last = psi.narrow(axis, 0, 1), psi.narrow(axis, -1, 1)
+    around = {"zero": (0 * first, psi, 0 * last), "free": (psi,), "ring": (psi, first)}[ends]
+    return 0.5 * torch.cat(around, axis).diff(dim=axis).square().sum((1, 2))
 
 
 def _operators(s: Subject) -> list[tuple[Operator, Tensor]]:
@@ -222,12 +265,22 @@ def _operators(s: Subject) -> list[tuple[Operator, Tensor]]:
         (Periodic(), ring),
         (Massive(Neumann(), 0.3), free + 0.3 * eye),
         (Pinned(Neumann(), [height // 2, 0]), pin(free, height // 2 * width)),
+        (Massive(Pinned(Neumann(), [0, 0]), 0.3), pin(free + 0.3 * eye, 0)),
         (EdgeWeighted(vertical, horizontal), _weighted_matrix(vertical, horizontal)),
         (Graph(chain, weights), path),
         (Graph(chain, weights, boundary={n // 2: 0.7}), tied),
         (Graph(chain, weights, pinned=n // 3), pin(path, n // 3)),
         (Dense(zero @ zero + 0.1 * eye), zero @ zero + 0.1 * eye),
+        (CovarianceMatrix(zero), torch.linalg.inv(zero)),
+        (Matern(2.0, smoothness=1.5, nugget=0.2), torch.linalg.inv(_matern(s, 2.0) + 0.2 * eye)),
     ]
+
+
+def _matern(s: Subject, length: float) -> Tensor:
+    """The kernel of smoothness 3/2, site by site."""
+    sites = [(i, j) for i in range(s.grid[0]) for j in range(s.grid[1])]
+    scaled = [[math.sqrt(3) * math.dist(x, y) / length for y in sites] for x in sites]
+    return torch.tensor([[(1 + u) * math.exp(-u) for u in row] for row in scaled], dtype=torch.float64)
 
 
 def _path_matrix(weights: list[float]) -> Tensor:

@@ -12,7 +12,7 @@ from chaosgate.compat.log_ratio import (
 )
 from chaosgate.compat.roughness import coherence, dropout_amplification, dropout_energy, intrinsic_energy, weighted_mass
 from chaosgate.compat.verify.finding import SINGLE, Finding, exact, frequencies, means, never
-from chaosgate.compat.verify.reference import normal_cdf
+from chaosgate.compat.verify.reference import BlockMasks, normal_cdf
 from chaosgate.compat.verify.smooth import added_roughness, count_kept, margin_maps
 from chaosgate.compat.verify.subject import Subject
 from chaosgate.field.white import Noise
@@ -92,7 +92,18 @@ def _drop_block(s: Subject) -> list[Finding]:
         frequencies("pairs that DropBlock keeps", s.blocks.all_kept(pair.tolist()), kept, s.draws),
         exact("what DropBlock divides a kept site by", 1 / (1 - deleted), values, SINGLE),
         exact("rates that DropBlock reports", rate, rates),
+        *(_block_shape(s, size) for size in (2, 4)),
     ]
+
+
+def _block_shape(s: Subject, size: int) -> Finding:
+    """The masks of one seed at a time: uniform noise of zero starts a block there, noise of one starts none."""
+    blocks = BlockMasks(s.grid, 1 - s.q, size)
+    noise = (1 - torch.eye(s.sites, dtype=torch.float64)).view(-1, 1, *s.grid)
+    gate = s.makers.drop_block(p=1 - s.q, block_size=size)
+    predicted = (~blocks.reach).double() / (1 - blocks.marginals.flatten())
+    found = s.apply(gate, torch.ones_like(noise), noise).flatten(1)
+    return exact(f"blocks of {size} by {size} sites from one seed", predicted, found, SINGLE)
 
 
 def margin_blind(s: Subject) -> list[Finding]:

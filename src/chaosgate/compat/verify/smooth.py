@@ -1,6 +1,7 @@
 """What the sample-wise gate does to positive maps: log-ratios, rankings, roughness (paper, sec. geometry_theory)."""
 
 import math
+from itertools import combinations
 
 import torch
 from torch import Tensor
@@ -8,18 +9,20 @@ from torch import Tensor
 from chaosgate.compat.log_ratio import (
     all_pairs,
     green_metric,
+    lift,
     log_margin,
     log_ratio_covariance,
     log_ratio_deformation,
     log_ratio_variance,
+    positive_share,
     random_pairs,
     ranking_preserved,
     ranking_probability,
     ranking_tail_bound,
 )
-from chaosgate.compat.roughness import intrinsic_energy, roughness_budget
+from chaosgate.compat.roughness import grid_graph, intrinsic_energy, roughness_budget
 from chaosgate.compat.verify.finding import SINGLE, Finding, exact, frequencies, means, never, variances
-from chaosgate.compat.verify.reference import normal_cdf
+from chaosgate.compat.verify.reference import grid_matrix, normal_cdf
 from chaosgate.compat.verify.subject import Subject
 from chaosgate.field.white import Noise
 from chaosgate.gate import Gate
@@ -61,7 +64,20 @@ def samplewise_logratio(s: Subject) -> list[Finding]:
         exact("log_ratio_covariance", joint, log_ratio_covariance(r.green, pairs, s.tau)),
         exact("log_ratio_variance", joint.diagonal(), log_ratio_variance(r.green, pairs, s.tau)),
         exact("green_metric of all pairs", r.metric(every), green_metric(r.green, every)),
+        exact("all_pairs", torch.tensor(list(combinations(range(s.sites), 2))), every, scale=1),
+        *_positive_domain(maps),
         never("pairs with negative R_G", int((r.metric(every) < 0).sum()), len(every)),
+    ]
+
+
+def _positive_domain(maps: Tensor) -> list[Finding]:
+    """What is done to maps with zeros, so that they have logarithms."""
+    clipped = torch.where(maps > 1, maps, 0.0)
+    share = torch.tensor([float((one > 0).sum()) / one.numel() for one in clipped])
+    lifted = torch.stack([one + 0.2 * one.sum() / one.numel() for one in clipped])
+    return [
+        exact("positive_share", share, positive_share(clipped), SINGLE),
+        exact("lift", lifted, lift(clipped, 0.2)),
     ]
 
 
@@ -124,10 +140,24 @@ def ranking_stability(s: Subject) -> list[Finding]:
     lost = normal_cdf(-steps)
     return [
         *findings,
+        _wick_ranking(s),
         exact("log of the tail bound", -0.5 * steps.square(), bound.log()),
         never("losses above the tail bound", int((lost > bound).sum()), len(steps)),
         never("margins at which a bound of exponent 1.02 would hold", int(lost[-1] <= bound[-1] ** 1.02), 1),
     ]
+
+
+def _wick_ranking(s: Subject) -> Finding:
+    """The correction of the Wick gate differs between sites, and tilts the orderings of pairs by that difference."""
+    pairs = random_pairs(s.sites, 32, Noise(s.key("wick ranking")))
+    gate, (first, second) = s.log_affine(s.wick()), pairs.T
+    deviation = (gate.linear[:, first] - gate.linear[:, second]).norm(dim=0)
+    site = s.reference.covariance.diagonal()
+    kept = normal_cdf((0.3 + gate.offset[first] - gate.offset[second]) / deviation)
+    shift = -0.5 * s.gamma**2 * (site[first] - site[second])
+    margin = torch.full_like(shift, 0.3)
+    found = ranking_probability(margin, s.tau * s.reference.metric(pairs), shift)
+    return exact("ranking_probability under the Wick gate", kept, found)
 
 
 def count_kept(s: Subject, gate: Gate, maps: Tensor, pair: Tensor, name: str) -> Tensor:
@@ -149,6 +179,7 @@ def samplewise_intrinsic(s: Subject) -> list[Finding]:
         exact("roughness_budget", budget, roughness_budget(s.reference.covariance, s.graph)),
         exact("intrinsic_energy", s.reference.roughness(maps), intrinsic_energy(maps, s.graph)),
         exact("interior Laplacian", s.reference.laplacian, s.graph.laplacian()),
+        exact("grid_graph", grid_matrix(s.grid, (1.0, 1.0), "free"), grid_graph(s.grid).laplacian()),
     ]
 
 

@@ -78,7 +78,7 @@ class Verification:
         return [outcome for outcome in self.outcomes if not self.passed(outcome)]
 
     def headline(self, outcome: Outcome) -> Finding:
-        """The finding that speaks for an outcome: the worst one that fails, else its first."""
+        """The finding that represents an outcome: the worst one that fails, else its first."""
         failing = [finding for finding in outcome.findings if not finding.passed(self.sampled)]
         return max(failing, key=_badness) if failing else outcome.findings[0]
 

@@ -184,7 +184,6 @@ class Subject:
         return Noise(self.key(name)).normal((count, 1, *self.grid), torch.float64)
 
     def key(self, name: str) -> Tensor:
-        """The key of one comparison."""
         return torch.tensor(fold(self.seed, str(self.operator), *self.grid, name))
 
     def maps(self, name: str, count: int, spread: float = 0.7) -> Tensor:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from chaosgate.compat.log_ratio import random_pairs
+from chaosgate.compat.verify.deployed import deployment
 from chaosgate.compat.verify.finding import SINGLE, Finding, exact, means, never, vanishes
 from chaosgate.compat.verify.subject import LogAffine, Subject
 from chaosgate.field import (
@@ -135,7 +136,8 @@ def small_gamma(s: Subject) -> list[Finding]:
     nodes, weights = (torch.from_numpy(part) for part in np.polynomial.hermite_e.hermegauss(48))
     weights = weights / weights.sum()
     covariance = s.reference.covariance
-    sites = torch.tensor([0, s.sites // 2, s.sites - 1])
+    free = (covariance.diagonal() > 1e-9 * covariance.max()).nonzero()[:, 0]  # a pinned site has no remainder
+    sites = free[[0, len(free) // 2, -1]]
     norms = []
     for halving in range(3):
         gamma = s.gamma_at(0.2) / 2**halving
@@ -187,6 +189,7 @@ def injection(s: Subject) -> list[Finding]:
         never("gates that act in evaluation mode", len(awake), 3),
         *_energies(s, maps),
         *_baselines(s),
+        *deployment(s),
     ]
 
 

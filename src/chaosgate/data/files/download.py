@@ -123,12 +123,12 @@ def fetch(archive: Archive, folder: Path, report: Report = lambda done, total: N
                     done += len(block)
                     report(done, total)
         if total is not None and done < total:
-            raise OSError(f"{archive.url} ended after {done} of {total} bytes. Run the command again: it will go on.")
+            raise OSError(f"{archive.url} ended after {done} of {total} bytes. Run the command again to continue.")
     except HTTPError as error:
         if error.code != 416 or done == 0:  # 416: the part is already whole
-            raise OSError(f"cannot fetch {archive.url}: {error}. Run the command again: it will go on.") from error
+            raise OSError(f"cannot fetch {archive.url}: {error}. Run the command again to continue.") from error
     except (URLError, TimeoutError) as error:
-        raise OSError(f"cannot fetch {archive.url}: {error}. Run the command again: it will go on.") from error
+        raise OSError(f"cannot fetch {archive.url}: {error}. Run the command again to continue.") from error
     _require(half, archive)
     half.replace(path)
     sync_folder(folder)

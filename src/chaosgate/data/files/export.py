@@ -177,9 +177,9 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     try:
         found = json.loads(path.read_text())
     except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}. Make the copies anew, or restore the file.") from error
+        raise ValueError(f"{path} is damaged: {error}. Generate the copies again, or restore the file.") from error
     if not isinstance(found, dict) or found.get("corruptions") != "generated":
-        raise ValueError(f"{path} does not say how the copies were made. Make them anew, or restore the file.")
+        raise ValueError(f"{path} does not say how the copies were made. Generate them again, or restore the file.")
     return found
 
 

@@ -37,7 +37,6 @@ class Listing:
 
     @property
     def paths(self) -> list[Path]:
-        """The files themselves."""
         return [self.root / name for name in self.names]
 
     def pick(self, places: NDArray[np.int64]) -> "Listing":
@@ -163,7 +162,7 @@ def _real_paths(listing: Listing) -> Iterator[str]:
 
 
 def split_of(folder: str) -> str | None:
-    """The split that a folder's name stands for; none if it is no such name."""
+    """The split that a folder's name stands for; none if it is not such a name."""
     return next((split for split, names in _ALIASES.items() if folder in names), None)
 
 
@@ -231,16 +230,21 @@ def hashed_split(
 
 
 def hashed_share(
-    names: Sequence[str], targets: Sequence[int] | NDArray[np.integer], fraction: float
+    names: Sequence[str], targets: Sequence[int] | NDArray[np.integer], share: float | int
 ) -> NDArray[np.int64]:
-    r"""Places of a share of every class: its first :math:`\max(1, \mathrm{round}(n f))` by SHA-256 of the name.
+    r"""Places of a part of every class: the first by SHA-256 of the name, :math:`\max(1, \mathrm{round}(n f))` for a
+    share f, as many as there are up to k for a whole number k.
 
     >>> hashed_share(["a", "b", "c", "d", "e"], [0, 0, 0, 0, 1], 0.5).tolist()
     [2, 3, 4]
+    >>> hashed_share(["a", "b", "c", "d", "e"], [0, 0, 0, 0, 1], 3).tolist()
+    [1, 2, 3, 4]
     """
-    kept = [
-        place for _, places in _by_hash(names, targets) for place in places[: max(1, round(len(places) * fraction))]
-    ]
+
+    def count(size: int) -> int:
+        return share if isinstance(share, int) else max(1, round(size * share))
+
+    kept = [place for _, places in _by_hash(names, targets) for place in places[: count(len(places))]]
     return np.sort(np.array(kept, dtype=np.int64))
 
 

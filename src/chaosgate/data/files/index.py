@@ -1,4 +1,4 @@
-"""The one walk over image files, and lists of files that are kept between runs: a million must not be listed twice."""
+"""The one walk over image files, and lists of files kept between runs: a million files need not be listed twice."""
 
 import hashlib
 import os
@@ -61,7 +61,7 @@ def list_files(root: Path, folders: Sequence[str], index_dir: Path | None) -> Fi
 
     With ``index_dir`` the list is kept there. It is used again only while every folder has the time stamp it had when
     it was listed (adding, removing or renaming a file changes that), and never kept for folders that changed within
-    the last two seconds, whose stamp might not show a further change. A damaged or foreign file is listed anew.
+    the last two seconds, whose stamp might not show a further change. A damaged list is not used.
     """
     stamps = np.array([(root / folder).stat().st_mtime_ns for folder in folders], dtype=np.int64)
     settled = time.time_ns() - int(stamps.max(initial=0)) > _SETTLED

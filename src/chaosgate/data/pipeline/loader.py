@@ -1,4 +1,4 @@
-"""Who visits which image, and a DataLoader that can be left in the middle of an epoch and resumed at the next batch.
+"""Which process gets which image, and a DataLoader that can stop within an epoch and resume at the next batch.
 
 Both samplers subclass torch's ``DistributedSampler``, the sign for Lightning not to put its own in their place.
 """
@@ -139,8 +139,8 @@ class ResumableLoader(DataLoader[Sample]):
         if 0 < position.batches < int(state_dict["of"]) and changed:
             changes = "; ".join(f"{key} was {then.get(key)!r}, is {now.get(key)!r}" for key in changed)
             raise ValueError(
-                f"cannot go on after batch {position.batches} of epoch {position.epoch} of the checkpoint: {changes}. "
-                "Resume with the same data settings, or from a checkpoint at the end of an epoch."
+                f"cannot continue after batch {position.batches} of epoch {position.epoch} of the checkpoint: "
+                f"{changes}. Resume with the same data settings, or from a checkpoint at the end of an epoch."
             )
         if isinstance(self.sampler, TrainSampler):
             self.sampler.set_epoch(position.epoch)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from chaosgate.data.files.folders import Listing, class_folders, list_splits, split_folders
+from chaosgate.data.files.folders import Listing, class_folders, hashed_share, list_splits, split_folders
 from chaosgate.data.module import ImageData
 from chaosgate.data.photos import PhotoData
 
@@ -21,13 +21,22 @@ class ImageFolder(PhotoData):
         image_size: Side of the square that the network sees, in pixels.
         val_fraction: Share of each class for validation where there is no val folder.
         test_fraction: Share of each class for testing where there is no test folder.
+        per_class: How many images of each class to use at most, by split, e.g. ``{train: 600, test: 200}``, chosen by
+            the hash of their paths. Null uses all.
         photo: Settings of :class:`~chaosgate.data.photos.PhotoData`.
     """
 
     name = "image_folder"
 
     def __init__(
-        self, root: str, image_size: int = 224, *, val_fraction: float = 0.1, test_fraction: float = 0.2, **photo: Any
+        self,
+        root: str,
+        image_size: int = 224,
+        *,
+        val_fraction: float = 0.1,
+        test_fraction: float = 0.2,
+        per_class: dict[str, int] | None = None,
+        **photo: Any,
     ) -> None:
         super().__init__(root, image_size, **photo)
         self.fractions = {"val": val_fraction, "test": test_fraction}
@@ -36,6 +45,9 @@ class ImageFolder(PhotoData):
                 f"data.val_fraction is {val_fraction} and data.test_fraction {test_fraction}; give positive numbers "
                 "whose sum leaves a part for training."
             )
+        self.per_class = dict(per_class or {})
+        if not (self.per_class.keys() <= {"train", "val", "test"} and all(n >= 1 for n in self.per_class.values())):
+            raise ValueError(f"data.per_class is {per_class}; give numbers of at least 1 for train, val or test.")
         self.folders = split_folders(self.root)
         self.class_names = class_folders(self.folders)
         self.num_classes = len(self.class_names)
@@ -54,7 +66,14 @@ class ImageFolder(PhotoData):
 
     def list_images(self, stage: str) -> dict[str, Listing]:
         """Files of every split, by folder or cut by hash."""
-        return list_splits(self.root, self.folders, self.class_names, self.fractions)
+        listings = list_splits(self.root, self.folders, self.class_names, self.fractions)
+        for split, count in self.per_class.items():
+            listings[split] = listings[split].pick(hashed_share(listings[split].names, listings[split].targets, count))
+        return listings
+
+    def describe(self) -> dict[str, Any]:
+        """Also whether some images were left out."""
+        return super().describe() | {"subset": self.per_class or False}
 
     def split_rule(self) -> str:
         """Folders, or the shares that were cut by hash."""

@@ -39,7 +39,7 @@ class ImageNetC(ImageNet):
     imagenet-c`` wrote are read in the same way; their manifest says that they were generated, and so do the results.
 
     ``generated``: ``root`` holds clean images in any layout of :class:`~chaosgate.data.sets.imagenet.ImageNet`; they
-    are resized, cut, corrupted and saved as JPEG of quality 85 in passing, as the release was. The law of the
+    are resized, cut, corrupted and saved as JPEG of quality 85, as the release was. The law of the
     corruptions is the same, the draws are not. Every result says which of the two it is.
 
     Args:
@@ -49,7 +49,7 @@ class ImageNetC(ImageNet):
         clean: ``released``: folder of the clean set, to test it in the same pass (as cell ``clean``).
         corruptions: ``paper`` for the seven of the paper, or a list of names.
         severities: Severities of each corruption, from 1 to 5.
-        corruption_jpeg: ``generated``: save as JPEG in passing.
+        corruption_jpeg: ``generated``: save as JPEG.
         imagenet: Settings of :class:`~chaosgate.data.sets.imagenet.ImageNet`.
     """
 
@@ -141,7 +141,7 @@ class ImageNetC(ImageNet):
         return self.source if self.source == "generated" or self.manifest is None else "generated"
 
     def teardown(self, stage: str) -> None:
-        """Say the mCE, if all fifteen common corruptions were tested."""
+        """Log the mCE, if all fifteen common corruptions were tested."""
         super().teardown(stage)
         rows = self._tested(stage)
         top1 = {(row["corruption"], row["severity"]): row["top1"] for row in rows if "top1" in row}

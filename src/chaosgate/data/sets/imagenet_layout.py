@@ -91,7 +91,7 @@ def check_wnids(found: Iterable[str], where: Path) -> list[str]:
     strangers = [name for name in names if name not in labels()]
     if strangers:
         raise ValueError(
-            f"{where} has {len(strangers)} folder(s) that are no class of ImageNet-1k, among them "
+            f"{where} has {len(strangers)} folder(s) that are not classes of ImageNet-1k, among them "
             f"{', '.join(strangers[:3])}. Class folders are named by WordNet id (n01440764, ...). Remove the others, "
             "or use chaosgate.ImageFolder for other classes."
         )

@@ -87,7 +87,7 @@ class ImageNetVariant(ImageNet):
         return "test only"
 
     def describe(self) -> dict[str, Any]:
-        """As for ImageNet; the classes of the release are no subset of it."""
+        """As for ImageNet; the classes of the release are not a subset of it."""
         told = super().describe()
         del told["validation"]
         return {**told, "subset": self.subset is not None or "missing" in told or self.classes != self.variant.classes}

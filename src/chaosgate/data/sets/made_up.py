@@ -23,7 +23,7 @@ from chaosgate.data.sets.imagenet_c import group_of
 from chaosgate.data.sets.imagenet_layout import wnids
 
 MANIFEST = "made_up.json"
-_VERSION = 2  # of the pictures; another one writes them anew
+_VERSION = 2  # of the pictures; another one rewrites them
 _SIDE = 72  # pixels of an image; the smoke studies see 64
 _CELL_SIDE = 64
 CORRUPTIONS, SEVERITY = ("gaussian_noise", "pixelate"), 3

@@ -31,7 +31,7 @@ def gather_random_states() -> list[dict[str, Any]]:
 
 
 def restore_random_state(states: list[dict[str, Any]], rank: int) -> bool:
-    """Take up this rank's streams; False, and nothing done, if the checkpoint knows fewer processes."""
+    """Restore this rank's streams; False, without any effect, if the checkpoint has fewer processes."""
     if rank >= len(states):
         return False
     state = states[rank]
@@ -93,7 +93,7 @@ def differences(run: Path, other: Path) -> list[str]:
 
 
 def logged_scalars(run: Path) -> dict[str, list[tuple[int, float]]]:
-    """Every logged number by tag, as (step, value), in the way that TensorBoard shows a run that was cut."""
+    """Every logged number by tag, as (step, value), in the way that TensorBoard shows an interrupted run."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # only a comparison needs it
 
     logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it announces what it purges

@@ -31,7 +31,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             counted = _Counted(file)
             torch.save(checkpoint, cast(IO[bytes], counted))
             file.flush()
-            os.fsync(file.fileno())  # a full disk must show before the record speaks of the new bytes
+            os.fsync(file.fileno())  # a full disk must show before the record describes the new bytes
             record = {
                 "sha256": counted.sha256.hexdigest(),
                 "bytes": counted.bytes,
@@ -91,7 +91,7 @@ def damage(path: Path) -> str | None:
         return "it has no checksum beside it"
     if path.stat().st_size != record["bytes"]:
         return f"it has {path.stat().st_size} bytes instead of {record['bytes']}"
-    return None if file_hash(path) == record["sha256"] else "its checksum does not hold"
+    return None if file_hash(path) == record["sha256"] else "its checksum does not match"
 
 
 def checkpoints_by_age(folder: Path) -> list[Path]:
@@ -102,7 +102,7 @@ def checkpoints_by_age(folder: Path) -> list[Path]:
 
 
 def newest_intact(folder: Path, complain: Any = lambda message: None) -> Path | None:
-    """The newest checkpoint that is as it was written; ``complain`` hears of each damaged one that was passed over."""
+    """The newest checkpoint that is as it was written; ``complain`` is called for each damaged one that was skipped."""
     for path in checkpoints_by_age(folder):
         wrong = damage(path)
         if wrong is None:

@@ -71,7 +71,7 @@ def _worst_last(value: float) -> float:
 
 
 class KeepCheckpoints(Checkpoint):
-    """Keep what a run needs to be continued exactly, and the networks that speak for it.
+    """Keep what a run needs to be continued exactly, and the selected networks.
 
     After every epoch ``epoch-NNNN.ckpt`` is written; those with a role stay: ``best`` (smallest validation NLL, ECE
     decides among epochs within ``tolerance``, all of which stay), ``top1``, ``last``. Links of these names lead to
@@ -106,11 +106,9 @@ class KeepCheckpoints(Checkpoint):
     # -- state ---------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """The validation scores so far."""
         return {"scores": [list(score) for score in self.scores]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on choosing among the same epochs."""
         self.scores = [EpochScore(*score) for score in state_dict["scores"]]
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
@@ -126,7 +124,6 @@ class KeepCheckpoints(Checkpoint):
     # -- hooks ---------------------------------------------------------------------------------------------------------
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """The run directory is known now."""
         self._folder = RunDirectory.of(trainer).checkpoints
 
     def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -140,7 +137,7 @@ class KeepCheckpoints(Checkpoint):
         load_forgotten_loader_state(trainer)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Between two batches: restore the random streams after a restart, save when due, go when told."""
+        """Between two batches: restore the random streams after a restart, save when due, stop after a signal."""
         if self._restored is not None:
             restore_random_state(self._restored, trainer.global_rank)
             self._restored = None
@@ -158,7 +155,7 @@ class KeepCheckpoints(Checkpoint):
             raise Preempted(told, _stopped(told, self._what_is_saved()))
 
     def on_validation_batch_start(self, trainer: Trainer, *unused: Any) -> None:
-        """Do not sit out a long validation when told to go; the last checkpoint leads back to its beginning."""
+        """Do not finish a long validation after a signal; the last checkpoint leads back to its beginning."""
         if trainer.state.fn == "fit" and (told := self._told(trainer)):
             raise Preempted(told, _stopped(told, f"in validation, {self._what_is_saved()}"))
 
@@ -175,11 +172,9 @@ class KeepCheckpoints(Checkpoint):
             raise Preempted(told, _stopped(told, f"saved at the end of epoch {epoch}"))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Give the signals back."""
         self._watch.stop()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Give the signals back."""
         self._watch.stop()
 
     # -- files ---------------------------------------------------------------------------------------------------------
@@ -237,4 +232,4 @@ def _name(epoch: int) -> str:
 
 
 def _stopped(signum: int, where: str) -> str:
-    return f"told to stop by signal {signum}: {where}. Continue with the same command and --resume."
+    return f"stopped by signal {signum}: {where}. Continue with the same command and --resume."

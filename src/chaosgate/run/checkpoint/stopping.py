@@ -1,4 +1,4 @@
-"""Training that ends early: told to by a signal, by the disk or a lost process, or by a loss that is not a number.
+"""Training that ends early: after a signal, a full disk or a lost process, or at a loss that is not a number.
 
 Whatever the reason, the message says what is left and how to continue.
 """
@@ -48,7 +48,7 @@ class SignalWatch:
     """Remembers a signal until the training loop has time for it.
 
     Lightning's own handler talks to the other processes from inside the signal handler, in the middle of whatever
-    they are exchanging; this one only takes a note. A second signal ends the process at once.
+    they are exchanging; this one only records the signal. A second signal ends the process at once.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,6 @@ class SignalWatch:
                 self._before[signum] = handler
 
     def stop(self) -> None:
-        """Give them back."""
         for signum, handler in self._before.items():
             if signal.getsignal(signum) == self._note:
                 signal.signal(signum, handler if handler is not None else signal.SIG_DFL)
@@ -84,7 +83,7 @@ class SignalWatch:
 def telling_what_is_left(run: RunDirectory) -> Iterator[None]:
     """Let errors of the disk, of data workers and of other processes say which checkpoint to go on from.
 
-    The logger writes in a thread; an error there reaches the main thread at its next write and is told once, here.
+    The logger writes in a thread; an error there reaches the main thread at its next write and is reported once, here.
     """
     hook, threading.excepthook = threading.excepthook, _quiet_about_the_disk(threading.excepthook)
     try:
@@ -145,7 +144,6 @@ class StopAtNonFiniteLoss(Callback):
         self._batch = batch
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
-        """Check the loss of this process."""
         if bool(torch.isfinite(loss)):
             return
         indices = _indices(self._batch)
@@ -168,7 +166,6 @@ class StopAtNonFiniteLoss(Callback):
         )
 
     def on_train_batch_end(self, trainer: Trainer, *unused: Any) -> None:
-        """Let the batch go."""
         self._batch = None
 
 

@@ -23,7 +23,7 @@ _TRAINING_SHARE = 0.9  # of a run's time; the rest is the test
 
 
 class Display:
-    """Shows a study at work; lines instead of bars where the output is no terminal.
+    """Shows a study at work; lines instead of bars where the output is not a terminal.
 
     Args:
         console: Where to.
@@ -59,7 +59,6 @@ class Display:
             yield
 
     def started(self, run: Run, attempt: int) -> None:
-        """A worker was started."""
         again = "" if attempt == 1 else " (failed once, trying again)"
         self.console.print(f"[bold]{_title(run)}[/]: started{again}, log in {run.directory}", highlight=False)
         if run.name in self._tasks:
@@ -70,7 +69,7 @@ class Display:
         """Another process works on this run; say so once."""
         if run.name not in self._elsewhere:
             self._elsewhere.add(run.name)
-            self.console.print(f"[bold]{_title(run)}[/]: another process is at work on it", highlight=False)
+            self.console.print(f"[bold]{_title(run)}[/]: another process is working on it", highlight=False)
 
     def say(self, run: Run, what: str) -> None:
         """A sentence about a run."""
@@ -172,11 +171,11 @@ def _also(run: Run, users: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _words(run: Run, state: State) -> str:
-    if state.condition in ("cut", "missing") and is_trained(run):
+    if state.condition in ("interrupted", "missing") and is_trained(run):
         return "trained, test left"
     if state.condition == "queued":
         return f"queued, job {state.record['job']}"
-    begun = state.condition in ("running", "cut")
+    begun = state.condition in ("running", "interrupted")
     return f"{state.condition}, {how_far(state.progress)[1]}" if begun else state.condition
 
 

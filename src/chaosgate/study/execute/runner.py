@@ -160,7 +160,7 @@ class Runner:
         try:
             write_json(run.directory / FAILED, record)
         except OSError as error:
-            self.display.say(run, f"its failure could not be noted in its directory ({error.strerror})")
+            self.display.say(run, f"its failure could not be recorded in its directory ({error.strerror})")
         if attempt < ATTEMPTS:
             self._start(run, attempt + 1)
         else:

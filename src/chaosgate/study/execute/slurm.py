@@ -36,7 +36,7 @@ def job_of(run: Run) -> dict[str, Any]:
 def alive(jobs: Sequence[str]) -> set[str]:
     """Those of these jobs that SLURM has not ended: pending, running, suspended, on their way back to the queue.
 
-    Jobs that SLURM has forgotten are over. Where no SLURM answers nobody knows, and all count as alive.
+    Jobs that SLURM has forgotten are over. Where SLURM does not answer, all count as alive.
     """
     if not jobs:
         return set()

@@ -1,4 +1,4 @@
-"""A SLURM job: what the cluster wants to know about it, and what it does (the local worker on one run)."""
+"""A SLURM job: its options for the cluster, and what it does (the local worker on one run)."""
 
 import argparse
 import os
@@ -15,11 +15,10 @@ from typing import Any
 
 import yaml
 
-from chaosgate.run.config_files import read_yaml
+from chaosgate.run.config_files import did_you_mean, read_yaml
 from chaosgate.study.execute.runner import ATTEMPTS, log_tail, reason
 from chaosgate.study.execute.state import FAILED, write_json
 from chaosgate.study.execute.worker import BUSY
-from chaosgate.study.plan.parts import did_you_mean
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?")
 
@@ -187,7 +186,6 @@ class RunJob:
 
     @property
     def directory(self) -> Path:
-        """Of the run."""
         return self.order.parent
 
     def __call__(self) -> str:
@@ -198,7 +196,7 @@ class RunJob:
         attempt = 1
         while (status := self._attempt()) != 0 or self._told:
             if status == BUSY:
-                return "another process is at work on this run"
+                return "another process is working on this run"
             if self._told:  # and yet the job was not ended: go on
                 self._told = False
                 continue

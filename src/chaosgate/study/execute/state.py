@@ -1,4 +1,4 @@
-"""What a run directory says about its run: done, running, failed, cut or missing. Looking changes nothing.
+"""What a run directory says about its run: done, running, failed, interrupted or missing. Looking changes nothing.
 
 Every file that is read back here is written in one step and reaches the disk before it has its name. Should one be
 damaged all the same, it is named (:attr:`State.trouble`), the run counts as unfinished, and the next worker sets it
@@ -19,11 +19,12 @@ from typing import Any, Literal
 import yaml
 from filelock import FileLock
 
+from chaosgate.data.files.atomic import replace_file
 from chaosgate.run.directory import RunDirectory, read_lines
 from chaosgate.run.provenance import config_hash
 from chaosgate.study.plan.runs import Run
 
-Condition = Literal["done", "running", "queued", "failed", "cut", "missing"]
+Condition = Literal["done", "running", "queued", "failed", "interrupted", "missing"]
 LOG, FITTED, FAILED = "log.txt", "fitted.json", "failed.json"
 TESTED = "tested"  # folder of records, one per test that is done
 LOCK = ".study.lock"
@@ -38,7 +39,7 @@ class State:
     Args:
         condition: ``done``: every cell has its row. ``running``: a worker holds the lock. ``queued``: waits in the
             queue of a cluster (:mod:`chaosgate.study.execute.slurm`). ``failed``: the last attempt ended in an error.
-            ``cut``: begun, stopped, will be resumed. ``missing``: not begun.
+            ``interrupted``: started and stopped, will be resumed. ``missing``: not started.
         progress: Phase, epoch, batch; empty before the first batch.
         record: Of a done run: seconds, threads, checkpoint, cells. Of a failed one: attempts, status, last lines.
         trouble: Sentences about damaged files, or about what could not be found out.
@@ -60,7 +61,7 @@ def state_of(run: Run) -> State:
     trouble: list[str] = []
     try:
         damaged = damaged_files(directory)
-        trouble += [f"{path} is damaged; 'study run' sets it aside and makes it again" for path in damaged]
+        trouble += [f"{path} is damaged; 'study run' renames it and recreates it" for path in damaged]
         records = [record_of(directory, test) for test in run.test_outputs]
         fitted = read_json(directory / FITTED)
         if fitted and all(records) and not damaged:
@@ -76,7 +77,7 @@ def state_of(run: Run) -> State:
         begun = progress or any(records) or damaged or any(RunDirectory(directory).checkpoints.glob("*.ckpt"))
     except OSError as error:
         return State("missing", trouble=(f"{directory} cannot be read: {error.strerror or error}",))
-    return State("cut" if begun else "missing", progress, trouble=tuple(trouble))
+    return State("interrupted" if begun else "missing", progress, trouble=tuple(trouble))
 
 
 def is_trained(run: Run) -> bool:
@@ -89,18 +90,22 @@ def record_of(directory: Path, test: str) -> dict[str, Any]:
     record = read_json(directory / TESTED / f"{test}.json")
     if not {"source", "cells"} <= record.keys():
         return {}
-    have = {(source_of(row), row["corruption"], row["severity"]) for row in RunDirectory(directory).rows()}
+    have = _rows_by_cell(directory)
     return record if all((record["source"], *cell) in have for cell in record["cells"]) else {}
 
 
 def rows_of(directory: Path, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows that the records speak of; where two tests share a cell (clean, mostly), that of the first."""
-    rows = {(source_of(row), row["corruption"], row["severity"]): row for row in RunDirectory(directory).rows()}
+    """Rows that the records name; where two tests share a cell (mostly the clean one), that of the first."""
+    rows = _rows_by_cell(directory)
     found: dict[tuple[str, int], dict[str, Any]] = {}
     for record in records:
         for corruption, severity in record["cells"]:
             found.setdefault((corruption, severity), rows[record["source"], corruption, severity])
     return list(found.values())
+
+
+def _rows_by_cell(directory: Path) -> dict[tuple[str, str, int], dict[str, Any]]:
+    return {(source_of(row), row["corruption"], row["severity"]): row for row in RunDirectory(directory).rows()}
 
 
 def source_of(row: dict[str, Any]) -> str:
@@ -143,13 +148,13 @@ def set_aside_damaged(directory: Path) -> list[str]:
         rows = read_lines(path)[0] if path.name == "results.jsonl" else []
         os.replace(path, aside)
         if rows:
-            write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+            replace_file(path, "".join(json.dumps(row) + "\n" for row in rows))
         if path.name in ("curves.jsonl", "config.yaml"):
             (directory / FITTED).unlink(missing_ok=True)
         if path.suffix == ".npz":  # the tests are made again; which of them kept this file is not written anywhere
             for record in (directory / TESTED).glob("*.json"):
                 record.unlink()
-        said.append(f"chaosgate study: {path} was damaged; it is set aside as {aside.name} and made again.")
+        said.append(f"chaosgate study: {path} was damaged; it is renamed to {aside.name} and recreated.")
     return said
 
 
@@ -189,8 +194,8 @@ def is_locked(directory: Path) -> bool:
     except OSError as error:
         if error.errno in _NO_LOCKS:
             raise NoLocks(
-                f"the file system of {directory.parent} has no locks ({error.strerror}): whether somebody works on a "
-                "run cannot be known there"
+                f"the file system of {directory.parent} does not support file locks ({error.strerror}), so it "
+                "cannot be known whether another process is working on a run"
             ) from error
         raise
     finally:
@@ -207,8 +212,8 @@ def require_locks(folder: Path) -> None:
         is_locked(folder)
     except NoLocks as error:
         raise OSError(
-            f"the file system of {folder} has no locks ({error.__cause__}): two processes could write to one run. Give "
-            "a --root on a file system with locks."
+            f"the file system of {folder} does not support file locks ({error.__cause__}): two processes could write "
+            "to one run. Give a --root on a file system that does."
         ) from error
     finally:
         path.unlink(missing_ok=True)
@@ -225,11 +230,4 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Replace a small file in one step, with the time and the process that wrote it."""
-    write_text(path, json.dumps({**content, "time": time.time(), "pid": os.getpid()}))
-
-
-def write_text(path: Path, text: str) -> None:
-    """As :func:`chaosgate.data.files.atomic.replace_file`, in a process that has no use for torch otherwise."""
-    from chaosgate.data.files.atomic import replace_file
-
-    replace_file(path, text)
+    replace_file(path, json.dumps({**content, "time": time.time(), "pid": os.getpid()}))

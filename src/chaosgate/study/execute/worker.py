@@ -1,8 +1,8 @@
 """Train and test one run, in a process of its own.
 
 The order is a file that the runner leaves in the run directory; output goes to the log. The worker takes the lock
-before anything heavy is imported, goes on where an earlier one was cut, and trains only if nobody has: studies that
-share a training leave orders with different tests in the same directory.
+before anything heavy is imported, continues where an earlier one was interrupted, and trains only if nobody has:
+studies that share a training leave orders with different tests in the same directory.
 """
 
 import json
@@ -58,7 +58,7 @@ def write_order(run: Run, threads: int, check: Sequence[Run] = (), others: Seque
         run: The run.
         threads: Of the worker.
         check: Runs whose data are looked for before anything is trained.
-        others: Runs of the same training; their tests are done in passing.
+        others: Runs of the same training; their tests are done at the same time.
     """
     run.directory.mkdir(parents=True, exist_ok=True)
     tests = [test for one in (run, *others) for test in _tests(one)]
@@ -124,7 +124,7 @@ def with_lock(path: Path, work: Callable[[Path, dict[str, Any]], int]) -> int:
             (directory / FAILED).unlink(missing_ok=True)
             return work(directory, order)
         except OSError as error:
-            print(f"chaosgate: {error}. The run can be taken up again when this is repaired.", flush=True)
+            print(f"chaosgate: {error}. Repair this, then start the study again to continue the run.", flush=True)
             return 1
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import chaosgate
+from chaosgate.data.files.atomic import replace_file
+from chaosgate.run.provenance import file_hash
 
 Parse = Callable[[Sequence[str]], Mapping[str, Any]]
 """From a command line (``fit`` or ``test``, then files and keys) to the parsed configuration; ValueError if refused."""
@@ -50,13 +52,11 @@ class CachedParse:
         return config
 
     def _keep(self, path: Path, entry: dict[str, Any]) -> None:
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(entry), encoding="utf-8")
-            os.replace(temporary, path)
+            replace_file(path, json.dumps(entry))
         except (OSError, TypeError):  # a full or read-only home; the next command parses again
-            temporary.unlink(missing_ok=True) if os.access(self.folder, os.W_OK) else None
+            pass
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -65,17 +65,12 @@ def _read(path: Path) -> dict[str, Any] | None:
         sources: Sources = entry["sources"]
         if sources and entry["folder"] != os.getcwd():  # the same name may be another module here
             return None
-        if any(source_hash(Path(file)) != known for file, known in sources.items()):
+        if any(file_hash(file) != known for file, known in sources.items()):
             return None
         config: dict[str, Any] = entry["config"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return config
-
-
-def source_hash(path: Path) -> str:
-    """Of the content of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @cache
@@ -84,7 +79,7 @@ def code_version() -> str:
     digest = hashlib.sha256()
     package = Path(chaosgate.__file__).parent
     for path in sorted(package.rglob("*.py")):
-        digest.update(f"{path.relative_to(package)} {source_hash(path)}\n".encode())
+        digest.update(f"{path.relative_to(package)} {file_hash(path)}\n".encode())
     for name in _LIBRARIES:
         try:
             digest.update(f"{name} {version(name)}\n".encode())

@@ -7,11 +7,10 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from chaosgate.run.config_files import find_config, read_yaml
+from chaosgate.run.config_files import config_folder, find_config, read_yaml
 
 FOLDERS = {
     "CHAOSGATE_IMAGENET": "train/<wnid> and val/<wnid> of ImageNet-1k",
@@ -32,10 +31,12 @@ class ConfigPart:
     Args:
         content: Nested keys of a file, or dotted keys.
         source: The file; None for dotted keys.
+        name: What the study calls the file.
     """
 
     content: dict[str, Any]
     source: Path | None = None
+    name: str = ""
 
 
 ConfigParts = tuple[ConfigPart, ...]
@@ -49,8 +50,10 @@ def read_parts(value: Any, study: Path) -> ConfigParts:
 def _read_part(part: Any, study: Path) -> ConfigPart:
     if isinstance(part, str):
         file = find_file(study, part)
-        return ConfigPart(read_yaml(file), file)
+        return ConfigPart(read_yaml(file), file, part)
     if isinstance(part, dict):
+        if "config" in part:
+            raise ValueError("config: name the file itself, before or after the dotted keys: [FILE, {key: value}].")
         if wrong := [name for name in part if not isinstance(name, str)]:
             raise ValueError(f"{wrong[0]!r} is not a key; write e.g. trainer.max_epochs: 20.")
         return ConfigPart(part)
@@ -60,23 +63,15 @@ def _read_part(part: Any, study: Path) -> ConfigPart:
 def find_file(study: Path, name: str) -> Path:
     """A file named in a study: beside the study or in a folder above it, else a shipped configuration.
 
-    So a name means the same file whatever the current directory.
+    So a name means the same file whatever the current directory. For a shipped study, local files are those here: a
+    copy made by ``chaosgate configs copy`` wins as it does after ``-c``.
     """
     start = study.resolve().parent
+    here = (Path.cwd(),) if start.is_relative_to(config_folder().resolve()) else ()
     try:
-        return find_config(name, (start, *start.parents))
+        return find_config(name, (*here, start, *start.parents))
     except OSError as error:
         raise FileNotFoundError(f"{study} names {name}, which is neither in {start} nor above it: {error}") from None
-
-
-def did_you_mean(name: object, choices: Any) -> str:
-    """The nearest choice as a question, or all of them.
-
-    >>> did_you_mean("bset", ["best", "last"]), did_you_mean("x", ["best", "last"])
-    ("Did you mean 'best'?", 'There are best, last.')
-    """
-    close = get_close_matches(str(name), list(choices), n=1)
-    return f"Did you mean '{close[0]}'?" if close else f"There are {', '.join(choices)}."
 
 
 # -- data folders ------------------------------------------------------------------------------------------------------
@@ -112,7 +107,6 @@ def resolve(value: Any, folders: Mapping[str, str]) -> Any:
 
 
 def names_in(value: Any) -> set[str]:
-    """All names that a value mentions."""
     if isinstance(value, str):
         return set(_NAME.findall(value))
     if isinstance(value, Mapping):
@@ -142,6 +136,6 @@ def require_folders(names: Iterable[str], folders: Mapping[str, str]) -> None:
             complaints.append(f"{name}{holds} is {folder}, which does not exist")
     if complaints:
         raise FileNotFoundError(
-            f"the data are missing: {'; '.join(complaints)}. Say where they are, e.g. export {wanted[0]}="
+            f"the data are missing: {'; '.join(complaints)}. Set the variable, e.g. export {wanted[0]}="
             "FOLDER, or try the study on made-up images with --size smoke."
         )

@@ -23,7 +23,8 @@ from pydantic import (
 )
 
 from chaosgate.metrics.names import FROM_LOGITS, FROM_OUTPUTS
-from chaosgate.study.plan.parts import ConfigPart, ConfigParts, did_you_mean, read_parts
+from chaosgate.run.config_files import did_you_mean
+from chaosgate.study.plan.parts import ConfigPart, ConfigParts, read_parts
 
 METRICS = ("top1", "nll", "ece", "gap", "brier", "confidence", "top5", "adaptive_ece", *FROM_OUTPUTS)
 STRENGTH, CHECKPOINT = "strength", "checkpoint"
@@ -196,6 +197,7 @@ class Study(_Entry):
         overrides: More of it: dotted keys, after the files.
         methods: What is compared: rows of the table.
         reference: The method that differences are taken to.
+        contrast: Methods that are set against every other one; by default, all pairs where there are few.
         seeds: Every method is run once per seed; at one seed all methods share initial weights and batches.
         grid: Further axes by name.
         strength: Methods whose strength is swept.
@@ -220,6 +222,7 @@ class Study(_Entry):
     overrides: Parts = ()
     methods: dict[Name, Parts] = Field(min_length=1, description=_NAMES)
     reference: str = Field(description="the method that others are compared to")
+    contrast: Annotated[tuple[str, ...], BeforeValidator(_one_or_several)] = Field((), description="some methods")
     seeds: Annotated[tuple[Seed, ...], BeforeValidator(_one_or_several)] = Field(
         (0,), min_length=1, description="whole numbers, e.g. [0, 1, 2]"
     )
@@ -246,7 +249,6 @@ class Study(_Entry):
 
     @property
     def path(self) -> Path:
-        """The file."""
         return self._path
 
     @property
@@ -256,7 +258,6 @@ class Study(_Entry):
 
     @property
     def with_logits(self) -> bool:
-        """Whether tests keep logits."""
         return self.keep_logits or bool(self.ensemble) or any(metric in FROM_LOGITS for metric in self.metrics)
 
     @property
@@ -304,7 +305,8 @@ class Study(_Entry):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Study":
-        for what, names in {"reference": [self.reference], "strength": self.strength}.items():
+        named = {"reference": [self.reference], "contrast": self.contrast, "strength": self.strength}
+        for what, names in named.items():
             for name in names:
                 _require(what, "method", name, self.methods)
         if self.reference in self.strength:

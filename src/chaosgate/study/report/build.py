@@ -11,7 +11,7 @@ from chaosgate.run.outputs import CLEAN_CELL, Cell
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import STRENGTH, Ensemble, Study
 from chaosgate.study.report.collect import Finished
-from chaosgate.study.report.from_outputs import ensemble_name, ensembles
+from chaosgate.study.report.from_outputs import ensemble_name
 from chaosgate.study.report.inference import (
     Floats,
     Groups,
@@ -21,6 +21,7 @@ from chaosgate.study.report.inference import (
     resample,
     resample_auroc,
 )
+from chaosgate.study.report.packed import kept_ensembles
 from chaosgate.study.report.table import CLEAN, CORRUPTED, Column, Entry, Row, Table
 
 
@@ -68,7 +69,7 @@ def build_table(study: Study, runs: Sequence[Run], finished: Sequence[Finished])
 
 def _ensemble_row(study: Study, ensemble: Ensemble, finished: Sequence[Finished], columns: Sequence[Column]) -> Row:
     """A row from kept logits. Its keys are not seeds, so that it is paired with nothing."""
-    found = {-1 - k: one for k, one in enumerate(ensembles(study, ensemble, finished))}
+    found = {-1 - k: one for k, one in enumerate(kept_ensembles(study, ensemble, finished))}
     entries = {}
     for part, metric in columns:
         values, floors = {}, {}
@@ -216,7 +217,7 @@ def strength_tables(table: Table) -> list[Table]:
 def select_strengths(table: Table) -> dict[str, str | None]:
     """The variant with the smallest validation NLL among those that differ in strength alone, keyed by the rest.
 
-    The test set has no say. None where a strength or a seed is missing: a selection among what happens to be finished
+    The test set is not used. None where a strength or a seed is missing: a selection among what happens to be finished
     is not one.
     """
     return {

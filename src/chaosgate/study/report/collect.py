@@ -1,6 +1,5 @@
 """Everything a report needs of the finished runs of a study, read once."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,7 @@ import yaml
 from numpy.typing import NDArray
 
 from chaosgate.metrics.names import FROM_LOGITS, FROM_OUTPUTS
-from chaosgate.run.directory import RunDirectory
+from chaosgate.run.directory import RunDirectory, read_lines
 from chaosgate.run.outputs import Samples, join_samples, load_logits, load_samples
 from chaosgate.study.execute.state import record_of, rows_of, state_of
 from chaosgate.study.plan.runs import Run
@@ -21,7 +20,7 @@ from chaosgate.study.report.from_outputs import ByCell, class_metrics_of, confid
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run: its rows, what it said about every image, its curves.
+    """A finished run: its rows, its outputs for every image, its curves.
 
     Args:
         run: The run.
@@ -47,7 +46,7 @@ class Finished:
     def energy(self) -> float:
         """Injected energy relative to that of the features at the end of training, over all sites.
 
-        0 without a gate; nan for a gate that was not measured (a run cut between its last epoch and the measurement).
+        0 without a gate; nan for a gate that was not measured: the run was interrupted between its last epoch and that.
         """
         if self.rows[0]["noise"]["gate"] is not None and not self.rows[0]["noise_measured"]:
             return nan
@@ -77,11 +76,7 @@ class Finished:
     @cached_property
     def curves(self) -> list[dict[str, float]]:
         """One entry per epoch; of an epoch that was begun twice, the last."""
-        path = RunDirectory(self.run.directory).curves
-        if not path.exists():
-            return []
-        with open(path, encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file if line.strip()]
+        lines, _ = read_lines(RunDirectory(self.run.directory).curves)
         return list({line["epoch"]: line for line in lines}.values())
 
     @property

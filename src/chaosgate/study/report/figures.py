@@ -5,9 +5,11 @@ from math import fsum, isnan
 from statistics import stdev
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogFormatter, MaxNLocator
 
 from chaosgate.metrics.names import PLUS_T, scaled, title
@@ -15,8 +17,10 @@ from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report.collect import Finished
 from chaosgate.study.report.table import CLEAN, Entry, Table
 
-# Okabe and Ito's palette, told apart under the common colour-vision deficiencies; markers carry it in grey.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# Okabe and Ito's palette, told apart under the common colour-vision deficiencies, then Tol's dark tones: twelve methods
+# have twelve colours. Markers carry them in grey.
+_OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_COLOURS = (*_OKABE_ITO, "#332288", "#882255", "#999933", "#661100", "#44AA99", "#AA4499")
 _MARKERS = ("s", "D", "^", "v", "P", "X")
 INK, MUTED, _REFERENCE = "#1f2430", "#8a8f99", "#5a5f6a"
 
@@ -272,3 +276,26 @@ def legend(figure: Figure) -> None:
     handles, labels = list(named.values()), list(named)
     if handles:
         figure.legend(handles, labels, loc="outside upper left", ncols=min(6, len(labels)), frameon=False, fontsize=9)
+
+
+def numbers_of(figure: Figure) -> list[dict[str, Any]]:
+    """What a figure shows, as plain data: for each panel its labels, the points of its lines, its bars and segments."""
+
+    def points(values: Any) -> list[list[float | None]]:
+        return [[None if isnan(one) else float(f"{one:.6g}") for one in row] for row in np.asarray(values, float)]
+
+    return [
+        {
+            "x": axes.get_xlabel(),
+            "y": axes.get_ylabel(),
+            "title": axes.get_title(),
+            "lines": [points(line.get_xydata()) for line in axes.lines],
+            "bars": points([[*one.get_xy(), one.get_width(), one.get_height()] for one in _bars(axes)]),
+            "segments": [points(path.vertices) for one in axes.collections for path in one.get_paths()],
+        }
+        for axes in figure.axes
+    ]
+
+
+def _bars(axes: Axes) -> list[Rectangle]:
+    return [patch for patch in axes.patches if isinstance(patch, Rectangle)]

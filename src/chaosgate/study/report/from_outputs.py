@@ -22,10 +22,10 @@ ByCell = dict[Cell, float]
 
 
 def confidence_metrics(samples: Samples, ood: NDArray[np.float32] | None) -> dict[str, ByCell]:
-    """What the confidences of all images say together: the AURC of every cell; the AUROC of clean against other images.
+    """Metrics of the confidences of all images: the AURC of every cell; the AUROC of clean against other images.
 
     Args:
-        samples: What the network said about every image.
+        samples: Outputs of the network for every image.
         ood: Confidences of images that belong to none of its classes, where there was such a test.
     """
     import torch
@@ -44,7 +44,7 @@ def confidence_metrics(samples: Samples, ood: NDArray[np.float32] | None) -> dic
 def class_metrics(
     cells: Sequence[Cell], logits: "Callable[[int], torch.Tensor]", target: "torch.Tensor"
 ) -> dict[str, ByCell]:
-    """What the probabilities of all classes say, cell by cell: classwise ECE, and two terms of the Brier score.
+    """Metrics of the probabilities of all classes, cell by cell: classwise ECE, and two terms of the Brier score.
 
     Args:
         cells: The cells.
@@ -74,7 +74,7 @@ def class_metrics_of(kept: Logits) -> dict[str, ByCell]:
 
 @dataclass(frozen=True)
 class EnsembleResult:
-    """What an ensemble says about every image, and its metrics.
+    """Outputs of an ensemble for every image, and its metrics.
 
     Args:
         members: The seeds of its members.
@@ -124,7 +124,9 @@ def _together(seeds: tuple[int, ...], members: Sequence[Logits], outside: Sequen
     first = members[0]
     for member in members[1:]:
         if member.cells != first.cells or not np.array_equal(member.index, first.index):
-            raise ValueError(f"the runs of seeds {seeds} were tested on different images; they make no ensemble.")
+            raise ValueError(
+                f"the runs of seeds {seeds} were tested on different images; they cannot form an ensemble."
+            )
     logits = _mean_log_probability([member.logits for member in members])
     target = torch.from_numpy(first.target).long()
     cells, images, classes = logits.shape

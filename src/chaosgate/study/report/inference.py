@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import repeat
-from math import fsum, sqrt
+from math import fsum, isfinite, sqrt
 from statistics import NormalDist, stdev
 from typing import Literal, TypeVar
 
@@ -104,7 +104,7 @@ class Interval:
 def interval_of(
     differences: Sequence[float], drawn: Sequence[Floats] | None = None, biased: bool = False
 ) -> Interval | None:
-    """The interval of a mean difference; None where there is one seed and no outputs were kept.
+    """The interval of a mean difference; None where there is one seed and no outputs were kept, or one is not finite.
 
     Args:
         differences: One per seed.
@@ -116,6 +116,8 @@ def interval_of(
     '-0.0448 to 0.0048'
     """
     seeds = len(differences)
+    if not all(map(isfinite, differences)):
+        return None
     mean = fsum(differences) / seeds if seeds else 0.0
     seed_error = stdev(differences) / sqrt(seeds) if seeds > 1 else 0.0
     if drawn is None or not seeds:

@@ -1,5 +1,6 @@
 """Tables in LaTeX: ours, and the paper's beside ours. They need booktabs and graphicx."""
 
+from itertools import repeat
 from math import isnan
 
 from chaosgate.metrics.names import FITTED_ON_TEST, is_scaled, latex_title, scaled
@@ -13,26 +14,59 @@ _MARKS: dict[Mark | None, str] = {"better": "$^{+}$", "worse": "$^{-}$", None: "
 _COLLAPSED_NOTE = f"{_COLLAPSED}collapsed: accuracy and confidence were lost together; a small ECE is not a success."
 _MISSING = "--"
 _AT_A_TIME = 4  # metrics side by side in a column of text
+_LONGEST = 60  # lines on a page
 _BY = {"method": "Method", "stage": "Stage", "strength": "$g$", "corruption": "Corruption"}
 
 
 def latex_results(table: Table) -> str:
     r"""Our table, no wider than a column: blocks of four metrics, in each clean and corrupted, without and with +T.
 
-    Beneath each number stands the 95 % interval of its difference to the reference.
+    Beneath each number stands the 95 % interval of its difference to the reference. What would be longer than a page
+    becomes several tables.
     """
     metrics = list(dict.fromkeys(metric for _, metric in table.columns if not is_scaled(metric)))
     blocks = [metrics[k : k + _AT_A_TIME] for k in range(0, len(metrics), _AT_A_TIME)]
     width = max(map(len, blocks), default=0)
-    lines: list[str] = []
+    pieces: list[list[str]] = []
     for block in blocks:
-        padding = [""] * (width - len(block))
-        lines += [*([r"\midrule"] if lines else []), _line(["", *map(latex_title, block), *padding])]
+        head = _line(["", *map(latex_title, block), *[""] * (width - len(block))])
         for part in dict.fromkeys(part for part, _ in table.columns):
-            lines += _part_lines(table, part, part, block, width)
+            lines = _part_lines(table, part, part, block, width)
             if any((part, scaled(metric)) in table.columns for metric in block):
                 lines += _part_lines(table, part, f"{part}, +T", list(map(scaled, block)), width)
-    return _environment(width, lines, _result_notes(table), escape(table.title), "")
+            pieces.append([head, *lines])
+    notes, caption = _result_notes(table), escape(table.title)
+    if sum(map(len, pieces)) > _LONGEST:
+        several = [f"{caption} ({k} of {len(pieces)})" for k in range(1, len(pieces) + 1)]
+        return "\n".join(_environment(width, *one, "") for one in zip(pieces, repeat(notes), several, strict=False))
+    whole: list[str] = []
+    for piece in pieces:  # a head of columns is not repeated
+        whole += piece[1:] if piece[0] in whole else [*([r"\midrule"] if whole else []), *piece]
+    return _environment(width, whole, notes, caption, "")
+
+
+def latex_contrasts(table: Table) -> str:
+    """Differences between methods, and to the reference +T; beneath each its 95 % interval."""
+    columns = list(table.contrasts[0].entries)
+    lines = [_line(["", *(f"{part} {latex_title(metric)}" for part, metric in columns)]), r"\midrule"]
+    for one in table.contrasts:
+        first, second = [escape(one.name).replace(" - ", " $-$ ")], [""]
+        for column in columns:
+            entry = one.entries.get(column)
+            if entry is None or isnan(entry.difference):
+                first.append(_MISSING)
+                second.append("")
+                continue
+            first.append(f"${signed(entry.difference)}${_MARKS[table.contrast_marks.get((one.name, column))]}")
+            second.append("" if entry.interval is None else rf"{{\scriptsize {_ends(entry.interval)}}}")
+        lines += [_line(first), _line(second)]
+    number = sum(len(one.entries) for one in table.contrasts)
+    notes = [
+        "Differences of mean NLL and ECE; the second of two methods is subtracted. [ ]: 95\\,\\% interval. "
+        rf"$^{{+}}$ better, $^{{-}}$ worse at the 5\,\% level with Holm's correction for the {number} differences "
+        "here; no sign: not distinguishable."
+    ]
+    return _environment(len(columns), lines, notes, f"{escape(table.title)}: contrasts", "")
 
 
 def _part_lines(table: Table, part: str, heading: str, metrics: list[str], width: int) -> list[str]:
@@ -50,9 +84,8 @@ def _part_lines(table: Table, part: str, heading: str, metrics: list[str], width
 
 
 def _result_lines(table: Table, row: Row, part: str, metrics: list[str], width: int) -> list[str]:
-    name = ROW_TITLES.get(row.variant, escape(row.variant))
-    if row.members > 1:
-        name = rf"{ROW_TITLES.get(row.method, escape(row.method))} ensemble $\times${row.members}"
+    name = "-".join([ROW_TITLES.get(row.method, escape(row.method)), *map(escape, row.levels.values())])
+    name += rf" ensemble $\times${row.members}" if row.members > 1 else ""
     name += (_SELECTED if row.selected_on_test else "") + (_COLLAPSED if part in row.collapsed else "")
     first, second = [name], [""]
     for metric in metrics:
@@ -95,7 +128,11 @@ def _result_notes(table: Table) -> list[str]:
             f"[ ]: 95\\,\\% interval of the difference to {reference}, paired by seed and image, about {about}."
         )
     if over - {"these two networks"}:
-        notes.append(r"$^{+}$ better, $^{-}$ worse at the 5\,\% level with Holm's correction; no sign: cannot tell.")
+        tried = count(sum(entry.can_be_marked for entry in entries), "difference")
+        notes.append(
+            rf"$^{{+}}$ better, $^{{-}}$ worse at the 5\,\% level with Holm's correction for {tried}; no sign: not "
+            "distinguishable."
+        )
     if any(entry.floors for entry in entries):
         notes.append("Noise floor: the ECE of a perfectly calibrated network with these confidences.")
     if any(is_scaled(metric) for _, metric in table.columns):
@@ -104,6 +141,8 @@ def _result_notes(table: Table) -> list[str]:
         notes.append(_ON_TEST + FITTED_ON_TEST)
     if any(row.selected_on_test for row in table.rows):
         notes.append(f"{_SELECTED}checkpoint selected on the test images themselves.")
+    if any(row.members > 1 for row in table.rows):
+        notes.append("Ensemble: mean probability of its members, at as many times the cost.")
     if any(row.collapsed for row in table.rows):
         notes.append(_COLLAPSED_NOTE)
     return notes

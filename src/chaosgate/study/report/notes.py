@@ -1,12 +1,13 @@
 """The marks of a table and the sentences beneath it that say what its numbers are."""
 
 from collections import Counter
+from collections.abc import Sequence
 from math import isnan
 
 from chaosgate.metrics.names import FROM_LOGITS, ON_TEST, is_scaled, title
 from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report.build import rows_by_strength, smallest_validation_nll
-from chaosgate.study.report.table import Column, Mark, Row, Table
+from chaosgate.study.report.table import MOST_PAIRS, Column, Mark, Row, Table
 
 MARKS: dict[Mark | None, str] = {"better": "✓", "worse": "✗", None: ""}
 FLAG = "‡"  # beside a collapsed network, where there is no room for the word
@@ -52,12 +53,17 @@ def on_test(row: Row) -> str:
 
 
 def mark_of(table: Table, row: Row, column: Column) -> str:
-    """Whether a difference to the reference may be called better or worse; empty if one cannot tell."""
+    """Whether a difference to the reference may be called better or worse; empty if that cannot be decided."""
     return MARKS[table.marks.get((row.variant, column))]
 
 
-def footnotes(table: Table) -> list[str]:
-    """What the numbers are, in sentences."""
+def footnotes(table: Table, shown: Sequence[Table] = ()) -> list[str]:
+    """What the numbers are, in sentences.
+
+    Args:
+        table: The table with every row.
+        shown: The tables above these notes, if it is shown in several.
+    """
     facts, study = table.facts, table.study
     if not facts:
         return ["No run has finished yet."]
@@ -76,7 +82,7 @@ def footnotes(table: Table) -> list[str]:
             f"severities {', '.join(map(str, facts['severities']))} of each cell's metric."
         )
     notes += _metric_notes(table)
-    notes += _interval_notes(table)
+    notes += _interval_notes(table, shown or [table])
     if any(entry.floors for row in table.rows for entry in row.entries.values()):
         notes.append(
             "floor (in parentheses on a terminal): the noise floor of the ECE, what a perfectly calibrated network "
@@ -116,7 +122,7 @@ _EXPLAINED = {
 
 
 def _metric_notes(table: Table) -> list[str]:
-    """What rarer metrics are, and which were asked for in vain."""
+    """What rarer metrics are, and which no finished run has."""
     shown = {metric for _, metric in table.columns}
     notes = [words for metric, words in _EXPLAINED.items() if metric in shown]
     if "ood_auroc" in shown:
@@ -131,7 +137,7 @@ def _metric_notes(table: Table) -> list[str]:
     return notes
 
 
-def _interval_notes(table: Table) -> list[str]:
+def _interval_notes(table: Table, shown: Sequence[Table]) -> list[str]:
     entries = [entry for row in table.rows for entry in row.entries.values()]
     over = {entry.interval.over for entry in entries if entry.interval is not None}
     notes = []
@@ -153,11 +159,31 @@ def _interval_notes(table: Table) -> list[str]:
             "differ by more, so nothing is marked as better or worse."
         )
     if over - {"these two networks"}:
-        tried = sum(entry.can_be_marked for entry in entries)
+        tried = [sum(e.can_be_marked for row in one.rows for e in row.entries.values()) for one in shown]
+        several = f" of each table ({', '.join(map(str, tried))})" if len(tried) > 1 else ""
         notes.append(
             f"{MARKS['better']} better, {MARKS['worse']} worse than {table.study.reference} at the 5 % level, with "
-            f"Holm's correction for the {count(tried, 'difference')} of the table; no mark: one cannot tell. Contrasts "
-            "are corrected among themselves. Intervals are not corrected."
+            f"Holm's correction for the {f'differences{several}' if several else count(tried[0], 'difference')}: the "
+            f"first mark takes a p-value below {0.05 / max(1, *tried):.1g}. No mark: not distinguishable. Intervals "
+            "are not corrected."
+        )
+        notes += _contrast_notes(shown)
+    return notes
+
+
+def _contrast_notes(shown: Sequence[Table]) -> list[str]:
+    """Over how many contrasts is corrected, and what is not compared."""
+    numbers = [sum(len(one.entries) for one in part.contrasts) for part in shown if part.contrasts]
+    notes = []
+    if numbers:
+        notes.append(
+            "Contrasts: other pairs of methods, and methods as they are against the reference +T. They are corrected "
+            f"among themselves ({', '.join(map(str, numbers))})."
+        )
+    if any(len(part.pairs) > MOST_PAIRS for part in shown):
+        notes.append(
+            f"Where there are more than {MOST_PAIRS} pairs of methods, they are not compared with each other; "
+            "'contrast: METHOD' in the study compares one method with all others."
         )
     return notes
 

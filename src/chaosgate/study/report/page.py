@@ -4,7 +4,7 @@ import base64
 import io
 from collections.abc import Mapping, Sequence
 from math import isnan
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -32,10 +32,16 @@ SPREAD = "one standard deviation over seeds up and down"
 
 
 class Image(NamedTuple):
-    """A figure as a ``data:`` address, and what it shows in words."""
+    """A figure as SVG, what it shows in words, and the numbers that it is drawn from."""
 
-    source: str
+    svg: str
     text: str
+    numbers: list[dict[str, Any]]
+
+    @property
+    def source(self) -> str:
+        """A ``data:`` address: as an image, so that names inside cannot clash with those of the next."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg.encode()).decode()}"
 
 
 class Block(NamedTuple):
@@ -45,23 +51,28 @@ class Block(NamedTuple):
     text: str = ""
 
 
-def html_report(tables: Sequence[Table], beside: Sequence[PaperTable], finished: Sequence[Finished]) -> str:
+def html_report(
+    tables: Sequence[Table],
+    beside: Sequence[PaperTable],
+    finished: Sequence[Finished],
+    pictures: Mapping[str, Sequence[Block]],
+) -> str:
     """The report of a study.
 
     Args:
-        tables: Figures by method are drawn from the first; the last has every row.
+        tables: The last has every row.
         beside: Tables of the paper with our numbers beside theirs.
         finished: The finished runs.
+        pictures: What :func:`pictures_of` gave.
     """
     main, whole = tables[0], tables[-1]
-    pictures = _pictures(main, whole, finished) if finished else {}
     sections = ["Results", *(["Beside the paper"] if beside else []), *pictures]
     return _template().render(
         title=main.study.name,
         lead=_lead(main),
         sections=[*sections, *(["Runs", "Configuration"] if finished else [])],
         tables=tables,
-        notes=footnotes(main),
+        notes=footnotes(whole, tables),
         beside=beside,
         pictures=pictures,
         finished=finished,
@@ -102,9 +113,17 @@ def _lead(table: Table) -> str:
     return lead if table.study.size is None else f"{table.study.size.warning} {lead}"
 
 
-def _pictures(main: Table, whole: Table, finished: Sequence[Finished]) -> dict[str, list[Block]]:
-    """Headings with what stands beneath them."""
+def pictures_of(main: Table, whole: Table, finished: Sequence[Finished]) -> dict[str, list[Block]]:
+    """Headings with what stands beneath them.
+
+    Args:
+        main: The table that figures by method are drawn from.
+        whole: The table with every row.
+        finished: The finished runs.
+    """
     sections: dict[str, list[Block]] = {}
+    if not finished:
+        return sections
     reliability = []
     for part, words in (
         (CLEAN, "Clean test set."),
@@ -141,11 +160,10 @@ def _pictures(main: Table, whole: Table, finished: Sequence[Finished]) -> dict[s
 
 
 def _image(figure: Figure, words: str) -> Image:
-    """An SVG inside the page; as an image, so that its names cannot clash with those of the next."""
     out = io.StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "chaosgate", "font.family": "sans-serif"}):
         figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
-    return Image(f"data:image/svg+xml;base64,{base64.b64encode(out.getvalue().encode()).decode()}", words)
+    return Image(out.getvalue(), words, figures.numbers_of(figure))
 
 
 def _configuration(table: Table, finished: Sequence[Finished]) -> Mapping[str, str]:

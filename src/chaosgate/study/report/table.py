@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations
-from math import fsum, nan
+from math import fsum, isfinite, nan
 from statistics import stdev
 from typing import Any, Literal, NamedTuple
 
 from chaosgate.metrics.names import NAMES, PLUS_T, improvement, scaled
-from chaosgate.study.plan.study import Study
+from chaosgate.study.plan.study import STRENGTH, Study
 from chaosgate.study.report.inference import Floats, Interval, holm, interval_of, is_biased
 
 CLEAN, CORRUPTED = "clean", "corrupted"
@@ -45,7 +44,8 @@ class Entry:
     @property
     def std(self) -> float:
         """Sample standard deviation over seeds (n - 1 in the denominator); nan below two seeds."""
-        return stdev(self.by_seed.values()) if len(self.by_seed) > 1 else nan
+        values = list(self.by_seed.values())
+        return stdev(values) if len(values) > 1 and all(map(isfinite, values)) else nan  # stdev refuses nan
 
     @property
     def floor(self) -> float:
@@ -76,7 +76,7 @@ class Entry:
 
     @property
     def can_be_marked(self) -> bool:
-        """Whether better and worse have a meaning, and several seeds speak about them."""
+        """Whether better and worse have a meaning, and there are several seeds."""
         known = NAMES[self.metric.removesuffix("_T")].better in ("higher", "lower")
         return known and self.interval is not None and self.interval.seeds > 1
 
@@ -166,26 +166,34 @@ class Table:
         return found
 
     @cached_property
+    def _others(self) -> list[Row]:
+        return [row for row in self.rows if row.seeds and not row.is_reference and row.members == 1]
+
+    @cached_property
+    def _asked(self) -> list[Row]:
+        """The methods that are set against others: those that the study's ``contrast`` names, or all."""
+        return [row for row in self._others if row.method in self.study.contrast] or self._others
+
+    @cached_property
+    def pairs(self) -> list[tuple[Row, Row]]:
+        """Methods that could be set against each other; more than :data:`MOST_PAIRS` are too many to read."""
+        return [(mine, one) for one in self._others for mine in self._asked if _comparable(mine, one, self._asked)]
+
+    @cached_property
     def contrasts(self) -> tuple[Contrast, ...]:
-        """Method against method, and method against the reference +T, in NLL and ECE; none for a long sweep."""
-        rows = [row for row in self.rows if row.seeds]
-        others = [row for row in rows if not row.is_reference and row.members == 1]
-        if len(others) > _MOST_CONTRASTED:
-            return ()
+        """Method against method, unless there are too many pairs, and method against the reference +T; NLL and ECE."""
         columns = [column for column in self.columns if column[1] in PLUS_T]
+        same = dict(zip(columns, columns, strict=True))
         found = [
-            Contrast(
-                f"{mine.variant} - {theirs.variant}", _compared(mine, theirs, dict(zip(columns, columns, strict=True)))
-            )
-            for theirs, mine in combinations(others, 2)
-            if {**mine.levels, **theirs.levels} == {**theirs.levels, **mine.levels}
+            Contrast(f"{mine.variant} - {theirs.variant}", _compared(mine, theirs, same))
+            for mine, theirs in (self.pairs if len(self.pairs) <= MOST_PAIRS else ())
         ]
         with_t = {(part, metric): (part, scaled(metric)) for part, metric in columns}
         with_t = {column: other for column, other in with_t.items() if other in self.columns}
-        references = [row for row in rows if row.is_reference]
+        references = [row for row in self.rows if row.seeds and row.is_reference]
         found += [
             Contrast(f"{mine.variant} - {references[0].variant}+T", _compared(mine, references[0], with_t))
-            for mine in others
+            for mine in self._asked
             if len(references) == 1 and with_t
         ]
         return tuple(found)
@@ -200,7 +208,18 @@ class Table:
         return replace(self, title=title, rows=tuple(rows))
 
 
-_MOST_CONTRASTED = 6  # 15 pairs
+MOST_PAIRS = 20
+"""Beyond these, methods are not set against each other: a study names one under ``contrast``."""
+
+
+def _comparable(mine: Row, theirs: Row, asked: Sequence[Row]) -> bool:
+    """Whether two rows are set against each other, once: two methods at the same levels, each at its own strength.
+
+    Two strengths, or two stages, of one method are left to the figures.
+    """
+    both = mine.levels.keys() & theirs.levels.keys() - {STRENGTH}
+    first = theirs not in asked or asked.index(theirs) < asked.index(mine)
+    return first and mine.method != theirs.method and all(mine.levels[axis] == theirs.levels[axis] for axis in both)
 
 
 def _marks(entries: Mapping[tuple[str, Column], Entry]) -> dict[tuple[str, Column], Mark]:

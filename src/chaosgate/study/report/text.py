@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from math import isnan, nan
 
 from rich.box import SIMPLE_HEAD
@@ -30,7 +31,7 @@ _COLOURS = {MARKS["better"]: "green", MARKS["worse"]: "red", "": "dim"}
 
 
 def terminal_tables(table: Table) -> list[RichTable]:
-    """Results in blocks of four metrics, then the contrasts; none is wider than 80 columns, names fold."""
+    """Results in blocks of four metrics, then the contrasts; none is wider than 80 columns, long names are folded."""
     metrics = list(dict.fromkeys(metric for _, metric in table.columns if not is_scaled(metric)))
     blocks = [metrics[k : k + _AT_A_TIME] for k in range(0, len(metrics), _AT_A_TIME)]
     return [*(_results(table, block) for block in blocks), *([_contrasts(table)] if table.contrasts else [])]
@@ -40,7 +41,7 @@ def _grid(heading: str, first: str, columns: Sequence[str]) -> RichTable:
     grid = RichTable(title=heading, title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     grid.add_column(first, overflow="fold")
     for name in columns:
-        grid.add_column(name, no_wrap=True)
+        grid.add_column(name.replace(", ", ",\n"), no_wrap=True)
     return grid
 
 
@@ -65,8 +66,22 @@ def _results(table: Table, metrics: Sequence[str]) -> RichTable:
 
 
 def _name(row: Row, part: str, more: str = "") -> Text:
-    text = Text(f" {row.variant}{more}{SELECTED if row.selected_on_test else ''}")
+    text = Text(folded(f"{row.variant}{more}{SELECTED if row.selected_on_test else ''}"))
     return text.append(f" {FLAG}", style="red") if part in row.collapsed else text
+
+
+def folded(name: str, width: int = 12) -> str:
+    """A name in lines of a width where it allows that: behind blanks, hyphens and underscores.
+
+    >>> folded("gch_label_smoothing").splitlines()
+    [' gch_label_', ' smoothing']
+    """
+    lines = [""]
+    for word in re.split(r"(?<=[-_ ])", name):
+        if lines[-1] and len(lines[-1]) + len(word.rstrip()) > width:
+            lines.append("")
+        lines[-1] += word
+    return "\n".join(f" {line.rstrip()}" for line in lines)
 
 
 def _cell(table: Table, row: Row, column: Column) -> Text:
@@ -99,7 +114,7 @@ def _contrasts(table: Table) -> RichTable:
                 text = Text(f"{signed(entry.difference)}{mark}", style=_COLOURS[mark].replace("dim", ""))
                 text.append(f"\n{ends(entry.interval)}", style="dim") if entry.interval is not None else None
             cells.append(text)
-        grid.add_row(f" {contrast.name}", *cells)
+        grid.add_row(folded(contrast.name, 14), *cells)
     return grid
 
 
@@ -157,17 +172,35 @@ def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def csv_table(table: Table) -> str:
-    """One line per row and column of the table, every digit kept; empty where a number is missing.
+def csv_table(*tables: Table) -> str:
+    """One line per row and column of each table, every digit kept; empty where a number is missing.
 
     The part of a temperature is the images it was fitted on: ``validation`` or ``test``. A contrast has the difference
     of its two rows and no mean.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    difference = f"difference_to_{table.study.reference}"
-    head = ["method", "part", "metric", "seeds", "mean", "std_ddof1", difference, "low95", "high95", "interval_over"]
+    difference = f"difference_to_{tables[0].study.reference}"
+    head = [
+        "table",
+        "method",
+        "part",
+        "metric",
+        "seeds",
+        "mean",
+        "std_ddof1",
+        difference,
+        "low95",
+        "high95",
+        "interval_over",
+    ]
     writer.writerow([*head, "p_value", "mark", "floor_mean", "floor_95th", "collapsed"])
+    for table in tables:
+        writer.writerows([table.title, *line] for line in _csv_lines(table))
+    return out.getvalue()
+
+
+def _csv_lines(table: Table) -> Iterator[list[object]]:
     for row in table.rows:
         for column in table.columns:
             entry = row.entries[column]
@@ -175,18 +208,17 @@ def csv_table(table: Table) -> str:
             flag = "collapsed" if column[0] in row.collapsed else ""
             about = [row.variant, *column, len(entry.by_seed), _plain(entry.mean), _plain(entry.std)]
             mark = table.marks.get((row.variant, column), "")
-            writer.writerow([*about, *_difference(entry), mark, *map(_plain, floors), flag])
+            yield [*about, *_difference(entry), mark, *map(_plain, floors), flag]
         others = [("train", "energy", row.energy), ("train", "validation_nll", row.validation_nll)]
         if has_temperature(table):
             others.append(("test" if row.fitted_on_test else "validation", "temperature", row.temperature))
         for part, name, entry in others:
             about = [row.variant, part, name, len(entry.by_seed), _plain(entry.mean), _plain(entry.std)]
-            writer.writerow([*about, *9 * [""]])
+            yield [*about, *9 * [""]]
     for one in table.contrasts:
         for column, entry in one.entries.items():
             mark = table.contrast_marks.get((one.name, column), "")
-            writer.writerow([one.name, *column, len(entry.differences), "", "", *_difference(entry), mark, "", "", ""])
-    return out.getvalue()
+            yield [one.name, *column, len(entry.differences), "", "", *_difference(entry), mark, "", "", ""]
 
 
 def _difference(entry: Entry) -> list[str]:

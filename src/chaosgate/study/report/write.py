@@ -5,23 +5,30 @@ selected runs in each. The layout is a small event file beside the runs, the sam
 *hparams* tab needs no help: every tested run has left its method, seed and gate with its test metrics.
 """
 
+import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.padding import Padding
 
+from chaosgate.data.files.atomic import replace_file
 from chaosgate.metrics.names import title
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import Size, Study, paper_data
 from chaosgate.study.report.build import build_table, strength_tables
 from chaosgate.study.report.collect import collect
-from chaosgate.study.report.latex import latex_results, latex_table
+from chaosgate.study.report.latex import latex_contrasts, latex_results, latex_table
 from chaosgate.study.report.notes import footnotes
 from chaosgate.study.report.paper_table import PaperTable, table_beside_paper
 from chaosgate.study.report.text import csv_table, markdown_table, terminal_tables
+
+if TYPE_CHECKING:
+    from chaosgate.study.report.page import Image
 
 LAYOUT_FOLDER = "tensorboard_layout"
 LAYOUT: Mapping[str, Mapping[str, str]] = {
@@ -36,9 +43,9 @@ LAYOUT: Mapping[str, Mapping[str, str]] = {
 """Charts by category, each with a regular expression of the tags that it draws."""
 
 
-def report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> Path:
-    """Print the tables; write the files; return their directory."""
-    from chaosgate.study.report.page import html_report  # imports matplotlib; the terminal should not wait for it
+def report(study: Study, runs: Sequence[Run], root: Path, console: Console, with_figures: bool = False) -> Path:
+    """Print the tables; write the files, on request also every figure with its numbers; return their directory."""
+    from chaosgate.study.report.page import html_report, pictures_of  # imports matplotlib; the terminal need not wait
 
     finished = collect(runs)
     table = build_table(study, runs, finished)
@@ -47,24 +54,37 @@ def report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> P
     for one in tables if table.columns else []:
         for grid in terminal_tables(one):
             console.print(grid)
-    for note in footnotes(table):
+    notes = footnotes(table, tables)
+    for note in notes:
         console.print(Padding(note, (0, 0, 0, 2)), style="dim", highlight=False)
     directory = root / study.name
     directory.mkdir(parents=True, exist_ok=True)
     blocks = [f"# {one.title}\n\n{markdown_table(one)}" for one in tables]
-    notes = "\n".join(f"- {note}" for note in footnotes(table))
-    (directory / "table.md").write_text("\n".join([*blocks, notes, ""]), encoding="utf-8")
+    replace_file(directory / "table.md", "\n".join([*blocks, *(f"- {note}" for note in notes), ""]))
     beside = [
         table_beside_paper(name, tables[0] if paper_data()[name]["by"] == "method" else table, finished)
         for name in study.paper
     ]
     if study.size is not None:
         beside = [_sized(one, study.size) for one in beside]
-    latex = [*map(latex_results, tables), *map(latex_table, beside)]
-    (directory / "table.tex").write_text("\n".join(latex), encoding="utf-8")
-    (directory / "report.html").write_text(html_report(tables, beside, finished), encoding="utf-8")
-    (directory / "table.csv").write_text(csv_table(table), encoding="utf-8")
+    latex = [*map(latex_results, tables), *(latex_contrasts(one) for one in tables if one.contrasts)]
+    latex += map(latex_table, beside)
+    pictures = pictures_of(tables[0], tables[-1], finished)
+    replace_file(directory / "table.tex", "\n".join(latex))
+    replace_file(directory / "report.html", html_report(tables, beside, finished, pictures))
+    replace_file(directory / "table.csv", csv_table(*tables))
+    if with_figures:
+        _write_figures(directory, [image for blocks in pictures.values() for block in blocks for image in block.images])
     return directory
+
+
+def _write_figures(directory: Path, images: "Sequence[Image]") -> None:
+    (directory / "figures").mkdir(exist_ok=True)
+    for image in images:
+        name = re.sub(r"[^a-z0-9]+", "_", image.text.lower())
+        replace_file(directory / "figures" / f"{name}.svg", image.svg)
+    numbers = ",\n".join(f"{json.dumps(image.text)}: {json.dumps(image.numbers)}" for image in images)
+    replace_file(directory / "figures.json", f"{{\n{numbers}\n}}\n")
 
 
 def _sized(table: PaperTable, size: Size) -> PaperTable:

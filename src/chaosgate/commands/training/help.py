@@ -8,8 +8,8 @@ from chaosgate.run.directory import RunDirectory
 _TITLES = {
     "fit": "Train a network.",
     "validate": "Metrics of a trained network on the validation images.",
-    "test": "Test a trained network, clean and corrupted: the files and keys of its 'fit'.",
-    "predict": "Write prediction, confidence and probabilities of every test image: the files and keys of its 'fit'.",
+    "test": "Test a trained network, clean and corrupted: give the files and keys of its 'fit'.",
+    "predict": "Write what a trained network predicts for every test image: give the files and keys of its 'fit'.",
 }
 KEYS = {
     "which files": {
@@ -41,7 +41,7 @@ KEYS = {
         "--trainer.devices 2": "processes or GPUs; with -c trainer/ddp",
         "--seed_everything 1": "seed of everything",
         "--run_dir FOLDER": "where the run is kept (runs/NAME, by its settings)",
-        "--resume": "fit: continue a run that was cut",
+        "--resume": "fit: continue an interrupted run",
         "--checkpoints best,last": "test: which networks of the run (best)",
         "--output FILE.csv": "predict: or .parquet (predictions.csv in the run)",
     },

@@ -27,6 +27,28 @@ _TYPES = {
     "Sequence": "a list",
     "Tensor": "a tensor",
 }
+_IN_PLAIN_WORDS = (
+    (r"Expected a path but .* either not accessible or invalid", ""),  # every value could have been a file
+    (r".*module '([\w.]+)' has no attribute '(\w+)'.*", r"\1 has no class '\2'."),
+    (
+        r"Expected a dot import path string: (.*)",
+        r"'\1' is not a class; give its full path, such as torch.optim.Adam.",
+    ),
+    (
+        r"Expected an instantiatable class, but .* ?is abstract\.?",
+        "the class is abstract: one of its methods is missing (a Gate needs perturb, an Operator matrix).",
+    ),
+    (r"Option '([\w.]+)' is not accepted", r"the class it is given to has no argument '\1'."),
+    (
+        r"the following arguments are required: \w+\.data",
+        "no images are named; add a file such as -c data/fashion_mnist ('chaosgate configs' lists them).",
+    ),
+    (
+        r"the following arguments are required: ([\w, ]+)",
+        r"required, and not given: \1. Arguments of the data are set as --data.NAME, those of a gate as "
+        "--noise.gate.init_args.NAME.",
+    ),
+)
 _DENIED = re.compile(r"Importing '([^']+)' is not allowed, denied by .*")
 _LONG = 80  # characters of a given value that are still worth repeating
 
@@ -58,6 +80,8 @@ def plain_words(text: str) -> str:
             break
         if line.startswith("Subclass types expect one of"):
             break  # a list of everything that could have been written instead
+        for pattern, words in _IN_PLAIN_WORDS:
+            line = re.sub(f"^{pattern}$", words, line)
         if not line or line.startswith((*_HEADINGS, "usage:")):
             continue
         if match := re.match(r"Given value: (.*)", line):
@@ -112,13 +136,13 @@ def how_to_report(command: Sequence[str]) -> str:
     words = shlex.join(["chaosgate", *command[1:]])
     found = ", ".join(f"{name} {version}" for name, version in versions().items())
     return (
-        "\nchaosgate: this error was not expected: it is a bug of chaosgate, or of something it uses. Please report it "
+        "\nchaosgate: unexpected error: this is a bug in chaosgate, or in a library it uses. Please report it "
         "with the form 'Something does not work' where you got chaosgate from, with the traceback above and these "
-        f"lines (remove what is private):\n  command   {words}\n  versions  {found}"
+        f"lines (remove anything private):\n  command   {words}\n  versions  {found}"
     )
 
 
 def unknown_key(message: str) -> str | None:
-    """The key that a message of the parser says it does not know."""
+    """The key that the parser reports as unknown."""
     match = _UNKNOWN.search(message)
     return None if match is None else match.group(1)

@@ -13,20 +13,27 @@ from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from chaosgate.commands.parser import require_allowed
-from chaosgate.commands.processes import check_run
-from chaosgate.commands.run_help import closing_lines
+from chaosgate.commands.training.help import closing_lines
+from chaosgate.commands.training.parser import require_allowed
+from chaosgate.commands.training.processes import check_run
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints, StopAtNonFiniteLoss
 from chaosgate.run.checkpoint.stopping import telling_what_is_left
 from chaosgate.run.directory import BEST, LAST, TOP1, RunDirectory
-from chaosgate.run.identity import check_resume, history_line, readable_name, run_name, training_hash
+from chaosgate.run.identity import (
+    changed_settings,
+    check_resume,
+    history_line,
+    readable_name,
+    run_name,
+    training_hash,
+)
 from chaosgate.run.predictions import WritePredictions, check_output
 from chaosgate.run.recording import FigureFiles, KeepOutputs, WriteCurves, WriteNoise, WriteProgress
 from chaosgate.run.rows import WriteResults
 from chaosgate.run.temperature import TemperatureScaling
 from chaosgate.train.backbones import SyncBatchNorm, size_argument
-from chaosgate.train.weights import network_weights, read_checkpoint, require_fit
+from chaosgate.train.weights import network_arguments, network_weights, read_checkpoint, require_fit
 
 _PARSERS: dict[str, Any] = {}  # what the first command of this process made of them
 _ROLES = tuple(name.removesuffix(".ckpt") for name in (BEST, TOP1, LAST))
@@ -40,7 +47,7 @@ _KEYS: dict[str, tuple[Any, Any, str]] = {
     "resume": (
         bool,
         False,
-        "fit: continue the run in its directory exactly where it was cut; with no checkpoint yet, start it.",
+        "fit: continue the run in its directory exactly where it was interrupted; without a checkpoint, start it.",
     ),
     "checkpoints": (
         str | None,
@@ -112,19 +119,25 @@ class ChaosgateCLI(LightningCLI):
         parser.link_arguments("seed_everything", "data.init_args.seed")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse, then look at a given checkpoint before anybody else tries to load it."""
+        """Parse, then look at a given checkpoint before anybody else tries to load it.
+
+        Lightning would let the hyper-parameters in the file replace what was asked for, functions to call included. The
+        configuration decides: the file is out of sight until the model's arguments are settled.
+        """
         super().parse_arguments(parser, args)
         plain = plain_config(self.config[self.config.subcommand])
         check_run(plain)
         require_allowed(plain)
         check_output(plain.get("output"))
-        path = self.config[self.config.subcommand].get("ckpt_path")
-        if path is not None:
-            read_checkpoint(path)
+        config = self.config[self.config.subcommand]
+        self._ckpt_path, config.ckpt_path = config.ckpt_path, None
+        if self._ckpt_path is not None:
+            read_checkpoint(self._ckpt_path)
 
     def before_instantiate_classes(self) -> None:
         """Settle on the run directory and on the checkpoint, before anything is built."""
         config = self.config[self.config.subcommand]
+        config.ckpt_path = self._ckpt_path
         self.run = RunDirectory(config.run_dir or Path("runs", run_name(plain_config(config))))
         root = config.trainer.default_root_dir
         if root is not None and Path(root).absolute() != self.run.path.absolute():
@@ -159,6 +172,11 @@ class ChaosgateCLI(LightningCLI):
         """Find the checkpoint to continue from; the settings must be those that the run began with."""
         if config.ckpt_path is None and (newest := self.run.resumable()) is not None:
             config.ckpt_path = str(newest)
+        if config.ckpt_path is None and config.run_dir is None:
+            for other in _alike(self.run, plain_config(config)):
+                differs = changed_settings(other, plain_config(config))
+                said = f"{self.run.path} starts from scratch; {other.path} is a run with other settings: {differs}."
+                print(f"chaosgate: {said} To continue that one, give its settings.", file=sys.stderr)
         if config.ckpt_path is not None and (changes := check_resume(self.run, plain_config(config))):
             step = int(read_checkpoint(config.ckpt_path).get("global_step", 0))
             self.save_config_kwargs = {"history": history_line(step, changes)}
@@ -243,7 +261,7 @@ class ChaosgateCLI(LightningCLI):
         return [*always, *outputs, *self._temperature_scaling(), self.results]
 
     def _tensorboard(self) -> TensorBoardLogger:
-        """The run's curves; what an earlier life of the run logged after its checkpoint gives way to this one's."""
+        """The run's curves; what the run logged after its checkpoint before it was interrupted is replaced."""
         config = self.config_init[self.subcommand]
         purge: dict[str, Any] = {}
         if self.subcommand == "fit" and config.resume:
@@ -270,15 +288,21 @@ class ChaosgateCLI(LightningCLI):
         }
 
 
+def _alike(run: RunDirectory, config: dict[str, Any]) -> list[RunDirectory]:
+    """Runs beside the asked one whose names begin alike; a start that failed has left nothing but a lock."""
+    names = {readable_name(config), _name_before(config)}
+    others = [RunDirectory(path) for path in sorted(run.path.parent.glob("*/")) if path.name != run.path.name]
+    begun = [other for other in others if other.config.is_file() or other.checkpoints.is_dir()]
+    return [other for other in begun if other.path.name.rpartition("-")[0] in names]
+
+
 def _other_runs(run: RunDirectory, config: dict[str, Any]) -> str:
-    """Runs beside the asked one whose names begin alike, for the message that it is not there."""
-    alike = {readable_name(config), _name_before(config)}
-    found = [path for path in sorted(run.path.parent.glob("*/")) if path.name.rpartition("-")[0] in alike]
-    if not found:
+    """What is there instead, for the message that a run is not there."""
+    if not (found := _alike(run, config)):
         return ""
     return (
-        f" There is {', '.join(map(str, found))}, of the same backbone, data, noise and seed but with other settings, "
-        "or from an earlier version: if that is the one you mean, give --run_dir."
+        f" There is {', '.join(str(other.path) for other in found)}, of the same backbone, data, noise and seed but "
+        "with other settings, or from an earlier version: if that is the one you mean, give --run_dir."
     )
 
 
@@ -297,7 +321,7 @@ def _completed(config: Namespace) -> Namespace:
     sized = ["image_size"] if size_argument(own.model.backbone, 1) else []  # most networks take any size
     missing = [key for key in ("num_classes", "in_chans", *sized) if own.model[key] is None]
     if missing and own.ckpt_path is not None:
-        known = read_checkpoint(own.ckpt_path).get("hyper_parameters") or {}
+        known = network_arguments(read_checkpoint(own.ckpt_path), own.ckpt_path)
         for key in missing:
             own.model[key] = known.get(key)
         missing = [key for key in missing if own.model[key] is None]

@@ -1,4 +1,4 @@
-"""The parser of fit, validate, test and predict: it teaches, and no configuration runs code through it.
+"""The parser of fit, validate, test and predict: it explains errors, and no configuration can run code through it.
 
 What a configuration may name is decided by type and origin. Classes must be of the type that the argument expects and
 come from torch, torchvision, timm, lightning, torchmetrics or chaosgate, from a module in the working folder, or from a
@@ -20,7 +20,7 @@ import yaml
 from jsonargparse import get_loader, set_loader, set_parsing_settings
 from lightning.fabric.accelerators.accelerator import Accelerator
 from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment, Precision
-from lightning.pytorch import Callback, LightningDataModule, LightningModule
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, ReduceLROnPlateau
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.plugins import LayerSync
@@ -31,9 +31,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import Metric
 
-from chaosgate.commands.errors import one_line, unknown_key
+from chaosgate.commands.training.errors import one_line, unknown_key
 from chaosgate.field.arguments import nearest
-from chaosgate.run.config_files import UnusableYAML, config_folder, find_config, load_yaml, read_yaml
+from chaosgate.run.config_files import UnusableYAML, find_config, load_yaml, read_yaml, say_which
 
 _ALLOWED = "CHAOSGATE_ALLOW"  # environment variable with the modules of --allow, separated by commas
 
@@ -52,7 +52,15 @@ _BASES = (Accelerator, Callback, CheckpointIO, ClusterEnvironment, LayerSync, Li
 """What classes of the libraries may be. Where any callable is accepted, the parser itself would take every class."""
 
 
-_NO_CLASS = re.compile(r"module '(?:[\w.]+)' has no attribute '(\w+)'|No module named '(\w+)'")
+# One batch is 1, all are 1.0. Python keeps one of two unions that differ in their order, so a library that writes
+# ``Optional[Union[float, int]]`` and is imported before Lightning (rich is one) would turn the 1 of a user into 1.0.
+for _key in ("limit_train_batches", "limit_val_batches", "limit_test_batches", "limit_predict_batches"):
+    inspect.unwrap(Trainer.__init__).__annotations__[_key] = int | float | None
+
+_NO_CLASS = re.compile(
+    r"module '(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'|Expected a dot import path string: (?P<bare>\w+)"
+    r"|Importing '(?P<denied>[\w.]+)' is not allowed"
+)
 
 
 class TeachingParser(LightningArgumentParser):
@@ -68,8 +76,10 @@ class TeachingParser(LightningArgumentParser):
 
     def _suggestion(self, message: str) -> str:
         if match := _NO_CLASS.search(message):
-            return nearest(match.group(1) or match.group(2), _class_names(), 3)
+            return _nearest_class(**match.groupdict())
         if "Expected a" in message or "not allowed" in message:  # the key is right, the value is not
+            return ""
+        if "arguments are required" in message:
             return ""
         wrong = unknown_key(message)
         if wrong is None:
@@ -96,11 +106,20 @@ class TeachingParser(LightningArgumentParser):
         return sorted(set(found))
 
 
-def _class_names() -> list[str]:
-    """Names of this package's gates, operators, data modules and callbacks, as a configuration writes them."""
+def _nearest_class(module: str | None, name: str | None, bare: str | None, denied: str | None) -> str:
+    """Which class of a module, of this package or of the working folder may have been meant."""
+    if denied is not None:
+        start, _, rest = denied.partition(".")
+        return nearest(denied, [f"{one}.{rest}" for one in _local_modules() if get_close_matches(start, [one])])
     import chaosgate
 
-    return [f"chaosgate.{name}" for name in chaosgate.__all__ if name[0].isupper()]
+    known = {f"chaosgate.{one}": one for one in chaosgate.__all__ if one[0].isupper()}
+    for other in (module,) if module is not None else ("torch.optim", "torch.optim.lr_scheduler", *_local_modules()):
+        inside = vars(sys.modules[other]) if other in sys.modules else {}
+        known |= {f"{other}.{one}": one for one, value in inside.items() if inspect.isclass(value) and one[0] != "_"}
+    close = get_close_matches(str(name or bare), list(known.values()), n=3, cutoff=0.6)
+    found = [path for one in close for path, last in known.items() if last == one]
+    return f" Did you mean {' or '.join(map(repr, dict.fromkeys(found)))}?" if found else ""
 
 
 def _class_arguments() -> set[str]:
@@ -131,7 +150,7 @@ def resolve_configs(words: Sequence[str]) -> list[str]:
             resolved[i] = f"{flag}={(file := _config(name))}"
             found.append((name, file))
     if os.environ.get("LOCAL_RANK", "0") == "0":
-        for line in _named(found):
+        for line in say_which(found):
             print(f"chaosgate: {line}", file=sys.stderr)
     return resolved
 
@@ -150,21 +169,18 @@ def _require_small(word: str) -> None:
 
 def _config(name: str) -> str:
     if name.lstrip().startswith(("{", "[")):
-        return name
-    path = find_config(name)
-    if path.read_bytes().strip():
-        read_yaml(path)
-    return str(path)
-
-
-def _named(found: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Which files stand behind names; a path that was given stands for itself."""
-    shipped = [name for name, file in found if name != file and config_folder() in Path(file).parents]
-    if shipped:
-        yield f"{', '.join(shipped)}: configurations that come with the package, in {config_folder()}"
-    for name, file in found:
-        if name != file and name not in shipped:
-            yield f"{name}: the local file {file}"
+        try:
+            content = load_yaml(name)
+        except yaml.YAMLError:
+            return name  # for the parser to say
+        file = ""
+    else:
+        path = find_config(name)
+        content = read_yaml(path) if path.read_bytes().strip() else {}
+        name, file = str(path), f"{path}: "
+    if isinstance(content, dict) and content.get("config"):
+        raise ValueError(f"{file}config: a configuration names no other ones; give each with -c, from left to right.")
+    return name
 
 
 def close_parser() -> None:
@@ -204,6 +220,8 @@ def _local_modules() -> Iterator[str]:
         name = entry.stem if entry.suffix == ".py" else entry.name
         if not name.isidentifier() or name == "chaosgate" or (entry.is_dir() and not any(entry.glob("*.py"))):
             continue
+        if name.startswith("__"):  # the module that runs, for one, is no module of this folder
+            continue
         spec = find_spec(name)  # what an import would give: a local os.py does not open the door to os
         places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
         if any(place and here in Path(place).parents or place == str(entry) for place in places):
@@ -224,7 +242,11 @@ def require_allowed(config: Any, key: str = "") -> None:
     elif isinstance(config, Mapping):
         path = config.get("class_path")
         if isinstance(path, str):
-            _require_buildable(key, path, import_path(path))
+            try:
+                found = import_path(path)
+            except ValueError as error:
+                raise ValueError(f"{key}: {error}") from None
+            _require_buildable(key, path, found)
         for name, entry in config.items():
             require_allowed(entry, key if name == "init_args" else f"{key}.{name}".lstrip("."))
     elif callable(config) and not inspect.isclass(config) and not _is_own(config):

@@ -1,0 +1,157 @@
+"""A finished study in a folder to keep: what its report is made of, without networks, logs and logits.
+
+``chaosgate study pack NAME --to results`` copies the rows, curves, configurations and per-image scores of all finished
+runs to ``results/PROJECT/RUN`` (scores in half precision), and lists the runs in ``results/NAME/runs.json`` beside the
+study file. ``chaosgate study report results/NAME`` makes the report from these files alone: it does not ask the parser
+which runs the study would have today, so that a default that changes in the code later leaves a kept study readable.
+"""
+
+import json
+import shutil
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chaosgate.data.files.atomic import replace_file
+from chaosgate.metrics.names import FROM_LOGITS
+from chaosgate.run.directory import RunDirectory
+from chaosgate.run.outputs import Samples
+from chaosgate.study.execute.state import FITTED, TESTED, record_of, rows_of
+from chaosgate.study.plan.runs import Run, load_study
+from chaosgate.study.plan.study import Ensemble, Study
+from chaosgate.study.report.collect import Finished, collect
+from chaosgate.study.report.from_outputs import EnsembleResult, ensembles
+
+RUNS = "runs.json"
+_OF_A_RUN = ("study", "method", "levels", "seed", "checkpoint", "size", "tested_otherwise")
+
+
+def is_packed(path: Path) -> bool:
+    """Whether a path is the folder of a kept study."""
+    return (path / RUNS).is_file()
+
+
+def pack(study: Study, runs: Sequence[Run], folder: Path) -> Path:
+    """Copy what a report needs of the finished runs; return the folder of the study.
+
+    Args:
+        study: The study.
+        runs: Its runs; all must be finished.
+        folder: Where kept studies live; those of one project share their runs there, too.
+    """
+    finished = collect(runs)
+    if len(finished) < len(runs):
+        raise ValueError(
+            f"{len(runs) - len(finished)} of {len(runs)} runs of {study.name} are not finished; only a finished study "
+            f"is kept. Finish it first: chaosgate study run {study.path}"
+        )
+    if hidden := [metric for metric in study.metrics if metric in FROM_LOGITS]:
+        raise ValueError(f"{study.path}: {hidden[0]} is computed from logits, which are not kept; leave it out.")
+    own = folder / study.name
+    own.mkdir(parents=True, exist_ok=True)
+    for one in finished:
+        _copy(one.run, folder / study.project / one.run.training)
+    for ensemble in study.ensemble:
+        for number, result in enumerate(ensembles(study, ensemble, finished)):
+            _keep_ensemble(own / _ensemble_file(ensemble, number), result)
+    replace_file(own / f"{study.path.stem}.yaml", study.path.read_text(encoding="utf-8"))
+    entries = [
+        {
+            **{key: getattr(run, key) for key in _OF_A_RUN},
+            "directory": f"{study.project}/{run.training}",
+            "tests": run.test_outputs,
+        }
+        for run in runs
+    ]
+    replace_file(own / RUNS, "[\n" + ",\n".join(json.dumps(entry) for entry in entries) + "\n]\n")
+    return own
+
+
+def load_packed(path: Path) -> tuple[Study, list[Run]]:
+    """A kept study and its runs."""
+    try:
+        entries: list[dict[str, Any]] = json.loads((path / RUNS).read_text(encoding="utf-8"))
+        (file,) = path.glob("*.yaml")
+        study = load_study(file, entries[0]["size"] or None)
+        return study, [_run(entry, study, path.parent) for entry in entries]
+    except (json.JSONDecodeError, LookupError, TypeError) as error:
+        raise ValueError(f"{path / RUNS} is damaged ({error!r}); pack the study again.") from error
+
+
+def _run(entry: dict[str, Any], study: Study, folder: Path) -> Run:
+    return Run(
+        **{key: entry[key] for key in _OF_A_RUN},
+        parts=(),
+        root=folder / Path(entry["directory"]).parent,
+        config={},
+        test_configs=(),
+        tests=study.all_tests,
+        named=(Path(entry["directory"]).name, entry["tests"]),
+    )
+
+
+def _copy(run: Run, to: Path) -> None:
+    source, target = RunDirectory(run.directory), RunDirectory(to)
+    for folder in (target.outputs, to / TESTED):
+        folder.mkdir(parents=True, exist_ok=True)
+    for path in (source.config, source.curves, run.directory / FITTED):
+        shutil.copyfile(path, to / path.name)
+    for test in run.test_outputs:
+        shutil.copyfile(run.directory / TESTED / f"{test}.json", to / TESTED / f"{test}.json")
+    tested = rows_of(run.directory, [record_of(run.directory, test) for test in run.test_outputs])
+    lines = {json.dumps(row): None for row in (*target.rows(), *tested)}  # other studies may have left theirs
+    replace_file(target.results, "".join(f"{line}\n" for line in lines))
+    for name in run.test_outputs.values():
+        for path in source.outputs.glob(f"{name}-*-of-*.npz"):
+            with np.load(path, allow_pickle=False) as kept:
+                arrays = {key: _half(kept[key]) for key in kept.files if "logits" not in key}
+            _write_arrays(target.outputs / path.name, arrays)
+
+
+def _write_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    replace_file(path, partial(np.savez_compressed, **arrays))
+
+
+def _half(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return values.astype(np.float16) if values.dtype == np.float32 else values
+
+
+# -- ensembles: rows that are made of logits, which are not kept -------------------------------------------------------
+
+
+def _ensemble_file(ensemble: Ensemble, number: int) -> str:
+    return f"ensemble-{ensemble.of}-{ensemble.size}-{number}.npz"
+
+
+def _keep_ensemble(path: Path, result: EnsembleResult) -> None:
+    samples, metrics = result.samples, {m: [[*cell, v] for cell, v in one.items()] for m, one in result.by_cell.items()}
+    about = {"members": result.members, "temperature": result.temperature, "cells": samples.cells, "metrics": metrics}
+    arrays = {"confidence": samples.confidence, "correct": samples.correct, "nll": samples.nll, "index": samples.index}
+    if result.scaled_confidence is not None:
+        arrays["scaled_confidence"] = result.scaled_confidence
+    halves = {key: _half(values) for key, values in arrays.items()}
+    _write_arrays(path, {"about": np.array(json.dumps(about)), **halves})
+
+
+def kept_ensembles(study: Study, ensemble: Ensemble, finished: Sequence[Finished]) -> list[EnsembleResult]:
+    """The ensembles of a kept study, or those that the kept logits of its runs make."""
+    found = []
+    for number in range(len(study.seeds) // ensemble.size):
+        path = study.path.parent / _ensemble_file(ensemble, number)
+        if not is_packed(study.path.parent) or not path.is_file():
+            return ensembles(study, ensemble, finished)
+        with np.load(path, allow_pickle=False) as kept:
+            arrays = {key: kept[key] for key in kept.files}
+        about = json.loads(str(arrays["about"]))
+        cells = tuple((corruption, severity) for corruption, severity in about["cells"])
+        metrics = {m: {(c, s): value for c, s, value in values} for m, values in about["metrics"].items()}
+        samples = Samples(cells, arrays["confidence"], arrays["correct"], arrays["nll"], arrays["index"])
+        found.append(
+            EnsembleResult(
+                tuple(about["members"]), metrics, samples, arrays.get("scaled_confidence"), about["temperature"]
+            )
+        )
+    return found

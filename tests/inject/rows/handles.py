@@ -1,0 +1,190 @@
+"""Several handles, removed handles; models that change, call themselves, run in threads or in parts."""
+
+import copy
+import threading
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch import nn
+
+import chaosgate as cg
+from tests.inject.networks import Wrapper, build, gate, images, small_resnet
+
+
+def two_handles():
+    """6: two attachments at two places, each checked by its first forward, count and draw for themselves."""
+
+    def run(together):
+        model, x = build("timm resnet")
+        if together:
+            handles = [cg.attach(model.train(), {"L3": gate(), "L4": gate()}, check=False)]
+        else:
+            handles = [cg.attach(model.train(), gate(), stage) for stage in ("L3", "L4")]
+        found = torch.stack([model(x).detach() for _ in range(2)])
+        assert [(h.step, h.fired) for h in handles] == ([(2, 4)] if together else [(2, 2)] * 2)
+        return found
+
+    assert torch.equal(run(True), run(False))
+
+
+def calls_itself():
+    """6: a model that calls itself at two scales draws for each of the calls."""
+
+    class TwoScales(Wrapper):
+        def forward(self, x, whole=True):
+            return self(x, False) + self(x[..., ::2, ::2], False) if whole else self.backbone(x)
+
+    model, x = TwoScales(small_resnet()[0]).train(), images(64)
+    drawn = []
+
+    class Noting(cg.Gate):
+        def perturb(self, h, noise):
+            drawn.append(noise.normal((4,)))
+            return h * 1.1
+
+    with cg.attach(model, Noting(), "backbone.layer4", check=False) as handle:
+        model(x)
+        model(x)
+    assert len({tuple(d.tolist()) for d in drawn}) == 4 and handle.fired == 4
+
+
+def two_threads():
+    """6: forwards at the same time would share their noise: the second is refused, the first goes on."""
+    model, x = build("timm resnet")
+    refused = []
+
+    def second():
+        try:
+            model(x)
+        except RuntimeError as error:
+            refused.append(str(error))
+
+    def meanwhile(*_):
+        if threading.current_thread() is threading.main_thread():
+            thread = threading.Thread(target=second)
+            thread.start()
+            thread.join()
+
+    with cg.attach(model.train(), gate(), "L4", check=False) as handle:
+        plain = [model(x).detach() for _ in range(3)][1:]
+        handle.load_state_dict({"step": 1, "fired": 0})
+        during = model.layer2.register_forward_hook(meanwhile)
+        assert torch.equal(model(x), plain[0]) and "two threads at once" in refused[0]
+        during.remove()
+        threads = [threading.Thread(target=second) for _ in range(2)]
+        for thread in threads:  # one after the other
+            thread.start()
+            thread.join()
+        assert len(refused) == 1 and handle.step == 4
+
+
+def removed_handle():
+    """10: a handle that was removed does not pretend to average, check or dial."""
+    model, x = build("timm resnet")
+    handle = cg.attach(model.eval(), gate(), "L4")
+    handle.remove()
+    handle.remove()
+    for use in (
+        lambda: handle.check(x),
+        lambda: handle.set_dial(0.5),
+        lambda: handle.monte_carlo(2).__enter__(),
+        lambda: handle.forced(1).__enter__(),
+        handle.__enter__,
+    ):
+        with pytest.raises(RuntimeError, match="was removed from its model"):
+            use()
+
+
+def averages_of_nothing():
+    """10: Monte Carlo averages whole calls in evaluation mode; anything else in there is refused."""
+    model, x = build("timm resnet")
+    with cg.attach(model.train(), gate(), "L4", check=False) as handle, handle.monte_carlo(2), torch.no_grad():
+        for enter in (model, model.forward_features):
+            with pytest.raises(RuntimeError, match="runs in training mode"):
+                enter(x)
+        with pytest.raises(RuntimeError, match="runs in parts"):
+            model.eval().forward_features(x)
+        assert torch.allclose(model(x).exp().sum(1), torch.ones(4), atol=1e-5)
+
+
+def replaced_stage():
+    """3: a stage that was replaced has no gate."""
+    model, x = build("timm resnet")
+    handle = cg.attach(model.train(), gate(), "L4", check=False)
+    model.layer4 = copy.deepcopy(model.layer4)
+    with pytest.raises(RuntimeError, match="'layer4' of the model was replaced"):
+        model(x)
+    handle.remove()
+    with cg.attach(model, gate(), "L4", check=False):
+        assert not torch.equal(model(x), model(x))
+
+
+def handle_as_attribute():
+    """1: a model that holds its own handle cannot be copied; one that finds it can."""
+    model, x = build("timm resnet")
+    model.handle = cg.attach(model, gate(), "L4", check=False)
+    with pytest.raises(TypeError, match=r"Attachment\.on\(model\)"):
+        copy.deepcopy(model)
+    del model.handle
+    twin = copy.deepcopy(model.train())
+    assert torch.equal(twin(x), twin(x)) and len(cg.Attachment.on(model)) == 1
+
+
+def unchecked_entry():
+    """2, 8: without a call of the whole model nothing is checked, which is said once."""
+    model, x = build("timm resnet")
+    with cg.attach(model.train(), gate(), "L4") as handle:
+        with pytest.warns(UserWarning, match="not checked.*parts of SmallResNet"):
+            model.forward_features(x)
+        model.forward_features(x)
+        assert handle.fired == 2
+
+
+def untrained_statistics():
+    """8: in evaluation mode a fresh network may show nothing but the bias of its head; its features show the gate."""
+    body = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+    nn.init.normal_(body[0].weight, std=1e-5)
+    model, x = nn.Sequential(body, nn.AvgPool2d(6), nn.Flatten(), nn.Linear(8, 5)).train(), images(8)
+    with cg.attach(model, gate(), "0") as handle:
+        model(x)
+        assert handle.check(x)[0].compared == "3" and handle.fired == 1
+    body = nn.Sequential(nn.Conv2d(3, 8, 4, 4), nn.GroupNorm(1, 8, eps=0.0))  # divides by the size of everything
+    flat = nn.Sequential(body, nn.LayerNorm([8, 8, 8], eps=0.0), nn.Flatten(), nn.Linear(512, 5)).train()
+    nn.init.constant_(flat[3].bias, 1e4)
+
+    class Scale(cg.Gate):
+        def perturb(self, h, noise):
+            return h * (1 + noise.uniform((len(h), 1, 1, 1)))
+
+    with cg.attach(flat, Scale(), "0"), pytest.raises(ValueError, match="does not reach the logits"):
+        flat(images(32))
+
+
+def rank_known_later():
+    """7: a gate attached before torch.distributed is initialised has the noise of its rank all the same."""
+
+    def run(**rank):
+        model, x = build("timm resnet")
+        with cg.attach(model.train(), gate(), "L4", check=False, **rank):
+            with (
+                patch("torch.distributed.is_initialized", lambda: True),
+                patch("torch.distributed.get_rank", lambda: 1),
+            ):
+                return model(x).detach()
+
+    assert torch.equal(run(), run(rank=1)) and not torch.equal(run(), run(rank=0))
+
+
+ROWS = [
+    two_handles,
+    calls_itself,
+    two_threads,
+    removed_handle,
+    averages_of_nothing,
+    replaced_stage,
+    handle_as_attribute,
+    unchecked_entry,
+    untrained_statistics,
+    rank_known_later,
+]

@@ -1,0 +1,98 @@
+"""A kept study gives the report of the study it was made from, whatever the parser would say today."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from chaosgate.__main__ import main
+from chaosgate.study import Run, load_study
+from chaosgate.study.report.packed import is_packed, load_packed, pack
+from chaosgate.study.report.write import report
+from tests.study.made import finish, keep
+from tests.study.toy_studies import Plan, Write
+
+CELLS = [("clean", 0), ("fog", 1), ("fog", 5)]
+FILES = ("table.md", "table.csv", "table.tex", "figures.json")
+
+
+@pytest.fixture
+def runs(plan: Plan) -> list[Run]:
+    """Three seeds of two methods whose scores half precision holds exactly, so that intervals are the same bits."""
+    runs = plan(seeds=[0, 1, 2])
+    generator = np.random.default_rng(0)
+    for run in runs:
+        confidence = generator.integers(512, 1024, (3, 100)) / 1024
+        correct = generator.random((3, 100)) < confidence
+        nll = generator.integers(0, 1024, (3, 100)) / 512
+        metrics = {"top1": 0.8, "nll": 0.6 + 0.01 * run.seed, "ece": 0.05, "nll_T": 0.5, "ece_T": 0.04}
+        finish(run, {cell: {**metrics, "ece": 0.05 + 0.01 * (run.method == "gch")} for cell in CELLS})
+        keep(run, CELLS, confidence, correct, nll)
+    return runs
+
+
+def test_report_of_a_kept_study_is_that_of_the_study(runs: list[Run], write_study: Write, tmp_path: Path) -> None:
+    study = load_study(write_study(seeds=[0, 1, 2]))
+    made = report(study, runs, tmp_path / "there", Console(quiet=True), with_figures=True)
+    folder = pack(study, runs, tmp_path / "kept")
+    shutil.rmtree(runs[0].root)  # nothing of the runs is left
+    assert is_packed(folder) and folder == tmp_path / "kept" / study.name
+    assert main(["study", "report", str(folder)]) == 0
+    assert {name: (folder / name).read_bytes() for name in FILES} == {
+        name: (made / name).read_bytes() for name in FILES
+    }
+    lines = json.loads((folder / "figures.json").read_text())["ECE and NLL against injected energy"][0]["lines"]
+    assert lines[0][0][1] == 0.61  # the clean NLL of the reference
+
+
+def test_rows_and_settings_are_kept_and_networks_are_not(runs: list[Run], write_study: Write, tmp_path: Path) -> None:
+    study = load_study(write_study(seeds=[0, 1, 2]))
+    for run in runs:
+        (run.directory / "checkpoints").mkdir()
+        (run.directory / "checkpoints" / "last.ckpt").write_bytes(b"weights")
+    pack(study, runs, tmp_path / "kept")
+    again, kept = load_packed(pack(study, runs, tmp_path / "kept"))  # twice is once
+    assert again.seeds == study.seeds and [run.name for run in kept] == [run.name for run in runs]
+    for run, old in zip(kept, runs, strict=True):
+        assert (run.directory / "results.jsonl").read_text() == (old.directory / "results.jsonl").read_text()
+        assert sorted(path.name for path in run.directory.iterdir()) == [
+            "config.yaml",
+            "curves.jsonl",
+            "fitted.json",
+            "outputs",
+            "results.jsonl",
+            "tested",
+        ]
+
+
+def test_an_unfinished_study_is_not_kept(runs: list[Run], write_study: Write, tmp_path: Path) -> None:
+    shutil.rmtree(runs[0].directory)
+    with pytest.raises(ValueError, match="1 of 6 runs of .* are not finished"):
+        pack(load_study(write_study(seeds=[0, 1, 2])), runs, tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
+
+
+def test_a_metric_that_needs_logits_is_refused(runs: list[Run], write_study: Write, tmp_path: Path) -> None:
+    study = load_study(write_study(seeds=[0, 1, 2], metrics=["top1", "classwise_ece"]))
+    with pytest.raises(ValueError, match="classwise_ece is computed from logits, which are not kept"):
+        pack(study, runs, tmp_path / "kept")
+
+
+def test_a_kept_study_cannot_be_run(
+    runs: list[Run], write_study: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = pack(load_study(write_study(seeds=[0, 1, 2])), runs, tmp_path / "kept")
+    assert main(["study", "run", str(folder)]) == 1
+    assert "can only be reported" in capsys.readouterr().err
+
+
+def test_damaged_list_of_runs_is_named(
+    runs: list[Run], write_study: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = pack(load_study(write_study(seeds=[0, 1, 2])), runs, tmp_path / "kept")
+    (folder / "runs.json").write_text('[{"method": "no')
+    assert main(["study", "report", str(folder)]) == 1
+    assert "runs.json" in capsys.readouterr().err
