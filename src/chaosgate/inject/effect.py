@@ -15,6 +15,7 @@ from torch.utils.hooks import RemovableHandle
 
 from chaosgate.gate.base import Gate
 from chaosgate.inject.calls import Call, compared, floating
+from chaosgate.inject.stages import resolve_stages
 from chaosgate.inject.survey import Survey, eager, evaluation
 
 if TYPE_CHECKING:
@@ -249,9 +250,6 @@ def _cause(attachment: "Attachment", site: "Site", call: Call) -> str:
 
 def working_sites(attachment: "Attachment", site: "Site", call: Call) -> list[str]:
     """Stages of the same model at which the same gate does arrive."""
-    from chaosgate.inject.attachment import Attachment
-    from chaosgate.inject.stages import resolve_stages
-
     image = call.image()
     try:
         stages = resolve_stages(attachment.model, None if image is None else image[:1])
@@ -259,7 +257,7 @@ def working_sites(attachment: "Attachment", site: "Site", call: Call) -> list[st
         return []
     found = []
     for stage, module in stages.items():
-        with Attachment(attachment.model, {module: site.gate}, measuring=True) as trial:
+        with type(attachment)(attachment.model, {module: site.gate}, measuring=True) as trial:
             try:
                 report = measure(trial, call)[0]
             except (RuntimeError, ValueError):

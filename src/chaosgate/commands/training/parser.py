@@ -31,6 +31,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import Metric
 
+import chaosgate
 from chaosgate.commands.training.errors import one_line, unknown_key
 from chaosgate.field.arguments import nearest
 from chaosgate.run.config_files import UnusableYAML, find_config, load_yaml, read_yaml, say_which
@@ -111,8 +112,6 @@ def _nearest_class(module: str | None, name: str | None, bare: str | None, denie
     if denied is not None:
         start, _, rest = denied.partition(".")
         return nearest(denied, [f"{one}.{rest}" for one in _local_modules() if get_close_matches(start, [one])])
-    import chaosgate
-
     known = {f"chaosgate.{one}": one for one in chaosgate.__all__ if one[0].isupper()}
     for other in (module,) if module is not None else ("torch.optim", "torch.optim.lr_scheduler", *_local_modules()):
         inside = vars(sys.modules[other]) if other in sys.modules else {}
@@ -179,7 +178,7 @@ def _config(name: str) -> str:
         content = read_yaml(path) if path.read_bytes().strip() else {}
         name, file = str(path), f"{path}: "
     if isinstance(content, dict) and content.get("config"):
-        raise ValueError(f"{file}config: a configuration names no other ones; give each with -c, from left to right.")
+        raise ValueError(f"{file}config: a configuration cannot include others; give each with -c, from left to right.")
     return name
 
 
@@ -220,7 +219,7 @@ def _local_modules() -> Iterator[str]:
         name = entry.stem if entry.suffix == ".py" else entry.name
         if not name.isidentifier() or name == "chaosgate" or (entry.is_dir() and not any(entry.glob("*.py"))):
             continue
-        if name.startswith("__"):  # the module that runs, for one, is no module of this folder
+        if name.startswith("__"):  # such as __main__, the module that runs
             continue
         spec = find_spec(name)  # what an import would give: a local os.py does not open the door to os
         places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]

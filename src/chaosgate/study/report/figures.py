@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogFormatter, MaxNLocator
 
+from chaosgate.metrics.aggregate import corruption_means
 from chaosgate.metrics.names import PLUS_T, scaled, title
 from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report.collect import Finished
@@ -90,8 +91,6 @@ def _cross_out(axes: Axes, points: Sequence[tuple[float, Entry]], metric: str) -
 
 def corruption_figure(table: Table, finished: Sequence[Finished], metric: str) -> Figure:
     """A metric of every corruption, averaged over severities, one bar per row of the table."""
-    from chaosgate.metrics import corruption_means
-
     corruptions: list[str] = table.facts["corruptions"]
     rows = [row for row in table.rows if row.seeds and row.members == 1]
     figure = _figure(max(9.6, 1.2 * len(corruptions)), 2.4)

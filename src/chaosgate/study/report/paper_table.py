@@ -6,6 +6,7 @@ from math import fsum, isnan, nan
 from statistics import stdev
 from typing import Any, NamedTuple
 
+from chaosgate.metrics.aggregate import corruption_means
 from chaosgate.metrics.names import PLUS_T, is_scaled, scaled, title
 from chaosgate.study.plan.study import STRENGTH, paper_data
 from chaosgate.study.report.collect import Finished
@@ -63,7 +64,6 @@ class PaperTable:
         return is_scaled(metric)
 
     def title_of(self, column: str) -> str:
-        """The head of a column."""
         if self.by == "corruption":  # e.g. ece_gch
             metric, method = corruption_column(column)
             return f"{title(metric)}, {ROW_TITLES.get(method, method)}"
@@ -160,8 +160,6 @@ def _find_row(table: Table, data: Mapping[str, Any], name: str) -> Row | None:
 
 
 def _corruption_number(corruption: str, metric: str, method: str, finished: Sequence[Finished]) -> Number:
-    from chaosgate.metrics import corruption_means
-
     means = [corruption_means(one.by_cell(metric)) for one in finished if one.run.method == method]
     values = [mean[corruption] for mean in means if corruption in mean]
     if not values:
