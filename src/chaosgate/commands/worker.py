@@ -13,9 +13,9 @@ from typing import Any
 from chaosgate.commands.fit import execute, parsed
 from chaosgate.run.provenance import file_hash
 from chaosgate.study.execute.worker import carry_out
-from chaosgate.study.plan.parsing import Sources
+from chaosgate.study.plan.parsing import LIBRARIES, Sources
 
-_KNOWN = ("chaosgate", "jsonargparse", "lightning", "pytorch_lightning", "timm", "torch", "torchmetrics", "torchvision")
+_KNOWN = ("chaosgate", *(name.replace("-", "_") for name in LIBRARIES))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -8,7 +8,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-BEST, TOP1, LAST = "best.ckpt", "top1.ckpt", "last.ckpt"
+ROLES = ("best", "top1", "last")
+"""Networks of a run that are kept under a name: smallest validation NLL, best validation Top-1, final epoch."""
+BEST, TOP1, LAST = (f"{role}.ckpt" for role in ROLES)
 SELECTION = "selection.json"
 _ORPHANS = 8.0  # seconds: the data workers of a killed run notice its end after five, and hold its lock until then
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from chaosgate.commands.training.processes import check_run
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints, StopAtNonFiniteLoss
 from chaosgate.run.checkpoint.stopping import telling_what_is_left
-from chaosgate.run.directory import BEST, LAST, TOP1, RunDirectory
+from chaosgate.run.directory import BEST, ROLES, RunDirectory
 from chaosgate.run.identity import (
     changed_settings,
     check_resume,
@@ -36,7 +37,6 @@ from chaosgate.train.backbones import SyncBatchNorm, size_argument
 from chaosgate.train.weights import network_arguments, network_weights, read_checkpoint, require_fit
 
 _PARSERS: dict[str, Any] = {}  # what the first command of this process made of them
-_ROLES = tuple(name.removesuffix(".ckpt") for name in (BEST, TOP1, LAST))
 _KEYS: dict[str, tuple[Any, Any, str]] = {
     "run_dir": (
         str | None,
@@ -164,8 +164,7 @@ class ChaosgateCLI(LightningCLI):
 
     def instantiate_classes(self) -> None:
         """Build data and model, the model for the images of the data; what is written down stays as it was asked."""
-        asked, self.config = self.config, _completed(self.config)
-        self._asked = asked
+        self._asked, self.config = self.config, _completed(self.config)
         super().instantiate_classes()
 
     def _resume(self, config: Any) -> None:
@@ -188,9 +187,9 @@ class ChaosgateCLI(LightningCLI):
             raise ValueError("--checkpoints names networks of the run, --ckpt_path a file: give one of them.")
         if config.checkpoints is not None:
             roles = [role.strip() for role in config.checkpoints.split(",")]
-            if unknown := [role for role in roles if role not in _ROLES]:
+            if unknown := [role for role in roles if role not in ROLES]:
                 raise ValueError(
-                    f"--checkpoints {config.checkpoints}: {unknown[0]!r} is not one of {', '.join(_ROLES)}."
+                    f"--checkpoints {config.checkpoints}: {unknown[0]!r} is not one of {', '.join(ROLES)}."
                 )
             if self.config.subcommand != "test" and len(roles) > 1:
                 raise ValueError(
@@ -232,8 +231,7 @@ class ChaosgateCLI(LightningCLI):
         """The trainer, with this library's callbacks and logger beside those of the configuration."""
         self.config = self._asked
         config = self.config_init[self.subcommand]
-        callbacks = list(config.trainer.callbacks or [])
-        callbacks += self._recording()
+        callbacks = [*(config.trainer.callbacks or []), *self._recording()]
         kwargs["default_root_dir"] = str(self.run.path)  # where every callback writes, whatever the logger
         given = config.trainer.logger
         loggers = [self._tensorboard()] if given in (None, True) else given if isinstance(given, list) else [given]
@@ -347,7 +345,5 @@ def plain_config(config: Any) -> dict[str, Any]:
 
 
 def _require_wandb() -> None:
-    try:
-        import wandb  # noqa: F401
-    except ImportError as error:
-        raise ImportError("WandbLogger needs wandb: pip install 'chaosgate[wandb]'.") from error
+    if find_spec("wandb") is None:
+        raise ImportError("WandbLogger needs wandb: pip install 'chaosgate[wandb]'.")

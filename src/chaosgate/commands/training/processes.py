@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 _LEFT_BEHIND = ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "WORLD_SIZE")
-LARGEST_SEED = 2**32 - 1  # of numpy's global stream, which Lightning seeds as well
+_LARGEST_SEED = 2**32 - 1  # of numpy's global stream, which Lightning seeds as well
 _AT_LEAST = {
     "accumulate_grad_batches": 1,
     "check_val_every_n_epoch": 1,
@@ -110,8 +110,8 @@ def check_run(config: Mapping[str, Any]) -> None:
     ValueError: trainer.num_nodes is 0; give a number of at least 1.
     """
     seed = config["seed_everything"]
-    if not isinstance(seed, bool) and not 0 <= seed <= LARGEST_SEED:
-        raise ValueError(f"seed_everything is {seed}; give a whole number from 0 to {LARGEST_SEED}.")
+    if not isinstance(seed, bool) and not 0 <= seed <= _LARGEST_SEED:
+        raise ValueError(f"seed_everything is {seed}; give a whole number from 0 to {_LARGEST_SEED}.")
     trainer = config["trainer"]
     for key, least in _AT_LEAST.items():
         value = trainer.get(key)

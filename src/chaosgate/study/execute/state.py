@@ -142,14 +142,15 @@ def set_aside_damaged(directory: Path) -> list[str]:
     training is taken up again, and so does the note that it is over.
     """
     said = []
+    run = RunDirectory(directory)
     for path in damaged_files(directory):
         number = next(n for n in range(1, 10_000) if not path.with_name(f"{path.name}.damaged{n}").exists())
         aside = path.with_name(f"{path.name}.damaged{number}")
-        rows = read_lines(path)[0] if path.name == "results.jsonl" else []
+        rows = read_lines(path)[0] if path == run.results else []
         os.replace(path, aside)
         if rows:
             replace_file(path, "".join(json.dumps(row) + "\n" for row in rows))
-        if path.name in ("curves.jsonl", "config.yaml"):
+        if path in (run.curves, run.config):
             (directory / FITTED).unlink(missing_ok=True)
         if path.suffix == ".npz":  # the tests are made again; which of them kept this file is not written anywhere
             for record in (directory / TESTED).glob("*.json"):

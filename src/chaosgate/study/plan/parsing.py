@@ -22,7 +22,7 @@ from chaosgate.run.provenance import file_hash
 Parse = Callable[[Sequence[str]], Mapping[str, Any]]
 """From a command line (``fit`` or ``test``, then files and keys) to the parsed configuration; ValueError if refused."""
 Sources = dict[str, str]
-_LIBRARIES = ("jsonargparse", "lightning", "pytorch-lightning", "timm", "torch", "torchmetrics", "torchvision")
+LIBRARIES = ("jsonargparse", "lightning", "pytorch-lightning", "timm", "torch", "torchmetrics", "torchvision")
 
 
 class CachedParse:
@@ -80,7 +80,7 @@ def code_version() -> str:
     package = Path(chaosgate.__file__).parent
     for path in sorted(package.rglob("*.py")):
         digest.update(f"{path.relative_to(package)} {file_hash(path)}\n".encode())
-    for name in _LIBRARIES:
+    for name in LIBRARIES:
         try:
             digest.update(f"{name} {version(name)}\n".encode())
         except PackageNotFoundError:

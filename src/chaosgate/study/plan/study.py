@@ -24,11 +24,12 @@ from pydantic import (
 
 from chaosgate.metrics.names import FROM_LOGITS, FROM_OUTPUTS
 from chaosgate.run.config_files import did_you_mean
+from chaosgate.run.directory import ROLES
 from chaosgate.study.plan.parts import ConfigPart, ConfigParts, read_parts
 
 METRICS = ("top1", "nll", "ece", "gap", "brier", "confidence", "top5", "adaptive_ece", *FROM_OUTPUTS)
 STRENGTH, CHECKPOINT = "strength", "checkpoint"
-CHECKPOINTS = ("best", "top1", "last")
+CHECKPOINTS = ROLES
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+]*")
 
 
@@ -124,8 +125,10 @@ class Sweep(_Entry):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Sweep":
-        if len(set(self.values)) < len(self.values) or (self.paper is not None and self.paper not in self.values):
-            raise ValueError(f"values {list(self.values)} must differ and contain {self.paper}.")
+        if len(set(self.values)) < len(self.values):
+            raise ValueError(f"values {list(self.values)} names a value twice.")
+        if self.paper is not None and self.paper not in self.values:
+            raise ValueError(f"paper is {self.paper:g}, which is not among the values {list(self.values)}.")
         return self
 
 
