@@ -57,7 +57,7 @@ def _copy(name: str) -> None:
     names = {path: short for short, path in shipped_configs().items()}
     target = Path(f"{names[source]}.yaml")
     if target.exists():
-        raise FileExistsError(f"{target} is there already; remove or rename it first.")
+        raise FileExistsError(f"{target} already exists; remove or rename it first.")
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
     print(f"{target}: edit it; 'chaosgate ... -c {names[source]}' in this folder now uses it.")

@@ -67,7 +67,7 @@ def require_layout(layout: str | None, grid: Any) -> tuple[int, ...] | None:
 
 
 def token_grids(tokens: int, image: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Grids of so many sites that shrink every axis of the image alike, up to rounding at the border."""
+    """Grids of ``tokens`` sites that shrink every axis of the image alike, up to rounding at the border."""
     if len(image) == 1:
         return [(tokens,)]
     if len(image) != 2:
@@ -235,7 +235,7 @@ def _grid_beside(output: Any) -> tuple[int, ...] | None:
 
 
 def _prefix_tokens(module: nn.Module) -> int | None:
-    """How many tokens in front of the grid a vision transformer has; None if the module is no such network.
+    """How many tokens in front of the grid a vision transformer has; None if the module is not one.
 
     timm says it; torchvision's has a class token; those of Hugging Face hold their tokens beside the patch embedding.
     """
@@ -254,7 +254,7 @@ def _prefix_tokens(module: nn.Module) -> int | None:
 
 
 def _by_parts(module: nn.Module, axes: int) -> bool | None:
-    """True for a module of convolutions on so many axes alone, False for one of linear layers, None for others."""
+    """True for a module of convolutions on ``axes`` - 2 axes alone, False for one of linear layers, None for others."""
     parts = [type(part).__name__ for part in module.modules() if isinstance(part, _CHANNELS_FIRST)]
     first = any(name.endswith(f"{axes - 2}d") for name in parts)
     if any(name[-2:] in ("1d", "2d", "3d") and not name.endswith(f"{axes - 2}d") for name in parts):

@@ -185,8 +185,8 @@ def stages_by_resolution(survey: Survey) -> list[str]:
         return quarter_depths(survey.model, blocks, pooled_by_token)
     listing = ", ".join(f"{name} ({'x'.join(map(str, grids[name]))})" for name in found) or "none"
     raise ValueError(
-        f"{type(survey.model).__name__} has no four stages of different resolution, nor a row of equal blocks; maps "
-        f"found: {listing}. Name modules instead of L1 to L4, e.g. stages=[{found[-1] if found else 'features'!r}]."
+        f"{type(survey.model).__name__} does not have four stages of different resolution, nor a row of equal blocks. "
+        f"Maps: {listing}. Name modules instead of L1 to L4, e.g. stages=[{found[-1] if found else 'features'!r}]."
     )
 
 

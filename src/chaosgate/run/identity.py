@@ -9,7 +9,7 @@ Every function takes a **parsed** configuration as plain data: what ``chaosgate 
 default that changes in the code is another run, however the configuration is cut into files.
 
 What does not shape the result is listed here and nowhere else. Keys whose value is null do not count either: an
-optional argument that is added to a class later does not make strangers of the runs before it.
+optional argument that is added to a class later leaves earlier runs what they were.
 """
 
 import json

@@ -68,7 +68,7 @@ class Finding:
         return None if self.p_value is None else abs(float(ndtri(max(self.p_value, 1e-300) / 2)))
 
     def passed(self, sampled_findings: int) -> bool:
-        """Whether it passes in a run with so many sampled findings."""
+        """Whether it passes in a run with this many sampled findings, which share the rate of false alarms."""
         if self.p_value is not None:
             return self.p_value >= FALSE_ALARM / max(1, sampled_findings)
         return self.error is not None and self.error <= self.tolerance
@@ -105,7 +105,7 @@ def vanishes(what: str, size: float) -> Finding:
 
 
 def never(what: str, violations: int, trials: int) -> Finding:
-    """Something that must not happen once in so many trials."""
+    """Something that must not happen in any of the trials."""
     return Finding(what, 0.0, float(violations), 0, trials, math.inf if violations else 0.0)
 
 

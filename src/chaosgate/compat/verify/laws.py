@@ -168,7 +168,7 @@ def _generalised_gap(p: float) -> float:
 
 
 def _student_gap(dof: float, rank: int) -> float:
-    """Entropy that a normal law has more than Student's t of the same covariance in so many dimensions."""
+    """Entropy of a normal law minus that of Student's t with the same covariance, in ``rank`` dimensions."""
     half, top = dof / 2, (dof + rank) / 2
     entropy = (
         gammaln(half) - gammaln(top) + 0.5 * rank * math.log((dof - 2) * math.pi) + top * (digamma(top) - digamma(half))

@@ -38,7 +38,7 @@ def _enumerated(s: Subject, maps: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]
 
 
 def mask_probability(q: float, kept: Tensor, sites: int) -> Tensor:
-    """Probability of one mask of so many independent sites, given how many it keeps."""
+    """Probability of one mask of independent sites, given how many of them it keeps."""
     kept = kept.double()
     return q**kept * (1 - q) ** (sites - kept)
 

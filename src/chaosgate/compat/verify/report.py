@@ -74,7 +74,7 @@ WIDE = 132
 
 
 def as_table(run: Verification, details: bool = False, width: int = WIDE) -> Group:
-    """For a terminal of so many characters."""
+    """For a terminal of ``width`` characters."""
     left_out = () if width >= WIDE else (6,) if details else (1, 6)
     parts: list[Table | Text] = []
     for subject, outcomes in _by_subject(run):

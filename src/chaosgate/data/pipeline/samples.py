@@ -53,7 +53,7 @@ def as_sample(batch: Any) -> Any:
     pair = isinstance(image, Tensor) and isinstance(target, Tensor)
     if not pair or image.ndim != 4 or not image.is_floating_point() or len(target) != len(image):
         raise ValueError(
-            f"a batch of the data is {_outline(batch)}. A data module of one's own gives pairs (image, target): images "
+            f"a batch of the data is {_outline(batch)}. A custom data module gives pairs (image, target): images "
             "(B, C, H, W) as normalised floats, and B class numbers as integers (or class weights (B, K) in training)."
         )
     index: Any = rest[0] if rest else torch.arange(len(image), device=image.device)

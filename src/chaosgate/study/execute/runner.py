@@ -205,7 +205,6 @@ def call(module: str, function: str, *arguments: Any) -> Any:
 
 
 def log_tail(directory: Path, lines: int = 12) -> list[str]:
-    """The last lines of a run's log."""
     try:
         text = (directory / LOG).read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -101,7 +101,6 @@ class Finished:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The whole configuration of the run."""
         content: dict[str, Any] = yaml.safe_load(RunDirectory(self.run.directory).config.read_text(encoding="utf-8"))
         return content
 
