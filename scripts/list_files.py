@@ -1,6 +1,10 @@
-"""Rewrite the tree in CONTRIBUTING.md: every file of the package with the first sentence of its docstring."""
+"""Rewrite the tree in CONTRIBUTING.md: every file of the package with the first line of its docstring.
+
+A line that is too long ends with the last part of the sentence that fits.
+"""
 
 import ast
+import re
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
@@ -21,7 +25,10 @@ def tree() -> str:
 def _line(path: Path) -> str:
     first = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
     line = f"  {path.name:22} {first.rstrip('.').replace('``', '')}"
-    return line if len(line) <= WIDTH else line[: WIDTH - 3].rpartition(" ")[0] + " ..."
+    if len(line) <= WIDTH:
+        return line
+    heads = [line[: end.start()] for end in re.finditer(r"[.;:,] | \(", line[:WIDTH])]
+    return next(head for head in reversed(heads) if head.count("(") == head.count(")"))
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""``chaosgate explore``: one HTML page with sliders that shows what gates do to the features of a photograph."""
+"""``chaosgate explore``: a page with sliders: what gates do to the features of a photograph."""
 
 import argparse
 import base64

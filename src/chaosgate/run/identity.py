@@ -1,4 +1,4 @@
-"""Which run is it? One definition of "the same training" and "the same test", used by ``fit``, ``test`` and studies.
+"""One definition of "the same training" and "the same test", used by ``fit``, ``test`` and studies.
 
 It also decides what a continued run may change. An optimiser that is restored from a checkpoint keeps its learning
 rate, a gate its counters; a changed configuration would be written down and not be followed. So ``--resume`` compares
