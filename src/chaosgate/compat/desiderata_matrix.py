@@ -74,7 +74,7 @@ class Column:
 
 COLUMNS = (
     Column("D1 entropy gap", lambda m: m.entropy_gap, lambda m: m.entropy_gap < 1e-6, "below 1e-6 nats per direction"),
-    Column("D2 share <= 0", lambda m: m.not_positive, lambda m: m.not_positive == 0, "no value at or below zero"),
+    Column("D2 share <= 0", lambda m: m.not_positive, lambda m: m.not_positive == 0, "no value is at or below zero"),
     Column(
         "D3 bias per site",
         lambda m: m.site_bias,
@@ -87,7 +87,7 @@ COLUMNS = (
         "D5 spectrum",
         lambda m: m.smallest_eigenvalue,
         lambda m: m.smallest_eigenvalue > SINGULAR,
-        f"smallest eigenvalue of the operator over its largest, from drawn fields, above {SINGULAR:g}",
+        f"the smallest eigenvalue of the operator over its largest, from drawn fields, is above {SINGULAR:g}",
     ),
 )
 
