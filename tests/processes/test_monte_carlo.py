@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from chaosgate.data.pipeline.samples import Sample
 from chaosgate.gate import Dropout
 from chaosgate.inject.callback import NoiseInjection
 
@@ -24,7 +25,7 @@ def test_uncertainty_is_the_mean_over_all_images():
     )
     other = torch.tensor([8.0, 1.0])  # the sum and the number of images of another process
     trainer: Any = SimpleNamespace(strategy=SimpleNamespace(reduce=lambda mine, reduce_op: mine + other))
-    batch = (torch.zeros(3, 1), torch.zeros(3), torch.tensor([0, 1, -1]))  # the third one is padding
+    batch: Any = Sample(torch.zeros(3, 1), torch.zeros(3), torch.tensor([0, 1, -1]))  # the third one is padding
     callback.on_test_batch_start(trainer, module, batch, 0)
     callback.on_test_batch_end(trainer, module, None, batch, 0)
     callback.on_test_epoch_end(trainer, module)

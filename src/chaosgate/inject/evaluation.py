@@ -1,7 +1,6 @@
 """What the callback does in evaluation: Monte Carlo averages and fresh BatchNorm statistics, where asked for."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import Any
@@ -90,8 +89,8 @@ class Evaluation(Callback):
                     f"noise.target={self.target!r} in this batch: nothing was averaged. Set noise.target to what it "
                     "evaluates, or noise.monte_carlo to 0."
                 )
-            # padding of uneven shards has index -1
-            counted = batch[2] >= 0 if isinstance(batch, Sequence) and len(batch) > 2 else slice(None)
+            index = getattr(batch, "index", None)  # of a Sample; padding of uneven shards has index -1
+            counted = index >= 0 if isinstance(index, Tensor) else slice(None)
             for name, value in self.attachment.uncertainty.items():
                 self._uncertainty.setdefault(name, []).append(value[counted].cpu().flatten())
 

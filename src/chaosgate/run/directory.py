@@ -24,6 +24,7 @@ class RunDirectory:
     ``checkpoints/``          ``epoch-*.ckpt``, ``step-*.ckpt``, links ``best``, ``top1``, ``last``, ``selection.json``
     ``curves.jsonl``          loss and validation metrics, one line per epoch
     ``noise.json``            measured strength of the gates at the end of training
+    ``compatibility.jsonl``   what :class:`~chaosgate.compat.CompatibilityProbe` measured, where a run has one
     ``figures/``              reliability diagrams and the gate at work, as PNG files
     ``results.jsonl``         one line per test cell
     ``outputs/``              outputs of the tested network for every image (:mod:`chaosgate.run.outputs`)

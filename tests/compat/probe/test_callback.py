@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Callback, Trainer, seed_everything
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from chaosgate.compat import CompatibilityProbe
@@ -23,7 +23,12 @@ def probe(**settings: Any) -> CompatibilityProbe:
 
 
 def train(
-    folder: Path, *callbacks: Callback, steps: int = 5, noise: bool = True, resume: str | None = None, log: bool = False
+    folder: Path,
+    *callbacks: Callback,
+    steps: int = 5,
+    noise: bool = True,
+    resume: str | None = None,
+    logger: Any = False,
 ) -> ImageClassifier:
     seed_everything(3, verbose=False)
     folder.mkdir(exist_ok=True)
@@ -32,7 +37,7 @@ def train(
     trainer = Trainer(
         max_steps=steps,
         accelerator="cpu",
-        logger=TensorBoardLogger(str(folder), name="", version="") if log else False,
+        logger=logger or False,
         callbacks=[*gates, *callbacks],
         default_root_dir=folder,
         enable_progress_bar=False,
@@ -61,7 +66,8 @@ def test_weights_are_bit_identical_with_and_without_the_probe(tmp_path: Path) ->
 
 
 def test_rows_scalars_and_figures_are_written_at_every_look(tmp_path: Path) -> None:
-    train(tmp_path, probe(figures=True, every_n_steps=100, energy=None), log=True)
+    board = TensorBoardLogger(str(tmp_path), name="", version="")
+    train(tmp_path, probe(figures=True, every_n_steps=100, energy=None), logger=board)
     found = rows(tmp_path)
     assert sorted({row["step"] for row in found}) == [0, 5]
     first = [row for row in found if row["step"] == 0]
@@ -73,6 +79,14 @@ def test_rows_scalars_and_figures_are_written_at_every_look(tmp_path: Path) -> N
     assert [event.step for event in events.Scalars("compat/L4/coherence")] == [0, 5]
     assert [event.step for event in events.Scalars("compat/L1/dropout/ranking")] == [0, 5]
     assert [event.step for event in events.Images("compat/depth")] == [0, 5]
+
+
+def test_rows_are_in_the_run_directory_and_numbers_in_every_logger(tmp_path: Path) -> None:
+    first, second = (CSVLogger(str(tmp_path / name)) for name in ("one", "other"))
+    train(tmp_path, probe(every_n_steps=100), steps=2, logger=[first, second])
+    assert sorted({row["step"] for row in rows(tmp_path)}) == [0, 2]
+    for logger in (first, second):
+        assert "compat/L4/coherence" in (Path(logger.log_dir) / "metrics.csv").read_text().splitlines()[0]
 
 
 def test_the_probe_looks_at_the_same_images_every_time_and_after_a_restart(tmp_path: Path) -> None:

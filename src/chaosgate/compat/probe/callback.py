@@ -1,11 +1,11 @@
 """The probe as a Lightning callback: look while the network trains, and change nothing."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor, nn
 
 from chaosgate.compat.probe.matching import DEFAULT_METHODS
@@ -13,8 +13,10 @@ from chaosgate.compat.probe.measure import Probe
 from chaosgate.compat.probe.reading import ProbeReading
 from chaosgate.compat.probe.report import probe_figure
 from chaosgate.data.files.atomic import replace_file
+from chaosgate.data.pipeline.samples import as_sample
 from chaosgate.gate import Gate
 from chaosgate.inject.callback import NoiseInjection
+from chaosgate.metrics.figure import log_figure
 
 FILE = "compatibility.jsonl"
 
@@ -22,10 +24,10 @@ FILE = "compatibility.jsonl"
 class CompatibilityProbe(Callback):
     """Every ``every_n_steps`` steps, measure the observables of the paper at each stage on one fixed batch.
 
-    Numbers go to the logger, figures to TensorBoard, rows to ``compatibility.jsonl`` in the run directory. The batch is
-    the first one of the run; it travels in the checkpoint, so that a resumed run looks at the same images. The network
-    runs in evaluation mode without gradients, nothing draws from a global random stream: training with and without the
-    probe gives the same weights, bit for bit.
+    Numbers and figures go to the loggers, rows to ``compatibility.jsonl`` in the run directory whatever the logger. The
+    batch is the first one of the run; it travels in the checkpoint, so that a resumed run looks at the same images. The
+    network runs in evaluation mode without gradients, nothing draws from a global random stream: training with and
+    without the probe gives the same weights, bit for bit.
 
     Args:
         every_n_steps: Optimiser steps between looks; the first look is before the first step, the last after the last.
@@ -88,7 +90,7 @@ class CompatibilityProbe(Callback):
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Look before a step that is due; gradient accumulation shows the same step several times."""
         if self._batch is None:
-            self._batch = batch[0][: self.images].detach().clone()
+            self._batch = as_sample(batch).image[: self.images].detach().clone()
         if trainer.global_step % self.every_n_steps == 0 and trainer.global_step != self._last_step:
             self._look(trainer, pl_module)
 
@@ -106,19 +108,15 @@ class CompatibilityProbe(Callback):
         gate, stages = self._gate(trainer)
         self.reading = self.probe(backbone, self._batch, gate, stages)
         first, self._last_step = self._last_step is None, trainer.global_step
-        folder = trainer.log_dir  # asks all processes, so all ask
         if not trainer.is_global_zero:
             return
-        if trainer.logger is not None:
-            scalars = {f"compat/{name}": value for name, value in self.reading.scalars().items()}
-            trainer.logger.log_metrics(scalars, step=trainer.global_step)
-        if folder is not None:
-            self._write(Path(folder), trainer.global_step, first)
+        step = trainer.global_step
+        scalars = {f"compat/{name}": value for name, value in self.reading.scalars().items()}
+        for logger in trainer.loggers:
+            logger.log_metrics(scalars, step=step)
+        self._write(Path(trainer.default_root_dir), step, first)
         if self.figures:
-            for logger in trainer.loggers:
-                if isinstance(logger, TensorBoardLogger):
-                    figure = probe_figure(self.reading, f"step {trainer.global_step}")
-                    logger.experiment.add_figure("compat/depth", figure, global_step=trainer.global_step)
+            log_figure(trainer.loggers, "compat/depth", partial(probe_figure, self.reading, f"step {step}"), step)
 
     def _gate(self, trainer: Trainer) -> tuple[Gate | None, list[str]]:
         """The gate that sets the energy, and where the run has it attached."""
