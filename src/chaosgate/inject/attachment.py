@@ -252,6 +252,7 @@ class Attachment:
         features = output if isinstance(output, Tensor) else site.place.features(output)
         again = self._pending.recomputed(site.module) if self._forced is None and in_backward() else None
         if site.layout is None and torch.compiler.is_compiling():
+            self._entry.abandon()
             raise RuntimeError(
                 f"the layout at '{site.module}' is read from real features, which a compiler does not have. Call "
                 "handle.check(batch) before the compiled model runs."

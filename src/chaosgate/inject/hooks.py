@@ -170,7 +170,7 @@ class Entry:
     @property
     def running(self) -> bool:
         """Refused in another thread than the one that entered: their passes could not be told apart."""
-        if self._running and not torch.compiler.is_compiling() and self._thread != threading.get_ident():
+        if self._running and not torch.compiler.is_compiling() and self._thread not in (0, threading.get_ident()):
             raise RuntimeError(
                 "a gated model runs in two threads at once, and the gates cannot tell which forward is whose. Give "
                 "each thread a copy.deepcopy of the model and attach a gate to it, with a seed of its own; or let one "
@@ -181,6 +181,7 @@ class Entry:
     def begin(self, image: tuple[int, ...] | None, training: bool) -> None:
         if torch.compiler.is_compiling():
             self._begin(image, training)
+            self._thread = 0  # compiled code does not know its thread
         else:
             with DRAWING:
                 self._begin(image, training)
@@ -193,9 +194,14 @@ class Entry:
         for site in self._sites:
             site.passes, site.skipped = 0, False
 
+    def abandon(self) -> None:
+        """End all forwards: a compiler that gives up halfway leaves what it has set so far, and ends nothing."""
+        self._running = False
+        self._outer.clear()
+
     def end(self, *call: Any) -> None:
         """Also after an exception (out of memory, say) that the loop survives."""
-        if in_backward() or (not torch.compiler.is_compiling() and self._thread != threading.get_ident()):
+        if in_backward() or (not torch.compiler.is_compiling() and self._thread not in (0, threading.get_ident())):
             return
         if not self._outer:
             self._running = False

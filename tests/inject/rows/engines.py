@@ -63,6 +63,17 @@ def compiled_without_a_check():
         assert not torch.equal(compiled(x), compiled(x))
 
 
+def compiled_in_pieces():
+    """A stage that stays outside the graph runs its hooks between two compiled pieces."""
+    torch.compiler.reset()
+    model, x = build("timm resnet")
+    model.layer4.forward = torch.compiler.disable(model.layer4.forward)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compiler's own, about the gradients of what passes between the pieces
+        found = logits_of(torch.compile(model, backend="aot_eager"), x)
+    torch.testing.assert_close(found.detach(), plain_logits(), rtol=1e-4, atol=1e-5)
+
+
 def sharded(model, ranks):
     """Parameters split over the processes (FSDP2); its older form refuses to run without an accelerator."""
     mesh = init_device_mesh("cpu", (ranks,))
@@ -181,4 +192,4 @@ def exported():
 
 
 ROWS = [distributed_wrapper, sharded_parameters, traced, scripted, transformed]
-SLOW = [compiled_before, compiled_and_run_before, compiled_without_a_check, exported, two_processes]
+SLOW = [compiled_before, compiled_and_run_before, compiled_without_a_check, compiled_in_pieces, exported, two_processes]
