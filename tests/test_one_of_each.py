@@ -11,7 +11,7 @@ USES = {
     r"\.write_(text|bytes)\(|os\.replace\(|\bopen\([^)]*[\"'][wa]b?[\"']": {
         "data/files/atomic.py",
         "data/files/download.py",  # a part is continued, and renamed when its digest is right
-        "data/files/export.py",  # a million small files: renamed, but not synchronised one by one
+        "data/files/corrupted_copies.py",  # a million small files: renamed, but not synchronised one by one
         "data/pipeline/decoding.py",  # in a temporary folder
         "data/sets/fashion_mnist.py",  # in a temporary folder
         "data/sets/made_up.py",  # in a folder that is renamed when it is whole

@@ -337,6 +337,6 @@ METRICS = [
         ("corruption_means", 'if name != "clean"', "if name"),
         ("collapsed", "<= limit and", "<= limit or"),
     ),
-    *_of("metrics.state", ("carry", "fine - (surplus << 40)", "fine")),
+    *_of("metrics.sums", ("carry", "fine - (surplus << 40)", "fine")),
     *_of("metrics.temperature", ("temperature_scaling", "(1 / inverse", "(inverse")),
 ]

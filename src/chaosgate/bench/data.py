@@ -28,7 +28,7 @@ from torchvision.transforms import InterpolationMode, v2
 from chaosgate.bench.timing import interleaved
 from chaosgate.corruptions import PAPER
 from chaosgate.data import Cell, ImageNetC, Sample
-from chaosgate.data.files.export import CopySettings, write_copies
+from chaosgate.data.files.corrupted_copies import CopySettings, write_copies
 from chaosgate.data.files.index import image_files
 from chaosgate.data.photos import IMAGENET_MEAN, IMAGENET_STD
 from chaosgate.data.pipeline.augment import centre_crop, resized_crop_and_flip

@@ -13,8 +13,8 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 from chaosgate.commands.flags import whole
 from chaosgate.data.cells import NAMED, SEVERITIES, plan_cells, table_for
 from chaosgate.data.check import by_folder, find_sets, shared_images
+from chaosgate.data.files.corrupted_copies import CopySettings, write_copies
 from chaosgate.data.files.download import ARCHIVES, download
-from chaosgate.data.files.export import CopySettings, write_copies
 from chaosgate.data.files.index import image_files
 from chaosgate.data.module import Contents
 from chaosgate.data.pipeline.decoding import decode_bytes, decoder_warnings, unreadable

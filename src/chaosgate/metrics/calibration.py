@@ -16,7 +16,7 @@ from chaosgate.metrics.functional import (
     calibration_error,
     top_class,
 )
-from chaosgate.metrics.state import PARTS, KeptSamples, carry, join, sum_by_slot, working_precision
+from chaosgate.metrics.sums import PARTS, KeptSamples, carry, join, sum_by_slot, working_precision
 
 
 def _top_class(probs: Tensor, target: Tensor, validate: bool) -> tuple[Tensor, Tensor]:

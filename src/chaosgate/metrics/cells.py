@@ -15,7 +15,7 @@ from chaosgate.metrics.functional import (
     calibration_error,
     classification_scores,
 )
-from chaosgate.metrics.state import PARTS, KeptSamples, carry, join, sum_by_slot
+from chaosgate.metrics.sums import PARTS, KeptSamples, carry, join, sum_by_slot
 
 _COUNT, _TOP1, _TOP5, _CONFIDENCE, _NLL, _BRIER = range(6)  # columns of the state
 
@@ -33,7 +33,7 @@ class _Columns(dict[str, Tensor]):
 class CellMetrics(KeptSamples):
     r"""Accuracy, NLL, ECE, Brier score and confidence of many cells (corruption, severity) at once.
 
-    The state is sums per cell and confidence bin, held as integers (see :mod:`chaosgate.metrics.state`): its size
+    The state is sums per cell and confidence bin, held as integers (see :mod:`chaosgate.metrics.sums`): its size
     does not depend on the number of samples, processes are combined by adding, and batch size, order and number of
     processes leave no trace. Aggregate over cells with :func:`~chaosgate.metrics.aggregate_cells`, never by pooling
     samples: the paper averages the metrics of the cells.

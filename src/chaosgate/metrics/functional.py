@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from chaosgate.metrics.checks import check_num_bins, check_probabilities, check_range, check_shapes
-from chaosgate.metrics.state import join, sum_by_slot, working_precision
+from chaosgate.metrics.sums import join, sum_by_slot, working_precision
 
 Norm = Literal["l1", "l2", "max"]
 

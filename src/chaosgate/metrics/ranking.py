@@ -12,7 +12,7 @@ image of the test set has a larger confidence than one from elsewhere; ties coun
 import torch
 from torch import Tensor
 
-from chaosgate.metrics.state import working_precision
+from chaosgate.metrics.sums import working_precision
 
 
 def risk_coverage(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ from torchmetrics import Metric
 
 from chaosgate.metrics.checks import check_num_bins, check_probabilities, check_range, check_shapes
 from chaosgate.metrics.functional import bin_index, classification_scores, row_blocks
-from chaosgate.metrics.state import PARTS, carry, join, sum_by_slot, working_precision
+from chaosgate.metrics.sums import PARTS, carry, join, sum_by_slot, working_precision
 
 _COUNT, _FORECAST, _OUTCOME = range(3)
 

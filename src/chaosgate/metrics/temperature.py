@@ -17,7 +17,7 @@ from torch import Tensor
 
 from chaosgate.metrics.checks import check_range, check_shapes
 from chaosgate.metrics.functional import row_blocks
-from chaosgate.metrics.state import working_precision
+from chaosgate.metrics.sums import working_precision
 
 _TOLERANCE = 1e-12  # of log T; each step is one pass over the logits, and the last Newton steps are quadratic
 

@@ -22,7 +22,7 @@ from chaosgate.data.pipeline.samples import CLEAN, Sample
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.metrics import CellMetrics, aggregate_cells, temperature_scaling
 from chaosgate.metrics.names import PLUS_T, SCALED, SUFFIX
-from chaosgate.metrics.state import working_precision
+from chaosgate.metrics.sums import working_precision
 from chaosgate.run.provenance import file_hash
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from chaosgate.data.cells import SEVERITIES, Corruptions, plan_cells
-from chaosgate.data.files.export import read_manifest
+from chaosgate.data.files.corrupted_copies import read_manifest
 from chaosgate.data.files.folders import Listing
 from chaosgate.data.files.index import image_files
 from chaosgate.data.module import Contents, ImageData, one_of

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from chaosgate.corruptions import Corrupt
-from chaosgate.data.files.export import MANIFEST as COPIES_MANIFEST
+from chaosgate.data.files.corrupted_copies import MANIFEST as COPIES_MANIFEST
 from chaosgate.data.sets.imagenet_c import group_of
 from chaosgate.data.sets.imagenet_layout import wnids
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chaosgate.metrics.state import LARGEST, carry, join, split, sum_by_slot
+from chaosgate.metrics.sums import LARGEST, carry, join, split, sum_by_slot
 
 values = st.lists(st.floats(0, 1e6, allow_nan=False), min_size=1, max_size=30)
 
