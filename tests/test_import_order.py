@@ -13,6 +13,7 @@ LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imp
 BACK_EDGES = {
     "upper": ("train/schedules.py", "def late():\n    from chaosgate.commands import flags\n"),
     "noise": ("field/law.py", "def late():\n    import chaosgate.gate.base\n"),
+    "apart": ("gate/base.py", "def late():\n    from chaosgate.data import cells\n"),
     "images": ("corruptions/levels.py", "def late():\n    from chaosgate.data import cells\n"),
 }
 
