@@ -127,6 +127,15 @@ def test_commands_of_the_pages_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert {"fit", "test", "export", "verify", "probe", "explore", "sites", "study", "configs", "data"} == set(done)
 
 
+def test_messages_of_the_page_on_errors_are_those_of_the_code() -> None:
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "src").rglob("*.py"))
+    rows = re.findall(r"^\| (.*?) \|", (DOCS / "howto" / "errors.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert rows[0] == "message" and len(rows) > 4
+    for row in rows[1:]:
+        for part in filter(None, (part.strip() for part in row.split("..."))):
+            assert part in source, f"no message says {part!r}"
+
+
 def test_every_configuration_stands_under_its_folder() -> None:
     pytest.importorskip("mkdocs")
     text = runpy.run_path(str(REPOSITORY / "scripts" / "site_pages.py"))["configs_page"]()

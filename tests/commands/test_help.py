@@ -93,6 +93,15 @@ def test_command_without_files_says_which_to_give(command: Any) -> None:
     assert status == 2 and "no images are named; add a file such as -c data/fashion_mnist" in err
 
 
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [("noise/gch", "chaosgate ... -c noise/gch"), ("study/quickstart", "chaosgate study run quickstart")],
+)
+def test_copied_configuration_says_the_command_that_uses_it(name: str, use: str, command: Any) -> None:
+    status, out, _ = command("configs", "copy", name)
+    assert status == 0 and f"'{use}' in this folder now uses it" in out and Path(f"{name}.yaml").is_file()
+
+
 def test_missing_configuration_gets_the_nearest_shipped_and_local_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

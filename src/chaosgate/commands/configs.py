@@ -60,4 +60,6 @@ def _copy(name: str) -> None:
         raise FileExistsError(f"{target} already exists; remove or rename it first.")
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
-    print(f"{target}: edit it; 'chaosgate ... -c {names[source]}' in this folder now uses it.")
+    group, _, short = names[source].partition("/")
+    used = f"chaosgate study run {short}" if group == "study" else f"chaosgate ... -c {names[source]}"
+    print(f"{target}: edit it; '{used}' in this folder now uses it.")
