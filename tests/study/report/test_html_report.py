@@ -108,7 +108,10 @@ def test_page_opens_in_a_browser_without_an_error_or_a_missing_image(page: Path,
       addEventListener("load", () => {
         const empty = [...document.images].filter(image => image.naturalWidth === 0).length;
         const loaded = performance.getEntriesByType("resource").filter(entry => !entry.name.startsWith("data:")).length;
-        document.documentElement.dataset.found = [document.images.length, empty, errors.length, loaded].join(" ");
+        const share = image => image.clientWidth / image.parentElement.clientWidth;
+        const narrow = [...document.querySelectorAll(".wide img")].filter(image => share(image) < 0.9).length;
+        const found = [document.images.length, empty, errors.length, loaded, narrow];
+        document.documentElement.dataset.found = found.join(" ");
       });
     </script></head>"""
     probed = tmp_path / "probed.html"
@@ -116,8 +119,8 @@ def test_page_opens_in_a_browser_without_an_error_or_a_missing_image(page: Path,
     command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000"]
     command += ["--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", probed.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    found = re.search(r'data-found="(\d+) (\d+) (\d+) (\d+)"', done.stdout)
+    found = re.search(r'data-found="(\d+) (\d+) (\d+) (\d+) (\d+)"', done.stdout)
     assert found is not None, done.stderr[-2000:]
-    images, empty, errors, loaded = map(int, found.groups())
-    assert images >= 10 and (empty, errors, loaded) == (0, 0, 0)
+    images, empty, errors, loaded, narrow = map(int, found.groups())
+    assert images >= 10 and (empty, errors, loaded, narrow) == (0, 0, 0, 0) and 'class="wide' in page.read_text()
     assert "CONSOLE" not in done.stderr

@@ -1,10 +1,13 @@
 """Numbers of a table, against arithmetic by hand."""
 
 import csv
+import io
+import re
 from collections.abc import Callable
 from math import isnan, nan
 
 import pytest
+from rich.console import Console
 
 from chaosgate.study import Run
 from chaosgate.study.plan.runs import load_study
@@ -14,7 +17,7 @@ from chaosgate.study.report.latex import latex_contrasts, latex_results
 from chaosgate.study.report.notes import footnotes
 from chaosgate.study.report.page import html_report
 from chaosgate.study.report.table import Table
-from chaosgate.study.report.text import csv_table, markdown_table
+from chaosgate.study.report.text import csv_table, markdown_table, terminal_tables
 from tests.study.made import finish
 from tests.study.toy_studies import Write
 
@@ -201,6 +204,21 @@ def test_latex_has_the_contrasts_and_no_table_longer_than_a_page(table: Callable
     contrasts = latex_contrasts(built)
     assert contrasts.count(r"a $-$ ") == 15 and r"for the 60 differences" in contrasts
     assert contrasts.count(r"\begin") == contrasts.count(r"\end") == 2
+
+
+def test_only_the_best_mean_is_bold_and_latex_fits_a_column_with_intervals(table: Callable[..., Table]) -> None:
+    built = table(
+        lambda run: finish(run, {CLEAN: numbers(0.5, nll=1 - 0.2 * (run.method == "gch") + 0.01 * run.seed)}),
+        methods=many("gch"),
+        seeds=[0, 1],
+    )
+    assert built.best == {("clean", "nll"): {"gch"}}  # what is equal has no best
+    text, latex = markdown_table(built), latex_results(built)
+    assert re.findall(r"\*\*(.*?)\*\*", text) == ["0.805"] and re.findall(r"\\textbf{(.*?)}", latex) == ["0.805"]
+    shown = io.StringIO()
+    Console(width=80, file=shown, force_terminal=True, color_system="standard").print(*terminal_tables(built))
+    assert re.findall(r"\x1b\[1m *(0\.\d+)\x1b", shown.getvalue()) == ["0.805"]
+    assert r"\resizebox{\ifdim\width>\linewidth\linewidth" in latex and re.search(r"\[\$-?\.?\d", latex)
 
 
 def test_curves_of_an_epoch_that_was_begun_twice_count_once(plan: Plan) -> None:
