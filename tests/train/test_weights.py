@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from chaosgate.train import backbones
 from chaosgate.train.backbones import create_backbone
 from chaosgate.train.task import ImageClassifier
-from chaosgate.train.weights import load_weights, network_weights, read_checkpoint
+from chaosgate.train.weights import load_weights, network_weights, read_checkpoint, require_fit
 
 SMALL = {"channels": (8, 8, 16, 16), "in_chans": 1}
 
@@ -73,6 +73,36 @@ def test_another_network_is_refused_and_nothing_is_loaded(tmp_path: Path) -> Non
     with pytest.raises(ValueError, match="is not of resnet10_small"):
         load_weights(model, tmp_path / "other.pth", "resnet10_small")
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_refusal_names_the_settings_that_differ(tmp_path: Path) -> None:
+    path = tmp_path / "seven.pth"
+    torch.save(network(7).state_dict(), path)
+    wider = create_backbone("resnet10_small", num_classes=10, in_chans=1)
+    with pytest.raises(ValueError, match="Use the model.backbone, model.backbone_args and model.in_chans it was"):
+        load_weights(wider, path, "resnet10_small")
+    with pytest.raises(ValueError, match="Use the model.num_classes it was trained with"):  # where all must fit
+        require_fit(network(10), torch.load(path, weights_only=True), path, "resnet10_small")
+
+
+def test_file_from_before_batches_were_counted_loads(tmp_path: Path) -> None:
+    state = network(7, seed=1).state_dict()
+    torch.save({key: value for key, value in state.items() if "num_batches" not in key}, tmp_path / "old.pth")
+    model = network(7, seed=2)
+    assert load_weights(model, tmp_path / "old.pth", "resnet10_small") == []
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    torch.save({}, tmp_path / "empty.pth")
+    with pytest.raises(ValueError, match=f"{len(state)} missing"):
+        load_weights(model, tmp_path / "empty.pth", "resnet10_small")
+
+
+def test_whole_model_is_refused_without_torch_s_advice_to_load_it_anyway(tmp_path: Path) -> None:
+    torch.save(network(), tmp_path / "model.pth")
+    with pytest.raises(
+        ValueError, match="cannot be read safely. It is damaged, or .* instead of its state_dict"
+    ) as told:
+        read_checkpoint(tmp_path / "model.pth")
+    assert "\x1b" not in str(told.value) and "two options" not in str(told.value)
 
 
 def test_checkpoint_implies_no_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,14 +20,19 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             return dict(load_file(path))
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the unpickler meets arbitrary bytes: IndexError, struct.error, MemoryError, ...
-        reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
         raise ValueError(
-            f"checkpoint {path} cannot be read safely: {reason}. It is damaged, or holds more than tensors and plain "
-            "data. Use another file; nothing was changed."
+            f"checkpoint {path} cannot be read safely{_reason(error)}. It is damaged, or holds more than tensors and "
+            "plain data, such as a whole model instead of its state_dict. Use another file; nothing was changed."
         ) from error
     if not isinstance(content, dict):
         raise ValueError(f"checkpoint {path} holds a {type(content).__name__}, not a dictionary of weights.")
     return content
+
+
+def _reason(error: Exception) -> str:
+    """The first line of a message; nothing of torch's, which goes on with how to load the file unsafely."""
+    first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return "" if first.startswith("Weights only load failed") else f": {first[:200].rstrip('.')}"
 
 
 _KNOWN = {"backbone": str, "backbone_args": dict, "num_classes": int, "in_chans": int, "image_size": int}
@@ -66,7 +71,8 @@ def load_weights(model: nn.Module, path: str | Path, name: str) -> list[str]:
     """Load a file into ``model``, or say in one sentence why it does not fit; the model is not touched then.
 
     A classifier for other classes keeps its fresh weights; their names are returned, and a line says so. Files that
-    were not written by timm are renamed by timm's own filter of the architecture, where it has one.
+    were not written by timm are renamed by timm's own filter of the architecture, where it has one. Counts of batches,
+    which files from before torch 0.4.1 do not have, stay as they are.
     """
     found = network_weights(read_checkpoint(path))
     wanted = model.state_dict()
@@ -80,10 +86,12 @@ def load_weights(model: nn.Module, path: str | Path, name: str) -> list[str]:
         key for key in _classifier_keys(model) if key not in found or found[key].shape[1:] == wanted[key].shape[1:]
     ]
     fresh = [key for key in fresh if key not in found or found[key].shape != wanted[key].shape]
-    require_fit(model, {**found, **{key: wanted[key] for key in fresh}}, path, name)
-    model.load_state_dict({**found, **{key: wanted[key] for key in fresh}})
+    counts = [key for key in wanted if key.endswith(".num_batches_tracked") and key not in found]
+    complete = {**found, **{key: wanted[key] for key in (*fresh, *counts)}} if found else {}
+    require_fit(model, complete, path, name)
+    model.load_state_dict(complete)
     if fresh:
-        had = f"has {len(found[fresh[0]])} classes" if fresh[0] in found else "has no classifier"
+        had = f"has {len(found[fresh[0]])} classes" if fresh[0] in found else f"has no {fresh[0]}"
         rank_zero_info(f"{path} {had}: {', '.join(fresh)} of {name} start from fresh weights")
     return fresh
 
@@ -111,7 +119,10 @@ def require_fit(model: nn.Module, found: dict[str, Tensor], path: str | Path, na
         k = sorted(shaped)[0]
         shapes = f"{tuple(found[k].shape)} instead of {tuple(wanted[k].shape)}"
         details.append(f"{len(shaped)} of another shape (e.g. {k!r}: {shapes})")
+    heads = [k for k in shaped if k in _classifier_keys(model) and wanted[k].shape[1:] == found[k].shape[1:]]
+    of_classes = len(heads) == len(missing) + len(extra) + len(shaped)
+    keys = "model.num_classes" if of_classes else "model.backbone, model.backbone_args and model.in_chans"
     raise ValueError(
-        f"checkpoint {path} is not of {name}: {', '.join(details)} out of {len(wanted)} tensors. Use the "
-        "model.backbone, model.num_classes and model.in_chans it was trained with."
+        f"checkpoint {path} is not of {name}: {', '.join(details)} out of {len(wanted)} tensors. Use the {keys} it was "
+        "trained with."
     )
