@@ -86,7 +86,7 @@ def test_the_wheel_holds_every_configuration_and_the_data_of_the_package(wheel: 
 def test_training_and_testing_by_shipped_names_in_an_empty_folder(chaosgate: Path, empty: Path) -> None:
     said = run([str(chaosgate), "fit", *SHIPPED, *TINY, "--run_dir=run"], empty)
     assert "base, data/fashion_mnist, noise/gch: configurations that come with the package" in said
-    assert "1 rows in" in run([str(chaosgate), "test", *SHIPPED, *TINY, "--run_dir=run"], empty)
+    assert "1 row in" in run([str(chaosgate), "test", *SHIPPED, *TINY, "--run_dir=run"], empty)
 
 
 def test_a_study_anywhere_names_shipped_configurations(chaosgate: Path, empty: Path) -> None:
