@@ -76,10 +76,11 @@ def footnotes(table: Table, shown: Sequence[Table] = ()) -> list[str]:
     if any(metric == "gap" for _, metric in table.columns):
         notes.append("conf-acc: mean confidence minus accuracy; above 0 is over-confident.")
     if facts["corruptions"]:
-        made = "generated" if facts["generated"] else "released"
+        made, levels = "generated" if facts["generated"] else "released", facts["severities"]
+        inner = f"the mean over severities {', '.join(map(str, levels))} of each cell's metric"
         notes.append(
-            f"corrupted: mean over {count(len(facts['corruptions']), made + ' corruption')} of the mean over "
-            f"severities {', '.join(map(str, facts['severities']))} of each cell's metric."
+            f"corrupted: mean over {count(len(facts['corruptions']), made + ' corruption')} of "
+            + (f"{inner}." if len(levels) > 1 else f"each cell's metric, at severity {levels[0]}.")
         )
     notes += _metric_notes(table)
     notes += _interval_notes(table, shown or [table])
