@@ -58,6 +58,15 @@ def test_numbers_of_cards_come_from_files(tmp_path: Path) -> None:
     assert row in (DOCS / "desiderata.md").read_text(encoding="utf-8")
 
 
+def test_every_cost_of_a_card_is_a_row_of_the_bench() -> None:
+    from chaosgate.bench.gate import _stage
+
+    asked = {
+        name for path in CARDS for name in re.findall(r"\{\{ cost ([\w ]+) \}\}", path.read_text(encoding="utf-8"))
+    }
+    assert len(asked) == 6 and asked <= {row["what"] for row in _stage("L4", (2, 4, 7, 7), 1)}
+
+
 def test_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
     """In order, in one namespace; files belong to the walks, other networks to tests/inject/test_callback.py."""
     names = {"__name__": "page"}

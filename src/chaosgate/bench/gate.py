@@ -11,7 +11,7 @@ from timm.layers.drop import DropBlock2d
 from torch import Tensor, nn
 
 from chaosgate.bench.timing import interleaved, keep_memory
-from chaosgate.gate import DropBlock, Dropout, Gate, GaussianChaos, IIDGaussian
+from chaosgate.gate import CorrelatedGaussian, DropBlock, Dropout, Gate, GaussianChaos, IIDGaussian
 from chaosgate.inject import attach
 
 SHAPES = {"L4": (64, 2048, 7, 7), "L3": (64, 1024, 14, 14), "L2": (64, 512, 28, 28)}
@@ -46,6 +46,7 @@ def _stage(stage: str, shape: tuple[int, int, int, int], repeats: int) -> list[d
         "DropBlock": DropBlock(0.1, 3),
         "Dropout": Dropout(0.1),
         "IIDGaussian": IIDGaussian(0.1),
+        "CorrelatedGaussian": CorrelatedGaussian(0.1),
         "nn.Dropout2d": nn.Dropout2d(0.1),
         "nn.Dropout": nn.Dropout(0.1),
         "timm DropBlock2d": DropBlock2d(0.1),
