@@ -1,5 +1,6 @@
 """Activation checkpointing: the draw of a forward stays with it, whichever forwards come between, or is refused."""
 
+import re
 import warnings
 from functools import partial
 from itertools import product
@@ -94,12 +95,13 @@ def nested_checkpointing(use_reentrant):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "None of the inputs have requires_grad")  # of the inner, reentrant one
         assert torch.allclose(run(True), run(False), rtol=1e-4, atol=1e-7)
-    with (
-        warnings.catch_warnings(),
-        pytest.raises(RuntimeError, match="2 forwards wait.*checkpointing inside checkpointing"),
-    ):
         warnings.simplefilter("ignore")
-        run(True, views=2)
+        try:
+            twice = run(True, views=2)
+        except RuntimeError as error:
+            assert re.search("2 forwards wait.*checkpointing inside checkpointing", str(error))
+        else:  # transformers 4 checkpoints the blocks alone, so that nothing is nested
+            assert torch.allclose(twice, run(False, views=2), rtol=1e-4, atol=1e-7)
 
 
 def hidden_by_checkpointing():
