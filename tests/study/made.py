@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from chaosgate.run.outputs import samples_file
 from chaosgate.study import Run
-from chaosgate.study.execute.state import FITTED, write_json
+from chaosgate.study.execute.state import write_fitted
 from chaosgate.study.execute.worker import write_record
 
 Cells = Mapping[tuple[str, int], Mapping[str, float]]
@@ -46,7 +46,7 @@ def finish(
     (run.directory / "curves.jsonl").write_text(
         json.dumps({"epoch": 0, "train/loss": 2.0, "val/nll": validation_nll}) + "\n"
     )
-    write_json(run.directory / FITTED, {"seconds": 60.0, "cpu_seconds": 60.0})
+    write_fitted(run.directory, {"seconds": 60.0, "cpu_seconds": 60.0})
     for test in run.test_outputs:
         write_record(run.directory, test, rows, {"seconds": 3.0, "cpu_seconds": 3.0, "threads": 1})
 

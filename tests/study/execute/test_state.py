@@ -14,16 +14,18 @@ from chaosgate.study.execute.state import (
     FITTED,
     TESTED,
     damaged_files,
+    is_trained,
     require_locks,
     set_aside_damaged,
     state_of,
+    write_fitted,
 )
 from tests.study.execute.stub_runner import attempts, ended, start_stub
 from tests.study.made import finish, keep
 from tests.study.toy_studies import Plan, Write, toy_runs
 
 CELLS = {("clean", 0): {"top1": 0.5, "nll": 1.0, "ece": 0.1}}
-FILES = ("fitted.json", "tested/*.json", "results.jsonl", "curves.jsonl", "config.yaml", "outputs/*.npz")
+FILES = "fitted.json tested/*.json results.jsonl curves.jsonl config.yaml noise.json outputs/*.npz".split()
 
 
 @pytest.fixture
@@ -31,6 +33,7 @@ def run(plan: Plan) -> Run:
     """A finished run with all the files that a study reads back."""
     run = plan()[0]
     finish(run, CELLS)
+    RunDirectory(run.directory).noise.write_text('[{"stage": "L4"}]')
     keep(run, list(CELLS), *(np.ones((1, 4)), np.ones((1, 4), bool), np.ones((1, 4))))
     assert state_of(run).condition == "done" and not state_of(run).trouble
     return run
@@ -42,8 +45,6 @@ def test_damaged_file_is_named_set_aside_and_the_run_is_unfinished(pattern: str,
     (path,) = run.directory.glob(pattern)
     whole = path.read_bytes()
     path.write_bytes({"empty": b"", "half": whole[: len(whole) // 2], "noise": b"\x00\xff{[:"}[damage])
-    if pattern == "config.yaml" and damage == "half":
-        path.write_text("model: {num_classes")  # half of a YAML file may be a whole one
     state = state_of(run)
     assert state.condition == "interrupted"
     assert [str(path) in sentence and "damaged" in sentence for sentence in state.trouble] == [True]
@@ -51,6 +52,22 @@ def test_damaged_file_is_named_set_aside_and_the_run_is_unfinished(pattern: str,
     (said,) = set_aside_damaged(run.directory)
     assert str(path) in said and path.with_name(f"{path.name}.damaged1").exists()
     assert not damaged_files(run.directory) and state_of(run).condition != "done"
+
+
+@pytest.mark.parametrize("name", ["curves.jsonl", "config.yaml"])
+def test_file_that_lost_its_end_at_a_line_is_damaged_and_so_is_one_that_is_gone(name: str, run: Run) -> None:
+    """Such a file is well-formed: only the note of the finished training knows that it was longer."""
+    path = run.directory / name
+    path.write_text(path.read_text() + path.read_text().replace("epoch", "other").replace("model", "data"))
+    write_fitted(run.directory, {"seconds": 1.0})
+    assert state_of(run).condition == "done"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[: len(lines) // 2]))
+    assert damaged_files(run.directory) == [path] and state_of(run).condition == "interrupted"
+    path.unlink()
+    assert damaged_files(run.directory) == [path]
+    assert [str(path) in said for said in set_aside_damaged(run.directory)] == [True]
+    assert not is_trained(run) and not damaged_files(run.directory)  # the next worker takes the training up again
 
 
 def test_rows_that_can_be_read_stay(run: Run) -> None:

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from chaosgate.study import Run
+from chaosgate.study.execute.state import write_fitted
 from chaosgate.study.plan.runs import load_study
 from chaosgate.study.report.build import build_table, select_strengths, strength_tables
 from chaosgate.study.report.collect import collect
@@ -226,6 +227,7 @@ def test_curves_of_an_epoch_that_was_begun_twice_count_once(plan: Plan) -> None:
     finish(run, {CLEAN: numbers(0.5)}, validation_nll=3.0)
     with open(run.directory / "curves.jsonl", "a") as file:
         file.write('{"epoch": 1, "val/nll": 1.5}\n{"epoch": 1, "val/nll": 1.0}\n{"epoch": 2, "val/nll": 2.0}\n')
+    write_fitted(run.directory, {"seconds": 1.0})
     (one,) = collect([run])
     assert [line["val/nll"] for line in one.curves] == [3.0, 1.0, 2.0]
     assert one.validation_nll == 1.0  # the tested checkpoint is the best

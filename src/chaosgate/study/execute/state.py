@@ -7,6 +7,7 @@ aside and makes it again (:func:`set_aside_damaged`).
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import time
@@ -126,11 +127,13 @@ def _together(fitted: dict[str, Any], records: Sequence[dict[str, Any]]) -> dict
 
 def damaged_files(directory: Path) -> list[Path]:
     """Files of a run that a study reads back and that cannot be what was written."""
-    found = [path for path in (directory / FITTED, *sorted((directory / TESTED).glob("*.json"))) if not _is_whole(path)]
-    run = RunDirectory(directory)
-    found += [path for path in (run.results, run.curves) if read_lines(path)[1]]
-    if run.config.exists() and not _is_mapping(run.config):
-        found.append(run.config)
+    run, fitted = RunDirectory(directory), read_json(directory / FITTED)
+    found = [path for path in (directory / FITTED, *sorted((directory / TESTED).glob("*.json"))) if not _is_json(path)]
+    found += [] if _is_json(run.noise, list) else [run.noise]
+    found += [] if _is_lines(run.results) else [run.results]
+    for path, is_whole in ((run.curves, _is_lines), (run.config, _is_mapping)):
+        if not (_digest(path) == fitted[path.name] if path.name in fitted else is_whole(path)):
+            found.append(path)
     found += [path for path in sorted(run.outputs.glob("*.npz")) if not zipfile.is_zipfile(path)]
     return found
 
@@ -138,8 +141,8 @@ def damaged_files(directory: Path) -> list[Path]:
 def set_aside_damaged(directory: Path) -> list[str]:
     """Give damaged files another name; say what was done. For the worker that holds the lock of the run.
 
-    The rows of ``results.jsonl`` that can be read stay. Curve and configuration come back from the checkpoint when the
-    training is taken up again, and so does the note that it is over.
+    The rows of ``results.jsonl`` that can be read stay. Curve, configuration and measured noise come back from the
+    checkpoint when the training is taken up again, and so does the note that it is over.
     """
     said = []
     run = RunDirectory(directory)
@@ -147,11 +150,14 @@ def set_aside_damaged(directory: Path) -> list[str]:
         number = next(n for n in range(1, 10_000) if not path.with_name(f"{path.name}.damaged{n}").exists())
         aside = path.with_name(f"{path.name}.damaged{number}")
         rows = read_lines(path)[0] if path == run.results else []
+        if path in (run.curves, run.config, run.noise):  # first: a lost file has no other trace
+            (directory / FITTED).unlink(missing_ok=True)
+        if not path.exists():
+            said.append(f"chaosgate study: {path} was lost; it is recreated.")
+            continue
         os.replace(path, aside)
         if rows:
             replace_file(path, "".join(json.dumps(row) + "\n" for row in rows))
-        if path in (run.curves, run.config):
-            (directory / FITTED).unlink(missing_ok=True)
         if path.suffix == ".npz":  # the tests are made again; which of them kept this file is not written anywhere
             for record in (directory / TESTED).glob("*.json"):
                 record.unlink()
@@ -159,16 +165,31 @@ def set_aside_damaged(directory: Path) -> list[str]:
     return said
 
 
-def _is_whole(path: Path) -> bool:
+def write_fitted(directory: Path, cost: dict[str, Any]) -> None:
+    """Note that the training is over, and what it has left: half a curve may be a well-formed file."""
+    run = RunDirectory(directory)
+    write_json(directory / FITTED, {**cost, **{path.name: _digest(path) for path in (run.config, run.curves)}})
+
+
+def _digest(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
+
+
+def _is_json(path: Path, kind: type = dict) -> bool:
+    """Whether a file holds an object of this kind, or is not there."""
     try:
-        return not path.exists() or isinstance(json.loads(path.read_text(encoding="utf-8")), dict)
+        return not path.exists() or isinstance(json.loads(path.read_text(encoding="utf-8")), kind)
     except ValueError:
         return False
 
 
+def _is_lines(path: Path) -> bool:
+    return not read_lines(path)[1]
+
+
 def _is_mapping(path: Path) -> bool:
     try:
-        return isinstance(yaml.load(path.read_text(encoding="utf-8"), _Loader), dict)
+        return not path.exists() or isinstance(yaml.load(path.read_text(encoding="utf-8"), _Loader), dict)
     except (yaml.YAMLError, ValueError):
         return False
 

@@ -26,6 +26,7 @@ from chaosgate.study.execute.state import (
     record_of,
     set_aside_damaged,
     source_of,
+    write_fitted,
     write_json,
 )
 from chaosgate.study.plan.runs import Run
@@ -148,7 +149,7 @@ def train_and_test(directory: Path, order: dict[str, Any], execute: Execute) -> 
         clock = _Clock()
         if status := execute(["fit", *order["arguments"], _QUIET, "--resume"]).status:
             return status
-        write_json(directory / FITTED, clock.read())
+        write_fitted(directory, clock.read())
     for test in order["tests"]:
         clock = _Clock()
         checkpoint = RunDirectory(directory).selected(test["checkpoint"])
