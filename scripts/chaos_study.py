@@ -53,8 +53,8 @@ STUDY: dict[str, Any] = {
     "reference": "gch",
     "checkpoint": "last",
 }
-FILES = "fitted.json tested/*.json results.jsonl curves.jsonl config.yaml noise.json outputs/*.npz progress.json".split()
-FILES += "run.json checkpoints/selection.json checkpoints/epoch-*.ckpt checkpoints/last.ckpt".split()
+FILES = "fitted.json tested/*.json results.jsonl curves.jsonl config.yaml noise.json outputs/*.npz".split()
+FILES += "progress.json run.json checkpoints/selection.json checkpoints/epoch-*.ckpt checkpoints/last.ckpt".split()
 ORIGIN = ("checkpoint", "commit", "noise_measured", "run", "study", "versions")  # of a row, besides its numbers
 TWO = {"trainer.devices": 2, "trainer.strategy": "ddp"}
 COMMAND = "import sys, time; from chaosgate.__main__ import main; {}; sys.exit(main(sys.argv[1:]))"
