@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers.logger import DummyLogger
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
@@ -56,6 +57,21 @@ def test_dict_batches_and_a_stage_as_a_string():
     callback = cg.NoiseInjection(cg.GaussianChaos(log_std=1.0), stages="L4")
     trainer(callback).fit(Task(), data(), data())
     assert [report.stage for report in callback.reports] == ["L4"] and callback.reports[0].fired == 2
+
+
+def test_nothing_is_drawn_in_the_path_of_the_first_step(monkeypatch):
+    events = []
+    monkeypatch.setattr("chaosgate.inject.callback.log_figure", lambda *_: events.append("drawn"))
+
+    class Note(Callback):
+        def on_train_batch_end(self, *_):
+            events.append("step")
+
+    looped = trainer(cg.NoiseInjection(cg.GaussianChaos(log_std=1.0)))
+    looped.callbacks.append(Note())
+    looped.loggers = [DummyLogger()]
+    looped.fit(Task(), data(), data())
+    assert events == ["step", "step", "drawn"]
 
 
 def test_a_second_argument_of_the_backbone():

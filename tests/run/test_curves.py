@@ -1,9 +1,13 @@
+import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.recording import WriteCurves
+from chaosgate.run.recording import WriteCurves, WriteProgress
 
 
 def _trainer(folder: Path) -> Any:
@@ -22,3 +26,12 @@ def test_a_curve_that_was_lost_after_the_training_comes_back_from_the_checkpoint
     resumed.load_state_dict(first.state_dict())
     resumed.on_fit_end(trainer, None)  # all that is called when no epoch is left
     assert RunDirectory(tmp_path).curves.read_text() == whole
+
+
+def test_training_does_not_wait_for_the_disk_to_take_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It is written twice a second, and two calls of fsync on a busy disk take as long as a step."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("waits"))
+    trainer = _trainer(tmp_path)
+    trainer.max_epochs, trainer.num_training_batches = 2, 5
+    WriteProgress().on_train_epoch_start(trainer, None)
+    assert json.loads(RunDirectory(tmp_path).progress.read_text())["batches"] == 5

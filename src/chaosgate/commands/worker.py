@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch.utils.tensorboard  # noqa: F401  the default logger imports it when it is made: once here, not in every run
+
 from chaosgate.commands.fit import execute, parsed
 from chaosgate.run.provenance import file_hash
 from chaosgate.study.execute.worker import carry_out

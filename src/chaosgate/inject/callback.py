@@ -207,7 +207,7 @@ class NoiseInjection(Evaluation):
         self._probe, self._measured = probe, ref(self.attachment.model)
         for report in self.reports:
             rank_zero_info(str(report))
-        self._log(trainer, figure=True)
+        self._log(trainer, figure=False)  # drawn when the epoch is over: nobody waits for a picture in the first step
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -225,7 +225,7 @@ class NoiseInjection(Evaluation):
             raise RuntimeError(self._no_noise(pl_module, f"this epoch of {batches} batches"))
         if self._probe is not None:
             self._measure(pl_module)
-            self._log(trainer, figure=trainer.current_epoch + 1 == trainer.max_epochs)
+            self._log(trainer, figure=trainer.current_epoch in (0, (trainer.max_epochs or 0) - 1))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """A training without noise is an error; a training resumed after its last epoch is measured again."""

@@ -75,23 +75,23 @@ def reliability_figure(
 def log_figure(loggers: Iterable[Any], tag: str, draw: Callable[[], Figure], step: int) -> None:
     """Hand a figure to every logger that shows figures; drawn once, and only if there is such a logger.
 
-    TensorBoard's has ``experiment.add_figure``; Weights & Biases' and others have ``log_image(key, images, step)``.
+    TensorBoard's has ``experiment.add_image``; Weights & Biases' and others have ``log_image(key, images, step)``.
     """
-    shown = [one for one in loggers if _takes_figures(one) or hasattr(one, "log_image")]
+    shown = [one for one in loggers if _takes_images(one) or hasattr(one, "log_image")]
     if not shown:
         return
-    figure = draw()
+    canvas = FigureCanvasAgg(draw())
+    canvas.draw()  # type: ignore[no-untyped-call]
+    image = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
     for logger in shown:
-        if _takes_figures(logger):
-            logger.experiment.add_figure(tag, figure, global_step=step)
+        if _takes_images(logger):  # TensorBoard's add_figure would draw once more
+            logger.experiment.add_image(tag, image[..., :3], global_step=step, dataformats="HWC")
         else:
-            canvas = FigureCanvasAgg(figure)
-            canvas.draw()  # type: ignore[no-untyped-call]
-            logger.log_image(tag, [np.asarray(canvas.buffer_rgba())], step=step)  # type: ignore[no-untyped-call]
+            logger.log_image(tag, [image], step=step)
 
 
-def _takes_figures(logger: Any) -> bool:
-    return hasattr(getattr(logger, "experiment", None), "add_figure")
+def _takes_images(logger: Any) -> bool:
+    return hasattr(getattr(logger, "experiment", None), "add_image")
 
 
 def _draw_bins(

@@ -108,7 +108,7 @@ class WriteProgress(Callback):
     def _write(self, trainer: Trainer, **what: Any) -> None:
         if trainer.is_global_zero:
             text = json.dumps({**what, "time": time.time(), "pid": os.getpid()})
-            replace_file(RunDirectory.of(trainer).progress, text)
+            replace_file(RunDirectory.of(trainer).progress, text, durable=False)  # training does not wait for the disk
             self._last = time.monotonic()
 
 

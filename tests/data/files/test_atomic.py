@@ -54,6 +54,8 @@ def test_the_bytes_reach_the_disk_before_the_name_and_the_name_before_the_call_r
     monkeypatch.setattr(atomic.os, "replace", record_replace)
     replace_file(tmp_path / "file", "text")
     assert steps == ["file", "name", "folder"]
+    replace_file(tmp_path / "file", "progress", durable=False)
+    assert steps[3:] == ["name"]
 
 
 def test_a_file_system_that_cannot_sync_folders_is_no_obstacle_but_a_broken_disk_is(

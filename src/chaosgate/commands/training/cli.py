@@ -10,7 +10,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch import Callback, LightningDataModule, Trainer
-from lightning.pytorch.callbacks import LearningRateMonitor
+from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar, RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 
@@ -37,6 +37,7 @@ from chaosgate.train.backbones import SyncBatchNorm, size_argument
 from chaosgate.train.weights import network_arguments, network_weights, read_checkpoint, require_fit
 
 _PARSERS: dict[str, Any] = {}  # what the first command of this process made of them
+_PICTURES = 10  # of the progress bar in a second; Lightning lets it draw a hundred, beside the training
 _KEYS: dict[str, tuple[Any, Any, str]] = {
     "run_dir": (
         str | None,
@@ -238,6 +239,8 @@ class ChaosgateCLI(LightningCLI):
         kwargs["logger"] = [*filter(None, loggers), FigureFiles(self.run)]
         if given is not False:
             callbacks.append(LearningRateMonitor("step"))
+        if config.trainer.enable_progress_bar is not False and not any(isinstance(c, ProgressBar) for c in callbacks):
+            callbacks.append(RichProgressBar(refresh_rate=_PICTURES))
         plugins = config.trainer.plugins or []
         kwargs["plugins"] = [*(plugins if isinstance(plugins, list) else [plugins]), AtomicCheckpointIO()]
         if config.trainer.sync_batchnorm:

@@ -10,12 +10,13 @@ from typing import IO
 Content = str | bytes | Callable[[IO[bytes]], object]
 
 
-def replace_file(path: Path, content: Content) -> None:
+def replace_file(path: Path, content: Content, durable: bool = True) -> None:
     """Give ``path`` a new content in one step: a reader, or a machine that loses power, has the old one or the new.
 
     ``content`` is a string (written as UTF-8), bytes, or a function that writes to the open binary file it is given.
     The bytes go to a temporary neighbour ``.NAME.*.tmp`` and to the disk, then the file takes its name, then the name
-    goes to the disk. On any failure the neighbour is removed and the old file is untouched.
+    goes to the disk. On any failure the neighbour is removed and the old file is untouched. With ``durable`` false
+    nobody waits for the disk: for what may be lost with the machine's power, and is written often.
     """
     temporary = _neighbour(path)
     try:
@@ -24,13 +25,15 @@ def replace_file(path: Path, content: Content) -> None:
                 content(file)
             else:
                 file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def replace_link(link: Path, target: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -199,7 +200,9 @@ class KeepCheckpoints(Checkpoint):
         }
         replace_file(self._folder / SELECTION, json.dumps(record, indent=1) + "\n")
         for name, epoch in roles.items():
-            replace_link(self._folder / name, _name(epoch))
+            link = self._folder / name
+            if not (link.is_symlink() and os.readlink(link) == _name(epoch)):
+                replace_link(link, _name(epoch))
 
     def _prune(self, trainer: Trainer) -> None:
         """Remove files without a role, except the two newest."""
