@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import pickle
 import sys
 from pathlib import Path
 
@@ -299,11 +300,17 @@ def test_a_checkpoint_does_not_change_the_configuration(folder, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "words", ["root:x:0:0:root:/root:/bin/bash\n", "(lp0\n", "}", "\x80\x02", "cos\nsystem\n", "."]
+    "words", ["root:x:0:0:root:/root:/bin/bash\n", "(lp0\n", "}", "\x80\x02", "cos\nsystem\n", ".", "hello\nworld\n"]
 )
 def test_no_text_is_a_checkpoint(words, folder):
     (folder / "notes.ckpt").write_text(words)
-    with pytest.raises(ValueError, match="notes.ckpt cannot be read safely"):
+    with pytest.raises(ValueError, match=r"notes.ckpt cannot be read safely(\.|: \D)"):  # not a number looked up in it
+        read_checkpoint("notes.ckpt")
+
+
+def test_a_pickle_of_something_else_is_refused_without_advice_of_torch(folder):
+    (folder / "notes.ckpt").write_bytes(pickle.dumps({"made by": print}, protocol=4))
+    with pytest.raises(ValueError, match=r"notes.ckpt cannot be read safely\. It is damaged, or holds more"):
         read_checkpoint("notes.ckpt")
 
 

@@ -1,6 +1,7 @@
 """Read weights from files that may be damaged, hostile, or of another network."""
 
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     try:
         if path.suffix == ".safetensors":
             return dict(load_file(path))
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():  # about a protocol of pickle, where the file is not torch's at all
+            warnings.simplefilter("ignore", UserWarning)
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the unpickler meets arbitrary bytes: IndexError, struct.error, MemoryError, ...
         raise ValueError(
             f"checkpoint {path} cannot be read safely{_reason(error)}. It is damaged, or holds more than tensors and "
@@ -30,9 +33,15 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of a message; nothing of torch's, which goes on with how to load the file unsafely."""
+    """The first line of a message; nothing of torch's, which goes on with how to load the file unsafely, and no bare
+    index or key that the unpickler looked for.
+    """
     first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-    return "" if first.startswith("Weights only load failed") else f": {first[:200].rstrip('.')}"
+    return (
+        ""
+        if isinstance(error, LookupError) or first.startswith("Weights only load failed")
+        else f": {first[:200].rstrip('.')}"
+    )
 
 
 _KNOWN = {"backbone": str, "backbone_args": dict, "num_classes": int, "in_chans": int, "image_size": int}
