@@ -20,6 +20,7 @@ USES = {
         "commands/flags.py",  # where the user asked for it, which may be a device
         "commands/bench.py",  # likewise
         "bench/fit.py",  # in a temporary folder
+        "bench/study.py",  # in a temporary folder
     },
     # Who looks for similar names: with and without torch, and the parser, which also searches the ends of keys.
     r"get_close_matches\(": {"field/arguments.py", "run/config_files.py", "commands/training/parser.py"},

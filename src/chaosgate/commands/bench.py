@@ -20,6 +20,7 @@ SUBJECTS = {
     "corruptions": "the paper's seven corruptions against straightforward implementations",
     "import": "a gate ready to use against 'import torch', 'chaosgate fit --help' against 'import lightning'",
     "fit": "epochs of chaosgate fit against a plain PyTorch loop with the same network, batches and validation",
+    "study": "a study of tiny runs in warm processes against a fresh process for each run; --repeats is how many runs",
     "data": "decoding and transforms against torchvision's PIL pipeline, all cells in one pass against one by one",
 }
 
