@@ -34,3 +34,14 @@ def test_best_and_last_are_tested_in_one_command(command, configs):
     for asked, remedy in (("worst", "is not one of best, top1, last"), ("best,", "''")):
         status, _, err = command("test", *configs(*FILES), *SMALL, "--run_dir=run", f"--checkpoints={asked}")
         assert status == 1 and remedy in err
+
+
+def test_names_lead_to_the_last_epoch_also_if_the_run_was_killed_before_they_did(command, configs):
+    assert command("fit", *configs(*FILES), *SMALL, "--run_dir=run")[0] == 0
+    last, record = Path("run/checkpoints/last.ckpt"), Path("run/checkpoints/selection.json")
+    right, selection = last.readlink(), record.read_text()
+    last.unlink()
+    last.symlink_to("epoch-0000.ckpt")  # killed between the checkpoint of the last epoch and the link to it
+    record.write_text("{}")
+    assert command("fit", *configs(*FILES), *SMALL, "--run_dir=run", "--resume")[0] == 0
+    assert last.readlink() == right != Path("epoch-0000.ckpt") and record.read_text() == selection
