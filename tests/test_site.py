@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from chaosgate.__main__ import main
+from chaosgate.bench.gate import measure_stage
 
 REPOSITORY = Path(__file__).parents[1]
 DOCS = REPOSITORY / "docs"
@@ -59,12 +60,10 @@ def test_numbers_of_cards_come_from_files(tmp_path: Path) -> None:
 
 
 def test_every_cost_of_a_card_is_a_row_of_the_bench() -> None:
-    from chaosgate.bench.gate import _stage
-
     asked = {
         name for path in CARDS for name in re.findall(r"\{\{ cost ([\w ]+) \}\}", path.read_text(encoding="utf-8"))
     }
-    assert len(asked) == 6 and asked <= {row["what"] for row in _stage("L4", (2, 4, 7, 7), 1)}
+    assert len(asked) == 6 and asked <= {row["what"] for row in measure_stage("L4", (2, 4, 7, 7), 1)}
 
 
 def test_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:

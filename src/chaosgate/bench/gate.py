@@ -26,13 +26,14 @@ def run(threads: int = 1, repeats: int = 15) -> list[dict[str, Any]]:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        rows = [row for stage, shape in SHAPES.items() for row in _stage(stage, shape, repeats)]
+        rows = [row for stage, shape in SHAPES.items() for row in measure_stage(stage, shape, repeats)]
         return [*rows, _share_of_a_step(min(repeats, 3))]
     finally:
         torch.set_num_threads(before)
 
 
-def _stage(stage: str, shape: tuple[int, int, int, int], repeats: int) -> list[dict[str, Any]]:
+def measure_stage(stage: str, shape: tuple[int, int, int, int], repeats: int) -> list[dict[str, Any]]:
+    """Times of every contender on features of one shape."""
     gc.collect()
     h = torch.randn(shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
     grad = torch.ones(shape)

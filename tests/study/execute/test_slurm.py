@@ -91,8 +91,7 @@ def start_now(job: str) -> None:
 
 def assert_resumed_to_the_same_rows(run: Run, rows: list[dict[str, Any]]) -> None:
     until(lambda: state_of(run).condition == "done", "the run to be done")
-    log = (run.directory / "log.txt").read_text()
-    assert log.count("Seed set to") >= 2 and "Restored all states" in log
+    assert "Restored all states" in (run.directory / "log.txt").read_text()
     assert numbers(run) == rows
     assert len({row["nll"] for row in rows}) == 5  # a network that answers: every cell another number
 
