@@ -128,7 +128,7 @@ class KeepCheckpoints(Checkpoint):
         self._folder = RunDirectory.of(trainer).checkpoints
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """A run that ended after it wrote its last epoch, and before the names led there, trains no epoch that would."""
+        """A run that ended after it wrote its last epoch, before the names led there, trains no epoch that would."""
         if self.scores and trainer.is_global_zero and (self._folder / _name(self.scores[-1].epoch)).is_file():
             self._point()
 
