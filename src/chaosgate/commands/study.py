@@ -15,8 +15,7 @@ from chaosgate.study.execute.display import Display, overview
 from chaosgate.study.execute.runner import Outcome, Runner, call, warm
 from chaosgate.study.execute.slurm import launch, states_of
 from chaosgate.study.execute.slurm_job import add_slurm_flags
-from chaosgate.study.plan.parsing import CachedParse, Sources
-from chaosgate.study.plan.parts import MADE_UP, names_in, require_allowed, require_folders
+from chaosgate.study.plan.parts import MADE_UP, CachedParse, Sources, names_in, require_allowed, require_folders
 from chaosgate.study.plan.runs import Run, folders_of, load_study, plan_runs, shared_with
 from chaosgate.study.plan.study import Study
 from chaosgate.study.report.packed import is_packed, load_packed, pack

@@ -15,7 +15,7 @@ import torch.utils.tensorboard  # noqa: F401  the default logger imports it when
 from chaosgate.commands.fit import execute, parsed
 from chaosgate.run.provenance import file_hash
 from chaosgate.study.execute.worker import carry_out
-from chaosgate.study.plan.parsing import LIBRARIES, Sources
+from chaosgate.study.plan.parts import LIBRARIES, Sources
 
 _KNOWN = ("chaosgate", *(name.replace("-", "_") for name in LIBRARIES))
 

@@ -16,13 +16,15 @@ _PACKAGES = ("torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy
 @lru_cache
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that can move a number."""
-    found = {"python": platform.python_version()}
-    for name in ("chaosgate", *_PACKAGES):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    return {"python": platform.python_version(), **{name: installed(name) for name in ("chaosgate", *_PACKAGES)}}
+
+
+def installed(package: str) -> str:
+    """The version of a package, or that it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 @lru_cache

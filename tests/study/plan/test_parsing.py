@@ -13,8 +13,8 @@ import yaml
 
 from chaosgate.run.provenance import file_hash
 from chaosgate.study import load_study, plan_runs
-from chaosgate.study.plan import parsing
-from chaosgate.study.plan.parsing import CachedParse
+from chaosgate.study.plan import parts
+from chaosgate.study.plan.parts import CachedParse
 from tests.study.made import finish
 from tests.study.real_studies import REPOSITORY, noise, runs_of, tiny
 from tests.study.toy_studies import Write, toy_parse
@@ -49,7 +49,7 @@ def test_finished_run_of_another_default_is_not_reused(
     before = [run.directory for run in plan_runs(study, tmp_path, cached)]
     assert [run.directory for run in plan_runs(study, tmp_path, cached)] == before and parse.calls == 2
     parse.default = 0.2  # a default changes in the code, and with it the version of the code
-    monkeypatch.setattr(parsing, "code_version", lambda: "another")
+    monkeypatch.setattr(parts, "code_version", lambda: "another")
     after = [run.directory for run in plan_runs(study, tmp_path, cached)]
     assert set(after).isdisjoint(before)
 
@@ -59,11 +59,11 @@ def test_version_of_the_code_is_that_of_every_source_file(tmp_path: Path, monkey
     (package / "gate").mkdir(parents=True)
     for name in ("__init__.py", "gate/dropout.py"):
         (package / name).write_text("p = 0.1\n")
-    monkeypatch.setattr(parsing.chaosgate, "__file__", str(package / "__init__.py"))
-    before = parsing.code_version.__wrapped__()
-    assert parsing.code_version.__wrapped__() == before
+    monkeypatch.setattr(parts.chaosgate, "__file__", str(package / "__init__.py"))
+    before = parts.code_version.__wrapped__()
+    assert parts.code_version.__wrapped__() == before
     (package / "gate" / "dropout.py").write_text("p = 0.2\n")
-    assert parsing.code_version.__wrapped__() != before
+    assert parts.code_version.__wrapped__() != before
 
 
 def test_class_of_the_user_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ aside and makes it again (:func:`set_aside_damaged`).
 
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import time
@@ -22,7 +21,7 @@ from filelock import FileLock
 
 from chaosgate.data.files.atomic import replace_file
 from chaosgate.run.directory import RunDirectory, read_lines
-from chaosgate.run.provenance import config_hash
+from chaosgate.run.provenance import config_hash, file_hash
 from chaosgate.study.plan.runs import Run
 
 Condition = Literal["done", "running", "queued", "failed", "interrupted", "missing"]
@@ -172,7 +171,7 @@ def write_fitted(directory: Path, cost: dict[str, Any]) -> None:
 
 
 def _digest(path: Path) -> str | None:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
+    return file_hash(path) if path.exists() else None
 
 
 def _is_json(path: Path, kind: type = dict) -> bool:

@@ -1,16 +1,28 @@
-"""Parts of a configuration as a study names them: YAML files and dotted keys, put together from left to right.
+"""Parts of a configuration as a study names them, and what the command line makes of them together.
 
-``${NAME}`` in them stands for a data folder, which differs from machine to machine.
+A part is a YAML file or dotted keys; they are put together from left to right. ``${NAME}`` in them stands for a data
+folder, which differs from machine to machine.
+
+Which training a run is, is decided over its parsed configuration (:mod:`chaosgate.run.identity`), so that a default
+that changes in the code makes another run. The parser needs Lightning and torch; ``study status`` must not wait for
+them. So what it gave is kept in the user's cache folder, under a hash of the command line, of every source file of this
+package, of the modules that were allowed and of the versions of the libraries whose classes a configuration names.
 """
 
+import hashlib
+import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import chaosgate
+from chaosgate.data.files.atomic import replace_file
 from chaosgate.run.config_files import config_folder, find_config, read_yaml
+from chaosgate.run.provenance import config_hash, file_hash, installed
 
 FOLDERS = {
     "CHAOSGATE_IMAGENET": "train/<wnid> and val/<wnid> of ImageNet-1k",
@@ -139,3 +151,70 @@ def require_folders(names: Iterable[str], folders: Mapping[str, str]) -> None:
             f"the data are missing: {'; '.join(complaints)}. Set the variable, e.g. export {wanted[0]}="
             "FOLDER, or try the study on made-up images with --size smoke."
         )
+
+
+# -- parsed configurations ---------------------------------------------------------------------------------------------
+
+Parse = Callable[[Sequence[str]], Mapping[str, Any]]
+"""From a command line (``fit`` or ``test``, then files and keys) to the parsed configuration; ValueError if refused."""
+Sources = dict[str, str]
+LIBRARIES = ("jsonargparse", "lightning", "pytorch-lightning", "timm", "torch", "torchmetrics", "torchvision")
+
+
+class CachedParse:
+    """A parser that remembers.
+
+    Args:
+        parse: Gives a parsed configuration, and the hashes of the source files of the classes in it that belong
+            neither to this package nor to the libraries, by path.
+        folder: Where to remember; by default ``parsed`` in the user's cache folder.
+    """
+
+    def __init__(
+        self, parse: Callable[[Sequence[str]], tuple[dict[str, Any], Sources]], folder: Path | None = None
+    ) -> None:
+        self.parse = parse
+        home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+        self.folder = folder or home / "chaosgate" / "parsed"
+
+    def __call__(self, words: Sequence[str]) -> Mapping[str, Any]:
+        meaning = [code_version(), os.environ.get("CHAOSGATE_ALLOW"), list(words)]
+        path = self.folder / f"{config_hash(meaning, digits=64)}.json"
+        if (known := _read(path)) is not None:
+            return known
+        config, sources = self.parse(words)
+        self._keep(path, {"config": config, "sources": sources, "folder": os.getcwd()})
+        return config
+
+    def _keep(self, path: Path, entry: dict[str, Any]) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            replace_file(path, json.dumps(entry))
+        except (OSError, TypeError):  # a full or read-only home; the next command parses again
+            pass
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(path.read_text(encoding="utf-8"))
+        sources: Sources = entry["sources"]
+        if sources and entry["folder"] != os.getcwd():  # the same name may be another module here
+            return None
+        if any(file_hash(file) != known for file, known in sources.items()):
+            return None
+        config: dict[str, Any] = entry["config"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return config
+
+
+@cache
+def code_version() -> str:
+    """Of every source file of this package, and of the libraries whose classes have defaults."""
+    digest = hashlib.sha256()
+    package = Path(chaosgate.__file__).parent
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package)} {file_hash(path)}\n".encode())
+    for name in LIBRARIES:
+        digest.update(f"{name} {installed(name)}\n".encode())
+    return digest.hexdigest()

@@ -17,8 +17,7 @@ from pydantic import BaseModel, ValidationError
 from chaosgate.run.config_files import did_you_mean, find_config, read_yaml
 from chaosgate.run.identity import run_name, test_hash
 from chaosgate.run.provenance import config_hash
-from chaosgate.study.plan.parsing import Parse
-from chaosgate.study.plan.parts import ConfigParts, find_file, made_up_folders, resolve, variables
+from chaosgate.study.plan.parts import ConfigParts, Parse, find_file, made_up_folders, resolve, variables
 from chaosgate.study.plan.study import CHECKPOINT, CHECKPOINTS, Axis, Size, Study, StudyTest, Sweep, keys_of
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -146,7 +145,7 @@ def plan_runs(study: Study, root: str | Path, parse: Parse, allowed: Iterable[st
         study: The study.
         root: Where studies are stored.
         parse: What the command line makes of a configuration: :func:`chaosgate.commands.fit.parsed`, or the same with
-            a memory (:class:`~chaosgate.study.plan.parsing.CachedParse`).
+            a memory (:class:`~chaosgate.study.plan.parts.CachedParse`).
         allowed: Environment variables that the study may read besides ``CHAOSGATE_*``.
     """
     size = study.size
