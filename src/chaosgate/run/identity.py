@@ -140,6 +140,22 @@ def readable_name(config: Mapping[str, Any]) -> str:
     return "-".join([*filter(None, words), f"seed{config.get('seed_everything')}"])
 
 
+def runs_alike(run: RunDirectory, config: Mapping[str, Any]) -> list[RunDirectory]:
+    """Runs beside the asked one whose names begin alike; a start that failed has left nothing but a lock."""
+    names = {readable_name(config), _name_before(config)}
+    others = [RunDirectory(path) for path in sorted(run.path.parent.glob("*/")) if path.name != run.path.name]
+    begun = [other for other in others if other.config.is_file() or other.checkpoints.is_dir()]
+    return [other for other in begun if other.path.name.rpartition("-")[0] in names]
+
+
+def _name_before(config: Mapping[str, Any]) -> str:
+    """How run directories were called before: without the strength, and with a hash that left the trainer out."""
+    short = {**config, "noise": {**config["noise"]}}
+    if (gate := config["noise"]["gate"]) is not None:
+        short["noise"]["gate"] = {"class_path": gate["class_path"]} if "class_path" in gate else gate
+    return readable_name(short)
+
+
 def training_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What :func:`training_hash` hashes: dotted keys with values, for a comparison key by key."""
     settings = _settings(config, NEUTRAL | AT_TEST)

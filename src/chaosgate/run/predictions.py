@@ -46,13 +46,7 @@ class WritePredictions(Callback):
         self._spread: tuple[str, ...] = ()
 
     def on_predict_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *unused: Any
     ) -> None:
         batch = as_sample(batch)
         found = [one for one in trainer.callbacks if isinstance(one, NoiseInjection)]  # type: ignore[attr-defined]

@@ -77,13 +77,7 @@ class WriteProgress(Callback):
             self._write_fit(trainer, batch_idx + 1)
 
     def on_test_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *unused: Any
     ) -> None:
         if self._due():
             self._write(trainer, phase="test", batch=batch_idx + 1, batches=_number(trainer.num_test_batches))
@@ -198,15 +192,7 @@ class KeepOutputs(Callback):
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._kept = []
 
-    def on_test_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
+    def on_test_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *unused: Any) -> None:
         """Keep the scores of the images that count; padding has index -1."""
         counts = outputs["index"] >= 0
         logits, target, cell, index = (outputs[key][counts] for key in ("logits", "target", "cell", "index"))

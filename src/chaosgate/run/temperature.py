@@ -85,15 +85,7 @@ class TemperatureScaling(Callback):
             unscaled.num_cells, unscaled.num_bins, unscaled.adaptive_bins, validate_args=False
         ).to(pl_module.device)
 
-    def on_test_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
+    def on_test_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *unused: Any) -> None:
         """Count the scaled logits as the module counts the others."""
         if self._scaled is not None and self.temperature.value is not None:
             logits = working_precision(outputs["logits"]) / self.temperature.value

@@ -25,8 +25,8 @@ from chaosgate.run.identity import (
     changed_settings,
     check_resume,
     history_line,
-    readable_name,
     run_name,
+    runs_alike,
     training_hash,
 )
 from chaosgate.run.predictions import WritePredictions, check_output
@@ -173,7 +173,7 @@ class ChaosgateCLI(LightningCLI):
         if config.ckpt_path is None and (newest := self.run.resumable()) is not None:
             config.ckpt_path = str(newest)
         if config.ckpt_path is None and config.run_dir is None:
-            for other in _alike(self.run, plain_config(config)):
+            for other in runs_alike(self.run, plain_config(config)):
                 differs = changed_settings(other, plain_config(config))
                 said = f"{self.run.path} starts from scratch; {other.path} is a run with other settings: {differs}."
                 print(f"chaosgate: {said} To continue that one, give its settings.", file=sys.stderr)
@@ -289,30 +289,14 @@ class ChaosgateCLI(LightningCLI):
         }
 
 
-def _alike(run: RunDirectory, config: dict[str, Any]) -> list[RunDirectory]:
-    """Runs beside the asked one whose names begin alike; a start that failed has left nothing but a lock."""
-    names = {readable_name(config), _name_before(config)}
-    others = [RunDirectory(path) for path in sorted(run.path.parent.glob("*/")) if path.name != run.path.name]
-    begun = [other for other in others if other.config.is_file() or other.checkpoints.is_dir()]
-    return [other for other in begun if other.path.name.rpartition("-")[0] in names]
-
-
 def _other_runs(run: RunDirectory, config: dict[str, Any]) -> str:
     """What is there instead, for the message that a run is not there."""
-    if not (found := _alike(run, config)):
+    if not (found := runs_alike(run, config)):
         return ""
     return (
         f" There is {', '.join(str(other.path) for other in found)}, of the same backbone, data, noise and seed but "
         "with other settings, or from an earlier version: if that is the one you mean, give --run_dir."
     )
-
-
-def _name_before(config: dict[str, Any]) -> str:
-    """How run directories were called before: without the strength, and with a hash that left the trainer out."""
-    short = {**config, "noise": {**config["noise"]}}
-    if (gate := config["noise"]["gate"]) is not None:
-        short["noise"]["gate"] = {"class_path": gate["class_path"]} if "class_path" in gate else gate
-    return readable_name(short)
 
 
 def _completed(config: Namespace) -> Namespace:
