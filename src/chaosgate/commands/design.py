@@ -13,7 +13,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +23,7 @@ from chaosgate.commands.flags import (
     parse_operator,
     positive,
     run_command,
+    terminal,
     whole,
     write_text,
 )
@@ -241,8 +241,7 @@ def _matrix(options: argparse.Namespace) -> None:
             options.figure
         )
     if options.format == "table" and options.output is None:
-        terminal = Console()
-        (terminal if terminal.is_terminal else Console(width=132)).print(_table(rows))
+        terminal(132).print(_table(rows))
     else:
         write_text(matrix_markdown(rows, grid, log_std), options.output)
 

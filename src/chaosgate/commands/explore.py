@@ -5,7 +5,6 @@ import base64
 import io
 import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -19,7 +18,7 @@ from rich.console import Console
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from chaosgate.commands.flags import output_file, parse_operator, positive, whole
+from chaosgate.commands.flags import command_parser, output_file, parse_operator, positive, run_command, whole
 from chaosgate.compat.exploration import REALIZATIONS, explore
 from chaosgate.data.files.atomic import replace_file
 from chaosgate.field import Operator
@@ -44,12 +43,7 @@ _STRONGEST = 2.0  # log_std up to which DropBlock can inject the energy of the W
 
 
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(
-        "chaosgate explore",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    options = command_parser("explore", DESCRIPTION, EXAMPLES)
     add = options.add_argument
     add("--to", type=output_file, default=Path("explorer.html"), metavar="FILE", help="the page (%(default)s)")
     add("--operators", nargs="+", default=list(OPERATORS), metavar="NAME[:ARG=VALUE,...]", help="operators to offer")
@@ -60,27 +54,19 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command: ``arguments`` are its name and its options. Status 0, or 2 if something cannot be done."""
-    try:
-        options = parser().parse_args(arguments[1:])
-    except SystemExit as stop:  # argparse has said why
-        return int(stop.code or 0)
-    try:
-        if options.to.exists():
-            raise FileExistsError(f"{options.to} exists already; remove it, or give another file with --to.")
-        operators = {name: _operator(name) for name in _once("--operators", options.operators)}
-        with Console(stderr=True).status("computing gates"):
-            page = explorer_page(
-                operators,
-                _once("--grids", sorted(options.grids)),
-                _once("--log-std", sorted(options.log_std)),
-                options.seed,
-            )
-        options.to.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(options.to, page)
-    except (ValueError, OSError) as error:
-        print(f"chaosgate explore: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    """Run the command; 0, or 2 if something cannot be done."""
+    return run_command(parser(), arguments, _run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.to.exists():
+        raise FileExistsError(f"{options.to} exists already; remove it, or give another file with --to.")
+    operators = {name: _operator(name) for name in _once("--operators", options.operators)}
+    grids, log_stds = _once("--grids", sorted(options.grids)), _once("--log-std", sorted(options.log_std))
+    with Console(stderr=True).status("computing gates"):
+        page = explorer_page(operators, grids, log_stds, options.seed)
+    options.to.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(options.to, page)
     print(f"{options.to}: open it in a browser; it needs nothing else")
     return 0
 

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -16,7 +15,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from chaosgate.commands.flags import output_file, whole
+from chaosgate.commands.flags import command_parser, output_file, run_command, whole
 from chaosgate.commands.probe_source import find_network, run_data
 from chaosgate.data.files.atomic import replace_file
 from chaosgate.data.module import ImageData
@@ -51,12 +50,7 @@ _OPTIONAL = ("onnx", "onnxscript", "onnxruntime")
 
 
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(
-        "chaosgate export",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    options = command_parser("export", DESCRIPTION, EXAMPLES)
     add = options.add_argument
     add("network", metavar="CKPT", help="a run directory, or a checkpoint file")
     add("--to", type=output_file, required=True, metavar="FILE", help="where it goes: .safetensors, .onnx or .pth")
@@ -68,24 +62,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command: ``arguments`` are its name and its options. Status 0, or 2 if something cannot be done."""
-    try:
-        options = parser().parse_args(arguments[1:])
-    except SystemExit as stop:  # argparse has said why
-        return int(stop.code or 0)
-    try:
-        written = export(
-            options.network,
-            options.to,
-            backbone=options.backbone,
-            num_classes=options.num_classes,
-            in_chans=options.in_chans,
-            image_size=options.image_size,
-        )
-    except (ValueError, OSError, RuntimeError, ImportError) as error:
-        print(f"chaosgate export: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    print("\n".join(written))
+    """Run the command; 0, or 2 if something cannot be done."""
+    return run_command(parser(), arguments, _run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    given = {name: getattr(options, name) for name in ("backbone", "num_classes", "in_chans", "image_size")}
+    print("\n".join(export(options.network, options.to, **given)))
     return 0
 
 

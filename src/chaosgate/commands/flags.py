@@ -4,11 +4,13 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from io import StringIO
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import yaml
+from rich.console import Console, RenderableType
 
 from chaosgate.field import Anisotropic, DirichletLaplacian, Identity, Massive, Neumann, Operator, Periodic
 from chaosgate.field.arguments import nearest
@@ -74,6 +76,19 @@ def add_output_flags(parser: ArgumentParser, formats: Sequence[str], figure: str
     parser.add_argument("--output", type=output_file, metavar="FILE", help="write there instead of to the terminal")
     if figure is not None:
         parser.add_argument("--figure", type=output_file, metavar="FILE", help=figure)
+
+
+def terminal(width: int) -> Console:
+    """Where a table goes; a pipe, which has no width of its own, is ``width`` characters wide."""
+    here = Console()
+    return here if here.is_terminal else Console(width=width)
+
+
+def as_text(table: RenderableType, width: int) -> str:
+    """A table as a terminal of ``width`` characters shows it, without colours."""
+    text = StringIO()
+    Console(file=text, width=width).print(table)
+    return text.getvalue()
 
 
 def write_text(text: str, output: Path | None) -> None:

@@ -16,6 +16,7 @@ from chaosgate.commands.flags import (
     parse_operator,
     positive,
     run_command,
+    terminal,
     whole,
     write_text,
 )
@@ -121,10 +122,7 @@ def _show(reading: ProbeReading, options: argparse.Namespace, source: Source) ->
     figure.parent.mkdir(parents=True, exist_ok=True)
     probe_figure(reading, f"{source.name}: gates at equal energy, stage by stage").savefig(figure)
     if options.format == "table" and options.output is None:
-        terminal = Console()
-        if not terminal.is_terminal:  # a pipe has no width of its own
-            terminal = Console(width=132)
-        terminal.print(as_table(reading))
+        terminal(132).print(as_table(reading))
     else:
         text = as_markdown(reading) if options.format != "json" else _as_json(reading, source)
         write_text(text, options.output)

@@ -4,7 +4,6 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from io import StringIO
 
 import torch
 from rich import box
@@ -14,6 +13,7 @@ from rich.table import Table
 from chaosgate.commands.flags import (
     add_network_flags,
     add_output_flags,
+    as_text,
     command_parser,
     positive,
     run_command,
@@ -66,9 +66,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.output is None:
         Console(width=max(Console().width, width)).print(table)
     else:
-        page = Console(file=StringIO(), width=width)
-        page.print(table)
-        write_text(page.file.getvalue(), options.output)  # type: ignore[attr-defined]
+        write_text(as_text(table, width), options.output)
     return 0
 
 

@@ -4,7 +4,6 @@ import argparse
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from io import StringIO
 
 import torch
 from rich.console import Console
@@ -13,10 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from chaosgate.commands.flags import (
     OPERATORS,
     add_output_flags,
+    as_text,
     command_parser,
     parse_operator,
     positive,
     run_command,
+    terminal,
     whole,
     write_text,
 )
@@ -136,10 +137,8 @@ def _one_thread() -> Iterator[None]:
 
 def _show(run: Verification, options: argparse.Namespace) -> None:
     if options.format == "table" and options.output is None:
-        terminal = Console()
-        if not terminal.is_terminal:  # a pipe has no width of its own
-            terminal = Console(width=WIDE)
-        terminal.print(as_table(run, options.details, terminal.width))
+        console = terminal(WIDE)
+        console.print(as_table(run, options.details, console.width))
         return
     write_text(_text(run, options), options.output)
 
@@ -151,7 +150,4 @@ def _text(run: Verification, options: argparse.Namespace) -> str:
         return as_html(run, options.details)
     if options.format == "json":
         return as_json(run, {"commit": commit(), "versions": versions()})
-    page = Console(file=StringIO(), width=WIDE)
-    page.print(as_table(run, options.details))
-    assert isinstance(page.file, StringIO)
-    return page.file.getvalue()
+    return as_text(as_table(run, options.details), WIDE)
