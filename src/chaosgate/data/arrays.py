@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from chaosgate.data.cells import SEVERITIES, Corruptions, corrupted_copies, plan_cells
 from chaosgate.data.files.folders import spaced_holdout
-from chaosgate.data.module import Contents, ImageData, folder_at
+from chaosgate.data.module import Contents, ImageData, folder_at, share
 from chaosgate.data.pipeline.augment import crop_and_flip
 from chaosgate.data.pipeline.samples import Augmentation, Images, Split
 
@@ -58,13 +58,11 @@ class ArrayData(ImageData):
         **loading: Any,
     ) -> None:
         super().__init__(batch_size=batch_size, num_workers=num_workers, **loading)
-        if not 0 < val_fraction < 1:
-            raise ValueError(f"data.val_fraction is {val_fraction}; give a number between 0 and 1.")
         if not 0 <= crop_padding < self.image_size:
             raise ValueError(
                 f"data.crop_padding is {crop_padding}; give a whole number from 0 to {self.image_size - 1}."
             )
-        self.val_fraction = val_fraction
+        self.val_fraction = share("val_fraction", val_fraction)
         self.cache_dir = folder_at("cache_dir", cache_dir)
         self.crop_padding = crop_padding
         self.horizontal_flip = horizontal_flip

@@ -250,9 +250,33 @@ def at_least(name: str, value: int, least: int) -> int:
     return value
 
 
+def named_path(name: str, value: str) -> Path:
+    """The path that an argument names; an empty one would mean the working folder without saying so."""
+    if not value.strip():
+        raise ValueError(f"data.{name} is empty; give a folder, or . for the working folder.")
+    return Path(value).expanduser()
+
+
+def share(name: str, value: float) -> float:
+    """``value``, unless it is not a share between 0 and 1."""
+    if not 0 < value < 1:
+        raise ValueError(f"data.{name} is {value}; give a number between 0 and 1.")
+    return value
+
+
+def held_out(val_fraction: float, test_fraction: float) -> dict[str, float]:
+    """The shares of validation and test, unless nothing is left for training."""
+    if not (val_fraction > 0 and test_fraction > 0 and val_fraction + test_fraction < 1):
+        raise ValueError(
+            f"data.val_fraction is {val_fraction} and data.test_fraction {test_fraction}; give positive numbers "
+            "whose sum leaves a part for training."
+        )
+    return {"val": val_fraction, "test": test_fraction}
+
+
 def folder_at(name: str, value: str | None) -> Path | None:
     """The folder that an argument names, which may be made later; refused if there is a file in its place."""
-    path = None if value is None else Path(value).expanduser()
+    path = None if value is None else named_path(name, value)
     if path is not None and any(place.is_file() for place in (path, *path.parents)):
         raise ValueError(f"data.{name} is {value}, which is a file or below one; give a folder.")
     return path

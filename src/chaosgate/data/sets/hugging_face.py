@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from chaosgate.data.files.folders import Listing, hashed_split
-from chaosgate.data.module import Contents, ImageData, folder_at
+from chaosgate.data.module import Contents, ImageData, folder_at, held_out
 from chaosgate.data.photos import PhotoData
 from chaosgate.data.pipeline.decoding import Decoder, Picture, View, as_is, decode_bytes
 from chaosgate.field.arguments import nearest
@@ -56,11 +56,7 @@ class HuggingFace(PhotoData):
         **photo: Any,
     ) -> None:
         super().__init__(root, image_size, **photo)
-        if not (val_fraction > 0 and test_fraction > 0 and val_fraction + test_fraction < 1):
-            raise ValueError(
-                f"data.val_fraction is {val_fraction} and data.test_fraction {test_fraction}; give positive numbers "
-                "whose sum leaves a part for training."
-            )
+        self.fractions = held_out(val_fraction, test_fraction)
         self.source, self.config, self.revision = root, config, revision
         self.cache_dir = folder_at("cache_dir", cache_dir)
         saved = any((self.root / name).is_file() for name in _SAVED)
@@ -75,7 +71,6 @@ class HuggingFace(PhotoData):
                 )
         self.columns = image_column, label_column
         self.asked_splits = dict(splits or {})
-        self.fractions = {"val": val_fraction, "test": test_fraction}
         self._tables: dict[str, Any] | None = None
         self._used: dict[str, str] = {}
         self._open()

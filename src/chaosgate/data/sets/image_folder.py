@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from chaosgate.data.files.folders import Listing, class_folders, hashed_share, list_splits, split_folders
-from chaosgate.data.module import ImageData
+from chaosgate.data.module import ImageData, held_out
 from chaosgate.data.photos import PhotoData
 
 
@@ -39,12 +39,7 @@ class ImageFolder(PhotoData):
         **photo: Any,
     ) -> None:
         super().__init__(root, image_size, **photo)
-        self.fractions = {"val": val_fraction, "test": test_fraction}
-        if not (val_fraction > 0 and test_fraction > 0 and val_fraction + test_fraction < 1):
-            raise ValueError(
-                f"data.val_fraction is {val_fraction} and data.test_fraction {test_fraction}; give positive numbers "
-                "whose sum leaves a part for training."
-            )
+        self.fractions = held_out(val_fraction, test_fraction)
         self.per_class = dict(per_class or {})
         if not (self.per_class.keys() <= {"train", "val", "test"} and all(n >= 1 for n in self.per_class.values())):
             raise ValueError(f"data.per_class is {per_class}; give numbers of at least 1 for train, val or test.")

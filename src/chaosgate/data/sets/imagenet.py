@@ -10,7 +10,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from chaosgate.data.files.folders import Listing, hashed_share, hashed_split
 from chaosgate.data.files.index import default_index_dir
-from chaosgate.data.module import ImageData, folder_at, one_of
+from chaosgate.data.module import ImageData, folder_at, one_of, share
 from chaosgate.data.photos import PhotoData
 from chaosgate.data.pipeline.samples import CLEAN
 from chaosgate.data.sets.imagenet_layout import (
@@ -80,12 +80,10 @@ class ImageNet(PhotoData):
     ) -> None:
         super().__init__(root, image_size, **photo)
         one_of("validation", validation, ("official", "held_out"))
-        if not 0 < val_fraction < 1:
-            raise ValueError(f"data.val_fraction is {val_fraction}; give a number between 0 and 1.")
         if subset is not None and not 0 < subset < 1:
             raise ValueError(f"data.subset is {subset}; give a share between 0 and 1, or null for all images.")
         self.validation = validation
-        self.val_fraction = val_fraction
+        self.val_fraction = share("val_fraction", val_fraction)
         self.subset = subset
         self.unpack = unpack
         self.val_folder = None if val_folder is None else Path(val_folder).expanduser()

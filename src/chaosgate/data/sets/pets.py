@@ -8,7 +8,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from chaosgate.data.files.download import download
 from chaosgate.data.files.folders import Listing, spaced_holdout
-from chaosgate.data.module import ImageData
+from chaosgate.data.module import ImageData, share
 from chaosgate.data.photos import PhotoData
 
 COUNTS = {"trainval": 3_680, "test": 3_669}
@@ -40,9 +40,7 @@ class OxfordPets(PhotoData):
         self, root: str, image_size: int = 224, *, download: bool = False, val_fraction: float = 0.2, **photo: Any
     ) -> None:
         super().__init__(root, image_size, **photo)
-        if not 0 < val_fraction < 1:
-            raise ValueError(f"data.val_fraction is {val_fraction}; give a number between 0 and 1.")
-        self.val_fraction = val_fraction
+        self.val_fraction = share("val_fraction", val_fraction)
         self.download = download
         self.class_names: list[str] = []
         self.missing: dict[str, int] = {}
