@@ -19,9 +19,8 @@ import numpy as np
 import pytest
 from torchvision.datasets import FashionMNIST as TorchvisionFashionMNIST
 
-from chaosgate.commands.data import main
+from chaosgate.commands.data import find_sets, main
 from chaosgate.data import FashionMNIST
-from chaosgate.data.check import find_sets
 from chaosgate.data.files.download import ARCHIVES
 from chaosgate.data.sets.made_up import write_made_up
 from tests.data.cifar import write_cifar, write_corrupted

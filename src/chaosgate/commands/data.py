@@ -1,9 +1,10 @@
 """``chaosgate data imagenet-c|download|check``."""
 
 import argparse
+import hashlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -12,15 +13,21 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from chaosgate.commands.flags import whole
 from chaosgate.data.cells import NAMED, SEVERITIES, plan_cells, table_for
-from chaosgate.data.check import by_folder, find_sets, shared_images
 from chaosgate.data.files.corrupted_copies import CopySettings, write_copies
 from chaosgate.data.files.download import ARCHIVES, download
+from chaosgate.data.files.folders import split_of
 from chaosgate.data.files.index import image_files
-from chaosgate.data.module import Contents
+from chaosgate.data.module import Contents, ImageData
 from chaosgate.data.pipeline.decoding import decode_bytes, decoder_warnings, unreadable
-from chaosgate.data.sets.cifar import check_copies
+from chaosgate.data.sets.cifar import CIFAR10, CIFAR100, check_copies
+from chaosgate.data.sets.fashion_mnist import FashionMNIST
 from chaosgate.data.sets.hugging_face import HuggingFace
+from chaosgate.data.sets.image_folder import ImageFolder
+from chaosgate.data.sets.imagenet import ImageNet
+from chaosgate.data.sets.imagenet_c import ImageNetC
 from chaosgate.data.sets.imagenet_layout import list_clean
+from chaosgate.data.sets.imagenet_variants import ImageNetVariant
+from chaosgate.data.sets.pets import OxfordPets
 
 _DESCRIPTION = """\
 Make, fetch and check image sets.
@@ -31,6 +38,19 @@ Make, fetch and check image sets.
                                                               sets that are there; deep: also files that decode with a
                                                               warning, and copies of one image in two splits
 """
+
+KINDS: Sequence[type[ImageData]] = (
+    FashionMNIST,
+    CIFAR10,
+    CIFAR100,
+    OxfordPets,
+    ImageNetC,
+    ImageNetVariant,
+    ImageNet,
+    HuggingFace,
+    ImageFolder,
+)
+"""The sets that ``data check`` looks for, in this order."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -140,6 +160,37 @@ def _check(options: argparse.Namespace) -> int:
         faults += len(shared)
     print(f"{len(messages)} of {images} images below {root} are bad.")
     return 1 if faults else 0
+
+
+def find_sets(root: Path) -> list[ImageData]:
+    """Data modules of the sets in ``root``: those that are recognised by their files, else class folders."""
+    found: list[ImageData] = []
+    for kind in KINDS:
+        taken = any(getattr(data, "root", None) == root for data in found)
+        if not (kind is ImageNet and taken or kind is ImageFolder and found):
+            found += kind.found_in(root)
+    return found
+
+
+def by_folder(root: Path, paths: Sequence[Path]) -> dict[str, Contents]:
+    """Images of the folders train, val and test below ``root``."""
+    parts: dict[str, list[Path]] = {}
+    for path in paths:
+        if (split := split_of(path.relative_to(root).parts[0])) is not None:
+            parts.setdefault(split, []).append(path)
+    return {split: Contents.of_files(files) for split, files in parts.items()}
+
+
+def shared_images(contents: Mapping[str, Contents]) -> list[tuple[str, str]]:
+    """Pairs of images with the same bytes in two splits, by name."""
+    first: dict[bytes, tuple[str, str]] = {}
+    shared = []
+    for split, (names, read) in contents.items():
+        for place, name in enumerate(names):
+            known, other = first.setdefault(hashlib.sha256(read(place)).digest(), (split, name))
+            if known != split:
+                shared.append((other, name))
+    return shared
 
 
 def _faults(part: Contents) -> list[str]:
