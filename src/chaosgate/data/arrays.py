@@ -75,7 +75,6 @@ class ArrayData(ImageData):
         """Images of ``train`` and ``test``, and of ``val`` if the set has a part of its own for that."""
 
     def plan(self, corruptions: Corruptions, severities: Sequence[int]) -> list[Any]:
-        """Cells of the test set."""
         return plan_cells(corruptions, severities, self.table)
 
     def cell_images(self, images: NDArray[np.uint8]) -> list[Images]:

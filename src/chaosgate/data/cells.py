@@ -129,9 +129,7 @@ def table_for(image_size: int) -> Table:
 class Corruption(Protocol):
     """The corruption of the image at a position."""
 
-    def __call__(self, image: Tensor, index: int = 0) -> Tensor:
-        """Image in, corrupted image out."""
-        ...
+    def __call__(self, image: Tensor, index: int = 0) -> Tensor: ...
 
 
 class LastImage:

@@ -283,7 +283,6 @@ def folder_at(name: str, value: str | None) -> Path | None:
 
 
 def one_of(name: str, value: str, choices: Sequence[str]) -> None:
-    """Refuse a ``value`` that is not among ``choices``."""
     if value not in choices:
         raise ValueError(f"data.{name} is {value!r}; give one of {', '.join(choices)}.")
 

@@ -65,7 +65,6 @@ class Verification:
 
     @property
     def sampled(self) -> int:
-        """Number of sampled findings."""
         return sum(finding.sampled for outcome in self.outcomes for finding in outcome.findings)
 
     def passed(self, outcome: Outcome) -> bool:
@@ -74,7 +73,6 @@ class Verification:
 
     @property
     def failures(self) -> list[Outcome]:
-        """The outcomes that do not pass."""
         return [outcome for outcome in self.outcomes if not self.passed(outcome)]
 
     def headline(self, outcome: Outcome) -> Finding:

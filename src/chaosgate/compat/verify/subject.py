@@ -122,7 +122,6 @@ class Subject:
 
     @property
     def sites(self) -> int:
-        """Number of sites n."""
         return math.prod(self.grid)
 
     @property

@@ -98,14 +98,12 @@ class HuggingFace(PhotoData):
         return listings
 
     def open_images(self, listing: Listing, view: View) -> "TableImages":
-        """Rows of a table, decoded when asked for."""
         source = listing.names[0].partition("/")[0]
         rows = np.array([int(name.partition("/")[2]) for name in listing.names], dtype=np.int64)
         table, column = self._open()[source], self.columns[0] or ""
         return TableImages(table, column, f"{self.source} {source}", rows, self.decoder, view)
 
     def first_size(self, listings: Mapping[str, Listing]) -> tuple[int, int]:
-        """Width and height of the first image."""
         picture = self.open_images(next(iter(listings.values())), as_is)[0]
         return picture.size if not hasattr(picture, "shape") else (picture.shape[2], picture.shape[1])
 
@@ -135,7 +133,6 @@ class HuggingFace(PhotoData):
         return Contents([str(path) for path in listing.paths], images.encoded)
 
     def unreadable(self, listings: Mapping[str, Listing]) -> dict[Path, str]:
-        """Rows that cannot be decoded."""
         bad: dict[Path, str] = {}
         for listing in listings.values():
             images = self.open_images(listing, as_is)

@@ -150,7 +150,6 @@ class ImageNet(PhotoData):
         return self.validation == "official"
 
     def split_rule(self) -> str:
-        """Which images select checkpoints."""
         if self.validation == "official":
             return "official train and val; checkpoints are selected on the test images (the paper's protocol)"
         return f"official val for test; {self.val_fraction} of each training class held out by hash of the file name"

@@ -74,7 +74,6 @@ class ImageNetVariant(ImageNet):
         return [cls(str(place), folders[place.name], index_dir="") for place in there]  # type: ignore[arg-type]
 
     def prepare_data(self) -> None:
-        """Fetch the set where that was asked for."""
         if self.download and self._folder("val") is None:
             download_set(self.variant.archive, self.root)
 
@@ -83,7 +82,6 @@ class ImageNetVariant(ImageNet):
         return (self.variant.images if self.classes == self.variant.classes else None), None
 
     def split_rule(self) -> str:
-        """It is one test set."""
         return "test only"
 
     def describe(self) -> dict[str, Any]:

@@ -54,7 +54,6 @@ class OxfordPets(PhotoData):
         return [cls(str(root))] if lists else []
 
     def prepare_data(self) -> None:
-        """Fetch the set where that was asked for."""
         if self.download and not any((folder / "annotations").is_dir() for folder in (self.root / _FOLDER, self.root)):
             download("oxford-pets", self.root)
 
@@ -69,7 +68,6 @@ class OxfordPets(PhotoData):
         return {"train": train, "val": val, "test": test}
 
     def split_rule(self) -> str:
-        """The rule for the validation images."""
         return f"val: {self.val_fraction} of each class of the official trainval list, evenly spaced; official test"
 
     def describe(self) -> dict[str, Any]:

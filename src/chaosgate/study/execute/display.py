@@ -72,7 +72,6 @@ class Display:
             self.console.print(f"[bold]{_title(run)}[/]: another process is working on it", highlight=False)
 
     def say(self, run: Run, what: str) -> None:
-        """A sentence about a run."""
         self.console.print(f"[bold]{_title(run)}[/]: {escape(what)}", highlight=False)
 
     def update(self, states: Mapping[str, State]) -> None:
