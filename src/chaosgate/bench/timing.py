@@ -12,9 +12,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's mallopt
 
 
 def interleaved(
-    contenders: Mapping[str, Callable[[], object]],
-    repeats: int,
-    summary: Callable[[Sequence[float]], float] = median,
+    contenders: Mapping[str, Callable[[], object]], repeats: int, summary: Callable[[Sequence[float]], float] = median
 ) -> dict[str, float]:
     """Milliseconds of each contender, summarised over ``repeats`` rounds; one extra round first, to fill caches."""
     times: dict[str, list[float]] = {name: [] for name in contenders}

@@ -61,18 +61,11 @@ def parser() -> argparse.ArgumentParser:
     add("--draws", type=whole(1), default=8, help="gates per image (%(default)s)")
     add("--pairs", type=whole(1), default=256, help="pairs of sites per map (%(default)s)")
     add("--lift", type=float, default=0.0, help="lift maps by this share of their mean; 0 keeps to positive sites")
-    add(
-        "--logit-draws",
-        type=whole(0),
-        default=1,
-        help="passes of the network per gate; 0 skips them (%(default)s)",
-    )
+    add("--logit-draws", type=whole(0), default=1, help="passes of the network per gate; 0 skips them (%(default)s)")
     add("--seed", type=whole(0), default=0, help="selects the noise (%(default)s)")
     add("--device", default="cpu", help="where the network runs (%(default)s)")
     add_output_flags(
-        options,
-        ("table", "markdown", "json"),
-        "where the figure goes (compatibility.png, in the run if it is one)",
+        options, ("table", "markdown", "json"), "where the figure goes (compatibility.png, in the run if it is one)"
     )
     return options
 

@@ -46,12 +46,7 @@ class SmallResNet(ResNet):
     """
 
     def __init__(
-        self,
-        layers: tuple[int, ...],
-        channels: tuple[int, ...],
-        in_chans: int = 3,
-        last_stride: int = 2,
-        **kwargs: Any,
+        self, layers: tuple[int, ...], channels: tuple[int, ...], in_chans: int = 3, last_stride: int = 2, **kwargs: Any
     ) -> None:
         if len(channels) != 4 or any(width < 2 or width % 2 for width in channels):
             raise ValueError(f"channels are the widths of four stages, each even and at least 2; got {list(channels)}")

@@ -21,14 +21,7 @@ from chaosgate.inject.callback import NoiseInjection
 from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints, StopAtNonFiniteLoss
 from chaosgate.run.checkpoint.stopping import telling_what_is_left
 from chaosgate.run.directory import BEST, ROLES, RunDirectory
-from chaosgate.run.identity import (
-    changed_settings,
-    check_resume,
-    history_line,
-    run_name,
-    runs_alike,
-    training_hash,
-)
+from chaosgate.run.identity import changed_settings, check_resume, history_line, run_name, runs_alike, training_hash
 from chaosgate.run.predictions import WritePredictions, check_output
 from chaosgate.run.recording import FigureFiles, KeepOutputs, WriteCurves, WriteNoise, WriteProgress
 from chaosgate.run.rows import WriteResults

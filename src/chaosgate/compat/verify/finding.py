@@ -82,11 +82,7 @@ class Finding:
 
 
 def exact(
-    what: str,
-    predicted: Tensor | float,
-    measured: Tensor | float,
-    tolerance: float = EXACT,
-    scale: float | None = None,
+    what: str, predicted: Tensor | float, measured: Tensor | float, tolerance: float = EXACT, scale: float | None = None
 ) -> Finding:
     """Compare numbers that must agree to rounding; the error is relative to ``scale``, or to the largest prediction."""
     expected, found = (torch.as_tensor(value, dtype=torch.float64).flatten() for value in (predicted, measured))
@@ -148,14 +144,7 @@ def means(
     return _sampled(what, expected, found, samples, 2 * ndtr(-np.abs(z)), standard_error / np.abs(expected))
 
 
-def _sampled(
-    what: str,
-    expected: Floats,
-    found: Floats,
-    samples: int,
-    p: Floats,
-    resolution: Floats,
-) -> Finding:
+def _sampled(what: str, expected: Floats, found: Floats, samples: int, p: Floats, resolution: Floats) -> Finding:
     p = np.where(np.isnan(p), 0.0, p)  # a measurement that is not a number agrees with nothing
     worst = int(p.argmin())
     corrected = float(min(1.0, p[worst] * len(p)))

@@ -75,10 +75,7 @@ def _positive_domain(maps: Tensor) -> list[Finding]:
     clipped = torch.where(maps > 1, maps, 0.0)
     share = torch.tensor([float((one > 0).sum()) / one.numel() for one in clipped])
     lifted = torch.stack([one + 0.2 * one.sum() / one.numel() for one in clipped])
-    return [
-        exact("positive_share", share, positive_share(clipped), SINGLE),
-        exact("lift", lifted, lift(clipped, 0.2)),
-    ]
+    return [exact("positive_share", share, positive_share(clipped), SINGLE), exact("lift", lifted, lift(clipped, 0.2))]
 
 
 def _sampled_logratios(s: Subject) -> list[Finding]:
@@ -233,9 +230,5 @@ def perfect_coherence(s: Subject) -> list[Finding]:
     constant = torch.full((1, *s.grid), math.exp(1.3), dtype=torch.float64)
     return [
         _sampled_roughness(s, constant, "gch_perfect_coherence"),
-        exact(
-            "roughness of a gated constant",
-            s.gamma**2 * s.reference.roughness_budget,
-            added_roughness(s, constant),
-        ),
+        exact("roughness of a gated constant", s.gamma**2 * s.reference.roughness_budget, added_roughness(s, constant)),
     ]

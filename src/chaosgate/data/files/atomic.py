@@ -51,11 +51,7 @@ def sync_folder(folder: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (
-            errno.EINVAL,
-            errno.ENOTSUP,
-            errno.ENOSYS,
-        ):  # network file systems may lack it
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):  # network file systems may lack it
             raise
     finally:
         os.close(descriptor)

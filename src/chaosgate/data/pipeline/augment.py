@@ -90,12 +90,7 @@ def crop_and_flip(image: Tensor, generator: torch.Generator, padding: int, flip:
 
 
 def padded_crop_and_flip(
-    image: Picture,
-    generator: torch.Generator,
-    size: int,
-    padding: int,
-    interpolation: InterpolationMode,
-    flip: bool,
+    image: Picture, generator: torch.Generator, size: int, padding: int, interpolation: InterpolationMode, flip: bool
 ) -> Tensor:
     """The recipe for small images in files, which are brought to ``size`` x ``size`` first if they are not that."""
     return crop_and_flip(as_tensor(centre_crop(image, size, size, interpolation)), generator, padding, flip)
