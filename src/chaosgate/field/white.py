@@ -25,11 +25,15 @@ from torch import Tensor
 CHUNK = 1 << 15
 """Words that a CPU turns into numbers at a time: thirty elementwise passes over this much stay in its cache."""
 
-Words = TypeVar("Words", Tensor, "np.ndarray[tuple[int, ...], np.dtype[np.int64]]", int)
-"""64-bit words as signed integers: many in torch or numpy, or one in Python."""
+Words = TypeVar("Words", Tensor, "np.ndarray[tuple[int, ...], np.dtype[np.uint64]]", int)
+"""64-bit words: many in torch (as signed integers) or numpy, or one in Python."""
 
 _WORD = 1 << 64
 _LOW_BITS = (1 << 32) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 1)
+_SHIFTS = (30, 27, 31)
+_PLACES = np.arange(1, CHUNK + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
 
 
 def _signed(word: int) -> int:
@@ -38,23 +42,18 @@ def _signed(word: int) -> int:
     return word - _WORD if word >= _WORD // 2 else word
 
 
-_GOLDEN = 0x9E3779B97F4A7C15
-_MULTIPLIERS = (_signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB), 1)
-_SHIFTS = (30, 27, 31)
-_PLACES = np.arange(1, CHUNK + 1, dtype=np.int64) * _signed(_GOLDEN)
-
-
 def mix(words: Words) -> Words:
     """SplitMix64's finaliser, a bijection of the 64-bit words in which every input bit moves about half the output."""
+    signed = isinstance(words, Tensor)
     for shift, multiplier in zip(_SHIFTS, _MULTIPLIERS, strict=True):
-        # >> on int64 copies the sign bit; the mask makes it the unsigned shift of the definition.
         upper = words >> shift
-        upper &= (1 << (64 - shift)) - 1
+        if signed:  # there >> copies the sign bit; the mask makes it the unsigned shift of the definition
+            upper &= (1 << (64 - shift)) - 1
         words = words ^ upper
         if multiplier != 1:
-            words *= multiplier
+            words *= _signed(multiplier) if signed else multiplier
         if isinstance(words, int):  # Python's integers do not wrap around by themselves
-            words = _signed(words)
+            words %= _WORD
     return words
 
 
@@ -71,7 +70,7 @@ Key = Tensor | int
 def advance(key: Key, counter: Tensor | int) -> Key:
     """The key of the ``counter``-th event under ``key`` (both may live on the device)."""
     if isinstance(key, int) or (key.device.type == "cpu" and not torch.compiler.is_compiling()):
-        return mix(_signed(int(key) + (int(counter) + 1) * _GOLDEN))
+        return _signed(mix((int(key) + (int(counter) + 1) * _GOLDEN) % _WORD))
     if isinstance(counter, int):
         return mix(key + _signed((counter + 1) * _GOLDEN))
     return mix(key + (counter + 1) * _signed(_GOLDEN))
@@ -117,18 +116,17 @@ def _fill_with_uniforms(pairs: Tensor, key: Key, start: int) -> None:
     """Two uniforms on (0, 1) of each word, (2, words), counted from ``start``; the half step keeps zero out."""
     count = pairs.shape[1]
     if isinstance(key, int):
-        words = mix(_PLACES[:count] + _signed(key + start * _GOLDEN))
-        halves = np.empty((2, count), dtype=np.int64)
-        np.right_shift(words, 32, out=halves[0])
-        halves[1] = words
-        halves &= _LOW_BITS
-        pairs.copy_(torch.from_numpy(halves))
+        words = mix(_PLACES[:count] + np.uint64((key + start * _GOLDEN) % _WORD))
+        numbers = pairs.numpy()
+        numbers[::-1] = words.astype("<u8", copy=False).view("<u4").reshape(count, 2).T
+        numbers += 0.5
+        numbers *= 2.0**-32
     else:
         index = torch.arange(start + 1, start + count + 1, dtype=torch.int64, device=pairs.device)
         bits = mix(index.mul_(_signed(_GOLDEN)).add_(key))
         pairs[0] = (bits >> 32).bitwise_and_(_LOW_BITS)
         pairs[1] = bits.bitwise_and_(_LOW_BITS)
-    pairs.add_(0.5).mul_(2.0**-32)
+        pairs.add_(0.5).mul_(2.0**-32)
 
 
 def _to_normals(pairs: Tensor) -> None:
