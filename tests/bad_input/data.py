@@ -151,6 +151,16 @@ CASES = [
         },
         root="photos",
     ),
+    *(
+        run_case(f"{name}.root", as_data({"class_path": f"chaosgate.{name}", "init_args": init_args}), "root is empty")
+        for root in ("", " ")  # an empty path is the working folder, which nobody named
+        for name, init_args in (
+            *((one, {"root": root}) for one in ("FashionMNIST", "ImageFolder", "ImageNet", "OxfordPets", "CIFAR10")),
+            ("ImageNetC", {"root": root, "corruptions": "paper"}),
+            ("ImageNetVariant", {"root": root, "variant": "r"}),
+            ("HuggingFace", {"root": root}),
+        )
+    ),
     run_case("data", {"data": {"class_path": "chaosgate.NoSuchData"}}, "NoSuchData"),
     run_case("data", {"data": None}, "data"),
     run_case("data", {"data": {"class_path": "chaosgate.GaussianChaos"}}, "data|ImageData"),

@@ -14,7 +14,7 @@ from torchvision.transforms import InterpolationMode
 
 from chaosgate.data.cells import SEVERITIES, Corruptions, Table, corruptions_of, generated_splits, plan_cells, table_for
 from chaosgate.data.files.folders import Listing, each_file_once
-from chaosgate.data.module import Contents, ImageData, at_least, one_of
+from chaosgate.data.module import Contents, ImageData, at_least, named_path, one_of
 from chaosgate.data.pipeline.augment import FullRecipe, centre_crop, mix, padded_crop_and_flip, resized_crop_and_flip
 from chaosgate.data.pipeline.decoding import Decoder, FileImages, View, as_is, picture_size, unreadable
 from chaosgate.data.pipeline.samples import Augmentation, Images, Sample, Split
@@ -113,7 +113,7 @@ class PhotoData(ImageData):
         self.corruptions = corruptions_of(
             self.test_cells, image_size, self.seed, self.corruption_table, corruption_jpeg, frost_textures
         )
-        self.root = Path(root).expanduser()
+        self.root = named_path("root", root)
         self.listings: dict[str, Listing] = {}
         self.left_out: dict[Path, str] = {}
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from chaosgate.data.arrays import ArrayData, Part, as_images
 from chaosgate.data.cells import Corruptions, plan_cells
 from chaosgate.data.files.download import download
-from chaosgate.data.module import ImageData
+from chaosgate.data.module import ImageData, named_path
 from chaosgate.data.pipeline.samples import CLEAN, Cell, Images
 
 COUNTS = {"train": 50_000, "test": 10_000}
@@ -58,11 +58,11 @@ class CIFAR10(ArrayData):
         std: Sequence[float] = (0.2470, 0.2435, 0.2616),
         **arrays: Any,
     ) -> None:
-        self.released = None if released is None else Path(released).expanduser()
+        self.released = None if released is None else named_path("released", released)
         super().__init__(mean=mean, std=std, **arrays)
         if self.released is not None and len(self.test_cells) == 1:
             raise ValueError("data.released is given and data.corruptions is null; name the corruptions to test on.")
-        self.root = Path(root).expanduser()
+        self.root = named_path("root", root)
         self.download = download
         self.class_names = [str(number) for number in range(self.num_classes)]
         if not download:
@@ -82,7 +82,6 @@ class CIFAR10(ArrayData):
         return plan_cells(corruptions, severities, self.table if self.released is None else "imagenet")
 
     def prepare_data(self) -> None:
-        """Fetch what is missing, where that was asked for."""
         if self.download:
             if not self._has_batches(self.root / self.folder) and not self._has_batches(self.root):
                 download(self.archive, self.root)

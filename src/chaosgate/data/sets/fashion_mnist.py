@@ -18,7 +18,7 @@ from torchvision.datasets.mnist import read_sn3_pascalvincent_tensor
 
 from chaosgate.data.arrays import ArrayData, Part
 from chaosgate.data.cells import Corruptions
-from chaosgate.data.module import ImageData
+from chaosgate.data.module import ImageData, named_path
 
 FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", 60_000),
@@ -61,7 +61,7 @@ class FashionMNIST(ArrayData):
         super().__init__(corruptions=corruptions, crop_padding=crop_padding, mean=mean, std=std, **arrays)
         if download and root is None:
             raise ValueError("data.download needs data.root, the folder to download into.")
-        self.root = None if root is None else Path(root).expanduser()
+        self.root = None if root is None else named_path("root", root)
         self.download = download
         self.class_names = list(TorchvisionFashionMNIST.classes)
         if self.root is not None and not download:
@@ -76,7 +76,6 @@ class FashionMNIST(ArrayData):
             return []
 
     def prepare_data(self) -> None:
-        """Fetch the full set where that was asked for."""
         if self.root is not None and self.download:
             for train in (True, False):
                 TorchvisionFashionMNIST(str(self.root), train=train, download=True)

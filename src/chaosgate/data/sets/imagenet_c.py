@@ -13,7 +13,7 @@ from chaosgate.data.cells import SEVERITIES, Corruptions, plan_cells
 from chaosgate.data.files.corrupted_copies import read_manifest
 from chaosgate.data.files.folders import Listing
 from chaosgate.data.files.index import image_files
-from chaosgate.data.module import Contents, ImageData, one_of
+from chaosgate.data.module import Contents, ImageData, named_path, one_of
 from chaosgate.data.pipeline.decoding import Decoder, FileImages, Picture, decode, picture_size
 from chaosgate.data.pipeline.samples import Cell, Split
 from chaosgate.data.sets.imagenet import ImageNet
@@ -73,10 +73,10 @@ class ImageNetC(ImageNet):
             raise ValueError("data.corruptions is null; ImageNetC needs some. Use chaosgate.ImageNet for clean images.")
         released = source == "released"
         self.source = source
-        self.cell_root = Path(root).expanduser()
+        self.cell_root = named_path("root", root)
         self.has_clean = not released or clean is not None
         super().__init__(
-            (clean or root) if released else root,
+            clean if released and clean is not None else root,
             image_size,
             corruptions=None if released else corruptions,
             severities=severities,
