@@ -30,6 +30,7 @@ def furnish(folder: Path) -> None:
     (folder / "twice.yaml").write_text("trainer:\n  max_epochs: 1\n  max_epochs: 2\n")
     (folder / "list.yaml").write_text("[1, 2]")
     (folder / "binary.yaml").write_bytes(bytes(range(128, 256)))
+    (folder / "leak.yaml").write_text("model: {checkpoint: '${PATH}'}\n")
     (folder / "base.yaml").write_text(yaml.safe_dump(BASE))
     (folder / "none.yaml").write_text(yaml.safe_dump({"noise": {"gate": None}}))
     (folder / "gch.yaml").write_text(yaml.safe_dump({"noise": {"gate": GATE}}))

@@ -67,6 +67,16 @@ CASES = [
     study_case("sizes", {"small": "nowhere.yaml"}, "nowhere.yaml", "--size", "small"),
     study_case("sizes", {"small": {"seeds": [-1]}}, "seeds", "--size", "small"),
     study_case("sizes", {"small": {"overrides": 3}}, "overrides", "--size", "small"),
+    *(  # what a study reads ends in its logs and reports
+        study_case(key, value, r"environment variable PATH; .*--variable PATH")
+        for key, value in (
+            ("overrides", {"data.init_args.root": "${PATH}"}),
+            ("overrides", {"model.backbone_args": {"a": ["x${PATH}y"]}}),
+            ("methods", {"none": ["none.yaml", {"model.checkpoint": "${PATH}"}]}),
+            ("grid", {"data": {"a": {"data.init_args.root": "${PATH}"}}}),
+            ("base", ["base.yaml", "leak.yaml"]),
+        )
+    ),
     study_case("sizes", {"small": {"tests": 3}}, "tests", "--size", "small"),
     study_case("sizes", {"small": {"jobs": 0}}, "jobs", "--size", "small"),
     study_case("sizes", {"small": {"threads": -2}}, "threads", "--size", "small"),

@@ -5,11 +5,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 import chaosgate as cg
 from tests.bad_input.case import BASE, GATE, Case, run_case
 from tests.bad_input.driver import complaints, furnish, message_of, run, snapshot
 from tests.bad_input.every_case import CASES
+
+SPLITS = ("train", "val", "test")
 
 
 @pytest.fixture
@@ -57,6 +60,24 @@ def test_the_driver_sees_what_it_looks_for(folder: Path) -> None:
     (folder / "run" / "notes.txt").write_text("yours")
     assert snapshot(folder) != before
     assert message_of("Seed set to 0\nchaosgate: a\n(CHAOSGATE_TRACEBACK=1 shows ...)") == "chaosgate: a"
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_bad_image_is_named_in_one_sentence_whoever_reads_it(workers: int, folder: Path) -> None:
+    """A loader's worker sends its whole traceback, with the sentence that matters at the end."""
+    for number, name in enumerate(f"{split}/{label}/{i}.png" for split in SPLITS for label in "ab" for i in range(2)):
+        path = folder / "set" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 40), (20 * number, 0, 0)).save(path)
+    for path in (folder / "set" / "train").rglob("*.png"):
+        path.write_bytes(b"no image")
+    init_args = {"root": "set", "image_size": 32, "batch_size": 2, "num_workers": workers}
+    data = {"class_path": "chaosgate.ImageFolder", "init_args": init_args}
+    case = run_case(
+        "root", {"data": data, "model": {"num_classes": 2, "in_chans": 3}}, "^chaosgate: cannot decode set/"
+    )
+    assert complaints(case, folder) == []
+    assert len(message_of(run(case.words)[1])) < 300
 
 
 def test_a_run_directory_is_left_as_it_was_found(folder: Path) -> None:

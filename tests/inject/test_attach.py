@@ -103,6 +103,18 @@ def test_a_gate_that_is_normalised_away_is_refused_with_sites_that_work(name, mo
             model(images(224, batch=1))
 
 
+@pytest.mark.parametrize(
+    ("log_std", "batch", "says"),
+    [(1e-9, 2, "changes nothing on this batch.*the gate leaves them as they are"), (1.0, 0, "the batch .* is empty")],
+)
+def test_what_no_normalisation_has_done_is_not_blamed_on_one(log_std, batch, says):
+    model = timm.create_model("resnet18").train()
+    with cg.attach(model, cg.GaussianChaos(log_std=log_std), ["L3"]):
+        with pytest.raises(ValueError, match=says) as refusal:
+            model(images(64, batch=batch))
+    assert "normalisation" not in str(refusal.value)
+
+
 def test_samplewise_gate_on_one_site_is_refused():
     model = timm.create_model("resnet18").train()
     with cg.attach(model, cg.GaussianChaos(log_std=1.0), ["L4"]):

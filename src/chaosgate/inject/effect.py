@@ -223,6 +223,8 @@ def _why_not(attachment: "Attachment", site: "Site", report: SiteReport, call: C
     where = report.stage if report.stage == report.module else f"{report.stage} ({report.module})"
     found = working_sites(attachment, site, call)
     advice = f"Sites that work here: {', '.join(found)}." if found else "No other stage works with this gate either."
+    if report.images == 0:
+        return f"the batch that reached {where} is empty, so the effect of the gate cannot be seen. Give some images."
     if report.energy == 0:
         return (
             f"the gate at {where} changes nothing on this batch: the features there are all zero, or the gate leaves "

@@ -1,8 +1,12 @@
-"""What the SLURM launcher does without a SLURM: options, the queue's answer, the job around a worker."""
+"""What the SLURM launcher does without a SLURM: options, the queue's answer, the job around a worker.
+
+And the script that starts a SLURM for the tests: it opens nothing to the network.
+"""
 
 import argparse
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -200,3 +204,40 @@ def _once(file: Path, act: Callable[[], None]) -> None:
     while not (file.exists() and file.read_text()) and time.monotonic() < deadline:
         time.sleep(0.02)
     act()
+
+
+# -- the SLURM of the tests --------------------------------------------------------------------------------------------
+
+SCRIPT = Path(__file__).parents[3] / "scripts" / "slurm_one_machine.sh"
+COMMANDS = ("apt-get", "chown", "munged", "slurmctld", "slurmd", "sbatch", "su", "sinfo", "id")
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> tuple[dict[str, list[str]], str]:
+    """The configuration that the script writes, by key, and what it starts: commands that only note how."""
+    stubs, home = tmp_path / "bin", tmp_path / "slurm"
+    stubs.mkdir()
+    answers = {"sinfo": "echo idle", "id": "echo 0", "su": f"mkdir -p {home}/munge; echo 1 > {home}/munge/munged.pid"}
+    for name in COMMANDS:
+        answer = answers.get(name, "true")
+        (stubs / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {tmp_path}/started.txt\n{answer}\n')
+        (stubs / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{stubs}:{os.environ['PATH']}", "CHAOSGATE_SLURM": str(home)}
+    subprocess.run(["bash", str(SCRIPT)], env=environment, check=True, capture_output=True, timeout=60)
+    settings: dict[str, list[str]] = {}
+    for line in (home / "slurm.conf").read_text().splitlines():
+        key, _, value = line.partition("=")
+        settings.setdefault(key, []).append(value)
+    return settings, (tmp_path / "started.txt").read_text()
+
+
+def test_daemons_listen_on_the_loopback_interface_only(started: tuple[dict[str, list[str]], str]) -> None:
+    settings, commands = started
+    (host,), (node,) = settings["SlurmctldHost"], settings["NodeName"]
+    assert host.endswith("(127.0.0.1)") and "NodeAddr=127.0.0.1" in node.split()
+    # without these two, slurmd and slurmctld bind to every interface, whatever address they have
+    (parameters,) = settings["CommunicationParameters"]
+    assert {"NoInAddrAny", "NoCtldInAddrAny"} <= set(parameters.split(","))
+    (munged,) = [line for line in commands.splitlines() if line.startswith("su ")]
+    assert "munged" in munged and "--socket=" in munged  # a socket in the file system, no port
+    assert "slurmctld\n" in commands and "slurmd\n" in commands

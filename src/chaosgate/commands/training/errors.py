@@ -50,6 +50,7 @@ _IN_PLAIN_WORDS = (
     ),
 )
 _DENIED = re.compile(r"Importing '([^']+)' is not allowed, denied by .*")
+_IN_WORKER = re.compile(r"\ACaught \w+ in DataLoader worker process .*\n[\w.]+(Error|Exception): ", re.DOTALL)
 _LONG = 80  # characters of a given value that are still worth repeating
 
 
@@ -126,8 +127,9 @@ def one_line(message: str) -> str:
 
 
 def one_paragraph(error: BaseException) -> str:
-    """The message of an error that a user can correct, without the traceback."""
-    text = one_line(str(error)) if str(error).strip() else type(error).__name__
+    """The message of an error that a user can correct, without the traceback; also that of a loader's worker."""
+    text = _IN_WORKER.sub("", str(error))
+    text = one_line(text) if text.strip() else type(error).__name__
     return f"chaosgate: {text}\n(CHAOSGATE_TRACEBACK=1 shows where this was raised.)"
 
 
