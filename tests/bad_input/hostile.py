@@ -138,6 +138,41 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
         "profiler",
     ),
     "scheduler: through a module of ours": (lambda_lr("chaosgate.commands.training.parser.import_module"), "lr_lambda"),
+    "scheduler: a command of ours": (lambda_lr("chaosgate.__main__.main"), "lr_lambda"),
+    "callback: a function of ours that writes files": (
+        lambda_callback("chaosgate.data.files.download.unpack"),
+        "on_fit_start",
+    ),
+    "scheduler: a class of ours that starts a process": (
+        lambda_lr(spec("chaosgate.commands.study.WarmProcess")),
+        "lr_lambda",
+    ),
+    "scheduler: an inherited function of a class of ours": (
+        lambda_lr("chaosgate.ImageClassifier.load_from_checkpoint"),
+        "lr_lambda",
+    ),
+    "optimizer: reads a pickle": (
+        {"model": {"optimizer": spec("torch.load", f="evil.ckpt", weights_only=False)}},
+        "optimizer",
+    ),
+    "optimizer: compiles": (
+        {"model": {"optimizer": spec("torch.utils.cpp_extension.load_inline", name="a", cpp_sources="x")}},
+        "optimizer",
+    ),
+    "optimizer: letters that look like others": ({"model": {"optimizer": spec("\u1d52s.system")}}, "optimizer"),
+    "gate: a name that goes up": ({"noise": {"gate": spec("..os.system")}}, "gate"),
+    "gate: through the globals of a method": (
+        {"noise": {"gate": spec("chaosgate.GaussianChaos.__init__.__globals__")}},
+        "gate",
+    ),
+    "callbacks: appended": ({"trainer": {"callbacks+": [POPEN]}}, "callbacks"),
+    "callbacks: files in a list": ({"trainer": {"callbacks": ["evil_class.yaml"]}}, "callbacks"),
+    "schedulers: in a list": (
+        {"model": {"lr_scheduler": spec("torch.optim.lr_scheduler.SequentialLR", schedulers=[POPEN], milestones=[1])}},
+        "schedulers",
+    ),
+    "noise: a file with a gate": ({"noise": "evil_class.yaml"}, "noise"),
+    "averaging: reads a pickle": (callback("WeightAveraging", avg_fn="torch.load"), "avg_fn"),
     "further files": ({"config": ["http://127.0.0.1:9/evil.yaml"]}, "config"),
 }
 """What is changed in a run that would train, and a word of the key that the refusal names."""
@@ -161,6 +196,13 @@ FILES: dict[str, tuple[str, str]] = {
     "object": (f"trainer: !!python/object/apply:os.system ['{SHELL}']\n", "not YAML"),
     "a tag of its own": ("trainer: !Evil {a: 1}\n", "not YAML"),
     "many digits": (f"trainer: {{max_epochs: {'9' * 6000}}}\n", "evil.yaml: a value cannot be read"),
+    "a set": ("trainer: !!set {a, b}\n", "!!set is not used in configurations"),
+    "an ordered mapping": ("trainer: !!omap [a: 1]\n", "!!omap is not used in configurations"),
+    "a tag by another name": (
+        f"%TAG ! tag:yaml.org,2002:python/object/apply:\n---\na: !os.system ['{SHELL}']\n",
+        "not YAML",
+    ),
+    "two documents": (f"a: 1\n---\na: !!python/object/apply:os.system ['{SHELL}']\n", "not YAML"),
     "no date": ("trainer: {max_time: 2024-13-45}\n", "evil.yaml: a value cannot be read"),
 }
 """Files that are refused before anything in them is looked at, and what is said."""

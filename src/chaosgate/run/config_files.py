@@ -110,6 +110,15 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _refuse_kind(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
+    kind = node.tag.rpartition(":")[2]
+    raise UnusableYAML(f"line {node.start_mark.line + 1}: !!{kind} is not used in configurations. Write a plain value.")
+
+
+for _kind in ("binary", "omap", "pairs", "set"):  # the parser expects mappings, lists and scalars
+    _StrictLoader.add_constructor(f"tag:yaml.org,2002:{_kind}", _refuse_kind)
+
+
 def load_yaml(text: str) -> Any:
     """The data in a YAML text; ``yaml.YAMLError`` if it is not plain data, or not usable.
 

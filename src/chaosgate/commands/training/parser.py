@@ -9,7 +9,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
@@ -39,6 +39,8 @@ from chaosgate.run.config_files import UnusableYAML, find_config, load_yaml, rea
 _ALLOWED = "CHAOSGATE_ALLOW"  # environment variable with the modules of --allow, separated by commas
 
 _LIBRARIES = ("torch", "torchvision", "timm", "lightning", "torchmetrics")
+_ACTS = tuple(f"chaosgate.{part}" for part in ("__main__", "bench", "commands", "data.files", "study"))
+"""Parts of this package that start processes or write files when told to: a configuration names nothing in them."""
 _BASES = (Accelerator, Callback, CheckpointIO, ClusterEnvironment, LayerSync, LightningDataModule, LightningModule) + (
     Logger,
     LRScheduler,
@@ -268,21 +270,25 @@ def _require_buildable(key: str, path: str, found: Any) -> None:
 
 def _function_refusal(name: str) -> str:
     return (
-        f"{name} is not a class; only functions of chaosgate, of modules in the working folder and of modules given "
-        "with --allow may be named."
+        f"{name} is not a class; only functions of chaosgate (its commands and studies excepted), of modules in the "
+        "working folder and of modules given with --allow may be named."
     )
 
 
 def _is_own(found: Any) -> bool:
     module = str(getattr(found, "__module__", None) or type(found).__module__)
-    return any(module == own or module.startswith(f"{own}.") for own in own_modules())
+    return _is_in(module, own_modules()) and not _is_in(module, _ACTS)
+
+
+def _is_in(module: str, packages: Iterable[str]) -> bool:
+    return any(module == one or module.startswith(f"{one}.") for one in packages)
 
 
 def import_path(path: str) -> Any:
     """What an import path leads to, if a configuration may import its module at all; None if there is nothing."""
     module, _, name = path.rpartition(".")
     permitted = (*_LIBRARIES, *own_modules())
-    if not any(module == own or module.startswith(f"{own}.") for own in permitted):
+    if not _is_in(module, permitted):
         raise ValueError(
             f"{path} may not be named in a configuration. Its classes come from {', '.join(_LIBRARIES)}, chaosgate, "
             f"modules in the working folder, and modules given with --allow."

@@ -150,6 +150,8 @@ def unpack(path: Path, target: Path) -> None:
             extract(path, Path(aside), limit)
         except (tarfile.FilterError, _Refused) as error:
             raise ValueError(f"{path} is refused, nothing was unpacked: {error}. Do not use this archive.") from error
+        except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:  # in a folder that was empty
+            raise ValueError(f"{path} cannot be unpacked: it has a file and a folder of one name.") from error
         except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, RuntimeError) as error:
             raise ValueError(f"{path} cannot be unpacked: {error}. Remove it and fetch it again.") from error
         _move(Path(aside), target)
