@@ -1,8 +1,9 @@
 """What a gate costs on feature maps of ResNet-50, against a bare copy, a bare multiply, and the usual dropouts."""
 
 import gc
+import math
 from collections.abc import Callable
-from statistics import fmean
+from statistics import fmean, median, stdev
 from typing import Any
 
 import timm
@@ -10,8 +11,17 @@ import torch
 from timm.layers.drop import DropBlock2d
 from torch import Tensor, nn
 
-from chaosgate.bench.timing import interleaved, keep_memory
-from chaosgate.gate import CorrelatedGaussian, DropBlock, Dropout, Gate, GaussianChaos, IIDGaussian
+from chaosgate.bench.timing import interleaved, keep_memory, rounds
+from chaosgate.gate import (
+    CorrelatedGaussian,
+    DropBlock,
+    Dropout,
+    Gate,
+    GaussianChaos,
+    IIDGaussian,
+    IIDLogNormal,
+    SignedCorrelated,
+)
 from chaosgate.inject import attach
 
 SHAPES = {"L4": (64, 2048, 7, 7), "L3": (64, 1024, 14, 14), "L2": (64, 512, 28, 28)}
@@ -20,14 +30,16 @@ SHAPES = {"L4": (64, 2048, 7, 7), "L3": (64, 1024, 14, 14), "L2": (64, 512, 28, 
 def run(threads: int = 1, repeats: int = 15) -> list[dict[str, Any]]:
     """Forward, and forward with backward, at the three late stages of ResNet-50 with batch 64.
 
-    Times are means over all steps, so that whatever a gate does in some steps only would count too.
+    Times are means over all steps, so that whatever a gate does in some steps only would count too; ``both_error`` is
+    the standard error of ``both_over_multiply``. What hooks and their checks add is too little to be seen beside these
+    maps, so they are timed on one channel as well: the median of attached minus not attached.
     """
     keep_memory()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         rows = [row for stage, shape in SHAPES.items() for row in measure_stage(stage, shape, repeats)]
-        return [*rows, _share_of_a_step(min(repeats, 3))]
+        return [*rows, *_share_of_a_step(min(repeats, 3))]
     finally:
         torch.set_num_threads(before)
 
@@ -48,6 +60,8 @@ def measure_stage(stage: str, shape: tuple[int, int, int, int], repeats: int) ->
         "Dropout": Dropout(0.1),
         "IIDGaussian": IIDGaussian(0.1),
         "CorrelatedGaussian": CorrelatedGaussian(0.1),
+        "IIDLogNormal": IIDLogNormal(1.0),
+        "SignedCorrelated": SignedCorrelated(0.5),
         "nn.Dropout2d": nn.Dropout2d(0.1),
         "nn.Dropout": nn.Dropout(0.1),
         "timm DropBlock2d": DropBlock2d(0.1),
@@ -57,8 +71,9 @@ def measure_stage(stage: str, shape: tuple[int, int, int, int], repeats: int) ->
             if isinstance(gate, Gate):
                 gate.prepare((shape[2], shape[3]), h.device)
         with torch.no_grad():
-            forward = interleaved({n: _forward(c, h) for n, c in contenders.items()}, repeats, fmean)
-        both = interleaved({n: _forward_backward(c, h, grad) for n, c in contenders.items()}, repeats, fmean)
+            forward = _means(rounds({n: _forward(c, h) for n, c in contenders.items()}, repeats))
+        rounds_of = rounds({n: _forward_backward(c, h, grad) for n, c in contenders.items()}, repeats)
+        both = _means(rounds_of)
     return [
         {
             "stage": stage,
@@ -68,10 +83,22 @@ def measure_stage(stage: str, shape: tuple[int, int, int, int], repeats: int) ->
             "forward_over_multiply": forward[name] / forward["broadcast multiply"],
             "both_ms": both[name],
             "both_over_multiply": both[name] / both["broadcast multiply"],
+            "both_error": _ratio_error(rounds_of[name], rounds_of["broadcast multiply"]),
             "extra_maps": _extra_maps(contenders[name], h),
         }
         for name in contenders
     ]
+
+
+def _means(times: dict[str, list[float]]) -> dict[str, float]:
+    return {name: fmean(values) for name, values in times.items()}
+
+
+def _ratio_error(times: list[float], unit: list[float]) -> float:
+    """Standard error of the ratio of two means, from what is left of each round after the ratio is taken out."""
+    ratio = fmean(times) / fmean(unit)
+    rest = [time - ratio * one for time, one in zip(times, unit, strict=True)]
+    return stdev(rest) / len(rest) ** 0.5 / fmean(unit) if len(rest) > 1 else math.nan
 
 
 def _attached(gate: Gate) -> nn.Module:
@@ -96,35 +123,36 @@ def _extra_maps(call: Callable[[Tensor], Tensor], h: Tensor) -> float:
     return sum(kept.values()) / h.untyped_storage().nbytes()
 
 
-def _share_of_a_step(repeats: int) -> dict[str, Any]:
-    """Forward and backward of the gate at L4, as a share of a training step of ResNet-50 (batch 16, 224 px)."""
+def _share_of_a_step(repeats: int) -> list[dict[str, Any]]:
+    """Forward and backward of the gate at L4, and hooks alone, as shares of a step of ResNet-50 (batch 16, 224 px)."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = timm.create_model("resnet50").train()
     images = torch.randn(16, 3, 224, 224, generator=torch.Generator().manual_seed(0))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     h = torch.randn(16, 2048, 7, 7, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    gate = GaussianChaos(log_std=1.0)
-    backward = _forward_backward(gate, h, torch.ones_like(h))
+    gate = _forward_backward(GaussianChaos(log_std=1.0), h, torch.ones_like(h))
 
     def step() -> None:
         optimizer.zero_grad()
         torch.autograd.backward(model(images).square().mean())
         optimizer.step()
 
-    times = interleaved({"step": step, "gate": backward}, repeats)
-    return {
-        "stage": "L4",
-        "shape": "16x2048x7x7",
-        "what": "GaussianChaos in a ResNet-50 step",
-        "forward_ms": None,
-        "forward_over_multiply": None,
-        "both_ms": times["gate"],
-        "both_over_multiply": None,
-        "extra_maps": None,
-        "step_ms": times["step"],
-        "share_of_step": times["gate"] / times["step"],
-    }
+    times = interleaved({"step": step, "gate": gate}, repeats)
+    found = {"GaussianChaos in a ResNet-50 step": times["gate"], "hooks alone in it": _hooks(h[:, :1].detach())}
+    return [
+        {"stage": "L4", "shape": "16x2048x7x7", "what": what, "both_ms": ms}
+        | {"step_ms": times["step"], "share_of_step": ms / times["step"]}
+        for what, ms in found.items()
+    ]
+
+
+def _hooks(h: Tensor) -> float:
+    """What hooks and their checks add to a forward and backward: the median over 500 rounds on a small map."""
+    h.requires_grad_()
+    gates = {"attached": _attached(GaussianChaos(log_std=1.0)), "not": GaussianChaos(log_std=1.0)}
+    times = rounds({name: _forward_backward(gate, h, torch.ones_like(h)) for name, gate in gates.items()}, 500)
+    return median(a - b for a, b in zip(*times.values(), strict=True))
 
 
 def _forward(call: Callable[[Tensor], Tensor], h: Tensor) -> Callable[[], object]:

@@ -5,16 +5,14 @@ The order rotates from round to round: who comes after whom decides who finds me
 
 import ctypes
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from statistics import median
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's mallopt
 
 
-def interleaved(
-    contenders: Mapping[str, Callable[[], object]], repeats: int, summary: Callable[[Sequence[float]], float] = median
-) -> dict[str, float]:
-    """Milliseconds of each contender, summarised over ``repeats`` rounds; one extra round first, to fill caches."""
+def rounds(contenders: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """Milliseconds of each contender in ``repeats`` rounds; one extra round first, to fill caches."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     order = list(contenders)
     for round_number in range(repeats + 1):
@@ -24,8 +22,13 @@ def interleaved(
             start = time.perf_counter()
             call()
             if round_number:
-                times[name].append(time.perf_counter() - start)
-    return {name: 1e3 * summary(values) for name, values in times.items()}
+                times[name].append(1e3 * (time.perf_counter() - start))
+    return times
+
+
+def interleaved(contenders: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Median milliseconds of each contender over :func:`rounds`."""
+    return {name: median(times) for name, times in rounds(contenders, repeats).items()}
 
 
 def keep_memory() -> None:
