@@ -1,17 +1,20 @@
 """What mkdocs does beside rendering docs/: pages made from the code, numbers from files, formulas as MathML.
 
 Pages that are generated: commands (their help), configurations, one page of API per package, the notebooks, results and
-the changelog. In method cards ``{{ config NAME }}``, ``{{ desiderata GATE }}`` and ``{{ cost GATE }}`` stand for what
-the code says. With CHAOSGATE_EXECUTE=1 (as in ``make docs``) notebooks are executed, so that their pages have outputs.
+the changelog. In method cards ``{{ config NAME }}``, ``{{ desiderata GATE }}``, ``{{ cost GATE }}`` and ``{{ ratio
+ALTERNATIVE }}`` stand for what the code says. With CHAOSGATE_EXECUTE=1 (as in ``make docs``) notebooks are executed, so
+that their pages have outputs.
 """
 
 import base64
 import html
 import io
 import json
+import logging
 import os
 import re
 import sys
+import time
 import warnings
 from contextlib import redirect_stdout
 from importlib import import_module
@@ -27,11 +30,13 @@ sys.path.append(str(Path(__file__).parent))
 from site_docstrings import as_markdown  # noqa: E402 - beside this file
 
 REPOSITORY = Path(__file__).parents[1]
+LOG = logging.getLogger("mkdocs.hooks")
 PACKAGES = ("field", "gate", "inject", "compat", "metrics", "corruptions", "data", "train")
 _OVERLINE = re.compile(
     r'<mover><mrow>((?:(?!<mover>).)*?)</mrow><mo accent="true">&#x02015;</mo></mover>'
 )  # never stretched
 COST = REPOSITORY / "results" / "bench_gate.json"
+RATIOS = REPOSITORY / "results" / "bench_alternatives.json"
 COMMANDS = ("fit", "study", "verify", "design", "probe", "sites", "data", "configs", "export", "explore", "bench")
 
 
@@ -62,6 +67,7 @@ def on_page_markdown(markdown: str, **kwargs: Any) -> str:
     """Fill in what the cards leave to the code."""
     markdown = re.sub(r"\{\{ config (\S+) \}\}", lambda match: config_block(match[1]), markdown)
     markdown = re.sub(r"\{\{ desiderata (\w+) \}\}", lambda match: desiderata_row(match[1]), markdown)
+    markdown = re.sub(r"\{\{ ratio (\w+) \}\}", lambda match: alternative_ratio(match[1]), markdown)
     return re.sub(r"\{\{ cost ([\w ]+) \}\}", lambda match: cost_table(match[1]), markdown)
 
 
@@ -168,7 +174,9 @@ def notebook_page(path: Path, execute: bool) -> tuple[str, dict[str, bytes]]:
     if execute:
         from nbclient import NotebookClient
 
+        start = time.monotonic()
         NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}).execute()
+        LOG.info(f"{path.name} executed in {time.monotonic() - start:.0f} s")
     parts: list[str] = []
     pictures: dict[str, bytes] = {}
     for cell in notebook.cells:
@@ -223,3 +231,15 @@ def cost_table(gate: str) -> str:
     return "\n".join(
         [*lines, "", f"Times over those of a bare multiply in the same run, one CPU thread; from {command}."]
     )
+
+
+def alternative_ratio(name: str) -> str:
+    """Time of an alternative from the rows of ``chaosgate bench alternatives``; a sentence where they are not there."""
+    command = "`chaosgate bench alternatives --json results/bench_alternatives.json`"
+    if not RATIOS.is_file():
+        return f"Not measured yet: {command} writes the numbers that will stand here."
+    rows = [row for row in json.loads(RATIOS.read_text(encoding="utf-8")) if row["what"] == name]
+    if not rows:
+        return f"{command} has no row for {name}."
+    said = " and ".join(f"{row['over_plain']:.2f} times the {row['of']} without it" for row in rows)
+    return f"{said} (ResNet-18, {rows[0]['images']}, one CPU thread; from {command})."

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from chaosgate import gate
 from chaosgate.__main__ import main
+from chaosgate.bench import alternatives
 from chaosgate.bench.gate import measure_stage
 
 REPOSITORY = Path(__file__).parents[1]
@@ -37,7 +39,7 @@ def test_a_card_has_every_heading_and_something_to_use(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == HEADINGS
     assert "$$" in text and blocks(path, "python")
-    assert re.search(r"\{\{ config \S+ \}\}", text) or blocks(path, "yaml") or path.stem == "temperature"
+    assert re.search(r"\{\{ config \S+ \}\}", text) or blocks(path, "yaml")
 
 
 def test_every_noise_and_alternative_has_a_card_and_the_index_names_every_card() -> None:
@@ -45,6 +47,9 @@ def test_every_noise_and_alternative_has_a_card_and_the_index_names_every_card()
     shipped = {f"alternative/{path.stem}" for path in (REPOSITORY / "configs" / "alternative").glob("*.yaml")}
     gates = {"gch", "gch_wick", "dropout", "dropblock", "iid_gaussian", "correlated_gaussian"}
     assert asked == shipped | {f"noise/{name}" for name in gates}
+    used = "".join(code for path in CARDS for code in blocks(path, "python"))
+    gates = {name for name, one in vars(gate).items() if isinstance(one, type) and issubclass(one, gate.Gate)}
+    assert {name for name in gates if not re.search(rf"\b{name}\(", used)} == {"Gate", "Mechanism"}  # of any law
     index = (DOCS / "methods" / "index.md").read_text(encoding="utf-8")
     assert [path.name for path in CARDS if f"({path.name})" not in index] == []
 
@@ -63,7 +68,15 @@ def test_every_cost_of_a_card_is_a_row_of_the_bench() -> None:
     asked = {
         name for path in CARDS for name in re.findall(r"\{\{ cost ([\w ]+) \}\}", path.read_text(encoding="utf-8"))
     }
-    assert len(asked) == 6 and asked <= {row["what"] for row in measure_stage("L4", (2, 4, 7, 7), 1)}
+    assert len(asked) == 8 and asked <= {row["what"] for row in measure_stage("L4", (2, 4, 7, 7), 1)}
+
+
+def test_every_ratio_of_a_card_is_a_row_of_the_bench() -> None:
+    """Every card has a measured cost, of one kind or the other."""
+    costs = {path.stem: re.findall(r"\{\{ (cost|ratio) ([\w ]+) \}\}", path.read_text("utf-8")) for path in CARDS}
+    assert [name for name, found in costs.items() if len(found) != 1] == []
+    measured = {row["what"] for row in alternatives.run(repeats=1, batch=4, side=32)}
+    assert {name for ((kind, name),) in costs.values() if kind == "ratio"} == measured - {"plain"}
 
 
 def test_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,6 +191,24 @@ def test_every_yaml_of_the_pages_is_yaml() -> None:
             r"^```yaml[^\n]*\n(.*?)^```", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
         ):
             assert isinstance(yaml.safe_load(text), dict), path
+
+
+def test_yaml_of_the_pages_is_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Files belong to the walks; methods make a study that can be planned, other keys a configuration."""
+    study = {"base": ["base", "data/fashion_mnist"], "reference": "none", "seeds": [0], "metrics": ["top1", "ece"]}
+    given = [yaml.safe_load(text) for path in [REPOSITORY / "README.md", *PAGES] for text in blocks(path, "yaml")]
+    given = [content for content in given if not {"name", "data"} & set(content)]
+    assert len(given) == 5
+    for number, content in enumerate(given):
+        (file := tmp_path / f"given{number}.yaml").write_text(yaml.safe_dump(content))
+        if "methods" in content:
+            file.write_text(yaml.safe_dump({**study, **content}))
+            assert main(["study", "plan", str(file), "--root", str(tmp_path)]) == 0
+            assert list(content["methods"])[-1] in capsys.readouterr().out
+        else:
+            with pytest.raises(SystemExit, match="0"):
+                main(["test", "-c", "base", "-c", "data/fashion_mnist", "-c", str(file), "--print_config"])
+            assert yaml.safe_dump(content) in capsys.readouterr().out
 
 
 def test_an_unexpected_error_says_how_to_report_it(tmp_path: Path) -> None:

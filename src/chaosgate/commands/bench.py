@@ -15,6 +15,7 @@ from chaosgate.commands.flags import whole
 
 SUBJECTS = {
     "gate": "gates on feature maps against copy, multiply, torch and timm dropouts",
+    "alternatives": "training steps and tests with label smoothing, mixup, EMA, ... against the same without",
     "field": "field synthesis against scipy's sine transform and a dense Cholesky sampler",
     "metrics": "calibration metrics against torchmetrics",
     "corruptions": "the paper's seven corruptions against straightforward implementations",
