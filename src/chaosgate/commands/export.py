@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -45,7 +46,7 @@ examples:
 
 TOLERANCE = 1e-5  # of the largest logit, between the network here and the network in the file
 _BATCHES = (1, 3)  # batch sizes that an ONNX file is tried with; traced with another one
-_NUMBERS = ("n", "top1", "top5", "nll", "ece", "gap", "brier", "nll_T", "ece_T")
+_NUMBERS = ("top1", "top5", "nll", "ece", "gap", "brier", "nll_T", "ece_T")
 _OPTIONAL = ("onnx", "onnxscript", "onnxruntime")
 
 
@@ -106,9 +107,10 @@ def export(
     content, load_again = _CONTENTS[to.suffix](model, shape)
     difference = _compare(model, load_again, shape)
     about = _about(file, backbone, model, data, rows, shape) | {"largest_difference_of_a_logit": difference}
+    said = json.dumps(about, indent=1, allow_nan=False) + "\n"
     to.parent.mkdir(parents=True, exist_ok=True)
     replace_file(to, content)
-    replace_file(beside, json.dumps(about, indent=1) + "\n")
+    replace_file(beside, said)
     return [
         f"{to}: {file}, for images of {'x'.join(map(str, shape))}; the logits differ by at most {difference:.1g} from "
         "those of the checkpoint",
@@ -258,10 +260,12 @@ def _about(
 
 
 def _cell(row: dict[str, Any]) -> dict[str, Any]:
+    """Numbers that exist: fewer than five classes have no Top-5, and JSON has no nan."""
     return {
         "corruption": row["corruption"],
         "severity": row["severity"],
-        **{name: row[name] for name in _NUMBERS if row.get(name) is not None},
+        "n": int(row["n"]),
+        **{name: row[name] for name in _NUMBERS if row.get(name) is not None and math.isfinite(row[name])},
         "data": row.get("data"),
     }
 
