@@ -6,6 +6,7 @@ Numbers as the report's CSV has them, rounded to three digits; nothing is typed 
 """
 
 import csv
+import re
 import sys
 from pathlib import Path
 
@@ -16,10 +17,10 @@ METRICS = {
     "top1": "Top-1",
     "nll": "NLL",
     "ece": "ECE",
-    "gap": "confidence - accuracy",
+    "gap": "conf. - acc.",
     "nll_T": "NLL+T",
     "ece_T": "ECE+T",
-    "energy": "injected energy",
+    "energy": "energy",
 }
 
 
@@ -28,17 +29,17 @@ def table(text: str) -> str:
     numbers = {(row["method"], row["part"], row["metric"]): row for row in csv.DictReader(text.splitlines())}
     if marked := sorted({key[0] for key, row in numbers.items() if row["mark"]}):
         raise ValueError(f"{', '.join(marked)} has marks; the text of README is about one seed, which has none.")
-    lines = [f"| | {' | '.join(METRICS.values())} |", f"|---|{'--:|' * len(METRICS)}"]
-    for part in ("clean", "corrupted"):
-        for method, name in METHODS.items():
-            cells = []
-            for metric in METRICS:
-                key = (method, "train" if metric == "energy" else part, metric)
-                if key not in numbers or not numbers[key]["mean"]:
+    lines = [f"| clean / corrupted | {' | '.join(METRICS.values())} |", f"|---|{'--:|' * len(METRICS)}"]
+    for method, name in METHODS.items():
+        cells = []
+        for metric in METRICS:
+            found = []
+            for part in ("train",) if metric == "energy" else ("clean", "corrupted"):
+                if not (row := numbers.get((method, part, metric))) or not row["mean"]:
                     raise ValueError(f"no {metric} of {method}, {part}; run `make quickstart` to its end first.")
-                cells.append(f"{float(numbers[key]['mean']):.3f}")
-            first = f"**{part}**: {name}" if method == "none" else name
-            lines.append(f"| {first} | {' | '.join(cells)} |")
+                found.append(re.sub(r"\b0\.", ".", f"{float(row['mean']):.3f}"))
+            cells.append(" / ".join(found))
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
