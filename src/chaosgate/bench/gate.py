@@ -152,7 +152,8 @@ def _hooks(h: Tensor) -> float:
     h.requires_grad_()
     gates = {"attached": _attached(GaussianChaos(log_std=1.0)), "not": GaussianChaos(log_std=1.0)}
     times = rounds({name: _forward_backward(gate, h, torch.ones_like(h)) for name, gate in gates.items()}, 500)
-    return median(a - b for a, b in zip(*times.values(), strict=True))
+    added: float = median(a - b for a, b in zip(*times.values(), strict=True))
+    return added
 
 
 def _forward(call: Callable[[Tensor], Tensor], h: Tensor) -> Callable[[], object]:
