@@ -6,6 +6,7 @@ larger network is a smaller share.
 
 from collections.abc import Callable
 from functools import partial
+from statistics import median
 from typing import Any
 
 import timm
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from chaosgate.bench.timing import interleaved, keep_memory
+from chaosgate.bench.timing import keep_memory, rounds
 from chaosgate.gate import Dropout
 from chaosgate.inject import attach
 from chaosgate.metrics import temperature_scaling
@@ -23,7 +24,7 @@ CLASSES, DRAWS, MEMBERS = 10, 20, 5
 
 
 def run(threads: int = 1, repeats: int = 15, batch: int = 32, side: int = 64) -> list[dict[str, Any]]:
-    """Medians over ``repeats`` rounds; ``over_plain`` is the ratio to the same without the alternative."""
+    """Medians over ``repeats`` rounds; ``over_plain``: the median ratio to the same without it in the same round."""
     keep_memory()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -33,12 +34,13 @@ def run(threads: int = 1, repeats: int = 15, batch: int = 32, side: int = 64) ->
     try:
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            steps = interleaved(_training_steps(images, target), repeats)
-            tests = interleaved(_tests(images), max(1, repeats // 5))
+            steps = rounds(_training_steps(images, target), repeats)
+            tests = rounds(_tests(images), max(1, repeats // 5))
     finally:
         torch.set_num_threads(before)
     return [
-        {"of": of, "images": f"{batch}x3x{side}x{side}", "what": name, "ms": ms, "over_plain": ms / times["plain"]}
+        {"of": of, "images": f"{batch}x3x{side}x{side}", "what": name, "ms": median(ms)}
+        | {"over_plain": median(one / plain for one, plain in zip(ms, times["plain"], strict=True))}
         for of, times in (("training step", steps), ("test of a batch", tests))
         for name, ms in times.items()
     ]
