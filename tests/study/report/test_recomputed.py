@@ -162,7 +162,8 @@ def test_table_is_recomputed_from_the_kept_outputs(done: Done) -> None:
         assert float(row["std_ddof1"]) == pytest.approx(np.std(values, ddof=1), abs=1e-7), column
         if row["method"] == "gch":
             differences = [by_hand["gch", seed][column] - by_hand["none", seed][column] for seed in SEEDS]
-            assert float(row["difference_to_none"]) == pytest.approx(np.mean(differences), abs=1e-7), column
+            assert row["compared_to"] == "none"
+            assert float(row["difference"]) == pytest.approx(np.mean(differences), abs=1e-7), column
         compared.add((row["method"], *column))
     assert len(compared) == 2 * (2 * (len(METRICS) - 1 + 2) + 1)  # both parts, +T of NLL and ECE; OOD is clean alone
 

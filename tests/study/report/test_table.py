@@ -6,20 +6,23 @@ import re
 from collections.abc import Callable
 from math import isnan, nan
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+from chaosgate.run.outputs import Samples
 from chaosgate.study import Run
 from chaosgate.study.execute.state import write_fitted
 from chaosgate.study.plan.runs import load_study
 from chaosgate.study.report.build import build_table, select_strengths, strength_tables
 from chaosgate.study.report.collect import collect
+from chaosgate.study.report.from_outputs import EnsembleResult
 from chaosgate.study.report.latex import latex_contrasts, latex_results
 from chaosgate.study.report.notes import footnotes
 from chaosgate.study.report.page import html_report
 from chaosgate.study.report.table import Table
 from chaosgate.study.report.text import csv_table, markdown_table, terminal_tables
-from tests.study.made import finish
+from tests.study.made import finish, keep
 from tests.study.toy_studies import Write
 
 Plan = Callable[..., list[Run]]
@@ -79,6 +82,24 @@ def test_only_seeds_that_both_have_are_compared(table: Callable[..., Table]) -> 
     assert gch.mean == 0.75 and gch.differences == pytest.approx([0.1])
 
 
+def test_rows_and_contrasts_that_rest_on_fewer_seeds_say_so_and_are_never_the_best(
+    table: Callable[..., Table],
+) -> None:
+    nll = {"none": 1.0, "a": 0.9, "b": 0.2}
+    built = table(
+        lambda run: finish(run, {CLEAN: numbers(0.5, nll[run.method])}) if run.method != "b" or not run.seed else None,
+        methods=many("a", "b"),
+        seeds=[0, 1, 2],
+    )
+    assert built.best == {("clean", "nll"): {"a"}}
+    assert r"b (1 of 3) & " in latex_results(built) and r"b $-$ a (1 of 3) & " in latex_contrasts(built)
+    assert "| b - a (1 of 3) |" in markdown_table(built)
+    assert '<td class="name">b - a (1 of 3)</td>' in html_report([built], [], [], {})
+    shown = io.StringIO()
+    Console(width=80, file=shown).print(*terminal_tables(built))
+    assert "b (1 of 3)" in shown.getvalue() and "b - a" in shown.getvalue() and shown.getvalue().count("(1 of 3)") == 2
+
+
 def test_unfinished_row_is_shown_as_missing(table: Callable[..., Table]) -> None:
     built = table(lambda run: finish(run, {CLEAN: numbers(0.5)}) if run.method == "none" else None)
     row = built.rows[1]
@@ -108,6 +129,24 @@ def test_collapsed_row_is_flagged_where_it_collapsed(table: Callable[..., Table]
     of_method = {"none": {CLEAN: good, ("a", 1): good}, "gch": {CLEAN: good, ("a", 1): lost}}
     built = table(lambda run: finish(run, of_method[run.method]))
     assert [row.collapsed for row in built.rows] == [frozenset(), {"corrupted"}]
+
+
+def test_ensemble_of_collapsed_networks_is_flagged_and_never_the_best(
+    table: Callable[..., Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, lost = numbers(0.8, confidence=0.9), numbers(0.12, ece=0.01, confidence=0.11)
+    samples = Samples(
+        (CLEAN,), np.full((1, 4), 0.11, np.float32), np.zeros((1, 4), bool), np.ones((1, 4)), np.arange(4)
+    )
+    made = EnsembleResult((0, 1), {name: {CLEAN: value} for name, value in lost.items()}, samples, None, nan)
+    monkeypatch.setattr("chaosgate.study.report.build.kept_ensembles", lambda *_: [made])
+    built = table(
+        lambda run: finish(run, {CLEAN: good if run.method == "none" else lost}),
+        seeds=[0, 1],
+        ensemble={"of": "gch", "size": 2},
+    )
+    assert [row.collapsed for row in built.rows] == [frozenset(), {"clean"}, {"clean"}]
+    assert ("clean", "ece") not in built.best and set(built.rows[2].entries) == set(built.columns)
 
 
 def test_energy_is_summed_over_sites_and_zero_without_a_gate(table: Callable[..., Table]) -> None:
@@ -172,10 +211,12 @@ def test_notes_and_files_are_about_all_tables_of_a_sweep(table: Callable[..., Ta
     assert paper == ["drop-0.1 - gch-1"] and selected == ["drop-0.1 - gch-0.5"] and len(every) == 6
     notes = "\n".join(footnotes(built, tables))
     assert "differences of each table (6, 6, 15)" in notes  # Top-1, NLL and ECE of every row but the reference
-    assert "a p-value below 0.003" in notes and "among themselves (2, 2, 12)" in notes  # .05 / 15; NLL and ECE
+    assert "p ≤ 0.05 / that number" in notes and "among themselves (2, 2, 12)" in notes  # NLL and ECE
     page = html_report(tables, [], [], {})
     assert "each seed alone would select" in page and "drop-0.1 - gch-0.5" in page
     rows = list(csv.DictReader(csv_table(*tables).splitlines()))
+    compared = {row["method"]: row["compared_to"] for row in rows if row["difference"]}
+    assert compared["drop-0.1"] == "none" and compared["drop-0.1 - gch-0.5"] == "gch-0.5" and "none" not in compared
     titles = {row["table"] for row in rows if row["method"] == "drop-0.1"}
     assert titles == {part.title for part in tables}
 
@@ -203,7 +244,7 @@ def test_latex_has_the_contrasts_and_no_table_longer_than_a_page(table: Callable
     assert len(parts) == 3 and "(1 of 2)" in parts[0] and "(2 of 2)" in parts[1]
     assert all(part.count("Top-1") == 1 and len(part.splitlines()) < 75 for part in parts[:2])
     contrasts = latex_contrasts(built)
-    assert contrasts.count(r"a $-$ ") == 15 and r"for the 60 differences" in contrasts
+    assert contrasts.count(r"a $-$ ") == 15 and "for 60 differences" in contrasts
     assert contrasts.count(r"\begin") == contrasts.count(r"\end") == 2
 
 
@@ -220,6 +261,51 @@ def test_only_the_best_mean_is_bold_and_latex_fits_a_column_with_intervals(table
     Console(width=80, file=shown, force_terminal=True, color_system="standard").print(*terminal_tables(built))
     assert re.findall(r"\x1b\[1m *(0\.\d+)\x1b", shown.getvalue()) == ["0.805"]
     assert r"\resizebox{\ifdim\width>\linewidth\linewidth" in latex and re.search(r"\[\$-?\.?\d", latex)
+
+
+def kept_outputs(run: Run, nll: float) -> None:
+    """Images whose NLL is that of the run, give or take the image."""
+    finish(run, {CLEAN: numbers(0.5, nll=nll, nll_T=0.9 * nll, ece_T=0.05, temperature=1.5)})
+    shape = (1, 100)
+    keep(run, [CLEAN], np.full(shape, 0.6), np.arange(100)[None] % 2 == 0, nll + 0.1 * np.linspace(-1, 1, 100)[None])
+
+
+def test_one_seed_earns_no_mark_and_every_format_says_what_its_intervals_are_about(
+    table: Callable[..., Table],
+) -> None:
+    built = table(lambda run: kept_outputs(run, 1.0 if run.method == "none" else 0.2), methods=many("a", "b"))
+    entry = built.rows[1].entries["clean", "nll"]
+    assert entry.interval is not None and entry.interval.high < -0.7 and not entry.can_be_marked  # clear, for these two
+    assert built.contrasts and built.marks == built.contrast_marks == {}
+    text, notes = markdown_table(built), "\n".join(footnotes(built))
+    assert "about these two networks" in notes and "Holm" not in notes and "Contrasts (" in notes
+    for latex in (latex_results(built), latex_contrasts(built)):
+        assert "about these two networks on other test images" in latex and "1 seed, 100 test images" in latex
+        assert "Holm" not in latex and "$^{+}$" not in latex
+    assert not set(text + html_report([built], [], [], {})) & set("✓✗")
+
+
+def test_better_and_worse_are_marked_in_every_format_with_the_std_beneath_the_mean(
+    table: Callable[..., Table],
+) -> None:
+    nll = {"none": 1.0, "up": 0.2, "down": 1.9}
+    built = table(
+        lambda run: kept_outputs(run, nll[run.method] + 0.001 * run.seed), methods=many("up", "down"), seeds=[0, 1, 2]
+    )
+    column = ("clean", "nll")
+    assert {key[0]: mark for key, mark in built.marks.items() if key[1] == column} == {"up": "better", "down": "worse"}
+    text, latex, page = markdown_table(built), latex_results(built), html_report([built], [], [], {})
+    assert "**0.201** ± 0.001 (-.800 ✓, -.800 to -.800)" in text and "1.901 ± 0.001 (+.900 ✗, +.900 to +.900)" in text
+    assert latex.count("$^{+}$}") == latex.count("$^{-}$}") == 2  # NLL and NLL+T
+    assert "other seeds and other test images; for NLL+T, ECE+T about other seeds on these test images" in latex
+    assert "3 seeds, 100 test images" in latex
+    assert '<span class="better">-0.800 ✓</span>' in page and '<span class="worse">+0.900 ✗</span>' in page
+    shown = io.StringIO()
+    Console(width=80, file=shown).print(*terminal_tables(built)[:1])
+    lines = shown.getvalue().splitlines()
+    (first,) = [k for k, line in enumerate(lines) if "-.800✓" in line]
+    assert lines[first].index("0.201") == lines[first + 1].index("±0.001") + 1
+    assert "+.900✗" in shown.getvalue()
 
 
 def test_curves_of_an_epoch_that_was_begun_twice_count_once(plan: Plan) -> None:

@@ -63,15 +63,22 @@ def build_table(study: Study, runs: Sequence[Run], finished: Sequence[Finished])
 
     first = {run.variant: run for run in reversed(runs)}
     rows = [row(first[variant]) for variant in of_variant]
-    rows += [_ensemble_row(study, one, finished, columns) for one in study.ensemble]
+    rows += [_ensemble_row(study, one, finished, columns, whole) for one in study.ensemble]
     return Table(study, study.name, columns, tuple(rows), _facts(finished))
 
 
-def _ensemble_row(study: Study, ensemble: Ensemble, finished: Sequence[Finished], columns: Sequence[Column]) -> Row:
+def _ensemble_row(
+    study: Study,
+    ensemble: Ensemble,
+    finished: Sequence[Finished],
+    columns: Sequence[Column],
+    whole: Mapping[str, Mapping[Column, Entry]],
+) -> Row:
     """A row from kept logits. Its keys are not seeds, so that it is paired with nothing."""
     found = {-1 - k: one for k, one in enumerate(kept_ensembles(study, ensemble, finished))}
     entries = {}
-    for part, metric in columns:
+    asked = [(part, metric) for part, _ in columns for metric in ("top1", "confidence")]  # has it collapsed?
+    for part, metric in dict.fromkeys([*columns, *asked]):
         values, floors = {}, {}
         for key, one in found.items():
             groups = cell_groups(one.samples.cells)
@@ -84,16 +91,17 @@ def _ensemble_row(study: Study, ensemble: Ensemble, finished: Sequence[Finished]
                 floors[key] = ece_floor(confidence, one.samples.cells, groups[part])
         entries[part, metric] = Entry(metric, values, {}, floors)
     members = [one for one in finished if one.run.method == ensemble.of]
+    theirs = whole[reference_variant(study, members[0].run)] if members else {}
     return Row(
         ensemble_name(ensemble),
         ensemble.of,
         {},
         False,
         tuple(found),
-        entries,
+        {column: entries[column] for column in columns},
         Entry("energy", {one.run.seed: one.energy for one in members if found}),
         Entry("nll", {}),
-        frozenset(),
+        _collapsed(entries, theirs, members),
         Entry("temperature", {key: one.temperature for key, one in found.items() if not isnan(one.temperature)}),
         any(one.fitted_on_test for one in members),
         study.checkpoints[0],

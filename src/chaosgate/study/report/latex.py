@@ -1,13 +1,14 @@
 """Tables in LaTeX: ours, and the paper's beside ours. They need booktabs and graphicx."""
 
+from collections.abc import Sequence
 from itertools import repeat
 from math import isnan
 
 from chaosgate.metrics.names import FITTED_ON_TEST, is_scaled, latex_title, scaled
-from chaosgate.study.report.inference import Interval
+from chaosgate.study.report.inference import Interval, Over
 from chaosgate.study.report.notes import count, signed
 from chaosgate.study.report.paper_table import ROW_TITLES, Number, PaperTable, corruption_column, set_number
-from chaosgate.study.report.table import Mark, Row, Table
+from chaosgate.study.report.table import Entry, Mark, Row, Table
 
 _COLLAPSED, _ON_TEST, _SELECTED = r"$^\ddagger$", r"$^\dagger$", r"$^\S$"
 _MARKS: dict[Mark | None, str] = {"better": "$^{+}$", "worse": "$^{-}$", None: ""}
@@ -50,7 +51,7 @@ def latex_contrasts(table: Table) -> str:
     columns = list(table.contrasts[0].entries)
     lines = [_line(["", *(f"{part} {latex_title(metric)}" for part, metric in columns)]), r"\midrule"]
     for one in table.contrasts:
-        first, second = [escape(one.name).replace(" - ", " $-$ ")], [""]
+        first, second = [escape(one.label(len(table.study.seeds))).replace(" - ", " $-$ ")], [""]
         for column in columns:
             entry = one.entries.get(column)
             if entry is None or isnan(entry.difference):
@@ -60,12 +61,9 @@ def latex_contrasts(table: Table) -> str:
             first.append(f"${signed(entry.difference)}${_MARKS[table.contrast_marks.get((one.name, column))]}")
             second.append("" if entry.interval is None else rf"{{\scriptsize {_ends(entry.interval)}}}")
         lines += [_line(first), _line(second)]
-    number = sum(len(one.entries) for one in table.contrasts)
-    notes = [
-        "Differences of mean NLL and ECE; the second of two methods is subtracted. [ ]: 95\\,\\% interval. "
-        rf"$^{{+}}$ better, $^{{-}}$ worse at the 5\,\% level with Holm's correction for the {number} differences "
-        "here; no sign: not distinguishable."
-    ]
+    entries = [entry for one in table.contrasts for entry in one.entries.values()]
+    notes = [f"{_rests_on(table)}. The second of two methods is subtracted; +T: after temperature scaling."]
+    notes += _interval_notes(entries, "[ ]: 95\\,\\% interval, paired by seed and image, about ")
     return _environment(len(columns), lines, notes, f"{escape(table.title)}: contrasts", "")
 
 
@@ -85,7 +83,11 @@ def _part_lines(table: Table, part: str, heading: str, metrics: list[str], width
 
 def _result_lines(table: Table, row: Row, part: str, metrics: list[str], width: int) -> list[str]:
     name = "-".join([ROW_TITLES.get(row.method, escape(row.method)), *map(escape, row.levels.values())])
-    name += rf" ensemble $\times${row.members}" if row.members > 1 else ""
+    asked = len(table.study.seeds)
+    if row.members > 1:
+        name += rf" ensemble $\times${row.members}"
+    elif len(row.seeds) < asked:
+        name += f" ({len(row.seeds)} of {asked})"
     name += (_SELECTED if row.selected_on_test else "") + (_COLLAPSED if part in row.collapsed else "")
     first, second = [name], [""]
     for metric in metrics:
@@ -116,23 +118,12 @@ def _result_notes(table: Table) -> list[str]:
     if not table.facts:
         return ["No run has finished yet."]
     study, entries = table.study, [entry for row in table.rows for entry in row.entries.values()]
-    over = {entry.interval.over for entry in entries if entry.interval is not None}
-    seeds = count(len(study.seeds), "seed")
     spread = r"; $\pm$: standard deviation over seeds" if len(study.seeds) > 1 else ""
-    notes = [f"{seeds}, {table.facts['n']:g} test images per cell{spread}. Bold: the best mean."]
-    if over:
-        words = {"seeds": "other seeds on these test images", "seeds and images": "other seeds and test images"}
-        about = ", or ".join(words.get(one, f"{one} on other test images") for one in sorted(over))
-        reference = ROW_TITLES.get(study.reference, escape(study.reference))
-        notes.append(
-            f"[ ]: 95\\,\\% interval of the difference to {reference}, paired by seed and image, about {about}."
-        )
-    if over - {"these two networks"}:
-        tried = count(sum(entry.can_be_marked for entry in entries), "difference")
-        notes.append(
-            rf"$^{{+}}$ better, $^{{-}}$ worse at the 5\,\% level with Holm's correction for {tried}; no sign: not "
-            "distinguishable."
-        )
+    notes = [f"{_rests_on(table)}{spread}. Bold: the best mean."]
+    reference = ROW_TITLES.get(study.reference, escape(study.reference))
+    notes += _interval_notes(
+        entries, f"[ ]: 95\\,\\% interval of the difference to {reference}, paired by seed and image, about "
+    )
     if any(entry.floors for entry in entries):
         notes.append("Noise floor: the ECE of a perfectly calibrated network with these confidences.")
     if any(is_scaled(metric) for _, metric in table.columns):
@@ -145,6 +136,41 @@ def _result_notes(table: Table) -> list[str]:
         notes.append("Ensemble: mean probability of its members, at as many times the cost.")
     if any(row.collapsed for row in table.rows):
         notes.append(_COLLAPSED_NOTE)
+    return notes
+
+
+def _rests_on(table: Table) -> str:
+    return f"{count(len(table.study.seeds), 'seed')}, {table.facts['n']:g} test images per cell"
+
+
+def _interval_notes(entries: Sequence[Entry], lead: str) -> list[str]:
+    """What the intervals are about, and what the signs mean where there are any."""
+    kinds: dict[Over, dict[str, None]] = {}
+    for entry in entries:
+        if entry.interval is not None:
+            name = latex_title(entry.metric).replace(r"$\uparrow$", "").replace(r"$\downarrow$", "")
+            kinds.setdefault(entry.interval.over, {})[name] = None
+    if not kinds:
+        return []
+    words: dict[Over, str] = {
+        "seeds and images": "other seeds and other test images",
+        "seeds": "other seeds on these test images",
+        "these two networks": "these two networks on other test images: another training run would differ by more",
+    }
+    first, *others = [over for over in words if over in kinds]
+    which = {"these two networks": "where there is one seed"}
+    about = [
+        words[first],
+        *(f"{which.get(one) or 'for ' + ', '.join(kinds[one])} about {words[one]}" for one in others),
+    ]
+    notes = [f"{lead}{'; '.join(about)}."]
+    if any(entry.interval is not None and entry.interval.bias for entry in entries):
+        notes.append("Intervals of an ECE are corrected for bias.")
+    if tried := sum(entry.can_be_marked for entry in entries):
+        notes.append(
+            rf"$^{{+}}$ better, $^{{-}}$ worse at the 5\,\% level with Holm's correction for "
+            f"{count(tried, 'difference')}; no sign: not distinguishable."
+        )
     return notes
 
 

@@ -132,7 +132,7 @@ def _metric_notes(table: Table) -> list[str]:
             f"OOD AUROC: probability that a test image has a larger confidence than an image of {name}; .5 is chance."
         )
     if shown & set(FROM_LOGITS):
-        notes.append("Classwise metrics are made from logits kept in half precision.")
+        notes.append("Classwise ECE and the terms of the Brier score are made from logits kept in half precision.")
     if absent := [metric for metric in table.study.metrics if metric not in shown]:
         notes.append(f"No finished run has {'; '.join(map(title, absent))}.")
     return notes
@@ -155,31 +155,36 @@ def _interval_notes(table: Table, shown: Sequence[Table]) -> list[str]:
             "resampled for them."
         )
     if "these two networks" in over:
+        lead = "One seed" if len(over) == 1 else "Rows and contrasts of one seed"
         notes.append(
-            "One seed: intervals (95 %) are about these two networks on other test images. Another training run would "
+            f"{lead}: intervals (95 %) are about these two networks on other test images. Another training run would "
             "differ by more, so nothing is marked as better or worse."
         )
     if over - {"these two networks"}:
         tried = [sum(e.can_be_marked for row in one.rows for e in row.entries.values()) for one in shown]
-        several = f" of each table ({', '.join(map(str, tried))})" if len(tried) > 1 else ""
+        several = len(tried) > 1
+        family = (
+            f"differences of each table ({', '.join(map(str, tried))})" if several else count(tried[0], "difference")
+        )
         notes.append(
             f"{MARKS['better']} better, {MARKS['worse']} worse than {table.study.reference} at the 5 % level, with "
-            f"Holm's correction for the {f'differences{several}' if several else count(tried[0], 'difference')}: the "
-            f"first mark takes a p-value below {0.05 / max(1, *tried):.1g}. No mark: not distinguishable. Intervals "
-            "are not corrected."
+            f"Holm's correction for the {family}: the first mark takes p ≤ 0.05 / "
+            f"{'that number' if several else tried[0]}. No mark: not distinguishable. Intervals are not corrected."
         )
-        notes += _contrast_notes(shown)
+    notes += _contrast_notes(shown)
     return notes
 
 
 def _contrast_notes(shown: Sequence[Table]) -> list[str]:
     """Over how many contrasts is corrected, and what is not compared."""
-    numbers = [sum(len(one.entries) for one in part.contrasts) for part in shown if part.contrasts]
+    entries = [[entry for one in part.contrasts for entry in one.entries.values()] for part in shown if part.contrasts]
     notes = []
-    if numbers:
+    if entries:
+        tried = [sum(entry.can_be_marked for entry in one) for one in entries]
+        corrected = f" They are corrected among themselves ({', '.join(map(str, tried))})." if any(tried) else ""
         notes.append(
-            "Contrasts: other pairs of methods, and methods as they are against the reference +T. They are corrected "
-            f"among themselves ({', '.join(map(str, numbers))})."
+            "Contrasts (the second is subtracted): other pairs of methods, and methods as trained against "
+            f"the reference +T.{corrected}"
         )
     if any(len(part.pairs) > MOST_PAIRS for part in shown):
         notes.append(

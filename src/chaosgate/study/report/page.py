@@ -139,7 +139,7 @@ def pictures_of(main: Table, whole: Table, finished: Sequence[Finished]) -> dict
     if reliability:
         sections["Reliability"] = reliability
     if has_temperature(main):
-        image = _image(figures.temperature_figure(main), "ECE before and after temperature scaling")
+        image = _image(figures.temperature_figure(main), "ECE and NLL before and after temperature scaling")
         sections["Temperature"] = [Block([image], "What one temperature does, beside what noise does.")]
     lines = f"Vertical lines: {SPREAD}." if len(whole.study.seeds) > 1 else ""
     sections["Energy"] = [Block([_image(figures.energy_figure(whole), "ECE and NLL against injected energy")], lines)]

@@ -87,6 +87,11 @@ class Contrast(NamedTuple):
     name: str
     entries: Mapping[Column, Entry]
 
+    def label(self, asked: int) -> str:
+        """Its name, and how many seeds both have where that is not as many as asked for."""
+        paired = max((len(entry.differences) for entry in self.entries.values()), default=0)
+        return self.name if paired == asked else f"{self.name} ({paired} of {asked})"
+
 
 @dataclass(frozen=True)
 class Row:
@@ -154,11 +159,16 @@ class Table:
 
     @cached_property
     def best(self) -> dict[Column, set[str]]:
-        """Rows with the best mean of a column to three digits; none if all are equal, and never a collapsed network."""
+        """Rows with the best mean of a column to three digits; none if all are equal.
+
+        Never a collapsed network, nor a row that rests on fewer seeds than others: they may be the easier ones.
+        """
         found: dict[Column, set[str]] = {}
+        most = max((len(row.seeds) for row in self.rows if row.members == 1), default=0)
+        whole = [row for row in self.rows if row.members > 1 or len(row.seeds) == most]
         for column in self.columns:
             direction = NAMES[column[1].removesuffix("_T")].better
-            rows = [row for row in self.rows if column[0] not in row.collapsed and row.entries[column].by_seed]
+            rows = [row for row in whole if column[0] not in row.collapsed and row.entries[column].by_seed]
             means = {row.variant: round(row.entries[column].mean, 3) for row in rows}
             if len(set(means.values())) > 1 and direction in ("higher", "lower"):
                 best = (max if direction == "higher" else min)(means.values())

@@ -66,18 +66,20 @@ def _results(table: Table, metrics: Sequence[str]) -> RichTable:
 
 
 def _name(row: Row, part: str, more: str = "") -> Text:
-    text = Text(folded(f"{row.variant}{more}{SELECTED if row.selected_on_test else ''}"))
+    text = Text(folded(f"{row.variant}{more}{SELECTED if row.selected_on_test else ''}", 11))
     return text.append(f" {FLAG}", style="red") if part in row.collapsed else text
 
 
 def folded(name: str, width: int = 12) -> str:
-    """A name in lines of a width where it allows that: behind blanks, hyphens and underscores.
+    """A name in lines of a width where it allows that: behind blanks outside parentheses, hyphens and underscores.
 
     >>> folded("gch_label_smoothing").splitlines()
     [' gch_label_', ' smoothing']
+    >>> folded("dropblock_03 (1 of 3)", 11).splitlines()
+    [' dropblock_', ' 03 (1 of 3)']
     """
     lines = [""]
-    for word in re.split(r"(?<=[-_ ])", name):
+    for word in re.split(r"(?<=[-_ ])(?![^(]*\))", name):
         if lines[-1] and len(lines[-1]) + len(word.rstrip()) > width:
             lines.append("")
         lines[-1] += word
@@ -114,7 +116,7 @@ def _contrasts(table: Table) -> RichTable:
                 text = Text(f"{signed(entry.difference)}{mark}", style=_COLOURS[mark].replace("dim", ""))
                 text.append(f"\n{ends(entry.interval)}", style="dim") if entry.interval is not None else None
             cells.append(text)
-        grid.add_row(folded(contrast.name, 14), *cells)
+        grid.add_row(folded(contrast.label(len(table.study.seeds))), *cells)
     return grid
 
 
@@ -143,7 +145,7 @@ def markdown_table(table: Table) -> str:
         for one in table.contrasts:
             marks = (MARKS[table.contrast_marks.get((one.name, column))] for column in columns)
             cells = [_change(one.entries.get(column), mark) for column, mark in zip(columns, marks, strict=True)]
-            lines.append(_line([one.name, *cells]))
+            lines.append(_line([one.label(len(table.study.seeds)), *cells]))
         lines.append("")
     return "\n".join(lines)
 
@@ -180,7 +182,6 @@ def csv_table(*tables: Table) -> str:
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    difference = f"difference_to_{tables[0].study.reference}"
     head = [
         "table",
         "method",
@@ -189,7 +190,8 @@ def csv_table(*tables: Table) -> str:
         "seeds",
         "mean",
         "std_ddof1",
-        difference,
+        "compared_to",
+        "difference",
         "low95",
         "high95",
         "interval_over",
@@ -208,17 +210,19 @@ def _csv_lines(table: Table) -> Iterator[list[object]]:
             flag = "collapsed" if column[0] in row.collapsed else ""
             about = [row.variant, *column, len(entry.by_seed), _plain(entry.mean), _plain(entry.std)]
             mark = table.marks.get((row.variant, column), "")
-            yield [*about, *_difference(entry), mark, *map(_plain, floors), flag]
+            against = "" if isnan(entry.difference) else table.study.reference
+            yield [*about, against, *_difference(entry), mark, *map(_plain, floors), flag]
         others = [("train", "energy", row.energy), ("train", "validation_nll", row.validation_nll)]
         if has_temperature(table):
             others.append(("test" if row.fitted_on_test else "validation", "temperature", row.temperature))
         for part, name, entry in others:
             about = [row.variant, part, name, len(entry.by_seed), _plain(entry.mean), _plain(entry.std)]
-            yield [*about, *9 * [""]]
+            yield [*about, *10 * [""]]
     for one in table.contrasts:
         for column, entry in one.entries.items():
             mark = table.contrast_marks.get((one.name, column), "")
-            yield [one.name, *column, len(entry.differences), "", "", *_difference(entry), mark, "", "", ""]
+            against = one.name.rpartition(" - ")[2]
+            yield [one.name, *column, len(entry.differences), "", "", against, *_difference(entry), mark, "", "", ""]
 
 
 def _difference(entry: Entry) -> list[str]:
