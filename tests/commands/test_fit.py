@@ -238,7 +238,7 @@ def test_row_names_the_weights_and_the_normalisation_that_made_its_number(comman
     assert one["transform"]["mean"] == [0.286] and other["transform"]["mean"] == [0.5] and one["nll"] != other["nll"]
 
 
-def test_fine_tuning_from_a_local_file_with_other_classes_and_the_test_of_what_it_gave(command, configs):
+def test_fine_tuning_from_a_local_file_with_other_classes_and_the_test_of_what_it_gave(command, configs, caplog):
     files = configs(*BASE, "noise/none")
     torch.manual_seed(1)
     start = timm.create_model("resnet10_small", in_chans=1, num_classes=7, channels=(8, 8, 16, 16))
@@ -246,8 +246,9 @@ def test_fine_tuning_from_a_local_file_with_other_classes_and_the_test_of_what_i
     options = (*QUICK, "--data.corruptions=null", "--model.pretrained=true", "--model.checkpoint=seven.pth")
     status, _, err = command("test", *files, *options)
     assert status == 1 and "an untrained one would be tested" in err
-    status, _, err = command("fit", *files, *options)
-    assert status == 0, err
+    with caplog.at_level("INFO"):
+        status, _, err = command("fit", *files, *options)
+    assert status == 0 and "seven.pth has 7 classes: fc.weight, fc.bias" in caplog.text, err
     status, _, err = command("test", *files, *options)
     assert status == 0, err
     (run,) = Path("runs").iterdir()

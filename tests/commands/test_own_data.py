@@ -54,8 +54,7 @@ SETTINGS = (
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own_images.py").write_text(MODULE)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_images.py").write_text(MODULE)  # the folder of the command: its modules are found
     monkeypatch.delitem(sys.modules, "own_images", raising=False)
 
 

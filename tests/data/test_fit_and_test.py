@@ -56,9 +56,14 @@ def test_class_folders_of_small_images_get_the_recipe_for_small_images(command, 
         "--data.init_args.image_size=32",
         "--model.num_classes=3",
     )
-    row = fit_and_test(command, configs("base", "data/image_folder", "noise/gch"), *options)
+    files = configs("base", "data/image_folder", "noise/gch")
+    row = fit_and_test(command, files, *options)
     assert row["n"] == 12 and row["data"]["images"] == {"train": 54, "val": 6, "test": 12}
     assert row["data"]["recipe"] == "small" and row["transform"]["eval_resize"] == row["transform"]["image_size"] == 32
+    assert {"mean", "std", "decoder"} < set(row["transform"]) and row["transform"]["interpolation"] == "bilinear"
+    assert command("predict", *files, *QUICK, *options)[0] == 0
+    paths = [line.split(",")[1] for line in Path("run/predictions.csv").read_text().splitlines()]
+    assert paths == ["path", *(f"test/{name}/{number:04d}.jpg" for name in CIFAR for number in range(4))]
 
 
 @pytest.mark.slow

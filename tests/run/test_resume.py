@@ -61,6 +61,20 @@ def test_setting_that_shapes_the_result_is_refused_by_name(run: RunDirectory, ke
     assert said in str(caught.value) and "another --run_dir" in str(caught.value)
 
 
+def test_all_differences_are_listed(run: RunDirectory) -> None:
+    other = changed("noise.stages", ["L3"], changed("model.label_smoothing", 0.1, changed("seed_everything", 1)))
+    with pytest.raises(ValueError) as caught:
+        check_resume(run, other)
+    for said in ("seed_everything was 0, now 1", "label_smoothing was 0, now 0.1", "stages was ['L4'], now ['L3']"):
+        assert said in str(caught.value)
+
+
+def test_published_set_may_have_moved(run: RunDirectory) -> None:
+    pets = changed("data.class_path", "chaosgate.OxfordPets")
+    run.config.write_text(yaml.safe_dump(pets))
+    assert check_resume(run, changed("data.init_args.root", "b", pets)) == {"data.init_args.root": ["a", "b"]}
+
+
 def test_workers_logging_and_callbacks_that_only_show_may_change_and_are_told(run: RunDirectory) -> None:
     assert check_resume(run, STORED) == {}
     for key, value in (

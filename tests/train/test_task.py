@@ -85,6 +85,12 @@ def test_recipe_that_does_not_train_is_warned_of(network: str, optimizer: Any, r
     assert [network in str(one.message) and "AdamW" in str(one.message) for one in caught] == [True] * warned
 
 
+def test_training_warns_of_such_a_recipe() -> None:
+    module = ImageClassifier("convnext_atto", 4, lr_scheduler=None)  # SGD 0.1 is the default
+    with pytest.warns(UserWarning, match="convnext_atto.*AdamW"):
+        module.configure_optimizers()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["convnext", "vit"])
 def test_shipped_recipe_trains_what_sgd_does_not(recipe: str, command: Any, configs: Any, tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ def uninterrupted(tmp_path_factory):
     ("cut", "status"),
     [
         ("FailAt --trainer.callbacks.step=3", 1),  # after an odd number of steps: the last checkpoint is older
-        ("SignalAt --trainer.callbacks.step=8", 143),
-        ("SignalAt --trainer.callbacks.step=3 --trainer.callbacks.name=SIGINT", 130),  # Ctrl-C within the first epoch
+        ("SignalAt --trainer.callbacks.step=7", 143),  # no checkpoint is due at the next step
+        ("SignalAt --trainer.callbacks.step=2 --trainer.callbacks.name=SIGINT", 130),  # Ctrl-C within the first epoch
         ("FailAt --trainer.callbacks.step=14 --trainer.callbacks.phase=validation", 1),
         *(
             pytest.param(cut, status, marks=pytest.mark.slow)
@@ -48,7 +48,9 @@ def test_a_cut_run_continues_bit_identically(cut, status, uninterrupted, command
     ended, _, err = command("fit", *configs(*FILES), *SMALL, *broken, "--run_dir=run")
     assert ended == status, err
     if status != 1:
-        assert "Continue with the same command and --resume" in err
+        next_step = int(arguments[0].partition("=")[2]) + 1
+        where = "the end of epoch 1" if next_step == 14 else f"step {next_step}"
+        assert f"saved at {where}. Continue with the same command and --resume" in err
     assert command("fit", *configs(*FILES), *SMALL, *broken, "--run_dir=run", "--resume")[0] == 0
     assert differences(Path("run"), uninterrupted) == []
 
@@ -62,8 +64,10 @@ def test_resume_without_a_checkpoint_is_a_fresh_start(uninterrupted, command, co
     assert (Path("run") / "noise.json").read_text() == before
 
 
-def test_told_to_stop_before_the_first_step_claims_no_checkpoint(command, configs):
-    stop = ("--trainer.callbacks+=tests.run.checkpoint.faults.SignalAt", "--trainer.callbacks.step=-1")
+@pytest.mark.parametrize(("name", "expected"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_told_to_stop_before_the_first_step_claims_no_checkpoint(name, expected, command, configs):
+    settings = ("+=tests.run.checkpoint.faults.SignalAt", ".step=-1", f".name={name}")
+    stop = [f"--trainer.callbacks{setting}" for setting in settings]
     status, _, err = command("fit", *configs(*FILES), *SMALL, *stop, "--run_dir=run")
-    assert status == 143 and "before the first checkpoint" in err and "saved" not in err
+    assert status == expected and "before the first checkpoint" in err and "saved" not in err
     assert not list(Path("run").glob("checkpoints/*.ckpt"))
