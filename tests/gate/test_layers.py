@@ -1,6 +1,7 @@
 """Gates as layers of a network: seeds, counters, copies, save and load, compilation, activation checkpointing."""
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -76,6 +77,18 @@ def test_state_of_the_noise_is_outside_the_state_dict_and_replays_after_a_restar
     assert torch.equal(restarted(X), expected[0]) and torch.equal(restarted(X), expected[1])
     with pytest.raises(ValueError, match=r"gates at \['0', '1'\]; this model has them at \['0'\]"):
         cg.load_noise_state_dict(restarted[:1], cg.noise_state_dict(model))
+
+
+def test_a_replica_of_data_parallel_is_refused_and_a_saved_layer_is_not():
+    """Two devices would give the same noise to their parts of a batch."""
+    gate = cg.GaussianChaos(log_std=1.0)
+    replica = cg.GaussianChaos.__new__(cg.GaussianChaos)
+    replica.__dict__ = dict(gate.__dict__)  # what torch.nn.parallel.replicate does
+    with pytest.raises(RuntimeError, match="DataParallel"):
+        replica(X)
+    assert replica.eval()(X) is X
+    for other in (copy.copy(gate), pickle.loads(pickle.dumps(gate)), copy.deepcopy(gate)):
+        assert not torch.equal(other(X), X)
 
 
 @pytest.mark.parametrize("use_reentrant", [True, False])

@@ -49,11 +49,11 @@ def mix(words: Words) -> Words:
         upper = words >> shift
         if signed:  # there >> copies the sign bit; the mask makes it the unsigned shift of the definition
             upper &= (1 << (64 - shift)) - 1
-        words = words ^ upper
+        words = words ^ upper  # type: ignore[assignment]  # to numpy's stubs, an unsigned word shifted by an int is signed
         if multiplier != 1:
             words *= _signed(multiplier) if signed else multiplier
         if isinstance(words, int):  # Python's integers do not wrap around by themselves
-            words %= _WORD
+            words = words % _WORD
     return words
 
 

@@ -44,6 +44,7 @@ class Gate(nn.Module, ABC):
         super().__init__()
         self.dial: Tensor | None = None
         """Factor on the nominal strength, a 0-dimensional tensor set by a schedule; None means one."""
+        self._object = id(self)  # a replica of DataParallel has the attributes of another gate
         self.reseed(seed)
 
     @abstractmethod
@@ -85,6 +86,11 @@ class Gate(nn.Module, ABC):
         r"""Perturb ``h`` (B, C, \*grid) in training mode and advance the private counter; else return ``h`` itself."""
         if not self.training:
             return h
+        if not torch.compiler.is_compiling() and self._object != id(self):
+            raise RuntimeError(
+                f"{type(self).__name__} is a layer of a replica that torch.nn.DataParallel made, where the parts of a "
+                "batch on all devices would get the same noise. Use DistributedDataParallel."
+            )
         if in_backward():
             raise RuntimeError(
                 f"{type(self).__name__} is a layer inside activation checkpointing, where it would draw another gate "
@@ -110,8 +116,13 @@ class Gate(nn.Module, ABC):
         copied = type(self).__new__(type(self))
         memo[id(self)] = copied
         copied.__dict__.update(deepcopy(self.__dict__, memo))
+        copied._object = id(copied)
         copied.reseed(None)
         return copied
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._object = id(self)
 
 
 CONSTRUCTED = count()

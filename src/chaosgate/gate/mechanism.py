@@ -110,6 +110,8 @@ class Mechanism(Gate):
         return self.realization(psi, field.variance(dtype, h.device), self.strength_for(h))
 
     def perturb(self, h: Tensor, noise: Noise) -> Tensor:
+        if math.prod(h.shape[2:]) == 1:
+            self.check(grid_of(h))  # images may shrink after the first step
         return self.injection(h, self.gate(h, noise))
 
     def strength_for(self, h: Tensor) -> Tensor | None:

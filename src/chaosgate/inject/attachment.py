@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import Any, Self
 
@@ -12,7 +13,7 @@ from chaosgate.field.white import Noise, advance
 from chaosgate.gate import Gate
 from chaosgate.gate.base import DRAWING, in_backward, rank_of_process, require_fresh_draws
 from chaosgate.inject.calls import Call, replaced, tensors
-from chaosgate.inject.effect import SiteReport, check_effect, require_all_fired, warn_unchecked
+from chaosgate.inject.effect import SiteReport, check_effect, require_all_fired, require_heard, warn_unchecked
 from chaosgate.inject.hooks import GATED, Entry, Hook, Site, occupy
 from chaosgate.inject.layout import Place, require_layout
 from chaosgate.inject.modes import Forced, MonteCarlo, require_no_averaging
@@ -51,8 +52,7 @@ class Attachment:
         self._step = torch.zeros((), dtype=torch.int64, device=device)
         self._fired = torch.zeros((), dtype=torch.int64, device=device)
         self._forced: Forced | None = None
-        self._measuring = measuring
-        self._entry = Entry(self.sites)
+        self._measuring, self._entry = measuring, Entry(self.sites)
         self._pending = PendingForwards()
         self.on_first_call: Callable[[Call], object] | None = None
         """Called with the first training forward, before it; again with the next one if it raises."""
@@ -70,7 +70,8 @@ class Attachment:
     @classmethod
     def on(cls, model: nn.Module) -> list["Attachment"]:
         """The attachments on ``model``, for those who have lost their handles."""
-        return list(dict.fromkeys(GATED[module] for module in model.modules() if module in GATED))
+        found = (GATED[module]() for module in model.modules() if module in GATED)
+        return list(dict.fromkeys(attachment for attachment in found if attachment is not None))
 
     @property
     def gates(self) -> dict[str, Gate]:
@@ -113,7 +114,8 @@ class Attachment:
         for gate in dict.fromkeys(self.gates.values()):
             self._dials.setdefault(gate, gate.dial)
             if gate.dial is None or gate.dial is self._dials[gate]:
-                gate.dial = torch.ones((), device=self._step.device)
+                with torch.inference_mode(False):  # what is made in that mode cannot be set outside
+                    gate.dial = torch.ones((), device=self._step.device)
             gate.dial.fill_(factor)
 
     @contextmanager
@@ -148,8 +150,8 @@ class Attachment:
             hook.remove()
         self._hooks = []
         for site in self.sites:
-            if GATED.get(site.place.chain[0]) is self:
-                del GATED[site.place.chain[0]]
+            if not self._measuring:
+                GATED.pop(site.place.chain[0], None)
         for gate, dial in self._dials.items():
             gate.dial = dial
         self._dials = {}
@@ -169,10 +171,7 @@ class Attachment:
         )
 
     def __repr__(self) -> str:
-        at = ", ".join(
-            f"{s.asked if s.asked == s.module else f'{s.asked} -> {s.module}'}: {s.gate}" for s in self.sites
-        )
-        return f"Attachment({at})"
+        return f"Attachment({', '.join(map(str, self.sites))})"
 
     def _require_attached(self) -> None:
         if not self._hooks:
@@ -192,26 +191,30 @@ class Attachment:
             self._forced = previous
 
     def _register(self) -> None:
-        self._hooks.append(Hook(self.model, self._enter).before())
+        hook = partial(Hook, forced=lambda: bool(self._forced or (self._monte_carlo and self._monte_carlo.active)))
+        self._hooks.append(hook(self.model, self._enter).before())
         for site in self.sites:
-            self._hooks.append(Hook(site.place.chain[0], self._acting_on(site)).behind())
-        self._hooks.append(Hook(self.model, self._leave).behind())
-        self._hooks.append(Hook(self.model, self._entry.end).behind(always=True))
+            self._hooks.append(hook(site.place.chain[0], self._acting_on(site)).behind())
+        self._hooks.append(hook(self.model, self._leave).behind())
+        self._hooks.append(hook(self.model, self._entry.end).behind(always=True))
         stem = next((m for m in self.model.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d)), None)
         if stem is not None:
-            self._hooks.append(Hook(stem, self._see_image).before())
+            self._hooks.append(hook(stem, self._begin).before())
 
-    def _see_image(self, args: Any, kwargs: Any) -> None:
-        """Remember the size of the input where the model is not entered as a whole."""
-        if args and not in_backward() and not self._entry.running:
-            self._entry.image = tuple(args[0].shape[2:])
+    def _begin(self, args: Any, kwargs: Any) -> None:
+        """The first convolution of the network runs."""
+        if not args or in_backward():
+            return
+        self._entry.see(args[0])
+        if not self._entry.running and self.model.training and self._forced is None and not self._measuring:
+            require_heard(self)
 
     def _enter(self, args: Any, kwargs: Any) -> None:
         if in_backward():  # the whole model is recomputed
             return
         training = self._forced is None and any(site.place.chain[0].training for site in self.sites)
         given = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor) and value.ndim >= 3]
-        self._entry.begin(tuple(given[0].shape[2:]) if given else None, training)
+        self._entry.begin(tuple(given[0].shape) if given else None, training)
         if not training:
             return
         require_no_averaging(self._monte_carlo, "in training mode")
@@ -251,15 +254,8 @@ class Attachment:
     def _perturbed(self, site: Site, output: Any) -> Any:
         features = output if isinstance(output, Tensor) else site.place.features(output)
         again = self._pending.recomputed(site.module) if self._forced is None and in_backward() else None
-        if site.layout is None and torch.compiler.is_compiling():
-            self._entry.abandon()
-            raise RuntimeError(
-                f"the layout at '{site.module}' is read from real features, which a compiler does not have. Call "
-                "handle.check(batch) before the compiled model runs."
-            )
-        if site.layout is None or site.layout.kind == "NLC":
-            site.layout = site.place.read(output, self._entry.image if again is None else again.image)
-        h = site.layout.to_map(features)
+        layout = self._entry.layout(site, output, self._entry.images if again is None else again.images)
+        h = layout.to_map(features)
         if self._step.device != h.device:
             self._move(h.device)
         require_fresh_draws(features)
@@ -268,13 +264,17 @@ class Attachment:
         perturbed = site.gate.perturb(h, Noise(advance(advance(key, step), draw)))
         if self._forced is not None and self._forced.record:
             site.before, site.after = h.detach(), perturbed.detach()
-        changed = site.layout.from_map(perturbed, features)
+        changed = layout.from_map(perturbed, features)
         if again is None and self._entry.running:
             site.passes += 1
         if again is None and self._forced is None:
             self._fired.add_(1)
-            if not self._entry.running and not torch.compiler.is_compiling():
-                self._pending.add([changed], step, self._entry.image, {site.module: 1}, site.module)
+            site.silent = 0
+            if not torch.compiler.is_compiling():
+                if not self._entry.running:
+                    self._pending.add([changed], step, self._entry.images, {site.module: 1}, site=site.module)
+                elif changed.requires_grad:
+                    self._entry.gated.append(changed)
         return changed if output is features else replaced(output, features, changed)
 
     def _advanced(self) -> Tensor:
@@ -298,7 +298,8 @@ class Attachment:
         if self.model.training:
             require_all_fired(self, passes)
         if any(passes.values()) and not torch.compiler.is_compiling():
-            self._pending.add(tensors(output), self._step, self._entry.image, passes)
+            self._pending.add(tensors(output), self._step, self._entry.images, passes, self._entry.gated)
+            self._entry.gated.clear()
         if self._monte_carlo is not None and self._monte_carlo.active and not self.model.training:
             return self._monte_carlo(self, Call(args, kwargs))
         return None

@@ -13,6 +13,7 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import nn
 
+from chaosgate.field.white import fold
 from chaosgate.gate import Gate, load_noise_state_dict, noise_state_dict
 from chaosgate.inject.attachment import Attachment
 from chaosgate.inject.calls import Call
@@ -141,6 +142,8 @@ class NoiseInjection(Evaluation):
         if self._measured is not None and self._measured() is not backbone:
             self._probe = None  # the check of another network says nothing about this one
         seed = self.seed if self.seed is not None else int(os.environ.get("PL_GLOBAL_SEED", 0))
+        if self.target != "model":  # two networks of one module have noise of their own
+            seed = fold(seed, self.target)
         self.attachment = Attachment(backbone, self.gates, seed, trainer.global_rank)
         if self._restored:
             self.attachment.load_state_dict(self._restored)

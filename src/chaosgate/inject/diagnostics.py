@@ -92,7 +92,7 @@ def reestimate_bn(model: nn.Module, batches: Iterable[Tensor]) -> int:
     if first is None:
         raise ValueError("reestimate_bn got no batches; the running statistics were left as they are.")
     count = 0
-    with evaluation(model), torch.no_grad():
+    with evaluation(model, buffers=False), torch.no_grad():
         for norm in norms:
             norm.reset_running_stats()
             norm.momentum = None  # the cumulative average

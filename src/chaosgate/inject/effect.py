@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from chaosgate.gate.base import Gate
 from chaosgate.inject.calls import Call, compared, floating
 from chaosgate.inject.stages import resolve_stages
-from chaosgate.inject.survey import Survey, eager, evaluation
+from chaosgate.inject.survey import Survey, eager, evaluation, same_stream
 
 if TYPE_CHECKING:
     from chaosgate.inject.attachment import Attachment
@@ -100,14 +100,19 @@ def measure(attachment: "Attachment", call: Call) -> list[SiteReport]:
     Weights, running statistics, counters and random streams stay as they were.
     """
     with evaluation(attachment.model), torch.no_grad(), eager():
-        with _hiding_layers(attachment.model) as hidden:
+        with _hiding_layers(attachment.model) as hidden, same_stream(attachment.model):
             plain = compared(call.run(attachment.model))
         return [_measure_site(attachment, site, call, plain, hidden) for site in attachment.sites]
 
 
 def _measure_site(attachment: "Attachment", site: "Site", call: Call, plain: Tensor, hidden: "_Hidden") -> SiteReport:
-    with attachment.forced(draw=-1, only={site.module}, record=True), _hiding_layers(attachment.model) as gated_hidden:
-        gated = compared(call.run(attachment.model))
+    model = attachment.model
+    with (
+        attachment.forced(draw=-1, only={site.module}, record=True),
+        _hiding_layers(model) as gated_hidden,
+        same_stream(model),
+    ):
+        gated = compared(call.run(model))
     before, after, layout = site.before, site.after, site.layout
     site.before = site.after = None
     if before is None or after is None or layout is None:
@@ -269,8 +274,11 @@ def working_sites(attachment: "Attachment", site: "Site", call: Call) -> list[st
     return found
 
 
-def require_all_fired(attachment: "Attachment", passes: dict[str, int]) -> None:
-    """Raise if a site did not run in a training forward, given how often each did."""
+def require_all_fired(attachment: "Attachment", passes: dict[str, int], whole: bool = True) -> None:
+    """Raise if a site did not run in a training forward, given how often each did.
+
+    Not a ``whole`` one may end in front of a site: then that it was not called is a warning.
+    """
     missed = [site for site in attachment.sites if not passes[site.module]]  # no generator: torch 2.8 traces none
     if not missed:
         return
@@ -295,7 +303,24 @@ def require_all_fired(attachment: "Attachment", passes: dict[str, int]) -> None:
             " If the model was compiled and run before the gate was attached, its compiled code does not know the "
             "gate: attach first, or call torch.compiler.reset()."
         )
-    raise RuntimeError(f"the gate at '{silent.asked}' never fired: '{silent.module}' was not called{why}.{remedy}")
+    message = f"the gate at '{silent.asked}' never fired: '{silent.module}' was not called{why}.{remedy}"
+    if whole:
+        raise RuntimeError(message)
+    warnings.warn(message, stacklevel=2)
+
+
+def require_heard(attachment: "Attachment") -> None:
+    """Where the model is entered otherwise (``forward_features``): notice two passes in which a gate did not act."""
+    if torch.compiler.is_compiling():
+        return
+    silent = {site.module: site.silent for site in attachment.sites}
+    for site in attachment.sites:
+        site.silent = site.silent % 2 + 1
+    try:
+        require_all_fired(attachment, {module: int(count < 2) for module, count in silent.items()}, whole=False)
+    finally:
+        for site in attachment.sites:
+            site.skipped = False
 
 
 def warn_unchecked(attachment: "Attachment") -> None:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,8 @@ from chaosgate.inject.stages import unwrapped_name
 if TYPE_CHECKING:
     from chaosgate.inject.attachment import Attachment
 
-GATED: "WeakKeyDictionary[nn.Module, Attachment]" = WeakKeyDictionary()
-"""The attachment that acts on the output of a module; one at most."""
+GATED: "WeakKeyDictionary[nn.Module, ReferenceType[Attachment]]" = WeakKeyDictionary()
+"""The attachment that acts on the output of a module; one at most. Its hooks on the module keep it alive."""
 
 
 class Hook:
@@ -31,10 +31,16 @@ class Hook:
     Args:
         module: The module it is registered on; None in a copy.
         act: What to do, without the module.
+        forced: Whether gates act in evaluation mode too.
     """
 
-    def __init__(self, module: nn.Module | None = None, act: Callable[..., Any] | None = None) -> None:
-        self.module, self.act = module, act
+    def __init__(
+        self,
+        module: nn.Module | None = None,
+        act: Callable[..., Any] | None = None,
+        forced: Callable[[], bool] = bool,
+    ) -> None:
+        self.module, self.act, self.forced = module, act, forced
         self.handle: RemovableHandle | None = None
         self.always = False
 
@@ -60,11 +66,11 @@ class Hook:
             self.remove()
             return None
         if module is not self.module:
-            if self.always or not module.training:
+            if self.always or not (module.training or self.forced()):
                 return None
             raise RuntimeError(
                 f"the gate belongs to another {type(module).__name__} object that shares its hooks with this one "
-                "(torch.nn.DataParallel and copy.copy do that). Train with DistributedDataParallel, or make the copy "
+                "(torch.nn.DataParallel and copy.copy do that). Use DistributedDataParallel, or make the copy "
                 "with copy.deepcopy and attach a gate to it."
             )
         return self.act(*call)
@@ -91,7 +97,7 @@ class Hook:
                 "network. Attach the gate again after loading, or call remove() on its handle before saving.",
                 stacklevel=2,
             )
-        return Hook, (), {"handle": self.handle, "module": None, "act": None}
+        return Hook, (), {"handle": self.handle}
 
 
 class _RemovedAtTheEnd:
@@ -106,8 +112,8 @@ class _RemovedAtTheEnd:
 class Site:
     """One place where a gate acts.
 
-    ``passes`` counts how often its module has run in the current forward; ``before`` and ``after`` are the features of
-    a recorded one.
+    ``passes`` counts how often its module has run in the current forward, ``silent`` how often the network has begun
+    outside of one since the gate acted; ``before`` and ``after`` are the features of a recorded one.
     """
 
     asked: str
@@ -119,6 +125,7 @@ class Site:
     layout: Layout | None = None
     passes: int = 0
     skipped: bool = False
+    silent: int = 0
     before: Tensor | None = None
     after: Tensor | None = None
 
@@ -127,6 +134,9 @@ class Site:
         """With noise of its own under the seed and rank of the attachment; a seed of the gate's own selects it too."""
         identity = (*seed, unwrapped_name(place.name), *(() if gate.seed is None else ("seed", gate.seed)))
         return cls(asked, place.name, gate, place, [torch.tensor(fold(*identity), device=device)], identity)
+
+    def __str__(self) -> str:
+        return f"{self.asked if self.asked == self.module else f'{self.asked} -> {self.module}'}: {self.gate}"
 
     def rekey(self, rank: int) -> None:
         """The noise of another rank."""
@@ -147,21 +157,23 @@ def occupy(attachment: "Attachment") -> None:
         module = site.place.chain[0]
         if module in GATED:
             raise ValueError(
-                f"'{site.module}' already has a gate, by {GATED[module]!r}. Two gates at one place would be one of "
+                f"'{site.module}' already has a gate, by {GATED[module]()!r}. Two gates at one place would be one of "
                 "another strength. Call remove() on the first handle (chaosgate.Attachment.on(model) finds it)."
             )
     for site in attachment.sites:
-        GATED[site.place.chain[0]] = attachment
+        GATED[site.place.chain[0]] = ref(attachment)
 
 
 class Entry:
     """The forward of the whole model that is running: one may run inside another (a check, Monte Carlo), in one thread.
 
-    ``image`` is the size of its input. Outside of it, where the model is entered otherwise, each pass of a site counts.
+    ``images`` is the shape of its input, ``gated`` what its gates returned so far. Outside of it, where the model is
+    entered otherwise, each pass of a site counts.
     """
 
     def __init__(self, sites: list[Site]) -> None:
-        self.image: tuple[int, ...] | None = None
+        self.images: tuple[int, ...] | None = None
+        self.gated: list[Tensor] = []
         self._sites = sites
         self._running = self._training = False
         self._thread = 0
@@ -178,37 +190,54 @@ class Entry:
             )
         return self._running
 
-    def begin(self, image: tuple[int, ...] | None, training: bool) -> None:
+    def begin(self, images: tuple[int, ...] | None, training: bool) -> None:
         if torch.compiler.is_compiling():
-            self._begin(image, training)
+            self._begin(images, training)
             self._thread = 0  # compiled code does not know its thread
         else:
             with DRAWING:
-                self._begin(image, training)
+                self._begin(images, training)
                 self._thread = threading.get_ident()
 
-    def _begin(self, image: tuple[int, ...] | None, training: bool) -> None:
+    def _begin(self, images: tuple[int, ...] | None, training: bool) -> None:
         if self.running:
-            self._outer.append((self.image, self._training, [(site.passes, site.skipped) for site in self._sites]))
-        self._running, self._training, self.image = True, training, image
+            self._outer.append((self.images, self._training, [(site.passes, site.skipped) for site in self._sites]))
+        self._running, self._training, self.images = True, training, images
         for site in self._sites:
             site.passes, site.skipped = 0, False
 
-    def abandon(self) -> None:
-        """End all forwards: a compiler that gives up halfway leaves what it has set so far, and ends nothing."""
-        self._running = False
-        self._outer.clear()
+    def see(self, first: Tensor) -> None:
+        """Take the input of the network's first convolution for the images, whatever the network was called with.
+
+        Frames of a video may come one by one, but a sequence (text, sound) is not what images were turned into.
+        """
+        if not self.running or self.images is None or first.ndim >= min(4, len(self.images)):
+            self.images = tuple(first.shape)
+
+    def layout(self, site: Site, output: Any, images: tuple[int, ...] | None) -> Layout:
+        """How the features of a site lie; read anew for tokens, whose grid follows the images."""
+        if site.layout is None and torch.compiler.is_compiling():
+            self._running = False  # a compiler that gives up halfway leaves what was set so far, and ends nothing
+            self._outer.clear()
+            raise RuntimeError(
+                f"the layout at '{site.module}' is read from real features, which a compiler does not have. Call "
+                "handle.check(batch) before the compiled model runs."
+            )
+        if site.layout is None or site.layout.kind == "NLC":
+            site.layout = site.place.read(output, images)
+        return site.layout
 
     def end(self, *call: Any) -> None:
         """Also after an exception (out of memory, say) that the loop survives."""
         if in_backward() or (not torch.compiler.is_compiling() and self._thread not in (0, threading.get_ident())):
             return
         if not self._outer:
-            self._running = False
+            self._running, self.images = False, None
+            self.gated.clear()
             for site in self._sites:
                 site.passes = 0
             return
         inner = [site.passes if self._training else 0 for site in self._sites]  # of a model that calls itself
-        self.image, self._training, counts = self._outer.pop()
+        self.images, self._training, counts = self._outer.pop()
         for site, passes, (before, skipped) in zip(self._sites, inner, counts, strict=True):
             site.passes, site.skipped = before + passes, skipped

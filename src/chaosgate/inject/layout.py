@@ -121,15 +121,21 @@ class Place:
     def refuse(self, found: str, remedy: str) -> NoReturn:
         raise ValueError(f"the layout of what '{self.name}' returns is not certain: {found}. {remedy}")
 
-    def read(self, output: Any, image: tuple[int, ...] | None) -> Layout:
+    def read(self, output: Any, images: tuple[int, ...] | None) -> Layout:
         """The layout of ``output``.
 
         Args:
             output: What the module returned.
-            image: The spatial size of the network's input in this forward, if it is known.
+            images: The shape (B, C, ...) of the network's input in this forward, if it is known.
         """
         features = self.features(output)
         shape = tuple(int(side) for side in features.shape)
+        if images is not None and shape[0] != images[0] and self.layout is None and self.grid is None:
+            self.refuse(
+                f"{shape} are {shape[0]} maps for {images[0]} inputs, such as windows of them",
+                "Name a module outside of the windows; or give layout= (grid= for tokens) if each is a map of its own.",
+            )
+        image = None if images is None else images[2:]
         if self.layout is not None and KINDS[self.layout] != len(shape):
             raise ValueError(f"layout={self.layout!r} does not fit: '{self.name}' returns a tensor of shape {shape}.")
         if len(shape) == 3:

@@ -1,6 +1,7 @@
 """When gates act, and how strongly: raised by a schedule, forced in evaluation mode, averaged over several draws."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -62,7 +63,7 @@ class Forced:
 
 
 class MonteCarlo:
-    r"""The log of :math:`\bar p=\frac1D\sum_d p_d` over the passes with draws 1 to D.
+    r"""The log of :math:`\bar p=\frac1D\sum_d p_d` over D passes: with draws 1 to D for the first batch, and so on.
 
     :attr:`uncertainty` then holds the entropy :math:`H(\bar p)` and the mutual information
     :math:`H(\bar p)-\frac1D\sum_d H(p_d)` of every prediction.
@@ -76,14 +77,17 @@ class MonteCarlo:
         if draws < 1:
             raise ValueError(f"Monte Carlo prediction needs at least one draw; got {draws}.")
         self.draws, self.class_axis, self.active = draws, class_axis, True
+        self._passes = 0  # of all calls so far: every batch has draws of its own
         self.uncertainty: dict[str, Tensor] = {}
 
     def __call__(self, attachment: "Attachment", call: Call) -> Any:
-        """What the model returns, with the averaged log-probabilities in the place of its logits."""
+        """What the model returns in the last pass, with the averaged log-probabilities in the place of its logits."""
         log_p = []
-        for draw in range(1, self.draws + 1):
-            with attachment.forced(draw):
+        for _ in range(self.draws):
+            self._passes += 1
+            with attachment.forced(self._passes):
                 output = call.run(attachment.model)
+            require_no_loss(output)
             found = logits(output)
             axis = self._axis(found)
             log_p.append(found.float().log_softmax(axis))
@@ -104,6 +108,16 @@ class MonteCarlo:
         if not -found.ndim <= axis < found.ndim or axis % found.ndim == 0:
             raise ValueError(f"class_axis={axis} is not an axis of classes of outputs {tuple(found.shape)}.")
         return axis
+
+
+def require_no_loss(output: Any) -> None:
+    """Refuse a loss beside the logits (Hugging Face): it is that of one pass, not of the average."""
+    if isinstance(output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None), Tensor):
+        raise ValueError(
+            "Monte Carlo prediction averages probabilities; the loss that the model returns beside its logits would be "
+            "that of a single draw. Call it without labels, and compute the loss from the averages (nll_loss: they are "
+            "log-probabilities)."
+        )
 
 
 def require_no_averaging(averages: MonteCarlo | None, how: str) -> None:

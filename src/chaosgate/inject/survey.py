@@ -17,15 +17,37 @@ _VIEW_NODES = ("Permute", "Transpose", "View", "Reshape", "Unflatten", "Alias", 
 
 
 @contextmanager
-def evaluation(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside, every module's own mode after: running statistics and counters stay untouched."""
+def evaluation(model: nn.Module, buffers: bool = True) -> Iterator[None]:
+    """Evaluation mode inside; every module's own mode, torch's random stream and all ``buffers`` as before after it.
+
+    Some networks draw or count in evaluation mode too: masked auto-encoders, queues of contrastive learning.
+    """
     modes = [(module, module.training) for module in model.modules()]
+    kept = [
+        (module, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if buffers and not buffer.is_meta
+    ]
     model.eval()
     try:
-        yield
+        with same_stream(model):
+            yield
     finally:
         for module, mode in modes:
             module.training = mode
+        for module, name, buffer, value in kept:
+            if getattr(module, name) is not buffer:
+                setattr(module, name, buffer)
+            if not torch.equal(buffer, value):
+                with torch.no_grad():
+                    buffer.copy_(value)
+
+
+def same_stream(model: nn.Module) -> AbstractContextManager[None]:
+    """What is drawn from torch's random stream inside is drawn again after it."""
+    device = next(model.parameters(), torch.empty(0)).device
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
 def eager() -> AbstractContextManager[object]:
@@ -82,7 +104,7 @@ class Survey:
         self.returned: dict[str, Any] = {}
         handles = [module.register_forward_hook(self._recorder(name)) for name, module in model.named_modules() if name]
         image = example_input(model) if example is None else example
-        self.image, self._batch = tuple(image.shape[2:]), len(image)
+        self.image = tuple(image.shape)
         try:
             with evaluation(model), torch.enable_grad(), eager():
                 self.result = model(image.detach().clone().requires_grad_(image.is_floating_point()))
@@ -103,8 +125,6 @@ class Survey:
 
     def layout(self, name: str) -> Layout | None:
         """The layout of a module's output, where it is a map, a sequence or tokens and there is no doubt."""
-        if len(self.outputs[name]) != self._batch:  # windows of a map, say
-            return None
         try:
             return Place.of(self.model, name).read(self.returned[name], self.image)
         except ValueError:
@@ -115,7 +135,7 @@ class Survey:
         layout, output = self.layout(name), self.outputs[name]
         if layout is not None:
             return layout.grid_of(output)
-        alike = output.ndim == 4 and len(output) == self._batch and len(set(output.shape[1:])) == 1
+        alike = output.ndim == 4 and len(output) == self.image[0] and len(set(output.shape[1:])) == 1
         return tuple(output.shape[2:]) if alike else None
 
     def surviving(self, site: str) -> str:

@@ -1,8 +1,10 @@
 """Several handles, removed handles; models that change, call themselves, run in threads or in parts."""
 
 import copy
+import gc
 import threading
 from unittest.mock import patch
+from weakref import ref
 
 import pytest
 import torch
@@ -108,6 +110,80 @@ def averages_of_nothing():
         assert torch.allclose(model(x).exp().sum(1), torch.ones(4), atol=1e-5)
 
 
+def averages_of_batches():
+    """10: every batch of a Monte Carlo loop has draws of its own, the first those with the numbers 1 to D."""
+    model, x = build("timm resnet")
+    with cg.attach(model.eval(), gate(), "L4") as handle, torch.no_grad():
+        expected = []
+        for draw in range(1, 5):
+            with handle.forced(draw):
+                expected.append(model(x).softmax(1))
+        with handle.monte_carlo(2):
+            found = [model(x).exp() for _ in range(2)]
+    torch.testing.assert_close(found[0], (expected[0] + expected[1]) / 2)
+    torch.testing.assert_close(found[1], (expected[2] + expected[3]) / 2)
+    assert not torch.equal(*found)
+
+
+def averages_beside_a_loss():
+    """10: the loss that a Hugging Face model returns is that of one draw: refused; without labels it averages."""
+    model, x = build("huggingface vit")
+    with cg.attach(model.eval(), gate(), "L3") as handle, torch.no_grad(), handle.monte_carlo(2):
+        with pytest.raises(ValueError, match="loss.*of a single draw.*without labels"):
+            model(pixel_values=x, labels=torch.arange(4))
+        assert torch.allclose(model(pixel_values=x).logits.exp().sum(1), torch.ones(4), atol=1e-5)
+
+
+def averages_by_replicas():
+    """1, 10: copies that share hooks, as DataParallel makes them, would not be averaged."""
+    model, x = build("timm resnet")
+    with cg.attach(model.eval(), gate(), "L4") as handle, torch.no_grad():
+        assert torch.equal(copy.copy(model)(x), model(x))
+        with handle.monte_carlo(2), pytest.raises(RuntimeError, match="belongs to another.*DataParallel"):
+            copy.copy(model)(x)
+
+
+def forgotten_model():
+    """6: a model whose handle nobody kept stays gated, and is freed with its last reference."""
+    model, x = build("timm resnet")
+    cg.attach(model.train(), gate(), "L4", check=False)
+    gc.collect()
+    assert not torch.equal(model(x), model(x)) and cg.Attachment.on(model)[0].fired == 2
+    gone = ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+def networks_that_draw_and_count():
+    """8: a check leaves torch's random stream and the buffers alone, also of a network that uses both in evaluation."""
+
+    class Masking(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU()), nn.Linear(8, 5)
+            self.register_buffer("seen", torch.zeros(()))
+            self.register_buffer("last", torch.zeros(4, 1, 8, 8))
+
+        def forward(self, x):
+            self.seen += len(x)
+            self.last = (torch.rand(len(x), 1, 8, 8) > 0.5).float()
+            return self.head((self.body(x) * self.last).mean((2, 3)))
+
+    class Nothing(cg.Gate):
+        def perturb(self, h, noise):
+            return h.clone()
+
+    model, x = Masking().train(), images(8)
+    last, stream = model.last, torch.get_rng_state()
+    with cg.attach(model, gate(), "body") as handle:
+        assert handle.check(x)[0].logit_change > 1e-2
+    with cg.attach(model, Nothing(), "body") as handle, pytest.raises(ValueError, match="changes nothing"):
+        handle.check(x)  # the masks of both runs are the same
+    assert torch.equal(torch.get_rng_state(), stream)
+    assert model.seen == 0 and model.last is last and not last.any()
+
+
 def replaced_stage():
     """3: a stage that was replaced has no gate."""
     model, x = build("timm resnet")
@@ -182,6 +258,11 @@ ROWS = [
     two_threads,
     removed_handle,
     averages_of_nothing,
+    averages_of_batches,
+    averages_beside_a_loss,
+    averages_by_replicas,
+    forgotten_model,
+    networks_that_draw_and_count,
     replaced_stage,
     handle_as_attribute,
     unchecked_entry,

@@ -43,6 +43,43 @@ def dynamic_image_size():
             assert tuple(handle.sites[0].before.shape[2:]) == grid
 
 
+def images_among_the_arguments():
+    """4: the images are what the first convolution sees, not the first argument, and not its first axes."""
+
+    class Around(nn.Module):
+        def __init__(self, taken):
+            super().__init__()
+            self.vit, self.taken = timm_vit()[0], taken
+
+        def forward(self, *given):
+            return self.vit(self.taken(*given))
+
+    x = images(64)
+    for taken, given in (
+        (lambda text, x: x, (torch.randn(4, 7, 32), x)),
+        (lambda x: x.permute(0, 3, 1, 2), (x.permute(0, 2, 3, 1),)),
+        (lambda x: x.flatten(0, 1), (x.view(2, 2, 3, 64, 64),)),  # frames of videos
+        (lambda left, right: torch.cat([left, right]), (x[:2], x[2:])),
+    ):
+        model = Around(taken).train()
+        with cg.attach(model, gate(), "vit.blocks.2", check=False) as handle:
+            model(*given)
+            assert handle.sites[0].layout.grid == (4, 4) and handle.fired == 1
+
+
+def windows():
+    """4: windows of a map are not maps: refused, unless they are said to be."""
+    for model, x in (build("timm swin"), build("huggingface swin")):
+        name = next(n for n, m in model.named_modules() if type(m).__name__ in ("WindowAttention", "SwinAttention"))
+        with cg.attach(model.train(), gate(), name, check=False):
+            with pytest.raises(ValueError, match="256 maps for 4 inputs, such as windows"):
+                model(x)
+    model, x = build("timm swin")
+    with cg.attach(model.train(), gate(), "layers.0.blocks.0.attn", check=False, grid=(2, 2)) as handle:
+        model(x)
+        assert handle.fired == 1
+
+
 def unrolled_tokens():
     """4: tokens in an order of the network's own."""
     model, x = build("timm_hiera")
@@ -167,6 +204,8 @@ ROWS = [
     conv1d,
     conv3d,
     dynamic_image_size,
+    images_among_the_arguments,
+    windows,
     unrolled_tokens,
     ambiguous_map,
     unknown_tokens,

@@ -95,7 +95,7 @@ def nested_target():
 
 
 def two_networks():
-    """11: the same gate on two networks of one module, each with its own counters in the checkpoint."""
+    """7, 11: gates on two networks of one module, each with noise and counters of its own."""
 
     class Pair(Module):
         def __init__(self):
@@ -105,6 +105,21 @@ def two_networks():
         def training_step(self, batch, index):
             return cross_entropy(self.model(batch[0]) + self.other(batch[0]), batch[1])
 
+    class Noting(cg.Gate):
+        def __init__(self):
+            super().__init__()
+            self.drawn = set()
+
+        def perturb(self, h, noise):
+            self.drawn.add(tuple(noise.normal((4,)).tolist()))
+            return h * 1.1
+
+        def expected_energy(self, h):  # that of any gate is estimated on the same draws
+            return 0.01 * h.square().flatten(1).sum(1)
+
+    noting = {target: Noting() for target in ("model", "other")}
+    trainer(*(cg.NoiseInjection(g, target=t, check=False) for t, g in noting.items())).fit(Pair(), batches())
+    assert noting["model"].drawn.isdisjoint(noting["other"].drawn) and len(noting["model"].drawn) >= 2
     callbacks = [cg.NoiseInjection(gate(), target=target) for target in ("model", "other")]
     trainer(*callbacks).fit(Pair(), batches())
     assert len({c.state_key for c in callbacks}) == 2 and [c.state_dict()["fired"] for c in callbacks] == [2, 2]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import chaosgate as cg
-from tests.inject.networks import Shared, build, gate, images
+from tests.inject.networks import Shared, build, gate, images, timm_vit
 
 
 def forward_features():
@@ -39,6 +39,29 @@ def forward_features_after_an_error():
         failing.remove()
         assert not torch.equal(model.forward_features(x), model.forward_features(x))
         assert handle.step == 3 and handle.fired == 3
+
+
+def forward_features_without_the_site():
+    """2, 3: entered otherwise, a stage that was replaced or frozen is an error, one that never runs a warning."""
+    model, x = build("timm resnet")
+    with cg.attach(model.train(), gate(), "L4", check=False) as handle:
+        model.layer4.eval()
+        with pytest.raises(RuntimeError, match="'layer4' is in evaluation mode while the model trains"):
+            for _ in range(3):
+                model.forward_features(x)
+        model.layer4.train()
+        for _ in range(3):
+            model.forward_features(x)
+        assert handle.fired == 3
+        kept, model.layer4 = model.layer4, copy.deepcopy(model.layer4)
+        with pytest.raises(RuntimeError, match="'layer4' of the model was replaced"):
+            for _ in range(3):
+                model.forward_features(x)
+        model.layer4 = kept
+        model.set_grad_checkpointing(True)
+        with pytest.warns(UserWarning, match=r"never fired.*activation checkpointing.*layer4\.0"):
+            for _ in range(3):
+                model.forward_features(x)
 
 
 def frozen_site():
@@ -130,13 +153,21 @@ def several_gates():
 
 def zero_head():
     """8: a head that starts at zero hides the gate; the features in front of it show it."""
-    for model, x, module in ((*build("timm_mixer"), "blocks.2"), (*build("timm resnet"), "L4")):
-        if module == "L4":
-            nn.init.zeros_(model.fc.weight)
-        with cg.attach(model.train(), gate(), module) as handle:
+    resnet, small = build("timm resnet")
+    nn.init.zeros_(resnet.fc.weight)
+    hiera, large = build("timm_hiera")
+    nn.init.zeros_(hiera.head.fc.weight)
+    for model, x, module, grid, head in (
+        (*build("timm_mixer"), "blocks.2", None, "head"),
+        (*timm_vit(weight_init="jax"), "L4", None, "head"),
+        (hiera, large, f"blocks.{len(hiera.blocks) - 1}", (7, 7), "head.fc"),  # of the last stage, row by row
+        (resnet, small, "L4", None, "fc"),
+    ):
+        assert not model.get_submodule(head).weight.any()
+        with cg.attach(model.train(), gate(), module, grid=grid) as handle:
             model(x)
             report = handle.check(x)[0]
-            assert report.compared in ("head", "fc") and report.logit_change > 1e-3
+            assert report.compared == head and report.logit_change > 1e-3
 
 
 def weak_gate():
@@ -248,6 +279,31 @@ def without_gradient():
         assert not torch.equal(model(x), model(x)) and handle.step == 2
 
 
+def inference_mode():
+    """What is checked, dialled and averaged in inference mode is of use in training."""
+    model, x = build("timm resnet")
+    with cg.attach(model.eval(), gate(), "L4") as handle:
+        with torch.inference_mode():
+            handle.check(x)
+            handle.set_dial(0.5)
+            with handle.monte_carlo(2):
+                model(x)
+        handle.set_dial(1.0)
+        model.train()(x).sum().backward()
+        assert handle.fired == 1 and model.conv1.weight.grad is not None
+
+
+def images_that_shrink():
+    """A sample-wise gate on one site is the constant one: refused whenever it happens, not only in the first step."""
+    model, x = build("timm resnet")
+    with cg.attach(model.train(), gate(), "L4") as handle:
+        model(x)
+        with pytest.raises(ValueError, match="1x1 grid is the constant one"):
+            model(images(8))
+        model(x)
+        assert handle.fired == 2
+
+
 def resumed():
     def run(start, steps):
         model, x = build("timm resnet")
@@ -272,6 +328,7 @@ def after_an_error():
 ROWS = [
     forward_features,
     forward_features_after_an_error,
+    forward_features_without_the_site,
     frozen_site,
     root_in_evaluation,
     frozen_batchnorm,
@@ -291,6 +348,8 @@ ROWS = [
     accumulation,
     autocast,
     without_gradient,
+    inference_mode,
+    images_that_shrink,
     resumed,
     after_an_error,
 ]

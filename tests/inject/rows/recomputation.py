@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import chaosgate as cg
-from tests.inject.networks import Shared, build, gate, gradients, images
+from tests.inject.networks import Shared, build, features_of, gate, gradients, images
 
 
 def checkpointed(views, together, use_reentrant):
@@ -36,6 +36,28 @@ def checkpointed(views, together, use_reentrant):
         return gradients(model)
 
     assert torch.allclose(run(True), run(False), rtol=1e-4, atol=1e-7)
+
+
+def features_of_a_forward_without_outputs(use_reentrant):
+    """5: a loss of features, while the outputs of that forward are gone and those of another are not."""
+
+    def run(active, both):
+        model, x = build("timm resnet")
+        model.layer4 = gated = nn.Sequential(model.layer4[0], nn.ReLU())
+        if active:
+            forward = gated.forward
+            gated.forward = lambda h: checkpoint(lambda y: forward(y), h, use_reentrant=use_reentrant)
+        seen = features_of(model, "layer4")
+        with cg.attach(model.train(), gate(), "layer4.0", check=False):
+            model(x)
+            kept = model(x + 1)
+            (seen[0].square().mean() + both * kept.square().mean()).backward()
+        return gradients(model)
+
+    for both in (0, 1):
+        with pytest.raises(RuntimeError, match="no way to tell.*forwards? wait"):
+            run(True, both)
+    assert run(False, 1).isfinite().all()
 
 
 def checkpointed_whole_model():
@@ -118,6 +140,7 @@ ROWS = [
     checkpointed_other_entry_twice,
     checkpointed_shared_module,
     hidden_by_checkpointing,
+    *(partial(features_of_a_forward_without_outputs, reentrant) for reentrant in (False, True)),
     *(partial(nested_checkpointing, reentrant) for reentrant in (False, True)),
     *(partial(checkpointed, *views, reentrant) for views, reentrant in product(VIEWS, (False, True))),
 ]
