@@ -133,7 +133,7 @@ FIELD = [
     *_of(
         "field.white",
         ("_to_normals", "mul_(-2.0)", "mul_(-1.9)"),
-        ("_fill_with_uniforms", "halves[1] = words", "halves[1] = halves[0]"),
+        ("_fill_with_uniforms", "reshape(count, 2).T", "reshape(count, 2).T[:1]"),
         ("Noise._draw", "self._calls += 1", "self._calls += 0"),
         ("advance", "(int(counter) + 1)", "(int(counter) // 2 + 1)"),
     ),
