@@ -14,8 +14,8 @@ from chaosgate.study import Run, load_study
 from chaosgate.study.report.build import build_table
 from chaosgate.study.report.collect import collect
 from chaosgate.study.report.figures import axis_figure, energy_figure, temperature_figure
-from chaosgate.study.report.latex import latex_results, latex_table
-from chaosgate.study.report.notes import footnotes
+from chaosgate.study.report.latex import latex_contrasts, latex_results, latex_table
+from chaosgate.study.report.notes import corrupted_note, footnotes
 from chaosgate.study.report.page import html_report
 from chaosgate.study.report.paper_table import table_beside_paper
 from chaosgate.study.report.table import Table
@@ -90,7 +90,7 @@ def test_markdown_marks_and_flags(both: Table) -> None:
     for part, (head, _, none, gch) in {"clean": clean, "corrupted": corrupted}.items():
         assert head.startswith(f"| {part} | seeds |") and head.endswith("| NLL+T | ECE+T | T | energy |")
         assert "0.030 |" in none and "†" not in none and "| 2.000 |" in none
-        assert gch.startswith("| gch§ (collapsed) |") and "0.020† (-.010)" in gch
+        assert gch.startswith("| gch§ (collapsed) |") and "0.020† (-.010)" in gch and "| 0.500† |" in gch
         assert head.count("|") == none.count("|") == gch.count("|")
 
 
@@ -115,6 +115,25 @@ def test_latex_marks_and_explains(both: Table) -> None:
     )
     assert "not a success" in latex and "fitted on the test images" in latex
     assert latex.count(r"\begin") == latex.count(r"\end") == 2
+
+
+def test_latex_notes_are_about_what_stands_above_them(
+    build: Callable[..., Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chaosgate.study.report.latex._LONGEST", 0)  # every block of metrics is a table of its own
+    both = [cells({**GOOD, "nll": nll}, **plus_t(0.7, 0.03)) for nll in (0.9, 0.8)]
+    for one in both:
+        one["clean", 0] = {**one["clean", 0], "brier": 0.3}
+    metrics = ["top1", "nll", "ece", "gap", "brier"]
+    table = build({"none": both[0], "gch": both[1]}, metrics=metrics, seeds=[0, 1])
+    clean, corrupted, brier, rest = latex_results(table).split(r"\end{table}")
+    assert not rest.strip() and "Brier" in brier and "(3 of 3)" in brier  # nothing is corrupted there: no empty columns
+    assert "+T: logits" in clean and "+T: logits" in corrupted and "+T" not in brier
+    assert "corrupted: mean over 1 generated corruption" in corrupted and "corrupted" not in clean + brier
+    for one in (clean, corrupted, brier):
+        assert "net on made (subset): best checkpoint, 2 seeds, 100 test images per cell" in one
+        assert "for 11 differences" in one  # Top-1, NLL, ECE, both +T, twice, and Brier: one family
+    assert "\nGCh & " in latex_contrasts(table) and "\n$-$ None+T & " in latex_contrasts(table)  # as in the results
 
 
 def test_footnotes_explain_everything_that_is_marked(both: Table) -> None:
@@ -203,14 +222,25 @@ def test_pictures_cross_out_the_small_ece_of_a_collapsed_network(build: Callable
     assert "collapsed" in texts(energy_figure(both)) and "collapsed" not in texts(energy_figure(good))
     sweep = {"gch": {"key": "noise.gate.init_args.log_std", "values": [0.5, 1.0], "paper": 1.0}}
     swept = build({"none": cells(GOOD), "gch": cells(LOST)}, strength=sweep)
-    assert "collapsed" in texts(axis_figure(swept, "strength"))
+    along = axis_figure(swept, "strength")
+    assert "collapsed" in texts(along) and {axes.get_xlabel() for axes in along.axes} == {"strength (log_std)"}
 
 
 def test_temperature_picture_draws_the_numbers_of_the_table(both: Table) -> None:
     figure = temperature_figure(both)
     clean_nll = figure.axes[0]
     assert clean_nll.get_xlabel() == "clean NLL"
-    assert [label.get_text() for label in clean_nll.get_yticklabels()] == ["gch (collapsed)", "none"]
+    assert [label.get_text() for label in clean_nll.get_yticklabels()] == ["gch (collapsed) †", "none"]
+    assert any(text.startswith("† fitted on the test images") for text in texts(figure))
     drawn = [tuple(map(float, line.get_xdata())) for line in clean_nll.lines if len(line.get_xdata()) == 2]
     assert (2.4, 2.3) in drawn and (0.9, 0.7) in drawn
     assert "none +T" in texts(figure)
+
+
+@pytest.mark.parametrize(
+    "said, note",
+    [("generated", "1 generated corruption of"), ("released", "1 released corruption of"), (None, "1 corruption of")],
+)
+def test_corruptions_are_called_what_the_rows_say(build: Callable[..., Table], said: str | None, note: str) -> None:
+    data = {"name": "images", "corruptions": said}
+    assert f"mean over {note}" in corrupted_note(build({m: cells(GOOD, data=data) for m in ("none", "gch")}))

@@ -193,7 +193,7 @@ def _facts(finished: Sequence[Finished]) -> dict[str, Any]:
         "data": data.get("name"),
         "images": data.get("images", {}),
         "subset": data.get("subset"),
-        "generated": any((row["data"] or {}).get("corruptions") == "generated" for row in rows),
+        "made": sorted({(row["data"] or {}).get("corruptions") or "" for row in rows if row["corruption"] != CLEAN}),
         "corruptions": list(corruptions),
         "severities": sorted({row["severity"] for row in rows if row["corruption"] != CLEAN}),
         "n": rows[0]["n"],

@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogFormatter, MaxNLocator
 
 from chaosgate.metrics.aggregate import corruption_means
-from chaosgate.metrics.names import PLUS_T, scaled, title
+from chaosgate.metrics.names import FITTED_ON_TEST, ON_TEST, PLUS_T, scaled, title
 from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report.collect import Finished
 from chaosgate.study.report.table import CLEAN, Entry, Table
@@ -45,9 +45,7 @@ def energy_figure(table: Table) -> Figure:
             rows.sort(key=lambda row: row.energy.mean)
             points = [(row.energy.mean, row.entries[part, metric]) for row in rows]
             if points:
-                x, y = [energy for energy, _ in points], [entry.mean for _, entry in points]
-                spread = [0.0 if isnan(entry.std) else entry.std for _, entry in points]
-                axes.errorbar(x, y, yerr=spread, label=method, lw=1.4, ms=6, elinewidth=1, **_as_kwargs(style))
+                _with_spread(axes, points, method, style)
             _cross_out(axes, [p for p, row in zip(points, rows, strict=True) if part in row.collapsed], metric)
         for row in (row for row in table.rows if row.members > 1 and row.seeds):
             colour = _styles(table)[row.method]["color"]
@@ -60,6 +58,7 @@ def energy_figure(table: Table) -> Figure:
 
 def axis_figure(table: Table, axis: str) -> Figure:
     """NLL and ECE along an axis of the study: strength, stage."""
+    keys = ", ".join(dict.fromkeys(sweep.key.rpartition(".")[2] for sweep in table.study.strength.values()))
 
     def draw(axes: Axes, part: str, metric: str) -> None:
         names = list(dict.fromkeys(row.levels[axis] for row in table.rows if axis in row.levels))
@@ -68,18 +67,24 @@ def axis_figure(table: Table, axis: str) -> Figure:
             along = [row for row in rows if axis in row.levels]
             if along:
                 x = [float(row.levels[axis]) if axis == STRENGTH else names.index(row.levels[axis]) for row in along]
-                y = [row.entries[part, metric].mean for row in along]
-                axes.plot(x, y, label=method, lw=1.4, ms=6, **_as_kwargs(style))
                 points = [(at, row.entries[part, metric]) for at, row in zip(x, along, strict=True)]
+                _with_spread(axes, points, method, style)
                 _cross_out(axes, [p for p, row in zip(points, along, strict=True) if part in row.collapsed], metric)
             for row in rows:
                 if axis not in row.levels:
                     axes.axhline(row.entries[part, metric].mean, color=style["color"], lw=1, ls="--", label=row.variant)
         if axis != STRENGTH:
             axes.set_xticks(range(len(names)), names)
-        axes.set(xlabel=axis, ylabel=f"{part} {title(metric)}")
+        axes.set(xlabel=f"strength ({keys})" if axis == STRENGTH else axis, ylabel=f"{part} {title(metric)}")
 
     return _panels(table, draw)
+
+
+def _with_spread(axes: Axes, points: Sequence[tuple[float, Entry]], label: str, style: Mapping[str, Any]) -> None:
+    """Means with one standard deviation over seeds up and down."""
+    x, y = [at for at, _ in points], [entry.mean for _, entry in points]
+    spread = [0.0 if isnan(entry.std) else entry.std for _, entry in points]
+    axes.errorbar(x, y, yerr=spread, label=label, lw=1.4, ms=6, elinewidth=1, **style)
 
 
 def _cross_out(axes: Axes, points: Sequence[tuple[float, Entry]], metric: str) -> None:
@@ -108,6 +113,8 @@ def corruption_figure(table: Table, finished: Sequence[Finished], metric: str) -
         )
     axes.set_xticks(range(len(corruptions)), [name.replace("_", "\n") for name in corruptions])
     axes.set(ylabel=title(metric), ylim=(0, None) if metric != "gap" else None)
+    if metric == "gap":
+        axes.axhline(0.0, color=MUTED, lw=0.8)
     tidy(axes)
     legend(figure)
     return figure
@@ -127,6 +134,7 @@ def severity_figure(table: Table, finished: Sequence[Finished], metrics: Sequenc
             y = [fsum(by_severity[s]) / len(by_severity[s]) for s in x]
             axes.plot(x, y, label=row.variant, lw=1.4, ms=5, **_as_kwargs(row_styles(table)[row.variant]))
         axes.set(xlabel="severity (0: clean)", ylabel=title(metric))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         tidy(axes)
     legend(figure)
     return figure
@@ -202,9 +210,14 @@ def _draw_temperature(axes: Axes, table: Table, part: str, metric: str) -> None:
         axes.plot(after, height, marker, color=colour, ms=7, mfc="white")
         if row.is_reference and not isnan(after):
             axes.axvline(after, color=MUTED, lw=1, ls="--", label=f"{row.variant} +T", zorder=0)
-    names = [f"{row.variant}{' (collapsed)' if part in row.collapsed else ''}" for row in reversed(rows)]
+    names = [
+        row.variant + (" (collapsed)" if part in row.collapsed else "") + (f" {ON_TEST}" if row.fitted_on_test else "")
+        for row in reversed(rows)
+    ]
     axes.set_yticks(range(len(rows)), names)
     axes.set(xlabel=f"{part} {title(metric)}", ylim=(-0.6, len(rows) - 0.4))
+    if any(row.fitted_on_test for row in rows):
+        axes.plot([], [], " ", label=f"{ON_TEST} {FITTED_ON_TEST}")
     tidy(axes)
     axes.grid(axis="y", visible=False)
     axes.grid(axis="x", color="#e4e6ea", lw=0.7)
@@ -259,7 +272,7 @@ def tidy(axes: Axes) -> None:
     """Quiet spines, ticks and a light horizontal grid."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(MUTED)
-    axes.tick_params(colors=INK, labelsize=8.5, length=3)
+    axes.tick_params(which="both", colors=INK, labelsize=8.5, length=3)
     axes.grid(axis="y", color="#e4e6ea", lw=0.7)
     axes.set_axisbelow(True)
     for label in (axes.xaxis.label, axes.yaxis.label):
