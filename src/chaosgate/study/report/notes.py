@@ -76,12 +76,7 @@ def footnotes(table: Table, shown: Sequence[Table] = ()) -> list[str]:
     if any(metric == "gap" for _, metric in table.columns):
         notes.append("conf-acc: mean confidence minus accuracy; above 0 is over-confident.")
     if facts["corruptions"]:
-        made, levels = "generated" if facts["generated"] else "released", facts["severities"]
-        inner = f"the mean over severities {', '.join(map(str, levels))} of each cell's metric"
-        notes.append(
-            f"corrupted: mean over {count(len(facts['corruptions']), made + ' corruption')} of "
-            + (f"{inner}." if len(levels) > 1 else f"each cell's metric, at severity {levels[0]}.")
-        )
+        notes.append(corrupted_note(table))
     notes += _metric_notes(table)
     notes += _interval_notes(table, shown or [table])
     if any(entry.floors for row in table.rows for entry in row.entries.values()):
@@ -106,11 +101,21 @@ def footnotes(table: Table, shown: Sequence[Table] = ()) -> list[str]:
         notes.append(
             f"{row.variant}: deep ensemble, the mean probability of {row.members} networks, at {row.members} times the "
             f"cost of training and of testing; {made}. It has no seed of its own to be paired by, so no difference is "
-            "shown."
+            "shown. Made from logits kept in half precision, which may move a few images to another bin of the ECE."
         )
     if absent := [row.variant for row in table.rows if row.members == 1 and len(row.seeds) < len(study.seeds)]:
         notes.append(f"Not finished: {', '.join(absent)}; their numbers are missing or rest on fewer seeds.")
     return notes
+
+
+def corrupted_note(table: Table) -> str:
+    """What the corrupted columns average."""
+    facts, levels = table.facts, table.facts["severities"]
+    made = " and ".join(filter(None, facts["made"]))
+    inner = f"the mean over severities {', '.join(map(str, levels))} of each cell's metric."
+    return f"corrupted: mean over {count(len(facts['corruptions']), f'{made} corruption'.strip())} of " + (
+        inner if len(levels) > 1 else f"each cell's metric, at severity {levels[0]}."
+    )
 
 
 _EXPLAINED = {
@@ -229,7 +234,10 @@ def _selection_notes(table: Table) -> list[str]:
     swept = {method for method, sweep in table.study.strength.items() if sweep.paper is not None}
     for name, rows in rows_by_strength(table).items():
         chosen = smallest_validation_nll(rows, len(table.study.seeds))
-        if chosen is None or rows[0].method not in swept or len(rows) < 2:
+        if rows[0].method not in swept or len(rows) < 2:
+            continue
+        if chosen is None:
+            notes.append(f"{name}: no strength is selected before every strength has every seed.")
             continue
         alone = Counter(
             min(rows, key=lambda row, seed=seed: row.validation_nll.by_seed[seed]).levels[STRENGTH]  # type: ignore[misc]
