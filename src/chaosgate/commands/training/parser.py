@@ -139,8 +139,10 @@ def resolve_configs(words: Sequence[str]) -> list[str]:
 
     The parser's own complaints do not say which file they are about. ``-c`` also takes the content itself, in braces.
     """
-    for word in words:
+    for before, word in zip(("", *words), words, strict=False):
         _require_small(word)
+        flag, _, value = word.partition("=") if "=" in word else (before, "", word)
+        _require_no_stdin(value, flag.lstrip("-"))
     resolved, found = list(words), []
     for i, word in enumerate(words):
         flag, joined, name = word.partition("=")
@@ -168,6 +170,19 @@ def _require_small(word: str) -> None:
             return  # for the parser to say
 
 
+def _require_no_stdin(content: Any, key: str = "") -> None:
+    """The parser takes a class or a list that is given as ``-`` from standard input, where nobody has looked at it."""
+    if content == "-":
+        raise ValueError(f"{key}: '-' would be read from standard input; write the value, or name a file that has it.")
+    if isinstance(content, Mapping):
+        for name, entry in content.items():
+            if name != "labels":  # free text
+                _require_no_stdin(entry, f"{key}.{name}".lstrip("."))
+    elif isinstance(content, list):
+        for number, entry in enumerate(content):
+            _require_no_stdin(entry, f"{key}[{number}]")
+
+
 def _config(name: str) -> str:
     if name.lstrip().startswith(("{", "[")):
         try:
@@ -181,6 +196,7 @@ def _config(name: str) -> str:
         name, file = str(path), f"{path}: "
     if isinstance(content, dict) and content.get("config"):
         raise ValueError(f"{file}config: a configuration cannot include others; give each with -c, from left to right.")
+    _require_no_stdin(content)
     return name
 
 
@@ -248,6 +264,7 @@ def require_allowed(config: Any, key: str = "") -> None:
             except ValueError as error:
                 raise ValueError(f"{key}: {error}") from None
             _require_buildable(key, path, found)
+            _require_functions(key, found, config.get("init_args"))
         for name, entry in config.items():
             require_allowed(entry, key if name == "init_args" else f"{key}.{name}".lstrip("."))
     elif callable(config) and not inspect.isclass(config) and not _is_own(config):
@@ -268,9 +285,26 @@ def _require_buildable(key: str, path: str, found: Any) -> None:
         )
 
 
-def _function_refusal(name: str) -> str:
+def _require_functions(key: str, found: Any, arguments: Any) -> None:
+    """Where a class of a library calls what it is given, a module of a library would be built and called."""
+    if _is_own(found) or not isinstance(arguments, Mapping):
+        return
+    expected = inspect.signature(found).parameters
+    for name, given in arguments.items():
+        if name not in expected or "Callable" not in str(expected[name].annotation):
+            continue
+        for entry in given if isinstance(given, list) else [given]:
+            path = entry.get("class_path") if isinstance(entry, Mapping) else None
+            called = import_path(path) if isinstance(path, str) else entry
+            if inspect.isclass(called) and issubclass(called, nn.Module) and not _is_own(called):
+                raise ValueError(
+                    f"{key}.{name}: {_function_refusal(f'{called.__module__}.{called.__qualname__}', 'function')}"
+                )
+
+
+def _function_refusal(name: str, wanted: str = "class") -> str:
     return (
-        f"{name} is not a class; only functions of chaosgate (its commands and studies excepted), of modules in the "
+        f"{name} is not a {wanted}; only functions of chaosgate (its commands and studies excepted), of modules in the "
         "working folder and of modules given with --allow may be named."
     )
 
