@@ -1,14 +1,14 @@
 """Tables in LaTeX: ours, and the paper's beside ours. They need booktabs and graphicx."""
 
 from collections.abc import Sequence
-from itertools import repeat
+from itertools import product
 from math import isnan
 
 from chaosgate.metrics.names import FITTED_ON_TEST, is_scaled, latex_title, scaled
 from chaosgate.study.report.inference import Interval, Over
-from chaosgate.study.report.notes import count, signed
+from chaosgate.study.report.notes import corrupted_note, count, signed
 from chaosgate.study.report.paper_table import ROW_TITLES, Number, PaperTable, corruption_column, set_number
-from chaosgate.study.report.table import Entry, Mark, Row, Table
+from chaosgate.study.report.table import CORRUPTED, Column, Entry, Mark, Row, Table
 
 _COLLAPSED, _ON_TEST, _SELECTED = r"$^\ddagger$", r"$^\dagger$", r"$^\S$"
 _MARKS: dict[Mark | None, str] = {"better": "$^{+}$", "worse": "$^{-}$", None: ""}
@@ -29,29 +29,41 @@ def latex_results(table: Table) -> str:
     blocks = [metrics[k : k + _AT_A_TIME] for k in range(0, len(metrics), _AT_A_TIME)]
     width = max(map(len, blocks), default=0)
     pieces: list[list[str]] = []
-    for block in blocks:
-        head = _line(["", *map(latex_title, block), *[""] * (width - len(block))])
-        for part in dict.fromkeys(part for part, _ in table.columns):
-            lines = _part_lines(table, part, part, block, width)
-            if any((part, scaled(metric)) in table.columns for metric in block):
-                lines += _part_lines(table, part, f"{part}, +T", list(map(scaled, block)), width)
-            pieces.append([head, *lines])
-    notes, caption = _result_notes(table), escape(table.title)
+    columns: list[list[Column]] = []  # what each piece shows
+    for block, part in product(blocks, dict.fromkeys(part for part, _ in table.columns)):
+        shown = [metric for metric in block if (part, metric) in table.columns]
+        with_t = [scaled(metric) for metric in shown]
+        if not shown:
+            continue
+        pieces.append([_line(["", *map(latex_title, shown), *[""] * (width - len(shown))])])
+        pieces[-1] += _part_lines(table, part, part, shown, width)
+        if any((part, metric) in table.columns for metric in with_t):
+            pieces[-1] += _part_lines(table, part, f"{part}, +T", with_t, width)
+        columns.append([(part, metric) for metric in (*shown, *with_t)])
+    caption = escape(table.title)
     if sum(map(len, pieces)) > _LONGEST:
-        several = [f"{caption} ({k} of {len(pieces)})" for k in range(1, len(pieces) + 1)]
-        return "\n".join(_environment(width, *one, "") for one in zip(pieces, repeat(notes), several, strict=False))
+        return "\n".join(
+            _environment(width, lines, _result_notes(table, own), f"{caption} ({k} of {len(pieces)})", "")
+            for k, (lines, own) in enumerate(zip(pieces, columns, strict=True), start=1)
+        )
     whole: list[str] = []
     for piece in pieces:  # a head of columns is not repeated
         whole += piece[1:] if piece[0] in whole else [*([r"\midrule"] if whole else []), *piece]
-    return _environment(width, whole, notes, caption, "")
+    return _environment(width, whole, _result_notes(table, table.columns), caption, "")
 
 
 def latex_contrasts(table: Table) -> str:
-    """Differences between methods, and to the reference +T; beneath each its 95 % interval."""
+    """Differences between methods, and to the reference +T; beneath each its 95 % interval.
+
+    The two names stand above each other, so that the numbers have room in a narrow column.
+    """
     columns = list(table.contrasts[0].entries)
+    names = {row.variant + t: _name(row) + t for row in table.rows for t in ("", "+T")}
+    asked = len(table.study.seeds)
     lines = [_line(["", *(f"{part} {latex_title(metric)}" for part, metric in columns)]), r"\midrule"]
     for one in table.contrasts:
-        first, second = [escape(one.label(len(table.study.seeds))).replace(" - ", " $-$ ")], [""]
+        fewer = one.label(asked).removeprefix(one.name)
+        first, second = [names[one.mine]], [f"$-$ {names[one.theirs]}{fewer}"]
         for column in columns:
             entry = one.entries.get(column)
             if entry is None or isnan(entry.difference):
@@ -62,8 +74,8 @@ def latex_contrasts(table: Table) -> str:
             second.append("" if entry.interval is None else rf"{{\scriptsize {_ends(entry.interval)}}}")
         lines += [_line(first), _line(second)]
     entries = [entry for one in table.contrasts for entry in one.entries.values()]
-    notes = [f"{_rests_on(table)}. The second of two methods is subtracted; +T: after temperature scaling."]
-    notes += _interval_notes(entries, "[ ]: 95\\,\\% interval, paired by seed and image, about ")
+    notes = [f"{_rests_on(table)}. +T: after temperature scaling."]
+    notes += _interval_notes(entries, "[ ]: 95\\,\\% interval, paired by seed and image, about ", entries)
     return _environment(len(columns), lines, notes, f"{escape(table.title)}: contrasts", "")
 
 
@@ -82,8 +94,7 @@ def _part_lines(table: Table, part: str, heading: str, metrics: list[str], width
 
 
 def _result_lines(table: Table, row: Row, part: str, metrics: list[str], width: int) -> list[str]:
-    name = "-".join([ROW_TITLES.get(row.method, escape(row.method)), *map(escape, row.levels.values())])
-    asked = len(table.study.seeds)
+    name, asked = _name(row), len(table.study.seeds)
     if row.members > 1:
         name += rf" ensemble $\times${row.members}"
     elif len(row.seeds) < asked:
@@ -109,42 +120,52 @@ def _result_lines(table: Table, row: Row, part: str, metrics: list[str], width: 
     return [_line([*first, *padding]), _line([*(cell and rf"{{\scriptsize {cell}}}" for cell in second), *padding])]
 
 
+def _name(row: Row) -> str:
+    return "-".join([ROW_TITLES.get(row.method, escape(row.method)), *map(escape, row.levels.values())])
+
+
 def _ends(interval: Interval) -> str:
     return f"[${signed(interval.low)}$, ${signed(interval.high)}$]"
 
 
-def _result_notes(table: Table) -> list[str]:
-    """What stands beneath our table: seeds, images, what the signs mean."""
+def _result_notes(table: Table, columns: Sequence[Column]) -> list[str]:
+    """What stands beneath these columns of our table: seeds, images, what the signs mean."""
     if not table.facts:
         return ["No run has finished yet."]
-    study, entries = table.study, [entry for row in table.rows for entry in row.entries.values()]
+    study, family = table.study, [entry for row in table.rows for entry in row.entries.values()]
+    entries = [entry for row in table.rows for column, entry in row.entries.items() if column in columns]
     spread = r"; $\pm$: standard deviation over seeds" if len(study.seeds) > 1 else ""
     notes = [f"{_rests_on(table)}{spread}. Bold: the best mean."]
     reference = ROW_TITLES.get(study.reference, escape(study.reference))
     notes += _interval_notes(
-        entries, f"[ ]: 95\\,\\% interval of the difference to {reference}, paired by seed and image, about "
+        entries, f"[ ]: 95\\,\\% interval of the difference to {reference}, paired by seed and image, about ", family
     )
+    if any(part == CORRUPTED for part, _ in columns):
+        notes.append(corrupted_note(table))
     if any(entry.floors for entry in entries):
         notes.append("Noise floor: the ECE of a perfectly calibrated network with these confidences.")
-    if any(is_scaled(metric) for _, metric in table.columns):
+    with_t = any(is_scaled(entry.metric) for entry in entries)
+    if with_t:
         notes.append("+T: logits divided by one temperature that minimises the validation NLL.")
-    if any(row.fitted_on_test for row in table.rows):
+    if with_t and any(row.fitted_on_test for row in table.rows):
         notes.append(_ON_TEST + FITTED_ON_TEST)
     if any(row.selected_on_test for row in table.rows):
         notes.append(f"{_SELECTED}checkpoint selected on the test images themselves.")
     if any(row.members > 1 for row in table.rows):
         notes.append("Ensemble: mean probability of its members, at as many times the cost.")
-    if any(row.collapsed for row in table.rows):
+    if any(part in row.collapsed for row in table.rows for part, _ in columns):
         notes.append(_COLLAPSED_NOTE)
     return notes
 
 
 def _rests_on(table: Table) -> str:
-    return f"{count(len(table.study.seeds), 'seed')}, {table.facts['n']:g} test images per cell"
+    what = escape(f"{table.facts['backbone']} on {table.facts['data']}{' (subset)' if table.facts['subset'] else ''}")
+    seeds = count(len(table.study.seeds), "seed")
+    return f"{what}: {table.study.checkpoint} checkpoint, {seeds}, {table.facts['n']:g} test images per cell"
 
 
-def _interval_notes(entries: Sequence[Entry], lead: str) -> list[str]:
-    """What the intervals are about, and what the signs mean where there are any."""
+def _interval_notes(entries: Sequence[Entry], lead: str, family: Sequence[Entry]) -> list[str]:
+    """What the intervals are about, and what the signs mean where there are any; Holm corrects for the whole family."""
     kinds: dict[Over, dict[str, None]] = {}
     for entry in entries:
         if entry.interval is not None:
@@ -166,7 +187,8 @@ def _interval_notes(entries: Sequence[Entry], lead: str) -> list[str]:
     notes = [f"{lead}{'; '.join(about)}."]
     if any(entry.interval is not None and entry.interval.bias for entry in entries):
         notes.append("Intervals of an ECE are corrected for bias.")
-    if tried := sum(entry.can_be_marked for entry in entries):
+    if any(entry.can_be_marked for entry in entries):
+        tried = sum(entry.can_be_marked for entry in family)
         notes.append(
             rf"$^{{+}}$ better, $^{{-}}$ worse at the 5\,\% level with Holm's correction for "
             f"{count(tried, 'difference')}; no sign: not distinguishable."

@@ -126,10 +126,11 @@ def pictures_of(main: Table, whole: Table, finished: Sequence[Finished]) -> dict
         return sections
     reliability = []
     for part, words in (
-        (CLEAN, "Clean test set."),
+        (CLEAN, "Clean test set, one network of each method."),
         (
             CORRUPTED,
-            "All corrupted cells pooled (the tables average cells). Intervals allow for the same image in many cells.",
+            "All corrupted cells pooled: the ECE above each is not that of the tables, which average the ECE of cells. "
+            "Intervals allow for the same image in many cells.",
         ),
     ):
         drawn = figures.reliability_figures(main, finished, part)
@@ -140,19 +141,23 @@ def pictures_of(main: Table, whole: Table, finished: Sequence[Finished]) -> dict
         sections["Reliability"] = reliability
     if has_temperature(main):
         image = _image(figures.temperature_figure(main), "ECE and NLL before and after temperature scaling")
-        sections["Temperature"] = [Block([image], "What one temperature does, beside what noise does.")]
+        sections["Temperature"] = [
+            Block([image], "What one temperature does beside what noise does: means over seeds.")
+        ]
     lines = f"Vertical lines: {SPREAD}." if len(whole.study.seeds) > 1 else ""
     sections["Energy"] = [Block([_image(figures.energy_figure(whole), "ECE and NLL against injected energy")], lines)]
     for axis in dict.fromkeys(axis for row in whole.rows for axis in row.levels):
         image = _image(figures.axis_figure(whole, axis), f"ECE and NLL against {axis}")
-        sections["Strength" if axis == STRENGTH else axis.capitalize()] = [Block([image])]
+        sections["Strength" if axis == STRENGTH else axis.capitalize()] = [Block([image], lines)]
     if whole.facts["corruptions"]:
         metrics = [metric for metric in ("top1", "nll", "ece", "gap") if metric in whole.study.metrics]
         bars = {metric: figures.corruption_figure(main, finished, metric) for metric in metrics}
         sections["Corruptions"] = [Block([_image(bar, f"{metric} by corruption")]) for metric, bar in bars.items()]
         sections["Corruptions"][:1] = [Block(sections["Corruptions"][0].images, lines)] if bars else []
         curves = figures.severity_figure(main, finished, metrics)
-        sections["Severity"] = [Block([_image(curves, "metrics against severity")])]
+        sections["Severity"] = [
+            Block([_image(curves, "metrics against severity")], "Means over corruptions and seeds.")
+        ]
     if any(one.curves for one in finished):
         image = _image(figures.curves_figure(main, finished), "training curves")
         sections["Training"] = [Block([image], "A line per run; the loss is that of the last step of each epoch.")]

@@ -84,8 +84,14 @@ class Entry:
 class Contrast(NamedTuple):
     """A comparison of two rows, none of them the reference, or of a row with the reference after scaling."""
 
-    name: str
+    mine: str
+    theirs: str
     entries: Mapping[Column, Entry]
+
+    @property
+    def name(self) -> str:
+        """What is subtracted from what."""
+        return f"{self.mine} - {self.theirs}"
 
     def label(self, asked: int) -> str:
         """Its name, and how many seeds both have where that is not as many as asked for."""
@@ -195,14 +201,14 @@ class Table:
         columns = [column for column in self.columns if column[1] in PLUS_T]
         same = dict(zip(columns, columns, strict=True))
         found = [
-            Contrast(f"{mine.variant} - {theirs.variant}", _compared(mine, theirs, same))
+            Contrast(mine.variant, theirs.variant, _compared(mine, theirs, same))
             for mine, theirs in (self.pairs if len(self.pairs) <= MOST_PAIRS else ())
         ]
         with_t = {(part, metric): (part, scaled(metric)) for part, metric in columns}
         with_t = {column: other for column, other in with_t.items() if other in self.columns}
         references = [row for row in self.rows if row.seeds and row.is_reference]
         found += [
-            Contrast(f"{mine.variant} - {references[0].variant}+T", _compared(mine, references[0], with_t))
+            Contrast(mine.variant, f"{references[0].variant}+T", _compared(mine, references[0], with_t))
             for mine in self._asked
             if len(references) == 1 and with_t
         ]

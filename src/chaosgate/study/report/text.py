@@ -134,7 +134,7 @@ def markdown_table(table: Table) -> str:
         lines += _head([part, "seeds", *(title(metric) for _, metric in columns), *last])
         for row in table.rows:
             cells = [_markdown_cell(table, row, column) for column in columns]
-            cells += [number(row.temperature.mean)] if has_temperature(table) else []
+            cells += [number(row.temperature.mean) + on_test(row)] if has_temperature(table) else []
             name = row.variant + (SELECTED if row.selected_on_test else "")
             name += " (collapsed)" if part in row.collapsed else ""
             lines.append(_line([name, seeds_of(row), *cells, number(row.energy.mean)]))
@@ -221,8 +221,8 @@ def _csv_lines(table: Table) -> Iterator[list[object]]:
     for one in table.contrasts:
         for column, entry in one.entries.items():
             mark = table.contrast_marks.get((one.name, column), "")
-            against = one.name.rpartition(" - ")[2]
-            yield [one.name, *column, len(entry.differences), "", "", against, *_difference(entry), mark, "", "", ""]
+            about = [one.name, *column, len(entry.differences), "", "", one.theirs]
+            yield [*about, *_difference(entry), mark, "", "", ""]
 
 
 def _difference(entry: Entry) -> list[str]:
