@@ -231,13 +231,15 @@ class NoiseInjection(Evaluation):
             self._log(trainer, figure=trainer.current_epoch in (0, (trainer.max_epochs or 0) - 1))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """A training without noise is an error; a training resumed after its last epoch is measured again."""
-        if self.attachment is None:
-            return
-        if self._batches and self.attachment.fired == self._before:
+        """A training without noise is an error."""
+        if self.attachment is not None and self._batches and self.attachment.fired == self._before:
             raise RuntimeError(self._no_noise(pl_module, "this training"))
-        if self._probe is not None and not self.reports:
+
+    def last_reports(self, pl_module: LightningModule) -> list[SiteReport]:
+        """The last measurement; made now if the training was resumed after its last epoch, where no hook of it runs."""
+        if not self.reports and self.attachment is not None and self._probe is not None:
             self._measure(pl_module)
+        return self.reports
 
     def _measure(self, pl_module: LightningModule) -> None:
         assert self.attachment is not None and self._probe is not None

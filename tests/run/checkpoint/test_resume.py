@@ -64,6 +64,15 @@ def test_resume_without_a_checkpoint_is_a_fresh_start(uninterrupted, command, co
     assert (Path("run") / "noise.json").read_text() == before
 
 
+def test_killed_after_the_last_epoch_the_strength_of_the_noise_is_measured_again(command, configs):
+    assert command("fit", *configs(*FILES), *SMALL, "--run_dir=run")[0] == 0
+    noise = Path("run/noise.json")
+    before = noise.read_text()
+    noise.unlink()  # rows would have no energy
+    assert command("fit", *configs(*FILES), *SMALL, "--run_dir=run", "--resume")[0] == 0
+    assert noise.read_text() == before
+
+
 @pytest.mark.parametrize(("name", "expected"), [("SIGTERM", 143), ("SIGINT", 130)])
 def test_told_to_stop_before_the_first_step_claims_no_checkpoint(name, expected, command, configs):
     settings = ("+=tests.run.checkpoint.faults.SignalAt", ".step=-1", f".name={name}")
