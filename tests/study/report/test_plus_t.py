@@ -120,7 +120,7 @@ def test_latex_marks_and_explains(both: Table) -> None:
 def test_latex_notes_are_about_what_stands_above_them(
     build: Callable[..., Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chaosgate.study.report.latex._LONGEST", 0)  # every block of metrics is a table of its own
+    monkeypatch.setattr("chaosgate.study.report.latex.PAGE_LINES", 0)  # every block of metrics is a table of its own
     both = [cells({**GOOD, "nll": nll}, **plus_t(0.7, 0.03)) for nll in (0.9, 0.8)]
     for one in both:
         one["clean", 0] = {**one["clean", 0], "brier": 0.3}

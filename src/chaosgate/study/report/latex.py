@@ -15,7 +15,7 @@ _MARKS: dict[Mark | None, str] = {"better": "$^{+}$", "worse": "$^{-}$", None: "
 _COLLAPSED_NOTE = f"{_COLLAPSED}collapsed: accuracy and confidence were lost together; a small ECE is not a success."
 _MISSING = "--"
 _AT_A_TIME = 4  # metrics side by side in a column of text
-_LONGEST = 60  # lines on a page
+PAGE_LINES = 60
 _BY = {"method": "Method", "stage": "Stage", "strength": "$g$", "corruption": "Corruption"}
 
 
@@ -41,7 +41,7 @@ def latex_results(table: Table) -> str:
             pieces[-1] += _part_lines(table, part, f"{part}, +T", with_t, width)
         columns.append([(part, metric) for metric in (*shown, *with_t)])
     caption = escape(table.title)
-    if sum(map(len, pieces)) > _LONGEST:
+    if sum(map(len, pieces)) > PAGE_LINES:
         return "\n".join(
             _environment(width, lines, _result_notes(table, own), f"{caption} ({k} of {len(pieces)})", "")
             for k, (lines, own) in enumerate(zip(pieces, columns, strict=True), start=1)
