@@ -91,7 +91,7 @@ def test_rows_and_contrasts_that_rest_on_fewer_seeds_say_so_and_are_never_the_be
         methods=many("a", "b"),
         seeds=[0, 1, 2],
     )
-    assert built.best == {("clean", "nll"): {"a"}}
+    assert built.best == {("clean", "nll"): {"a"}} and "of rows with the most seeds" in footnotes(built)[0]
     assert r"b (1 of 3) & " in latex_results(built) and "\n$-$ a (1 of 3) & " in latex_contrasts(built)
     assert "| b - a (1 of 3) |" in markdown_table(built)
     assert '<td class="name">b - a (1 of 3)</td>' in html_report([built], [], [], {})

@@ -156,10 +156,17 @@ def curves_figure(table: Table, finished: Sequence[Finished]) -> Figure:
         axes.set(xlabel="epoch", ylabel=name, yscale="log")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-            which(LogFormatter(minor_thresholds=(1.5, 0.5)))
+            which(_PlainLog(minor_thresholds=(1.5, 0.5)))
         tidy(axes)
     legend(figure)
     return figure
+
+
+class _PlainLog(LogFormatter):
+    """Labels the ticks that matplotlib would, as 0.6 instead of 6e-01."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""
 
 
 def reliability_figures(table: Table, finished: Sequence[Finished], part: str) -> dict[str, Figure]:

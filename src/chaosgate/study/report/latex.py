@@ -6,7 +6,7 @@ from math import isnan
 
 from chaosgate.metrics.names import FITTED_ON_TEST, is_scaled, latex_title, scaled
 from chaosgate.study.report.inference import Interval, Over
-from chaosgate.study.report.notes import corrupted_note, count, signed
+from chaosgate.study.report.notes import bold_note, corrupted_note, count, signed
 from chaosgate.study.report.paper_table import ROW_TITLES, Number, PaperTable, corruption_column, set_number
 from chaosgate.study.report.table import CORRUPTED, Column, Entry, Mark, Row, Table
 
@@ -72,10 +72,10 @@ def latex_contrasts(table: Table) -> str:
                 continue
             first.append(f"${signed(entry.difference)}${_MARKS[table.contrast_marks.get((one.name, column))]}")
             second.append("" if entry.interval is None else rf"{{\scriptsize {_ends(entry.interval)}}}")
-        lines += [_line(first), _line(second)]
+        lines += [_line(first), _line(second), r"\addlinespace[2pt]"]
     entries = [entry for one in table.contrasts for entry in one.entries.values()]
     notes = [f"{_rests_on(table)}. +T: after temperature scaling."]
-    notes += _interval_notes(entries, "[ ]: 95\\,\\% interval, paired by seed and image, about ", entries)
+    notes += _interval_notes(entries, "[~]: 95\\,\\% interval, paired by seed and image, about ", entries)
     return _environment(len(columns), lines, notes, f"{escape(table.title)}: contrasts", "")
 
 
@@ -135,10 +135,10 @@ def _result_notes(table: Table, columns: Sequence[Column]) -> list[str]:
     study, family = table.study, [entry for row in table.rows for entry in row.entries.values()]
     entries = [entry for row in table.rows for column, entry in row.entries.items() if column in columns]
     spread = r"; $\pm$: standard deviation over seeds" if len(study.seeds) > 1 else ""
-    notes = [f"{_rests_on(table)}{spread}. Bold: the best mean."]
+    notes = [f"{_rests_on(table)}{spread}. {bold_note(table)}"]
     reference = ROW_TITLES.get(study.reference, escape(study.reference))
     notes += _interval_notes(
-        entries, f"[ ]: 95\\,\\% interval of the difference to {reference}, paired by seed and image, about ", family
+        entries, f"[~]: 95\\,\\% interval of the difference to {reference}, paired by seed and image, about ", family
     )
     if any(part == CORRUPTED for part, _ in columns):
         notes.append(corrupted_note(table))

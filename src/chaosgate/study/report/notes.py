@@ -71,7 +71,7 @@ def footnotes(table: Table, shown: Sequence[Table] = ()) -> list[str]:
     notes = [] if study.size is None else [study.size.warning]
     notes.append(
         f"{facts['backbone']} on {data}: {study.checkpoint} checkpoint, {facts['n']:g} test images per cell, "
-        f"{count(len(study.seeds), 'seed')}. Signed numbers are differences to {study.reference}. Bold: the best mean."
+        f"{count(len(study.seeds), 'seed')}. Signed numbers are differences to {study.reference}. {bold_note(table)}"
     )
     if any(metric == "gap" for _, metric in table.columns):
         notes.append("conf-acc: mean confidence minus accuracy; above 0 is over-confident.")
@@ -106,6 +106,12 @@ def footnotes(table: Table, shown: Sequence[Table] = ()) -> list[str]:
     if absent := [row.variant for row in table.rows if row.members == 1 and len(row.seeds) < len(study.seeds)]:
         notes.append(f"Not finished: {', '.join(absent)}; their numbers are missing or rest on fewer seeds.")
     return notes
+
+
+def bold_note(table: Table) -> str:
+    """What bold means; who is never bold where rows rest on fewer seeds."""
+    fewer = any(row.members == 1 and len(row.seeds) < len(table.study.seeds) for row in table.rows)
+    return f"Bold: the best mean{', of rows with the most seeds' if fewer else ''}."
 
 
 def corrupted_note(table: Table) -> str:
