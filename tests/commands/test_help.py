@@ -142,6 +142,13 @@ def test_fit_ends_with_where_everything_is_and_libraries_are_quiet(
         assert chatter not in out + err + caplog.text, chatter
 
 
-def test_next_commands_leave_out_how_the_run_was_continued(tmp_path: Path) -> None:
+def test_next_commands_leave_out_how_the_run_was_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CHAOSGATE_ALLOW", raising=False)
     said = closing_lines(RunDirectory(tmp_path), ["fit", "-c", "base", "--resume", "--resume=true"], tensorboard=False)
     assert "chaosgate test -c base\n" in said and "resume" not in said and "TensorBoard" not in said
+
+
+def test_suggested_commands_allow_what_this_one_was_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHAOSGATE_ALLOW", "my_noise,other")
+    said = closing_lines(RunDirectory(tmp_path), ["fit", "-c", "base"], tensorboard=False)
+    assert "chaosgate test -c base --allow my_noise --allow other\n" in said

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from chaosgate.run.config_files import config_folder, config_name, say_which
+from chaosgate.run.config_files import allow_flags, config_folder, config_name, say_which
 from chaosgate.study.execute.display import Display, overview
 from chaosgate.study.execute.runner import Outcome, Runner, call, warm
 from chaosgate.study.execute.slurm import launch, states_of
@@ -244,6 +244,7 @@ def _say(study: Study, runs: Sequence[Run], options: argparse.Namespace, outcome
     again = f"chaosgate study run {options.file}"
     again += f" --root {options.root}" if options.root != Path("runs/studies") else ""
     again += f" --size {options.size}" if options.size else ""
+    again = " ".join([again, *allow_flags()])
     if outcome.interrupted:
         console.print(f"\nStopped. Finished runs are kept; continue with:\n  {again}")
         return

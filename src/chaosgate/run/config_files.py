@@ -81,6 +81,12 @@ def say_which(found: Sequence[tuple[str, str]]) -> Iterator[str]:
             yield f"{name}: the local file {file}"
 
 
+def allow_flags() -> list[str]:
+    """``--allow MODULE`` for every module that this command was given, for the commands that it suggests."""
+    allowed = os.environ.get("CHAOSGATE_ALLOW", "")
+    return [word for name in allowed.split(",") if name for word in ("--allow", name)]
+
+
 def did_you_mean(name: object, choices: Iterable[str]) -> str:
     """The nearest choice as a question, or all of them.
 

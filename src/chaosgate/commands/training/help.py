@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Sequence
 
+from chaosgate.run.config_files import allow_flags
 from chaosgate.run.directory import RunDirectory
 
 _TITLES = {
@@ -67,7 +68,7 @@ def asks_for_short_help(words: Sequence[str]) -> bool:
 
 def closing_lines(run: RunDirectory, words: Sequence[str], tensorboard: bool) -> str:
     """Where everything is, and what to do next with the same files and keys."""
-    same = [word for word in words[1:] if word.split("=")[0] != "--resume"]
+    same = [word for word in words[1:] if word.split("=")[0] != "--resume"] + allow_flags()
     lines = ["", f"Run:         {run.path}   (config.yaml, curves.jsonl, figures/)"]
     lines.append(f"Network:     {run.checkpoints / 'best.ckpt'}   (smallest validation NLL; also top1.ckpt, last.ckpt)")
     lines += [f"TensorBoard: tensorboard --logdir {run.path}"] if tensorboard else []
