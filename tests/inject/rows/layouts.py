@@ -88,6 +88,17 @@ def unrolled_tokens():
             model(x)
 
 
+def images_that_shrink():
+    """A sample-wise gate on one site is the constant one: refused whenever it happens, not only in the first step."""
+    model, x = build("timm resnet")
+    with cg.attach(model.train(), gate(), "L4") as handle:
+        model(x)
+        with pytest.raises(ValueError, match="1x1 grid is the constant one"):
+            model(images(8))
+        model(x)
+        assert handle.fired == 2
+
+
 def ambiguous_map():
     """4: two readings are refused by name, and either can be said."""
 
@@ -201,6 +212,7 @@ def second_argument():
 
 
 ROWS = [
+    images_that_shrink,
     conv1d,
     conv3d,
     dynamic_image_size,

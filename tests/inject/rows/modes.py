@@ -293,17 +293,6 @@ def inference_mode():
         assert handle.fired == 1 and model.conv1.weight.grad is not None
 
 
-def images_that_shrink():
-    """A sample-wise gate on one site is the constant one: refused whenever it happens, not only in the first step."""
-    model, x = build("timm resnet")
-    with cg.attach(model.train(), gate(), "L4") as handle:
-        model(x)
-        with pytest.raises(ValueError, match="1x1 grid is the constant one"):
-            model(images(8))
-        model(x)
-        assert handle.fired == 2
-
-
 def resumed():
     def run(start, steps):
         model, x = build("timm resnet")
@@ -349,7 +338,6 @@ ROWS = [
     autocast,
     without_gradient,
     inference_mode,
-    images_that_shrink,
     resumed,
     after_an_error,
 ]
