@@ -103,13 +103,12 @@ class Noise:
         count = math.prod(shape)
         half = (count + 1) // 2
         pairs = torch.empty(2, half, dtype=dtype, device=self.device)
-        step = CHUNK if isinstance(key, int) else max(half, 1)
-        for start in range(0, half, step):
-            part = pairs[:, start : start + step]
-            _fill_with_uniforms(part, key, start)
+        parts = pairs.split(CHUNK, 1) if isinstance(key, int) and half > CHUNK else (pairs,)
+        for number, part in enumerate(parts):
+            _fill_with_uniforms(part, key, number * CHUNK)
             if then is not None:
                 then(part)
-        return pairs.view(-1)[:count].view(tuple(shape))
+        return pairs.view(shape) if 2 * half == count else pairs.view(-1)[:count].view(shape)
 
 
 def _fill_with_uniforms(pairs: Tensor, key: Key, start: int) -> None:
@@ -131,7 +130,8 @@ def _fill_with_uniforms(pairs: Tensor, key: Key, start: int) -> None:
 
 def _to_normals(pairs: Tensor) -> None:
     """Turn pairs of independent uniforms into pairs of independent normals, in place (Box and Muller 1958)."""
-    radius, angle = pairs[0].log_().mul_(-2.0).sqrt_(), pairs[1].mul_(2.0 * math.pi)
-    cosine = torch.cos(angle)
+    radius, angle = pairs
+    radius.log_().mul_(-2.0).sqrt_()
+    cosine = angle.mul_(2.0 * math.pi).cos()
     angle.sin_().mul_(radius)
     radius.mul_(cosine)
