@@ -34,7 +34,7 @@ def uninterrupted(tmp_path_factory):
                 ("FailAt --trainer.callbacks.step=7", 1),  # in the first batch of the second epoch
                 ("FailAt --trainer.callbacks.step=13", 1),  # in the last batch of an epoch
                 ("FailAt --trainer.callbacks.step=14 --trainer.callbacks.phase='epoch end'", 1),
-                ("SignalAt --trainer.callbacks.step=13 --trainer.callbacks.name=SIGUSR1", 138),  # at an epoch's end
+                ("SignalAt --trainer.callbacks.step=13 --trainer.callbacks.name=SIGUSR1", 138),  # validation comes next
             )
         ),
     ],
@@ -48,9 +48,9 @@ def test_a_cut_run_continues_bit_identically(cut, status, uninterrupted, command
     ended, _, err = command("fit", *configs(*FILES), *SMALL, *broken, "--run_dir=run")
     assert ended == status, err
     if status != 1:
-        next_step = int(arguments[0].partition("=")[2]) + 1
-        where = "the end of epoch 1" if next_step == 14 else f"step {next_step}"
-        assert f"saved at {where}. Continue with the same command and --resume" in err
+        step = int(arguments[0].partition("=")[2])
+        where = "in validation, saved at step 13" if step == 13 else f"saved at step {step + 1}"
+        assert f": {where}. Continue with the same command and --resume" in err
     assert command("fit", *configs(*FILES), *SMALL, *broken, "--run_dir=run", "--resume")[0] == 0
     assert differences(Path("run"), uninterrupted) == []
 
