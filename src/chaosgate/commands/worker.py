@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch.utils.tensorboard  # noqa: F401  the default logger imports it when
 
 from chaosgate.commands.fit import execute, parsed
 from chaosgate.run.provenance import file_hash
-from chaosgate.study.execute.worker import carry_out
+from chaosgate.study.execute.worker import train_and_test, with_lock
 from chaosgate.study.plan.parts import LIBRARIES, Sources
 
 _KNOWN = ("chaosgate", *(name.replace("-", "_") for name in LIBRARIES))
@@ -25,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 2:
         print("chaosgate worker: give the file of an order; 'chaosgate study run' writes it.", file=sys.stderr)
         return 2
-    return carry_out(Path(arguments[1]), execute)
+    return with_lock(Path(arguments[1]), partial(train_and_test, execute=execute))
 
 
 def run_order(order: str, environment: Mapping[str, str]) -> None:

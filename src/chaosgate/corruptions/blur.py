@@ -21,9 +21,9 @@ from scipy import ndimage, sparse
 from chaosgate.corruptions.levels import Bytes, Drops, Precision, drops, truncate, truncate_filtered
 
 
-def gaussian_taps(sigma: float, truncate: float = 4.0) -> npt.NDArray[np.float64]:
-    r"""Sampled Gaussian, normalised, of radius :math:`\lfloor \text{truncate} \cdot \sigma + 1/2 \rfloor`."""
-    radius = int(truncate * sigma + 0.5)
+def gaussian_taps(sigma: float) -> npt.NDArray[np.float64]:
+    r"""Sampled Gaussian, normalised, of radius :math:`\lfloor 4 \sigma + 1/2 \rfloor`."""
+    radius = int(4.0 * sigma + 0.5)
     taps = np.exp(-0.5 / sigma**2 * np.arange(-radius, radius + 1) ** 2)
     return np.asarray(taps / taps.sum(), dtype=np.float64)
 

@@ -57,9 +57,9 @@ def drops(flat: Bytes) -> Drops | None:
     return lower if lower.any() else None
 
 
-def bands(shape: tuple[int, ...], values: int = 16384) -> Iterator[slice]:
+def bands(shape: tuple[int, ...]) -> Iterator[slice]:
     """Cut an (H, W, C) image into bands of whole rows; what is computed on one stays in the processor's cache."""
-    rows = max(1, values // max(1, shape[1] * shape[2]))
+    rows = max(1, 16384 // max(1, shape[1] * shape[2]))
     return (slice(start, min(start + rows, shape[0])) for start in range(0, shape[0], rows))
 
 

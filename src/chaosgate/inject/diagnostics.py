@@ -105,15 +105,15 @@ def reestimate_bn(model: nn.Module, batches: Iterable[Tensor]) -> int:
     return count
 
 
-def gate_figure(attachment: "Attachment", batch: Tensor | Call, images: int = 3) -> "Figure":
-    """One row per image and site: the input, the log-gate, the gate, and the mean absolute feature before and after.
+def gate_figure(attachment: "Attachment", batch: Tensor | Call) -> "Figure":
+    """A row for each site and each of three images: input, log-gate, gate, mean absolute feature before and after.
 
     The gate columns are read off the features, so the picture shows what happened, whatever the gate is.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    call = Call.of(batch).first(images)
+    call = Call.of(batch).first(3)
     pictures = call.image()
     if pictures is None or pictures.ndim != 4:
         raise ValueError("the network is not called with images, so there is nothing to draw.")

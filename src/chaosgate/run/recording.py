@@ -10,7 +10,6 @@ import os
 import time
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from chaosgate.run.outputs import samples_file
 from chaosgate.run.temperature import TemperatureScaling
 
 _CURVES = ("train/loss", "val/top1", "val/nll", "val/ece", "val/gap")
+_EVERY = 0.5  # seconds between two writes of the progress within an epoch
 
 
 class WriteConfig(SaveConfigCallback):
@@ -57,14 +57,9 @@ class WriteConfig(SaveConfigCallback):
 
 
 class WriteProgress(Callback):
-    """Write phase, epoch and batch to ``progress.json``, for those who watch the run.
+    """Write phase, epoch and batch to ``progress.json``, for those who watch the run."""
 
-    Args:
-        every: Seconds between two writes within an epoch.
-    """
-
-    def __init__(self, every: float = 0.5) -> None:
-        self.every = every
+    def __init__(self) -> None:
         self._last = 0.0
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -97,7 +92,7 @@ class WriteProgress(Callback):
         )
 
     def _due(self) -> bool:
-        return time.monotonic() - self._last >= self.every
+        return time.monotonic() - self._last >= _EVERY
 
     def _write(self, trainer: Trainer, **what: Any) -> None:
         if trainer.is_global_zero:
@@ -180,12 +175,12 @@ class KeepOutputs(Callback):
     are seen as the metrics see them. What is kept of the validation images is in the share of the first process.
 
     Args:
-        test: Name of the test, to keep the outputs of several apart; that of the checkpoint if not given.
+        test: Name of the test, to keep the outputs of several apart.
         logits: Keep logits in half precision and classes, too, of test and validation images: 2 bytes per image and
             class.
     """
 
-    def __init__(self, test: str | None = None, logits: bool = False) -> None:
+    def __init__(self, test: str, logits: bool) -> None:
         self.test, self.logits = test, logits
         self._kept: list[dict[str, Tensor]] = []
 
@@ -212,8 +207,7 @@ class KeepOutputs(Callback):
         cells = getattr(getattr(trainer, "datamodule", None), "test_cells", None)
         if not self._kept or cells is None or not trainer.ckpt_path:
             return
-        test = self.test or Path(trainer.ckpt_path).stem
-        path = samples_file(RunDirectory.of(trainer).path, test, trainer.global_rank, trainer.world_size)
+        path = samples_file(RunDirectory.of(trainer).path, self.test, trainer.global_rank, trainer.world_size)
         arrays: dict[str, Any] = {
             "corruption": np.array([name for name, _ in cells]),
             "severity": np.array([severity for _, severity in cells], dtype=np.int8),

@@ -185,9 +185,9 @@ class Subject:
     def key(self, name: str) -> Tensor:
         return torch.tensor(fold(self.seed, str(self.operator), *self.grid, name))
 
-    def maps(self, name: str, count: int, spread: float = 0.7) -> Tensor:
+    def maps(self, name: str, count: int) -> Tensor:
         """Positive maps (count, H, W), log-normal and independent from site to site: the roughest kind of evidence."""
-        return (spread * self.white(f"maps {name}", count)[:, 0]).exp()
+        return (0.7 * self.white(f"maps {name}", count)[:, 0]).exp()
 
     def log_affine(self, gate: Gate, up_to_constant: bool = False) -> LogAffine:
         """Push zero, a basis and random noise through the gate and read the affine map off the results.

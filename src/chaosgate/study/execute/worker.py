@@ -93,13 +93,11 @@ def data_of(run: Run) -> dict[str, Any]:
     }
 
 
-def carry_out(path: Path, execute: Execute) -> int:
-    """Do the work of an order, or of the last order in a run directory; return the exit status."""
-    return with_lock(path, lambda directory, order: train_and_test(directory, order, execute))
-
-
 def with_lock(path: Path, work: Callable[[Path, dict[str, Any]], int]) -> int:
-    """Do some work on a run as the only one, for the tests of the order that are missing."""
+    """Do some work on a run as the only one, for the tests of an order that are missing; return the exit status.
+
+    ``path`` is the order, or a run directory for the last order in it.
+    """
     directory = path if path.is_dir() else path.parent
     try:
         order = read_json(path / ORDER if path.is_dir() else path)

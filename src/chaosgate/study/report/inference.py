@@ -137,15 +137,15 @@ def is_biased(metric: str) -> bool:
     return metric.startswith("ece")
 
 
-def holm(p_values: Mapping[Key, float], level: float = 1 - LEVEL) -> set[Key]:
-    """The hypotheses that Holm's method rejects: any of them wrongly with probability at most ``level``.
+def holm(p_values: Mapping[Key, float]) -> set[Key]:
+    """The hypotheses that Holm's method rejects: any of them wrongly with probability at most 5 %.
 
     >>> sorted(holm({"a": 0.01, "b": 0.04, "c": 0.03}))
     ['a']
     """
     rejected: set[Key] = set()
     for k, (key, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
-        if p > level / (len(p_values) - k):
+        if p > (1 - LEVEL) / (len(p_values) - k):
             break
         rejected.add(key)
     return rejected
@@ -265,10 +265,10 @@ def resample_auroc(inside: NDArray[np.float32], outside: NDArray[np.float32]) ->
     return np.concatenate(found)
 
 
-def binned(confidence: Floats, values: NDArray[np.floating], num_bins: int = NUM_BINS) -> Floats:
+def binned(confidence: Floats, values: NDArray[np.floating]) -> Floats:
     """Values (images,) spread over the columns of their confidence bins, (images, bins); bins (a, b], first closed."""
-    table = np.zeros((len(values), num_bins))
-    table[np.arange(len(values)), np.clip(np.ceil(confidence * num_bins).astype(int) - 1, 0, num_bins - 1)] = values
+    table = np.zeros((len(values), NUM_BINS))
+    table[np.arange(len(values)), np.clip(np.ceil(confidence * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)] = values
     return table
 
 

@@ -196,7 +196,7 @@ def _interval_notes(entries: Sequence[Entry], lead: str, family: Sequence[Entry]
     return notes
 
 
-def latex_table(table: PaperTable, caption: str = "") -> str:
+def latex_table(table: PaperTable) -> str:
     r"""A table of the paper; with ours at hand, each column of ours has the paper's to its right.
 
     Columns +T have none: the paper does not scale. Footnotes below say what the marks mean.
@@ -206,7 +206,7 @@ def latex_table(table: PaperTable, caption: str = "") -> str:
     for column in table.columns:
         head += [_title(table, column), *(["paper"] if _has_paper(table, column) else [])]
     lines = [_line(head), r"\midrule", *(_line(_cells(table, row, with_g)) for row in table.rows)]
-    return _environment(len(head) - 1, lines, _notes(table), caption or escape(table.name), table.label)
+    return _environment(len(head) - 1, lines, _notes(table), escape(table.name), table.label)
 
 
 def _environment(columns: int, lines: list[str], notes: list[str], caption: str, label: str) -> str:
