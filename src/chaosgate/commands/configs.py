@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from chaosgate.commands.flags import command_parser
 from chaosgate.run.config_files import find_config, shipped_configs
 
 _DESCRIPTION = """\
@@ -35,9 +36,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="chaosgate configs", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = command_parser("configs", _DESCRIPTION)
     made.add_argument("action", nargs="?", choices=("list", "show", "copy"), default="list")
     made.add_argument("name", nargs="?", help="such as noise/gch or study/quickstart")
     return made

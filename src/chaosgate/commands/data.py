@@ -2,7 +2,6 @@
 
 import argparse
 import hashlib
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
-from chaosgate.commands.flags import whole
+from chaosgate.commands.flags import command_parser, cores, whole
 from chaosgate.data.cells import NAMED, SEVERITIES, plan_cells, table_for
 from chaosgate.data.files.corrupted_copies import CopySettings, write_copies
 from chaosgate.data.files.download import ARCHIVES, download
@@ -53,9 +52,8 @@ KINDS: Sequence[type[ImageData]] = (
 """The sets that ``data check`` looks for, in this order."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    options = parser().parse_args(words[1:] if words[:1] == ["data"] else words)
+def main(arguments: Sequence[str]) -> int:
+    options = parser().parse_args(arguments[1:])
     action = {"imagenet-c": _write, "download": _download, "check": _check}[options.action]
     try:
         return action(options)
@@ -68,8 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    shape = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="chaosgate data", description=_DESCRIPTION, formatter_class=shape)
+    parser = command_parser("data", _DESCRIPTION)
     actions = parser.add_subparsers(dest="action", required=True)
     write = actions.add_parser("imagenet-c", help="write corrupted copies of clean images")
     write.add_argument("--from", dest="clean", type=Path, required=True, help="clean images, in class folders or not")
@@ -83,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     write.add_argument("--size", type=int, default=224, help="side of the copies in pixels (224)")
     write.add_argument("--resize", type=int, help="shorter side before the central cut (size / 0.875)")
     write.add_argument("--seed", type=whole(0), default=0, help="seed of all corruptions (0)")
-    write.add_argument("--workers", type=whole(1), default=_cores(), help="processes (all cores)")
+    write.add_argument("--workers", type=whole(1), default=cores(), help="processes (all cores)")
     fetch_ = actions.add_parser("download", help="fetch a public archive")
     fetch_.add_argument("name", choices=sorted(ARCHIVES))
     fetch_.add_argument("--to", type=Path, required=True, help="folder to unpack into; the archive stays beside it")
@@ -93,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument(
         "--deep", action="store_true", help="name files that decode with a warning, and images that two splits share"
     )
-    check.add_argument("--workers", type=whole(1), default=_cores(), help="threads (all cores)")
+    check.add_argument("--workers", type=whole(1), default=cores(), help="threads (all cores)")
     return parser
 
 
@@ -211,7 +208,3 @@ def _warned(paths: Sequence[Path]) -> int:
         print(f"{path} decodes with a warning: {text}. Replace or remove the file.")
     print(f"{len(warned)} images decode with a warning.")
     return len(warned)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

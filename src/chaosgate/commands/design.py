@@ -8,7 +8,6 @@ from functools import partial
 from inspect import signature
 from typing import Any
 
-import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
@@ -20,6 +19,7 @@ from chaosgate.commands.flags import (
     OPERATORS,
     add_output_flags,
     command_parser,
+    name_and_arguments,
     parse_operator,
     positive,
     run_command,
@@ -209,14 +209,13 @@ def parse_family(text: str) -> Family:
     >>> parse_family("student_t:degrees=7").keywords
     {'degrees': 7}
     """
-    name, _, given = text.partition(":")
+    name, arguments = name_and_arguments("family", text)
     kind = StudentT if name == "student_t" else import_path(name) if "." in name else None
     if not (isinstance(kind, type) and issubclass(kind, Law)):
         raise ValueError(f"no law family {name!r}; give student_t, or the path of a subclass of chaosgate.Law.")
     try:
-        arguments = yaml.safe_load("{" + given.replace("=", ": ") + "}")
         signature(kind).bind(None, None, **arguments)
-    except (yaml.YAMLError, TypeError) as error:
+    except TypeError as error:
         raise ValueError(f"family {text!r} cannot be made: {error}. Write it as NAME:argument=value,...") from error
     return partial(kind, **arguments)
 

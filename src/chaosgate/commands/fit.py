@@ -84,9 +84,9 @@ class Outcome(NamedTuple):
     rows: list[dict[str, Any]]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run a subcommand in this process; errors of the user's making end in one paragraph and status 1."""
-    return execute(sys.argv[1:] if arguments is None else arguments).status
+    return execute(arguments).status
 
 
 def _full_help(words: Sequence[str]) -> list[str]:

@@ -1,31 +1,36 @@
-"""What the commands beside ``fit`` share: flags and their types, a parser, how a command is run, where text goes."""
+"""What the commands beside ``fit`` share: flags and their types, a parser, how a command is run, where text goes.
 
+Needs no torch before an operator is asked for.
+"""
+
+import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from io import StringIO
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from rich.console import Console, RenderableType
 
-from chaosgate.field import Anisotropic, DirichletLaplacian, Identity, Massive, Neumann, Operator, Periodic
-from chaosgate.field.arguments import nearest
+if TYPE_CHECKING:
+    from chaosgate.field import Operator
 
-OPERATORS: dict[str, type[Operator]] = {
-    "dirichlet": DirichletLaplacian,
-    "massive": Massive,
-    "anisotropic": Anisotropic,
-    "neumann": Neumann,
-    "periodic": Periodic,
-    "identity": Identity,
+OPERATORS = {
+    "dirichlet": "DirichletLaplacian",
+    "massive": "Massive",
+    "anisotropic": "Anisotropic",
+    "neumann": "Neumann",
+    "periodic": "Periodic",
+    "identity": "Identity",
 }
+"""Short names of classes of :mod:`chaosgate.field`."""
 
 
-def command_parser(name: str, description: str, examples: str) -> ArgumentParser:
+def command_parser(name: str, description: str, examples: str = "") -> ArgumentParser:
     """A parser whose help keeps its line breaks."""
     return ArgumentParser(
         f"chaosgate {name}", description=description, epilog=examples, formatter_class=RawDescriptionHelpFormatter
@@ -132,12 +137,29 @@ def output_file(text: str) -> Path:
     path = Path(text).expanduser()
     if path.is_dir():
         raise ArgumentTypeError(f"{text} is a folder; give the name of a file")
-    if above := [parent for parent in path.parents if parent.exists() and not parent.is_dir()]:
-        raise ArgumentTypeError(f"{text} cannot be written: {above[0]} is a file")
+    if file := _file_among(path.parents):
+        raise ArgumentTypeError(f"{text} cannot be written: {file} is a file")
     return path
 
 
-def parse_operator(text: str) -> Operator:
+def folder(text: str) -> Path:
+    """A folder that is there or can be made: not a file, and not below one."""
+    path = Path(text)
+    if file := _file_among((path, *path.parents)):
+        raise ArgumentTypeError(f"{file} is a file; give a folder")
+    return path
+
+
+def _file_among(places: Iterable[Path]) -> Path | None:
+    return next((place for place in places if place.exists() and not place.is_dir()), None)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def parse_operator(text: str) -> "Operator":
     """The operator for ``NAME`` or ``NAME:argument=value,...``; NAME is a short name or the path of a class.
 
     >>> parse_operator("massive:mu=0.5")
@@ -145,9 +167,10 @@ def parse_operator(text: str) -> Operator:
     >>> parse_operator("chaosgate.field.Anisotropic:vertical=2,horizontal=1")
     Anisotropic(vertical=2.0, horizontal=1.0)
     """
-    name, _, given = text.partition(":")
+    from chaosgate.field import Massive
+
+    name, arguments = name_and_arguments("operator", text)
     kind = _operator_class(name)
-    arguments = _arguments(text, given)
     if kind is Massive:
         arguments = {"operator": "dirichlet", **arguments}
     if isinstance(arguments.get("operator"), str):
@@ -158,10 +181,12 @@ def parse_operator(text: str) -> Operator:
         raise ValueError(f"operator {text!r} cannot be made: {error}. Write it as NAME:argument=value,...") from error
 
 
-def _operator_class(name: str) -> type[Operator]:
-    if name in OPERATORS:
-        return OPERATORS[name]
-    module, _, attribute = name.rpartition(".")
+def _operator_class(name: str) -> "type[Operator]":
+    from chaosgate.field import Operator
+    from chaosgate.field.arguments import nearest
+
+    path = f"chaosgate.field.{OPERATORS[name]}" if name in OPERATORS else name
+    module, _, attribute = path.rpartition(".")
     if not module:
         hint = nearest(name, OPERATORS)
         raise ValueError(f"no operator {name!r}.{hint} There are {', '.join(OPERATORS)}, or give the path of a class.")
@@ -174,11 +199,17 @@ def _operator_class(name: str) -> type[Operator]:
     return found
 
 
-def _arguments(text: str, given: str) -> dict[str, Any]:
+def name_and_arguments(what: str, text: str) -> tuple[str, dict[str, Any]]:
+    """The two parts of ``NAME:argument=value,...``; ``what`` it names is said if it cannot be read.
+
+    >>> name_and_arguments("operator", "anisotropic:vertical=2,horizontal=1")
+    ('anisotropic', {'vertical': 2, 'horizontal': 1})
+    """
+    name, _, given = text.partition(":")
     try:
         arguments = yaml.safe_load("{" + given.replace("=", ": ") + "}") or {}
     except yaml.YAMLError:
         arguments = None
     if not isinstance(arguments, dict) or any(value is None for value in arguments.values()):
-        raise ValueError(f"cannot read the arguments of operator {text!r}. Write it as NAME:argument=value,...")
-    return arguments
+        raise ValueError(f"cannot read the arguments of {what} {text!r}. Write it as NAME:argument=value,...")
+    return name, arguments

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from chaosgate.commands.flags import command_parser, cores, folder, whole
 from chaosgate.run.config_files import allow_flags, config_folder, config_name, say_which
 from chaosgate.study.execute.display import Display, overview
 from chaosgate.study.execute.runner import Outcome, Runner, call, warm
@@ -48,9 +49,8 @@ A method is one line under 'methods:', e.g.
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    options = parser().parse_args(words[1:] if words[:1] == ["study"] else words)
+def main(arguments: Sequence[str]) -> int:
+    options = parser().parse_args(arguments[1:])
     console = Console(highlight=False)
     try:
         with WarmProcess() as process:
@@ -150,7 +150,7 @@ def _launch(study: Study, runs: Sequence[Run], options: argparse.Namespace, jobs
     if options.launcher == "slurm":
         write_layout(runs[0].root)
         return launch(study, runs, options, console, _WORKER_COMMAND)
-    threads = options.threads or study.threads or max(1, _cores() // jobs)
+    threads = options.threads or study.threads or max(1, _threads() // jobs)
     runner = Runner(runs, Display(console), jobs, threads, WORKER)
     if runner.pending:
         write_layout(runs[0].root)
@@ -169,12 +169,10 @@ def _find_data(study: Study, options: argparse.Namespace, process: WarmProcess) 
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="chaosgate study", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser("study", _DESCRIPTION)
     parser.add_argument("action", choices=("plan", "run", "status", "report", "pack"))
     parser.add_argument("file", type=Path, help="the study; for report also the folder of a kept one")
-    parser.add_argument("--root", type=_folder, default=Path("runs/studies"), help="folder of studies (runs/studies)")
+    parser.add_argument("--root", type=folder, default=Path("runs/studies"), help="folder of studies (runs/studies)")
     parser.add_argument("--size", help="another size of the study, e.g. smoke: made-up images, minutes instead of days")
     parser.add_argument(
         "--variable",
@@ -193,11 +191,11 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seed", action="append", default=[], type=int, metavar="N", help="run: this seed alone; may be repeated"
     )
-    parser.add_argument("--to", type=_folder, default=Path("results"), help="pack: where kept studies live (results)")
-    parser.add_argument("--jobs", type=_positive, help="run: workers at a time (the study's, or 1)")
+    parser.add_argument("--to", type=folder, default=Path("results"), help="pack: where kept studies live (results)")
+    parser.add_argument("--jobs", type=whole(1), help="run: workers at a time (the study's, or 1)")
     parser.add_argument(
         "--threads",
-        type=_positive,
+        type=whole(1),
         help="run: threads of each worker (the study's, or the cores shared among the jobs)",
     )
     parser.add_argument(
@@ -213,24 +211,10 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _folder(text: str) -> Path:
-    path = Path(text)
-    if above := [folder for folder in (path, *path.parents) if folder.exists() and not folder.is_dir()]:
-        raise argparse.ArgumentTypeError(f"{above[0]} is a file; give a folder")
-    return path
-
-
-def _positive(text: str) -> int:
-    if (value := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"give a whole number of at least 1, not {text}")
-    return value
-
-
-def _cores() -> int:
+def _threads() -> int:
     """Cores this process may use, or fewer if OMP_NUM_THREADS says so."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    return min(available, int(asked)) if asked.isdigit() and int(asked) else available
+    return min(cores(), int(asked)) if asked.isdigit() and int(asked) else cores()
 
 
 def _say(study: Study, runs: Sequence[Run], options: argparse.Namespace, outcome: Outcome, console: Console) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from chaosgate.commands.flags import cores
+
 _LEFT_BEHIND = ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "WORLD_SIZE")
 _LARGEST_SEED = 2**32 - 1  # of numpy's global stream, which Lightning seeds as well
 _AT_LEAST = {
@@ -131,9 +133,9 @@ def _check_devices(trainer: Mapping[str, Any]) -> None:
     graphics = torch.cuda.is_available() or torch.backends.mps.is_available()
     if not asked.isdigit() or trainer.get("accelerator") not in ("cpu", "auto", None):
         return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if int(asked) > _MOST_PER_CORE * cores and (trainer.get("accelerator") == "cpu" or not graphics):
+    most = _MOST_PER_CORE * cores()
+    if int(asked) > most and (trainer.get("accelerator") == "cpu" or not graphics):
         raise ValueError(
-            f"trainer.devices is {asked}, and this machine has {cores} cores and no other device to use; at most "
-            f"{_MOST_PER_CORE} processes per core are started. Give at most {_MOST_PER_CORE * cores}."
+            f"trainer.devices is {asked}, and this machine has {cores()} cores and no other device to use; at most "
+            f"{_MOST_PER_CORE} processes per core are started. Give at most {most}."
         )
