@@ -33,7 +33,6 @@ name classes of this package, of torch, torchvision, timm, lightning, torchmetri
 --allow MODULE allows another module. 'chaosgate COMMAND --help' explains a command; --print_config shows the result.
 """
 
-_ALLOWED = "CHAOSGATE_ALLOW"  # environment variable: modules that configurations may name besides
 _SAFE_PATH = "PYTHONSAFEPATH"  # Python's own: no working folder in front of what is installed
 COMMANDS = {
     "fit": "chaosgate.commands.fit",
@@ -101,15 +100,17 @@ def _own_modules(arguments: Sequence[str]) -> Iterator[list[str]]:
     Modules of the working folder can be imported, after all installed ones: also where ``python -m`` would put them
     first, and in the processes that a training starts by repeating its command.
     """
-    words, allowed = [], [os.environ[_ALLOWED]] if os.environ.get(_ALLOWED) else []
+    from chaosgate.run.config_files import ALLOWED, allowed_modules
+
+    words, allowed = [], allowed_modules()
     rest = iter(arguments)
     for word in rest:
         if word == "--allow" or word.startswith("--allow="):
             allowed.append(next(rest, "") if word == "--allow" else word.removeprefix("--allow="))
         else:
             words.append(word)
-    before, path = {name: os.environ.get(name) for name in (_ALLOWED, _SAFE_PATH)}, list(sys.path)
-    os.environ.update({_ALLOWED: ",".join(allowed), _SAFE_PATH: "1"})
+    before, path = {name: os.environ.get(name) for name in (ALLOWED, _SAFE_PATH)}, list(sys.path)
+    os.environ.update({ALLOWED: ",".join(allowed), _SAFE_PATH: "1"})
     here = os.getcwd()
     sys.path[:] = [*(entry for entry in path if entry not in ("", here)), here]
     try:

@@ -13,6 +13,8 @@ from typing import Any
 
 import yaml
 
+ALLOWED = "CHAOSGATE_ALLOW"
+"""Environment variable: modules that configurations may name besides, separated by commas."""
 _MOST_VALUES = 100_000  # in one file, aliases written out; the largest shipped file has about a hundred
 _MOST_BYTES = 1_000_000
 
@@ -81,10 +83,14 @@ def say_which(found: Sequence[tuple[str, str]]) -> Iterator[str]:
             yield f"{name}: the local file {file}"
 
 
+def allowed_modules() -> list[str]:
+    """The modules of ``--allow``, which processes of ours inherit in an environment variable."""
+    return [name for name in os.environ.get(ALLOWED, "").split(",") if name]
+
+
 def allow_flags() -> list[str]:
     """``--allow MODULE`` for every module that this command was given, for the commands that it suggests."""
-    allowed = os.environ.get("CHAOSGATE_ALLOW", "")
-    return [word for name in allowed.split(",") if name for word in ("--allow", name)]
+    return [word for name in allowed_modules() for word in ("--allow", name)]
 
 
 def did_you_mean(name: object, choices: Iterable[str]) -> str:

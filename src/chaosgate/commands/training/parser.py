@@ -34,9 +34,7 @@ from torchmetrics import Metric
 import chaosgate
 from chaosgate.commands.training.errors import one_line, unknown_key
 from chaosgate.field.arguments import nearest
-from chaosgate.run.config_files import UnusableYAML, find_config, load_yaml, read_yaml, say_which
-
-_ALLOWED = "CHAOSGATE_ALLOW"  # environment variable with the modules of --allow, separated by commas
+from chaosgate.run.config_files import UnusableYAML, allowed_modules, find_config, load_yaml, read_yaml, say_which
 
 _LIBRARIES = ("torch", "torchvision", "timm", "lightning", "torchmetrics")
 _ACTS = tuple(f"chaosgate.{part}" for part in ("__main__", "bench", "commands", "data.files", "study"))
@@ -227,8 +225,7 @@ def _load(text: str) -> Any:
 
 def own_modules() -> list[str]:
     """chaosgate, the modules in the working folder, and those that the user allows."""
-    allowed = [name for name in os.environ.get(_ALLOWED, "").split(",") if name]
-    return ["chaosgate", *_local_modules(), *allowed]
+    return ["chaosgate", *_local_modules(), *allowed_modules()]
 
 
 def _local_modules() -> Iterator[str]:

@@ -21,7 +21,7 @@ from typing import Any
 
 import chaosgate
 from chaosgate.data.files.atomic import replace_file
-from chaosgate.run.config_files import config_folder, find_config, read_yaml
+from chaosgate.run.config_files import allowed_modules, config_folder, find_config, read_yaml
 from chaosgate.run.provenance import config_hash, file_hash, installed
 
 FOLDERS = {
@@ -178,7 +178,7 @@ class CachedParse:
         self.folder = folder or home / "chaosgate" / "parsed"
 
     def __call__(self, words: Sequence[str]) -> Mapping[str, Any]:
-        meaning = [code_version(), os.environ.get("CHAOSGATE_ALLOW"), list(words)]
+        meaning = [code_version(), allowed_modules(), list(words)]
         path = self.folder / f"{config_hash(meaning, digits=64)}.json"
         if (known := _read(path)) is not None:
             return known
