@@ -90,6 +90,11 @@ class NoiseInjection(Evaluation):
         self._measured: ReferenceType[nn.Module] | None = None  # the network that the probe was taken from
         self._eager = ExitStack()  # until the first step, which measures, has ended
 
+    @classmethod
+    def of(cls, trainer: Trainer) -> "list[NoiseInjection]":
+        """The callbacks of this class that a trainer has."""
+        return [one for one in trainer.callbacks if isinstance(one, cls)]  # type: ignore[attr-defined]
+
     @property
     def state_key(self) -> str:
         """Two callbacks of this class, with other gates, stages or targets, keep separate states."""

@@ -15,7 +15,7 @@ from chaosgate.data.files.atomic import replace_file
 from chaosgate.data.pipeline.samples import as_sample
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.temperature import from_all_processes
+from chaosgate.run.temperature import from_all_processes, order_of_images
 
 _ENDINGS = (".csv", ".parquet")
 
@@ -49,8 +49,7 @@ class WritePredictions(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *unused: Any
     ) -> None:
         batch = as_sample(batch)
-        found = [one for one in trainer.callbacks if isinstance(one, NoiseInjection)]  # type: ignore[attr-defined]
-        spread = next((one.spread for one in found if one.spread), {})
+        spread = next((one.spread for one in NoiseInjection.of(trainer) if one.spread), {})
         self._spread = tuple(spread)
         columns = (batch.index, batch.target, outputs, *(spread[name].to(outputs.device) for name in spread))
         self._kept.append(tuple(from_all_processes(column) for column in columns))
@@ -59,8 +58,7 @@ class WritePredictions(Callback):
         if not trainer.is_global_zero or not self._kept:
             return
         index, *columns = (torch.cat(part) for part in zip(*self._kept, strict=True))
-        order = index.argsort(stable=True)
-        order = order[index[order] >= 0]  # padding
+        order = order_of_images(index)
         table = dict(_columns(trainer, index[order], [column[order] for column in columns], self._spread))
         path = Path(self.output) if self.output is not None else RunDirectory.of(trainer).predictions
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -139,8 +139,7 @@ class WriteNoise(Callback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Every ``on_train_end`` is over, so that the last measurement is there whatever the order of callbacks."""
-        found = [one for one in trainer.callbacks if isinstance(one, NoiseInjection)]  # type: ignore[attr-defined]
-        sites = [asdict(report) for one in found for report in one.last_reports(pl_module)]
+        sites = [asdict(report) for one in NoiseInjection.of(trainer) for report in one.last_reports(pl_module)]
         if sites and trainer.is_global_zero:
             replace_file(RunDirectory.of(trainer).noise, json.dumps(sites, indent=1))
 

@@ -153,12 +153,11 @@ def fit(
     It also keeps logits, targets and indices of the images.
     """
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
-    noises = [one for one in trainer.callbacks if isinstance(one, NoiseInjection)]  # type: ignore[attr-defined]
     with trainer.precision_plugin.val_step_context():
         for number, batch in enumerate(loader):
             batch = data.on_after_batch_transfer(trainer.strategy.batch_to_device(batch, pl_module.device), 0)
             with ExitStack() as stack:
-                for noise in noises:
+                for noise in NoiseInjection.of(trainer):
                     stack.enter_context(noise.averaging(-1 - number))  # draws that no test batch has
                 outputs: tuple[Any, ...] = (pl_module(batch.image).float(), batch.target, batch.index)
             logits, target, index = (from_all_processes(output) for output in outputs)
@@ -167,14 +166,19 @@ def fit(
     if not trainer.is_global_zero:
         return Temperature(None), None  # the first process broadcasts
     logits, target, index = (torch.cat(part) for part in zip(*parts, strict=True))
-    order = index.argsort(stable=True)
-    order = order[index[order] >= 0]  # padding
+    order = order_of_images(index)
     images = (logits[order], target[order], index[order])
     try:
         value = temperature_scaling(*images[:2]).temperature
     except ValueError as error:
         return Temperature(None, reason=str(error)), images
     return Temperature(value, split, len(order)), images
+
+
+def order_of_images(index: Tensor) -> Tensor:
+    """Places of the images in the order of the data set, those of padding (index -1) left out."""
+    order = index.argsort(stable=True)
+    return order[index[order] >= 0]
 
 
 def from_all_processes(values: Tensor) -> Tensor:

@@ -122,8 +122,8 @@ class CompatibilityProbe(Callback):
         """The gate that sets the energy, and where the run has it attached."""
         if self.gate is not None:
             return self.gate, []
-        for callback in trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, NoiseInjection) and callback.attachment is not None:
+        for callback in NoiseInjection.of(trainer):
+            if callback.attachment is not None:
                 gates = callback.attachment.gates
                 gate = list(gates.values())[-1]  # that of the last stage, where several differ
                 return gate, [stage for stage, other in gates.items() if other is gate]
