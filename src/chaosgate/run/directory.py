@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import yaml
 from filelock import FileLock, Timeout
 
 ROLES = ("best", "top1", "last")
@@ -56,6 +57,11 @@ class RunDirectory:
         run = cls(trainer.default_root_dir)
         run.path.mkdir(parents=True, exist_ok=True)
         return run
+
+    def settings(self) -> dict[str, Any]:
+        """The configuration that the training was started with."""
+        content: dict[str, Any] = yaml.safe_load(self.config.read_text(encoding="utf-8")) or {}
+        return content
 
     def rows(self) -> list[dict[str, Any]]:
         """The result rows that can be read; none if the run was never tested."""

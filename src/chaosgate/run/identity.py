@@ -16,8 +16,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
-
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.provenance import config_hash
 
@@ -177,7 +175,7 @@ def check_resume(run: RunDirectory, config: Mapping[str, Any]) -> dict[str, list
     """
     if not run.config.is_file():
         return {}
-    stored = yaml.safe_load(run.config.read_text(encoding="utf-8")) or {}
+    stored = run.settings()
     before, now = training_settings(stored), training_settings(config)
     free = () if _follows_length(config) else _LENGTH
     wrong = {key: change for key, change in _differences(before, now).items() if key not in free}
@@ -193,8 +191,7 @@ def check_resume(run: RunDirectory, config: Mapping[str, Any]) -> dict[str, list
 
 def changed_settings(run: RunDirectory, config: Mapping[str, Any]) -> str:
     """What shapes the training and differs from the configuration stored in ``run``, in words."""
-    stored = yaml.safe_load(run.config.read_text(encoding="utf-8")) or {}
-    return _in_words(_differences(training_settings(stored), training_settings(config)))
+    return _in_words(_differences(training_settings(run.settings()), training_settings(config)))
 
 
 def _in_words(differences: Mapping[str, list[Any]]) -> str:

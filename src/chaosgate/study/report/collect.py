@@ -7,7 +7,6 @@ from math import fsum, nan
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from chaosgate.metrics.names import FROM_LOGITS, FROM_OUTPUTS
@@ -101,8 +100,7 @@ class Finished:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        content: dict[str, Any] = yaml.safe_load(RunDirectory(self.run.directory).config.read_text(encoding="utf-8"))
-        return content
+        return RunDirectory(self.run.directory).settings()
 
 
 def collect(runs: Sequence[Run]) -> list[Finished]:
