@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from chaosgate.field import DirichletLaplacian, Grid
+from chaosgate.field.arguments import grid_text
 from chaosgate.field.axis import HALVED_FROM
 from chaosgate.field.factor import CHUNK_SITES
 
@@ -54,7 +55,7 @@ def _measure(grid: Grid, threads: int, repeats: int) -> dict[str, Any]:
         lambda: scipy.fft.dstn(array, type=1, axes=(1, 2), norm="ortho", workers=threads),
         repeats=repeats if sites <= 100_000 else -(-repeats // 5),
     )
-    row: dict[str, Any] = {"grid": f"{grid[0]}x{grid[1]}", "ours_ms": ours, "scipy_ms": theirs, "ratio": ours / theirs}
+    row: dict[str, Any] = {"grid": grid_text(grid), "ours_ms": ours, "scipy_ms": theirs, "ratio": ours / theirs}
     if sites <= DENSE_SITES:  # on its own: its matrix drives everything else out of the cache
         root = _dense_root(operator, grid)
         (row["dense_cholesky_ms"],) = _medians(lambda: white.view(BATCH, sites) @ root, repeats=repeats)

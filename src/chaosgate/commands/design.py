@@ -30,7 +30,7 @@ from chaosgate.commands.flags import (
 from chaosgate.commands.training.parser import import_path
 from chaosgate.compat.desiderata_matrix import COLUMNS, Column, GateMeasurement, desiderata_matrix
 from chaosgate.field import DirichletLaplacian, Grid, Law, MaxEntLaw, Operator, StudentT, epsilon_from_beta
-from chaosgate.field.arguments import as_grid
+from chaosgate.field.arguments import as_grid, grid_text
 from chaosgate.gate import Design, GaussianChaos, Mechanism, Multiplicative, Plain, SampleWise, Signed, Wick, design
 from chaosgate.gate.desiderata import Family, charges_no_constants
 from chaosgate.gate.realization import Injection, Realization
@@ -236,7 +236,7 @@ def _matrix(options: argparse.Namespace) -> None:
     rows = desiderata_matrix(grid, log_std, parse_operator(options.operator), options.draws)
     if options.figure is not None:
         options.figure.parent.mkdir(parents=True, exist_ok=True)
-        matrix_figure(rows, f"Desiderata on {grid[0]}x{grid[1]}, all gates at equal injected energy").savefig(
+        matrix_figure(rows, f"Desiderata on {grid_text(grid)}, all gates at equal injected energy").savefig(
             options.figure
         )
     if options.format == "table" and options.output is None:
@@ -272,7 +272,7 @@ def matrix_markdown(rows: list[GateMeasurement], grid: Grid, log_std: float) -> 
     lines = [
         "# Which gate meets which desideratum",
         "",
-        f"Measured on {grid[0]}x{grid[1]} by `chaosgate design --matrix`, all gates at the injected energy of Gaussian "
+        f"Measured on {grid_text(grid)} by `chaosgate design --matrix`, all gates at the injected energy of Gaussian "
         f"Chaos at log_std {log_std:g}.",
         "",
         "| gate | " + " | ".join(column.title for column in COLUMNS) + " |",

@@ -20,6 +20,7 @@ from chaosgate.commands.flags import (
     write_text,
 )
 from chaosgate.commands.probe_source import asked_network, find_images
+from chaosgate.field.arguments import grid_text
 from chaosgate.gate import GaussianChaos
 from chaosgate.inject.sites import SiteEffect, sites
 
@@ -83,7 +84,7 @@ def _table(name: str, found: Sequence[SiteEffect]) -> Table:
         table.add_row(
             site.stage or "",
             site.module,
-            "x".join(map(str, site.grid)),
+            grid_text(site.grid),
             str(site.channels),
             site.layout,
             "yes" if site.survives else "no",

@@ -37,6 +37,15 @@ def as_grid(grid: Sequence[int]) -> Grid:
     return sides
 
 
+def grid_text(grid: Sequence[int]) -> str:
+    """A grid in messages and tables.
+
+    >>> grid_text((7, 14))
+    '7x14'
+    """
+    return "x".join(map(str, grid))
+
+
 def positive(name: str, value: float) -> float:
     """Return ``value`` as a float, or say that ``name`` must be positive and finite."""
     if not (value > 0 and math.isfinite(value)):

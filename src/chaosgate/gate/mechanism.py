@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from chaosgate.field import Grid, Law
-from chaosgate.field.arguments import AXES, one_of
+from chaosgate.field.arguments import AXES, grid_text, one_of
 from chaosgate.field.white import Noise
 from chaosgate.gate.base import Gate, field_dtype, grid_of
 from chaosgate.gate.deployment import DeployedField, DialledEnergy, estimated_site_energy
@@ -216,4 +216,4 @@ def _as_grid(size: Any) -> Grid | None:
 
 
 def _text(grid: Grid) -> str:
-    return "x".join(map(str, grid)) if len(grid) > 1 else f"{grid[0]}-site"
+    return grid_text(grid) if len(grid) > 1 else f"{grid[0]}-site"

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from chaosgate.field.arguments import grid_text
 from chaosgate.gate.base import Gate
 from chaosgate.inject.calls import Call, compared, floating
 from chaosgate.inject.stages import resolve_stages
@@ -66,7 +67,7 @@ class SiteReport:
         if not math.isnan(self.log_std):
             realised += f" (log std {self.log_std:.2f})"
         where = self.stage if self.stage == self.module else f"{self.stage} -> {self.module}"
-        grid = "x".join(map(str, self.grid))
+        grid = grid_text(self.grid)
         moved = "logits move" if self.compared == "logits" else f"features in front of {self.compared} move"
         return (
             f"noise at {where}, {self.channels} channels on {grid}: {self.gate} {nominal}; {realised}; injected energy "

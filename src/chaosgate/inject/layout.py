@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
+from chaosgate.field.arguments import grid_text
+
 KINDS = {"NCL": 3, "NLC": 3, "NCHW": 4, "NHWC": 4, "NCDHW": 5, "NDHWC": 5}
 """Layouts by name, and their number of axes. NLC are tokens; the others carry their grid in their shape."""
 
@@ -175,8 +177,8 @@ class Place:
         if by_parts is not None:
             return first if by_parts else last
         readings = [
-            f"{shape[1]} channels on {_text(shape[2:])} (layout={first!r})",
-            f"{shape[-1]} channels on {_text(shape[1:-1])} (layout={last!r})",
+            f"{shape[1]} channels on {grid_text(shape[2:])} (layout={first!r})",
+            f"{shape[-1]} channels on {grid_text(shape[1:-1])} (layout={last!r})",
         ]
         self.refuse(f"{shape} can be read as {' or as '.join(readings)}", "Say which with layout=.")
 
@@ -203,7 +205,7 @@ class Place:
                 if len(grids) == 1:
                     return Layout("NLC", grids[0], count)
         if prefix is not None:
-            seen = "of an unknown size" if image is None else f"of {_text(image)}"
+            seen = "of an unknown size" if image is None else f"of {grid_text(image)}"
             self.refuse(
                 f"{shape[1]} tokens ({prefix} of them may not be on the grid) do not form the grid of an image {seen}",
                 "Give their rows and columns with grid=(rows, columns).",
@@ -218,7 +220,7 @@ class Place:
         left = tokens - math.prod(grid)
         if left < 0 or (prefix is not None and left != prefix):
             raise ValueError(
-                f"'{self.name}' returns {tokens} tokens; a grid of {_text(grid)} has {math.prod(grid)} sites."
+                f"'{self.name}' returns {tokens} tokens; a grid of {grid_text(grid)} has {math.prod(grid)} sites."
             )
         return Layout("NLC", grid, left)
 
@@ -269,7 +271,3 @@ def _by_parts(module: nn.Module, axes: int) -> bool | None:
     if any(isinstance(part, nn.LayerNorm) and type(part) is not nn.LayerNorm for part in module.modules()):
         return None  # one for maps, which has its channels first
     return first if first != last else None
-
-
-def _text(grid: tuple[int, ...]) -> str:
-    return "x".join(map(str, grid))

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from chaosgate.field.arguments import nearest
+from chaosgate.field.arguments import grid_text, nearest
 from chaosgate.gate import Gate
 from chaosgate.inject.survey import Survey
 
@@ -183,7 +183,7 @@ def stages_by_resolution(survey: Survey) -> list[str]:
         prefix = layout is not None and layout.prefix > 0
         pooled_by_token = layout is not None and prefix and not survey.reads_grid(blocks[-1], layout)
         return quarter_depths(survey.model, blocks, pooled_by_token)
-    listing = ", ".join(f"{name} ({'x'.join(map(str, grids[name]))})" for name in found) or "none"
+    listing = ", ".join(f"{name} ({grid_text(grids[name])})" for name in found) or "none"
     raise ValueError(
         f"{type(survey.model).__name__} does not have four stages of different resolution, nor a row of equal blocks. "
         f"Maps: {listing}. Name modules instead of L1 to L4, e.g. stages=[{found[-1] if found else 'features'!r}]."

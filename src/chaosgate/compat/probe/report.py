@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chaosgate.compat.probe.reading import MethodReading, ProbeReading, StageReading
+from chaosgate.field.arguments import grid_text
 
 HEADINGS = (
     "stage",
@@ -77,7 +78,7 @@ def stage_line(s: StageReading) -> str:
     where = s.stage if s.stage == s.module else f"{s.stage} ({s.module})"
     sign = "signed maps, so no log-geometry" if s.signed else f"median log-margin {_number(s.margin_median, '{:.2f}')}"
     return (
-        f"{where}: {s.grid[0]}x{s.grid[1]}, kappa {s.coherence:.2f} ({s.coherence_pooled:.2f} on the coarsest "
+        f"{where}: {grid_text(s.grid)}, kappa {s.coherence:.2f} ({s.coherence_pooled:.2f} on the coarsest "
         f"grid), {s.positive_share:.0%} of the sites positive, {sign}"
     )
 

@@ -15,6 +15,7 @@ from rich.text import Text
 from chaosgate.compat.verify.finding import FALSE_ALARM, POWER, Finding
 from chaosgate.compat.verify.statements import Outcome, Verification
 from chaosgate.compat.verify.subject import Subject
+from chaosgate.field.arguments import grid_text
 
 HEADINGS = ("statement", "compared", "predicted", "measured", "error or z", "draws", "detects", "")
 """Columns of every format: z is marked as such, ``detects`` is the relative error that is caught."""
@@ -44,7 +45,7 @@ def _numbers(finding: Finding, sampled: int) -> tuple[str, ...]:
 def setting(subject: Subject) -> str:
     """The subject in one line."""
     return (
-        f"{subject.operator} on {subject.grid[0]}x{subject.grid[1]}, gamma {subject.gamma:.4g}, beta {subject.beta:.4g}"
+        f"{subject.operator} on {grid_text(subject.grid)}, gamma {subject.gamma:.4g}, beta {subject.beta:.4g}"
         f", tau {subject.tau:.4g}, log_std {subject.log_std:.4g}; masks keep {subject.q:g}"
     )
 
