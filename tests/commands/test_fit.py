@@ -12,8 +12,8 @@ import yaml
 
 import chaosgate as cg
 from chaosgate.commands.fit import parsed
+from chaosgate.data.files.atomic import file_hash
 from chaosgate.run.identity import run_name, training_hash
-from chaosgate.run.provenance import file_hash
 from chaosgate.train.weights import network_weights, read_checkpoint
 
 BASE = ("base", "data/fashion_mnist")

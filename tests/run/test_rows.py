@@ -8,9 +8,10 @@ import pytest
 import torch
 from torchvision.transforms import InterpolationMode
 
+from chaosgate.data.files.atomic import file_hash
 from chaosgate.metrics.names import FITTED_ON_TEST, ON_TEST
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.provenance import file_hash, tensor_hash, transform_of, weights_of
+from chaosgate.run.provenance import tensor_hash, transform_of, weights_of
 from chaosgate.run.rows import merge_rows, print_results
 
 METRICS = {"top1": 0.9, "nll": 0.3, "ece": 0.02, "gap": 0.01, "brier": 0.1, "nll_T": 0.2876, "ece_T": 0.0123}

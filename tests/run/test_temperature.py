@@ -11,9 +11,9 @@ from lightning.pytorch import Trainer
 from torch.nn.functional import cross_entropy
 
 import chaosgate as cg
+from chaosgate.data.files.atomic import file_hash
 from chaosgate.metrics import CellMetrics, temperature_scaling
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.provenance import file_hash
 from chaosgate.run.temperature import SCALED, TemperatureScaling, validation_loader
 from tests.data.recorder import LIGHTNING_WARNINGS
 

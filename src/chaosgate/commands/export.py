@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 from chaosgate.commands.flags import command_parser, output_file, run_command, whole
 from chaosgate.commands.probe_source import find_network, run_data
-from chaosgate.data.files.atomic import replace_file
+from chaosgate.data.files.atomic import file_hash, replace_file
 from chaosgate.data.module import ImageData
 from chaosgate.inject.survey import example_input
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.provenance import file_hash, transform_of, versions
+from chaosgate.run.provenance import transform_of, versions
 from chaosgate.train.weights import read_checkpoint
 
 DESCRIPTION = """\

@@ -10,6 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from chaosgate.data.files.atomic import file_hash
+
 _PACKAGES = ("torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy")
 
 
@@ -41,12 +43,6 @@ def commit() -> str | None:
         return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no", ".") else "")
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-def file_hash(path: str | Path) -> str:
-    """SHA-256 of a file, as hex digits."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def tensor_hash(tensors: Mapping[str, Any]) -> str:

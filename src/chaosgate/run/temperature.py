@@ -17,13 +17,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torchmetrics.utilities.distributed import gather_all_tensors
 
+from chaosgate.data.files.atomic import file_hash
 from chaosgate.data.module import ImageData
 from chaosgate.data.pipeline.samples import CLEAN, Sample
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.metrics import CellMetrics, aggregate_cells, temperature_scaling
 from chaosgate.metrics.names import PLUS_T, SCALED, SUFFIX
 from chaosgate.metrics.sums import working_precision
-from chaosgate.run.provenance import file_hash
 
 
 class Temperature(NamedTuple):

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from chaosgate.data.files import index as file_index
-from chaosgate.data.files.index import default_index_dir, list_files
+from chaosgate.data.files.atomic import cache_folder
+from chaosgate.data.files.index import list_files
 
 FOLDERS = ["a", "b"]
 
@@ -87,4 +88,4 @@ def test_a_damaged_index_is_made_again(root: Path, tmp_path: Path, damage: bytes
 
 def test_the_users_cache_folder_is_the_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_index_dir() == tmp_path / "chaosgate"
+    assert cache_folder() == tmp_path / "chaosgate"

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from chaosgate.data.files.atomic import file_hash
 from chaosgate.run.checkpoint import AtomicCheckpointIO
 from chaosgate.run.checkpoint import files as atomic
 from chaosgate.run.checkpoint.files import checkpoints_by_age, damage, newest_intact, read_record
 from chaosgate.run.checkpoint.keep import EpochScore, select
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.provenance import file_hash
 
 
 def write(folder, name, step):

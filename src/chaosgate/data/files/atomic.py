@@ -1,6 +1,10 @@
-"""The one way in which files are written here: whole or not at all, and on the disk once the call returns."""
+"""The one way in which files are written here: whole or not at all, and on the disk once the call returns.
+
+Also their hash, and the folder for what is kept between runs. Needs no torch.
+"""
 
 import errno
+import hashlib
 import os
 import threading
 from collections.abc import Callable
@@ -43,6 +47,17 @@ def replace_link(link: Path, target: str) -> None:
     temporary.symlink_to(target)
     os.replace(temporary, link)
     sync_folder(link.parent)
+
+
+def file_hash(path: str | Path, kind: str = "sha256") -> str:
+    """Digest of the bytes of a file, as hex digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, kind).hexdigest()
+
+
+def cache_folder() -> Path:
+    """Where this user keeps what can be made again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "chaosgate"
 
 
 def sync_folder(folder: Path) -> None:

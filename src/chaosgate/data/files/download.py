@@ -1,6 +1,5 @@
 """Public archives: a resumable download, checked by its digest, unpacked without leaving its folder."""
 
-import hashlib
 import os
 import stat
 import tarfile
@@ -13,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 from urllib.error import HTTPError, URLError
 
-from chaosgate.data.files.atomic import sync_folder
+from chaosgate.data.files.atomic import file_hash, sync_folder
 
 _BLOCK = 1 << 20
 _LARGEST_RATIO = 20  # of unpacked to packed bytes; images and arrays of images hardly shrink
@@ -205,8 +204,7 @@ def _move(aside: Path, target: Path) -> None:
 
 def _require(path: Path, archive: Archive) -> None:
     kind, _, expected = archive.digest.partition(":")
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, kind).hexdigest()
+    found = file_hash(path, kind)
     if found != expected:
         raise ValueError(
             f"{path} has {kind} {found}, expected {expected}: it is damaged or not that archive. Remove it and run the "

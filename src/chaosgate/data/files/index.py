@@ -51,11 +51,6 @@ def walk(root: Path, folder: str = "") -> FileIndex:
     return _index(sorted((_relative(root, entry.path), entry) for entry in files))
 
 
-def default_index_dir() -> Path:
-    """Where indices are kept unless told otherwise: the user's cache folder."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "chaosgate"
-
-
 def list_files(root: Path, folders: Sequence[str], index_dir: Path | None) -> FileIndex:
     """Image files directly in each folder below ``root`` ("" is ``root`` itself), sorted by name within a folder.
 

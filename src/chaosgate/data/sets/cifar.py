@@ -3,7 +3,6 @@
 The batches are pickles. They are read by an unpickler that knows arrays and nothing else, so that no file can run code.
 """
 
-import hashlib
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from chaosgate.data.arrays import ArrayData, Part, as_images
 from chaosgate.data.cells import Corruptions, plan_cells
+from chaosgate.data.files.atomic import file_hash
 from chaosgate.data.files.download import download
 from chaosgate.data.module import ImageData, named_path
 from chaosgate.data.pipeline.samples import CLEAN, Cell, Images
@@ -99,7 +99,7 @@ class CIFAR10(ArrayData):
         for part, names in self.files.items():
             images, targets = zip(*(self._read_part(folder / name) for name in names), strict=True)
             parts[part] = Part(np.concatenate(images), np.concatenate(targets))
-            digests |= {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+            digests |= {name: file_hash(folder / name) for name in names}
             if len(parts[part].targets) != COUNTS[part]:
                 missing[part] = COUNTS[part] - len(parts[part].targets)
         if missing:

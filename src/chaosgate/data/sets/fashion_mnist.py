@@ -18,6 +18,7 @@ from torchvision.datasets.mnist import read_sn3_pascalvincent_tensor
 
 from chaosgate.data.arrays import ArrayData, Part
 from chaosgate.data.cells import Corruptions
+from chaosgate.data.files.atomic import file_hash
 from chaosgate.data.module import ImageData, named_path
 
 FILES = {
@@ -108,7 +109,7 @@ class FashionMNIST(ArrayData):
         digests: dict[str, str] = {}
         for part, (image_name, label_name, count) in FILES.items():
             paths = [self._find(root, name) for name in (image_name, label_name)]
-            digests |= {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+            digests |= {path.name: file_hash(path) for path in paths}
             images, targets = (read_idx(path) for path in paths)
             if images.shape != (count, 28, 28) or targets.shape != (count,):
                 raise ValueError(

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from lightning.pytorch.utilities import rank_zero_warn
 
+from chaosgate.data.files.atomic import cache_folder
 from chaosgate.data.files.folders import Listing, hashed_share, hashed_split
-from chaosgate.data.files.index import default_index_dir
 from chaosgate.data.module import ImageData, folder_at, one_of, share
 from chaosgate.data.photos import PhotoData
 from chaosgate.data.pipeline.samples import CLEAN
@@ -90,7 +90,7 @@ class ImageNet(PhotoData):
         self.val_labels = None if val_labels is None else Path(val_labels).expanduser()
         if self.val_labels is not None and not self.val_labels.exists():
             raise FileNotFoundError(f"data.val_labels is {val_labels}; there is no such file or folder.")
-        self.index_dir = default_index_dir() if index_dir is None else folder_at("index_dir", index_dir or None)
+        self.index_dir = cache_folder() if index_dir is None else folder_at("index_dir", index_dir or None)
         self.classes = classes
         self.labels = subset_labels(classes)
         self.num_classes = len(self.labels)

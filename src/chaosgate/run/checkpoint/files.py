@@ -9,8 +9,7 @@ from typing import IO, Any, cast
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
-from chaosgate.data.files.atomic import replace_file
-from chaosgate.run.provenance import file_hash
+from chaosgate.data.files.atomic import file_hash, replace_file
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

@@ -19,9 +19,9 @@ from typing import Any, Literal
 import yaml
 from filelock import FileLock
 
-from chaosgate.data.files.atomic import replace_file
+from chaosgate.data.files.atomic import file_hash, replace_file
 from chaosgate.run.directory import RunDirectory, read_lines
-from chaosgate.run.provenance import config_hash, file_hash
+from chaosgate.run.provenance import config_hash
 from chaosgate.study.plan.runs import Run
 
 Condition = Literal["done", "running", "queued", "failed", "interrupted", "missing"]

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import chaosgate
-from chaosgate.data.files.atomic import replace_file
+from chaosgate.data.files.atomic import cache_folder, file_hash, replace_file
 from chaosgate.run.config_files import allowed_modules, config_folder, find_config, read_yaml
-from chaosgate.run.provenance import config_hash, file_hash, installed
+from chaosgate.run.provenance import config_hash, installed
 
 FOLDERS = {
     "CHAOSGATE_IMAGENET": "train/<wnid> and val/<wnid> of ImageNet-1k",
@@ -174,8 +174,7 @@ class CachedParse:
         self, parse: Callable[[Sequence[str]], tuple[dict[str, Any], Sources]], folder: Path | None = None
     ) -> None:
         self.parse = parse
-        home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-        self.folder = folder or home / "chaosgate" / "parsed"
+        self.folder = folder or cache_folder() / "parsed"
 
     def __call__(self, words: Sequence[str]) -> Mapping[str, Any]:
         meaning = [code_version(), allowed_modules(), list(words)]
