@@ -32,7 +32,7 @@ from chaosgate.data.files.corrupted_copies import CopySettings, write_copies
 from chaosgate.data.files.index import image_files
 from chaosgate.data.photos import IMAGENET_MEAN, IMAGENET_STD
 from chaosgate.data.pipeline.augment import centre_crop, resized_crop_and_flip
-from chaosgate.data.pipeline.decoding import as_tensor, decode, picture_size
+from chaosgate.data.pipeline.decoding import as_tensor, decode, normalised, picture_size
 from chaosgate.data.pipeline.samples import EvalSet
 from chaosgate.data.pipeline.streams import lent_streams, sample_generator
 from chaosgate.data.sets.imagenet_layout import wnids
@@ -155,10 +155,7 @@ def _ending(normalised: bool) -> list[Any]:
 
 
 def _normalise(image: Tensor, wanted: bool) -> Tensor:
-    if not wanted:
-        return image
-    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
-    return (image.float() / 255 - mean) / std
+    return normalised(image, IMAGENET_MEAN, IMAGENET_STD) if wanted else image
 
 
 def _row(name: str, normalised: bool, times: dict[str, float], images: int) -> dict[str, Any]:

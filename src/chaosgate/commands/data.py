@@ -17,6 +17,7 @@ from chaosgate.data.files.download import ARCHIVES, download
 from chaosgate.data.files.folders import split_of
 from chaosgate.data.files.index import image_files
 from chaosgate.data.module import Contents, ImageData
+from chaosgate.data.pipeline.augment import usual_resize
 from chaosgate.data.pipeline.decoding import decode_bytes, decoder_warnings, unreadable
 from chaosgate.data.sets.cifar import CIFAR10, CIFAR100, check_copies
 from chaosgate.data.sets.fashion_mnist import FashionMNIST
@@ -99,7 +100,7 @@ def _write(options: argparse.Namespace) -> int:
     size = options.size
     if size < 1 or (options.resize is not None and options.resize < size):
         raise ValueError(f"--size is {size} and --resize {options.resize}; give a size of at least 1 and not above it.")
-    settings = CopySettings(options.seed, size, options.resize or round(size / 0.875), table_for(size))
+    settings = CopySettings(options.seed, size, options.resize or usual_resize(size), table_for(size))
     cells = plan_cells(names, options.severities, settings.table)[1:]
     images = list_clean(options.clean.expanduser(), options.val_labels)
     if not images:

@@ -15,8 +15,8 @@ from torchvision.transforms import InterpolationMode
 from chaosgate.commands.training.parser import import_path
 from chaosgate.data.files.index import image_files
 from chaosgate.data.module import ImageData
-from chaosgate.data.pipeline.augment import centre_crop
-from chaosgate.data.pipeline.decoding import as_tensor, decode
+from chaosgate.data.pipeline.augment import centre_crop, usual_resize
+from chaosgate.data.pipeline.decoding import as_tensor, decode, normalised
 from chaosgate.data.sets.fashion_mnist import FashionMNIST
 from chaosgate.inject.survey import example_input
 from chaosgate.run.config_files import read_yaml
@@ -124,10 +124,8 @@ def find_images(source: Source, folder: Path | None, count: int, image_size: int
     if source.data is not None:
         return source.data.normalise(images)
     config: dict[str, Any] = getattr(source.model, "pretrained_cfg", None) or {}
-    mean, std = (
-        torch.tensor(config.get(name, (0.5,) * channels))[:channels].view(-1, 1, 1) for name in ("mean", "std")
-    )
-    return (images.float() / 255 - mean) / std
+    mean, std = (config.get(name, (0.5,) * channels)[:channels] for name in ("mean", "std"))
+    return normalised(images, mean, std)
 
 
 def _validation_images(data: ImageData, count: int) -> Tensor:
@@ -146,8 +144,7 @@ def _folder_images(folder: Path, count: int, side: int) -> Tensor:
     if not files:
         raise ValueError(f"no images in {folder} (looked for {' '.join(IMG_EXTENSIONS)}).")
     chosen = [files[i] for i in _spaced(len(files), count)]
-    resize = round(side / 0.875)
-    crops = [centre_crop(decode(path), resize, side, InterpolationMode.BILINEAR) for path in chosen]
+    crops = [centre_crop(decode(path), usual_resize(side), side, InterpolationMode.BILINEAR) for path in chosen]
     return torch.stack([as_tensor(crop) for crop in crops])
 
 

@@ -27,6 +27,7 @@ NAMED = {"paper": PAPER, "common": COMMON, "all": COMMON + EXTRA}
 """Sets of corruptions that have a name: the seven of the paper, the fifteen of mCE, and all nineteen."""
 SEVERITIES = (1, 2, 3, 4, 5)
 Table = Literal["imagenet", "small"]
+LARGEST_SMALL = 64  # pixels; up to here images are small ones, with parameters and recipes of their own
 
 
 def plan_cells(corruptions: Corruptions, severities: Sequence[int], table: str = "imagenet") -> list[Cell]:
@@ -123,7 +124,7 @@ def _write(path: Path, images: NDArray[np.uint8]) -> None:
 
 def table_for(image_size: int) -> Table:
     """Parameters that suit an image size: those of ImageNet-C, or up to 64 pixels those for small images."""
-    return "small" if image_size <= 64 else "imagenet"
+    return "small" if image_size <= LARGEST_SMALL else "imagenet"
 
 
 class Corruption(Protocol):

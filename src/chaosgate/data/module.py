@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from chaosgate.data.pipeline.decoding import normalised
 from chaosgate.data.pipeline.loader import EvalSampler, Progress, ResumableLoader, TrainSampler
 from chaosgate.data.pipeline.samples import CLEAN, Augmentation, Cell, EvalSet, Sample, Split, TrainSet, collate
 from chaosgate.data.pipeline.streams import LARGEST_SEED, stream_key
@@ -207,8 +208,7 @@ class ImageData(pl.LightningDataModule, ABC):
 
     def normalise(self, image: Tensor) -> Tensor:
         """float32 of uint8 (..., C, H, W): ``(image / 255 - mean) / std``, in the configured memory layout."""
-        mean, std = (torch.tensor(values, device=image.device).view(-1, 1, 1) for values in (self.mean, self.std))
-        image = (image.float() / 255 - mean) / std
+        image = normalised(image, self.mean, self.std)
         if self.channels_last and image.ndim == 4:
             image = image.contiguous(memory_format=torch.channels_last)
         return image

@@ -12,16 +12,31 @@ from rich.console import Console
 from rich.progress import Progress
 from torchvision.transforms import InterpolationMode
 
-from chaosgate.data.cells import SEVERITIES, Corruptions, Table, corruptions_of, generated_splits, plan_cells, table_for
+from chaosgate.data.cells import (
+    LARGEST_SMALL,
+    SEVERITIES,
+    Corruptions,
+    Table,
+    corruptions_of,
+    generated_splits,
+    plan_cells,
+    table_for,
+)
 from chaosgate.data.files.folders import Listing, each_file_once
 from chaosgate.data.module import Contents, ImageData, at_least, named_path, one_of
-from chaosgate.data.pipeline.augment import FullRecipe, centre_crop, mix, padded_crop_and_flip, resized_crop_and_flip
+from chaosgate.data.pipeline.augment import (
+    FullRecipe,
+    centre_crop,
+    mix,
+    padded_crop_and_flip,
+    resized_crop_and_flip,
+    usual_resize,
+)
 from chaosgate.data.pipeline.decoding import Decoder, FileImages, View, as_is, picture_size, unreadable
 from chaosgate.data.pipeline.samples import Augmentation, Images, Sample, Split
 from chaosgate.data.pipeline.streams import stream_key
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-LARGEST_SMALL = 64  # pixels; up to here a set of images of that size is one of small images
 _NEEDED = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("test",)}
 
 
@@ -233,7 +248,7 @@ class PhotoData(ImageData):
     def _settle_recipe(self, small: bool) -> None:
         recipe, resize = self._asked
         self.recipe = recipe or ("small" if small else "standard")
-        self.eval_resize = resize or (self.image_size if self.recipe == "small" else round(self.image_size / 0.875))
+        self.eval_resize = resize or (self.image_size if self.recipe == "small" else usual_resize(self.image_size))
 
     def bad_files(self, listings: Mapping[str, Listing]) -> dict[Path, str]:
         """Files to leave out, and why; where none may be left out, an empty one stops the run."""

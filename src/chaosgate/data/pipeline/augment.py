@@ -24,7 +24,7 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as pixels
 
-from chaosgate.data.pipeline.decoding import Picture, as_tensor
+from chaosgate.data.pipeline.decoding import Picture, as_tensor, normalised
 from chaosgate.data.pipeline.samples import Augmentation, Sample
 from chaosgate.data.pipeline.streams import lent_streams
 
@@ -116,6 +116,15 @@ def centre_crop(image: Picture, resize: int, size: int, interpolation: Interpola
     return cut
 
 
+def usual_resize(size: int) -> int:
+    """The shorter side before a central cut of ``size`` pixels.
+
+    >>> usual_resize(224)
+    256
+    """
+    return round(size / 0.875)
+
+
 def _window(
     height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float], generator: torch.Generator
 ) -> tuple[int, int, int, int]:
@@ -181,10 +190,9 @@ def erase(image: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     The noise is rounded to the 256 grey levels and cut off at black and white, which timm's own is not: images travel
     as bytes.
     """
-    m, s = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
-    normalised = (image.float() / 255 - m) / s
     eraser = RandomErasing(probability=1.0, mode="pixel", device="cpu")  # type: ignore[no-untyped-call]
-    erased: Tensor = eraser(normalised)
+    erased: Tensor = eraser(normalised(image, mean, std))
+    m, s = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
     return (255 * (erased * s + m)).round_().clamp_(0, 255).to(torch.uint8)
 
 
