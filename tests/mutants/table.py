@@ -316,7 +316,8 @@ METRICS = [
         ("calibration_error", "gap**2", "gap"),
         ("calibration_error", "reliability.correct_sum).abs()", "reliability.correct_sum)"),
         ("adaptive_bins", "right=True", "right=False"),
-        ("adaptive_bins", "hits / size", "hits"),
+        ("adaptive_bins", "mean_of_ties(value, hit)", "hit"),
+        ("mean_of_ties", "total / size", "total"),
         ("classwise_calibration_error", "(classes * len(probs))", "len(probs)"),
         ("effective_counts", "count**2 * accuracy", "count * accuracy"),
         ("top_class", "sub_(handicap)", "add_(handicap)"),
@@ -329,7 +330,7 @@ METRICS = [
     *_of(
         "metrics.ranking",
         ("risk_coverage", "descending=True", "descending=False"),
-        ("risk_coverage", "(errors / size)[tie]", "error"),
+        ("risk_coverage", "mean_of_ties(value, error)", "error"),
         ("area_under_roc", "(2 * len(low))", "len(low)"),
     ),
     *_of(

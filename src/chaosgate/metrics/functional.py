@@ -182,19 +182,22 @@ def adaptive_bins(confidence: Tensor, correct: Tensor, num_bins: int = 15) -> Re
     order = working_precision(confidence).sort()
     value, hit = order.values, correct.to(order.values)[order.indices]
     n = len(value)
-    tie = torch.zeros(n, dtype=torch.int64, device=value.device)  # which group of equal confidences a sample is in
-    tie[1:] = (value[1:] != value[:-1]).cumsum(0)
-    size, hits = (torch.zeros_like(value).index_add_(0, tie, x) for x in (torch.ones_like(hit), hit))
-    hit = (hits / size)[tie]
-
     borders = torch.tensor([m * n // num_bins for m in range(num_bins + 1)], device=value.device)
     slot = torch.searchsorted(borders, torch.arange(n, device=value.device), right=True) - 1
-    columns = torch.stack((torch.ones_like(value), value, hit), dim=1)
+    columns = torch.stack((torch.ones_like(value), value, mean_of_ties(value, hit)), dim=1)
     sums = join(sum_by_slot(columns, slot, num_bins))
     padded = torch.cat((value.new_zeros(1), value, value.new_ones(1)))
     edges = (padded[borders] + padded[borders + 1]) / 2
     edges[0], edges[-1] = 0, 1
     return Reliability(sums[:, 0], sums[:, 1], sums[:, 2], edges)
+
+
+def mean_of_ties(value: Tensor, given: Tensor) -> Tensor:
+    """Each entry of ``given (N,)`` replaced by the mean of its tie: the entries with an equal sorted ``value (N,)``."""
+    tie = torch.zeros(len(value), dtype=torch.int64, device=value.device)
+    tie[1:] = (value[1:] != value[:-1]).cumsum(0)
+    size, total = (torch.zeros_like(value).index_add_(0, tie, x) for x in (torch.ones_like(given), given))
+    return (total / size)[tie]
 
 
 def adaptive_calibration_error(confidence: Tensor, correct: Tensor, num_bins: int = 15) -> Tensor:

@@ -12,6 +12,7 @@ image of the test set has a larger confidence than one from elsewhere; ties coun
 import torch
 from torch import Tensor
 
+from chaosgate.metrics.functional import mean_of_ties
 from chaosgate.metrics.sums import working_precision
 
 
@@ -27,10 +28,7 @@ def risk_coverage(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
     _check_vectors(confidence=confidence, correct=correct)
     order = working_precision(confidence).sort(descending=True)
     value, error = order.values, 1 - correct.to(order.values)[order.indices]
-    tie = torch.zeros(len(value), dtype=torch.int64, device=value.device)  # which group of equal confidences it is in
-    tie[1:] = (value[1:] != value[:-1]).cumsum(0)
-    size, errors = (torch.zeros_like(value).index_add_(0, tie, x) for x in (torch.ones_like(error), error))
-    error = (errors / size)[tie]
+    error = mean_of_ties(value, error)
     number = torch.arange(1, len(error) + 1, dtype=error.dtype, device=error.device)
     return number / max(1, len(error)), error.cumsum(0) / number
 
