@@ -15,8 +15,7 @@ from chaosgate.study import Run
 from chaosgate.study.execute.state import write_fitted
 from chaosgate.study.plan.runs import load_study
 from chaosgate.study.report.build import build_table, select_strengths, strength_tables
-from chaosgate.study.report.collect import collect
-from chaosgate.study.report.from_outputs import EnsembleResult
+from chaosgate.study.report.collect import EnsembleResult, collect
 from chaosgate.study.report.latex import latex_contrasts, latex_results
 from chaosgate.study.report.notes import footnotes
 from chaosgate.study.report.page import html_report

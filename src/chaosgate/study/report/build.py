@@ -10,8 +10,7 @@ from chaosgate.metrics.names import is_scaled, with_scaled
 from chaosgate.run.outputs import CLEAN_CELL, Cell
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import STRENGTH, Ensemble, Study
-from chaosgate.study.report.collect import Finished
-from chaosgate.study.report.from_outputs import ensemble_name
+from chaosgate.study.report.collect import Finished, ensemble_name
 from chaosgate.study.report.inference import (
     Floats,
     Groups,

@@ -1,20 +1,26 @@
-"""Everything a report needs of the finished runs of a study, read once."""
+"""What a report reads of the finished runs of a study: rows, curves, outputs; and deep ensembles of these runs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from math import fsum, nan
-from typing import Any
+from math import fsum, isnan, log, nan
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chaosgate.metrics.names import FROM_LOGITS, FROM_OUTPUTS
+from chaosgate.metrics.names import FROM_LOGITS, FROM_OUTPUTS, PLUS_T, scaled
 from chaosgate.run.directory import RunDirectory, read_lines
-from chaosgate.run.outputs import Samples, join_samples, load_logits, load_samples
+from chaosgate.run.outputs import CLEAN_CELL, Cell, Logits, Samples, join_samples, load_logits, load_samples
 from chaosgate.study.execute.state import record_of, rows_of, state_of
 from chaosgate.study.plan.runs import Run
-from chaosgate.study.report.from_outputs import ByCell, class_metrics_of, confidence_metrics
+from chaosgate.study.plan.study import Ensemble, Study
+
+if TYPE_CHECKING:
+    import torch
+
+ByCell = dict[Cell, float]
 
 
 @dataclass(frozen=True)
@@ -113,3 +119,157 @@ def collect(runs: Sequence[Run]) -> list[Finished]:
             rows = [row for row in rows_of(run.directory, records) if not row.get("ood")]
             found.append(Finished(run, rows, state.record))
     return found
+
+
+# -- metrics that are made of kept outputs -----------------------------------------------------------------------------
+
+
+def confidence_metrics(samples: Samples, ood: NDArray[np.float32] | None) -> dict[str, ByCell]:
+    """Metrics of the confidences of all images: the AURC of every cell; the AUROC of clean against other images.
+
+    Args:
+        samples: Outputs of the network for every image.
+        ood: Confidences of images that belong to none of its classes, where there was such a test.
+    """
+    import torch
+
+    from chaosgate.metrics import area_under_risk_coverage, area_under_roc
+
+    confidence, correct = torch.from_numpy(samples.confidence), torch.from_numpy(samples.correct)
+    areas = {cell: area_under_risk_coverage(confidence[k], correct[k]) for k, cell in enumerate(samples.cells)}
+    found = {"aurc": {cell: float(area) for cell, area in areas.items()}}
+    if ood is not None and CLEAN_CELL in samples.cells:
+        inside = confidence[samples.cells.index(CLEAN_CELL)]
+        found["ood_auroc"] = {CLEAN_CELL: float(area_under_roc(inside, torch.from_numpy(ood)))}
+    return found
+
+
+def class_metrics(
+    cells: Sequence[Cell], logits: "Callable[[int], torch.Tensor]", target: "torch.Tensor"
+) -> dict[str, ByCell]:
+    """Metrics of the probabilities of all classes, cell by cell: classwise ECE, and two terms of the Brier score.
+
+    Args:
+        cells: The cells.
+        logits: Logits (images, classes) of the k-th of them.
+        target: True classes, (cells, images).
+    """
+    from chaosgate.metrics import BrierScore, classwise_calibration_error
+
+    found: dict[str, ByCell] = {name: {} for name in FROM_LOGITS}
+    for k, cell in enumerate(cells):
+        probs = logits(k).double().softmax(-1)
+        brier = BrierScore(probs.shape[1])
+        brier.update(probs, target[k])
+        terms = brier.decomposition()
+        found["classwise_ece"][cell] = float(classwise_calibration_error(probs, target[k]))
+        found["brier_reliability"][cell] = float(terms.reliability)
+        found["brier_resolution"][cell] = float(terms.resolution)
+    return found
+
+
+def class_metrics_of(kept: Logits) -> dict[str, ByCell]:
+    """The same of a network's kept logits."""
+    import torch
+
+    return class_metrics(kept.cells, lambda k: torch.from_numpy(kept.logits[k]), torch.from_numpy(kept.target).long())
+
+
+# -- deep ensembles of existing runs -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EnsembleResult:
+    """Outputs of an ensemble for every image, and its metrics.
+
+    Args:
+        members: The seeds of its members.
+        by_cell: Metrics, each with its value in every cell.
+        samples: Confidence, correctness and NLL of every image.
+        scaled_confidence: Confidence after temperature scaling, (cells, images); None without a temperature.
+        temperature: Fitted on the mean probabilities of the validation images; nan if there is none.
+    """
+
+    members: tuple[int, ...]
+    by_cell: Mapping[str, Mapping[Cell, float]]
+    samples: Samples
+    scaled_confidence: NDArray[np.float32] | None
+    temperature: float
+
+
+def ensemble_name(ensemble: Ensemble) -> str:
+    """The name of its row: the method and how many runs it costs."""
+    return f"{ensemble.of} ensemble x{ensemble.size}"
+
+
+def ensembles(study: Study, ensemble: Ensemble, finished: Sequence[Finished]) -> list[EnsembleResult]:
+    """As many ensembles as the finished seeds of the method allow, members in the order of the seeds."""
+    by_seed = {one.run.seed: one for one in finished if one.run.method == ensemble.of}
+    ready = [by_seed[seed] for seed in study.seeds if seed in by_seed]
+    groups = [ready[k : k + ensemble.size] for k in range(0, len(ready) - ensemble.size + 1, ensemble.size)]
+    found = []
+    for group in groups:
+        members = _loaded([load_logits(one.run.directory, one.run.outputs_of(ood=False)) for one in group])
+        if members is not None:
+            outside = _loaded([load_logits(one.run.directory, one.run.outputs_of(ood=True)) for one in group])
+            found.append(_together(tuple(one.run.seed for one in group), members, outside))
+    return found
+
+
+def _loaded(kept: Sequence[Logits | None]) -> list[Logits] | None:
+    members = [one for one in kept if one is not None]
+    return members if len(members) == len(kept) else None
+
+
+def _together(seeds: tuple[int, ...], members: Sequence[Logits], outside: Sequence[Logits] | None) -> EnsembleResult:
+    """The mean of the members' probabilities as one network; its temperature is fitted as that of a single one."""
+    import torch
+
+    from chaosgate.metrics import CellMetrics, classification_scores, temperature_scaling
+
+    first = members[0]
+    for member in members[1:]:
+        if member.cells != first.cells or not np.array_equal(member.index, first.index):
+            raise ValueError(
+                f"the runs of seeds {seeds} were tested on different images; they cannot form an ensemble."
+            )
+    logits = _mean_log_probability([member.logits for member in members])
+    target = torch.from_numpy(first.target).long()
+    cells, images, classes = logits.shape
+    flat, targets = logits.view(-1, classes), target.reshape(-1)
+    number = torch.arange(cells).repeat_interleave(images)
+
+    def columns(values: "torch.Tensor") -> dict[str, "torch.Tensor"]:
+        metrics = CellMetrics(cells, adaptive_bins=15)
+        metrics.update(values, targets, number)
+        return metrics.compute()
+
+    found = dict(columns(flat))
+    validations = [member.validation for member in members if member.validation is not None]
+    temperature = nan
+    if len(validations) == len(members) and all(np.array_equal(one[2], validations[0][2]) for one in validations):
+        on = torch.from_numpy(validations[0][1]).long()
+        with suppress(ValueError):  # no temperature is best
+            temperature = temperature_scaling(_mean_log_probability([one[0] for one in validations]), on).temperature
+    scaled_confidence = None
+    if not isnan(temperature):
+        scaled_confidence = (logits / temperature).softmax(-1).amax(-1).float().numpy()
+        found |= {scaled(name): column for name, column in columns(flat / temperature).items() if name in PLUS_T}
+    scores = classification_scores(flat, targets)
+    confidence, nll = (one.float().view(cells, images).numpy() for one in (scores.confidence, scores.nll))
+    correct = (scores.rank < 1).view(cells, images).numpy()
+    samples = Samples(first.cells, confidence, correct, nll, first.index)
+    ood = None
+    if outside is not None:
+        ood = _mean_log_probability([one.logits[0] for one in outside]).amax(-1).exp().float().numpy()
+    by_cell = confidence_metrics(samples, ood) | class_metrics(first.cells, lambda k: logits[k], target)
+    by_cell |= {name: {cell: float(column[k]) for k, cell in enumerate(first.cells)} for name, column in found.items()}
+    return EnsembleResult(seeds, by_cell, samples, scaled_confidence, temperature)
+
+
+def _mean_log_probability(logits: Sequence[NDArray[np.float16]]) -> "torch.Tensor":
+    """The logarithm of the mean probability over members, in float64."""
+    import torch
+
+    each = torch.stack([torch.from_numpy(one).double().log_softmax(-1) for one in logits])
+    return each.logsumexp(0) - log(len(logits))

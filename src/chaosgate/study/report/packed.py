@@ -22,8 +22,7 @@ from chaosgate.run.outputs import Samples
 from chaosgate.study.execute.state import FITTED, TESTED, record_of, rows_of
 from chaosgate.study.plan.runs import Run, load_study
 from chaosgate.study.plan.study import Ensemble, Study
-from chaosgate.study.report.collect import Finished, collect
-from chaosgate.study.report.from_outputs import EnsembleResult, ensembles
+from chaosgate.study.report.collect import EnsembleResult, Finished, collect, ensembles
 
 RUNS = "runs.json"
 _OF_A_RUN = ("study", "method", "levels", "seed", "checkpoint", "size", "tested_otherwise")
