@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from chaosgate.data.files.atomic import replace_file
+from chaosgate.metrics.aggregate import Cell
 from chaosgate.run.directory import RunDirectory
 
-Cell = tuple[str, int]
 CLEAN_CELL: Cell = ("clean", 0)
 
 
@@ -93,6 +95,11 @@ def samples_file(run: Path, test: str, rank: int = 0, world: int = 1) -> Path:
     return RunDirectory(run).outputs / f"{test}-{rank}-of-{world}.npz"
 
 
+def sample_files(run: Path, test: str) -> list[Path]:
+    """What all processes of a test have left, of every time that it was done."""
+    return sorted(RunDirectory(run).outputs.glob(f"{test}-*-of-*.npz"))
+
+
 def load_samples(run: Path, test: str) -> Samples | None:
     """All images of a test, put together from the shares of its processes; None if a share is missing."""
     shares = _shares(run, test)
@@ -118,12 +125,12 @@ Placed = tuple[tuple[Cell, ...], NDArray[np.int32], Callable[[str], NDArray[Any]
 
 def _shares(run: Path, test: str) -> list[dict[str, NDArray[Any]]] | None:
     """The files of all processes of a test; None if one is missing."""
-    found = sorted(RunDirectory(run).outputs.glob(f"{test}-*-of-*.npz"), key=lambda path: path.stat().st_mtime)
-    if not found:
+    if not (found := sample_files(run, test)):
         return None
-    world = int(found[-1].stem.rsplit("-", 1)[-1])  # the newest test, if there were several
+    newest = max(found, key=lambda path: path.stat().st_mtime)  # if the test was done several times
+    world = int(newest.stem.rsplit("-", 1)[-1])
     paths = [samples_file(run, test, rank, world) for rank in range(world)]
-    return [_read(path) for path in paths] if all(path.is_file() for path in paths) else None
+    return [read_arrays(path) for path in paths] if all(path.is_file() for path in paths) else None
 
 
 def _placed(shares: Sequence[dict[str, NDArray[Any]]]) -> Placed | None:
@@ -197,6 +204,10 @@ def _load_logits(run: Path, test: str) -> Logits | None:
     return Logits(cells, values("logits"), values("target"), index, validation)
 
 
-def _read(path: Path) -> dict[str, NDArray[Any]]:
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     with np.load(path, allow_pickle=False) as archive:
         return {key: archive[key] for key in archive.files}
+
+
+def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    replace_file(path, partial(np.savez_compressed, **arrays))

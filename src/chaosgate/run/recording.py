@@ -26,7 +26,7 @@ from chaosgate.inject.callback import NoiseInjection
 from chaosgate.metrics import classification_scores
 from chaosgate.metrics.temperature import fit_derivatives, scaled_scores
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.outputs import samples_file
+from chaosgate.run.outputs import samples_file, write_arrays
 from chaosgate.run.temperature import TemperatureScaling
 
 _CURVES = ("train/loss", "val/top1", "val/nll", "val/ece", "val/gap")
@@ -214,7 +214,7 @@ class KeepOutputs(Callback):
             **self._validation(trainer),
         }
         path.parent.mkdir(exist_ok=True)
-        replace_file(path, partial(np.savez_compressed, **arrays))
+        write_arrays(path, arrays)
 
     def _validation(self, trainer: Trainer) -> dict[str, Any]:
         """What the temperature was fitted on; nothing where it was not fitted here."""

@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from chaosgate.run.directory import RunDirectory
+from chaosgate.run.outputs import sample_files
 from chaosgate.study.execute.state import Condition, State, is_trained, read_json
 from chaosgate.study.execute.worker import FORMAT, ORDER
 from chaosgate.study.plan.runs import Run
@@ -147,7 +148,7 @@ def overview(
     if any(users.values()):
         grid.add_column("also in", overflow="fold")
     for run in runs:
-        grid.add_row(f"{run.variant}, seed {run.seed}", _words(run, states[run.name]), run.training, *_also(run, users))
+        grid.add_row(_title(run), _words(run, states[run.name]), run.training, *_also(run, users))
     lines = [_summary(states.values())]
     if shared := [run for run in runs if users[run.name]]:
         trained = sum(is_trained(run) for run in shared)
@@ -226,9 +227,9 @@ def kept_size(study: Study, runs: Sequence[Run], states: Mapping[str, State]) ->
     """How large the kept outputs are: what finished runs hold, or the rule."""
     done = [run for run in runs if states[run.name].condition == "done"]
     held = [
-        sum(path.stat().st_size for name in run.test_outputs.values() for path in outputs.glob(f"{name}-*-of-*.npz"))
+        sum(path.stat().st_size for name in run.test_outputs.values() for path in sample_files(run.directory, name))
         for run in done
-        if (outputs := RunDirectory(run.directory).outputs).is_dir()
+        if RunDirectory(run.directory).outputs.is_dir()
     ]
     if held:
         each = fmean(held) / 2**20

@@ -5,9 +5,9 @@ from dataclasses import replace
 from math import isnan
 from typing import Any
 
-from chaosgate.metrics.aggregate import aggregate_cells, collapsed
+from chaosgate.metrics.aggregate import Cell, aggregate_cells, collapsed
 from chaosgate.metrics.names import is_scaled, with_scaled
-from chaosgate.run.outputs import CLEAN_CELL, Cell
+from chaosgate.run.outputs import CLEAN_CELL
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import STRENGTH, Ensemble, Study
 from chaosgate.study.report.collect import Finished, ensemble_name

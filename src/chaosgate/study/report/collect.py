@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from chaosgate.metrics.aggregate import Cell
 from chaosgate.metrics.names import FROM_LOGITS, FROM_OUTPUTS, PLUS_T, scaled
 from chaosgate.run.directory import RunDirectory, read_lines
-from chaosgate.run.outputs import CLEAN_CELL, Cell, Logits, Samples, join_samples, load_logits, load_samples
+from chaosgate.run.outputs import CLEAN_CELL, Logits, Samples, join_samples, load_logits, load_samples
 from chaosgate.study.execute.state import record_of, rows_of, state_of
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import Ensemble, Study

@@ -35,7 +35,8 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from chaosgate.run.outputs import Cell, Samples
+from chaosgate.metrics.aggregate import Cell
+from chaosgate.run.outputs import Samples
 
 RESAMPLES = 400  # the relative standard error of a standard deviation is 1 / sqrt(2 * 400) = 3.5 %
 _AT_A_TIME = 100  # bounds the memory: 40 MB for 50,000 images

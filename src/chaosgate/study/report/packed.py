@@ -9,7 +9,6 @@ which runs the study would have today, so that a default that changes in the cod
 import json
 import shutil
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 from chaosgate.data.files.atomic import replace_file
 from chaosgate.metrics.names import FROM_LOGITS
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.outputs import Samples
+from chaosgate.run.outputs import Samples, read_arrays, sample_files, write_arrays
 from chaosgate.study.execute.state import FITTED, TESTED, record_of, rows_of
 from chaosgate.study.plan.runs import Run, load_study
 from chaosgate.study.plan.study import Ensemble, Study
@@ -104,14 +103,9 @@ def _copy(run: Run, to: Path) -> None:
     lines = {json.dumps(row): None for row in (*target.rows(), *tested)}  # other studies may have left theirs
     replace_file(target.results, "".join(f"{line}\n" for line in lines))
     for name in run.test_outputs.values():
-        for path in source.outputs.glob(f"{name}-*-of-*.npz"):
-            with np.load(path, allow_pickle=False) as kept:
-                arrays = {key: _half(kept[key]) for key in kept.files if "logits" not in key}
-            _write_arrays(target.outputs / path.name, arrays)
-
-
-def _write_arrays(path: Path, arrays: dict[str, Any]) -> None:
-    replace_file(path, partial(np.savez_compressed, **arrays))
+        for path in sample_files(run.directory, name):
+            arrays = {key: _half(values) for key, values in read_arrays(path).items() if "logits" not in key}
+            write_arrays(target.outputs / path.name, arrays)
 
 
 def _half(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -132,7 +126,7 @@ def _keep_ensemble(path: Path, result: EnsembleResult) -> None:
     if result.scaled_confidence is not None:
         arrays["scaled_confidence"] = result.scaled_confidence
     halves = {key: _half(values) for key, values in arrays.items()}
-    _write_arrays(path, {"about": np.array(json.dumps(about)), **halves})
+    write_arrays(path, {"about": np.array(json.dumps(about)), **halves})
 
 
 def kept_ensembles(study: Study, ensemble: Ensemble, finished: Sequence[Finished]) -> list[EnsembleResult]:
@@ -142,8 +136,7 @@ def kept_ensembles(study: Study, ensemble: Ensemble, finished: Sequence[Finished
         path = study.path.parent / _ensemble_file(ensemble, number)
         if not is_packed(study.path.parent) or not path.is_file():
             return ensembles(study, ensemble, finished)
-        with np.load(path, allow_pickle=False) as kept:
-            arrays = {key: kept[key] for key in kept.files}
+        arrays = read_arrays(path)
         about = json.loads(str(arrays["about"]))
         cells = tuple((corruption, severity) for corruption, severity in about["cells"])
         metrics = {m: {(c, s): value for c, s, value in values} for m, values in about["metrics"].items()}
