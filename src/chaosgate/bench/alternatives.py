@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from chaosgate.bench.timing import keep_memory, rounds
+from chaosgate.bench.timing import keep_memory, on_threads, rounds
 from chaosgate.gate import Dropout
 from chaosgate.inject import attach
 from chaosgate.metrics import temperature_scaling
@@ -26,18 +26,13 @@ CLASSES, DRAWS, MEMBERS = 10, 20, 5
 def run(threads: int = 1, repeats: int = 15, batch: int = 32, side: int = 64) -> list[dict[str, Any]]:
     """Medians over ``repeats`` rounds; ``over_plain``: the median ratio to the same without it in the same round."""
     keep_memory()
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(batch, 3, side, side, generator=generator)
     target = torch.randint(CLASSES, (batch,), generator=generator)
-    try:
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            steps = rounds(_training_steps(images, target), repeats)
-            tests = rounds(_tests(images), max(1, repeats // 5))
-    finally:
-        torch.set_num_threads(before)
+    with on_threads(threads), torch.random.fork_rng():
+        torch.manual_seed(0)
+        steps = rounds(_training_steps(images, target), repeats)
+        tests = rounds(_tests(images), max(1, repeats // 5))
     return [
         {"of": of, "images": f"{batch}x3x{side}x{side}", "what": name, "ms": median(ms)}
         | {"over_plain": median(one / plain for one, plain in zip(ms, times["plain"], strict=True))}

@@ -6,8 +6,7 @@ compared with; it is not used anywhere else.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib import import_module
 from io import BytesIO
 from statistics import median
@@ -17,9 +16,9 @@ from typing import Any
 import cv2
 import numpy as np
 import numpy.typing as npt
-import torch
 from PIL import Image, ImageOps
 
+from chaosgate.bench.timing import on_threads
 from chaosgate.corruptions import PAPER, corrupt, parameters
 from chaosgate.data.pipeline.streams import lent_streams
 
@@ -43,7 +42,7 @@ def run(
     pictures = images or photographs(224)
     rows: list[dict[str, Any]] = []
     package = _package()
-    with _threads(threads):
+    with on_threads(threads):
         for name in names:
             given, plain = parameters(name, severity), _REFERENCE[name]
             peer = _working(package, pictures[0], name, severity)
@@ -107,19 +106,6 @@ def _working(
 
 def _row(name: str, ours: float, reference: float) -> dict[str, Any]:
     return {"corruption": name, "ours_ms": ours, "reference_ms": reference, "ratio": reference / ours}
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """OpenCV and torch on ``count`` threads for the while; both settings belong to the process and are put back."""
-    before = cv2.getNumThreads(), torch.get_num_threads()
-    cv2.setNumThreads(count)
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        cv2.setNumThreads(before[0])
-        torch.set_num_threads(before[1])
 
 
 def _finish(values: npt.NDArray[Any]) -> Bytes:

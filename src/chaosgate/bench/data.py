@@ -18,14 +18,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import cv2
 import lightning.pytorch as pl
 import torch
 from torch import Tensor
 from torchvision.datasets.folder import pil_loader
 from torchvision.transforms import InterpolationMode, v2
 
-from chaosgate.bench.timing import interleaved
+from chaosgate.bench.timing import interleaved, on_threads
 from chaosgate.corruptions import PAPER
 from chaosgate.data import Cell, ImageNetC, Sample
 from chaosgate.data.files.corrupted_copies import CopySettings, write_copies
@@ -62,29 +61,22 @@ def run(
     ``bytes_per_cell`` is what a further cell adds to the state that a worker holds, and ``memory_ratio`` the largest
     resident memory of a process that tests the 35 cells in one pass over that of one that tests one cell 35 times.
     """
-    before = torch.get_num_threads(), cv2.getNumThreads()
-    torch.set_num_threads(threads)
-    cv2.setNumThreads(threads)
-    try:
-        with tempfile.TemporaryDirectory() as place:
-            paths = _photos(folder)
-            rows = [_train(paths, repeats, normalised) for normalised in (False, True)]
-            rows += [_eval(paths, repeats, normalised) for normalised in (False, True)]
-            decoding = interleaved(
-                {
-                    "ours": lambda: [decode(path) for path in paths],
-                    "peer": lambda: [pil_loader(str(path)) for path in paths],
-                },
-                repeats,
-            )
-            ours, peer = (decoding[name] / len(paths) for name in ("ours", "peer"))
-            for row in rows:
-                row |= {"decode_ms": ours, "reference_decode_ms": peer, "bound": row["reference_ms"] / ours}
-                row["photographs"] = _named(paths)
-            rows.append(_cells(paths, Path(place), max(1, repeats // 5), images_per_cell, workers, corruptions))
-    finally:
-        torch.set_num_threads(before[0])
-        cv2.setNumThreads(before[1])
+    with on_threads(threads), tempfile.TemporaryDirectory() as place:
+        paths = _photos(folder)
+        rows = [_train(paths, repeats, normalised) for normalised in (False, True)]
+        rows += [_eval(paths, repeats, normalised) for normalised in (False, True)]
+        decoding = interleaved(
+            {
+                "ours": lambda: [decode(path) for path in paths],
+                "peer": lambda: [pil_loader(str(path)) for path in paths],
+            },
+            repeats,
+        )
+        ours, peer = (decoding[name] / len(paths) for name in ("ours", "peer"))
+        for row in rows:
+            row |= {"decode_ms": ours, "reference_decode_ms": peer, "bound": row["reference_ms"] / ours}
+            row["photographs"] = _named(paths)
+        rows.append(_cells(paths, Path(place), max(1, repeats // 5), images_per_cell, workers, corruptions))
     return rows
 
 

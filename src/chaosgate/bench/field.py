@@ -10,14 +10,13 @@ Matrix products stay, because they are the same operations on every device and u
 """
 
 from collections.abc import Callable
-from statistics import median
-from time import perf_counter
 from typing import Any
 
 import scipy.fft
 import torch
 from torch import Tensor
 
+from chaosgate.bench.timing import interleaved, on_threads
 from chaosgate.field import DirichletLaplacian, Grid
 from chaosgate.field.arguments import grid_text
 from chaosgate.field.axis import HALVED_FROM
@@ -38,29 +37,25 @@ def run(threads: int = 1, repeats: int = 31, grids: tuple[Grid, ...] = GRIDS) ->
 
     Grids of more than 100,000 sites are repeated a fifth as often.
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with on_threads(threads):
         return [_measure(grid, threads, repeats) for grid in grids]
-    finally:
-        torch.set_num_threads(before)
 
 
 def _measure(grid: Grid, threads: int, repeats: int) -> dict[str, Any]:
     operator, sites = DirichletLaplacian(), grid[0] * grid[1]
     white = torch.randn(BATCH, *grid, generator=torch.Generator().manual_seed(0))
     array = white.numpy()
-    ours, theirs = _medians(
-        lambda: operator.color(white),
-        lambda: scipy.fft.dstn(array, type=1, axes=(1, 2), norm="ortho", workers=threads),
-        repeats=repeats if sites <= 100_000 else -(-repeats // 5),
-    )
+    contenders = {
+        "ours": lambda: operator.color(white),  # the first round, which is not counted, builds the factor
+        "scipy": lambda: scipy.fft.dstn(array, type=1, axes=(1, 2), norm="ortho", workers=threads),
+    }
+    ours, theirs = interleaved(contenders, repeats if sites <= 100_000 else -(-repeats // 5)).values()
     row: dict[str, Any] = {"grid": grid_text(grid), "ours_ms": ours, "scipy_ms": theirs, "ratio": ours / theirs}
     if sites <= DENSE_SITES:  # on its own: its matrix drives everything else out of the cache
         root = _dense_root(operator, grid)
-        (row["dense_cholesky_ms"],) = _medians(lambda: white.view(BATCH, sites) @ root, repeats=repeats)
+        row |= interleaved({"dense_cholesky_ms": lambda: white.view(BATCH, sites) @ root}, repeats)
     if min(grid) >= HALVED_FROM:
-        (row["products_ms"],) = _medians(_bare_products(white), repeats=-(-repeats // 5))
+        row |= interleaved({"products_ms": _bare_products(white)}, -(-repeats // 5))
     return row
 
 
@@ -78,17 +73,6 @@ def _bare_products(white: Tensor) -> Callable[[], object]:
                 torch.matmul(columns, half)
 
     return products
-
-
-def _medians(*candidates: Callable[[], object], repeats: int) -> list[float]:
-    times: list[list[float]] = [[] for _ in candidates]
-    for turn in range(1 + repeats):
-        for candidate, series in zip(candidates, times, strict=True):
-            start = perf_counter()
-            candidate()
-            if turn > 0:  # the first call builds the factor, and wakes the others up
-                series.append(1e3 * (perf_counter() - start))
-    return [median(series) for series in times]
 
 
 def _dense_root(operator: DirichletLaplacian, grid: Grid) -> Tensor:

@@ -22,6 +22,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.nn import functional
 
+from chaosgate.bench.timing import on_threads
 from chaosgate.commands.fit import execute
 from chaosgate.data.arrays import ArrayData, Part
 from chaosgate.data.pipeline.streams import epoch_order
@@ -49,12 +50,8 @@ def run(
     ``throughput`` is that of ``fit`` as a share of the plain loop's: the median over the pairs of epochs, and the
     smallest and the largest of them; the last epoch also draws. ``more`` are further keys of ``chaosgate fit``.
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with on_threads(threads):
         return [_measure(case, repeats, more) for case in cases]
-    finally:
-        torch.set_num_threads(before)
 
 
 def _measure(case: str, repeats: int, more: Sequence[str]) -> dict[str, Any]:

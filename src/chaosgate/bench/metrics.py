@@ -10,6 +10,7 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
 
+from chaosgate.bench.timing import on_threads
 from chaosgate.metrics import CalibrationError, CellMetrics
 
 SAMPLES, CLASSES, BATCH = 50_000, 1_000, 500
@@ -41,8 +42,6 @@ def run(threads: int = 1, repeats: int = 5) -> list[dict[str, Any]]:
     :class:`~chaosgate.metrics.CellMetrics` does more (NLL and Brier score, in float64) than either peer: torchmetrics'
     calibration error alone, and the same with its top-1 and top-5 accuracy. All check their inputs, as is the default.
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
     generator = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(10 * BATCH, CLASSES, generator=generator)
     target = torch.randint(0, CLASSES, (10 * BATCH,), generator=generator)
@@ -66,7 +65,7 @@ def run(threads: int = 1, repeats: int = 5) -> list[dict[str, Any]]:
         "CellMetrics against calibration error, top-1 and top-5": (CellMetrics, their_collection, logits),
     }
     rows = []
-    try:
+    with on_threads(threads):
         for name, (ours, peer, inputs) in contests.items():
             pairs = [(_timed(ours, inputs, target), _timed(peer, inputs, target)) for _ in range(repeats)]
             our_time, peer_time = (median(pair[side][0] for pair in pairs) for side in (0, 1))
@@ -80,6 +79,4 @@ def run(threads: int = 1, repeats: int = 5) -> list[dict[str, Any]]:
                     "reference_state_bytes": pairs[0][1][1],
                 }
             )
-    finally:
-        torch.set_num_threads(before)
     return rows

@@ -5,8 +5,12 @@ The order rotates from round to round: who comes after whom decides who finds me
 
 import ctypes
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from statistics import median
+
+import cv2
+import torch
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's mallopt
 
@@ -29,6 +33,19 @@ def rounds(contenders: Mapping[str, Callable[[], object]], repeats: int) -> dict
 def interleaved(contenders: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """Median milliseconds of each contender over :func:`rounds`."""
     return {name: median(times) for name, times in rounds(contenders, repeats).items()}
+
+
+@contextmanager
+def on_threads(count: int) -> Iterator[None]:
+    """OpenCV and torch on ``count`` threads inside; both settings belong to the process and are put back."""
+    before = cv2.getNumThreads(), torch.get_num_threads()
+    cv2.setNumThreads(count)
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        cv2.setNumThreads(before[0])
+        torch.set_num_threads(before[1])
 
 
 def keep_memory() -> None:
