@@ -148,12 +148,14 @@ def overview(
     if any(users.values()):
         grid.add_column("also in", overflow="fold")
     for run in runs:
-        grid.add_row(_title(run), _words(run, states[run.name]), run.training, *_also(run, users))
+        also = [", ".join(users[run.name])] if any(users.values()) else []
+        grid.add_row(_title(run), _words(run, states[run.name]), run.training, *also)
     lines = [_summary(states.values())]
     if shared := [run for run in runs if users[run.name]]:
         trained = sum(is_trained(run) for run in shared)
         lines.append(f"{len(shared)} trainings are shared with other studies; {trained} of them are finished.")
-    lines += [f"{name}: {state.record.get('reason', '')}" for name, state in states.items() if _has_reason(state)]
+    failed = {name: state.record.get("reason") for name, state in states.items() if state.condition == "failed"}
+    lines += [f"{name}: {reason}" for name, reason in failed.items() if reason]
     lines += dict.fromkeys(sentence + "." for state in states.values() for sentence in state.trouble)
     if older := older_runs(runs[0].root):
         lines.append(
@@ -164,10 +166,6 @@ def overview(
     if with_cost:
         lines += [cost(study, runs, states, jobs), kept_size(study, runs, states)]
     return Group(grid, *map(Text, lines))  # as text: brackets would be read as markup
-
-
-def _also(run: Run, users: Mapping[str, Sequence[str]]) -> list[str]:
-    return [", ".join(users[run.name])] if any(users.values()) else []
 
 
 def _words(run: Run, state: State) -> str:
@@ -182,10 +180,6 @@ def _words(run: Run, state: State) -> str:
 def _summary(states: Iterable[State]) -> str:
     counts = Counter(state.condition for state in states)
     return ", ".join(f"{counts[condition]} {condition}" for condition in get_args(Condition))
-
-
-def _has_reason(state: State) -> bool:
-    return state.condition == "failed" and bool(state.record.get("reason"))
 
 
 def older_runs(root: Path) -> list[str]:

@@ -156,7 +156,7 @@ class Runner:
 
     def _fail(self, run: Run, attempt: int, status: int, lines: list[str]) -> None:
         """Note a failure, if that is possible; try again, or go on without the run. Other runs have no part in it."""
-        record = {"attempts": attempt, "status": status, "reason": reason(lines, status), "lines": lines}
+        record = failure(attempt, status, lines)
         try:
             write_json(run.directory / FAILED, record)
         except OSError as error:
@@ -210,6 +210,11 @@ def log_tail(directory: Path, lines: int = 12) -> list[str]:
     except OSError:
         return []
     return [line.rstrip() for line in text.splitlines()[-lines:]]
+
+
+def failure(attempt: int, status: int, lines: Sequence[str]) -> dict[str, Any]:
+    """What is noted about a run whose worker ended with an error."""
+    return {"attempts": attempt, "status": status, "reason": reason(lines, status), "lines": lines}
 
 
 def reason(lines: Sequence[str], status: int) -> str:

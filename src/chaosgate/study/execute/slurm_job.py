@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from chaosgate.run.config_files import did_you_mean, read_yaml
-from chaosgate.study.execute.runner import ATTEMPTS, log_tail, reason
+from chaosgate.study.execute.runner import ATTEMPTS, failure, log_tail
 from chaosgate.study.execute.state import FAILED, write_json
 from chaosgate.study.execute.worker import BUSY
 
@@ -201,10 +201,7 @@ class RunJob:
                 self._told = False
                 continue
             lines = log_tail(self.directory)
-            write_json(
-                self.directory / FAILED,
-                {"attempts": attempt, "status": status, "reason": reason(lines, status), "lines": lines},
-            )
+            write_json(self.directory / FAILED, failure(attempt, status, lines))
             if attempt == ATTEMPTS:
                 raise RuntimeError(f"{self.directory} failed {attempt} times; its log ends with:\n" + "\n".join(lines))
             attempt += 1
