@@ -11,8 +11,8 @@ from typing import Any
 from rich.console import Console
 
 from chaosgate.commands.flags import command_parser, cores, folder, whole
-from chaosgate.run.config_files import allow_flags, config_folder, config_name, say_which
-from chaosgate.study.execute.display import Display, overview
+from chaosgate.run.config_files import config_folder, config_name, say_which
+from chaosgate.study.execute.display import ROOT, Display, overview, same_study
 from chaosgate.study.execute.runner import Outcome, Runner, call, warm
 from chaosgate.study.execute.slurm import launch, states_of
 from chaosgate.study.execute.slurm_job import add_slurm_flags
@@ -172,7 +172,7 @@ def parser() -> argparse.ArgumentParser:
     parser = command_parser("study", _DESCRIPTION)
     parser.add_argument("action", choices=("plan", "run", "status", "report", "pack"))
     parser.add_argument("file", type=Path, help="the study; for report also the folder of a kept one")
-    parser.add_argument("--root", type=folder, default=Path("runs/studies"), help="folder of studies (runs/studies)")
+    parser.add_argument("--root", type=folder, default=ROOT, help=f"folder of studies ({ROOT})")
     parser.add_argument("--size", help="another size of the study, e.g. smoke: made-up images, minutes instead of days")
     parser.add_argument(
         "--variable",
@@ -225,10 +225,7 @@ def _say(study: Study, runs: Sequence[Run], options: argparse.Namespace, outcome
         console.print(f"\n[red]failed[/]: {name}; last lines of {logs[name]}:")
         for line in lines:
             console.print(f"  {line}", markup=False)
-    again = f"chaosgate study run {options.file}"
-    again += f" --root {options.root}" if options.root != Path("runs/studies") else ""
-    again += f" --size {options.size}" if options.size else ""
-    again = " ".join([again, *allow_flags()])
+    again = same_study("run", options)
     if outcome.interrupted:
         console.print(f"\nStopped. Finished runs are kept; continue with:\n  {again}")
         return

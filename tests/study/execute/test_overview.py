@@ -1,7 +1,13 @@
-"""What ``plan`` says about time."""
+"""What ``plan`` says about time, and which commands a study suggests."""
 
+from pathlib import Path
+
+import pytest
+
+from chaosgate.commands.study import parser
 from chaosgate.study import Run, load_study
-from chaosgate.study.execute.display import cost, stated_cost
+from chaosgate.study.execute.display import cost, same_study, stated_cost
+from chaosgate.study.execute.slurm import Submission, summary
 from chaosgate.study.execute.state import state_of, write_json
 from tests.study.made import finish
 from tests.study.toy_studies import Plan, Write
@@ -30,3 +36,15 @@ def test_header_of_the_study_speaks_before_anything_has_run(write_study: Write) 
     path = write_study()
     path.write_text("# A claim.   Cost: 60 h on 8 A100 [estimate]\n" + path.read_text())
     assert stated_cost(load_study(path)) == "60 h on 8 A100 [estimate]"
+
+
+def test_suggested_commands_repeat_the_flags_that_say_which_study_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHAOSGATE_ALLOW", "my_noise")
+    given = ["run", "my study.yaml", "--root", "here", "--size", "smoke", "--variable", "HOME", "--jobs", "2"]
+    options = parser().parse_args(given)
+    flags = "'my study.yaml' --root here --size smoke --variable HOME --allow my_noise"
+    assert same_study("run", options) == f"chaosgate study run {flags}"
+    lines = summary(Submission({"a": "7_0"}, kept=0, busy=0, logs=Path("logs")), options)
+    assert lines[1].endswith(f"chaosgate study status {flags}") and lines[-1].endswith(f"study report {flags}")
+    monkeypatch.delenv("CHAOSGATE_ALLOW")
+    assert same_study("status", parser().parse_args(["plan", "quickstart"])) == "chaosgate study status quickstart"

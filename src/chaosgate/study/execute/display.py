@@ -1,5 +1,7 @@
 """Progress of a study in the terminal: bars while it runs, a table of its runs, what the rest will cost."""
 
+import shlex
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from chaosgate.run.config_files import allow_flags
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.outputs import sample_files
 from chaosgate.study.execute.state import Condition, State, is_trained, read_json
@@ -20,6 +23,7 @@ from chaosgate.study.execute.worker import FORMAT, ORDER
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import Study
 
+ROOT = Path("runs/studies")  # folder of studies if none is given
 _TRAINING_SHARE = 0.9  # of a run's time; the rest is the test
 
 
@@ -117,6 +121,15 @@ def how_far(progress: Mapping[str, Any]) -> tuple[float, str]:
     if phase == "test":
         return _TRAINING_SHARE + (1 - _TRAINING_SHARE) * min(1.0, within), "test"
     return (1.0, "tested") if phase == "tested" else (0.0, "starting")
+
+
+def same_study(action: str, options: Namespace) -> str:
+    """Another command about the study of this one: with the flags that say which study it is."""
+    words = ["chaosgate", "study", action, str(options.file)]
+    words += [] if options.root == ROOT else ["--root", str(options.root)]
+    words += [] if options.size is None else ["--size", options.size]
+    words += [word for name in options.variable for word in ("--variable", name)]
+    return shlex.join([*words, *allow_flags()])
 
 
 def _title(run: Run) -> str:

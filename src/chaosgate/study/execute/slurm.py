@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from chaosgate.study.execute.display import Display
+from chaosgate.study.execute.display import Display, same_study
 from chaosgate.study.execute.runner import Outcome
 from chaosgate.study.execute.slurm_job import RunJob, SlurmOptions, read_slurm_options
 from chaosgate.study.execute.state import State, read_json, state_of, write_json
@@ -195,12 +195,12 @@ def launch(
         submission = submit(runs, slurm, options.threads or study.threads or slurm.cpus, worker)
     except (NotSubmitted, ValueError, OSError) as error:
         return Outcome(refused=" ".join(str(error).split()))
-    for line in summary(submission, options.file, options.root):
+    for line in summary(submission, options):
         console.print(line, soft_wrap=True, markup=False)
     return wait(runs, Display(console)) if options.wait else Outcome()
 
 
-def summary(submission: Submission, study: Path, root: Path) -> list[str]:
+def summary(submission: Submission, options: argparse.Namespace) -> list[str]:
     """What was submitted, how to watch it, how to stop it, what to do at the end."""
     before = [f"{submission.kept} were done before"] if submission.kept else []
     before += [f"{submission.busy} are queued or running already"] if submission.busy else []
@@ -208,11 +208,10 @@ def summary(submission: Submission, study: Path, root: Path) -> list[str]:
     first = f"Submitted {count} {'run' if count == 1 else 'runs'}" + (
         f" as SLURM job {submission.array}" if submission.array else ""
     )
-    where = "" if root == Path("runs/studies") else f" --root {root}"
-    lines = [f"{'; '.join([first, *before])}.", f"  watch:   chaosgate study status {study}{where}"]
+    lines = [f"{'; '.join([first, *before])}.", f"  watch:   {same_study('status', options)}"]
     if submission.array:
         lines += [
             f"  logs:    {submission.logs} (the jobs), log.txt of every run directory (the training)",
             f"  cancel:  scancel {submission.array}   (what was trained stays; the same command submits the rest)",
         ]
-    return [*lines, f"  report:  chaosgate study report {study}{where}"]
+    return [*lines, f"  report:  {same_study('report', options)}"]
