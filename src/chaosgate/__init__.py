@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         CIFAR10,
         CIFAR100,
         FashionMNIST,
+        HuggingFace,
         ImageFolder,
         ImageNet,
         ImageNetC,

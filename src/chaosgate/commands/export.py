@@ -237,12 +237,13 @@ def _about(
     """Plain data that lets somebody use the network. What is not known is null."""
     known: dict[str, Any] = read_checkpoint(file).get("hyper_parameters") or {}
     transform = (rows[-1].get("transform") if rows else None) or transform_of(data) or None
+    origin = type(model).__module__
     fitted = next((row for row in reversed(rows) if row.get("temperature") is not None), None)
     return {
         "network": {
             "timm_name": backbone or known.get("backbone"),
             "arguments": {"num_classes": _classes(model), "in_chans": shape[0], **(known.get("backbone_args") or {})},
-            "needs": None if _in_timm(model) else f"import {type(model).__module__}  # registers the name with timm",
+            "needs": None if origin.startswith("timm.") else f"import {origin}  # registers the name with timm",
         },
         "input": {"name": "image", "shape": ["batch", *shape], "layout": "NCHW", "dtype": "float32"},
         "output": {"name": "logits", "shape": ["batch", _classes(model)]},
@@ -273,10 +274,6 @@ def _cell(row: dict[str, Any]) -> dict[str, Any]:
 def _classes(model: nn.Module) -> int:
     known: Any = model
     return int(known.num_classes)
-
-
-def _in_timm(model: nn.Module) -> bool:
-    return type(model).__module__.split(".")[0] == "timm"
 
 
 def _class_names(model: nn.Module, data: ImageData | None) -> list[str] | None:

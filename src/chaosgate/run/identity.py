@@ -134,7 +134,7 @@ def readable_name(config: Mapping[str, Any]) -> str:
     'resnet18-Pets-GaussianChaos-log_std1-L3+L4-seed3'
     """
     model, data, noise = ((config.get(key) or {}) for key in ("model", "data", "noise"))
-    words = [str(model.get("backbone", "")), _class_name(data), *_noise_words(noise)]
+    words = [str(model.get("backbone", "")), class_name(data), *_noise_words(noise)]
     return "-".join([*filter(None, words), f"seed{config.get('seed_everything')}"])
 
 
@@ -252,7 +252,7 @@ def _noise_words(noise: Mapping[str, Any]) -> list[str]:
     if "class_path" not in gate:  # a gate for every stage
         return [word for stage, one in gate.items() for word in _noise_words({"gate": one, "stages": [stage]})]
     named = [f"{key}{value:g}" for key, value in strengths(gate).items() if key not in ("epsilon", "beta")]
-    return [_class_name(gate), *named, "+".join(_listed(noise.get("stages") or "L4"))]
+    return [class_name(gate), *named, "+".join(stages_of(noise))]
 
 
 def strengths(gate: Mapping[str, Any]) -> dict[str, float]:
@@ -261,11 +261,16 @@ def strengths(gate: Mapping[str, Any]) -> dict[str, float]:
     return {key: given[key] for key in _STRENGTHS if isinstance(given.get(key), int | float)}
 
 
-def _listed(stages: list[str] | str) -> list[str]:
-    return [stages] if isinstance(stages, str) else stages
+def stages_of(noise: Mapping[str, Any]) -> list[str]:
+    """Where the configured gates stand: one at some stages, or one for each of those that it is given for."""
+    if "class_path" not in noise["gate"]:
+        return list(noise["gate"])
+    stages = noise.get("stages") or ["L4"]
+    return [stages] if isinstance(stages, str) else list(stages)
 
 
-def _class_name(node: Mapping[str, Any]) -> str:
+def class_name(node: Mapping[str, Any]) -> str:
+    """The last part of a ``class_path``; empty without one."""
     return str(node.get("class_path") or "").rsplit(".", 1)[-1]
 
 
@@ -273,7 +278,7 @@ def _follows_length(config: Mapping[str, Any]) -> str:
     """What depends on how long training will be; empty if nothing does."""
     callbacks = (config.get("trainer") or {}).get("callbacks") or []
     for one in [callbacks] if isinstance(callbacks, Mapping) else callbacks:
-        if "Averag" in _class_name(one) and not (one.get("init_args") or {}).get("decay"):  # SWA, not a moving average
+        if "Averag" in class_name(one) and not (one.get("init_args") or {}).get("decay"):  # SWA, not a moving average
             return "weights are averaged over a share of the whole length"
     schedule = (config.get("model") or {}).get("lr_scheduler") or {}
     known = (schedule.get("init_args") or {}).get("total_steps")

@@ -15,7 +15,7 @@ from chaosgate.data.files.atomic import replace_file
 from chaosgate.metrics import aggregate_cells
 from chaosgate.metrics.names import FITTED_ON_TEST, ON_TEST, is_scaled, title
 from chaosgate.run.directory import RunDirectory, read_lines
-from chaosgate.run.identity import strengths
+from chaosgate.run.identity import class_name, stages_of, strengths
 from chaosgate.run.provenance import commit, transform_of, versions, weights_of
 
 _NAMES = ("run", "config_hash")
@@ -111,19 +111,18 @@ def columns(provenance: dict[str, Any], backbone: str) -> dict[str, str | int | 
     if gate is None:
         return {**labels, "seed": provenance["seed"], "backbone": backbone, "gate": "none", "stages": ""}
     gates = [gate] if "class_path" in gate else list(gate.values())  # one for all stages, or one for each
-    stages = (provenance["noise"]["stages"] or ["L4"]) if "class_path" in gate else list(gate)
     return {
         **labels,
         "seed": provenance["seed"],
         "backbone": backbone,
         "gate": ", ".join(map(_gate_words, gates)),
-        "stages": "+".join([stages] if isinstance(stages, str) else stages),
+        "stages": "+".join(stages_of(provenance["noise"])),
     }
 
 
 def _gate_words(gate: dict[str, Any]) -> str:
     strength = [f"{key} {value:g}" for key, value in strengths(gate).items()]
-    return " ".join([str(gate["class_path"]).rsplit(".", 1)[-1], *strength])
+    return " ".join([class_name(gate), *strength])
 
 
 def _order(metric: tuple[str, Any]) -> tuple[int, str]:

@@ -100,12 +100,12 @@ def plain_words(text: str) -> str:
 
 
 def _type_name(text: str) -> str:
-    name = re.sub(r"<class '(?:[\w.]+\.)?(\w+)'>", r"\1", text)
+    name = _named_types(text)
     return _TYPES.get(name, "a list" if name.startswith(("List", "Sequence")) else f"a {name}")
 
 
 def _named_types(text: str) -> str:
-    return re.sub(r"<class '(?:[\w.]+\.)?(\w+)'>", lambda match: match.group(1), text)
+    return re.sub(r"<class '(?:[\w.]+\.)?(\w+)'>", r"\1", text)
 
 
 def _without_namespaces(text: str) -> str:

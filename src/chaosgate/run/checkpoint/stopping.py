@@ -155,7 +155,7 @@ class StopAtNonFiniteLoss(Callback):
             "indices": indices,
             "batch": [part.detach().cpu() for part in self._batch if isinstance(part, Tensor)],
             "state_dict": {name: value.detach().cpu() for name, value in pl_module.state_dict().items()},
-            "callbacks": {callback.state_key: callback.state_dict() for callback in _callbacks(trainer)},
+            "callbacks": {one.state_key: one.state_dict() for one in trainer.callbacks},  # type: ignore[attr-defined]
         }
         saved = _try_to_save(state, path)
         shown = ", ".join(map(str, indices[:8])) + (", ..." if len(indices) > 8 else "")
@@ -167,10 +167,6 @@ class StopAtNonFiniteLoss(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, *unused: Any) -> None:
         self._batch = None
-
-
-def _callbacks(trainer: Trainer) -> list[Callback]:
-    return list(trainer.callbacks)  # type: ignore[attr-defined]
 
 
 def _indices(batch: Any) -> list[int]:

@@ -26,7 +26,7 @@ _MARKERS = ("s", "D", "^", "v", "P", "X")
 INK, MUTED, _REFERENCE = "#1f2430", "#8a8f99", "#5a5f6a"
 
 
-def method_styles(methods: Sequence[str], reference: str) -> dict[str, dict[str, str]]:
+def method_styles(methods: Sequence[str], reference: str) -> dict[str, dict[str, Any]]:
     """A colour and a marker for every method; the reference is grey."""
     others = [method for method in methods if method != reference]
     styles = {
@@ -132,7 +132,7 @@ def severity_figure(table: Table, finished: Sequence[Finished], metrics: Sequenc
                         by_severity.setdefault(severity, []).append(value)
             x = sorted(by_severity)
             y = [fsum(by_severity[s]) / len(by_severity[s]) for s in x]
-            axes.plot(x, y, label=row.variant, lw=1.4, ms=5, **_as_kwargs(row_styles(table)[row.variant]))
+            axes.plot(x, y, label=row.variant, lw=1.4, ms=5, **row_styles(table)[row.variant])
         axes.set(xlabel="severity (0: clean)", ylabel=title(metric))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         tidy(axes)
@@ -242,21 +242,17 @@ def _panels(table: Table, draw: Callable[[Axes, str, str], None]) -> Figure:
     return figure
 
 
-def _styles(table: Table) -> dict[str, dict[str, str]]:
+def _styles(table: Table) -> dict[str, dict[str, Any]]:
     return method_styles(list(table.study.methods), table.study.reference)
 
 
-def row_styles(table: Table) -> dict[str, dict[str, str]]:
+def row_styles(table: Table) -> dict[str, dict[str, Any]]:
     """The same for the rows of a table, of which several may be of one method."""
     variants = [row.variant for row in table.rows]
     references = [row.variant for row in table.rows if row.is_reference]
     if len({row.method for row in table.rows}) == len(variants):
         return {row.variant: _styles(table)[row.method] for row in table.rows}
     return method_styles(variants, references[0] if references else "")
-
-
-def _as_kwargs(style: Mapping[str, str]) -> dict[str, Any]:
-    return dict(style)
 
 
 def panel_grid(count: int) -> tuple[Figure, list[Axes]]:
