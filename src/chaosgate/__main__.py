@@ -13,7 +13,7 @@ usage: chaosgate COMMAND ...
 Designed internal noise for neural networks: train with it, test calibration, compare methods.
 
   fit        train:  chaosgate fit -c base -c data/fashion_mnist -c noise/gch
-  test       test the selected checkpoint of a run, clean and corrupted: the same files, 'test' for 'fit'
+  test       test the selected checkpoint of a run, clean and corrupted: give the files and keys of its 'fit'
   validate   metrics on the validation split
   predict    class probabilities of the test images
   study      many runs as one: chaosgate study run|plan|status|report quickstart
@@ -25,9 +25,9 @@ Designed internal noise for neural networks: train with it, test calibration, co
   explore    a page with sliders: field, gate, features, energy, all computed beforehand: chaosgate explore
   export     a trained network for timm, onnxruntime or torch: chaosgate export runs/MY_RUN --to model.onnx
   configs    the configuration files that come with the package: chaosgate configs [show|copy NAME]
-  bench      speed against named peers in the same run: chaosgate bench gate|field|metrics|corruptions|data|import
+  bench      speed against named peers in the same run: chaosgate bench gate; bench --help lists the subjects
 
-Configurations compose left to right: base, model, data, noise. After -c stands a file or the name of a shipped one; a
+Configurations compose from left to right: base, model, data, noise. -c takes a file or the name of a shipped one; a
 local file wins. Any value can be set on the command line, e.g. --noise.gate.init_args.log_std 0.5. A configuration may
 name classes of this package, of torch, torchvision, timm, lightning, torchmetrics and of modules in the current folder;
 --allow MODULE allows another module. 'chaosgate COMMAND --help' explains a command; --print_config shows the result.

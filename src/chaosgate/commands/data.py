@@ -99,7 +99,9 @@ def _write(options: argparse.Namespace) -> int:
     names = [name for word in options.corruptions for name in NAMED.get(word, (word,))]
     size = options.size
     if size < 1 or (options.resize is not None and options.resize < size):
-        raise ValueError(f"--size is {size} and --resize {options.resize}; give a size of at least 1 and not above it.")
+        raise ValueError(
+            f"--size is {size}, --resize {options.resize}; give a size of at least 1, and resize to no less."
+        )
     settings = CopySettings(options.seed, size, options.resize or usual_resize(size), table_for(size))
     cells = plan_cells(names, options.severities, settings.table)[1:]
     images = list_clean(options.clean.expanduser(), options.val_labels)

@@ -191,7 +191,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seed", action="append", default=[], type=int, metavar="N", help="run: this seed alone; may be repeated"
     )
-    parser.add_argument("--to", type=folder, default=Path("results"), help="pack: where kept studies live (results)")
+    parser.add_argument("--to", type=folder, default=Path("results"), help="pack: where kept studies go (results)")
     parser.add_argument("--jobs", type=whole(1), help="run: workers at a time (the study's, or 1)")
     parser.add_argument(
         "--threads",

@@ -127,7 +127,7 @@ class CholeskyFactor(Factor):
             )
         return (
             f"{self.name} is not positive definite on grid {self.grid}: every field other than zero must have positive "
-            "energy. Massive(operator, mu) lifts zero eigenvalues; negative ones are no energy."
+            "energy. Massive(operator, mu) lifts zero eigenvalues; negative ones cannot be those of an energy."
         )
 
     def _variance(self) -> Tensor:

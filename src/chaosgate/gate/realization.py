@@ -194,7 +194,7 @@ class Multiplicative(Injection):
 class Additive(Injection):
     r""":math:`h+\mathrm{rms}(h)\,\eta(x)`, the root mean square taken per sample and held constant in backward.
 
-    Relative to the features, because an absolute scale would mean another thing at every stage and every epoch.
+    Relative to the features, because an absolute scale would mean something else at every stage and epoch.
     """
 
     def __call__(self, h: Tensor, gate: Tensor) -> Tensor:

@@ -47,8 +47,8 @@ class NoiseInjection(Evaluation):
         class_axis: Axis of the classes for ``monte_carlo`` where outputs are not (B, K), e.g. 1 for (B, K, H, W).
         reestimate_bn: Before a test recompute the BatchNorm statistics from this many training batches without noise;
             0 tests with the statistics that training gathered under noise. A control; checkpoints are not changed.
-        check: Refuse a gate that does not reach the logits, and an epoch without noise; false for those who know why.
-            A training in which no gate ever acted ends in an error all the same.
+        check: Refuse a gate that does not reach the logits, and an epoch without noise; false does neither. A training
+            in which no gate ever acted ends in an error in any case.
         target: Attribute of the LightningModule that holds the backbone.
     """
 

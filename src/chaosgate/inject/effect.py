@@ -278,7 +278,7 @@ def working_sites(attachment: "Attachment", site: "Site", call: Call) -> list[st
 def require_all_fired(attachment: "Attachment", passes: dict[str, int], whole: bool = True) -> None:
     """Raise if a site did not run in a training forward, given how often each did.
 
-    Not a ``whole`` one may end in front of a site: then that it was not called is a warning.
+    A forward that is not ``whole`` may end in front of a site: that it was not called is then only a warning.
     """
     missed = [site for site in attachment.sites if not passes[site.module]]  # no generator: torch 2.8 traces none
     if not missed:

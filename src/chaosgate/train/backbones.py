@@ -143,7 +143,7 @@ class SyncBatchNorm(TorchSyncBatchNorm):
     """What ``trainer.sync_batchnorm: true`` does here: statistics over all processes, everything else as before.
 
     torch's own converter replaces every BatchNorm by a bare one. Those of timm's EfficientNet, RegNet, DenseNet and
-    others hold the activation that follows: it would be gone, without a word. timm's converter keeps it.
+    others hold the activation that follows: it would be lost silently. timm's converter keeps it.
     """
 
     def apply(self, model: nn.Module) -> nn.Module:

@@ -71,6 +71,6 @@ def test_they_are_written_once(folder: Path) -> None:
 def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "imagenet").mkdir()
     (tmp_path / "imagenet" / "mine.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match="was not made up"):
+    with pytest.raises(FileExistsError, match="was not written by this command"):
         write_made_up(tmp_path)
     assert (tmp_path / "imagenet" / "mine.txt").read_text() == "mine"

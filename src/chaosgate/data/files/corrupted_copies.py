@@ -1,4 +1,4 @@
-"""Corrupted copies of a folder of images on disk, made as the release of ImageNet-C was; stopped and taken up again."""
+"""Corrupted copies of a folder of images on disk, made as the release of ImageNet-C was; resumed where they stopped."""
 
 import json
 import multiprocessing

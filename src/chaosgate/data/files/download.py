@@ -137,9 +137,9 @@ def fetch(archive: Archive, folder: Path, report: Report = lambda done, total: N
 def unpack(path: Path, target: Path) -> None:
     """Unpack a tar or zip archive below ``target``, or nothing of it.
 
-    Refused are members that would leave the folder, devices and the like, an archive that grows more than twenty-fold
-    (a bomb), and a target in which a folder of the archive is a symbolic link. Everything goes to a folder aside first
-    and is moved when all of it was accepted.
+    Members that would leave the folder, devices and the like, an archive that grows more than twenty-fold (a bomb), and
+    a target in which a folder of the archive is a symbolic link are refused. Everything is unpacked to a temporary
+    folder first, and moved when all of it was accepted.
     """
     target.mkdir(parents=True, exist_ok=True)
     limit = _LARGEST_RATIO * path.stat().st_size + (1 << 20)

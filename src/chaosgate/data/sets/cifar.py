@@ -149,7 +149,7 @@ class CIFAR10(ArrayData):
         if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (size,):
             raise ValueError(f"{path} does not hold images of {size} bytes; fetch it again.")
         if not isinstance(labels, list) or len(labels) != len(data):
-            raise ValueError(f"{path} has not as many {self.label_key} as images; fetch it again.")
+            raise ValueError(f"{path} does not have as many {self.label_key} as images; fetch it again.")
         targets = np.array(labels, dtype=np.int64)
         if len(targets) and not 0 <= targets.min() <= targets.max() < self.num_classes:
             raise ValueError(f"{path} has labels outside 0 to {self.num_classes - 1}; fetch it again.")
@@ -166,7 +166,7 @@ class CIFAR10(ArrayData):
             if self._has_batches(folder):
                 return folder
         raise FileNotFoundError(
-            f"no {self.folder}/{self.files['test'][0]} and the like in {self.root}. Set data.root to the folder that "
+            f"no {self.folder} ({self.files['test'][0]}, ...) in {self.root}. Set data.root to the folder that "
             f"holds {self.folder}, or set data.download to true."
         )
 

@@ -57,7 +57,7 @@ def _write_once(target: Path, write: Callable[[Path], None]) -> None:
         return
     if target.exists() and not manifest.is_file():
         raise FileExistsError(
-            f"{target} is there and was not made up by this command. Remove it, or give another --root."
+            f"{target} exists and was not written by this command. Remove it, or give another --root."
         )
     with tempfile.TemporaryDirectory(dir=target.parent) as place:
         half = Path(place) / target.name

@@ -123,7 +123,9 @@ class Runner:
         try:
             order = write_order(run, self.threads, self.runs if self._unchecked else (), others)
         except OSError as error:
-            self._fail(run, attempt, NO_ACCESS, [f"chaosgate study: no order could be written: {error}"])
+            self._fail(
+                run, attempt, NO_ACCESS, [f"chaosgate study: the order for the worker could not be written: {error}"]
+            )
             return
         self._unchecked = False
         device = least_used(self.devices, (live.device for live in self._live))

@@ -38,7 +38,7 @@ def pack(study: Study, runs: Sequence[Run], folder: Path) -> Path:
     Args:
         study: The study.
         runs: Its runs; all must be finished.
-        folder: Where kept studies live; those of one project share their runs there, too.
+        folder: Where kept studies are; those of one project share their runs there, too.
     """
     finished = collect(runs)
     if len(finished) < len(runs):
