@@ -14,7 +14,6 @@ _COLLAPSED, _ON_TEST, _SELECTED = r"$^\ddagger$", r"$^\dagger$", r"$^\S$"
 _MARKS: dict[Mark | None, str] = {"better": "$^{+}$", "worse": "$^{-}$", None: ""}
 _COLLAPSED_NOTE = f"{_COLLAPSED}collapsed: accuracy and confidence were lost together; a small ECE is not a success."
 _MISSING = "--"
-_AT_A_TIME = 4  # metrics side by side in a column of text
 PAGE_LINES = 60
 _BY = {"method": "Method", "stage": "Stage", "strength": "$g$", "corruption": "Corruption"}
 
@@ -25,12 +24,10 @@ def latex_results(table: Table) -> str:
     Beneath each number stands the 95 % interval of its difference to the reference. What would be longer than a page
     becomes several tables.
     """
-    metrics = list(dict.fromkeys(metric for _, metric in table.columns if not is_scaled(metric)))
-    blocks = [metrics[k : k + _AT_A_TIME] for k in range(0, len(metrics), _AT_A_TIME)]
-    width = max(map(len, blocks), default=0)
+    width = max(map(len, table.blocks), default=0)
     pieces: list[list[str]] = []
     columns: list[list[Column]] = []  # what each piece shows
-    for block, part in product(blocks, dict.fromkeys(part for part, _ in table.columns)):
+    for block, part in product(table.blocks, dict.fromkeys(part for part, _ in table.columns)):
         shown = [metric for metric in block if (part, metric) in table.columns]
         with_t = [scaled(metric) for metric in shown]
         if not shown:
@@ -159,7 +156,7 @@ def _result_notes(table: Table, columns: Sequence[Column]) -> list[str]:
 
 
 def _rests_on(table: Table) -> str:
-    what = escape(f"{table.facts['backbone']} on {table.facts['data']}{' (subset)' if table.facts['subset'] else ''}")
+    what = escape(f"{table.facts['backbone']} on {table.data_name}")
     seeds = count(len(table.study.seeds), "seed")
     return f"{what}: {table.study.checkpoint} checkpoint, {seeds}, {table.facts['n']:g} test images per cell"
 

@@ -67,11 +67,11 @@ def footnotes(table: Table, shown: Sequence[Table] = ()) -> list[str]:
     facts, study = table.facts, table.study
     if not facts:
         return ["No run has finished yet."]
-    data = f"{facts['data']}{' (subset)' if facts['subset'] else ''}"
     notes = [] if study.size is None else [study.size.warning]
     notes.append(
-        f"{facts['backbone']} on {data}: {study.checkpoint} checkpoint, {facts['n']:g} test images per cell, "
-        f"{count(len(study.seeds), 'seed')}. Signed numbers are differences to {study.reference}. {bold_note(table)}"
+        f"{facts['backbone']} on {table.data_name}: {study.checkpoint} checkpoint, {facts['n']:g} test images per "
+        f"cell, {count(len(study.seeds), 'seed')}. Signed numbers are differences to {study.reference}. "
+        + bold_note(table)
     )
     if any(metric == "gap" for _, metric in table.columns):
         notes.append("conf-acc: mean confidence minus accuracy; above 0 is over-confident.")

@@ -19,6 +19,7 @@ from chaosgate.study.report.notes import (
     COLLAPSED,
     MARKS,
     SELECTED,
+    count,
     footnotes,
     has_temperature,
     number,
@@ -106,10 +107,9 @@ def _lead(table: Table) -> str:
     facts = table.facts
     if not facts:
         return "No run has finished yet."
-    subset = " (subset)" if facts["subset"] else ""
-    images = ", ".join(f"{count:,} {part}" for part, count in facts["images"].items())
-    seeds = len(table.study.seeds)
-    lead = f"{facts['backbone']} on {facts['data']}{subset}: {images} images; {seeds} seed{'s' if seeds > 1 else ''}."
+    images = ", ".join(f"{many:,} {part}" for part, many in facts["images"].items())
+    seeds = count(len(table.study.seeds), "seed")
+    lead = f"{facts['backbone']} on {table.data_name}: {images} images; {seeds}."
     return lead if table.study.size is None else f"{table.study.size.warning} {lead}"
 
 

@@ -7,7 +7,7 @@ from math import fsum, isfinite, nan
 from statistics import stdev
 from typing import Any, Literal, NamedTuple
 
-from chaosgate.metrics.names import NAMES, PLUS_T, improvement, scaled
+from chaosgate.metrics.names import NAMES, PLUS_T, improvement, is_scaled, scaled
 from chaosgate.study.plan.study import STRENGTH, Study
 from chaosgate.study.report.inference import Floats, Interval, holm, interval_of, is_biased
 
@@ -157,6 +157,17 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     facts: Mapping[str, Any]
+
+    @property
+    def blocks(self) -> list[list[str]]:
+        """The metrics, those +T left out, in blocks of four: as many as fit side by side on a terminal or a page."""
+        metrics = list(dict.fromkeys(metric for _, metric in self.columns if not is_scaled(metric)))
+        return [metrics[k : k + 4] for k in range(0, len(metrics), 4)]
+
+    @property
+    def data_name(self) -> str:
+        """The data set, and whether it is a part of it."""
+        return f"{self.facts['data']}{' (subset)' if self.facts['subset'] else ''}"
 
     @cached_property
     def marks(self) -> dict[tuple[str, Column], Mark]:

@@ -26,15 +26,12 @@ from chaosgate.study.report.notes import (
 )
 from chaosgate.study.report.table import Column, Entry, Row, Table
 
-_AT_A_TIME = 4  # metrics side by side in 80 columns
 _COLOURS = {MARKS["better"]: "green", MARKS["worse"]: "red", "": "dim"}
 
 
 def terminal_tables(table: Table) -> list[RichTable]:
     """Results in blocks of four metrics, then the contrasts; none is wider than 80 columns, long names are folded."""
-    metrics = list(dict.fromkeys(metric for _, metric in table.columns if not is_scaled(metric)))
-    blocks = [metrics[k : k + _AT_A_TIME] for k in range(0, len(metrics), _AT_A_TIME)]
-    return [*(_results(table, block) for block in blocks), *([_contrasts(table)] if table.contrasts else [])]
+    return [*(_results(table, block) for block in table.blocks), *([_contrasts(table)] if table.contrasts else [])]
 
 
 def _grid(heading: str, first: str, columns: Sequence[str]) -> RichTable:
