@@ -13,7 +13,7 @@ from chaosgate.corruptions import COMMON, EXTRA, PAPER, SMALL, Corrupt, corrupt,
 from chaosgate.corruptions.apply import generator, words
 from chaosgate.corruptions.tables import NUMBER
 from tests.corruptions import reference
-from tests.corruptions.conftest import make_photo
+from tests.corruptions.photo import make_photo
 
 RANDOM = (
     "gaussian_noise",

@@ -9,7 +9,7 @@ from chaosgate.corruptions import blur, digital, weather
 from chaosgate.corruptions.apply import generator
 from chaosgate.corruptions.tables import EXTRA, SMALL, parameters
 from tests.corruptions import reference
-from tests.corruptions.conftest import make_photo
+from tests.corruptions.photo import make_photo
 
 SEVERITIES = (1, 2, 3, 4, 5)
 WITHOUT_DRAWS = (
