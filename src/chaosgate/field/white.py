@@ -103,7 +103,7 @@ class Noise:
         count = math.prod(shape)
         half = (count + 1) // 2
         pairs = torch.empty(2, half, dtype=dtype, device=self.device)
-        parts = pairs.split(CHUNK, 1) if isinstance(key, int) and half > CHUNK else (pairs,)
+        parts = torch.split(pairs, CHUNK, 1) if isinstance(key, int) and half > CHUNK else (pairs,)
         for number, part in enumerate(parts):
             _fill_with_uniforms(part, key, number * CHUNK)
             if then is not None:
