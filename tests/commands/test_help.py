@@ -1,5 +1,6 @@
 """What a user reads first and last: the short help, suggestions for typos, the closing lines."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -138,8 +139,29 @@ def test_fit_ends_with_where_everything_is_and_libraries_are_quiet(
     again = next(line for line in out.splitlines() if line.strip().startswith("chaosgate test"))
     assert "'--run_dir=my run'" in again and "-c data/fashion_mnist" in again
     assert "noise at L4" in caplog.text  # what is ours passes
-    for chatter in ("Tip", "srun", "GPU available", "deprecated", "Seed set", "LeafSpec", "logging interval"):
+    assert "training resnet10_small: 11,346 parameters, 10 classes, images of 1 channel" in caplog.text
+    for chatter in ("Tip", "srun", "GPU available", "deprecated", "Seed set", "LeafSpec", "logging interval", "FLOPs"):
         assert chatter not in out + err + caplog.text, chatter
+
+
+def test_lines_beside_a_progress_bar_are_whole_in_a_terminal_of_80_columns(
+    command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")  # rich draws as in a terminal
+    monkeypatch.setenv("COLUMNS", "80")
+    files = ("-c", "base", "-c", "data/fashion_mnist", "-c", "noise/gch")
+    run = f"--run_dir={'a_long_name_' * 8}"
+    quick = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--trainer.limit_val_batches=1")
+    quick += ("--data.corruptions=[contrast]", "--model.backbone_args={channels: [8, 8, 16, 16]}", run)
+    said: dict[str, list[str]] = {}
+    for step in ("fit", "test", "predict"):
+        status, out, err = command(step, *files, *quick)
+        assert status == 0 and "it/s" in out, err
+        said[step] = [re.sub(r"\x1b\[[0-9;?]*\w", "", line) for line in re.split(r"[\r\n]+", out)]
+        assert not any("it/s" in line and len(line) > 80 for line in said[step]), step  # nothing behind a bar
+    assert any(line.startswith("noise at L4 -> layer4") for line in said["fit"])
+    assert any(line.startswith("best.ckpt, 2000 images a cell") for line in said["test"])
+    assert f"2000 predictions in {run.partition('=')[2]}/predictions.csv" in said["predict"]
 
 
 def test_next_commands_leave_out_how_the_run_was_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

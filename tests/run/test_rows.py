@@ -33,6 +33,20 @@ def test_plus_t_that_saw_the_test_images_is_marked_beside_every_number(
     assert (f"{ON_TEST}{FITTED_ON_TEST}" in out) is marked and f"0.3000{ON_TEST}" not in out
 
 
+@pytest.mark.parametrize(("severities", "said"), [([1, 2, 4, 5], "1,2,4,5"), ([1, 2, 3, 4, 5], "1-5")])
+def test_table_of_a_test_fits_80_columns_and_nothing_is_cut(
+    severities: list[int], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    longest = [row("test", name, severity) for name in ("elastic_transform", "fog") for severity in severities]
+    print_results(longest, "best.ckpt", "results.jsonl")
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80 and "\N{HORIZONTAL ELLIPSIS}" not in out
+    (line,) = [line for line in out.splitlines() if "elastic_transform" in line]
+    for shown in (f"elastic_transform {said} ", " 0.9000 ", " 0.0100 ", f" 0.2876{ON_TEST} ", f" 0.0123{ON_TEST}"):
+        assert shown in line
+
+
 def test_rows_are_replaced_by_cell_and_a_damaged_file_is_left_alone(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     merge_rows(run.results, [row("validation"), row("validation", "fog", 1)])

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -227,26 +228,35 @@ def _say(study: Study, runs: Sequence[Run], options: argparse.Namespace, outcome
             console.print(f"  {line}", markup=False)
     again = same_study("run", options)
     if outcome.interrupted:
-        console.print(f"\nStopped. Finished runs are kept; continue with:\n  {again}")
+        _print_whole(console, "\nStopped. Finished runs are kept; continue with:", f"  {again}")
         return
-    console.print(f"\nReport:      {directory / 'report.html'}   (also table.md, table.csv, table.tex)", soft_wrap=True)
-    console.print(f"TensorBoard: tensorboard --logdir {runs[0].root}", soft_wrap=True)
+    _print_whole(console, f"\nReport:      {directory / 'report.html'}   (also table.md, table.csv, table.tex)")
+    _print_whole(console, f"TensorBoard: {_tensorboard(runs)}")
     if outcome.failed:
-        console.print(f"Try the failed runs again: {again}")
+        _print_whole(console, f"Try the failed runs again: {again}")
         return
     if options.action == "run":
-        console.print("\nNext:")
-        for command in _next_commands(study, runs, again):
-            console.print(f"  {command}", soft_wrap=True, markup=False)
+        _print_whole(console, "\nNext:", *(f"  {command}" for command in _next_commands(study, runs, again)))
+
+
+def _tensorboard(runs: Sequence[Run]) -> str:
+    return shlex.join(["tensorboard", "--logdir", str(runs[0].root)])
+
+
+def _print_whole(console: Console, *lines: str) -> None:
+    """Lines that can be copied: not broken at the edge of the terminal, brackets as they are."""
+    for line in lines:
+        console.print(line, soft_wrap=True, markup=False)
 
 
 def _next_commands(study: Study, runs: Sequence[Run], again: str) -> list[str]:
-    commands = [f"tensorboard --logdir {runs[0].root}"]
+    commands = [_tensorboard(runs)]
     for run in runs:  # a gate whose strength can be turned on the command line
         gate = run.parts[-1].content.get("noise", {}).get("gate") or {}
         if "log_std" in gate.get("init_args", {}):
             files = [config_name(part.source) for part in run.parts if part.source is not None]
-            commands.append(f"chaosgate fit -c {' -c '.join(files)} --noise.gate.init_args.log_std 1.5")
+            words = [word for file in files for word in ("-c", file)] + ["--noise.gate.init_args.log_std", "1.5"]
+            commands.append(shlex.join(["chaosgate", "fit", *words, *allow_flags()]))
             break
     line = "gch_strong: [noise/gch, {noise.gate.init_args.log_std: 1.5}]"
     name = config_name(study.path)

@@ -42,6 +42,7 @@ class WritePredictions(Callback):
     def __init__(self, output: str | None = None) -> None:
         check_output(output)
         self.output = output
+        self.said = ""
         self._kept: list[tuple[Tensor, ...]] = []
         self._spread: tuple[str, ...] = ()
 
@@ -63,7 +64,7 @@ class WritePredictions(Callback):
         path = Path(self.output) if self.output is not None else RunDirectory.of(trainer).predictions
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, _parquet(table) if path.suffix == ".parquet" else _csv(table))
-        print(f"{len(order)} predictions in {path}")
+        self.said = f"{len(order)} predictions in {path}"
 
 
 def _columns(

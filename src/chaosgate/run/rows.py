@@ -8,6 +8,7 @@ from typing import Any
 from filelock import FileLock
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -55,6 +56,7 @@ class WriteResults(Callback):
     def __init__(self, provenance: dict[str, Any]) -> None:
         self.provenance = provenance
         self.written: list[dict[str, Any]] = []
+        self._last: tuple[list[dict[str, Any]], str | None, str] | None = None
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Check the counts, add the provenance, write."""
@@ -83,8 +85,13 @@ class WriteResults(Callback):
         whole = [{**shared, **row} for row in rows]
         merge_rows(run.results, whole)
         self.written += whole
-        print_results(rows, shared["checkpoint_name"], str(run.results))
+        self._last = (rows, shared["checkpoint_name"], str(run.results))
         self._log_hyperparameters(trainer, pl_module)
+
+    def show(self) -> None:
+        """Print the table of the last test; when no progress bar is drawn any more."""
+        if self._last is not None:
+            print_results(*self._last)
 
     def _log_hyperparameters(self, trainer: Trainer, pl_module: LightningModule) -> None:
         metrics = {
@@ -134,7 +141,8 @@ def _order(metric: tuple[str, Any]) -> tuple[int, str]:
 def print_results(rows: Sequence[dict[str, Any]], checkpoint: str | None, where: str) -> None:
     """A line for the clean images, one for each corruption (mean over severities), one for their mean."""
     shown = [name for name in _COLUMNS if all(name in row for row in rows)] or ["confidence"]
-    table = Table(title=f"{checkpoint or 'given weights'}, {rows[0]['n']:g} images a cell", title_justify="left")
+    heading = f"{checkpoint or 'given weights'}, {rows[0]['n']:g} images a cell"
+    table = Table(title=heading, title_justify="left", box=SIMPLE_HEAD, padding=0)
     table.add_column("images", no_wrap=True)
     fitted_on_test = rows[0].get("temperature_split") == "test"
     marks = {name: ON_TEST if fitted_on_test and is_scaled(name) else "" for name in shown}
@@ -150,7 +158,7 @@ def print_results(rows: Sequence[dict[str, Any]], checkpoint: str | None, where:
         cells = {name: {(row["corruption"], row["severity"]): row[name] for row in corrupted} for name in shown}
         means = {name: float(aggregate_cells(cells[name])) for name in shown}
         table.add_row("mean of corruptions", *(f"{means[name]:.4f}{marks[name]}" for name in shown))
-    console = Console(width=max(Console().width, 100))  # in a log there is no terminal; nothing is cut
+    console = Console(width=max(Console().width, 80))  # nothing is cut
     console.print(table)
     if fitted_on_test:
         console.print(f"{ON_TEST}{FITTED_ON_TEST}", soft_wrap=True, highlight=False)
@@ -162,4 +170,6 @@ def print_results(rows: Sequence[dict[str, Any]], checkpoint: str | None, where:
 def _label(rows: Sequence[dict[str, Any]]) -> str:
     severities = sorted(row["severity"] for row in rows)
     name = str(rows[0]["corruption"])
+    if len(severities) > 2 and severities == list(range(severities[0], severities[-1] + 1)):
+        return f"{name} {severities[0]}-{severities[-1]}"
     return name if severities == [0] else f"{name} {','.join(map(str, severities))}"

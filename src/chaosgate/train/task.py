@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from lightning.pytorch.utilities import rank_zero_info
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
@@ -143,6 +144,8 @@ class ImageClassifier(LightningModule):
             needless = key == "num_classes" and (self.columns is not None or self.ood)
             if None not in (have, want) and have != want and not needless:
                 raise ValueError(f"the data have {key}={want}, the model {key}={have}. Set model.{key} to {want}.")
+        if stage == "fit":
+            self._say_what_is_trained()
         if stage == "fit" and self.lr_base_batch is not None:
             batch = effective_batch(self.trainer)
             self.lr_factor = batch / self.lr_base_batch
@@ -151,6 +154,14 @@ class ImageClassifier(LightningModule):
         if stage == "test":
             self.test_cells = list(getattr(data, "test_cells", [CLEAN]))
             self.test_metrics = CellMetrics(len(self.test_cells), self.num_bins, self.num_bins).to(self.device)
+
+    def _say_what_is_trained(self) -> None:
+        numbers = sum(weights.numel() for weights in self.model.parameters())
+        channels = self.hparams["in_chans"]
+        rank_zero_info(
+            f"training {self.backbone}: {numbers:,} parameters, {self.num_classes} classes, images of {channels} "
+            f"channel{'s' if channels != 1 else ''}"
+        )
 
     def _require_trained(self) -> None:
         if self._fresh:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import signal
 import time
 from itertools import product
@@ -28,7 +29,7 @@ def table_of(printed: str) -> str:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A finished study of three methods, one of which is killed in its second epoch, and what was printed."""
-    folder = tmp_path_factory.mktemp("study")
+    folder = tmp_path_factory.mktemp("a study")
     methods = {
         "none": [
             noise("none"),
@@ -39,7 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         "cut": [noise("gch"), KILL],
     }
     path = tiny(folder, "tiny", methods)
-    process = study("run", path, "--jobs", "2", "--threads", "1")
+    process = study("run", path, "--jobs", "2", "--threads", "1", "--variable", "HOME")
     assert process.returncode == 0, process.stdout + process.stderr
     return path, process.stdout
 
@@ -48,8 +49,14 @@ def test_table_and_files_are_there(finished: tuple[Path, str]) -> None:
     path, printed = finished
     for word in ("clean", "corrupted", "Top-1", "conf-acc", "energy", "tensorboard --logdir", "Next:"):
         assert word in printed
-    assert f"--root {path.parent}" in printed.split("Next:")[1]  # the same study again, where it is
-    assert max(len(line) for line in printed.split("Report:")[0].splitlines()) <= 80
+    again = next(line for line in printed.split("Next:")[1].splitlines() if line.strip().startswith("chaosgate study"))
+    words = shlex.split(again, comments=True)  # the same study again, where it is
+    more = ["--variable", "HOME", "--allow", "tests"]
+    assert words == ["chaosgate", "study", "run", str(path), "--root", str(path.parent), *more]
+    above = printed.split("Report:")[0].splitlines()
+    logs = [Path(line.partition(", log in ")[2]) for line in above if ", log in " in line]
+    assert len(logs) == 4 and all(log.is_dir() for log in logs)  # whole, for a shell; one run was killed
+    assert max(len(line) for line in above if ", log in " not in line) <= 80
     assert {file.name for file in (path.parent / "tiny").iterdir() if file.is_file()} == {
         "report.html",
         "table.csv",

@@ -144,6 +144,21 @@ def test_footnotes_explain_everything_that_is_marked(both: Table) -> None:
     assert "No temperature" not in notes
 
 
+def test_contrast_with_a_reference_whose_temperature_saw_the_test_images_is_marked_in_every_format(
+    build: Callable[..., Table],
+) -> None:
+    on_test = {"none": cells(GOOD, **plus_t(0.7, 0.03, 2.0, "test")), "gch": cells(GOOD, **plus_t(0.6, 0.02))}
+    table = build(on_test)
+    (contrast,) = table.contrasts
+    assert (contrast.name, contrast.label(1)) == ("gch - none+T", "gch - none+T†")
+    assert "| gch - none+T† |" in markdown_table(table) and "gch - none+T†" in html_report([table], [], [], {})
+    assert "none+T†" in printed(table)
+    latex = latex_contrasts(table)
+    assert r"$-$ None+T$^\dagger$ &" in latex and r"$^\dagger$fitted on the test images themselves" in latex
+    held_out = latex_contrasts(build({method: cells(GOOD, **plus_t(0.7, 0.03)) for method in on_test}))
+    assert "None+T &" in held_out and "dagger" not in held_out
+
+
 def test_nothing_is_marked_where_there_is_nothing_to_mark(build: Callable[..., Table]) -> None:
     table = build({"none": cells(GOOD, **plus_t(0.7, 0.03)), "gch": cells(GOOD, **plus_t(0.6, 0.02))})
     notes = "\n".join(footnotes(table))
@@ -201,6 +216,8 @@ def test_tables_of_the_paper_get_our_plus_t_and_no_paper_column_for_it(plan: Pla
     assert r"ECE+T$\downarrow$ (GCh)" in latex_table(breakdown)
     page = html_report([table], [overall, breakdown], finished, {})
     assert '<th class="plus-t">ECE+T</th>' in page and '<span class="flag">collapsed</span>' in page
+    beside = page.split("<h2>Beside the paper</h2>")[1]
+    assert '<td class="plus-t">0.020†</td>' in beside and '<td class="plus-t">0.030</td>' in beside
 
 
 def test_page_shows_the_columns_the_picture_and_the_flag(both: Table, tmp_path: Path) -> None:

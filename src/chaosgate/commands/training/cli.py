@@ -203,10 +203,19 @@ class ChaosgateCLI(LightningCLI):
         return [self.run.selected(BEST)]
 
     def after_test(self) -> None:
-        """The further networks of ``--checkpoints``."""
+        """The table, when the progress bar is gone; then the further networks of ``--checkpoints``."""
+        assert self.results is not None
+        self.results.show()
         for path in self._networks:
             require_fit(self.model.model, network_weights(read_checkpoint(path)), path, self.model.backbone)
             self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=str(path), weights_only=True)
+            self.results.show()
+
+    def after_predict(self) -> None:
+        """Say where the predictions are."""
+        for one in self.trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(one, WritePredictions) and one.said:
+                print(one.said)
 
     def after_fit(self) -> None:
         """Say where everything is and what to do next; not in the log of a study, which says it for all its runs."""

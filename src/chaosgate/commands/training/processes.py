@@ -31,11 +31,13 @@ _ENDLESS = {"max_epochs": " (-1 trains without end)", "max_steps": " (-1 sets no
 _TALKATIVE = ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero") + (
     "lightning.fabric.utilities.seed",
 )
+_LOGGING = ("lightning.pytorch", "lightning.fabric")  # they keep the standard error of their import
 _CHATTER = (
     "GPU available",
     "TPU available",
     "HPU available",
     "Loading `train_dataloader`",
+    "Restoring states from",  # a second line says what was loaded
     "Seed set to",
     "`Trainer.fit` stopped",
     "\N{ELECTRIC LIGHT BULB}",  # tips about other products
@@ -87,6 +89,8 @@ def _without_chatter() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in _TALKATIVE]
     for logger in loggers:
         logger.addFilter(_says_something)
+    handlers = [one for name in _LOGGING for one in logging.getLogger(name).handlers]
+    streams = {one: one.setStream(_Stderr()) for one in handlers if type(one) is logging.StreamHandler}
     try:
         with warnings.catch_warnings():
             for category in (DeprecationWarning, FutureWarning, PendingDeprecationWarning):
@@ -97,6 +101,18 @@ def _without_chatter() -> Iterator[None]:
     finally:
         for logger in loggers:
             logger.removeFilter(_says_something)
+        for handler, stream in streams.items():
+            handler.setStream(stream)
+
+
+class _Stderr:
+    """Standard error as it is when a line is written: above a progress bar, while rich draws one."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
 
 
 def _says_something(record: logging.LogRecord) -> bool:

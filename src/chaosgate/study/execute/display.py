@@ -65,7 +65,8 @@ class Display:
 
     def started(self, run: Run, attempt: int) -> None:
         again = "" if attempt == 1 else " (failed once, trying again)"
-        self.console.print(f"[bold]{_title(run)}[/]: started{again}, log in {run.directory}", highlight=False)
+        where = escape(str(run.directory))  # whole, for a shell
+        self.console.print(f"[bold]{_title(run)}[/]: started{again}, log in {where}", highlight=False, soft_wrap=True)
         if run.name in self._tasks:
             self._bars.remove_task(self._tasks.pop(run.name))
         self._tasks[run.name] = self._bars.add_task(f"  {_title(run)}", total=1.0, note="starting")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import product
 from math import isnan
 
-from chaosgate.metrics.names import FITTED_ON_TEST, is_scaled, latex_title, scaled
+from chaosgate.metrics.names import FITTED_ON_TEST, ON_TEST, is_scaled, latex_title, scaled
 from chaosgate.study.report.inference import Interval, Over
 from chaosgate.study.report.notes import bold_note, corrupted_note, count, signed
 from chaosgate.study.report.paper_table import ROW_TITLES, Number, PaperTable, corruption_column, set_number
@@ -59,8 +59,8 @@ def latex_contrasts(table: Table) -> str:
     asked = len(table.study.seeds)
     lines = [_line(["", *(f"{part} {latex_title(metric)}" for part, metric in columns)]), r"\midrule"]
     for one in table.contrasts:
-        fewer = one.label(asked).removeprefix(one.name)
-        first, second = [names[one.mine]], [f"$-$ {names[one.theirs]}{fewer}"]
+        more = one.label(asked).removeprefix(one.name).replace(ON_TEST, _ON_TEST)
+        first, second = [names[one.mine]], [f"$-$ {names[one.theirs]}{more}"]
         for column in columns:
             entry = one.entries.get(column)
             if entry is None or isnan(entry.difference):
@@ -72,6 +72,7 @@ def latex_contrasts(table: Table) -> str:
         lines += [_line(first), _line(second), r"\addlinespace[2pt]"]
     entries = [entry for one in table.contrasts for entry in one.entries.values()]
     notes = [f"{_rests_on(table)}. +T: after temperature scaling."]
+    notes += [_ON_TEST + FITTED_ON_TEST] if any(one.on_test for one in table.contrasts) else []
     notes += _interval_notes(entries, "[~]: 95\\,\\% interval, paired by seed and image, about ", entries)
     return _environment(len(columns), lines, notes, f"{escape(table.title)}: contrasts", "")
 

@@ -7,7 +7,7 @@ from math import fsum, isfinite, nan
 from statistics import stdev
 from typing import Any, Literal, NamedTuple
 
-from chaosgate.metrics.names import NAMES, PLUS_T, improvement, is_scaled, scaled
+from chaosgate.metrics.names import NAMES, ON_TEST, PLUS_T, improvement, is_scaled, scaled
 from chaosgate.study.plan.study import STRENGTH, Study
 from chaosgate.study.report.inference import Floats, Interval, holm, interval_of, is_biased
 
@@ -87,6 +87,7 @@ class Contrast(NamedTuple):
     mine: str
     theirs: str
     entries: Mapping[Column, Entry]
+    on_test: bool = False  # whether the temperature of theirs has seen the test images
 
     @property
     def name(self) -> str:
@@ -94,9 +95,10 @@ class Contrast(NamedTuple):
         return f"{self.mine} - {self.theirs}"
 
     def label(self, asked: int) -> str:
-        """Its name, and how many seeds both have where that is not as many as asked for."""
+        """Its name, marked where +T saw the test images, and how many seeds both have where some are missing."""
         paired = max((len(entry.differences) for entry in self.entries.values()), default=0)
-        return self.name if paired == asked else f"{self.name} ({paired} of {asked})"
+        name = self.name + (ON_TEST if self.on_test else "")
+        return name if paired == asked else f"{name} ({paired} of {asked})"
 
 
 @dataclass(frozen=True)
@@ -219,7 +221,8 @@ class Table:
         with_t = {column: other for column, other in with_t.items() if other in self.columns}
         references = [row for row in self.rows if row.seeds and row.is_reference]
         found += [
-            Contrast(mine.variant, f"{references[0].variant}+T", _compared(mine, references[0], with_t))
+            Contrast(mine.variant, f"{one.variant}+T", _compared(mine, one, with_t), one.fitted_on_test)
+            for one in references
             for mine in self._asked
             if len(references) == 1 and with_t
         ]
