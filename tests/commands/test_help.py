@@ -34,7 +34,7 @@ def test_help_is_one_screen_and_imports_no_torch(command: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) <= 45 and max(map(len, lines)) <= 120 and "--help all" in lines[-1]
+    assert len(lines) <= 45 and max(map(len, lines)) <= 80 and "--help all" in lines[-1]
     assert done.stdout == short_help(command)
 
 

@@ -140,6 +140,7 @@ def test_page_opens_in_a_browser_without_an_error_or_a_missing_image(page: Path,
     probed = tmp_path / "probed.html"
     probed.write_text(page.read_text().replace("</head>", probe, 1))
     command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000"]
+    command += ["--window-size=1400,900"]  # wider than a figure is by itself
     command += ["--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", probed.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     found = re.search(r'data-found="(\d+) (\d+) (\d+) (\d+) (\d+)"', done.stdout)

@@ -9,17 +9,18 @@ from chaosgate.run.directory import RunDirectory
 _TITLES = {
     "fit": "Train a network.",
     "validate": "Metrics of a trained network on the validation images.",
-    "test": "Test a trained network, clean and corrupted: give the files and keys of its 'fit'.",
-    "predict": "Write what a trained network predicts for every test image: give the files and keys of its 'fit'.",
+    "test": "Test a trained network, clean and corrupted.\nGive the files and keys of its 'fit'.",
+    "predict": "Write what a trained network predicts for every test image.\nGive the files and keys of its 'fit'.",
 }
+_END = "chaosgate configs lists the shipped files,\nchaosgate {} --help all every key."
 KEYS = {
     "which files": {
-        "-c FILE": "a configuration, or the name of a shipped one (chaosgate configs); later ones win",
-        "--print_config": "show the whole configuration that results, and stop",
+        "-c FILE": "a file, or a shipped name; later ones win",
+        "--print_config": "show the whole configuration, and stop",
     },
     "network": {
-        "--model.backbone NAME": "any network of timm, or resnet10_small, resnet18_small",
-        "--model.checkpoint FILE": "start from these weights (.safetensors, .pth, .ckpt)",
+        "--model.backbone NAME": "of timm, or resnet10_small, resnet18_small",
+        "--model.checkpoint FILE": "start from a .safetensors, .pth or .ckpt",
         "--model.pretrained true": "start from timm's weights",
         "--model.optimizer.init_args.lr 0.1": "learning rate",
         "--model.label_smoothing 0.1": "also focal_gamma, mixup, cutmix",
@@ -29,35 +30,35 @@ KEYS = {
         "--data.image_size 224": "side in pixels that the network sees",
         "--data.batch_size 64": "images per process and step",
         "--data.num_workers 4": "processes that prepare batches",
-        "--data.corruptions paper": "for the test: paper, all, [fog, contrast] or null",
+        "--data.corruptions paper": "test: paper, all, [fog, contrast] or null",
         "--data.severities [1,3,5]": "of the corruptions",
     },
     "noise": {
-        "--noise.gate.init_args.log_std 0.5": "strength of Gaussian Chaos; other gates: chaosgate configs",
-        "--noise.stages [L3,L4]": "where; 'chaosgate sites NETWORK' lists every place",
-        "--noise.monte_carlo 8": "test, predict: average this many noised passes",
+        "--noise.gate.init_args.log_std 0.5": "strength of Gaussian Chaos (noise/gch)",
+        "--noise.stages [L3,L4]": "where; see 'chaosgate sites NETWORK'",
+        "--noise.monte_carlo 8": "test, predict: mean of 8 noised passes",
     },
     "run": {
         "--trainer.max_epochs 30": "length",
         "--trainer.devices 2": "processes or GPUs; with -c trainer/ddp",
         "--seed_everything 1": "seed of everything",
-        "--run_dir FOLDER": "where the run is kept (runs/NAME, by its settings)",
+        "--run_dir FOLDER": "where the run is kept (runs/NAME)",
         "--resume": "fit: continue an interrupted run",
         "--checkpoints best,last": "test: which networks of the run (best)",
-        "--output FILE.csv": "predict: or .parquet (predictions.csv in the run)",
+        "--output FILE.csv": "predict: where to write; .csv or .parquet",
     },
 }
 """The keys that people use, by subject; each exists in the parser."""
 
 
 def short_help(command: str) -> str:
-    """A screen that says how to use the command; ``--help all`` has every key."""
+    """A screen of 80 columns that says how to use the command; ``--help all`` has every key."""
     lines = [f"usage: chaosgate {command} -c FILE [-c FILE ...] [--KEY VALUE ...]", "", _TITLES[command], ""]
     lines += [f"  chaosgate {command} -c base -c data/fashion_mnist -c noise/gch", ""]
     width = max(len(key) for keys in KEYS.values() for key in keys)
     for subject, keys in KEYS.items():
         lines += [f"{subject}:", *(f"  {key:{width}}  {text}" for key, text in keys.items())]
-    return "\n".join([*lines, "", f"chaosgate {command} --help all lists every key.", ""])
+    return "\n".join([*lines, "", _END.format(command), ""])
 
 
 def asks_for_short_help(words: Sequence[str]) -> bool:
