@@ -81,9 +81,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if asks_for_short_help(arguments):
             print(short_help(arguments[0]), end="")
             return 0
-    with _own_modules(arguments) as words:
-        status: int = import_module(COMMANDS[arguments[0]]).main(words)
+    try:
+        with _own_modules(arguments) as words:
+            status: int = import_module(COMMANDS[arguments[0]]).main(words)
+    except BaseException as error:
+        if not _is_interrupt(error):
+            raise
+        print(
+            "chaosgate: stopped by Ctrl-C. The same command starts again; what was saved before stays.", file=sys.stderr
+        )
+        return 130
     return status
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error: some imports turn it into another, and Lightning into an exit."""
+    return isinstance(error, KeyboardInterrupt) or (
+        error is not None and (_is_interrupt(error.__cause__) or _is_interrupt(error.__context__))
+    )
 
 
 def _unexpected(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -144,6 +144,26 @@ def test_fit_ends_with_where_everything_is_and_libraries_are_quiet(
         assert chatter not in out + err + caplog.text, chatter
 
 
+@pytest.mark.parametrize(
+    ("logger", "line"),
+    [
+        ((), "TensorBoard: tensorboard --logdir 'my run'"),
+        (("-c", "logger/tensorboard"), "TensorBoard: tensorboard --logdir 'my run'"),
+        (("-c", "logger/csv"), "Log:         my run/csv/version_0"),
+        (("--trainer.logger=false",), ""),
+    ],
+    ids=["default", "tensorboard", "csv", "none"],
+)
+def test_fit_says_where_its_logger_has_written(logger: tuple[str, ...], line: str, command: Any) -> None:
+    files = ("-c", "base", "-c", "data/fashion_mnist", "-c", "noise/none")
+    quick = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=1", "--trainer.limit_val_batches=1")
+    small = "--model.backbone_args={channels: [8, 8, 16, 16]}"
+    status, out, err = command("fit", *files, *logger, *quick, small, "--run_dir=my run")
+    assert status == 0, err
+    said = [one for one in out.splitlines() if one.startswith(("TensorBoard:", "Log:"))]
+    assert said == [line] * bool(line)
+
+
 def test_lines_beside_a_progress_bar_are_whole_in_a_terminal_of_80_columns(
     command: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,11 +186,11 @@ def test_lines_beside_a_progress_bar_are_whole_in_a_terminal_of_80_columns(
 
 def test_next_commands_leave_out_how_the_run_was_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CHAOSGATE_ALLOW", raising=False)
-    said = closing_lines(RunDirectory(tmp_path), ["fit", "-c", "base", "--resume", "--resume=true"], tensorboard=False)
-    assert "chaosgate test -c base\n" in said and "resume" not in said and "TensorBoard" not in said
+    said = closing_lines(RunDirectory(tmp_path), ["fit", "-c", "base", "--resume", "--resume=true"])
+    assert "chaosgate test -c base\n" in said and "resume" not in said
 
 
 def test_suggested_commands_allow_what_this_one_was_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHAOSGATE_ALLOW", "my_noise,other")
-    said = closing_lines(RunDirectory(tmp_path), ["fit", "-c", "base"], tensorboard=False)
+    said = closing_lines(RunDirectory(tmp_path), ["fit", "-c", "base"])
     assert "chaosgate test -c base --allow my_noise --allow other\n" in said

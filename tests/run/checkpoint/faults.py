@@ -37,13 +37,17 @@ class FailAt(Callback):
 
 
 class SignalAt(Callback):
-    """Send this process a signal, as a scheduler would; at step -1 before the first batch."""
+    """Send this process a signal, as a scheduler would; step -1: before the first batch, -2: in the sanity check."""
 
     def __init__(self, step: int, name: str = "SIGTERM") -> None:
         self.step, self.name = step, name
 
     def on_train_epoch_start(self, trainer, pl_module):
         if self.step == -1 and first_time(trainer):
+            os.kill(os.getpid(), getattr(signal, self.name))
+
+    def on_validation_start(self, trainer, pl_module):
+        if self.step == -2 and first_time(trainer):
             os.kill(os.getpid(), getattr(signal, self.name))
 
     def on_before_backward(self, trainer, pl_module, loss):

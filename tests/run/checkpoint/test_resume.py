@@ -73,10 +73,26 @@ def test_killed_after_the_last_epoch_the_strength_of_the_noise_is_measured_again
     assert noise.read_text() == before
 
 
+@pytest.mark.parametrize("step", [-1, -2])
 @pytest.mark.parametrize(("name", "expected"), [("SIGTERM", 143), ("SIGINT", 130)])
-def test_told_to_stop_before_the_first_step_claims_no_checkpoint(name, expected, command, configs):
-    settings = ("+=tests.run.checkpoint.faults.SignalAt", ".step=-1", f".name={name}")
-    stop = [f"--trainer.callbacks{setting}" for setting in settings]
+def test_told_to_stop_before_the_first_step_claims_no_checkpoint(name, expected, step, command, configs):
+    settings = ("+=tests.run.checkpoint.faults.SignalAt", f".step={step}", f".name={name}")
+    stop = ["--trainer.num_sanity_val_steps=1", *(f"--trainer.callbacks{setting}" for setting in settings)]
     status, _, err = command("fit", *configs(*FILES), *SMALL, *stop, "--run_dir=run")
     assert status == expected and "before the first checkpoint" in err and "saved" not in err
     assert not list(Path("run").glob("checkpoints/*.ckpt"))
+
+
+@pytest.mark.parametrize("raised", ["KeyboardInterrupt", "an import's own error", "the exit of Lightning"])
+def test_ctrl_c_while_everything_is_imported_and_built_is_one_line(raised, command, monkeypatch):
+    def interrupted(words):
+        try:
+            raise KeyboardInterrupt
+        finally:
+            if raised != "KeyboardInterrupt":
+                raise SystemExit(1) if "Lightning" in raised else ImportError("half a module")
+
+    monkeypatch.setattr("chaosgate.commands.fit.main", interrupted)
+    status, _, err = command("fit", *SMALL)
+    assert status == 130 and err.startswith("chaosgate: stopped by Ctrl-C. The same command starts again")
+    assert len(err.splitlines()) == 1

@@ -1,7 +1,8 @@
 """LightningCLI with a noise key, run directories and rows: what ``fit``, ``validate``, ``test``, ``predict`` build."""
 
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -221,7 +222,15 @@ class ChaosgateCLI(LightningCLI):
         """Say where everything is and what to do next; not in the log of a study, which says it for all its runs."""
         config = self.config[self.subcommand]
         if self.trainer.is_global_zero and not config.labels:
-            print(closing_lines(self.run, self._words, config.trainer.logger in (None, True)))
+            print(closing_lines(self.run, self._words, self._logs()))
+
+    def _logs(self) -> Iterator[str]:
+        """Where loggers have written; wandb says it itself."""
+        for one in self.trainer.loggers:
+            if isinstance(one, TensorBoardLogger):
+                yield f"TensorBoard: {shlex.join(['tensorboard', '--logdir', one.save_dir])}"
+            elif one.log_dir is not None:
+                yield f"Log:         {one.log_dir}"
 
     def after_instantiate_classes(self) -> None:
         """A checkpoint of another network is refused here, in one sentence."""

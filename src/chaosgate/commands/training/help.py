@@ -1,7 +1,7 @@
 """The short help of fit, validate, test and predict, and what ``fit`` says at its end. Imports nothing heavy."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from chaosgate.run.config_files import allow_flags
 from chaosgate.run.directory import RunDirectory
@@ -67,12 +67,11 @@ def asks_for_short_help(words: Sequence[str]) -> bool:
     return bool(asked) and words[asked[0] + 1 : asked[0] + 2] != ["all"]
 
 
-def closing_lines(run: RunDirectory, words: Sequence[str], tensorboard: bool) -> str:
-    """Where everything is, and what to do next with the same files and keys."""
+def closing_lines(run: RunDirectory, words: Sequence[str], logs: Iterable[str] = ()) -> str:
+    """Where everything is, the lines of loggers included, and what to do next with the same files and keys."""
     same = [word for word in words[1:] if word.split("=")[0] != "--resume"] + allow_flags()
     lines = ["", f"Run:         {run.path}   (config.yaml, curves.jsonl, figures/)"]
     lines.append(f"Network:     {run.checkpoints / 'best.ckpt'}   (smallest validation NLL; also top1.ckpt, last.ckpt)")
-    lines += [f"TensorBoard: tensorboard --logdir {run.path}"] if tensorboard else []
-    lines += ["", "Next:"]
+    lines += [*logs, "", "Next:"]
     lines += [f"  {shlex.join(['chaosgate', command, *same])}" for command in ("test", "predict")]
     return "\n".join([*lines, f"  {shlex.join(['chaosgate', 'probe', str(run.path)])}"])
