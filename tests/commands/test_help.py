@@ -1,5 +1,6 @@
 """What a user reads first and last: the short help, suggestions for typos, the closing lines."""
 
+import os
 import re
 import subprocess
 import sys
@@ -142,6 +143,22 @@ def test_fit_ends_with_where_everything_is_and_libraries_are_quiet(
     assert "training resnet10_small: 11,346 parameters, 10 classes, images of 1 channel" in caplog.text
     for chatter in ("Tip", "srun", "GPU available", "deprecated", "Seed set", "LeafSpec", "logging interval", "FLOPs"):
         assert chatter not in out + err + caplog.text, chatter
+
+
+def test_libraries_are_quiet_in_a_process_of_its_own(tmp_path: Path) -> None:
+    """Here pytest itself ignores some of what they say."""
+    srun = tmp_path / "bin" / "srun"
+    srun.parent.mkdir()
+    srun.write_text("#!/bin/sh\n")
+    srun.chmod(0o755)
+    files = ("-c", "base", "-c", "data/fashion_mnist", "-c", "noise/gch", "--trainer.enable_progress_bar=false")
+    quick = ("--trainer.max_epochs=1", "--data.batch_size=3000")
+    small = "--model.backbone_args={channels: [8, 8, 16, 16]}"
+    words = [sys.executable, "-m", "chaosgate", "fit", *files, *quick, small]
+    environment = {**os.environ, "PATH": f"{srun.parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    said = done.stderr.splitlines()
+    assert [line.partition(" ")[0] for line in said] == ["chaosgate:", "training", "noise"], done.stderr
 
 
 @pytest.mark.parametrize(
