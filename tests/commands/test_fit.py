@@ -278,6 +278,9 @@ def test_predict_writes_one_line_per_test_image_and_says_where(command, configs)
 
     table = pandas.read_parquet("mc.parquet")
     assert len(table) == 2000 and (table["mutual_information"] >= -1e-6).all()
+    status, out, err = command("predict", *files, *quick, "--output=elsewhere/p.csv")
+    assert status == 0 and "2000 predictions in elsewhere/p.csv" in out, err
+    assert Path("elsewhere/p.csv").read_text() == Path("run/predictions.csv").read_text()
     status, _, err = command("predict", *files, *quick, "--output=p.xlsx")
     assert status == 1 and ".csv or .parquet" in err
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from jsonargparse import ArgumentParser
 from PIL import Image
@@ -114,6 +115,8 @@ def test_every_model_file_builds_its_network_and_optimiser(path: Path):
     model = instantiate(parser.parse_object({"model": entry})).model
     optimizer = model.optimizer(model.parameters())
     assert model.backbone == entry["backbone"] and len(optimizer.param_groups[0]["params"]) > 10
+    needs_adamw = any("LayerNorm" in type(module).__name__ for module in model.modules())  # ConvNeXt, ViT, Swin
+    assert isinstance(optimizer, torch.optim.AdamW) is needs_adamw is (not path.stem.startswith("resnet"))
 
 
 def test_every_setting_can_be_written_in_yaml(tmp_path: Path):

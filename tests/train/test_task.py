@@ -56,6 +56,15 @@ def test_classes_channels_and_size_come_from_the_data(command: Any, configs: Any
     assert status == 1 and "the data have num_classes=3, the model num_classes=5" in err
 
 
+def test_grey_images_have_one_channel_and_nobody_need_say_so(command: Any, configs: Any) -> None:
+    files = configs("base", "data/fashion_mnist", "noise/none")
+    unsaid = ("--model.in_chans=null", "--model.num_classes=null", "--model.backbone_args={channels: [8, 8, 16, 16]}")
+    status, _, err = command("fit", *files, *QUICK, *unsaid, "--run_dir=run")
+    assert status == 0, err
+    known = torch.load("run/checkpoints/last.ckpt", weights_only=True)["hyper_parameters"]
+    assert (known["num_classes"], known["in_chans"]) == (10, 1)
+
+
 def test_what_is_given_is_part_of_the_run_and_what_is_not_is_not() -> None:
     asked = {"model": {"backbone": "resnet18", "num_classes": None, "image_size": None}}
     assert training_hash(asked) == training_hash({"model": {"backbone": "resnet18"}})
