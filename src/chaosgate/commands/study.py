@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from chaosgate.commands.flags import command_parser, cores, folder, whole
-from chaosgate.run.config_files import config_folder, config_name, say_which
+from chaosgate.run.config_files import allow_flags, config_folder, config_name, say_which
 from chaosgate.study.execute.display import ROOT, Display, overview, same_study
 from chaosgate.study.execute.runner import Outcome, Runner, call, warm
 from chaosgate.study.execute.slurm import launch, states_of
