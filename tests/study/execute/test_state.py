@@ -33,7 +33,8 @@ def run(plan: Plan) -> Run:
     """A finished run with all the files that a study reads back."""
     run = plan()[0]
     finish(run, CELLS)
-    RunDirectory(run.directory).noise.write_text('[{"stage": "L4"}]')
+    RunDirectory(run.directory).noise.write_text('[{"stage": "L4", "energy": 0.5}]')
+    write_fitted(run.directory, {"seconds": 1.0})
     keep(run, list(CELLS), *(np.ones((1, 4)), np.ones((1, 4), bool), np.ones((1, 4))))
     assert state_of(run).condition == "done" and not state_of(run).trouble
     return run
@@ -63,6 +64,16 @@ def test_file_that_lost_its_end_at_a_line_is_damaged_and_so_is_one_that_is_gone(
     assert state_of(run).condition == "done"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[: len(lines) // 2]))
+    assert damaged_files(run.directory) == [path] and state_of(run).condition == "interrupted"
+    path.unlink()
+    assert damaged_files(run.directory) == [path]
+    assert [str(path) in said for said in set_aside_damaged(run.directory)] == [True]
+    assert not is_trained(run) and not damaged_files(run.directory)  # the next worker takes the training up again
+
+
+def test_measured_noise_that_changed_or_is_gone_is_measured_again_before_a_test_copies_it(run: Run) -> None:
+    path = RunDirectory(run.directory).noise
+    path.write_text(path.read_text().replace("0.5", "0.7"))  # well-formed
     assert damaged_files(run.directory) == [path] and state_of(run).condition == "interrupted"
     path.unlink()
     assert damaged_files(run.directory) == [path]

@@ -13,6 +13,7 @@ import time
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -128,9 +129,9 @@ def damaged_files(directory: Path) -> list[Path]:
     """Files of a run that a study reads back and that cannot be what was written."""
     run, fitted = RunDirectory(directory), read_json(directory / FITTED)
     found = [path for path in (directory / FITTED, *sorted((directory / TESTED).glob("*.json"))) if not _is_json(path)]
-    found += [] if _is_json(run.noise, list) else [run.noise]
     found += [] if _is_lines(run.results) else [run.results]
-    for path, is_whole in ((run.curves, _is_lines), (run.config, _is_mapping)):
+    is_list = partial(_is_json, kind=list)
+    for path, is_whole in ((run.curves, _is_lines), (run.config, _is_mapping), (run.noise, is_list)):
         if not (_digest(path) == fitted[path.name] if path.name in fitted else is_whole(path)):
             found.append(path)
     found += [path for path in sorted(run.outputs.glob("*.npz")) if not zipfile.is_zipfile(path)]
@@ -167,7 +168,8 @@ def set_aside_damaged(directory: Path) -> list[str]:
 def write_fitted(directory: Path, cost: dict[str, Any]) -> None:
     """Note that the training is over, and what it has left: half a curve may be a well-formed file."""
     run = RunDirectory(directory)
-    write_json(directory / FITTED, {**cost, **{path.name: _digest(path) for path in (run.config, run.curves)}})
+    files = (run.config, run.curves, run.noise)
+    write_json(directory / FITTED, {**cost, **{path.name: _digest(path) for path in files}})
 
 
 def _digest(path: Path) -> str | None:

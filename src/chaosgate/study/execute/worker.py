@@ -145,13 +145,17 @@ def train_and_test(directory: Path, order: dict[str, Any], execute: Execute) -> 
     if order["check"] and (complaint := missing_data(order["check"])):
         print(complaint, flush=True)
         return BAD_STUDY
-    if not read_json(directory / FITTED):
-        clock = _Clock()
+    networks = {test["checkpoint"] for test in order["tests"]}
+    if not read_json(directory / FITTED) or any(wrong_with(directory, network) for network in networks):
+        clock = _Clock()  # a damaged network is trained again from the checkpoint before it, if it is the last one
         if status := execute(["fit", *order["arguments"], _QUIET, "--resume"]).status:
             return status
         write_fitted(directory, clock.read())
     for test in order["tests"]:
         clock = _Clock()
+        if wrong := wrong_with(directory, test["checkpoint"]):
+            print(f"chaosgate: {wrong}. Restore it, or delete {directory} to train the run again.", flush=True)
+            return 1
         checkpoint = RunDirectory(directory).selected(test["checkpoint"])
         outputs = f"--outputs={test['outputs']}"
         kept = [outputs, *(f"--{key}=true" for key in ("logits", "ood") if test.get(key))]
@@ -160,6 +164,17 @@ def train_and_test(directory: Path, order: dict[str, Any], execute: Execute) -> 
             return done.status
         write_record(directory, test["hash"], done.rows, {**clock.read(), "threads": order["threads"]})
     return 0
+
+
+def wrong_with(directory: Path, role: str) -> str | None:
+    """What is wrong with the network that has a role; None if it is as the training wrote it."""
+    from chaosgate.run.checkpoint.files import damage  # not at the top: it needs torch
+
+    try:
+        path = RunDirectory(directory).selected(role).resolve()
+    except FileNotFoundError as error:
+        return str(error).partition(":")[0]
+    return f"checkpoint {path} is damaged: {wrong}" if (wrong := damage(path)) else None
 
 
 def write_record(directory: Path, test: str, rows: Sequence[dict[str, Any]], cost: dict[str, Any]) -> None:
