@@ -67,3 +67,16 @@ def test_a_class_that_may_be_named_is_not_built_where_no_class_is_expected(folde
     run((*words, "--trainer.limit_train_batches=1", "--trainer.limit_val_batches=1"))
     assert sys.modules.pop("close_by", None)  # it was found
     assert not Path(TRACE).exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("class_path: chaosgate.FashionMNIST\ninit_args: &a {corruptions: [*a]}\n", "an alias contains itself"),
+        ("class_path: chaosgate.FashionMNIST\ninit_args: {seed: 3, seed: 4}\n", "'seed' is given twice"),
+    ],
+)
+def test_a_file_that_the_parser_reads_itself_is_read_as_strictly(content, says, folder):
+    (folder / "data.yaml").write_text(content)
+    status, printed = run((*run_case("data", {"data": "data.yaml"}).words, "--print_config"))
+    assert status != 0 and says in printed

@@ -10,6 +10,7 @@ import pytest
 
 from chaosgate.run.directory import RunDirectory
 from chaosgate.study import Run
+from chaosgate.study.execute.display import how_far
 from chaosgate.study.execute.state import (
     FITTED,
     TESTED,
@@ -79,6 +80,32 @@ def test_measured_noise_that_changed_or_is_gone_is_measured_again_before_a_test_
     assert damaged_files(run.directory) == [path]
     assert [str(path) in said for said in set_aside_damaged(run.directory)] == [True]
     assert not is_trained(run) and not damaged_files(run.directory)  # the next worker takes the training up again
+
+
+WELL_FORMED = [
+    "{}",
+    '{"a": 1}',
+    '{"corruption": "clean"}',
+    '{"source": 1, "cells": 5}',
+    '{"source": "a", "cells": [3]}',
+]
+
+
+@pytest.mark.parametrize("content", [*WELL_FORMED, "[" * 100_000])
+@pytest.mark.parametrize("pattern", ["tested/*.json", "results.jsonl"])
+def test_well_formed_file_that_says_something_else_is_damaged(pattern: str, content: str, run: Run) -> None:
+    (path,) = run.directory.glob(pattern)
+    path.write_text(content)
+    assert state_of(run).condition == "interrupted" and damaged_files(run.directory) == [path]
+    set_aside_damaged(run.directory)
+    assert not damaged_files(run.directory) and state_of(run).condition != "done"
+
+
+@pytest.mark.parametrize("content", ['{"phase": "fit"}', '{"phase": "fit", "epoch": "x", "batch": []}', "[" * 100_000])
+def test_progress_of_any_content_is_shown(content: str, run: Run) -> None:
+    (run.directory / FITTED).unlink()
+    (run.directory / "progress.json").write_text(content)
+    assert how_far(state_of(run).progress)[1] in ("epoch 1 of ?", "starting")
 
 
 def test_rows_that_can_be_read_stay(run: Run) -> None:
