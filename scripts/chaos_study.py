@@ -81,7 +81,6 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "noise": lambda whole: b"\x00\xff{[:",
     "flip": lambda whole: whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 1]) + whole[len(whole) // 2 + 1 :],
 }
-TEMPORARY = re.compile(r"[.]([^/]+?)([.][0-9]+){2}[.]tmp$")
 COMMAND = "import sys, time; from chaosgate.__main__ import main; now = time.time; time.time = lambda: now() + {}; "
 COMMAND += "sys.exit(main(sys.argv[1:]))"
 Act = Callable[[], object]
@@ -106,11 +105,8 @@ def end(pid: int) -> int:
 
 def draw_nothing() -> None:
     """Let workers write empty pictures: to draw them takes half the time of so small a run, and nobody reads them."""
-
-    def empty(loggers: Any, tag: str, draw: Any, step: int) -> None:
-        log_figure(loggers, tag, lambda: Figure((0.5, 0.5)), step)
-
-    task.log_figure = callback.log_figure = empty
+    empty = Figure((0.5, 0.5))
+    task.log_figure = callback.log_figure = lambda loggers, tag, _, step: log_figure(loggers, tag, lambda: empty, step)
 
 
 def watch_writes(directory: Path, see: Callable[[str], object]) -> None:
@@ -119,7 +115,7 @@ def watch_writes(directory: Path, see: Callable[[str], object]) -> None:
 
     def watched(call: str, real: Callable[..., None], *arguments: Any) -> None:
         path = arguments[1] if call == "replace" else os.readlink(f"/proc/self/fd/{arguments[0]}")
-        write = f"{call} " + TEMPORARY.sub(r"\1", os.path.relpath(path, directory))
+        write = f"{call} " + re.sub(r"[.]([^/]+?)([.][0-9]+){2}[.]tmp$", r"\1", os.path.relpath(path, directory))
         count[write] += 1
         see(f"{write} {count[write]}")
         real(*arguments)
@@ -165,18 +161,17 @@ class Chaos:
 
     @staticmethod
     def left(run: Run) -> dict[str, Any]:
-        """All that must be the same whatever happened; the other files tell times and processes.
-
-        Checkpoints are compared by all that they hold: which of two equal strings are one object, which a pickle notes,
-        is another matter in a resumed process. So the hash in a row need only be that of the file in the run.
-        """
-        left: dict[str, Any] = {}
+        """All that must be the same whatever happened; the other files tell times and processes."""
+        rows = RunDirectory(run.directory).rows()
+        left: dict[str, Any] = {"number of rows": len(rows)}
         for path in sorted(path for pattern in COMPARED for path in run.directory.glob(pattern)):
             left[path.name] = path.read_bytes()
+            # A pickle notes which of two equal strings are one object, and in a resumed process others are: of a
+            # checkpoint all that it holds is compared, and the hash in a row need only be that of the run's file.
             if path.suffix == ".ckpt" and damage(path.resolve()) is None:
                 content = torch.load(path, weights_only=False)
                 left[path.name] = json.dumps(content, default=lambda value: value.tolist())
-        for row in RunDirectory(run.directory).rows():
+        for row in rows:
             row["checkpoint"] = row["checkpoint"] == file_hash(run.directory / row["weights_file"])
             left |= {f"{key} of {row['corruption']} {row['severity']}": value for key, value in row.items()}
         return left
@@ -190,8 +185,6 @@ class Chaos:
         left = self.left(run)
         return ", ".join(sorted(f"other {key}" for key in peace | left if peace.get(key) != left.get(key)))
 
-    # -- faults --------------------------------------------------------------------------------------------------------
-
     def faults(self) -> Iterator[tuple[str, Callable[[], str]]]:
         full, kill = self.refuse(errno.ENOSPC), lambda: os.kill(os.getpid(), signal.SIGKILL)
         for write in self.writes:
@@ -200,41 +193,34 @@ class Chaos:
                 yield f"kill before {write}", partial(self.broken, self.at(write, kill))
             if not folder:
                 yield f"disk full from {write}", partial(self.broken, self.at(write, full, lasting=True))
-        moments = [
-            ("in training", TRAINING, LATER),
-            ("before the test", TRAINED, LATER[:2]),
-            ("at the end", TESTED, []),
-        ]
+        moments = ("in training", TRAINING, LATER), ("before the test", TRAINED, LATER[:2]), ("at the end", TESTED, [])
         for moment, patterns, missing in moments:
             for pattern, how in product(patterns, (*DAMAGES, "gone")):
-                yield f"damage {moment}: {how} {pattern}", partial(self.damaged, pattern, how, missing)
+                if how != "flip" or missing:  # rows have no checksum: those of a shared cell replace each other
+                    yield f"damage {moment}: {how} {pattern}", partial(self.damaged, pattern, how, missing)
         for write in ("config.yaml", "checkpoints/epoch-0000.ckpt", "noise.json", "results.jsonl"):
             delete = partial(shutil.rmtree, self.run.directory)
             yield f"deleted before {write}", partial(self.broken, self.at(f"replace {write} 1", delete))
             yield f"read-only before {write}", partial(self.broken, self.at(f"replace {write} 1", self.read_only))
         for hours in (24, -24):
             yield f"clock {hours:+d} h", partial(self.broken, partial(self.turn_clock, 3600 * hours))
-            turned = partial(self.runners, 1, lambda runner, worker: self.kill(worker), hours)
-            yield f"runner's clock {hours:+d} h", turned
+            yield f"runner's clock {hours:+d} h", partial(self.runners, 1, lambda _, worker: self.kill(worker), hours)
         for code in (errno.ENOLCK, errno.EOPNOTSUPP):
             fail = partial(setattr, fcntl, "flock", self.refuse(code))
             yield f"locks fail with {errno.errorcode[code]}", partial(self.broken, fail)
         yield "stopped and continued", self.stopped
         yield "three workers at once", self.three
         yield "first of two processes killed", self.first_of_two
-        yield "runner killed", partial(self.runners, 1, lambda runner, worker: self.kill(runner))
+        yield "runner killed", partial(self.runners, 1, lambda runner, _: self.kill(runner))
         yield "runner and worker killed", partial(self.runners, 1, self.kill)
         yield "runner stopped and continued", partial(self.runners, 1, self.stop)
-        yield "three runners at once", partial(self.runners, 3, lambda runner, worker: None)
+        yield "three runners at once", partial(self.runners, 3, lambda *_: None)
 
     def at(self, write: str, act: Act, lasting: bool = False) -> Act:
         """Do something just before a write, or instead of it and of all that follow."""
-        struck = False
 
         def see(name: str) -> None:
-            nonlocal struck
-            if name == write or (struck and lasting):
-                struck = True
+            if name == write or (lasting and self.happened.exists()):
                 self.happened.touch()
                 act()
 
@@ -251,24 +237,20 @@ class Chaos:
         now = time.time
         time.time = lambda: (self.happened.touch(), now() + seconds)[1]
 
-    def set_writable(self, writable: bool) -> None:
+    def set_writable(self, mode: str = "u+w", flag: str = "-i") -> None:
         """The superuser ignores permissions, so that for him the files are made immutable."""
-        change = (
-            ["chmod", "-R", "u+w" if writable else "a-w"]
-            if os.geteuid()
-            else ["chattr", "-R", "-+"[not writable] + "i"]
-        )
+        change = ["chmod", "-R", mode] if os.geteuid() else ["chattr", "-R", flag]
         subprocess.run([*change, str(self.run.directory)], check=False, capture_output=True)
 
     def read_only(self) -> None:
-        self.set_writable(False)
+        self.set_writable("a-w", "+i")
         with suppress(PermissionError):
             (self.run.directory / "still_writable").touch()
             self.happened.unlink()
 
     def broken(self, sabotage: Act) -> str:
         end(start(self.run, sabotage))
-        self.set_writable(True)
+        self.set_writable()
         return self.verdict(self.run, self.peace)
 
     def damaged(self, pattern: str, how: str, missing: list[str]) -> str:
@@ -284,14 +266,11 @@ class Chaos:
 
     def stopped(self) -> str:
         stop = self.at("replace checkpoints/epoch-0000.ckpt 1", lambda: os.kill(os.getpid(), signal.SIGSTOP))
-        pid = start(self.run, stop)
-        if not os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1]):
-            return "ended before it could be stopped"
+        os.waitpid(pid := start(self.run, stop), os.WUNTRACED)
         other = end(start(self.run))
         os.kill(pid, signal.SIGCONT)
-        if (found := (end(pid), other)) != (0, BUSY):
-            return f"ended with {found}"
-        return self.verdict(self.run, self.peace)
+        statuses = end(pid), other
+        return self.verdict(self.run, self.peace) if statuses == (0, BUSY) else f"ended with {statuses}"
 
     def three(self) -> str:
         statuses = sorted(end(pid) for pid in [start(self.run) for _ in range(3)])
@@ -311,8 +290,6 @@ class Chaos:
         end(pid)
         return self.verdict(two, peace)
 
-    # -- runners of the whole study ------------------------------------------------------------------------------------
-
     @staticmethod
     def await_progress(run: Run) -> int:
         """The process that trains, once it does."""
@@ -322,16 +299,14 @@ class Chaos:
 
     def runners(self, count: int, disturb: Callable[[int, int], object], hours: int = 0) -> str:
         """Runners of the whole study, and one more after them that must find or make the rows."""
-        command = [sys.executable, "-c", COMMAND.format(3600 * hours), "study", "run", "chaos.yaml", "--threads=1"]
-        said = self.folder / "said"
+        words = ["study", "run", "chaos.yaml", "--threads=1", f"--root={self.root}"]
+        command, said = [sys.executable, "-c", COMMAND.format(3600 * hours), *words], self.folder / "said"
         with open(said, "w") as file:
-            begin = partial(
-                subprocess.Popen, [*command, f"--root={self.root}"], cwd=self.folder, stdout=file, stderr=file
-            )
+            begin = partial(subprocess.Popen, command, cwd=self.folder, stdout=file, stderr=file)
             found = [begin() for _ in range(count)]
             disturb(found[0].pid, self.await_progress(self.run))
             if abs(read_json(self.run.directory / ORDER)["time"] - time.time() - 3600 * hours) > 3600:
-                self.happened.unlink()  # the clock was not wrong
+                self.happened.unlink(missing_ok=True)  # the clock was not wrong
             for runner in found:
                 runner.wait()
             if said.read_text().count("another process is working on it") == 2:
@@ -370,17 +345,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         chaos = Chaos(Path(folder))
         faults = [fault for fault in chaos.faults() if options.only in fault[0]]
-        if options.most is not None and options.most < len(faults):
-            faults = [faults[i * len(faults) // options.most] for i in range(options.most)]
+        faults = faults[:: -(-len(faults) // options.most) if options.most else 1]
         found: Counter[bool | None] = Counter()
         for number, (title, fault) in enumerate(faults):
             chaos.happened.unlink(missing_ok=True)
-            complaint = ""
-            with suppress(ProcessLookupError):
+            complaint = None
+            with suppress(ProcessLookupError):  # whoever was to be struck had ended
                 complaint = fault()
             survived = not complaint if chaos.happened.exists() else None
             found[survived] += 1
-            verdict = {None: f"did not happen. {complaint}", True: "survived", False: complaint}[survived]
+            verdict = {None: f"did not happen ({complaint})", True: "survived", False: complaint}[survived]
             console.print(f"{number + 1:3} of {len(faults)}  {title}: {verdict}", markup=False)
             shutil.rmtree(chaos.root, ignore_errors=True)
         console.print(f"{found[True]} of {found[True] + found[False]} faults survived; {found[None]} did not happen.")
