@@ -71,8 +71,8 @@ STUDY: dict[str, Any] = {
     "checkpoint": "last",
 }
 COMPARED = "config.yaml curves.jsonl noise.json checkpoints/*.ckpt checkpoints/selection.json outputs/*.npz".split()
-TRAINING = "checkpoints/epoch-0001.ckpt checkpoints/epoch-0001.json checkpoints/selection.json curves.jsonl".split()
-TRAINED = [*TRAINING, "checkpoints/last.ckpt", "config.yaml", "noise.json", "fitted.json"]
+TRAINING = "checkpoints/epoch-0001.ckpt checkpoints/epoch-0001.json curves.jsonl checkpoints/selection.json".split()
+TRAINED = [*TRAINING[:3], "checkpoints/last.ckpt", "config.yaml", "noise.json", "fitted.json"]  # links are read then
 TESTED = "results.jsonl tested/*.json outputs/*.npz fitted.json noise.json curves.jsonl progress.json".split()
 LATER = "results.jsonl tested/*.json fitted.json noise.json".split()
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {

@@ -1,8 +1,11 @@
-"""What ``plan`` says about time."""
+"""What ``plan`` says about time, and ``status`` about failures and damage."""
+
+from rich.console import Console
 
 from chaosgate.study import Run, load_study
-from chaosgate.study.execute.display import cost, stated_cost
-from chaosgate.study.execute.state import state_of, write_json
+from chaosgate.study.execute.display import cost, overview, stated_cost
+from chaosgate.study.execute.runner import reason
+from chaosgate.study.execute.state import FAILED, state_of, write_json
 from tests.study.made import finish
 from tests.study.toy_studies import Plan, Write
 
@@ -30,3 +33,19 @@ def test_header_of_the_study_speaks_before_anything_has_run(write_study: Write) 
     path = write_study()
     path.write_text("# A claim.   Cost: 60 h on 8 A100 [estimate]\n" + path.read_text())
     assert stated_cost(load_study(path)) == "60 h on 8 A100 [estimate]"
+
+
+def test_status_gives_the_reason_of_a_failure_and_names_damaged_files(plan: Plan, write_study: Write) -> None:
+    failed, damaged = plan()
+    lines = ["Epoch 3", "chaosgate: the loss is nan at step 7.", "See --help for all keys."]
+    failed.directory.mkdir(parents=True)
+    write_json(failed.directory / FAILED, {"attempts": 2, "status": 1, "reason": reason(lines, 1), "lines": lines})
+    finish(damaged, {("clean", 0): {"top1": 0.5, "nll": 1.0, "ece": 0.1}})
+    (damaged.directory / "fitted.json").write_text("{")
+    states = {run.name: state_of(run) for run in (failed, damaged)}
+    console = Console(width=400)
+    shown = overview(load_study(write_study()), [failed, damaged], states, {run: [] for run in states}, 1, False)
+    with console.capture() as printed:
+        console.print(shown)
+    assert f"{failed.name}: the loss is nan at step 7." in printed.get() and "See --help" not in printed.get()
+    assert f"{damaged.directory / 'fitted.json'} is damaged" in printed.get()
