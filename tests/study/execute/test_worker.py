@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from chaosgate.data.files.atomic import replace_link
 from chaosgate.run.checkpoint import AtomicCheckpointIO
 from chaosgate.study import Run
 from chaosgate.study.execute.state import read_json, write_fitted
@@ -27,7 +28,6 @@ def trained(plan: Plan) -> Run:
     """A run that is trained and not tested yet."""
     run = plan()[0]
     save(run)
-    (run.directory / "checkpoints" / f"{run.checkpoint}.ckpt").symlink_to(NAME)
     write_fitted(run.directory, {"seconds": 1.0})
     return run
 
@@ -35,6 +35,7 @@ def trained(plan: Plan) -> Run:
 def save(run: Run) -> None:
     content = {"state_dict": {}, "global_step": 3, "epoch": 3}
     AtomicCheckpointIO().save_checkpoint(content, run.directory / "checkpoints" / NAME)
+    replace_link(run.directory / "checkpoints" / f"{run.checkpoint}.ckpt", NAME)
 
 
 def work(run: Run, saves: bool = True) -> tuple[int, list[str]]:
@@ -61,9 +62,10 @@ def test_intact_network_is_tested_and_not_trained_again(trained: Run) -> None:
 
 
 @pytest.mark.parametrize("damage", [flip, Path.unlink])
-@pytest.mark.parametrize("name", [NAME, "epoch-0003.json"])
+@pytest.mark.parametrize("name", [NAME, "epoch-0003.json", "link"])
 def test_damaged_network_is_trained_again_before_it_is_tested(name: str, damage: Any, trained: Run) -> None:
-    damage(trained.directory / "checkpoints" / name)
+    """Without its link it would be tested under another name: rows say which network they are about."""
+    damage(trained.directory / "checkpoints" / name.replace("link", f"{trained.checkpoint}.ckpt"))
     assert work(trained) == (0, ["fit", "test"])
 
 

@@ -167,14 +167,13 @@ def train_and_test(directory: Path, order: dict[str, Any], execute: Execute) -> 
 
 
 def wrong_with(directory: Path, role: str) -> str | None:
-    """What is wrong with the network that has a role; None if it is as the training wrote it."""
+    """What is wrong with the network that has a role; None if it is as the training wrote it, under its name."""
     from chaosgate.run.checkpoint.files import damage  # not at the top: it needs torch
 
-    try:
-        path = RunDirectory(directory).selected(role).resolve()
-    except FileNotFoundError as error:
-        return str(error).partition(":")[0]
-    return f"checkpoint {path} is damaged: {wrong}" if (wrong := damage(path)) else None
+    path = RunDirectory(directory).checkpoints / f"{role}.ckpt"
+    if not path.is_file():
+        return f"there is no checkpoint {path}"
+    return f"checkpoint {path.resolve()} is damaged: {wrong}" if (wrong := damage(path.resolve())) else None
 
 
 def write_record(directory: Path, test: str, rows: Sequence[dict[str, Any]], cost: dict[str, Any]) -> None:
