@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from chaosgate.run.directory import RunDirectory
 from chaosgate.study import Run
-from chaosgate.study.execute.display import how_far
+from chaosgate.study.execute.display import Display, how_far
+from chaosgate.study.execute.runner import Runner
 from chaosgate.study.execute.state import (
     FITTED,
     TESTED,
@@ -149,6 +151,8 @@ def test_file_system_without_locks_is_described_and_refused(
     assert state.condition == "missing" and "does not support file locks" in state.trouble[0]
     with pytest.raises(OSError, match="Give a --root on a file system that does"):
         require_locks(run.root)
+    with pytest.raises(OSError, match="Give a --root on a file system that does"):  # before anything is started
+        Runner([run], Display(Console(quiet=True)), 1, 1, "no.such.module")()
 
 
 def test_lock_is_asked_for_without_writing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
