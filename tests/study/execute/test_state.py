@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import json
 import os
 from pathlib import Path
 
@@ -108,6 +109,15 @@ def test_progress_of_any_content_is_shown(content: str, run: Run) -> None:
     (run.directory / FITTED).unlink()
     (run.directory / "progress.json").write_text(content)
     assert how_far(state_of(run).progress)[1] in ("epoch 1 of ?", "starting")
+
+
+def test_run_that_lost_the_outputs_of_a_test_is_tested_again(run: Run) -> None:
+    (record,) = (run.directory / TESTED).glob("*.json")
+    (outputs,) = run.directory.glob("outputs/*.npz")
+    record.write_text(json.dumps({**json.loads(record.read_text()), "outputs": [outputs.name]}))
+    assert state_of(run).condition == "done"
+    outputs.unlink()
+    assert is_trained(run) and state_of(run).condition != "done"
 
 
 def test_rows_that_can_be_read_stay(run: Run) -> None:

@@ -58,7 +58,12 @@ def flip(path: Path) -> None:
 
 
 def test_intact_network_is_tested_and_not_trained_again(trained: Run) -> None:
+    (outputs,) = trained.test_outputs.values()
+    (trained.directory / "outputs").mkdir()
+    (trained.directory / "outputs" / f"{outputs}-0-of-1.npz").touch()
     assert work(trained) == (0, ["test"])
+    (record,) = (trained.directory / "tested").glob("*.json")
+    assert read_json(record)["outputs"] == [f"{outputs}-0-of-1.npz"]  # so that their loss is noticed
 
 
 @pytest.mark.parametrize("damage", [flip, Path.unlink])

@@ -87,9 +87,11 @@ def is_trained(run: Run) -> bool:
 
 
 def record_of(directory: Path, test: str) -> dict[str, Any]:
-    """What the worker wrote about a test when it was done; empty if it is not done or one of its rows is lost."""
+    """What the worker wrote about a test when it was done; empty if it is not done, or has lost a row or a file."""
     record = read_json(directory / TESTED / f"{test}.json")
     if not _is_record(record):
+        return {}
+    if not all((RunDirectory(directory).outputs / name).is_file() for name in record.get("outputs", [])):
         return {}
     have = _rows_by_cell(directory)
     return record if all((record["source"], *cell) in have for cell in record["cells"]) else {}
@@ -187,8 +189,10 @@ def _is_json(path: Path, kind: type = dict) -> bool:
 
 def _is_record(record: dict[str, Any]) -> bool:
     """Whether a note about a test says which rows are its own."""
-    cells = record.get("cells")
-    return "source" in record and isinstance(cells, list) and all(isinstance(cell, list) for cell in cells)
+    cells, files = record.get("cells"), record.get("outputs", [])
+    if not ("source" in record and isinstance(cells, list) and isinstance(files, list)):
+        return False
+    return all(isinstance(cell, list) for cell in cells) and all(isinstance(name, str) for name in files)
 
 
 def _is_lines(path: Path) -> bool:

@@ -162,7 +162,9 @@ def train_and_test(directory: Path, order: dict[str, Any], execute: Execute) -> 
         done = execute(["test", *test["arguments"], _QUIET, *kept, f"--ckpt_path={checkpoint}"])
         if done.status:
             return done.status
-        write_record(directory, test["hash"], done.rows, {**clock.read(), "threads": order["threads"]})
+        kept_files = sorted(path.name for path in RunDirectory(directory).outputs.glob(f"{test['outputs']}-*-of-*.npz"))
+        cost = {**clock.read(), "threads": order["threads"]}
+        write_record(directory, test["hash"], done.rows, {**cost, "outputs": kept_files})
     return 0
 
 
@@ -176,11 +178,11 @@ def wrong_with(directory: Path, role: str) -> str | None:
     return f"checkpoint {path.resolve()} is damaged: {wrong}" if (wrong := damage(path.resolve())) else None
 
 
-def write_record(directory: Path, test: str, rows: Sequence[dict[str, Any]], cost: dict[str, Any]) -> None:
-    """Note that a test is done, and which rows are its own."""
+def write_record(directory: Path, test: str, rows: Sequence[dict[str, Any]], more: dict[str, Any]) -> None:
+    """Note that a test is done, and which rows are its own; with its cost, and the files that it has kept."""
     (directory / TESTED).mkdir(exist_ok=True)
     cells = [(row["corruption"], row["severity"]) for row in rows]
-    record = {"checkpoint": rows[0]["checkpoint"], "source": source_of(rows[0]), "cells": cells, **cost}
+    record = {"checkpoint": rows[0]["checkpoint"], "source": source_of(rows[0]), "cells": cells, **more}
     write_json(directory / TESTED / f"{test}.json", record)
 
 
