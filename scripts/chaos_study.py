@@ -1,31 +1,41 @@
 #!/usr/bin/env python3
-"""Break the runs of a study in every way that happens to long ones, go on with the same order, and compare the rows.
+"""Break the runs of a study in every way that happens to long ones, go on, and compare what is left.
 
     make chaos-study      all faults, about half an hour on two cores
     python scripts/chaos_study.py --only damage --most 5
 
 Every fault happens in a real run that trains and tests a tiny network. In workers: SIGKILL or a full disk inside a
-write (checkpoints, rows, records, progress and configuration all pass the same two system calls), damaged files of
-every kind, a deleted or read-only directory, clocks that are wrong, locks that fail, a worker that is stopped and
-continued, three workers at once, the first of two processes killed alone. In ``chaosgate study run``: runners killed,
-alone or with their workers, stopped and continued, with a wrong clock, three at once. A fault is survived if whoever
-comes next ends with the rows of an undisturbed run; the exit status is 1 if not.
+write (orders, checkpoints, rows, records, progress and configuration all pass the same two system calls), damaged and
+lost files of every kind, a deleted or read-only directory, clocks that are wrong, locks that fail, a worker that is
+stopped and continued, three workers at once, the first of two processes killed alone. In ``chaosgate study run``:
+runners killed, alone or with their workers, stopped and continued, with a wrong clock, three at once.
+
+A fault counts only if it left its mark, which is made where it happens. It is survived if whoever comes next leaves
+the rows (numbers, noise, hash of the checkpoint, origin) and the files of an undisturbed run; the exit status is 1 if
+not.
 """
 
 import argparse
 import errno
 import fcntl
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -34,10 +44,13 @@ from chaosgate.commands.fit import parsed
 from chaosgate.commands.worker import main as worker
 from chaosgate.inject import callback
 from chaosgate.metrics.figure import log_figure
+from chaosgate.run.checkpoint.files import damage
 from chaosgate.run.directory import RunDirectory
+from chaosgate.run.provenance import file_hash
 from chaosgate.study import Run, load_study, plan_runs
+from chaosgate.study.execute.runner import log_tail, reason
 from chaosgate.study.execute.state import read_json, state_of
-from chaosgate.study.execute.worker import BUSY, write_order
+from chaosgate.study.execute.worker import BUSY, ORDER, write_order
 from chaosgate.train import task
 
 STUDY: dict[str, Any] = {
@@ -57,189 +70,225 @@ STUDY: dict[str, Any] = {
     "reference": "gch",
     "checkpoint": "last",
 }
-FILES = "fitted.json tested/*.json results.jsonl curves.jsonl config.yaml noise.json outputs/*.npz".split()
-FILES += "progress.json run.json checkpoints/selection.json checkpoints/epoch-*.ckpt checkpoints/last.ckpt".split()
-ORIGIN = ("checkpoint", "commit", "noise_measured", "run", "study", "versions")  # of a row, besides its numbers
-TWO = {"trainer.devices": 2, "trainer.strategy": "ddp"}
-COMMAND = "import sys, time; from chaosgate.__main__ import main; {}; sys.exit(main(sys.argv[1:]))"
-Sabotage = Callable[[], None]
+COMPARED = "config.yaml curves.jsonl noise.json checkpoints/*.ckpt checkpoints/selection.json outputs/*.npz".split()
+TRAINING = "checkpoints/epoch-0001.ckpt checkpoints/epoch-0001.json curves.jsonl checkpoints/selection.json".split()
+TRAINED = [*TRAINING[:3], "checkpoints/last.ckpt", "config.yaml", "noise.json", "fitted.json"]  # links are read then
+TESTED = "results.jsonl tested/*.json outputs/*.npz fitted.json noise.json curves.jsonl progress.json".split()
+LATER = "results.jsonl tested/*.json fitted.json noise.json".split()
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda whole: b"",
+    "half": lambda whole: whole[: len(whole) // 2],
+    "noise": lambda whole: b"\x00\xff{[:",
+    "flip": lambda whole: whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 1]) + whole[len(whole) // 2 + 1 :],
+}
+COMMAND = "import sys, time; from chaosgate.__main__ import main; now = time.time; time.time = lambda: now() + {}; "
+COMMAND += "sys.exit(main(sys.argv[1:]))"
+Act = Callable[[], object]
 
 
-def start(order: Path, sabotage: Sabotage | None = None) -> int:
+def start(run: Run, sabotage: Act = lambda: None) -> int:
     """A worker in a process of its own, forked from this one, which has imported everything and computed nothing."""
     if pid := os.fork():
         return pid
     status = 1
     try:
         os.setsid()
-        if sabotage is not None:
-            sabotage()
-        status = worker(["worker", str(order)])
+        sabotage()
+        status = worker(["worker", str(write_order(run, 1))])
     finally:
         os._exit(status)
-
-
-def draw_nothing() -> None:
-    """Let workers write empty pictures: to draw them takes half the time of so small a run, and nobody reads them."""
-
-    def empty(loggers: Any, tag: str, draw: Any, step: int) -> None:
-        log_figure(loggers, tag, lambda: Figure((0.5, 0.5)), step)
-
-    task.log_figure = callback.log_figure = empty
 
 
 def end(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def at_write(number: int, act: Callable[[], None]) -> Sabotage:
-    """Do something instead of the n-th system call that brings bytes to the disk or gives a file its name."""
-
-    def install() -> None:
-        count = 0
-
-        def wrap(call: Callable[..., None]) -> Callable[..., None]:
-            def counted(*arguments: Any) -> None:
-                nonlocal count
-                count += 1
-                if count == number:
-                    act()
-                call(*arguments)
-
-            return counted
-
-        os.fsync, os.replace = wrap(os.fsync), wrap(os.replace)
-
-    return install
+def draw_nothing() -> None:
+    """Let workers write empty pictures: to draw them takes half the time of so small a run, and nobody reads them."""
+    empty = Figure((0.5, 0.5))
+    task.log_figure = callback.log_figure = lambda loggers, tag, _, step: log_figure(loggers, tag, lambda: empty, step)
 
 
-def kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+def watch_writes(directory: Path, see: Callable[[str], object]) -> None:
+    """Name every system call that brings bytes to the disk or gives a file its name, just before it is made."""
+    count: Counter[str] = Counter()
+
+    def watched(call: str, real: Callable[..., None], *arguments: Any) -> None:
+        path = arguments[1] if call == "replace" else os.readlink(f"/proc/self/fd/{arguments[0]}")
+        write = f"{call} " + re.sub(r"[.]([^/]+?)([.][0-9]+){2}[.]tmp$", r"\1", os.path.relpath(path, directory))
+        count[write] += 1
+        see(f"{write} {count[write]}")
+        real(*arguments)
+
+    os.fsync, os.replace = (partial(watched, call, getattr(os, call)) for call in ("fsync", "replace"))
 
 
-def refuse(number: int) -> Callable[..., Any]:
-    def fail(*arguments: Any, **more: Any) -> Any:
-        raise OSError(number, os.strerror(number))
-
-    return fail
-
-
-def counting(file: Path) -> Sabotage:
-    """Count the writes of a worker: a byte in a file for each."""
-
-    def install() -> None:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        for name in ("fsync", "replace"):
-            call = getattr(os, name)
-            setattr(os, name, lambda *a, _call=call: (os.write(descriptor, b"x"), _call(*a))[1])
-
-    return install
+def freeze(pid: int) -> None:
+    """Stop a living process; whatever happens to it next happens to a process that was at work."""
+    os.kill(pid, signal.SIGSTOP)
+    while (state := Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]) != "T":
+        if state in "ZX":
+            raise ProcessLookupError(pid)
+        time.sleep(0.01)
 
 
 class Chaos:
-    """The study left in peace, and what faults make of copies of it."""
+    """The study left in peace, and what faults make of it. All happen in one place, so that all must end alike."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.path = folder / "chaos.yaml"
+        self.folder, self.root, self.happened = folder, folder / "study", folder / "happened"
         STUDY["overrides"]["data.init_args.cache_dir"] = str(folder / "cache")
-        self.path.write_text(yaml.safe_dump(STUDY, sort_keys=False))
-        for name in ("cache", "peace"):  # the first one also makes the corrupted images
-            self.peace = self.plan(name)
-            order = write_order(self.peace, 1)
-            assert end(start(order, counting(folder / f"{name}.writes"))) == 0, (
-                self.peace.directory / "log.txt"
-            ).read_text()
-        self.rows = self.numbers(self.peace)
-        self.writes = (folder / "peace.writes").stat().st_size
+        self.run = self.plan("chaos")
+        self.undisturbed(self.run, "first")  # it makes the corrupted images
+        with open(folder / "writes", "w+") as log:
+            note = partial(print, file=log, flush=True)
+            self.peace = self.undisturbed(self.run, "peace", partial(watch_writes, self.run.directory, note))
+            log.seek(0)
+            # How often progress is written depends on the time; pictures are of no use to anybody who comes next.
+            self.writes = [write for write in log.read().splitlines() if not re.search("progress|figures", write)]
 
     def plan(self, name: str, **more: Any) -> Run:
-        study = self.path
-        if more:
-            study = self.folder / f"{name}.yaml"
-            study.write_text(yaml.safe_dump({**STUDY, "overrides": {**STUDY["overrides"], **more}}, sort_keys=False))
-        return plan_runs(load_study(study), self.folder / name, parsed)[0]
+        path = self.folder / f"{name}.yaml"
+        path.write_text(yaml.safe_dump({**STUDY, "overrides": {**STUDY["overrides"], **more}}, sort_keys=False))
+        return plan_runs(load_study(path), self.root, parsed)[0]
+
+    def undisturbed(self, run: Run, name: str, sabotage: Act = lambda: None) -> dict[str, Any]:
+        """What a run leaves if nothing happens to it; its directory is kept under another name."""
+        assert end(start(run, sabotage)) == 0, log_tail(run.directory)
+        left = self.left(run)
+        self.root.rename(self.folder / name)
+        return left
 
     @staticmethod
-    def numbers(run: Run) -> list[dict[str, Any]]:
-        rows = [
-            {key: value for key, value in row.items() if key not in ORIGIN}
-            for row in RunDirectory(run.directory).rows()
-        ]
-        return sorted(rows, key=str)
+    def left(run: Run) -> dict[str, Any]:
+        """All that must be the same whatever happened; the other files tell times and processes."""
+        rows = RunDirectory(run.directory).rows()
+        left: dict[str, Any] = {"number of rows": len(rows)}
+        for path in sorted(path for pattern in COMPARED for path in run.directory.glob(pattern)):
+            left[path.name] = path.read_bytes()
+            # A pickle notes which of two equal strings are one object, and in a resumed process others are: of a
+            # checkpoint all that it holds is compared, and the hash in a row need only be that of the run's file.
+            if path.suffix == ".ckpt" and damage(path.resolve()) is None:
+                content = torch.load(path, weights_only=False)
+                left[path.name] = json.dumps(content, default=lambda value: value.tolist())
+        for row in rows:
+            row["checkpoint"] = row["checkpoint"] == file_hash(run.directory / row["weights_file"])
+            left |= {f"{key} of {row['corruption']} {row['severity']}": value for key, value in row.items()}
+        return left
 
-    def copy(self, name: str) -> Run:
-        """The finished run once more, in a place of its own."""
-        run = self.plan(name)
-        shutil.copytree(self.peace.directory, run.directory, symlinks=True)
-        return run
+    def verdict(self, run: Run, peace: dict[str, Any]) -> str:
+        """Empty if the next worker leaves what the undisturbed run has left. It has two attempts, as in a study."""
+        if (status := end(start(run))) and (status := end(start(run))):
+            return f"the next worker ended with {status}: {reason(log_tail(run.directory), status)}"
+        if (condition := state_of(run).condition) != "done":
+            return f"the run is {condition}"
+        left = self.left(run)
+        return ", ".join(sorted(f"other {key}" for key in peace | left if peace.get(key) != left.get(key)))
 
-    def verdict(self, run: Run, rows: list[dict[str, Any]] | None = None) -> str:
-        """Empty if the next worker ends with the rows of the undisturbed run."""
-        for _ in range(2):
-            if (status := end(start(write_order(run, 1)))) == 0:
-                break
-        if status:
-            return f"the next worker ended with {status}"
-        if state_of(run).condition != "done":
-            return f"the run is {state_of(run).condition}"
-        if rows is None and self.curve(run) != self.curve(self.peace):
-            return "another curve"
-        return "" if self.numbers(run) == (self.rows if rows is None else rows) else "other rows"
-
-    @staticmethod
-    def curve(run: Run) -> str:
-        path = RunDirectory(run.directory).curves
-        return path.read_text() if path.exists() else ""
-
-    def faults(self) -> Iterator[tuple[str, Callable[[str], str]]]:
-        for pattern in FILES:
-            for damage in ("empty", "half", "noise"):
-                yield f"damage {damage} {pattern}", lambda name, p=pattern, d=damage: self.damaged(name, p, d)
-        for number in range(1, self.writes + 1):
-            yield (
-                f"kill in write {number} of {self.writes}",
-                lambda name, n=number: self.broken(name, at_write(n, kill)),
-            )
-            full = refuse(errno.ENOSPC)
-            yield f"full disk in write {number}", lambda name, n=number, f=full: self.broken(name, at_write(n, f))
+    def faults(self) -> Iterator[tuple[str, Callable[[], str]]]:
+        full, kill = self.refuse(errno.ENOSPC), lambda: os.kill(os.getpid(), signal.SIGKILL)
+        for write in self.writes:
+            folder = not Path(write.split()[1]).suffix
+            if folder or "replace" in write:  # a file whose bytes are not on the disk is as much as one without a name
+                yield f"kill before {write}", partial(self.broken, self.at(write, kill))
+            if not folder:
+                yield f"disk full from {write}", partial(self.broken, self.at(write, full, lasting=True))
+        moments = ("in training", TRAINING, LATER), ("before the test", TRAINED, LATER[:2]), ("at the end", TESTED, [])
+        for moment, patterns, missing in moments:
+            for pattern, how in product(patterns, (*DAMAGES, "gone")):
+                if how != "flip" or missing:  # rows have no checksum: those of a shared cell replace each other
+                    yield f"damage {moment}: {how} {pattern}", partial(self.damaged, pattern, how, missing)
+        for write in ("config.yaml", "checkpoints/epoch-0000.ckpt", "noise.json", "results.jsonl"):
+            delete = partial(shutil.rmtree, self.run.directory)
+            yield f"deleted before {write}", partial(self.broken, self.at(f"replace {write} 1", delete))
+            yield f"read-only before {write}", partial(self.broken, self.at(f"replace {write} 1", self.read_only))
         for hours in (24, -24):
-            yield f"clock {hours:+d} h", lambda name, h=hours: self.broken(name, lambda: self.turn_clock(3600 * h))
+            yield f"clock {hours:+d} h", partial(self.broken, partial(self.turn_clock, 3600 * hours))
+            yield f"runner's clock {hours:+d} h", partial(self.runners, 1, lambda _, worker: self.kill(worker), hours)
         for code in (errno.ENOLCK, errno.EOPNOTSUPP):
-            lock = refuse(code)
-            yield (
-                f"locks fail with {errno.errorcode[code]}",
-                lambda name, f=lock: self.broken(name, lambda: setattr(fcntl, "flock", f)),
-            )
-        yield "deleted in the middle", self.deleted
-        yield "read-only in the middle", self.read_only
+            fail = partial(setattr, fcntl, "flock", self.refuse(code))
+            yield f"locks fail with {errno.errorcode[code]}", partial(self.broken, fail)
         yield "stopped and continued", self.stopped
         yield "three workers at once", self.three
         yield "first of two processes killed", self.first_of_two
-        yield "runner killed", lambda name: self.runners(name, 1, lambda run, found: found[0].kill())
-        yield "runner and worker killed", lambda name: self.runners(name, 1, self.kill_both)
-        yield "runner stopped and continued", lambda name: self.runners(name, 1, self.stop_runner)
-        yield "three runners at once", lambda name: self.runners(name, 3, lambda run, found: None)
-        for hours in (24, -24):
-            clock = f"now = time.time; time.time = lambda: now() + {3600 * hours}"
-            yield f"runner's clock {hours:+d} h", lambda name, c=clock: self.runners(name, 1, self.kill_worker, c)
+        yield "runner killed", partial(self.runners, 1, lambda runner, _: self.kill(runner))
+        yield "runner and worker killed", partial(self.runners, 1, self.kill)
+        yield "runner stopped and continued", partial(self.runners, 1, self.stop)
+        yield "three runners at once", partial(self.runners, 3, lambda *_: None)
 
-    @staticmethod
-    def turn_clock(seconds: float) -> None:
+    def at(self, write: str, act: Act, lasting: bool = False) -> Act:
+        """Do something just before a write, or instead of it and of all that follow."""
+
+        def see(name: str) -> None:
+            if name == write or (lasting and self.happened.exists()):
+                self.happened.touch()
+                act()
+
+        return partial(watch_writes, self.run.directory, see)
+
+    def refuse(self, number: int) -> Callable[..., Any]:
+        def fail(*arguments: Any, **more: Any) -> Any:
+            self.happened.touch()
+            raise OSError(number, os.strerror(number))
+
+        return fail
+
+    def turn_clock(self, seconds: float) -> None:
         now = time.time
-        time.time = lambda: now() + seconds
+        time.time = lambda: (self.happened.touch(), now() + seconds)[1]
 
-    def damaged(self, name: str, pattern: str, damage: str) -> str:
-        run = self.copy(name)
-        path = next(iter(sorted(run.directory.glob(pattern))))
+    def set_writable(self, mode: str = "u+w", flag: str = "-i") -> None:
+        """The superuser ignores permissions, so that for him the files are made immutable."""
+        change = ["chmod", "-R", mode] if os.geteuid() else ["chattr", "-R", flag]
+        subprocess.run([*change, str(self.run.directory)], check=False, capture_output=True)
+
+    def read_only(self) -> None:
+        self.set_writable("a-w", "+i")
+        with suppress(PermissionError):
+            (self.run.directory / "still_writable").touch()
+            self.happened.unlink()
+
+    def broken(self, sabotage: Act) -> str:
+        end(start(self.run, sabotage))
+        self.set_writable()
+        return self.verdict(self.run, self.peace)
+
+    def damaged(self, pattern: str, how: str, missing: list[str]) -> str:
+        shutil.copytree(self.folder / "peace", self.root, symlinks=True)
+        for path in (path for later in missing for path in self.run.directory.glob(later)):
+            path.unlink()
+        (path,) = self.run.directory.glob(pattern)
         whole = path.read_bytes()
-        path.write_bytes({"empty": b"", "half": whole[: len(whole) // 2], "noise": b"\x00\xff{[:"}[damage])
-        return self.verdict(run)
+        path.unlink() if how == "gone" else path.write_bytes(DAMAGES[how](whole))
+        if not path.exists() or path.read_bytes() != whole:
+            self.happened.touch()
+        return self.verdict(self.run, self.peace)
 
-    def broken(self, name: str, sabotage: Sabotage) -> str:
-        run = self.plan(name)
-        end(start(write_order(run, 1), sabotage))
-        return self.verdict(run)
+    def stopped(self) -> str:
+        stop = self.at("replace checkpoints/epoch-0000.ckpt 1", lambda: os.kill(os.getpid(), signal.SIGSTOP))
+        os.waitpid(pid := start(self.run, stop), os.WUNTRACED)
+        other = end(start(self.run))
+        os.kill(pid, signal.SIGCONT)
+        statuses = end(pid), other
+        return self.verdict(self.run, self.peace) if statuses == (0, BUSY) else f"ended with {statuses}"
+
+    def three(self) -> str:
+        statuses = sorted(end(pid) for pid in [start(self.run) for _ in range(3)])
+        if statuses == [0, BUSY, BUSY]:
+            self.happened.touch()
+        return self.verdict(self.run, self.peace) if set(statuses) <= {0, BUSY} else f"ended with {statuses}"
+
+    def first_of_two(self) -> str:
+        """Two processes sum in another order than one: they are compared with two that were left in peace."""
+        two = self.plan("two", **{"trainer.devices": 2, "trainer.strategy": "ddp"})
+        peace = self.undisturbed(two, "two_in_peace")
+        pid = start(two)
+        self.await_progress(two)
+        freeze(pid)
+        self.happened.touch()
+        os.kill(pid, signal.SIGKILL)
+        end(pid)
+        return self.verdict(two, peace)
 
     @staticmethod
     def await_progress(run: Run) -> int:
@@ -248,95 +297,42 @@ class Chaos:
             time.sleep(0.01)
         return int(pid)
 
-    def deleted(self, name: str) -> str:
-        run = self.plan(name)
-        pid = start(write_order(run, 1))
-        self.await_progress(run)
-        shutil.rmtree(run.directory, ignore_errors=True)
-        end(pid)
-        return self.verdict(run)
-
-    def read_only(self, name: str) -> str:
-        """The superuser ignores permissions, so the directory is mounted read-only, or made immutable."""
-        run = self.plan(name)
-        pid = start(write_order(run, 1))
-        self.await_progress(run)
-        closed, opened = ["chattr", "-R", "+i", str(run.directory)], ["chattr", "-R", "-i", str(run.directory)]
-        if os.geteuid():
-            closed, opened = (["chmod", "-R", mode, str(run.directory)] for mode in ("a-w", "u+w"))
-        done = subprocess.run(closed, check=False, capture_output=True, text=True)
-        try:
-            status = end(pid)
-        finally:
-            subprocess.run(opened, check=False, capture_output=True)
-        if done.returncode:
-            return f"could not be tried: {done.stderr.strip()}"
-        return self.verdict(run) if status else "the worker did not notice"
-
-    def stopped(self, name: str) -> str:
-        run = self.plan(name)
-        pid = start(write_order(run, 1))
-        self.await_progress(run)
-        os.kill(pid, signal.SIGSTOP)
-        other = end(start(write_order(run, 1)))
-        os.kill(pid, signal.SIGCONT)
-        status = end(pid)
-        return self.verdict(run) if (status, other) == (0, BUSY) else f"ended with {status}, the second with {other}"
-
-    def first_of_two(self, name: str) -> str:
-        """Two processes sum in another order than one: they are compared with two that were left in peace."""
-        peace, run = self.plan(f"{name}_peace", **TWO), self.plan(name, **TWO)
-        if status := end(start(write_order(peace, 1))):
-            return f"two processes left in peace ended with {status}"
-        pid = start(write_order(run, 1))
-        self.await_progress(run)
-        os.kill(pid, signal.SIGKILL)
-        end(pid)
-        return self.verdict(run, self.numbers(peace))
-
-    def runners(
-        self,
-        name: str,
-        count: int,
-        disturb: Callable[[Run, list["subprocess.Popen[bytes]"]], None],
-        prepare: str = "pass",
-    ) -> str:
+    def runners(self, count: int, disturb: Callable[[int, int], object], hours: int = 0) -> str:
         """Runners of the whole study, and one more after them that must find or make the rows."""
-        run = self.plan(name)
-        command = [sys.executable, "-c", COMMAND.format(prepare), "study", "run", str(self.path), "--threads=1"]
-        command += [f"--root={self.folder / name}"]
+        words = ["study", "run", "chaos.yaml", "--threads=1", f"--root={self.root}"]
+        command, said = [sys.executable, "-c", COMMAND.format(3600 * hours), *words], self.folder / "said"
+        with open(said, "w") as file:
+            begin = partial(subprocess.Popen, command, cwd=self.folder, stdout=file, stderr=file)
+            found = [begin() for _ in range(count)]
+            disturb(found[0].pid, self.await_progress(self.run))
+            if abs(read_json(self.run.directory / ORDER)["time"] - time.time() - 3600 * hours) > 3600:
+                self.happened.unlink(missing_ok=True)  # the clock was not wrong
+            for runner in found:
+                runner.wait()
+            if said.read_text().count("another process is working on it") == 2:
+                self.happened.touch()
+            status = begin().wait()
+        if status or "Traceback" in said.read_text():
+            return f"the next runner ended with {status}: {said.read_text()}"
+        return self.verdict(self.run, self.peace)
 
-        def begin() -> "subprocess.Popen[bytes]":
-            return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.folder)
+    def strike(self, *pids: int) -> None:
+        """Stop processes in the middle of the run, all of them at work."""
+        for pid in pids:
+            freeze(pid)
+        if state_of(self.run).condition == "running":
+            self.happened.touch()
 
-        found = [begin() for _ in range(count)]
-        self.await_progress(run)
-        disturb(run, found)
-        for runner in found:
-            runner.wait()
-        if status := begin().wait():
-            return f"the next runner ended with {status}"
-        return self.verdict(run)
+    def kill(self, *pids: int) -> None:
+        self.strike(*pids)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
 
-    def kill_both(self, run: Run, found: list["subprocess.Popen[bytes]"]) -> None:
-        found[0].kill()
-        os.kill(self.await_progress(run), signal.SIGKILL)
-
-    def kill_worker(self, run: Run, found: list["subprocess.Popen[bytes]"]) -> None:
-        os.kill(self.await_progress(run), signal.SIGKILL)
-
-    @staticmethod
-    def stop_runner(run: Run, found: list["subprocess.Popen[bytes]"]) -> None:
-        found[0].send_signal(signal.SIGSTOP)
-        while state_of(run).condition != "done":
+    def stop(self, runner: int, worker: int) -> None:
+        self.strike(runner)
+        while state_of(self.run).condition != "done":
             time.sleep(0.1)
-        found[0].send_signal(signal.SIGCONT)
-
-    def three(self, name: str) -> str:
-        run = self.plan(name)
-        order = write_order(run, 1)
-        statuses = sorted(end(pid) for pid in [start(order) for _ in range(3)])
-        return self.verdict(run) if set(statuses) <= {0, BUSY} and 0 in statuses else f"ended with {statuses}"
+        os.kill(runner, signal.SIGCONT)
 
 
 def main() -> int:
@@ -344,21 +340,25 @@ def main() -> int:
     parser.add_argument("--only", default="", help="faults whose name contains this")
     parser.add_argument("--most", type=int, help="as many of them at most, spread evenly")
     options = parser.parse_args()
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     draw_nothing()
     with tempfile.TemporaryDirectory() as folder:
         chaos = Chaos(Path(folder))
         faults = [fault for fault in chaos.faults() if options.only in fault[0]]
-        if options.most is not None and options.most < len(faults):
-            faults = [faults[i * len(faults) // options.most] for i in range(options.most)]
-        lost = 0
+        faults = faults[:: -(-len(faults) // options.most) if options.most else 1]
+        found: Counter[bool | None] = Counter()
         for number, (title, fault) in enumerate(faults):
-            complaint = fault(f"fault{number}")
-            lost += bool(complaint)
-            console.print(f"{number + 1:3} of {len(faults)}  {title}: {complaint or 'survived'}")
-            shutil.rmtree(Path(folder) / f"fault{number}", ignore_errors=True)
-        console.print(f"{len(faults) - lost} of {len(faults)} faults survived.")
-    return 1 if lost else 0
+            chaos.happened.unlink(missing_ok=True)
+            complaint = None
+            with suppress(ProcessLookupError):  # whoever was to be struck had ended
+                complaint = fault()
+            survived = not complaint if chaos.happened.exists() else None
+            found[survived] += 1
+            verdict = {None: f"did not happen ({complaint})", True: "survived", False: complaint}[survived]
+            console.print(f"{number + 1:3} of {len(faults)}  {title}: {verdict}", markup=False)
+            shutil.rmtree(chaos.root, ignore_errors=True)
+        console.print(f"{found[True]} of {found[True] + found[False]} faults survived; {found[None]} did not happen.")
+    return 1 if found[False] else 0
 
 
 if __name__ == "__main__":

@@ -70,6 +70,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
         backbone(spec("chaosgate.commands.training.parser.os.system")),
         "backbone_args",
     ),
+    "untyped value: a module of torch": (backbone(spec("torch.nn.ReLU")), "model.backbone_args.drop_rate"),
     "untyped value: pickle": (backbone(spec("pickle.loads", data="x")), "backbone_args"),
     "untyped value: importlib": (backbone(spec("importlib.import_module", name="antigravity")), "backbone_args"),
     "untyped value: a partial": (backbone(spec("functools.partial", func="os.system")), "backbone_args"),

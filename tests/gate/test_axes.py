@@ -159,6 +159,8 @@ def test_an_absurd_strength_is_refused_by_name(make):
         make(1e300).check((7, 7))
     with pytest.raises(ValueError, match="beyond 1000"):
         cg.IIDGaussian(1e300).check((7, 7))
+    with pytest.raises(ValueError, match="log_std=1e.300 is far beyond 1000"):  # at once: no grid is needed to see it
+        cg.GaussianChaos(log_std=1e300)
 
 
 def test_a_tiny_strength_is_a_gate_all_the_same():

@@ -65,7 +65,7 @@ class RunDirectory:
 
     def rows(self) -> list[dict[str, Any]]:
         """The result rows that can be read; none if the run was never tested."""
-        return read_lines(self.results)[0]
+        return [row for row in read_lines(self.results)[0] if is_row(row)]
 
     def selected(self, which: str = BEST) -> Path:
         """The checkpoint with a role (``best``, ``top1`` or ``last``), found by a fresh process."""
@@ -129,6 +129,11 @@ class RunDirectory:
             self._lock = None
 
 
+def is_row(entry: dict[str, Any]) -> bool:
+    """Whether it is about a cell: other objects are no rows of ours."""
+    return isinstance(entry.get("corruption"), str) and isinstance(entry.get("severity"), int)
+
+
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The objects in a file of JSON lines, and how many lines are not one; an existing file has at least one line."""
     if not path.exists():
@@ -138,7 +143,7 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             entry = json.loads(line) if line.strip() else {}
-        except ValueError:
+        except (ValueError, RecursionError):
             entry = None
         if isinstance(entry, dict):
             entries += [entry] if entry else []

@@ -2,7 +2,10 @@
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 import torch
@@ -30,6 +33,19 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"checkpoint {path} holds a {type(content).__name__}, not a dictionary of weights.")
     return content
+
+
+@contextmanager
+def naming_checkpoint(path: str | Path) -> Iterator[None]:
+    """Let an error of restoring a run name the file: it is not what a run leaves, whatever the restoring code met."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
+        if not any("checkpoint_connector" in frame.filename for frame in extract_tb(error.__traceback__)):
+            raise
+        raise ValueError(
+            f"checkpoint {path} does not hold what a run leaves ({type(error).__name__}: {error}). Use another file."
+        ) from error
 
 
 def _reason(error: Exception) -> str:

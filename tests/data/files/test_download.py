@@ -218,3 +218,24 @@ def test_a_broken_zip_archive_is_named(tmp_path: Path):
     (tmp_path / "set.zip").write_bytes(data)
     with pytest.raises(ValueError, match="set.zip cannot be unpacked.*fetch it again"):
         unpack(tmp_path / "set.zip", tmp_path / "to")
+
+
+def test_a_member_that_is_the_folder_itself_is_nothing_to_unpack(tmp_path: Path):
+    write_zip(tmp_path / "set.zip", {"./": b"", "a/1.JPEG": b"abc"})
+    unpack(tmp_path / "set.zip", tmp_path / "to")
+    assert tree(tmp_path / "to") == {"a/1.JPEG": b"abc"}
+
+
+def test_a_broken_archive_of_another_compression_and_one_from_before_all_time_are_named(tmp_path: Path):
+    with zipfile.ZipFile(tmp_path / "set.zip", "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("a", os.urandom(3000))
+    data = bytearray((tmp_path / "set.zip").read_bytes())
+    data[60:1500] = bytes(byte ^ 90 for byte in data[60:1500])
+    (tmp_path / "set.zip").write_bytes(data)
+    with tarfile.open(tmp_path / "set.tar", "w", format=tarfile.GNU_FORMAT) as tar:
+        member = tarfile.TarInfo("a")
+        member.mtime = -1e20
+        tar.addfile(member)
+    for name in ("set.zip", "set.tar"):
+        with pytest.raises(ValueError, match=f"{name} cannot be unpacked.*fetch it again"):
+            unpack(tmp_path / name, tmp_path / "to")

@@ -1,14 +1,16 @@
-"""What ``plan`` says about time, and which commands a study suggests."""
+"""What ``plan`` says about time, ``status`` about failures and damage, and which commands a study suggests."""
 
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from chaosgate.commands.study import parser
 from chaosgate.study import Run, load_study
-from chaosgate.study.execute.display import cost, same_study, stated_cost
+from chaosgate.study.execute.display import cost, overview, same_study, stated_cost
+from chaosgate.study.execute.runner import reason
 from chaosgate.study.execute.slurm import Submission, summary
-from chaosgate.study.execute.state import state_of, write_json
+from chaosgate.study.execute.state import FAILED, state_of, write_json
 from tests.study.made import finish
 from tests.study.toy_studies import Plan, Write
 
@@ -48,3 +50,19 @@ def test_suggested_commands_repeat_the_flags_that_say_which_study_it_is(monkeypa
     assert lines[1].endswith(f"chaosgate study status {flags}") and lines[-1].endswith(f"study report {flags}")
     monkeypatch.delenv("CHAOSGATE_ALLOW")
     assert same_study("status", parser().parse_args(["plan", "quickstart"])) == "chaosgate study status quickstart"
+
+
+def test_status_gives_the_reason_of_a_failure_and_names_damaged_files(plan: Plan, write_study: Write) -> None:
+    failed, damaged = plan()
+    lines = ["Epoch 3", "chaosgate: the loss is nan at step 7.", "See --help for all keys."]
+    failed.directory.mkdir(parents=True)
+    write_json(failed.directory / FAILED, {"attempts": 2, "status": 1, "reason": reason(lines, 1), "lines": lines})
+    finish(damaged, {("clean", 0): {"top1": 0.5, "nll": 1.0, "ece": 0.1}})
+    (damaged.directory / "fitted.json").write_text("{")
+    states = {run.name: state_of(run) for run in (failed, damaged)}
+    console = Console(width=400)
+    shown = overview(load_study(write_study()), [failed, damaged], states, {run: [] for run in states}, 1, False)
+    with console.capture() as printed:
+        console.print(shown)
+    assert f"{failed.name}: the loss is nan at step 7." in printed.get() and "See --help" not in printed.get()
+    assert f"{damaged.directory / 'fitted.json'} is damaged" in printed.get()

@@ -189,3 +189,14 @@ def test_failure_that_cannot_be_noted_does_not_end_the_others(write_study: Write
     outcome = finish(process)
     assert set(outcome["failed"]) == {runs[1].name, runs[3].name}
     assert [state_of(run).condition for run in (runs[0], runs[2])] == ["done", "done"]
+
+
+def test_order_that_cannot_be_written_is_the_failure_of_that_run_only(
+    write_study: Write, start: Start, runs_of: Any
+) -> None:
+    study = write_study(seeds=[0, 1])
+    runs = runs_of(study)
+    runs[1].directory.parent.mkdir(parents=True)
+    runs[1].directory.write_text("a file in the place of its directory")
+    assert set(finish(start(study))["failed"]) == {runs[1].name}
+    assert [state_of(run).condition for run in runs] == ["done", "missing", "done", "done"]

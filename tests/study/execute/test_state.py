@@ -2,14 +2,18 @@
 
 import errno
 import fcntl
+import json
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from chaosgate.run.directory import RunDirectory
 from chaosgate.study import Run
+from chaosgate.study.execute.display import Display, how_far
+from chaosgate.study.execute.runner import Runner
 from chaosgate.study.execute.state import (
     FITTED,
     TESTED,
@@ -33,7 +37,8 @@ def run(plan: Plan) -> Run:
     """A finished run with all the files that a study reads back."""
     run = plan()[0]
     finish(run, CELLS)
-    RunDirectory(run.directory).noise.write_text('[{"stage": "L4"}]')
+    RunDirectory(run.directory).noise.write_text('[{"stage": "L4", "energy": 0.5}]')
+    write_fitted(run.directory, {"seconds": 1.0})
     keep(run, list(CELLS), *(np.ones((1, 4)), np.ones((1, 4), bool), np.ones((1, 4))))
     assert state_of(run).condition == "done" and not state_of(run).trouble
     return run
@@ -68,6 +73,51 @@ def test_file_that_lost_its_end_at_a_line_is_damaged_and_so_is_one_that_is_gone(
     assert damaged_files(run.directory) == [path]
     assert [str(path) in said for said in set_aside_damaged(run.directory)] == [True]
     assert not is_trained(run) and not damaged_files(run.directory)  # the next worker takes the training up again
+
+
+def test_measured_noise_that_changed_or_is_gone_is_measured_again_before_a_test_copies_it(run: Run) -> None:
+    path = RunDirectory(run.directory).noise
+    path.write_text(path.read_text().replace("0.5", "0.7"))  # well-formed
+    assert damaged_files(run.directory) == [path] and state_of(run).condition == "interrupted"
+    path.unlink()
+    assert damaged_files(run.directory) == [path]
+    assert [str(path) in said for said in set_aside_damaged(run.directory)] == [True]
+    assert not is_trained(run) and not damaged_files(run.directory)  # the next worker takes the training up again
+
+
+WELL_FORMED = [
+    "{}",
+    '{"a": 1}',
+    '{"corruption": "clean"}',
+    '{"source": 1, "cells": 5}',
+    '{"source": "a", "cells": [3]}',
+]
+
+
+@pytest.mark.parametrize("content", [*WELL_FORMED, "[" * 100_000])
+@pytest.mark.parametrize("pattern", ["tested/*.json", "results.jsonl"])
+def test_well_formed_file_that_says_something_else_is_damaged(pattern: str, content: str, run: Run) -> None:
+    (path,) = run.directory.glob(pattern)
+    path.write_text(content)
+    assert state_of(run).condition == "interrupted" and damaged_files(run.directory) == [path]
+    set_aside_damaged(run.directory)
+    assert not damaged_files(run.directory) and state_of(run).condition != "done"
+
+
+@pytest.mark.parametrize("content", ['{"phase": "fit"}', '{"phase": "fit", "epoch": "x", "batch": []}', "[" * 100_000])
+def test_progress_of_any_content_is_shown(content: str, run: Run) -> None:
+    (run.directory / FITTED).unlink()
+    (run.directory / "progress.json").write_text(content)
+    assert how_far(state_of(run).progress)[1] in ("epoch 1 of ?", "starting")
+
+
+def test_run_that_lost_the_outputs_of_a_test_is_tested_again(run: Run) -> None:
+    (record,) = (run.directory / TESTED).glob("*.json")
+    (outputs,) = run.directory.glob("outputs/*.npz")
+    record.write_text(json.dumps({**json.loads(record.read_text()), "outputs": [outputs.name]}))
+    assert state_of(run).condition == "done"
+    outputs.unlink()
+    assert is_trained(run) and state_of(run).condition != "done"
 
 
 def test_rows_that_can_be_read_stay(run: Run) -> None:
@@ -111,6 +161,8 @@ def test_file_system_without_locks_is_described_and_refused(
     assert state.condition == "missing" and "does not support file locks" in state.trouble[0]
     with pytest.raises(OSError, match="Give a --root on a file system that does"):
         require_locks(run.root)
+    with pytest.raises(OSError, match="Give a --root on a file system that does"):  # before anything is started
+        Runner([run], Display(Console(quiet=True)), 1, 1, "no.such.module")()
 
 
 def test_lock_is_asked_for_without_writing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

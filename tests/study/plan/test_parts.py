@@ -14,7 +14,7 @@ import yaml
 from chaosgate.data.files.atomic import file_hash
 from chaosgate.study import load_study, plan_runs
 from chaosgate.study.plan import parts
-from chaosgate.study.plan.parts import CachedParse
+from chaosgate.study.plan.parts import CachedParse, require_allowed, variables
 from tests.study.made import finish
 from tests.study.real_studies import REPOSITORY, noise, runs_of, tiny
 from tests.study.toy_studies import Write, toy_parse
@@ -134,3 +134,13 @@ def test_changed_default_of_an_own_class_is_another_run(tmp_path: Path) -> None:
         (tmp_path / "own.py").write_text(own.format(p=p))
         printed.append(plan_in_a_process(path, tmp_path / "cache"))
     assert printed[0] == printed[1] != printed[2]
+
+
+def test_a_study_reads_our_variables_and_those_that_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "s")
+    monkeypatch.setenv("CHAOSGATE_PETS", "p")
+    assert variables().get("CHAOSGATE_PETS") == "p" and "SECRET" not in variables()
+    assert variables(["SECRET", "UNSET"])["SECRET"] == "s" and "UNSET" not in variables(["UNSET"])
+    with pytest.raises(ValueError, match="environment variable SECRET; .*--variable SECRET"):
+        require_allowed(["CHAOSGATE_PETS", "SECRET"], variables())
+    require_allowed(["CHAOSGATE_PETS", "SECRET"], variables(["SECRET"]))

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from chaosgate.__main__ import main
 from chaosgate.study import Run, load_study
+from chaosgate.study.execute.state import state_of, write_fitted
 from chaosgate.study.report.packed import is_packed, load_packed, pack
 from chaosgate.study.report.write import report
 from tests.study.made import finish, keep
@@ -66,6 +67,14 @@ def test_rows_and_settings_are_kept_and_networks_are_not(runs: list[Run], write_
             "results.jsonl",
             "tested",
         ]
+
+
+def test_measured_noise_is_kept_where_a_run_has_some(runs: list[Run], write_study: Write, tmp_path: Path) -> None:
+    """The note of a finished training knows the file: without it, the kept run would count as damaged."""
+    (runs[0].directory / "noise.json").write_text("[]")
+    write_fitted(runs[0].directory, {"seconds": 60.0})
+    _, kept = load_packed(pack(load_study(write_study(seeds=[0, 1, 2])), runs, tmp_path / "kept"))
+    assert {state_of(run).condition for run in kept} == {"done"}
 
 
 def test_an_unfinished_study_is_not_kept(runs: list[Run], write_study: Write, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from chaosgate.run.recording import FigureFiles, KeepOutputs, WriteCurves, Write
 from chaosgate.run.rows import WriteResults
 from chaosgate.run.temperature import TemperatureScaling
 from chaosgate.train.backbones import SyncBatchNorm, size_argument
-from chaosgate.train.weights import network_arguments, network_weights, read_checkpoint, require_fit
+from chaosgate.train.weights import naming_checkpoint, network_arguments, network_weights, read_checkpoint, require_fit
 
 _PARSERS: dict[str, Any] = {}  # what the first command of this process made of them
 _PICTURES = 10  # of the progress bar in a second; Lightning lets it draw a hundred, beside the training
@@ -238,6 +238,7 @@ class ChaosgateCLI(LightningCLI):
         self.model.ood, path = config.ood, config.ckpt_path
         if path is not None:
             require_fit(self.model.model, network_weights(read_checkpoint(path)), path, self.model.backbone)
+            self._cleanup.enter_context(naming_checkpoint(path))
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """The trainer, with this library's callbacks and logger beside those of the configuration."""

@@ -256,6 +256,8 @@ def require_allowed(config: Any, key: str = "") -> None:
     elif isinstance(config, Mapping):
         path = config.get("class_path")
         if isinstance(path, str):
+            if key.startswith("model.backbone_args"):
+                raise ValueError(f"{key}: {path} would not be built; the arguments of a network are plain values.")
             try:
                 found = import_path(path)
             except ValueError as error:

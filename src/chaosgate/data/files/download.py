@@ -1,5 +1,6 @@
 """Public archives: a resumable download, checked by its digest, unpacked without leaving its folder."""
 
+import lzma
 import os
 import stat
 import tarfile
@@ -15,6 +16,7 @@ from urllib.error import HTTPError, URLError
 from chaosgate.data.files.atomic import file_hash, sync_folder
 
 _BLOCK = 1 << 20
+_BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, lzma.LZMAError, zlib.error)
 _LARGEST_RATIO = 20  # of unpacked to packed bytes; images and arrays of images hardly shrink
 
 
@@ -151,7 +153,7 @@ def unpack(path: Path, target: Path) -> None:
             raise ValueError(f"{path} is refused, nothing was unpacked: {error}. Do not use this archive.") from error
         except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:  # in a folder that was empty
             raise ValueError(f"{path} cannot be unpacked: it has a file and a folder of one name.") from error
-        except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, RuntimeError) as error:
+        except (*_BROKEN, RuntimeError, OverflowError) as error:  # encrypted, from before the beginning of time
             raise ValueError(f"{path} cannot be unpacked: {error}. Remove it and fetch it again.") from error
         _move(Path(aside), target)
 
@@ -177,6 +179,8 @@ def _extract_zip(path: Path, aside: Path, limit: int) -> None:
             raise _Refused(f"it holds more than {limit} bytes, {_LARGEST_RATIO} times its own size")
         for member in members:
             name = PurePosixPath(member.filename.replace("\\", "/"))
+            if not name.parts:  # the folder itself
+                continue
             if name.is_absolute() or ".." in name.parts or ":" in name.parts[0]:
                 raise _Refused(f"its member {member.filename!r} would leave the folder")
             if stat.S_ISLNK(member.external_attr >> 16):

@@ -114,11 +114,12 @@ def how_far(progress: Mapping[str, Any]) -> tuple[float, str]:
     (0.225, 'epoch 3 of 10')
     """
     phase = progress.get("phase")
-    within = progress.get("batch", 0) / (progress.get("batches") or 1)
+    numbers = {key: value for key, value in progress.items() if isinstance(value, int | float)}  # others: damaged
+    within = numbers.get("batch", 0) / (numbers.get("batches") or 1)
     if phase == "fit":
-        epochs = progress.get("epochs")
-        share = (progress["epoch"] + within) / epochs if epochs else 0.0
-        return _TRAINING_SHARE * min(1.0, share), f"epoch {progress['epoch'] + 1} of {epochs or '?'}"
+        epoch, epochs = numbers.get("epoch", 0), numbers.get("epochs")
+        share = (epoch + within) / epochs if epochs else 0.0
+        return _TRAINING_SHARE * min(1.0, share), f"epoch {epoch + 1} of {epochs or '?'}"
     if phase == "test":
         return _TRAINING_SHARE + (1 - _TRAINING_SHARE) * min(1.0, within), "test"
     return (1.0, "tested") if phase == "tested" else (0.0, "starting")

@@ -13,6 +13,7 @@ import time
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ import yaml
 from filelock import FileLock
 
 from chaosgate.data.files.atomic import file_hash, replace_file
-from chaosgate.run.directory import RunDirectory, read_lines
+from chaosgate.run.directory import RunDirectory, is_row, read_lines
 from chaosgate.run.provenance import config_hash
 from chaosgate.study.plan.runs import Run
 
@@ -86,9 +87,11 @@ def is_trained(run: Run) -> bool:
 
 
 def record_of(directory: Path, test: str) -> dict[str, Any]:
-    """What the worker wrote about a test when it was done; empty if it is not done or one of its rows is lost."""
+    """What the worker wrote about a test when it was done; empty if it is not done, or has lost a row or a file."""
     record = read_json(directory / TESTED / f"{test}.json")
-    if not {"source", "cells"} <= record.keys():
+    if not _is_record(record):
+        return {}
+    if not all((RunDirectory(directory).outputs / name).is_file() for name in record.get("outputs", [])):
         return {}
     have = _rows_by_cell(directory)
     return record if all((record["source"], *cell) in have for cell in record["cells"]) else {}
@@ -127,10 +130,11 @@ def _together(fitted: dict[str, Any], records: Sequence[dict[str, Any]]) -> dict
 def damaged_files(directory: Path) -> list[Path]:
     """Files of a run that a study reads back and that cannot be what was written."""
     run, fitted = RunDirectory(directory), read_json(directory / FITTED)
-    found = [path for path in (directory / FITTED, *sorted((directory / TESTED).glob("*.json"))) if not _is_json(path)]
-    found += [] if _is_json(run.noise, list) else [run.noise]
-    found += [] if _is_lines(run.results) else [run.results]
-    for path, is_whole in ((run.curves, _is_lines), (run.config, _is_mapping)):
+    found = [] if _is_json(directory / FITTED) else [directory / FITTED]
+    found += [path for path in sorted((directory / TESTED).glob("*.json")) if not _is_record(read_json(path))]
+    found += [] if _is_lines(run.results) and all(map(is_row, read_lines(run.results)[0])) else [run.results]
+    is_list = partial(_is_json, kind=list)
+    for path, is_whole in ((run.curves, _is_lines), (run.config, _is_mapping), (run.noise, is_list)):
         if not (_digest(path) == fitted[path.name] if path.name in fitted else is_whole(path)):
             found.append(path)
     found += [path for path in sorted(run.outputs.glob("*.npz")) if not zipfile.is_zipfile(path)]
@@ -148,7 +152,7 @@ def set_aside_damaged(directory: Path) -> list[str]:
     for path in damaged_files(directory):
         number = next(n for n in range(1, 10_000) if not path.with_name(f"{path.name}.damaged{n}").exists())
         aside = path.with_name(f"{path.name}.damaged{number}")
-        rows = read_lines(path)[0] if path == run.results else []
+        rows = run.rows() if path == run.results else []
         if path in (run.curves, run.config, run.noise):  # first: a lost file has no other trace
             (directory / FITTED).unlink(missing_ok=True)
         if not path.exists():
@@ -167,7 +171,8 @@ def set_aside_damaged(directory: Path) -> list[str]:
 def write_fitted(directory: Path, cost: dict[str, Any]) -> None:
     """Note that the training is over, and what it has left: half a curve may be a well-formed file."""
     run = RunDirectory(directory)
-    write_json(directory / FITTED, {**cost, **{path.name: _digest(path) for path in (run.config, run.curves)}})
+    files = (run.config, run.curves, run.noise)
+    write_json(directory / FITTED, {**cost, **{path.name: _digest(path) for path in files}})
 
 
 def _digest(path: Path) -> str | None:
@@ -178,8 +183,16 @@ def _is_json(path: Path, kind: type = dict) -> bool:
     """Whether a file holds an object of this kind, or is not there."""
     try:
         return not path.exists() or isinstance(json.loads(path.read_text(encoding="utf-8")), kind)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
+
+
+def _is_record(record: dict[str, Any]) -> bool:
+    """Whether a note about a test says which rows are its own."""
+    cells, files = record.get("cells"), record.get("outputs", [])
+    if not ("source" in record and isinstance(cells, list) and isinstance(files, list)):
+        return False
+    return all(isinstance(cell, list) for cell in cells) and all(isinstance(name, str) for name in files)
 
 
 def _is_lines(path: Path) -> bool:
@@ -244,7 +257,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Content of a small file; empty if there is none, or if it is damaged."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 

@@ -143,28 +143,44 @@ def train_and_test(directory: Path, order: dict[str, Any], execute: Execute) -> 
     if order["check"] and (complaint := missing_data(order["check"])):
         print(complaint, flush=True)
         return BAD_STUDY
-    if not read_json(directory / FITTED):
-        clock = _Clock()
+    networks = {test["checkpoint"] for test in order["tests"]}
+    if not read_json(directory / FITTED) or any(wrong_with(directory, network) for network in networks):
+        clock = _Clock()  # a damaged network is trained again from the checkpoint before it, if it is the last one
         if status := execute(["fit", *order["arguments"], _QUIET, "--resume"]).status:
             return status
         write_fitted(directory, clock.read())
     for test in order["tests"]:
         clock = _Clock()
+        if wrong := wrong_with(directory, test["checkpoint"]):
+            print(f"chaosgate: {wrong}. Restore it, or delete {directory} to train the run again.", flush=True)
+            return 1
         checkpoint = RunDirectory(directory).selected(test["checkpoint"])
         outputs = f"--outputs={test['outputs']}"
         kept = [outputs, *(f"--{key}=true" for key in ("logits", "ood") if test.get(key))]
         done = execute(["test", *test["arguments"], _QUIET, *kept, f"--ckpt_path={checkpoint}"])
         if done.status:
             return done.status
-        write_record(directory, test["hash"], done.rows, {**clock.read(), "threads": order["threads"]})
+        kept_files = sorted(path.name for path in RunDirectory(directory).outputs.glob(f"{test['outputs']}-*-of-*.npz"))
+        cost = {**clock.read(), "threads": order["threads"]}
+        write_record(directory, test["hash"], done.rows, {**cost, "outputs": kept_files})
     return 0
 
 
-def write_record(directory: Path, test: str, rows: Sequence[dict[str, Any]], cost: dict[str, Any]) -> None:
-    """Note that a test is done, and which rows are its own."""
+def wrong_with(directory: Path, role: str) -> str | None:
+    """What is wrong with the network that has a role; None if it is as the training wrote it, under its name."""
+    from chaosgate.run.checkpoint.files import damage  # not at the top: it needs torch
+
+    path = RunDirectory(directory).checkpoints / f"{role}.ckpt"
+    if not path.is_file():
+        return f"there is no checkpoint {path}"
+    return f"checkpoint {path.resolve()} is damaged: {wrong}" if (wrong := damage(path.resolve())) else None
+
+
+def write_record(directory: Path, test: str, rows: Sequence[dict[str, Any]], more: dict[str, Any]) -> None:
+    """Note that a test is done, and which rows are its own; with its cost, and the files that it has kept."""
     (directory / TESTED).mkdir(exist_ok=True)
     cells = [(row["corruption"], row["severity"]) for row in rows]
-    record = {"checkpoint": rows[0]["checkpoint"], "source": source_of(rows[0]), "cells": cells, **cost}
+    record = {"checkpoint": rows[0]["checkpoint"], "source": source_of(rows[0]), "cells": cells, **more}
     write_json(directory / TESTED / f"{test}.json", record)
 
 

@@ -95,8 +95,9 @@ def _copy(run: Run, to: Path) -> None:
     source, target = RunDirectory(run.directory), RunDirectory(to)
     for folder in (target.outputs, to / TESTED):
         folder.mkdir(parents=True, exist_ok=True)
-    for path in (source.config, source.curves, run.directory / FITTED):
-        shutil.copyfile(path, to / path.name)
+    for path in (source.config, source.curves, source.noise, run.directory / FITTED):
+        if path.exists():  # a run without a gate has no measured noise
+            shutil.copyfile(path, to / path.name)
     for test in run.test_outputs:
         shutil.copyfile(run.directory / TESTED / f"{test}.json", to / TESTED / f"{test}.json")
     tested = rows_of(run.directory, [record_of(run.directory, test) for test in run.test_outputs])

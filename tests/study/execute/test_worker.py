@@ -1,0 +1,84 @@
+"""What a worker does before it tests a network: damage to it is noticed, and repaired where that is possible."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaosgate.data.files.atomic import replace_link
+from chaosgate.run.checkpoint import AtomicCheckpointIO
+from chaosgate.study import Run
+from chaosgate.study.execute.state import read_json, write_fitted
+from chaosgate.study.execute.worker import train_and_test, write_order
+from tests.study.toy_studies import Plan
+
+NAME = "epoch-0003.ckpt"
+
+
+@dataclass
+class Ended:
+    status: int = 0
+    rows: Sequence[dict[str, Any]] = field(default_factory=list)
+
+
+@pytest.fixture
+def trained(plan: Plan) -> Run:
+    """A run that is trained and not tested yet."""
+    run = plan()[0]
+    save(run)
+    write_fitted(run.directory, {"seconds": 1.0})
+    return run
+
+
+def save(run: Run) -> None:
+    content = {"state_dict": {}, "global_step": 3, "epoch": 3}
+    AtomicCheckpointIO().save_checkpoint(content, run.directory / "checkpoints" / NAME)
+    replace_link(run.directory / "checkpoints" / f"{run.checkpoint}.ckpt", NAME)
+
+
+def work(run: Run, saves: bool = True) -> tuple[int, list[str]]:
+    """Status of the worker, and the commands that it carried out; its training saves the network again, or does not."""
+    done: list[str] = []
+
+    def execute(words: Sequence[str]) -> Ended:
+        done.append(words[0])
+        if words[0] == "fit" and saves:
+            save(run)
+        return Ended(rows=[{"checkpoint": "c", "corruption": "clean", "severity": 0}])
+
+    return train_and_test(run.directory, read_json(write_order(run, 1)), execute), done
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_intact_network_is_tested_and_not_trained_again(trained: Run) -> None:
+    (outputs,) = trained.test_outputs.values()
+    (trained.directory / "outputs").mkdir()
+    (trained.directory / "outputs" / f"{outputs}-0-of-1.npz").touch()
+    assert work(trained) == (0, ["test"])
+    (record,) = (trained.directory / "tested").glob("*.json")
+    assert read_json(record)["outputs"] == [f"{outputs}-0-of-1.npz"]  # so that their loss is noticed
+
+
+@pytest.mark.parametrize("damage", [flip, Path.unlink])
+@pytest.mark.parametrize("name", [NAME, "epoch-0003.json", "link"])
+def test_damaged_network_is_trained_again_before_it_is_tested(name: str, damage: Any, trained: Run) -> None:
+    """Without its link it would be tested under another name: rows say which network they are about."""
+    damage(trained.directory / "checkpoints" / name.replace("link", f"{trained.checkpoint}.ckpt"))
+    assert work(trained) == (0, ["fit", "test"])
+
+
+def test_network_that_training_does_not_write_again_is_named_and_not_tested(
+    trained: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An earlier epoch than the last: what comes after it is intact, so that a resumed training is over at once."""
+    flip(trained.directory / "checkpoints" / NAME)
+    assert work(trained, saves=False) == (1, ["fit"])
+    said = capsys.readouterr().out
+    assert f"{NAME} is damaged: its checksum does not match. Restore it, or delete" in said
