@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from jsonargparse import ArgumentParser
 
+from chaosgate.gate import Gate
 from chaosgate.study import load_study
 from chaosgate.study.execute.display import stated_cost
 from tests.study.real_studies import runs_of
@@ -26,3 +28,12 @@ def test_quickstart_compares_none_dropblock_and_gch_at_one_seed() -> None:
     assert [run.method for run in runs] == ["none", "dropblock", "dropblock_03", "gch"]
     assert {run.seed for run in runs} == {0}
     assert [runs[k].config["noise"]["gate"]["init_args"]["p"] for k in (1, 2)] == [0.1, 0.3]
+
+
+@pytest.mark.parametrize("path", sorted((STUDIES[0].parent / "evidence").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_gate_of_a_study_can_be_made(path: Path) -> None:
+    """A gate named on top of a file with another one keeps the arguments that both have, and may refuse them."""
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--gate", type=Gate | None)
+    for gate in {repr(run.config["noise"]["gate"]): run.config["noise"]["gate"] for run in runs_of(path)}.values():
+        assert (parser.instantiate_classes(parser.parse_object({"gate": gate})).gate is None) == (gate is None)
