@@ -29,7 +29,7 @@ def table(text: str) -> str:
     numbers = {(row["method"], row["part"], row["metric"]): row for row in csv.DictReader(text.splitlines())}
     if marked := sorted({key[0] for key, row in numbers.items() if row["mark"]}):
         raise ValueError(f"{', '.join(marked)} has marks; the text of README is about one seed, which has none.")
-    lines = [f"| clean / corrupted | {' | '.join(METRICS.values())} |", f"|---|{'--:|' * len(METRICS)}"]
+    lines = [f"| clean/corrupted | {' | '.join(METRICS.values())} |", f"|---|{'--:|' * len(METRICS)}"]
     for method, name in METHODS.items():
         cells = []
         for metric in METRICS:
@@ -38,7 +38,7 @@ def table(text: str) -> str:
                 if not (row := numbers.get((method, part, metric))) or not row["mean"]:
                     raise ValueError(f"no {metric} of {method}, {part}; run `make quickstart` to its end first.")
                 found.append(re.sub(r"\b0\.", ".", f"{float(row['mean']):.3f}"))
-            cells.append(" / ".join(found))
+            cells.append("/".join(found))  # without spaces a cell stays on one line
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
