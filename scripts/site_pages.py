@@ -78,6 +78,8 @@ def on_page_content(content: str, **kwargs: Any) -> str:
         formula = html.unescape(match[2]).strip()
         display = formula.startswith("\\[")
         made: str = convert(formula[2:-2].strip(), display="block" if display else "inline")
+        if "\\" in made:
+            LOG.warning(f"a command in {formula!r} is unknown to latex2mathml")
         return _OVERLINE.sub(r'<mrow class="overline">\1</mrow>', made)
 
     return re.sub(r'<(span|div) class="arithmatex">(.*?)</\1>', render, content, flags=re.DOTALL)
@@ -90,7 +92,8 @@ def commands_page() -> str:
     """The help of every command, as the terminal shows it."""
     from chaosgate.__main__ import HELP, main
 
-    parts = ["# Commands", f"```text\n{HELP}```"]
+    jumps = " · ".join(f"[{command}](#{command})" for command in COMMANDS)
+    parts = ["---\nhide: [toc]\n---", "# Commands", jumps, f"```text\n{HELP}```"]  # long lines need the whole width
     os.environ["COLUMNS"] = "110"
     for command in COMMANDS:
         printed = io.StringIO()
@@ -135,6 +138,7 @@ def api_page(package: str) -> str:
     else:
         found = [getattr(module, name) for name in module.__all__]
         names = sorted({f"{one.__module__}.{one.__qualname__}" for one in found if hasattr(one, "__qualname__")})
+        names = [name for name in names if name.startswith("chaosgate.")]  # an alias has the name of what it stands for
     blocks = "\n\n".join(f"::: {name}" for name in names)
     return f"# chaosgate.{package}\n\n{as_markdown(doc)}\n\n{blocks}\n"
 
@@ -184,11 +188,11 @@ def notebook_page(path: Path, execute: bool) -> tuple[str, dict[str, bytes]]:
             parts.append(cell.source)
             continue
         parts.append(f"```python\n{cell.source}\n```")
-        printed = "".join(out.text for out in cell.outputs if out.output_type == "stream" and out.name == "stdout")
-        if printed.strip():
-            parts.append(f"```text\n{printed.rstrip()}\n```")
-        for data in (out.data for out in cell.outputs if "data" in out):
-            if "image/png" in data:
+        for out in cell.outputs:
+            data = out.get("data", {})
+            if out.get("name") == "stdout" and out.text.strip():
+                parts.append(f"```text\n{out.text.rstrip()}\n```")
+            elif "image/png" in data:
                 name = f"{path.stem}-{len(pictures)}.png"
                 pictures[name] = base64.b64decode(data["image/png"])
                 parts.append(f"![output]({name})")

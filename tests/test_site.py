@@ -168,6 +168,41 @@ def test_every_configuration_stands_under_its_folder() -> None:
             assert name.startswith(folder), f"{name} stands under {folder}"
 
 
+def test_outputs_of_a_notebook_stand_in_their_order(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs")
+    from nbformat import v4, write
+
+    page = runpy.run_path(str(REPOSITORY / "scripts" / "site_pages.py"))["notebook_page"]
+    outputs = [
+        v4.new_output("stream", text="first"),
+        v4.new_output("display_data", data={"image/png": "eA=="}),
+        v4.new_output("stream", name="stderr", text="noise"),
+        v4.new_output("stream", text="second"),
+        v4.new_output("display_data", data={"text/markdown": "- third"}),
+    ]
+    write(v4.new_notebook(cells=[v4.new_code_cell("code", outputs=outputs)]), tmp_path / "one.ipynb")
+    text, pictures = page(tmp_path / "one.ipynb", execute=False)
+    found = re.findall(r"first|!\[output\]|second|third|noise", text)
+    assert found == ["first", "![output]", "second", "third"] and pictures == {"one-0.png": b"x"}
+
+
+def test_the_reference_has_no_names_of_other_packages() -> None:
+    """An alias such as ``Grid`` has the qualified name of what it stands for."""
+    pytest.importorskip("mkdocs")
+    pages = runpy.run_path(str(REPOSITORY / "scripts" / "site_pages.py"))
+    for package in pages["PACKAGES"]:
+        names = re.findall(r"^::: (\S+)", pages["api_page"](package), flags=re.MULTILINE)
+        assert names and all(name.startswith("chaosgate.") for name in names), names
+
+
+def test_a_formula_that_cannot_be_shown_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("mkdocs")
+    render = runpy.run_path(str(REPOSITORY / "scripts" / "site_pages.py"))["on_page_content"]
+    assert "<mi>x</mi>" in render(r'<span class="arithmatex">\(\mathrm{arg}\,x\)</span>') and not caplog.records
+    render(r'<span class="arithmatex">\(\arg x\)</span>')
+    assert "unknown to latex2mathml" in caplog.text
+
+
 def test_results_are_one_page_with_their_pictures(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
     pages = runpy.run_path(str(REPOSITORY / "scripts" / "site_pages.py"))
