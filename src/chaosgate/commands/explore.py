@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     add("--to", type=output_file, default=Path("explorer.html"), metavar="FILE", help="the page (%(default)s)")
     add("--operators", nargs="+", default=list(OPERATORS), metavar="NAME[:ARG=VALUE,...]", help="operators to offer")
     add("--grids", nargs="+", type=whole(2), default=[7, 14, 28], metavar="N", help="sites a side (7 14 28)")
-    add("--log-std", nargs="+", type=positive, default=[0.25, 0.5, 0.75, 1.0, 1.5, 2.0], help="strengths, at most 2")
+    add("--log-std", nargs="+", type=positive, default=[0.25, 0.5, 0.75, 1.0, 1.5, 2.0], help="strengths up to 2")
     add("--seed", type=whole(0), default=0, help="selects the noise (%(default)s)")
     return options
 
@@ -79,7 +79,7 @@ def explorer_page(
     Args:
         operators: By the names that the slider shows.
         grids: Sites a side, at most 56.
-        log_stds: Strengths, at most 2.
+        log_stds: Strengths, each at most 2.
         seed: Selects the noise.
     """
     if max(grids) > _LARGEST:
