@@ -161,7 +161,8 @@ def test_file_system_without_locks_is_described_and_refused(
     assert state.condition == "missing" and "does not support file locks" in state.trouble[0]
     with pytest.raises(OSError, match="Give a --root on a file system that does"):
         require_locks(run.root)
-    with pytest.raises(OSError, match="Give a --root on a file system that does"):  # before anything is started
+    monkeypatch.setattr(Runner, "_start", lambda *_, **__: pytest.fail("a worker is started"))
+    with pytest.raises(OSError, match="Give a --root on a file system that does"):
         Runner([run], Display(Console(quiet=True)), 1, 1, "no.such.module")()
 
 

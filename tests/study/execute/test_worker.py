@@ -10,8 +10,8 @@ import pytest
 from chaosgate.data.files.atomic import replace_link
 from chaosgate.run.checkpoint import AtomicCheckpointIO
 from chaosgate.study import Run
-from chaosgate.study.execute.state import read_json, write_fitted
-from chaosgate.study.execute.worker import train_and_test, write_order
+from chaosgate.study.execute.state import LOCK, LOG, read_json, write_fitted
+from chaosgate.study.execute.worker import NO_ACCESS, train_and_test, with_lock, write_order
 from tests.study.toy_studies import Plan
 
 NAME = "epoch-0003.ckpt"
@@ -55,6 +55,13 @@ def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", [LOCK, LOG])
+def test_directory_that_cannot_be_used_is_said_by_the_status_alone(name: str, trained: Run) -> None:
+    order = write_order(trained, 1)
+    (trained.directory / name).mkdir()  # a folder in the place of the file that the worker opens
+    assert with_lock(order, lambda *_: pytest.fail("the work is begun")) == NO_ACCESS
 
 
 def test_intact_network_is_tested_and_not_trained_again(trained: Run) -> None:
