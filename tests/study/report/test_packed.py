@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 from rich.console import Console
 
 from chaosgate.__main__ import main
+from chaosgate.run.directory import RunDirectory
 from chaosgate.study import Run, load_study
+from chaosgate.study.execute.state import state_of, write_fitted
 from chaosgate.study.execute.state import state_of, write_fitted
 from chaosgate.study.report.packed import is_packed, load_packed, pack
 from chaosgate.study.report.write import report
@@ -75,6 +78,20 @@ def test_measured_noise_is_kept_where_a_run_has_some(runs: list[Run], write_stud
     write_fitted(runs[0].directory, {"seconds": 60.0})
     _, kept = load_packed(pack(load_study(write_study(seeds=[0, 1, 2])), runs, tmp_path / "kept"))
     assert {state_of(run).condition for run in kept} == {"done"}
+
+
+def test_a_kept_study_names_no_place_of_the_machine(runs: list[Run], write_study: Write, tmp_path: Path) -> None:
+    data = str(tmp_path / "photos")
+    named = [replace(run, folders={"CHAOSGATE_PHOTOS": data, "CHAOSGATE_WORD": "run"}) for run in runs]
+    for run in named:
+        kept = RunDirectory(run.directory).config
+        kept.write_text(f"{kept.read_text()}\nrun_dir: {run.directory}\nroot: {data}\n")
+        write_fitted(run.directory, {"seconds": 60.0})
+    folder = pack(load_study(write_study(seeds=[0, 1, 2])), named, tmp_path / "kept")
+    texts = [path.read_text() for path in folder.parent.rglob("*") if path.suffix in (".yaml", ".json", ".jsonl")]
+    assert not any(str(runs[0].root) in text or data in text for text in texts)
+    assert any(f"run_dir: {runs[0].training}\nroot: ${{CHAOSGATE_PHOTOS}}\n" in text for text in texts)
+    assert all(state_of(run).condition == "done" for run in load_packed(folder)[1])
 
 
 def test_an_unfinished_study_is_not_kept(runs: list[Run], write_study: Write, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from chaosgate.data.files.atomic import replace_file
+from chaosgate.data.files.atomic import file_hash, replace_file
 from chaosgate.metrics.names import FROM_LOGITS
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.outputs import Samples, read_arrays, sample_files, write_arrays
@@ -95,9 +95,12 @@ def _copy(run: Run, to: Path) -> None:
     source, target = RunDirectory(run.directory), RunDirectory(to)
     for folder in (target.outputs, to / TESTED):
         folder.mkdir(parents=True, exist_ok=True)
-    for path in (source.config, source.curves, source.noise, run.directory / FITTED):
+    replace_file(target.config, _without_places(source.config.read_text(encoding="utf-8"), run))
+    for path in (source.curves, source.noise):
         if path.exists():  # a run without a gate has no measured noise
             shutil.copyfile(path, to / path.name)
+    fitted = json.loads((run.directory / FITTED).read_text(encoding="utf-8"))
+    replace_file(to / FITTED, json.dumps({**fitted, target.config.name: file_hash(target.config)}) + "\n")
     for test in run.test_outputs:
         shutil.copyfile(run.directory / TESTED / f"{test}.json", to / TESTED / f"{test}.json")
     tested = rows_of(run.directory, [record_of(run.directory, test) for test in run.test_outputs])
@@ -107,6 +110,14 @@ def _copy(run: Run, to: Path) -> None:
         for path in sample_files(run.directory, name):
             arrays = {key: _half(values) for key, values in read_arrays(path).items() if "logits" not in key}
             write_arrays(target.outputs / path.name, arrays)
+
+
+def _without_places(text: str, run: Run) -> str:
+    """Folders of the machine as the variables that named them, and the run's own as its name."""
+    for name, folder in run.folders.items():
+        if Path(folder).is_absolute():
+            text = text.replace(folder, f"${{{name}}}")
+    return text.replace(str(run.directory), run.training)
 
 
 def _half(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
