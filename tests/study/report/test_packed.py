@@ -13,7 +13,6 @@ from chaosgate.__main__ import main
 from chaosgate.run.directory import RunDirectory
 from chaosgate.study import Run, load_study
 from chaosgate.study.execute.state import state_of, write_fitted
-from chaosgate.study.execute.state import state_of, write_fitted
 from chaosgate.study.report.packed import is_packed, load_packed, pack
 from chaosgate.study.report.write import report
 from tests.study.made import finish, keep

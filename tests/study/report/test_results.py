@@ -1,0 +1,36 @@
+"""The studies in results/: their rows and scores give the committed tables byte for byte, and come from one commit."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from chaosgate.__main__ import main
+
+RESULTS = Path(__file__).parents[3] / "results"
+KEPT = sorted(path.parent for path in RESULTS.glob("*/runs.json"))
+
+
+@pytest.mark.parametrize("study", KEPT, ids=lambda path: path.name)
+def test_report_gives_the_committed_tables_and_the_numbers_behind_figures(study: Path, tmp_path: Path) -> None:
+    runs = json.loads((study / "runs.json").read_text())
+    for name in {Path(run["directory"]).parts[0] for run in runs} | {study.name}:
+        shutil.copytree(RESULTS / name, tmp_path / name)
+    made = tmp_path / study.name
+    committed = {name: (made / name).read_bytes() for name in ("table.md", "table.csv", "table.tex", "figures.json")}
+    for name in committed:
+        (made / name).unlink()
+    assert main(["study", "report", str(made)]) == 0
+    assert {name: (made / name).read_bytes() for name in committed} == committed
+
+
+@pytest.mark.parametrize("study", KEPT, ids=lambda path: path.name)
+def test_rows_of_a_study_come_from_one_commit_and_say_so(study: Path) -> None:
+    rows = [
+        json.loads(line)
+        for run in json.loads((study / "runs.json").read_text())
+        for line in (RESULTS / run["directory"] / "results.jsonl").read_text().splitlines()
+    ]
+    assert rows and len({row["commit"] for row in rows}) == 1 and "dirty" not in rows[0]["commit"]
+    assert all(row["config_hash"] and row["versions"]["torch"] and row["n"] and "seed" in row for row in rows)
