@@ -12,6 +12,7 @@ from rich.console import Console
 
 from chaosgate.run.directory import RunDirectory
 from chaosgate.study import Run
+from chaosgate.study.execute import runner
 from chaosgate.study.execute.display import Display, how_far
 from chaosgate.study.execute.runner import Runner
 from chaosgate.study.execute.state import (
@@ -161,7 +162,7 @@ def test_file_system_without_locks_is_described_and_refused(
     assert state.condition == "missing" and "does not support file locks" in state.trouble[0]
     with pytest.raises(OSError, match="Give a --root on a file system that does"):
         require_locks(run.root)
-    monkeypatch.setattr(Runner, "_start", lambda *_, **__: pytest.fail("a worker is started"))
+    monkeypatch.setattr(runner, "start_warm", lambda *_: pytest.fail("a worker is started"))
     with pytest.raises(OSError, match="Give a --root on a file system that does"):
         Runner([run], Display(Console(quiet=True)), 1, 1, "no.such.module")()
 
