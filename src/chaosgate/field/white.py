@@ -25,14 +25,16 @@ from torch import Tensor
 CHUNK = 1 << 15
 """Words that a CPU turns into numbers at a time: thirty elementwise passes over this much stay in its cache."""
 
-Words = TypeVar("Words", Tensor, "np.ndarray[tuple[int, ...], np.dtype[np.uint64]]", int)
-"""64-bit words: many in torch (as signed integers) or numpy, or one in Python."""
+Words = TypeVar("Words", Tensor, "np.ndarray[tuple[int, ...], np.dtype[np.uint64]]")
+"""64-bit words in torch (as signed integers) or numpy."""
 
 _WORD = 1 << 64
+_ALL_BITS = _WORD - 1
 _LOW_BITS = (1 << 32) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 1)
 _SHIFTS = (30, 27, 31)
+_CPU = torch.device("cpu")
 _PLACES = np.arange(1, CHUNK + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
 
 
@@ -52,9 +54,15 @@ def mix(words: Words) -> Words:
         words = words ^ upper  # type: ignore[assignment]  # to numpy's stubs, an unsigned word shifted by an int is signed
         if multiplier != 1:
             words *= _signed(multiplier) if signed else multiplier
-        if isinstance(words, int):  # Python's integers do not wrap around by themselves
-            words = words % _WORD
     return words
+
+
+def _mixed(word: int) -> int:
+    """The same of one word in Python, whose integers do not wrap around by themselves."""
+    (first, second, last), (one, two, _) = _SHIFTS, _MULTIPLIERS
+    word = (word ^ (word >> first)) * one & _ALL_BITS
+    word = (word ^ (word >> second)) * two & _ALL_BITS
+    return word ^ (word >> last)
 
 
 def fold(*parts: int | str) -> int:
@@ -70,7 +78,8 @@ Key = Tensor | int
 def advance(key: Key, counter: Tensor | int) -> Key:
     """The key of the ``counter``-th event under ``key`` (both may live on the device)."""
     if isinstance(key, int) or (key.device.type == "cpu" and not torch.compiler.is_compiling()):
-        return _signed(mix((int(key) + (int(counter) + 1) * _GOLDEN) % _WORD))
+        word = _mixed((int(key) + (int(counter) + 1) * _GOLDEN) & _ALL_BITS)
+        return word - _WORD if word >> 63 else word
     if isinstance(counter, int):
         return mix(key + _signed((counter + 1) * _GOLDEN))
     return mix(key + (counter + 1) * _signed(_GOLDEN))
@@ -85,7 +94,7 @@ class Noise:
 
     def __init__(self, key: Key) -> None:
         self.key = key
-        self.device = torch.device("cpu") if isinstance(key, int) else key.device
+        self.device = _CPU if isinstance(key, int) else key.device
         self._calls = 0
 
     def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
