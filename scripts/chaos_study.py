@@ -74,16 +74,26 @@ COMPARED = "config.yaml curves.jsonl noise.json checkpoints/*.ckpt checkpoints/s
 TRAINING = "checkpoints/epoch-0001.ckpt checkpoints/epoch-0001.json curves.jsonl checkpoints/selection.json".split()
 TRAINED = [*TRAINING[:3], "checkpoints/last.ckpt", "config.yaml", "noise.json", "fitted.json"]  # links are read then
 TESTED = "results.jsonl tested/*.json outputs/*.npz fitted.json noise.json curves.jsonl progress.json".split()
+TESTED.append("checkpoints/selection.json")  # read where a copy has lost its links
 LATER = "results.jsonl tested/*.json fitted.json noise.json".split()
+NUMBERED = [name for name in TESTED if "json" in name and "progress" not in name]
+NUMBER = re.compile(rb'(nll|seconds|energy)": [0-9]+[.][0-9]')
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda whole: b"",
     "half": lambda whole: whole[: len(whole) // 2],
     "noise": lambda whole: b"\x00\xff{[:",
-    "flip": lambda whole: whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 1]) + whole[len(whole) // 2 + 1 :],
+    "flip": lambda whole: flip(whole, len(whole) // 2),
+    "flip at the end of": lambda whole: flip(whole, len(whole) - 2),
+    "flip a digit of": lambda whole: flip(whole, found.end() - 1 if (found := NUMBER.search(whole)) else None),
 }
 COMMAND = "import sys, time; from chaosgate.__main__ import main; now = time.time; time.time = lambda: now() + {}; "
 COMMAND += "sys.exit(main(sys.argv[1:]))"
 Act = Callable[[], object]
+
+
+def flip(whole: bytes, at: int | None) -> bytes:
+    """Flip a bit; a digit stays a digit, so that the file is as well-formed as before."""
+    return whole if at is None else whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
 
 
 def start(run: Run, sabotage: Act = lambda: None) -> int:
@@ -172,6 +182,7 @@ class Chaos:
                 content = torch.load(path, weights_only=False)
                 left[path.name] = json.dumps(content, default=lambda value: value.tolist())
         for row in rows:
+            row.pop("digest", None)
             row["checkpoint"] = row["checkpoint"] == file_hash(run.directory / row["weights_file"])
             left |= {f"{key} of {row['corruption']} {row['severity']}": value for key, value in row.items()}
         return left
@@ -196,7 +207,9 @@ class Chaos:
         moments = ("in training", TRAINING, LATER), ("before the test", TRAINED, LATER[:2]), ("at the end", TESTED, [])
         for moment, patterns, missing in moments:
             for pattern, how in product(patterns, (*DAMAGES, "gone")):
-                if how != "flip" or missing:  # rows have no checksum: those of a shared cell replace each other
+                if "digit" in how and pattern not in NUMBERED:
+                    continue
+                if (pattern, how, missing) != (TESTED[-1], "gone", []):  # networks of a finished run may be deleted
                     yield f"damage {moment}: {how} {pattern}", partial(self.damaged, pattern, how, missing)
         for write in ("config.yaml", "checkpoints/epoch-0000.ckpt", "noise.json", "results.jsonl"):
             delete = partial(shutil.rmtree, self.run.directory)
@@ -262,6 +275,8 @@ class Chaos:
         path.unlink() if how == "gone" else path.write_bytes(DAMAGES[how](whole))
         if not path.exists() or path.read_bytes() != whole:
             self.happened.touch()
+        if pattern != "progress.json" and state_of(self.run).condition == "done":
+            return "nobody notices it"
         return self.verdict(self.run, self.peace)
 
     def stopped(self) -> str:

@@ -17,15 +17,17 @@ def _trainer(folder: Path) -> Any:
     )
 
 
-def test_a_curve_that_was_lost_after_the_training_comes_back_from_the_checkpoint(tmp_path: Path):
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_curve_that_was_lost_or_changed_after_the_training_comes_back_from_the_checkpoint(lost: bool, tmp_path: Path):
     first, trainer = WriteCurves(), _trainer(tmp_path)
     first.on_train_epoch_end(trainer, None)
-    whole = RunDirectory(tmp_path).curves.read_text()
-    RunDirectory(tmp_path).curves.unlink()
+    curves = RunDirectory(tmp_path).curves
+    whole = curves.read_text()
+    curves.unlink() if lost else curves.write_text(whole.replace("5", "4"))
     resumed = WriteCurves()
     resumed.load_state_dict(first.state_dict())
     resumed.on_fit_end(trainer, None)  # all that is called when no epoch is left
-    assert RunDirectory(tmp_path).curves.read_text() == whole
+    assert curves.read_text() == whole
 
 
 def test_training_does_not_wait_for_the_disk_to_take_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -59,6 +59,18 @@ def test_rows_are_replaced_by_cell_and_a_damaged_file_is_left_alone(tmp_path: Pa
     assert run.results.read_text() == torn and len(run.rows()) == 1
 
 
+def test_no_flipped_bit_changes_what_a_row_says_unnoticed(tmp_path: Path) -> None:
+    """Anywhere in the line: it cannot be read, or is no row, or says the same, or the digest has lost its name."""
+    run = RunDirectory(tmp_path)
+    merge_rows(run.results, [{**row("validation"), "noise": {"gate": None, "draws": {2: "two", 10: "ten"}}}])
+    whole, (written,) = run.results.read_bytes(), run.rows()
+    for at in range(len(whole)):
+        run.results.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+        for read in run.rows():
+            assert read == written or "digest" not in read, at
+            assert {key: value for key, value in read.items() if key in written}.items() <= written.items(), at
+
+
 def test_row_says_what_was_done_to_an_image_and_which_weights_saw_it(tmp_path: Path) -> None:
     data = SimpleNamespace(mean=(0.5, 0.4, 0.3), std=(0.2, 0.2, 0.2), image_size=224, eval_resize=256)
     data.interpolation = InterpolationMode.BICUBIC

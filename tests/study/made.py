@@ -8,9 +8,11 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from chaosgate.data.files.atomic import file_hash
 from chaosgate.run.outputs import samples_file
+from chaosgate.run.provenance import with_digest
 from chaosgate.study import Run
-from chaosgate.study.execute.state import write_fitted
+from chaosgate.study.execute.state import TESTED, read_json, write_fitted, write_json
 from chaosgate.study.execute.worker import write_record
 
 Cells = Mapping[tuple[str, int], Mapping[str, float]]
@@ -35,7 +37,7 @@ def finish(
         "n": 100,
     }
     rows = [
-        {**shared, "corruption": name, "severity": level, "gap": 0.0, "confidence": 0.9, **metrics}
+        with_digest({**shared, "corruption": name, "severity": level, "gap": 0.0, "confidence": 0.9, **metrics})
         for (name, level), metrics in cells.items()
     ]
     results = run.directory / "results.jsonl"
@@ -55,7 +57,7 @@ def keep(
     run: Run, cells: list[tuple[str, int]], confidence: NDArray[Any], correct: NDArray[Any], nll: NDArray[Any]
 ) -> None:
     """Leave per-image outputs (cells, images), in a shuffled order as several workers might."""
-    (outputs,) = run.test_outputs.values()
+    ((test, outputs),) = run.test_outputs.items()
     path = samples_file(run.directory, outputs)
     path.parent.mkdir(parents=True, exist_ok=True)
     rows, images = correct.shape
@@ -70,3 +72,5 @@ def keep(
         correct=correct.ravel()[order],
         nll=nll.astype(np.float32).ravel()[order],
     )
+    record = run.directory / TESTED / f"{test}.json"
+    write_json(record, {**read_json(record), "outputs": {path.name: file_hash(path)}})

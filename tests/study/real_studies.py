@@ -24,6 +24,7 @@ ORIGIN = {
     "run",
     "method",
     "noise_measured",
+    "digest",
 }  # of a row, besides its numbers
 
 

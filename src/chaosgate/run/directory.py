@@ -9,6 +9,8 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
+from chaosgate.run.provenance import is_unchanged
+
 ROLES = ("best", "top1", "last")
 """Networks of a run that are kept under a name: smallest validation NLL, best validation Top-1, final epoch."""
 BEST, TOP1, LAST = (f"{role}.ckpt" for role in ROLES)
@@ -27,7 +29,7 @@ class RunDirectory:
     ``noise.json``            measured strength of the gates at the end of training
     ``compatibility.jsonl``   what :class:`~chaosgate.compat.CompatibilityProbe` measured, where a run has one
     ``figures/``              reliability diagrams and the gate at work, as PNG files
-    ``results.jsonl``         one line per test cell
+    ``results.jsonl``         one line per test cell, with a digest of itself
     ``outputs/``              outputs of the tested network for every image (:mod:`chaosgate.run.outputs`)
     ``predictions.csv``       one line per test image, of ``chaosgate predict``
     ``progress.json``         how far the run is
@@ -64,7 +66,7 @@ class RunDirectory:
         return content
 
     def rows(self) -> list[dict[str, Any]]:
-        """The result rows that can be read; none if the run was never tested."""
+        """The result rows that can be read and are what was written; none if the run was never tested."""
         return [row for row in read_lines(self.results)[0] if is_row(row)]
 
     def selected(self, which: str = BEST) -> Path:
@@ -130,8 +132,9 @@ class RunDirectory:
 
 
 def is_row(entry: dict[str, Any]) -> bool:
-    """Whether it is about a cell: other objects are no rows of ours."""
-    return isinstance(entry.get("corruption"), str) and isinstance(entry.get("severity"), int)
+    """Whether it is about a cell, as it was written: other objects are no rows of ours."""
+    about_cell = isinstance(entry.get("corruption"), str) and isinstance(entry.get("severity"), int)
+    return about_cell and is_unchanged(entry)
 
 
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:

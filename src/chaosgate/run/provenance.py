@@ -88,3 +88,20 @@ def _plain(value: Any) -> Any:
 def config_hash(config: Any, digits: int = 8) -> str:
     """A short hash of plain data (what JSON can hold), independent of the order of keys."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:digits]
+
+
+DIGEST = "digest"
+
+
+def with_digest(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry, to be written as JSON, with a hash of the rest of it, so that a change on the disk is noticed."""
+    return {**entry, DIGEST: _hash_of_rest(json.loads(json.dumps(entry)))}
+
+
+def is_unchanged(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry says what was written; one without a digest is of an earlier version and is believed."""
+    return DIGEST not in entry or entry[DIGEST] == _hash_of_rest(entry)
+
+
+def _hash_of_rest(entry: Mapping[str, Any]) -> str:
+    return config_hash({key: value for key, value in entry.items() if key != DIGEST}, digits=16)

@@ -124,8 +124,8 @@ class WriteCurves(Callback):
         self._write(trainer)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """A training that was over already has no further epoch: a curve that was lost comes back here."""
-        if self._lines and not RunDirectory.of(trainer).curves.exists():
+        """A training that was over already has no further epoch: a curve that was lost or damaged comes back here."""
+        if self._lines:
             self._write(trainer)
 
     def _write(self, trainer: Trainer) -> None:
@@ -202,7 +202,13 @@ class KeepOutputs(Callback):
         self._kept.append({key: number.cpu() for key, number in numbers.items()})
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write in one step; an interrupted test leaves nothing."""
+        """Write in one step; an interrupted test leaves nothing. The first process goes on when all have written."""
+        try:
+            self._write(trainer)
+        finally:
+            trainer.strategy.barrier()
+
+    def _write(self, trainer: Trainer) -> None:
         cells = getattr(getattr(trainer, "datamodule", None), "test_cells", None)
         if not self._kept or cells is None or not trainer.ckpt_path:
             return

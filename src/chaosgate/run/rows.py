@@ -17,7 +17,7 @@ from chaosgate.metrics import aggregate_cells
 from chaosgate.metrics.names import FITTED_ON_TEST, ON_TEST, is_scaled, title
 from chaosgate.run.directory import RunDirectory, read_lines
 from chaosgate.run.identity import class_name, stages_of, strengths
-from chaosgate.run.provenance import commit, transform_of, versions, weights_of
+from chaosgate.run.provenance import commit, transform_of, versions, weights_of, with_digest
 
 _NAMES = ("run", "config_hash")
 _COLUMNS = ("top1", "nll", "ece", "gap", "brier", "nll_T", "ece_T")  # of the table on the terminal
@@ -37,7 +37,7 @@ def merge_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
         if damaged and path.stat().st_size:
             raise ValueError(f"{path}: {damaged} lines cannot be read. Repair or move the file; nothing was written.")
         old = [row for row in kept if _identity(row) not in known]
-        replace_file(path, "".join(json.dumps(row) + "\n" for row in [*old, *new]))
+        replace_file(path, "".join(json.dumps(row) + "\n" for row in [*old, *map(with_digest, new)]))
 
 
 def _identity(row: dict[str, Any]) -> str:

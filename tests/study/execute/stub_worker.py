@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from chaosgate.run.provenance import with_digest
 from chaosgate.study.execute.state import FITTED, LOG, write_json
 from chaosgate.study.execute.worker import BAD_STUDY, with_lock, write_record
 
@@ -37,7 +38,8 @@ def work(directory: Path, order: dict[str, Any]) -> int:
     while "--stub=wait" in words and not (directory.parent / "go").exists():
         time.sleep(0.02)
     time.sleep(0.1)
-    row = {"checkpoint": "c", "corruption": "clean", "severity": 0, "top1": 0.5, "nll": 1.0, "ece": 0.1, "gap": 0.1}
+    metrics = {"top1": 0.5, "nll": 1.0, "ece": 0.1, "gap": 0.1}
+    row = with_digest({"checkpoint": "c", "corruption": "clean", "severity": 0, **metrics})
     with open(directory / "results.jsonl", "a") as file:
         file.write(json.dumps(row) + "\n")
     write_json(directory / FITTED, {"seconds": 0.1})

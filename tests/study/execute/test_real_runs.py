@@ -123,6 +123,24 @@ def test_finished_study_is_not_run_again(finished: tuple[Path, str], capsys: pyt
     assert table_of(again) == table_of(printed)
 
 
+def test_changed_number_is_named_and_made_again(finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
+    path, printed = finished
+    run = runs_of(path)[0]
+    results, (outputs,) = RunDirectory(run.directory).results, run.directory.glob("outputs/*.npz")
+    before, kept = numbers(run), outputs.read_bytes()
+    nll = str(before[0]["nll"])
+    results.write_text(results.read_text().replace(nll, nll[:-1] + str(int(nll[-1]) ^ 1)))
+    outputs.write_bytes(kept[: len(kept) // 2] + bytes([kept[len(kept) // 2] ^ 1]) + kept[len(kept) // 2 + 1 :])
+    assert numbers(run) == before[1:]
+    options = [str(path), "--root", str(path.parent)]
+    assert main(["study", "status", *options]) == 0
+    status = "".join(capsys.readouterr().out.split())
+    assert all(f"{file}isdamaged".replace(" ", "") in status for file in (results, outputs))
+    assert main(["study", "run", *options, "--threads", "1"]) == 0
+    assert numbers(run) == before and outputs.read_bytes() == kept
+    assert table_of(capsys.readouterr().out) == table_of(printed)
+
+
 @pytest.mark.slow
 def test_fewer_cells_need_a_test_and_no_training(finished: tuple[Path, str]) -> None:
     path, _ = finished

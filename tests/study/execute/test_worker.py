@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chaosgate.data.files.atomic import replace_link
+from chaosgate.data.files.atomic import file_hash, replace_link
 from chaosgate.run.checkpoint import AtomicCheckpointIO
 from chaosgate.study import Run
 from chaosgate.study.execute.state import LOCK, LOG, read_json, write_fitted
@@ -64,13 +64,20 @@ def test_directory_that_cannot_be_used_is_said_by_the_status_alone(name: str, tr
     assert with_lock(order, lambda *_: pytest.fail("the work is begun")) == NO_ACCESS
 
 
+def test_changed_order_is_none(trained: Run) -> None:
+    order = write_order(trained, 1)
+    order.write_text(order.read_text().replace('"threads": 1', '"threads": 3'))
+    assert not read_json(order)  # so that the worker refuses it, and the runner writes it again
+
+
 def test_intact_network_is_tested_and_not_trained_again(trained: Run) -> None:
     (outputs,) = trained.test_outputs.values()
     (trained.directory / "outputs").mkdir()
-    (trained.directory / "outputs" / f"{outputs}-0-of-1.npz").touch()
+    file = trained.directory / "outputs" / f"{outputs}-0-of-1.npz"
+    file.write_bytes(b"scores")
     assert work(trained) == (0, ["test"])
     (record,) = (trained.directory / "tested").glob("*.json")
-    assert read_json(record)["outputs"] == [f"{outputs}-0-of-1.npz"]  # so that their loss is noticed
+    assert read_json(record)["outputs"] == {file.name: file_hash(file)}  # so that loss and damage are noticed
 
 
 @pytest.mark.parametrize("damage", [flip, Path.unlink])

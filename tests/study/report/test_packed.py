@@ -93,6 +93,38 @@ def test_a_kept_study_names_no_place_of_the_machine(runs: list[Run], write_study
     assert all(state_of(run).condition == "done" for run in load_packed(folder)[1])
 
 
+def test_study_of_an_earlier_version_is_kept_with_digests(runs: list[Run], write_study: Write, tmp_path: Path) -> None:
+    old = [path for run in runs for path in (run.directory / "fitted.json", *run.directory.glob("tested/*.json"))]
+    for path in (*old, *(run.directory / "results.jsonl" for run in runs)):
+        entries = [json.loads(line) for line in path.read_text().splitlines()]
+        without = [{key: value for key, value in one.items() if key not in ("digest", "outputs")} for one in entries]
+        path.write_text("".join(json.dumps(one) + "\n" for one in without))
+    folder = pack(load_study(write_study(seeds=[0, 1, 2])), runs, tmp_path / "kept")
+    assert {state_of(run).condition for run in load_packed(folder)[1]} == {"done"}
+    lines = [
+        line for run in load_packed(folder)[1] for line in (run.directory / "results.jsonl").read_text().splitlines()
+    ]
+    assert len(lines) == len(runs) * len(CELLS) and all("digest" in json.loads(line) for line in lines)
+
+
+def test_changed_files_of_a_kept_study_are_named_and_not_used(
+    runs: list[Run], write_study: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = pack(load_study(write_study(seeds=[0, 1, 2])), runs, tmp_path / "kept")
+    kept, patterns = load_packed(folder)[1], ("results.jsonl", "outputs/*.npz", "tested/*.json")
+    paths = [path for run, pattern in zip(kept, patterns, strict=False) for path in run.directory.glob(pattern)]
+    for path in paths:
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    assert main(["study", "report", str(folder)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line for line in said if "damaged" in line] == [
+        f"{path} is damaged; restore it, or pack it again." for path in paths
+    ]
+    assert len(paths) == 3 and "Not finished: none, gch;" in " ".join(" ".join(said).split())
+
+
 def test_an_unfinished_study_is_not_kept(runs: list[Run], write_study: Write, tmp_path: Path) -> None:
     shutil.rmtree(runs[0].directory)
     with pytest.raises(ValueError, match="1 of 6 runs of .* are not finished"):

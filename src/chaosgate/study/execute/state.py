@@ -2,7 +2,9 @@
 
 Every file that is read back here is written in one step and reaches the disk before it has its name. Should one be
 damaged all the same, it is named (:attr:`State.trouble`), the run counts as unfinished, and the next worker sets it
-aside and makes it again (:func:`set_aside_damaged`).
+aside and makes it again (:func:`set_aside_damaged`). A row and a note have a digest in themselves
+(:func:`~chaosgate.run.provenance.with_digest`), so that a test may replace rows of another; of all other files the
+notes have the digests: ``fitted.json`` of what the training has left, a record of the outputs that its test has kept.
 """
 
 import errno
@@ -13,7 +15,6 @@ import time
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,8 +22,8 @@ import yaml
 from filelock import FileLock
 
 from chaosgate.data.files.atomic import file_hash, replace_file
-from chaosgate.run.directory import RunDirectory, is_row, read_lines
-from chaosgate.run.provenance import config_hash
+from chaosgate.run.directory import SELECTION, RunDirectory, is_row, read_lines
+from chaosgate.run.provenance import DIGEST, config_hash, is_unchanged, with_digest
 from chaosgate.study.plan.runs import Run
 
 Condition = Literal["done", "running", "queued", "failed", "interrupted", "missing"]
@@ -61,18 +62,19 @@ def state_of(run: Run) -> State:
     directory = run.directory
     trouble: list[str] = []
     try:
-        damaged = damaged_files(directory)
-        trouble += [f"{path} is damaged; 'study run' renames it and recreates it" for path in damaged]
         records = [record_of(directory, test) for test in run.test_outputs]
         fitted = read_json(directory / FITTED)
-        if fitted and all(records) and not damaged:
+        if fitted and all(records) and not damaged_files(directory):
             return State("done", record=_together(fitted, records))
         progress = read_json(RunDirectory(directory).progress)
         try:
             if is_locked(directory):
-                return State("running", progress, trouble=tuple(trouble))
+                return State("running", progress)  # its files are being written; the worker has looked at them
         except NoLocks as error:
             trouble.append(str(error))
+        damaged = damaged_files(directory)
+        repair = "'study run' renames it and recreates it" if run.named is None else "restore it, or pack it again"
+        trouble += [f"{path} is damaged; {repair}" for path in damaged]
         if failed := read_json(directory / FAILED):
             return State("failed", progress, failed, tuple(trouble))
         begun = progress or any(records) or damaged or any(RunDirectory(directory).checkpoints.glob("*.ckpt"))
@@ -87,14 +89,13 @@ def is_trained(run: Run) -> bool:
 
 
 def record_of(directory: Path, test: str) -> dict[str, Any]:
-    """What the worker wrote about a test when it was done; empty if it is not done, or has lost a row or a file."""
+    """What the worker wrote about a test when it was done; empty if it is not done, or has lost a row."""
     record = read_json(directory / TESTED / f"{test}.json")
     if not _is_record(record):
         return {}
-    if not all((RunDirectory(directory).outputs / name).is_file() for name in record.get("outputs", [])):
-        return {}
     have = _rows_by_cell(directory)
-    return record if all((record["source"], *cell) in have for cell in record["cells"]) else {}
+    rows = [have.get((record["source"], *cell)) for cell in record["cells"]]
+    return record if all(row and (DIGEST in row or DIGEST not in record) for row in rows) else {}
 
 
 def rows_of(directory: Path, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -129,23 +130,31 @@ def _together(fitted: dict[str, Any], records: Sequence[dict[str, Any]]) -> dict
 
 def damaged_files(directory: Path) -> list[Path]:
     """Files of a run that a study reads back and that cannot be what was written."""
-    run, fitted = RunDirectory(directory), read_json(directory / FITTED)
-    found = [] if _is_json(directory / FITTED) else [directory / FITTED]
-    found += [path for path in sorted((directory / TESTED).glob("*.json")) if not _is_record(read_json(path))]
-    found += [] if _is_lines(run.results) and all(map(is_row, read_lines(run.results)[0])) else [run.results]
-    is_list = partial(_is_json, kind=list)
-    for path, is_whole in ((run.curves, _is_lines), (run.config, _is_mapping), (run.noise, is_list)):
-        if not (_digest(path) == fitted[path.name] if path.name in fitted else is_whole(path)):
-            found.append(path)
-    found += [path for path in sorted(run.outputs.glob("*.npz")) if not zipfile.is_zipfile(path)]
+    run, fitted = RunDirectory(directory), directory / FITTED
+    digests = read_json(fitted)  # by name of the file
+    records = {path: read_json(path) for path in sorted((directory / TESTED).glob("*.json"))}
+    rows, wrong = read_lines(run.results)
+    found = [fitted] if fitted.exists() and not digests else []
+    found += [path for path, record in records.items() if not _is_record(record)]
+    found += [run.results] if wrong or not all(map(is_row, rows)) else []
+    outputs = {*run.outputs.glob("*.npz")}
+    for kept in [record.get("outputs", []) for path, record in records.items() if path not in found]:
+        outputs |= {run.outputs / Path(name).name for name in kept}
+        digests |= kept if isinstance(kept, dict) else {}
+    for path in (*_left_by_training(run), *sorted(outputs)):
+        if path.name in digests:
+            is_whole = _digest(path) == digests[path.name]
+        else:  # an earlier version has noted no digest, or nothing is noted yet
+            is_whole = _is_mapping(path) if path == run.config else path not in outputs or zipfile.is_zipfile(path)
+        found += [] if is_whole else [path]
     return found
 
 
 def set_aside_damaged(directory: Path) -> list[str]:
     """Give damaged files another name; say what was done. For the worker that holds the lock of the run.
 
-    The rows of ``results.jsonl`` that can be read stay. Curve, configuration and measured noise come back from the
-    checkpoint when the training is taken up again, and so does the note that it is over.
+    The rows of ``results.jsonl`` that can be read stay. What the training has left comes back from the checkpoint when
+    it is taken up again, and so does the note that it is over.
     """
     said = []
     run = RunDirectory(directory)
@@ -153,50 +162,43 @@ def set_aside_damaged(directory: Path) -> list[str]:
         number = next(n for n in range(1, 10_000) if not path.with_name(f"{path.name}.damaged{n}").exists())
         aside = path.with_name(f"{path.name}.damaged{number}")
         rows = run.rows() if path == run.results else []
-        if path in (run.curves, run.config, run.noise):  # first: a lost file has no other trace
+        if path in _left_by_training(run):  # first: a lost file has no other trace
             (directory / FITTED).unlink(missing_ok=True)
+        if path.parent == run.outputs:  # the test is made again; early records do not say which files it has kept
+            for record in (directory / TESTED).glob("*.json"):
+                if path.name in read_json(record).get("outputs", [path.name]):
+                    record.unlink()
         if not path.exists():
             said.append(f"chaosgate study: {path} was lost; it is recreated.")
             continue
         os.replace(path, aside)
         if rows:
             replace_file(path, "".join(json.dumps(row) + "\n" for row in rows))
-        if path.suffix == ".npz":  # the tests are made again; which of them kept this file is not written anywhere
-            for record in (directory / TESTED).glob("*.json"):
-                record.unlink()
         said.append(f"chaosgate study: {path} was damaged; it is renamed to {aside.name} and recreated.")
     return said
 
 
 def write_fitted(directory: Path, cost: dict[str, Any]) -> None:
     """Note that the training is over, and what it has left: half a curve may be a well-formed file."""
-    run = RunDirectory(directory)
-    files = (run.config, run.curves, run.noise)
+    files = _left_by_training(RunDirectory(directory))
     write_json(directory / FITTED, {**cost, **{path.name: _digest(path) for path in files}})
+
+
+def _left_by_training(run: RunDirectory) -> tuple[Path, ...]:
+    """Files that are read afterwards: the last one where a copy has lost its links, if the networks are kept at all."""
+    return run.config, run.curves, run.noise, *run.checkpoints.glob(SELECTION)
 
 
 def _digest(path: Path) -> str | None:
     return file_hash(path) if path.exists() else None
 
 
-def _is_json(path: Path, kind: type = dict) -> bool:
-    """Whether a file holds an object of this kind, or is not there."""
-    try:
-        return not path.exists() or isinstance(json.loads(path.read_text(encoding="utf-8")), kind)
-    except (ValueError, RecursionError):
-        return False
-
-
 def _is_record(record: dict[str, Any]) -> bool:
     """Whether a note about a test says which rows are its own."""
     cells, files = record.get("cells"), record.get("outputs", [])
-    if not ("source" in record and isinstance(cells, list) and isinstance(files, list)):
+    if not ("source" in record and isinstance(cells, list) and isinstance(files, list | dict)):
         return False
     return all(isinstance(cell, list) for cell in cells) and all(isinstance(name, str) for name in files)
-
-
-def _is_lines(path: Path) -> bool:
-    return not read_lines(path)[1]
 
 
 def _is_mapping(path: Path) -> bool:
@@ -254,14 +256,14 @@ def require_locks(folder: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Content of a small file; empty if there is none, or if it is damaged."""
+    """Content of a small file; empty if there is none, or if it is damaged or changed."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return {}
-    return content if isinstance(content, dict) else {}
+    return content if isinstance(content, dict) and is_unchanged(content) else {}
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Replace a small file in one step, with the time and the process that wrote it."""
-    replace_file(path, json.dumps({**content, "time": time.time(), "pid": os.getpid()}))
+    replace_file(path, json.dumps(with_digest({**content, "time": time.time(), "pid": os.getpid()})))

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from filelock import Timeout
 
+from chaosgate.data.files.atomic import file_hash
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.provenance import config_hash
 from chaosgate.study.execute.state import (
@@ -160,9 +161,10 @@ def train_and_test(directory: Path, order: dict[str, Any], execute: Execute) -> 
         done = execute(["test", *test["arguments"], _QUIET, *kept, f"--ckpt_path={checkpoint}"])
         if done.status:
             return done.status
-        kept_files = sorted(path.name for path in RunDirectory(directory).outputs.glob(f"{test['outputs']}-*-of-*.npz"))
+        kept_files = sorted(RunDirectory(directory).outputs.glob(f"{test['outputs']}-*-of-*.npz"))
         cost = {**clock.read(), "threads": order["threads"]}
-        write_record(directory, test["hash"], done.rows, {**cost, "outputs": kept_files})
+        digests = {path.name: file_hash(path) for path in kept_files}
+        write_record(directory, test["hash"], done.rows, {**cost, "outputs": digests})
     return 0
 
 
@@ -177,7 +179,7 @@ def wrong_with(directory: Path, role: str) -> str | None:
 
 
 def write_record(directory: Path, test: str, rows: Sequence[dict[str, Any]], more: dict[str, Any]) -> None:
-    """Note that a test is done, and which rows are its own; with its cost, and the files that it has kept."""
+    """Note that a test is done, and which rows are its own; with its cost, and the digests of its kept files."""
     (directory / TESTED).mkdir(exist_ok=True)
     cells = [(row["corruption"], row["severity"]) for row in rows]
     record = {"checkpoint": rows[0]["checkpoint"], "source": source_of(rows[0]), "cells": cells, **more}

@@ -18,7 +18,8 @@ from chaosgate.data.files.atomic import file_hash, replace_file
 from chaosgate.metrics.names import FROM_LOGITS
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.outputs import Samples, read_arrays, sample_files, write_arrays
-from chaosgate.study.execute.state import FITTED, TESTED, record_of, rows_of
+from chaosgate.run.provenance import with_digest
+from chaosgate.study.execute.state import FITTED, TESTED, read_json, record_of, rows_of
 from chaosgate.study.plan.runs import Run, load_study
 from chaosgate.study.plan.study import Ensemble, Study
 from chaosgate.study.report.collect import EnsembleResult, Finished, collect, ensembles
@@ -99,17 +100,24 @@ def _copy(run: Run, to: Path) -> None:
     for path in (source.curves, source.noise):
         if path.exists():  # a run without a gate has no measured noise
             shutil.copyfile(path, to / path.name)
-    fitted = json.loads((run.directory / FITTED).read_text(encoding="utf-8"))
-    replace_file(to / FITTED, json.dumps({**fitted, target.config.name: file_hash(target.config)}) + "\n")
-    for test in run.test_outputs:
-        shutil.copyfile(run.directory / TESTED / f"{test}.json", to / TESTED / f"{test}.json")
-    tested = rows_of(run.directory, [record_of(run.directory, test) for test in run.test_outputs])
-    lines = {json.dumps(row): None for row in (*target.rows(), *tested)}  # other studies may have left theirs
+    _note(to / FITTED, {**read_json(run.directory / FITTED), target.config.name: file_hash(target.config)})
+    records = {test: record_of(run.directory, test) for test in run.test_outputs}
+    tested = rows_of(run.directory, list(records.values()))
+    rows = (*target.rows(), *tested)  # other studies may have left theirs
+    lines = dict.fromkeys(json.dumps(with_digest(row)) for row in rows)  # those of an earlier version have no digest
     replace_file(target.results, "".join(f"{line}\n" for line in lines))
-    for name in run.test_outputs.values():
+    for test, name in run.test_outputs.items():
+        digests = {}
         for path in sample_files(run.directory, name):
             arrays = {key: _half(values) for key, values in read_arrays(path).items() if "logits" not in key}
             write_arrays(target.outputs / path.name, arrays)
+            digests[path.name] = file_hash(target.outputs / path.name)
+        _note(to / TESTED / f"{test}.json", {**records[test], "outputs": digests})
+
+
+def _note(path: Path, content: dict[str, Any]) -> None:
+    """Leave a note of a worker with other digests: the configuration names no places, scores are rounded."""
+    replace_file(path, json.dumps(with_digest(content)) + "\n")
 
 
 def _without_places(text: str, run: Run) -> str:

@@ -18,6 +18,7 @@ from rich.padding import Padding
 
 from chaosgate.data.files.atomic import replace_file
 from chaosgate.metrics.names import title
+from chaosgate.study.execute.state import state_of
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import Size, Study, paper_data
 from chaosgate.study.report.build import build_table, strength_tables
@@ -57,6 +58,10 @@ def report(study: Study, runs: Sequence[Run], root: Path, console: Console, with
     notes = footnotes(table, tables)
     for note in notes:
         console.print(Padding(note, (0, 0, 0, 2)), style="dim", highlight=False)
+    used = {one.run.name for one in finished}
+    trouble = [sentence for run in runs if run.name not in used for sentence in state_of(run).trouble]
+    for sentence in dict.fromkeys(trouble):
+        console.print(f"{sentence}.", soft_wrap=True, markup=False, highlight=False)
     directory = root / study.name
     directory.mkdir(parents=True, exist_ok=True)
     blocks = [f"# {one.title}\n\n{markdown_table(one)}" for one in tables]
