@@ -15,6 +15,7 @@ from chaosgate import gate
 from chaosgate.__main__ import main
 from chaosgate.bench import alternatives
 from chaosgate.bench.gate import measure_stage
+from tests.study.real_studies import gate_of, runs_of
 
 REPOSITORY = Path(__file__).parents[1]
 DOCS = REPOSITORY / "docs"
@@ -240,6 +241,7 @@ def test_yaml_of_the_pages_is_accepted(tmp_path: Path, capsys: pytest.CaptureFix
             file.write_text(yaml.safe_dump({**study, **content}))
             assert main(["study", "plan", str(file), "--root", str(tmp_path)]) == 0
             assert list(content["methods"])[-1] in capsys.readouterr().out
+            assert all((gate_of(run) is None) == (run.method == "none") for run in runs_of(file))
         else:
             with pytest.raises(SystemExit, match="0"):
                 main(["test", "-c", "base", "-c", "data/fashion_mnist", "-c", str(file), "--print_config"])

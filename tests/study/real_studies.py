@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from jsonargparse import ArgumentParser
 
 from chaosgate.commands.fit import parsed
+from chaosgate.gate import Gate
 from chaosgate.run.directory import RunDirectory
 from chaosgate.study import Run, load_study, plan_runs
 
@@ -79,6 +81,13 @@ def parse(words: tuple[str, ...]) -> dict[str, Any]:
 
 def runs_of(path: Path, size: str | None = None, root: Path | None = None) -> list[Run]:
     return plan_runs(load_study(path, size), root or path.parent, lambda words: parse(tuple(words)))
+
+
+def gate_of(run: Run) -> Gate | None:
+    """A gate named on top of a file with another one keeps the arguments that both have, and may refuse them."""
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--gate", type=Gate | None)
+    return parser.instantiate_classes(parser.parse_object({"gate": run.config["noise"]["gate"]})).gate
 
 
 def numbers(run: Run) -> list[dict[str, Any]]:

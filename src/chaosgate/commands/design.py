@@ -32,7 +32,7 @@ from chaosgate.compat.desiderata_matrix import COLUMNS, Column, GateMeasurement,
 from chaosgate.field import DirichletLaplacian, Grid, Law, MaxEntLaw, Operator, StudentT, epsilon_from_beta
 from chaosgate.field.arguments import as_grid, grid_text
 from chaosgate.gate import Design, GaussianChaos, Mechanism, Multiplicative, Plain, SampleWise, Signed, Wick, design
-from chaosgate.gate.desiderata import Family, charges_no_constants
+from chaosgate.gate.desiderata import DESIDERATA, Family, charges_no_constants
 from chaosgate.gate.realization import Injection, Realization
 from chaosgate.run.config_files import find_config, read_yaml, say_which
 
@@ -272,6 +272,8 @@ def matrix_markdown(rows: list[GateMeasurement], grid: Grid, log_std: float) -> 
     lines = [
         "# Which gate meets which desideratum",
         "",
+        "What the paper asks of a noise: " + ", ".join(f"{text} ({name})" for name, text in DESIDERATA.items()) + ".",
+        "",
         f"Measured on {grid_text(grid)} by `chaosgate design --matrix`, all gates at the injected energy of Gaussian "
         f"Chaos at log_std {log_std:g}.",
         "",
@@ -280,6 +282,7 @@ def matrix_markdown(rows: list[GateMeasurement], grid: Grid, log_std: float) -> 
     ]
     lines += [f"| {row.name} | " + " | ".join(cell(column, row) for column in COLUMNS) + " |" for row in rows]
     lines += ["", "A mark follows from its number:", "", *(f"- **{c.title}** holds if {c.rule}." for c in COLUMNS)]
+    lines += ["", "The gates, at the strengths that give them this energy:"]
     return "\n".join([*lines, "", *(f"- `{row.name}`: `{row.gate}`" for row in rows), ""])
 
 

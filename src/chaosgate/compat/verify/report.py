@@ -50,8 +50,8 @@ def setting(subject: Subject) -> str:
     )
 
 
-def summary(run: Verification) -> str:
-    """How it came out, and what the numbers are worth."""
+def summary(run: Verification, whole: bool = True) -> str:
+    """How it came out, and what the numbers are worth; ``whole``: every column is shown beside it."""
     failed = run.failures
     total = len(run.outcomes)
     if failed:
@@ -59,9 +59,10 @@ def summary(run: Verification) -> str:
         verdict = f"{len(failed)} of {total} checks FAILED: {names}."
     else:
         verdict = f"all {total} checks passed."
+    power = f"an error of the size under 'detects' is caught with probability {POWER:.1%}."
     return (
         f"{verdict} False-alarm rate of the whole run below {FALSE_ALARM:g} ({run.sampled} sampled comparisons); "
-        f"an error of the size under 'detects' is caught with probability {POWER:.1%}."
+        + (power if whole else f"a terminal of {WIDE} columns shows the size of the errors that are caught, too.")
     )
 
 
@@ -90,7 +91,7 @@ def as_table(run: Verification, details: bool = False, width: int = WIDE) -> Gro
                 verdict = Text(cells[-1], "green" if cells[-1] == "pass" else "bold red")
                 table.add_row(*(cell for i, cell in enumerate(cells[:-1]) if i not in left_out), verdict)
         parts.append(table)
-    return Group(*parts, Text(summary(run), "bold red" if run.failures else "bold green"))
+    return Group(*parts, Text(summary(run, not left_out), "bold red" if run.failures else "bold green"))
 
 
 def as_markdown(run: Verification, details: bool = False) -> str:
