@@ -1,5 +1,6 @@
-"""The quickstart's table in README is written by a script from what the quickstart left."""
+"""The tables in README: a script writes the quickstart's from what it left, the first one is that of a kept study."""
 
+import csv
 import runpy
 from pathlib import Path
 
@@ -44,3 +45,15 @@ def test_only_the_table_of_readme_changes() -> None:
     assert changed.split(SCRIPT["START"])[1].split(SCRIPT["END"])[0] == "\nnew\n"
     shown = readme.split(SCRIPT["START"])[1].split(SCRIPT["END"])[0]
     assert not set(shown) & set("✓✗±")
+
+
+def test_the_first_table_has_the_numbers_of_the_kept_study() -> None:
+    names = ("none", "dropblock_03", "gch", "label_smoothing", "none ensemble x3")
+    metrics = ("top1", "nll", "ece", "gap", "nll_T", "ece_T")
+    with (ROOT / "results/cifar10_main/table.csv").open(encoding="utf-8", newline="") as file:
+        kept = {(row["method"], row["part"], row["metric"]): float(row["mean"] or "nan") for row in csv.DictReader(file)}
+    shown = (ROOT / "README.md").read_text(encoding="utf-8").split("What it does to natural images")[1].split("\n\n")[1]
+    for name, line in zip(names, shown.splitlines()[2:], strict=True):
+        cells = [[float(number) for number in cell.split("/")] for cell in line.strip("|").split("|")[1:]]
+        for metric, cell in zip(metrics, cells, strict=True):
+            assert cell == [round(kept[name, part, metric], 3) for part in ("clean", "corrupted")], (name, metric)

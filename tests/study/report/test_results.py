@@ -10,9 +10,16 @@ from chaosgate.__main__ import main
 
 RESULTS = Path(__file__).parents[3] / "results"
 KEPT = sorted(path.parent for path in RESULTS.glob("*/runs.json"))
+MANY = 20  # runs, from which on a report takes a minute
 
 
-@pytest.mark.parametrize("study", KEPT, ids=lambda path: path.name)
+def reported() -> list[object]:
+    sizes = {path: len(json.loads((path / "runs.json").read_text())) for path in KEPT}
+    marks = {path: [pytest.mark.slow] if size > MANY else [] for path, size in sizes.items()}
+    return [pytest.param(path, id=path.name, marks=marks[path]) for path in KEPT]
+
+
+@pytest.mark.parametrize("study", reported())
 def test_report_gives_the_committed_tables_and_the_numbers_behind_figures(study: Path, tmp_path: Path) -> None:
     runs = json.loads((study / "runs.json").read_text())
     for name in {Path(run["directory"]).parts[0] for run in runs} | {study.name}:

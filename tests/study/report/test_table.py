@@ -16,6 +16,7 @@ from chaosgate.study.execute.state import write_fitted
 from chaosgate.study.plan.runs import load_study
 from chaosgate.study.report.build import build_table, select_strengths, strength_tables
 from chaosgate.study.report.collect import EnsembleResult, collect
+from chaosgate.study.report.figures import method_styles
 from chaosgate.study.report.latex import latex_contrasts, latex_results
 from chaosgate.study.report.notes import footnotes
 from chaosgate.study.report.page import html_report
@@ -343,3 +344,8 @@ def test_a_method_is_set_against_all_others_each_at_its_selected_strength(table:
     assert selected == ["gch-2 - m0-1", *(f"gch-2 - m{k}" for k in range(1, 7))]
     assert len(every) == 2 * 8  # each of two strengths against the others, never against each other
     assert names(table(fill, **keys)) == [[], [], []]  # 28 pairs are too many to read
+
+
+def test_methods_of_a_large_study_have_different_looks() -> None:
+    styles = method_styles([f"method{number}" for number in range(60)], "method0")
+    assert len({(style["color"], style["marker"]) for style in styles.values()}) == 60

@@ -22,7 +22,7 @@ from chaosgate.study.report.table import CLEAN, Entry, Table
 # have twelve colours. Markers carry them in grey.
 _OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _COLOURS = (*_OKABE_ITO, "#332288", "#882255", "#999933", "#661100", "#44AA99", "#AA4499")
-_MARKERS = ("s", "D", "^", "v", "P", "X")
+_MARKERS = ("s", "D", "^", "v", "P", "X", "p")  # seven and twelve: no pair comes again before the 84th method
 INK, MUTED, _REFERENCE = "#1f2430", "#8a8f99", "#5a5f6a"
 
 
