@@ -51,7 +51,9 @@ def test_the_first_table_has_the_numbers_of_the_kept_study() -> None:
     names = ("none", "dropblock_03", "gch", "label_smoothing", "none ensemble x3")
     metrics = ("top1", "nll", "ece", "gap", "nll_T", "ece_T")
     with (ROOT / "results/cifar10_main/table.csv").open(encoding="utf-8", newline="") as file:
-        kept = {(row["method"], row["part"], row["metric"]): float(row["mean"] or "nan") for row in csv.DictReader(file)}
+        kept = {
+            (row["method"], row["part"], row["metric"]): float(row["mean"] or "nan") for row in csv.DictReader(file)
+        }
     shown = (ROOT / "README.md").read_text(encoding="utf-8").split("What it does to natural images")[1].split("\n\n")[1]
     for name, line in zip(names, shown.splitlines()[2:], strict=True):
         cells = [[float(number) for number in cell.split("/")] for cell in line.strip("|").split("|")[1:]]
