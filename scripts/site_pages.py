@@ -37,6 +37,15 @@ _OVERLINE = re.compile(
 )  # never stretched
 COST = REPOSITORY / "results" / "bench_gate.json"
 RATIOS = REPOSITORY / "results" / "bench_alternatives.json"
+FIRST = {  # on the page of their package; then the other names of 'import chaosgate', classes, functions
+    "field": ("Operator", "DirichletLaplacian", "MaxEntLaw"),
+    "gate": ("GaussianChaos", "Gate", "design"),
+    "inject": ("attach", "NoiseInjection", "sites"),
+    "compat": ("Probe", "matched_gates"),
+    "metrics": ("CalibrationError", "NegativeLogLikelihood", "temperature_scaling"),
+    "corruptions": ("corrupt",),
+    "data": ("ImageFolder", "ImageData"),
+}
 COMMANDS = ("fit", "study", "verify", "design", "probe", "sites", "data", "configs", "export", "explore", "bench")
 
 
@@ -130,15 +139,22 @@ def config_block(name: str) -> str:
 
 
 def api_page(package: str) -> str:
-    """Every public name of a package, from its docstring."""
+    """Every public name of a package, from its docstring, what people use most first."""
+    import chaosgate
+
+    def place(one: Any) -> tuple[Any, ...]:
+        name = one.__qualname__
+        first = FIRST[package].index(name) if name in FIRST[package] else len(FIRST[package])
+        return first, name not in chaosgate.__all__, not isinstance(one, type), name
+
     module = import_module(f"chaosgate.{package}")
     doc = (module.__doc__ or "").strip()
     if package == "train":
         names = ["chaosgate.train.task.ImageClassifier", "chaosgate.train.schedules.WarmupCosine"]
     else:
-        found = [getattr(module, name) for name in module.__all__]
-        names = sorted({f"{one.__module__}.{one.__qualname__}" for one in found if hasattr(one, "__qualname__")})
-        names = [name for name in names if name.startswith("chaosgate.")]  # an alias has the name of what it stands for
+        found = [one for one in (getattr(module, name) for name in module.__all__) if hasattr(one, "__qualname__")]
+        found = [one for one in found if one.__module__.startswith("chaosgate.")]  # an alias has the name of its target
+        names = list(dict.fromkeys(f"{one.__module__}.{one.__qualname__}" for one in sorted(found, key=place)))
     blocks = "\n\n".join(f"::: {name}" for name in names)
     return f"# chaosgate.{package}\n\n{as_markdown(doc)}\n\n{blocks}\n"
 
@@ -146,30 +162,52 @@ def api_page(package: str) -> str:
 def results_page() -> str:
     """results/README.md with the other tables of results/ behind it; where there are none, a sentence that says so."""
     folder = REPOSITORY / "results"
-    intro = "# Results\n\nWhat this code has measured, from the files in `results/`; every number has a row with its "
-    intro += "configuration, commit, versions, seed and checkpoint.\n\n"
     tables = sorted(folder.rglob("*.md"), key=lambda path: (path != folder / "README.md", path))
     if not tables:
-        return intro + (
+        return "# Results\n\n" + (
             '!!! note "No study with several seeds is in the repository yet"\n    The README has the table of the '
             "quickstart (one seed). The studies under `configs/study/evidence` and the paper's tables under "
             "`configs/study/paper` are ready to run; their reports will stand here.\n"
         )
-    return intro + "\n\n".join(_below_one_heading(path, folder) for path in tables)
+    return "---\nhide: [navigation]\n---\n\n" + "\n\n".join(_part(path, folder) for path in tables)  # tables are wide
 
 
-def _below_one_heading(path: Path, folder: Path) -> str:
-    """A file of results/ as a part of the page: headings one level deeper, links and pictures from where they are."""
-    text = re.sub(r"^(#{1,5}) ", r"#\1 ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+def _anchor(path: Path) -> str:
+    return f"{path.parent.name}-{path.stem}"
+
+
+def _part(path: Path, folder: Path) -> str:
+    """A file of results/ as a part of the page: links and pictures from where they are, tables below the README."""
+    text = path.read_text(encoding="utf-8")
+    if path != folder / "README.md":
+        text = re.sub(r"^(#{1,5}) ", r"#\1 ", text, flags=re.MULTILINE)
+        text = re.sub(r"\A## (.*)", rf"## \1: all numbers {{: #{_anchor(path)} }}", stacked(text))
 
     def moved(match: re.Match[str]) -> str:
         target = (path.parent / match[3]).resolve()
         if not target.is_file() or not target.is_relative_to(folder):
             return match[0]
         name = target.relative_to(folder).as_posix()
-        return f"{match[1]}{'results/' + name if match[2] or target.suffix != '.md' else 'results.md'})"
+        return f"{match[1]}{'results/' + name if match[2] or target.suffix != '.md' else '#' + _anchor(target)})"
 
     return re.sub(r"((!?)\[[^\]]*\]\()(?!https?:|#)([^)#\s]+)\)", moved, text)
+
+
+def stacked(text: str) -> str:
+    """Differences, intervals and floors in the cells of a study's table, each on a line below the number.
+
+    >>> stacked("| 0.5 ± 0.1 (+.1, -.2 to +.4; floor 0.3) |")
+    '| 0.5&nbsp;±&nbsp;0.1<br><small>+.1<br>-.2 to +.4<br>floor 0.3</small> |'
+    """
+
+    def cell(match: re.Match[str]) -> str:
+        return "<br><small>" + re.sub("[,;] ", "<br>", match[1]) + "</small>"
+
+    lines = text.splitlines()
+    for i, line in enumerate(lines):
+        if line.startswith("|"):
+            lines[i] = re.sub(r" \(([^()|]*\d)\)", cell, line).replace(" ± ", "&nbsp;±&nbsp;")
+    return "\n".join(lines)
 
 
 def notebook_page(path: Path, execute: bool) -> tuple[str, dict[str, bytes]]:
@@ -181,7 +219,7 @@ def notebook_page(path: Path, execute: bool) -> tuple[str, dict[str, bytes]]:
         start = time.monotonic()
         NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}).execute()
         LOG.info(f"{path.name} executed in {time.monotonic() - start:.0f} s")
-    parts: list[str] = []
+    parts: list[str] = ["---\nhide: [toc]\n---"]  # room for lines of code
     pictures: dict[str, bytes] = {}
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
@@ -197,7 +235,7 @@ def notebook_page(path: Path, execute: bool) -> tuple[str, dict[str, bytes]]:
                 pictures[name] = base64.b64decode(data["image/png"])
                 parts.append(f"![output]({name})")
             elif "text/markdown" in data:
-                parts.append(data["text/markdown"])
+                parts.append(stacked(data["text/markdown"]))
             elif "text/plain" in data:
                 parts.append(f"```text\n{data['text/plain']}\n```")
     where = f"notebooks/{path.name}"

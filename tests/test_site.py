@@ -187,6 +187,21 @@ def test_outputs_of_a_notebook_stand_in_their_order(tmp_path: Path) -> None:
     assert found == ["first", "![output]", "second", "third"] and pictures == {"one-0.png": b"x"}
 
 
+def test_differences_of_a_table_stand_below_their_number() -> None:
+    pytest.importorskip("mkdocs")
+    stacked = runpy.run_path(str(REPOSITORY / "scripts" / "site_pages.py"))["stacked"]
+    row = stacked("| gch | **0.9** ± 0.1 (+.1, -.2 to +.4; floor 0.3) ✓ |\n\n- ± and (1, 2) in a sentence")
+    below = "<br><small>+.1<br>-.2 to +.4<br>floor 0.3</small>"
+    assert row == f"| gch | **0.9**&nbsp;±&nbsp;0.1{below} ✓ |\n\n- ± and (1, 2) in a sentence"
+
+
+def test_an_error_in_an_example_stays_in_its_block() -> None:
+    pytest.importorskip("griffe")
+    as_markdown = runpy.run_path(str(REPOSITORY / "scripts" / "site_docstrings.py"))["as_markdown"]
+    example = ">>> f()\nTraceback (most recent call last):\n    ...\nValueError: no"
+    assert as_markdown(f"Say.\n\n{example}\n\nMore.") == f"Say.\n\n```pycon\n{example}\n```\n\nMore."
+
+
 def test_the_reference_has_no_names_of_other_packages() -> None:
     """An alias such as ``Grid`` has the qualified name of what it stands for."""
     pytest.importorskip("mkdocs")
@@ -194,6 +209,8 @@ def test_the_reference_has_no_names_of_other_packages() -> None:
     for package in pages["PACKAGES"]:
         names = re.findall(r"^::: (\S+)", pages["api_page"](package), flags=re.MULTILINE)
         assert names and all(name.startswith("chaosgate.") for name in names), names
+        first = pages["FIRST"].get(package, ())
+        assert [name.rpartition(".")[2] for name in names[: len(first)]] == list(first)
 
 
 def test_a_formula_that_cannot_be_shown_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -216,9 +233,9 @@ def test_results_are_one_page_with_their_pictures(tmp_path: Path) -> None:
     for name in ("curve.png", "rows.csv"):
         (tmp_path / "results" / "one" / name).write_text("x")
     text = page()
-    assert "No study" not in text and text.index("## Evidence") < text.index("## One")
+    assert "No study" not in text and text.index("\n# Evidence") < text.index("## One: all numbers {: #one-table }")
     assert "![curve](results/one/curve.png)" in text and "[rows](results/one/rows.csv)" in text
-    assert "[one](results.md)" in text and "[site](https://a.b)" in text
+    assert "[one](#one-table)" in text and "[site](https://a.b)" in text
 
 
 def test_every_yaml_of_the_pages_is_yaml() -> None:

@@ -76,9 +76,8 @@ def test_the_committed_page_has_these_marks_and_they_follow_from_the_numbers_sho
 
 def test_markdown_and_picture_show_every_cell(rows: list[GateMeasurement]) -> None:
     text = matrix_markdown(rows, (7, 7), 0.5)
-    words = [
-        [one for one in page.splitlines() if not one.startswith(("|", "- `"))] for page in (text, PAGE.read_text())
-    ]
+    pages = (text, PAGE.read_text(encoding="utf-8"))
+    words = [[line for line in page.splitlines() if not line.startswith(("|", "- `"))] for page in pages]
     assert words[0] == words[1]  # the committed page says the same around its numbers
     figure = matrix_figure(rows, "title")
     drawn = {item.get_text() for item in figure.axes[0].texts}

@@ -54,7 +54,8 @@ examples:
   chaosgate design --signed --injection additive               without positivity (D2)
   chaosgate design --matrix --format markdown --figure desiderata.png
 
-operators by name: {", ".join(OPERATORS)}; arguments follow a colon, as in anisotropic:vertical=2,horizontal=1
+operators by name: {", ".join(OPERATORS)};
+arguments follow a colon, as in anisotropic:vertical=2,horizontal=1
 """
 
 

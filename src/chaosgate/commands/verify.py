@@ -42,7 +42,8 @@ examples:
   chaosgate verify --operator mypackage.MyOperator:range=3
   chaosgate verify --format markdown --output verify.md   also json (every comparison) and html
 
-operators by name: {", ".join(OPERATORS)}; arguments follow a colon, as in anisotropic:vertical=2,horizontal=1
+operators by name: {", ".join(OPERATORS)};
+arguments follow a colon, as in anisotropic:vertical=2,horizontal=1
 """
 
 

@@ -12,7 +12,7 @@ _TITLES = {
     "test": "Test a trained network, clean and corrupted.\nGive the files and keys of its 'fit'.",
     "predict": "Write what a trained network predicts for every test image.\nGive the files and keys of its 'fit'.",
 }
-_END = "chaosgate configs lists the shipped files,\nchaosgate {} --help all every key."
+_END = "chaosgate configs lists the shipped files,\nchaosgate {} --help all lists every key."
 KEYS = {
     "which files": {
         "-c FILE": "a file, or a shipped name; later ones win",

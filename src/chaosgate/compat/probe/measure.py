@@ -53,8 +53,8 @@ class Probe:
     logit_draws: int = 0
     energy: float | None = None
     seed: int = 0
-    _metrics: dict[tuple[str, str], RatioMetric] = field(default_factory=dict, repr=False)
-    _default: Gate = field(default_factory=lambda: GaussianChaos(log_std=1.0), repr=False)
+    _metrics: dict[tuple[str, str], RatioMetric] = field(default_factory=dict, init=False, repr=False)
+    _default: Gate = field(default_factory=lambda: GaussianChaos(log_std=1.0), init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_methods(self.methods)
