@@ -24,6 +24,7 @@ SHARED = {
     "std": [[0.0], [-1.0], [INF], []],
     "severities": [[0], [6], [], [1, 1], "hard"],
 }
+PARTS = [{"train": 0}, {"tests": 3}, 5]
 CORRUPTIONS = [["fogg"], "all of them", [], ["fog", "fog"]]
 CASES = [
     *data_cases("FashionMNIST", SHARED),
@@ -34,6 +35,7 @@ CASES = [
             "corruptions": CORRUPTIONS,
             "val_fraction": SHARES,
             "crop_padding": [-1, 28, 1.5],
+            "per_class": PARTS,
             "cache_dir": ["photos/a.png", "photos/a.png/cells"],
         },
         says={"root": "nowhere"},
@@ -62,7 +64,7 @@ CASES = [
                 "root": ["nowhere"],
                 "val_fraction": SHARES,
                 "test_fraction": SHARES,
-                "per_class": [{"train": 0}, {"tests": 3}, 5],
+                "per_class": PARTS,
             },
             as_data,
             {"root": "nowhere"},
@@ -107,7 +109,7 @@ CASES = [
     ),
     *data_cases(
         "OxfordPets",
-        {"root": ["nowhere"], "image_size": [0], "val_fraction": SHARES},
+        {"root": ["nowhere"], "image_size": [0], "val_fraction": SHARES, "per_class": PARTS},
         {"root": "nowhere"},
         root="nowhere",
     ),

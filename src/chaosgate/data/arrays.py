@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from chaosgate.data.cells import SEVERITIES, Corruptions, corrupted_copies, plan_cells
-from chaosgate.data.files.folders import spaced_holdout
-from chaosgate.data.module import Contents, ImageData, folder_at, share
+from chaosgate.data.files.folders import hashed_share, spaced_holdout
+from chaosgate.data.module import Contents, ImageData, folder_at, images_per_class, share
 from chaosgate.data.pipeline.augment import crop_and_flip
 from chaosgate.data.pipeline.samples import Augmentation, Images, Split
 
@@ -22,6 +22,10 @@ class Part(NamedTuple):
     images: NDArray[np.uint8]
     targets: NDArray[np.int64]
 
+    def some_of_each_class(self, count: int) -> "Part":
+        kept = hashed_share([str(place) for place in range(len(self.targets))], self.targets, count)
+        return Part(self.images[kept], self.targets[kept])
+
 
 class ArrayData(ImageData):
     """Small images that fit into memory; the test set clean and under corruptions.
@@ -31,6 +35,8 @@ class ArrayData(ImageData):
 
     Args:
         val_fraction: Share of each class of the training part that is held out for validation, evenly spaced.
+        per_class: How many images of each class to use at most, by split, e.g. ``{train: 300}``, chosen by the hash of
+            their places in it. Null uses all.
         corruptions: ``paper`` for the seven of the paper, ``common``, ``all``, a list of names, or none for the clean
             test set only.
         severities: Severities of each corruption, from 1 to 5.
@@ -48,6 +54,7 @@ class ArrayData(ImageData):
         self,
         *,
         val_fraction: float = 0.1,
+        per_class: dict[str, int] | None = None,
         corruptions: Corruptions = None,
         severities: Sequence[int] = SEVERITIES,
         cache_dir: str | None = None,
@@ -63,6 +70,7 @@ class ArrayData(ImageData):
                 f"data.crop_padding is {crop_padding}; give a whole number from 0 to {self.image_size - 1}."
             )
         self.val_fraction = share("val_fraction", val_fraction)
+        self.per_class = images_per_class(per_class)
         self.cache_dir = folder_at("cache_dir", cache_dir)
         self.crop_padding = crop_padding
         self.horizontal_flip = horizontal_flip
@@ -89,6 +97,8 @@ class ArrayData(ImageData):
             self._parts = self.read()
             if "val" not in self._parts:
                 self._hold_out()
+            for name, count in self.per_class.items():
+                self._parts[name] = self._parts[name].some_of_each_class(count)
             self.train_split, self.val_split = (_split(self._parts[name]) for name in ("train", "val"))
         if stage in ("fit", "validate") and not len(self._parts["val"].targets):
             raise ValueError(f"data.val_fraction {self.val_fraction} leaves no validation image; give a larger one.")
@@ -123,6 +133,7 @@ class ArrayData(ImageData):
             "corruption_table": self.table if generated else None,
             "corruption_seed": self.seed if generated else None,
             **self.origin,
+            **({"subset": self.per_class} if self.per_class else {}),
         }
 
     def _hold_out(self) -> None:

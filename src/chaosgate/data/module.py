@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -272,6 +272,14 @@ def held_out(val_fraction: float, test_fraction: float) -> dict[str, float]:
             "whose sum leaves a part for training."
         )
     return {"val": val_fraction, "test": test_fraction}
+
+
+def images_per_class(value: Mapping[str, int] | None) -> dict[str, int]:
+    """How many images of each class a split keeps at most, by split; empty for all."""
+    counts = dict(value or {})
+    if not (counts.keys() <= {"train", "val", "test"} and all(count >= 1 for count in counts.values())):
+        raise ValueError(f"data.per_class is {value}; give numbers of at least 1 for train, val or test.")
+    return counts
 
 
 def folder_at(name: str, value: str | None) -> Path | None:

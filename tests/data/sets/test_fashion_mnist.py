@@ -52,6 +52,17 @@ def subset() -> FashionMNIST:
     return module
 
 
+def test_a_part_of_every_class_is_a_part_of_the_same_split(subset: FashionMNIST):
+    part = FashionMNIST(corruptions=None, per_class={"train": 20})
+    part.setup("fit")
+    assert part.sizes() == {"train": 200, "val": 1000, "test": 2000}
+    assert np.bincount(part.train_split.targets).tolist() == [20] * 10
+    whole = {image.numpy().tobytes(): int(target) for image, target in zip(*subset.train_split[:2], strict=True)}
+    kept = {image.numpy().tobytes(): int(target) for image, target in zip(*part.train_split[:2], strict=True)}
+    assert kept.items() <= whole.items() and len(kept) == 200
+    assert part.describe()["subset"] == {"train": 20} and subset.describe()["subset"] is True
+
+
 def test_the_subset_has_the_stated_sizes_and_equally_frequent_classes(subset: FashionMNIST):
     assert subset.sizes() == {"train": 6000, "val": 1000, "test": 2000}
     for split in (subset.train_split, subset.val_split, subset.test_splits[0]):

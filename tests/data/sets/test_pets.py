@@ -75,6 +75,15 @@ def test_the_official_lists_are_the_splits_and_trainval_gives_a_fifth_of_each_cl
     assert first == ["Cat_breed_0_trainval4", "Cat_breed_0_trainval9", "Cat_breed_0_trainval14"]
 
 
+def test_a_part_of_every_class_is_a_part_of_the_same_split(root: Path):
+    whole, part = pets(root), pets(root, per_class={"train": 7, "test": 3})
+    for split, count in {"train": 7, "test": 3}.items():
+        assert np.bincount(part.listings[split].targets).tolist() == [count] * 37
+        assert set(part.listings[split].names) < set(whole.listings[split].names)
+    assert part.listings["val"].names == whole.listings["val"].names
+    assert part.describe()["subset"] == {"train": 7, "test": 3} and whole.describe()["subset"] is False
+
+
 def test_images_and_classes_are_those_of_torchvision(root: Path):
     module = pets(root)
     theirs = OxfordIIITPet(str(root), "test")

@@ -248,6 +248,16 @@ def hashed_share(
     return np.sort(np.array(kept, dtype=np.int64))
 
 
+def some_of_each_class(listings: dict[str, Listing], counts: Mapping[str, int]) -> dict[str, Listing]:
+    """At most so many images of every class in the splits that ``counts`` names, chosen by the hash of their paths."""
+    kept = {
+        split: hashed_share(files.names, files.targets, counts[split])
+        for split, files in listings.items()
+        if split in counts
+    }
+    return {split: files.pick(kept[split]) if split in kept else files for split, files in listings.items()}
+
+
 def _by_hash(names: Sequence[str], targets: Sequence[int] | NDArray[np.integer]) -> Iterator[tuple[int, list[int]]]:
     """Classes and the places of their images in the order of the SHA-256 of the names."""
     digests = [hashlib.sha256(name.encode(errors="surrogateescape")).digest() for name in names]

@@ -86,8 +86,8 @@ class FashionMNIST(ArrayData):
         return self._read_subset() if self.root is None else self._read_full(self.root)
 
     def describe(self) -> dict[str, Any]:
-        """As for all sets in memory; ``subset`` without ``root``."""
-        return {**super().describe(), "subset": self.root is None}
+        """As for all sets in memory; ``subset`` also without ``root``."""
+        return {**super().describe(), "subset": self.per_class or self.root is None}
 
     def _read_subset(self) -> dict[str, Part]:
         source = files("chaosgate.data.sets") / "fashion_mnist_subset.npz"

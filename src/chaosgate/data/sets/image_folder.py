@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from chaosgate.data.files.folders import Listing, class_folders, hashed_share, list_splits, split_folders
-from chaosgate.data.module import ImageData, held_out
+from chaosgate.data.files.folders import Listing, class_folders, list_splits, some_of_each_class, split_folders
+from chaosgate.data.module import ImageData, held_out, images_per_class
 from chaosgate.data.photos import PhotoData
 
 
@@ -40,9 +40,7 @@ class ImageFolder(PhotoData):
     ) -> None:
         super().__init__(root, image_size, **photo)
         self.fractions = held_out(val_fraction, test_fraction)
-        self.per_class = dict(per_class or {})
-        if not (self.per_class.keys() <= {"train", "val", "test"} and all(n >= 1 for n in self.per_class.values())):
-            raise ValueError(f"data.per_class is {per_class}; give numbers of at least 1 for train, val or test.")
+        self.per_class = images_per_class(per_class)
         self.folders = split_folders(self.root)
         self.class_names = class_folders(self.folders)
         self.num_classes = len(self.class_names)
@@ -61,10 +59,9 @@ class ImageFolder(PhotoData):
 
     def list_images(self, stage: str) -> dict[str, Listing]:
         """Files of every split, by folder or cut by hash."""
-        listings = list_splits(self.root, self.folders, self.class_names, self.fractions)
-        for split, count in self.per_class.items():
-            listings[split] = listings[split].pick(hashed_share(listings[split].names, listings[split].targets, count))
-        return listings
+        return some_of_each_class(
+            list_splits(self.root, self.folders, self.class_names, self.fractions), self.per_class
+        )
 
     def describe(self) -> dict[str, Any]:
         """Also whether some images were left out."""

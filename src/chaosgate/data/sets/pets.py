@@ -7,8 +7,8 @@ import numpy as np
 from lightning.pytorch.utilities import rank_zero_warn
 
 from chaosgate.data.files.download import download
-from chaosgate.data.files.folders import Listing, spaced_holdout
-from chaosgate.data.module import ImageData, share
+from chaosgate.data.files.folders import Listing, some_of_each_class, spaced_holdout
+from chaosgate.data.module import ImageData, images_per_class, share
 from chaosgate.data.photos import PhotoData
 
 COUNTS = {"trainval": 3_680, "test": 3_669}
@@ -30,6 +30,8 @@ class OxfordPets(PhotoData):
         image_size: Side of the square that the network sees, in pixels.
         download: Fetch the set into ``root`` if it is not there.
         val_fraction: Share of each class of trainval that is held out for validation.
+        per_class: How many images of each class to use at most, by split, e.g. ``{train: 40, test: 20}``, chosen by the
+            hash of their paths. Null uses all.
         photo: Settings of :class:`~chaosgate.data.photos.PhotoData`.
     """
 
@@ -37,10 +39,18 @@ class OxfordPets(PhotoData):
     num_classes = CLASSES
 
     def __init__(
-        self, root: str, image_size: int = 224, *, download: bool = False, val_fraction: float = 0.2, **photo: Any
+        self,
+        root: str,
+        image_size: int = 224,
+        *,
+        download: bool = False,
+        val_fraction: float = 0.2,
+        per_class: dict[str, int] | None = None,
+        **photo: Any,
     ) -> None:
         super().__init__(root, image_size, **photo)
         self.val_fraction = share("val_fraction", val_fraction)
+        self.per_class = images_per_class(per_class)
         self.download = download
         self.class_names: list[str] = []
         self.missing: dict[str, int] = {}
@@ -65,15 +75,16 @@ class OxfordPets(PhotoData):
         if not held.any():
             raise ValueError(f"data.val_fraction {self.val_fraction} leaves no validation image; give a larger one.")
         train, val = (trainval.pick(np.flatnonzero(mask)) for mask in (~held, held))
-        return {"train": train, "val": val, "test": test}
+        return some_of_each_class({"train": train, "val": val, "test": test}, self.per_class)
 
     def split_rule(self) -> str:
         return f"val: {self.val_fraction} of each class of the official trainval list, evenly spaced; official test"
 
     def describe(self) -> dict[str, Any]:
-        """As for all photographs; ``subset`` says whether files of the official lists were missing, and how many."""
-        partial_set = any(self.missing.values())
-        return {**super().describe(), "subset": partial_set, **({"missing": self.missing} if partial_set else {})}
+        """As for all photographs; ``subset`` says whether images were left out, ``missing`` how many files were."""
+        lacking = any(self.missing.values())
+        missing = {"missing": self.missing} if lacking else {}
+        return {**super().describe(), "subset": self.per_class or lacking, **missing}
 
     def _folder(self) -> Path:
         for folder in (self.root / _FOLDER, self.root):
