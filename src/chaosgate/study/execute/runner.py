@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
+from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from types import FrameType
@@ -28,7 +29,7 @@ from chaosgate.study.plan.runs import Run
 ATTEMPTS = 2
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _PATIENCE = 20.0  # seconds a worker has to end after SIGTERM
-_LOOK = 0.1  # seconds between two looks at the workers
+_LOOK = 1.0  # seconds between two looks at the runs while no worker of this runner ends
 
 
 @dataclass
@@ -92,7 +93,7 @@ class Runner:
                     self._look(pending)
                     self.display.update({live.run.name: state_of(live.run) for live in self._live})
                     if pending or self._live:
-                        time.sleep(_LOOK)
+                        wait([live.process.sentinel for live in self._live], _LOOK)
             except KeyboardInterrupt:
                 self.outcome.interrupted = True
             finally:
