@@ -15,6 +15,7 @@ from chaosgate.study import Run
 from chaosgate.study.execute.state import TESTED, read_json, write_fitted, write_json
 from chaosgate.study.execute.worker import write_record
 
+CLEAN = ("clean", 0)
 Cells = Mapping[tuple[str, int], Mapping[str, float]]
 
 
@@ -75,3 +76,13 @@ def keep(
     record = run.directory / TESTED / f"{test}.json"
     if record.exists():  # a worker notes the digests when the test is done
         write_json(record, {**read_json(record), "outputs": {path.name: file_hash(path)}})
+
+
+def numbers(top1: float, nll: float = 1.0, ece: float = 0.1, **more: float) -> dict[str, float]:
+    return {"top1": top1, "nll": nll, "ece": ece, **more}
+
+
+def many(*names: str) -> dict[str, object]:
+    """Methods that differ in a key, so that none is another one's twin."""
+    own = {name: ["gch.yaml", {"trainer.max_epochs": 4 + k}] for k, name in enumerate(names)}
+    return {"none": "none.yaml", **own}

@@ -120,7 +120,7 @@ def test_latex_marks_and_explains(both: Table) -> None:
 def test_latex_notes_are_about_what_stands_above_them(
     build: Callable[..., Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chaosgate.study.report.latex.PAGE_LINES", 0)  # every block of metrics is a table of its own
+    monkeypatch.setattr("chaosgate.study.report.latex.PAGE_LINES", 12)  # a block of metrics, with +T, is a table
     both = [cells({**GOOD, "nll": nll}, **plus_t(0.7, 0.03)) for nll in (0.9, 0.8)]
     for one in both:
         one["clean", 0] = {**one["clean", 0], "brier": 0.3}
@@ -128,6 +128,8 @@ def test_latex_notes_are_about_what_stands_above_them(
     table = build({"none": both[0], "gch": both[1]}, metrics=metrics, seeds=[0, 1])
     clean, corrupted, brier, rest = latex_results(table).split(r"\end{table}")
     assert not rest.strip() and "Brier" in brier and "(3 of 3)" in brier  # nothing is corrupted there: no empty columns
+    assert r"\begin{tabular}{lcccc}" in clean and r"\begin{tabular}{lc}" in brier
+    assert "ECE: 15 bins" in clean and "above 0 is over-confident" in clean and "ECE" not in brier
     assert "+T: logits" in clean and "+T: logits" in corrupted and "+T" not in brier
     assert "corrupted: mean over 1 generated corruption" in corrupted and "corrupted" not in clean + brier
     for one in (clean, corrupted, brier):

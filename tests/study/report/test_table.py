@@ -13,35 +13,15 @@ from rich.console import Console
 from chaosgate.run.outputs import Samples
 from chaosgate.study import Run
 from chaosgate.study.execute.state import write_fitted
-from chaosgate.study.plan.runs import load_study
-from chaosgate.study.report.build import build_table, select_strengths, strength_tables
+from chaosgate.study.report.build import select_strengths, strength_tables
 from chaosgate.study.report.collect import EnsembleResult, collect
-from chaosgate.study.report.figures import method_styles
 from chaosgate.study.report.latex import latex_contrasts, latex_results
 from chaosgate.study.report.notes import footnotes
 from chaosgate.study.report.page import html_report
 from chaosgate.study.report.table import Table
 from chaosgate.study.report.text import csv_table, markdown_table, terminal_tables
-from tests.study.made import finish, keep
-from tests.study.toy_studies import Write
-
-Plan = Callable[..., list[Run]]
-CLEAN = ("clean", 0)
-
-
-def numbers(top1: float, nll: float = 1.0, ece: float = 0.1, **more: float) -> dict[str, float]:
-    return {"top1": top1, "nll": nll, "ece": ece, **more}
-
-
-@pytest.fixture
-def table(plan: Plan, write_study: Write) -> Callable[..., Table]:
-    def build(fill: Callable[[Run], None], **keys: object) -> Table:
-        runs = plan(**keys)
-        for run in runs:
-            fill(run)
-        return build_table(load_study(write_study(**keys)), runs, collect(runs))
-
-    return build
+from tests.study.made import CLEAN, finish, keep, many, numbers
+from tests.study.toy_studies import Plan
 
 
 def test_corrupted_is_the_mean_over_corruptions_of_the_mean_over_severities(table: Callable[..., Table]) -> None:
@@ -193,12 +173,6 @@ def test_a_seed_without_a_number_has_no_interval_and_no_mark(table: Callable[...
     assert "missing" in markdown_table(built) and csv_table(built)
 
 
-def many(*names: str) -> dict[str, object]:
-    """Methods that differ in a key, so that none is another one's twin."""
-    own = {name: ["gch.yaml", {"trainer.max_epochs": 4 + k}] for k, name in enumerate(names)}
-    return {"none": "none.yaml", **own}
-
-
 def test_notes_and_files_are_about_all_tables_of_a_sweep(table: Callable[..., Table]) -> None:
     sweeps = {"gch": SWEEP["gch"], "drop": {"key": "noise.p", "values": [0.1, 0.3], "paper": 0.1}}
     built = table(
@@ -222,31 +196,18 @@ def test_notes_and_files_are_about_all_tables_of_a_sweep(table: Callable[..., Ta
     assert titles == {part.title for part in tables}
 
 
-def test_too_many_pairs_are_left_out_and_a_note_says_so(table: Callable[..., Table]) -> None:
-    def fill(run: Run) -> None:
-        finish(run, {CLEAN: numbers(0.5, nll=1.0, nll_T=0.9, ece_T=0.05)})
-
-    keys = {"methods": many(*"abcdefgh"), "seeds": [0, 1]}
-    built = table(fill, **keys)
-    assert [one.name for one in built.contrasts] == [f"{name} - none+T" for name in "abcdefgh"]
-    assert "not compared with each other" in "\n".join(footnotes(built))
-    assert "not compared with each other" not in "\n".join(footnotes(table(fill, contrast="c", **keys)))
-
-
-def test_latex_has_the_contrasts_and_no_table_longer_than_a_page(table: Callable[..., Table]) -> None:
+def test_notes_say_what_is_better_how_the_ece_is_binned_and_what_a_mark_takes(table: Callable[..., Table]) -> None:
     built = table(
-        lambda run: finish(run, {CLEAN: numbers(0.5, nll=1.0 + 0.1 * run.seed), ("a", 1): numbers(0.4)}),
-        methods=many(*"abcdefghijklmnop"),
-        seeds=[0, 1],
-        contrast="a",
+        lambda run: finish(run, {CLEAN: numbers(0.5, nll=1 + 0.1 * run.seed, brier=0.6)}),
+        methods=many("a", "b", "c"),
+        seeds=[0, 1, 2],
+        metrics=["top1", "nll", "ece", "brier"],
     )
-    assert len(built.pairs) == 15
-    parts = latex_results(built).split(r"\end{table}")
-    assert len(parts) == 3 and "(1 of 2)" in parts[0] and "(2 of 2)" in parts[1]
-    assert all(part.count("Top-1") == 1 and len(part.splitlines()) < 75 for part in parts[:2])
-    contrasts = latex_contrasts(built)
-    assert contrasts.count("\na & ") == contrasts.count("\n$-$ ") == 15 and "for 60 differences" in contrasts
-    assert contrasts.count(r"\begin") == contrasts.count(r"\end") == 2
+    notes = "\n".join(footnotes(built))
+    assert "Better is larger for Top-1; smaller for NLL, ECE, Brier. ECE: 15 bins of equal width." in notes
+    # 12 differences, 2 degrees of freedom: t with P(|T| > t) = 0.05 / 12 is a sqrt(2 / (1 - a^2)), a = 1 - 0.05 / 12
+    assert "p ≤ 0.05 / 12, with 3 seeds a difference of at least 15 standard errors over seeds" in notes
+    assert "the first is better, worse" in notes and "distinguishable or not" in notes
 
 
 def test_only_the_best_mean_is_bold_and_latex_fits_a_column_with_intervals(table: Callable[..., Table]) -> None:
@@ -318,34 +279,3 @@ def test_curves_of_an_epoch_that_was_begun_twice_count_once(plan: Plan) -> None:
     (one,) = collect([run])
     assert [line["val/nll"] for line in one.curves] == [3.0, 1.0, 2.0]
     assert one.validation_nll == 1.0  # the tested checkpoint is the best
-
-
-def test_a_method_is_set_against_all_others_each_at_its_selected_strength(table: Callable[..., Table]) -> None:
-    methods = {f"m{k}": ["gch.yaml", {"model.width": k}] for k in range(7)}
-    keys = {
-        "methods": {"none": "none.yaml", "gch": "gch.yaml", **methods},
-        "strength": {name: {"key": "strength", "values": [1.0, 2.0], "paper": 1.0} for name in ("gch", "m0")},
-        "seeds": [0, 1],
-    }
-
-    def fill(run: Run) -> None:  # gch is best at 2, m0 at 1
-        strong = run.levels.get("strength") == "2"
-        finish(
-            run,
-            {CLEAN: numbers(0.9, nll=1 + 0.01 * run.seed)},
-            validation_nll=1 + strong * (-1) ** (run.method == "gch"),
-        )
-
-    def names(built: Table) -> list[list[str]]:
-        return [[one.name for one in part.contrasts] for part in strength_tables(built)]
-
-    at_paper, selected, every = names(table(fill, contrast="gch", **keys))
-    assert at_paper == ["gch-1 - m0-1", *(f"gch-1 - m{k}" for k in range(1, 7))]
-    assert selected == ["gch-2 - m0-1", *(f"gch-2 - m{k}" for k in range(1, 7))]
-    assert len(every) == 2 * 8  # each of two strengths against the others, never against each other
-    assert names(table(fill, **keys)) == [[], [], []]  # 28 pairs are too many to read
-
-
-def test_methods_of_a_large_study_have_different_looks() -> None:
-    styles = method_styles([f"method{number}" for number in range(60)], "method0")
-    assert len({(style["color"], style["marker"]) for style in styles.values()}) == 60

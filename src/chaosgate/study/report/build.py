@@ -12,6 +12,7 @@ from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import STRENGTH, Ensemble, Study
 from chaosgate.study.report.collect import Finished, ensemble_name
 from chaosgate.study.report.inference import (
+    NUM_BINS,
     Floats,
     Groups,
     ece_floor,
@@ -196,6 +197,7 @@ def _facts(finished: Sequence[Finished]) -> dict[str, Any]:
         "corruptions": list(corruptions),
         "severities": sorted({row["severity"] for row in rows if row["corruption"] != CLEAN}),
         "n": rows[0]["n"],
+        "bins": finished[0].config["model"].get("num_bins", NUM_BINS),
         "energy_images": max((site.get("images", 0) for site in measured), default=0),
         "versions": rows[0]["versions"],
         "commits": sorted({str(one.rows[0]["commit"]) for one in finished}),

@@ -16,6 +16,7 @@ from chaosgate.metrics.aggregate import corruption_means
 from chaosgate.metrics.names import FITTED_ON_TEST, ON_TEST, PLUS_T, scaled, title
 from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report.collect import Finished
+from chaosgate.study.report.inference import NUM_BINS
 from chaosgate.study.report.table import CLEAN, Entry, Table
 
 # Okabe and Ito's palette, told apart under the common colour-vision deficiencies, then Tol's dark tones: twelve methods
@@ -23,6 +24,7 @@ from chaosgate.study.report.table import CLEAN, Entry, Table
 _OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _COLOURS = (*_OKABE_ITO, "#332288", "#882255", "#999933", "#661100", "#44AA99", "#AA4499")
 _MARKERS = ("s", "D", "^", "v", "P", "X", "p")  # seven and twelve: no pair comes again before the 84th method
+_HATCHES, _DASHES = ("", "/////", ".....", "xxxxx"), ("-", "--", ":", "-.")
 INK, MUTED, _REFERENCE = "#1f2430", "#8a8f99", "#5a5f6a"
 
 
@@ -50,7 +52,7 @@ def energy_figure(table: Table) -> Figure:
         for row in (row for row in table.rows if row.members > 1 and row.seeds):
             colour = _styles(table)[row.method]["color"]
             at = row.energy.mean, row.entries[part, metric].mean
-            axes.plot(*at, "*", color=colour, mfc="white", ms=10, ls="none", label=row.variant)
+            axes.plot(*at, "*", color=colour, mfc="white", ms=10, ls="none", zorder=4, label=row.variant)
         axes.set(xlabel="injected energy / energy of the features", ylabel=f"{part} {title(metric)}")
 
     return _panels(table, draw)
@@ -101,6 +103,7 @@ def corruption_figure(table: Table, finished: Sequence[Finished], metric: str) -
     figure = _figure(max(9.6, 1.2 * len(corruptions)), 2.4)
     axes = figure.subplots()
     width = 0.8 / len(rows)
+    repeats = _repeats([_styles(table)[row.method]["color"] for row in rows])
     for i, row in enumerate(rows):
         means = [corruption_means(one.by_cell(metric)) for one in finished if one.run.variant == row.variant]
         values = [[mean[name] for mean in means] for name in corruptions]
@@ -108,9 +111,8 @@ def corruption_figure(table: Table, finished: Sequence[Finished], metric: str) -
         spread = [stdev(v) if len(v) > 1 else 0.0 for v in values]
         colour = _styles(table)[row.method]["color"]
         height = [fsum(v) / len(v) for v in values]
-        axes.bar(
-            x, height, width * 0.92, yerr=spread if any(spread) else None, color=colour, label=row.variant, ecolor=INK
-        )
+        look = {"color": colour, "hatch": _HATCHES[repeats[i] % len(_HATCHES)], "edgecolor": "white", "linewidth": 0}
+        axes.bar(x, height, width * 0.92, yerr=spread if any(spread) else None, label=row.variant, ecolor=INK, **look)
     axes.set_xticks(range(len(corruptions)), [name.replace("_", "\n") for name in corruptions])
     axes.set(ylabel=title(metric), ylim=(0, None) if metric != "gap" else None)
     if metric == "gap":
@@ -118,6 +120,11 @@ def corruption_figure(table: Table, finished: Sequence[Finished], metric: str) -
     tidy(axes)
     legend(figure)
     return figure
+
+
+def _repeats(colours: Sequence[str]) -> list[int]:
+    """How often each colour came before: bars and curves have no markers, so hatches and dashes tell them apart."""
+    return [colours[:k].count(colour) for k, colour in enumerate(colours)]
 
 
 def severity_figure(table: Table, finished: Sequence[Finished], metrics: Sequence[str]) -> Figure:
@@ -133,8 +140,8 @@ def severity_figure(table: Table, finished: Sequence[Finished], metrics: Sequenc
             x = sorted(by_severity)
             y = [fsum(by_severity[s]) / len(by_severity[s]) for s in x]
             axes.plot(x, y, label=row.variant, lw=1.4, ms=5, **row_styles(table)[row.variant])
+            axes.set_xticks(x)  # those that were tested
         axes.set(xlabel="severity (0: clean)", ylabel=title(metric))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         tidy(axes)
     legend(figure)
     return figure
@@ -144,6 +151,7 @@ def curves_figure(table: Table, finished: Sequence[Finished]) -> Figure:
     """Training loss and validation NLL by epoch; one line per run."""
     figure, panels = panel_grid(2)
     styles = row_styles(table)
+    repeats = dict(zip(styles, _repeats([style["color"] for style in styles.values()]), strict=True))
     for axes, key, name in zip(panels, ("train/loss", "val/nll"), ("training loss", "validation NLL"), strict=True):
         seen: set[str] = set()
         for one in (one for one in finished if one.run.variant in styles):
@@ -151,8 +159,8 @@ def curves_figure(table: Table, finished: Sequence[Finished]) -> Figure:
             if points:
                 label = None if one.run.variant in seen else one.run.variant
                 seen.add(one.run.variant)
-                colour = styles[one.run.variant]["color"]
-                axes.plot(*zip(*points, strict=True), color=colour, lw=1.3, alpha=0.9, label=label)
+                colour, dashes = styles[one.run.variant]["color"], _DASHES[repeats[one.run.variant] % len(_DASHES)]
+                axes.plot(*zip(*points, strict=True), color=colour, ls=dashes, lw=1.3, alpha=0.9, label=label)
         axes.set(xlabel="epoch", ylabel=name, yscale="log")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
@@ -184,8 +192,10 @@ def reliability_figures(table: Table, finished: Sequence[Finished], part: str) -
         if cells:
             chosen = one.samples.of(cells)
             confidence, correct = (torch.from_numpy(x.ravel()) for x in (chosen.confidence, chosen.correct))
-            bins = calibration_bins(confidence.double(), correct, 15)
-            effective = effective_counts(torch.from_numpy(chosen.confidence), torch.from_numpy(chosen.correct), 15)
+            bins = calibration_bins(confidence.double(), correct, NUM_BINS)
+            effective = effective_counts(
+                torch.from_numpy(chosen.confidence), torch.from_numpy(chosen.correct), NUM_BINS
+            )
             heading = f"{row.variant}, seed {one.run.seed}"
             figures[row.variant] = reliability_figure(bins, title=heading, effective=effective)
     return figures

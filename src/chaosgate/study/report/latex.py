@@ -3,19 +3,33 @@
 from collections.abc import Sequence
 from itertools import product
 from math import isnan
+from typing import NamedTuple
 
 from chaosgate.metrics.names import FITTED_ON_TEST, ON_TEST, is_scaled, latex_title, scaled
 from chaosgate.study.report.inference import Interval, Over
-from chaosgate.study.report.notes import bold_note, corrupted_note, count, signed
+from chaosgate.study.report.notes import bins_note, bold_note, corrupted_note, count, signed
 from chaosgate.study.report.paper_table import ROW_TITLES, Number, PaperTable, corruption_column, set_number
-from chaosgate.study.report.table import CORRUPTED, Column, Entry, Mark, Row, Table
+from chaosgate.study.report.table import CORRUPTED, Column, Contrast, Entry, Mark, Row, Table
 
 _COLLAPSED, _ON_TEST, _SELECTED = r"$^\ddagger$", r"$^\dagger$", r"$^\S$"
 _MARKS: dict[Mark | None, str] = {"better": "$^{+}$", "worse": "$^{-}$", None: ""}
 _COLLAPSED_NOTE = f"{_COLLAPSED}collapsed: accuracy and confidence were lost together; a small ECE is not a success."
 _MISSING = "--"
-PAGE_LINES = 60
+PAGE_LINES = 45  # what a page of the article class holds, with six lines of notes and a caption
 _BY = {"method": "Method", "stage": "Stage", "strength": "$g$", "corruption": "Corruption"}
+
+
+class _Section(NamedTuple):
+    """Rows of one part beneath a head of metrics, as trained or with +T."""
+
+    part: str
+    metrics: tuple[str, ...]
+    plus_t: bool
+    rows: tuple[Row, ...]
+
+    @property
+    def columns(self) -> list[Column]:
+        return [(self.part, scaled(metric) if self.plus_t else metric) for metric in self.metrics]
 
 
 def latex_results(table: Table) -> str:
@@ -24,29 +38,49 @@ def latex_results(table: Table) -> str:
     Beneath each number stands the 95 % interval of its difference to the reference. What would be longer than a page
     becomes several tables.
     """
-    width = max(map(len, table.blocks), default=0)
-    pieces: list[list[str]] = []
-    columns: list[list[Column]] = []  # what each piece shows
+    groups: list[list[_Section]] = []
     for block, part in product(table.blocks, dict.fromkeys(part for part, _ in table.columns)):
-        shown = [metric for metric in block if (part, metric) in table.columns]
-        with_t = [scaled(metric) for metric in shown]
-        if not shown:
-            continue
-        pieces.append([_line(["", *map(latex_title, shown), *[""] * (width - len(shown))])])
-        pieces[-1] += _part_lines(table, part, part, shown, width)
-        if any((part, metric) in table.columns for metric in with_t):
-            pieces[-1] += _part_lines(table, part, f"{part}, +T", with_t, width)
-        columns.append([(part, metric) for metric in (*shown, *with_t)])
-    caption = escape(table.title)
-    if sum(map(len, pieces)) > PAGE_LINES:
-        return "\n".join(
-            _environment(width, lines, _result_notes(table, own), f"{caption} ({k} of {len(pieces)})", "")
-            for k, (lines, own) in enumerate(zip(pieces, columns, strict=True), start=1)
-        )
-    whole: list[str] = []
-    for piece in pieces:  # a head of columns is not repeated
-        whole += piece[1:] if piece[0] in whole else [*([r"\midrule"] if whole else []), *piece]
-    return _environment(width, whole, _result_notes(table, table.columns), caption, "")
+        shown = tuple(metric for metric in block if (part, metric) in table.columns)
+        both = [_Section(part, shown, plus_t, table.rows) for plus_t in (False, True)]
+        groups.append([one for one in both if set(one.columns) & set(table.columns)])
+    pages = [[section for group in groups for section in group]]
+    if len(_section_lines(table, pages[0])) > PAGE_LINES:
+        pages = [page for group in groups for page in _pages(table, group)]
+    tables = []
+    for k, page in enumerate(pages, start=1):
+        caption = escape(table.title) + (f" ({k} of {len(pages)})" if len(pages) > 1 else "")
+        notes = _result_notes(table, [column for section in page for column in section.columns])
+        tables.append(_environment(_width(page), _section_lines(table, page), notes, caption, ""))
+    return "\n".join(tables)
+
+
+def _pages(table: Table, group: list[_Section]) -> list[list[_Section]]:
+    """Sections that stand in one table: all of them if they fit a page, else each for itself, its rows in portions."""
+    if len(_section_lines(table, group)) <= PAGE_LINES:
+        return [group] if group else []
+    size = max(1, (PAGE_LINES - 4) // 2)  # a row has two lines; the head, its rule, the name of the part, the floor
+    pages = []
+    for section in group:
+        kept = zip(section.metrics, section.columns, strict=True)
+        alone = section._replace(metrics=tuple(metric for metric, column in kept if column in table.columns))
+        pages += [[alone._replace(rows=section.rows[k : k + size])] for k in range(0, len(section.rows), size)]
+    return pages
+
+
+def _width(sections: Sequence[_Section]) -> int:
+    return max((len(section.metrics) for section in sections), default=0)
+
+
+def _section_lines(table: Table, sections: Sequence[_Section]) -> list[str]:
+    """The lines of a table; a head of columns is not repeated."""
+    width = _width(sections)
+    lines: list[str] = []
+    for section in sections:
+        head = _line(["", *map(latex_title, section.metrics), *[""] * (width - len(section.metrics))])
+        if head not in lines:
+            lines += [*([r"\midrule"] if lines else []), head]
+        lines += _part_lines(table, section, width)
+    return lines
 
 
 def latex_contrasts(table: Table) -> str:
@@ -55,35 +89,49 @@ def latex_contrasts(table: Table) -> str:
     The two names stand above each other, so that the numbers have room in a narrow column.
     """
     columns = list(table.contrasts[0].entries)
-    names = {row.variant + t: _name(row) + t for row in table.rows for t in ("", "+T")}
-    asked = len(table.study.seeds)
-    lines = [_line(["", *(f"{part} {latex_title(metric)}" for part, metric in columns)]), r"\midrule"]
-    for one in table.contrasts:
-        more = one.label(asked).removeprefix(one.name).replace(ON_TEST, _ON_TEST)
-        first, second = [names[one.mine]], [f"$-$ {names[one.theirs]}{more}"]
-        for column in columns:
-            entry = one.entries.get(column)
-            if entry is None or isnan(entry.difference):
-                first.append(_MISSING)
-                second.append("")
-                continue
-            first.append(f"${signed(entry.difference)}${_MARKS[table.contrast_marks.get((one.name, column))]}")
-            second.append("" if entry.interval is None else rf"{{\scriptsize {_ends(entry.interval)}}}")
-        lines += [_line(first), _line(second), r"\addlinespace[2pt]"]
+    head = [_line(["", *(f"{part} {latex_title(metric)}" for part, metric in columns)]), r"\midrule"]
     entries = [entry for one in table.contrasts for entry in one.entries.values()]
-    notes = [f"{_rests_on(table)}. +T: after temperature scaling."]
+    notes = [f"{_rests_on(table)}. {bins_note(table)} +T: after temperature scaling."]
+    notes += [corrupted_note(table)] if any(part == CORRUPTED for part, _ in columns) else []
     notes += [_ON_TEST + FITTED_ON_TEST] if any(one.on_test for one in table.contrasts) else []
-    notes += _interval_notes(entries, "[~]: 95\\,\\% interval, paired by seed and image, about ", entries)
-    return _environment(len(columns), lines, notes, f"{escape(table.title)}: contrasts", "")
+    lead = "The second method is subtracted. [~]: 95\\,\\% interval, paired by seed and image, about "
+    notes += _interval_notes(entries, lead, entries, " the first method is")
+    size = max(1, PAGE_LINES // 2)
+    parts = [table.contrasts[k : k + size] for k in range(0, len(table.contrasts), size)]
+    captions = [f" ({k} of {len(parts)})" if len(parts) > 1 else "" for k in range(1, len(parts) + 1)]
+    return "\n".join(
+        _environment(
+            len(columns),
+            [*head, *(line for one in part for line in _contrast_lines(table, one, columns))],
+            notes,
+            f"{escape(table.title)}: contrasts{caption}",
+            "",
+        )
+        for part, caption in zip(parts, captions, strict=True)
+    )
 
 
-def _part_lines(table: Table, part: str, heading: str, metrics: list[str], width: int) -> list[str]:
+def _contrast_lines(table: Table, one: Contrast, columns: Sequence[Column]) -> list[str]:
+    names = {row.variant + t: _name(row) + t for row in table.rows for t in ("", "+T")}
+    more = one.label(len(table.study.seeds)).removeprefix(one.name).replace(ON_TEST, _ON_TEST)
+    first, second = [names[one.mine]], [f"$-$ {names[one.theirs]}{more}"]
+    for column in columns:
+        entry = one.entries.get(column)
+        if entry is None or isnan(entry.difference):
+            first.append(_MISSING)
+            second.append("")
+            continue
+        first.append(f"${signed(entry.difference)}${_MARKS[table.contrast_marks.get((one.name, column))]}")
+        second.append("" if entry.interval is None else rf"{{\scriptsize {_ends(entry.interval)}}}")
+    return [_line(first), _line(second), r"\addlinespace[2pt]"]
+
+
+def _part_lines(table: Table, section: _Section, width: int) -> list[str]:
+    heading = f"{section.part}, +T" if section.plus_t else section.part
     lines = [r"\midrule", rf"\multicolumn{{{width + 1}}}{{l}}{{\emph{{{heading}}}}} \\"]
-    for row in table.rows:
-        lines += _result_lines(table, row, part, metrics, width)
-    floors = [
-        [row.entries[part, metric].floor for row in table.rows if (part, metric) in row.entries] for metric in metrics
-    ]
+    for row in section.rows:
+        lines += _result_lines(table, row, section.columns, width)
+    floors = [[row.entries[one].floor for row in section.rows if one in row.entries] for one in section.columns]
     known = [sorted({f"{floor:.3f}" for floor in column if not isnan(floor)}) for column in floors]
     if any(known):
         cells = [rf"{{\scriptsize {'--'.join(dict.fromkeys((one[0], one[-1])))}}}" if one else "" for one in known]
@@ -91,16 +139,16 @@ def _part_lines(table: Table, part: str, heading: str, metrics: list[str], width
     return lines
 
 
-def _result_lines(table: Table, row: Row, part: str, metrics: list[str], width: int) -> list[str]:
+def _result_lines(table: Table, row: Row, columns: Sequence[Column], width: int) -> list[str]:
     name, asked = _name(row), len(table.study.seeds)
+    collapsed = any(part in row.collapsed for part, _ in columns)
     if row.members > 1:
         name += rf" ensemble $\times${row.members}"
     elif len(row.seeds) < asked:
         name += f" ({len(row.seeds)} of {asked})"
-    name += (_SELECTED if row.selected_on_test else "") + (_COLLAPSED if part in row.collapsed else "")
+    name += (_SELECTED if row.selected_on_test else "") + (_COLLAPSED if collapsed else "")
     first, second = [name], [""]
-    for metric in metrics:
-        column = (part, metric)
+    for column in columns:
         if column not in row.entries or isnan(row.entries[column].mean):
             first.append(_MISSING if column in row.entries else "")
             second.append("")
@@ -109,10 +157,10 @@ def _result_lines(table: Table, row: Row, part: str, metrics: list[str], width: 
         mean = f"{entry.mean:.3f}".replace("-", "$-$")
         mean = rf"\textbf{{{mean}}}" if row.variant in table.best.get(column, ()) else mean
         spread = "" if isnan(entry.std) else rf"$\pm${entry.std:.3f}"
-        first.append(mean + spread + (_ON_TEST if is_scaled(metric) and row.fitted_on_test else ""))
+        first.append(mean + spread + (_ON_TEST if is_scaled(column[1]) and row.fitted_on_test else ""))
         ends = "" if entry.interval is None else _ends(entry.interval)
         second.append(ends + _MARKS[table.marks.get((row.variant, column))])
-    padding = [""] * (width - len(metrics))
+    padding = [""] * (width - len(columns))
     if not any(second):
         return [_line([*first, *padding])]
     return [_line([*first, *padding]), _line([*(cell and rf"{{\scriptsize {cell}}}" for cell in second), *padding])]
@@ -134,6 +182,9 @@ def _result_notes(table: Table, columns: Sequence[Column]) -> list[str]:
     entries = [entry for row in table.rows for column, entry in row.entries.items() if column in columns]
     spread = r"; $\pm$: standard deviation over seeds" if len(study.seeds) > 1 else ""
     notes = [f"{_rests_on(table)}{spread}. {bold_note(table)}"]
+    shown = {metric for _, metric in columns}
+    notes += [f"{latex_title('gap')}: above 0 is over-confident."] if "gap" in shown else []
+    notes += [bins_note(table)] if shown & {"ece", "ece_T"} else []
     reference = ROW_TITLES.get(study.reference, escape(study.reference))
     notes += _interval_notes(
         entries, f"[~]: 95\\,\\% interval of the difference to {reference}, paired by seed and image, about ", family
@@ -162,7 +213,7 @@ def _rests_on(table: Table) -> str:
     return f"{what}: {table.study.checkpoint} checkpoint, {seeds}, {table.facts['n']:g} test images per cell"
 
 
-def _interval_notes(entries: Sequence[Entry], lead: str, family: Sequence[Entry]) -> list[str]:
+def _interval_notes(entries: Sequence[Entry], lead: str, family: Sequence[Entry], who: str = "") -> list[str]:
     """What the intervals are about, and what the signs mean where there are any; Holm corrects for the whole family."""
     kinds: dict[Over, dict[str, None]] = {}
     for entry in entries:
@@ -184,12 +235,12 @@ def _interval_notes(entries: Sequence[Entry], lead: str, family: Sequence[Entry]
     ]
     notes = [f"{lead}{'; '.join(about)}."]
     if any(entry.interval is not None and entry.interval.bias for entry in entries):
-        notes.append("Intervals of an ECE are corrected for bias.")
+        notes.append("Intervals of an ECE are corrected for bias and widened by as much.")
     if any(entry.can_be_marked for entry in entries):
         tried = sum(entry.can_be_marked for entry in family)
         notes.append(
-            rf"$^{{+}}$ better, $^{{-}}$ worse at the 5\,\% level with Holm's correction for "
-            f"{count(tried, 'difference')}; no sign: not distinguishable."
+            rf"$^{{+}}${who} better, $^{{-}}${who} worse at the 5\,\% level with Holm's correction for "
+            f"{count(tried, 'difference')}; no sign: not distinguishable. Intervals are without this correction."
         )
     return notes
 

@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from math import isnan
 
-from chaosgate.metrics.names import FROM_LOGITS, ON_TEST, is_scaled, title
+from chaosgate.metrics.names import FROM_LOGITS, NAMES, ON_TEST, is_scaled, title
 from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report.build import rows_by_strength, smallest_validation_nll
+from chaosgate.study.report.inference import LEVEL, NUM_BINS, RESAMPLES
 from chaosgate.study.report.table import MOST_PAIRS, Column, Mark, Row, Table
 
 MARKS: dict[Mark | None, str] = {"better": "✓", "worse": "✗", None: ""}
@@ -73,8 +74,9 @@ def footnotes(table: Table, shown: Sequence[Table] = ()) -> list[str]:
         f"cell, {count(len(study.seeds), 'seed')}. Signed numbers are differences to {study.reference}. "
         + bold_note(table)
     )
+    notes.append(_direction_note(table))
     if any(metric == "gap" for _, metric in table.columns):
-        notes.append("conf-acc: mean confidence minus accuracy; above 0 is over-confident.")
+        notes.append("conf-acc: mean confidence minus accuracy; above 0 is over-confident. It is never marked.")
     if facts["corruptions"]:
         notes.append(corrupted_note(table))
     notes += _metric_notes(table)
@@ -111,22 +113,44 @@ def footnotes(table: Table, shown: Sequence[Table] = ()) -> list[str]:
 def bold_note(table: Table) -> str:
     """What bold means; who is never bold where rows rest on fewer seeds."""
     fewer = any(row.members == 1 and len(row.seeds) < len(table.study.seeds) for row in table.rows)
-    return f"Bold: the best mean{', of rows with the most seeds' if fewer else ''}."
+    which = (", of rows with the most seeds" if fewer else "") + (
+        ", ensembles included" if any(row.members > 1 for row in table.rows) else ""
+    )
+    return f"Bold: the best mean{which}, distinguishable or not."
+
+
+def bins_note(table: Table) -> str:
+    """How the ECE is binned; its intervals and floor always have the same number of bins."""
+    bins = table.facts["bins"]
+    others = "" if bins == NUM_BINS else f"; its intervals and noise floor: {NUM_BINS} bins"
+    return f"ECE: {bins} bins of equal width{others}."
+
+
+def _direction_note(table: Table) -> str:
+    """Which way a metric gets better, and the bins of the ECE."""
+    shown = list(dict.fromkeys(metric for _, metric in table.columns if not is_scaled(metric)))
+    words = {"higher": "larger", "lower": "smaller"}
+    sides = {word: [title(m) for m in shown if NAMES[m].better == side] for side, word in words.items()}
+    found = "; ".join(f"{word} for {', '.join(names)}" for word, names in sides.items() if names)
+    return " ".join([f"Better is {found}."] * bool(found) + [bins_note(table)] * ("ece" in shown))
 
 
 def corrupted_note(table: Table) -> str:
     """What the corrupted columns average."""
     facts, levels = table.facts, table.facts["severities"]
     made = " and ".join(filter(None, facts["made"]))
-    inner = f"the mean over severities {', '.join(map(str, levels))} of each cell's metric."
-    return f"corrupted: mean over {count(len(facts['corruptions']), f'{made} corruption'.strip())} of " + (
-        inner if len(levels) > 1 else f"each cell's metric, at severity {levels[0]}."
+    several = len(levels) > 1
+    inner = f"the mean over severities {', '.join(map(str, levels))} of " if several else ""
+    return (
+        f"corrupted: mean over {count(len(facts['corruptions']), f'{made} corruption'.strip())} of {inner}each cell's "
+        f"metric; a cell is one corruption at {'one severity' if several else f'severity {levels[0]}'}."
     )
 
 
 _EXPLAINED = {
     "adaptive_ece": "ECE, equal mass: bins with equally many images instead of equal width.",
     "classwise_ece": "ECE, classwise: the calibration error of every class's own probability, averaged over classes.",
+    "brier": "Brier: squared distance between probabilities and the one-hot label, 0 to 2.",
     "aurc": "AURC: share of errors among the most confident answers, averaged over how many are given.",
     "brier_reliability": "Brier rel., Brier res.: reliability (calibration, less is better) and resolution (more is "
     "better) of the Brier score, 15 bins per class.",
@@ -158,7 +182,8 @@ def _interval_notes(table: Table, shown: Sequence[Table]) -> list[str]:
     if "seeds and images" in over:
         notes.append(
             "Intervals (95 %) are about methods: other seeds and other test images. They join Student's t interval "
-            "over seeds and a bootstrap over images; those of an ECE are corrected for bias and widened by as much."
+            f"over seeds and a bootstrap over images ({RESAMPLES} draws); those of an ECE are corrected for bias and "
+            "widened by as much, so that a difference of ECEs is not in their middle."
         )
     if "seeds" in over:
         notes.append(
@@ -180,10 +205,20 @@ def _interval_notes(table: Table, shown: Sequence[Table]) -> list[str]:
         notes.append(
             f"{MARKS['better']} better, {MARKS['worse']} worse than {table.study.reference} at the 5 % level, with "
             f"Holm's correction for the {family}: the first mark takes p ≤ 0.05 / "
-            f"{'that number' if several else tried[0]}. No mark: not distinguishable. Intervals are not corrected."
+            f"{'that number' if several else _with_errors(table, tried[0])}. No mark: not "
+            "distinguishable, which does not mean equal. Intervals are without this correction."
         )
     notes += _contrast_notes(shown)
     return notes
+
+
+def _with_errors(table: Table, tried: int) -> str:
+    """A number of comparisons, and what the first mark takes with so few seeds: Student's t has heavy tails."""
+    from scipy.stats import t
+
+    seeds = len(table.study.seeds)
+    needed = t.ppf(1 - (1 - LEVEL) / tried / 2, seeds - 1)
+    return f"{tried}, with {seeds} seeds a difference of at least {needed:.0f} standard errors over seeds"
 
 
 def _contrast_notes(shown: Sequence[Table]) -> list[str]:
@@ -192,7 +227,9 @@ def _contrast_notes(shown: Sequence[Table]) -> list[str]:
     notes = []
     if entries:
         tried = [sum(entry.can_be_marked for entry in one) for one in entries]
-        corrected = f" They are corrected among themselves ({', '.join(map(str, tried))})." if any(tried) else ""
+        signs = f"{MARKS['better']} and {MARKS['worse']}: the first is better, worse."
+        among = ", ".join(map(str, tried))
+        corrected = f" They are corrected among themselves ({among}). {signs}" if any(tried) else ""
         notes.append(
             "Contrasts (the second is subtracted): other pairs of methods, and methods as trained against "
             f"the reference +T.{corrected}"
@@ -221,8 +258,8 @@ def _temperature_notes(table: Table) -> list[str]:
     if not has_temperature(table):
         return ["+T is missing: no run was tested with temperature scaling."]
     notes = [
-        "+T: the same network, its logits divided by one temperature T that minimises the validation NLL; its "
-        "intervals include the fit of T."
+        "+T: the same network, its logits divided by one temperature T that minimises its validation NLL; the T shown "
+        "is a mean over seeds. Intervals include the fit of T."
     ]
     if any(row.fitted_on_test for row in table.rows):
         notes.append(

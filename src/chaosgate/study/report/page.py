@@ -15,6 +15,7 @@ from chaosgate.metrics.names import ON_TEST, is_scaled, title
 from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report import figures
 from chaosgate.study.report.collect import Finished
+from chaosgate.study.report.inference import NUM_BINS
 from chaosgate.study.report.notes import (
     COLLAPSED,
     MARKS,
@@ -126,7 +127,11 @@ def pictures_of(main: Table, whole: Table, finished: Sequence[Finished]) -> dict
         return sections
     reliability = []
     for part, words in (
-        (CLEAN, "Clean test set, one network of each method."),
+        (
+            CLEAN,
+            f"Clean test set, one network of each method, {NUM_BINS} bins. The accuracy of a bin is the top of "
+            "its blue bar, or of the green box where the network is under-confident.",
+        ),
         (
             CORRUPTED,
             "All corrupted cells pooled: the ECE above each is not that of the tables, which average the ECE of cells. "
@@ -142,7 +147,7 @@ def pictures_of(main: Table, whole: Table, finished: Sequence[Finished]) -> dict
     if has_temperature(main):
         image = _image(figures.temperature_figure(main), "ECE and NLL before and after temperature scaling")
         sections["Temperature"] = [
-            Block([image], "What one temperature does beside what noise does: means over seeds.")
+            Block([image], "What one temperature does beside what noise does: means over seeds, whose spread is above.")
         ]
     lines = f"Vertical lines: {SPREAD}." if len(whole.study.seeds) > 1 else ""
     sections["Energy"] = [Block([_image(figures.energy_figure(whole), "ECE and NLL against injected energy")], lines)]
@@ -153,14 +158,20 @@ def pictures_of(main: Table, whole: Table, finished: Sequence[Finished]) -> dict
         metrics = [metric for metric in ("top1", "nll", "ece", "gap") if metric in whole.study.metrics]
         bars = {metric: figures.corruption_figure(main, finished, metric) for metric in metrics}
         sections["Corruptions"] = [Block([_image(bar, f"{metric} by corruption")]) for metric, bar in bars.items()]
-        sections["Corruptions"][:1] = [Block(sections["Corruptions"][0].images, lines)] if bars else []
+        levels = ", ".join(map(str, whole.facts["severities"]))
+        words = f"Means over seeds{' and severities' if ',' in levels else ', at severity'} {levels}. {lines}"
+        sections["Corruptions"][:1] = [Block(sections["Corruptions"][0].images, words.strip())] if bars else []
         curves = figures.severity_figure(main, finished, metrics)
         sections["Severity"] = [
             Block([_image(curves, "metrics against severity")], "Means over corruptions and seeds.")
         ]
     if any(one.curves for one in finished):
         image = _image(figures.curves_figure(main, finished), "training curves")
-        sections["Training"] = [Block([image], "A line per run; the loss is that of the last step of each epoch.")]
+        words = (
+            "A line per run. The training loss is that of the last step of each epoch, and each method's own: those of "
+            "other losses, targets or mixed images are other quantities. Validation NLLs can be compared."
+        )
+        sections["Training"] = [Block([image], words)]
     return sections
 
 
