@@ -15,6 +15,7 @@ import os
 import re
 import sys
 import time
+import unicodedata
 import warnings
 from contextlib import redirect_stdout
 from importlib import import_module
@@ -32,9 +33,20 @@ from site_docstrings import as_markdown  # noqa: E402 - beside this file
 REPOSITORY = Path(__file__).parents[1]
 LOG = logging.getLogger("mkdocs.hooks")
 PACKAGES = ("field", "gate", "inject", "compat", "metrics", "corruptions", "data", "train")
-_OVERLINE = re.compile(
-    r'<mover><mrow>((?:(?!<mover>).)*?)</mrow><mo accent="true">&#x02015;</mo></mover>'
-)  # never stretched
+REPAIRS = (  # what browsers show badly in the MathML of latex2mathml
+    (
+        r'<mover><mrow>((?:(?!<mover>).)*?)</mrow><mo accent="true">&#x02015;</mo></mover>',
+        r'<mrow class="overline">\1</mrow>',
+    ),
+    (r"<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>"),  # distributed as
+    (r"<mo>&#x0221E;</mo>", "<mi>&#x0221E;</mi>"),  # infinity is not an operator
+    (r"<mi>(log|exp|sin|cos)</mi>", r'<mo lspace="0.12em" rspace="0.12em">\1</mo>'),
+    (r"<mo>&#x02016;</mo>", '<mo stretchy="false">&#x02016;</mo>'),  # both bars of a norm equally high
+    (r'<mo stretchy="false">&#x0007C;</mo>', '<mo stretchy="false" lspace="0" rspace="0">&#x0007C;</mo>'),
+    (r'(<mo minsize="[^"]+" maxsize="[^"]+")>\|', r'\1 stretchy="true" symmetric="true" lspace="0" rspace="0">|'),
+    (r"<mi>;</mi>", '<mo separator="true">;</mo>'),
+)
+_STYLED = re.compile(r'<(m[in]) mathvariant="(script|double-struck|fraktur|bold)">(\w)</\1>')  # ignored by browsers
 COST = REPOSITORY / "results" / "bench_gate.json"
 RATIOS = REPOSITORY / "results" / "bench_alternatives.json"
 FIRST = {  # on the page of their package; then the other names of 'import chaosgate', classes, functions
@@ -46,7 +58,8 @@ FIRST = {  # on the page of their package; then the other names of 'import chaos
     "corruptions": ("corrupt",),
     "data": ("ImageFolder", "ImageData"),
 }
-COMMANDS = ("fit", "study", "verify", "design", "probe", "sites", "data", "configs", "export", "explore", "bench")
+COMMANDS = ("fit", "study", "verify", "design", "probe", "sites", "data", "data check", "data download")
+COMMANDS += ("data imagenet-c", "configs", "export", "explore", "bench")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -77,7 +90,9 @@ def on_page_markdown(markdown: str, **kwargs: Any) -> str:
     markdown = re.sub(r"\{\{ config (\S+) \}\}", lambda match: config_block(match[1]), markdown)
     markdown = re.sub(r"\{\{ desiderata (\w+) \}\}", lambda match: desiderata_row(match[1]), markdown)
     markdown = re.sub(r"\{\{ ratio (\w+) \}\}", lambda match: alternative_ratio(match[1]), markdown)
-    return re.sub(r"\{\{ cost ([\w ]+) \}\}", lambda match: cost_table(match[1]), markdown)
+    markdown = re.sub(r"\{\{ cost ([\w ]+) \}\}", lambda match: cost_table(match[1]), markdown)
+    rows = re.compile(r"^\|.*$", re.MULTILINE)  # a mark, a number and its error stay on one line
+    return rows.sub(lambda match: re.sub(r"(?<=[✓✗]) (?=\d)| (?=± )|(?<=±) ", "\u00a0", match[0]), markdown)
 
 
 def on_page_content(content: str, **kwargs: Any) -> str:
@@ -89,9 +104,32 @@ def on_page_content(content: str, **kwargs: Any) -> str:
         made: str = convert(formula[2:-2].strip(), display="block" if display else "inline")
         if "\\" in made:
             LOG.warning(f"a command in {formula!r} is unknown to latex2mathml")
-        return _OVERLINE.sub(r'<mrow class="overline">\1</mrow>', made)
+        for pattern, better in REPAIRS:
+            made = re.sub(pattern, better, made)
+        return _STYLED.sub(styled, made)
 
+    content = re.sub(r"<code>[^<\n]*</code>", lambda match: whole_flags(match[0]), content)
     return re.sub(r'<(span|div) class="arithmatex">(.*?)</\1>', render, content, flags=re.DOTALL)
+
+
+def styled(match: re.Match[str]) -> str:
+    """A letter or digit of another alphabet as the character that Unicode has for it."""
+    kind = re.sub("LATIN|LETTER", "", unicodedata.name(match[3])).split()  # such as CAPITAL N, DIGIT ONE
+    for start in (["MATHEMATICAL"], []):  # some letters are older than that block
+        try:
+            return f"<{match[1]}>{unicodedata.lookup(' '.join([*start, match[2].upper(), *kind]))}</{match[1]}>"
+        except KeyError:
+            continue
+    return match[0]
+
+
+def whole_flags(code: str) -> str:
+    """No line breaks inside the flags of a command.
+
+    >>> whole_flags("<code>chaosgate bench --json FILE</code>")
+    '<code>chaosgate bench <span class="flag">--json</span> FILE</code>'
+    """
+    return re.sub(r"(?<=[\s>])--?[a-z][\w.-]*", r'<span class="flag">\g<0></span>', code)
 
 
 # -- pages ------------------------------------------------------------------------------------------------------------
@@ -101,7 +139,7 @@ def commands_page() -> str:
     """The help of every command, as the terminal shows it."""
     from chaosgate.__main__ import HELP, main
 
-    jumps = " · ".join(f"[{command}](#{command})" for command in COMMANDS)
+    jumps = " · ".join(f"[{command}](#{command.replace(' ', '-')})" for command in COMMANDS)
     parts = ["---\nhide: [toc]\n---", "# Commands", jumps, f"```text\n{HELP}```"]  # long lines need the whole width
     os.environ["COLUMNS"] = "110"
     for command in COMMANDS:
@@ -109,10 +147,12 @@ def commands_page() -> str:
         with redirect_stdout(printed), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                main([command, "--help"])
+                main([*command.split(), "--help"])
             except SystemExit:  # argparse
                 pass
         parts.append(f"## {command}\n\n```text\n{printed.getvalue().rstrip()}\n```")
+        if command == "fit":
+            parts.append("`test`, `validate` and `predict` take the same files and keys.")
     return "\n\n".join(parts)
 
 
@@ -120,9 +160,10 @@ def configs_page() -> str:
     """Every shipped configuration."""
     from chaosgate.run.config_files import shipped_configs
 
+    head = "---\nhide: [navigation]\n---"  # room for lines of 120 characters
     intro = "Every file below comes with the package and is found by its name: `-c noise/gch`, `study run quickstart`. "
     intro += "`chaosgate configs copy NAME` puts a copy here; a local file wins over a shipped one of the same name."
-    parts, room = ["# Configurations", intro], ""
+    parts, room = [head, "# Configurations", intro], ""
     for name in sorted(shipped_configs(), key=lambda name: ("/" in name, name)):  # base first, then folder by folder
         if name.partition("/")[0] != room and "/" in name:
             room = name.partition("/")[0]
@@ -155,6 +196,8 @@ def api_page(package: str) -> str:
         found = [one for one in (getattr(module, name) for name in module.__all__) if hasattr(one, "__qualname__")]
         found = [one for one in found if one.__module__.startswith("chaosgate.")]  # an alias has the name of its target
         names = list(dict.fromkeys(f"{one.__module__}.{one.__qualname__}" for one in sorted(found, key=place)))
+    if package == "corruptions":  # what names there are
+        names += [f"chaosgate.corruptions.tables.{name}" for name in ("COMMON", "EXTRA", "PAPER")]
     blocks = "\n\n".join(f"::: {name}" for name in names)
     return f"# chaosgate.{package}\n\n{as_markdown(doc)}\n\n{blocks}\n"
 
@@ -206,7 +249,7 @@ def stacked(text: str) -> str:
     lines = text.splitlines()
     for i, line in enumerate(lines):
         if line.startswith("|"):
-            lines[i] = re.sub(r" \(([^()|]*\d)\)", cell, line).replace(" ± ", "&nbsp;±&nbsp;")
+            lines[i] = re.sub(r" \(((?:[+-]|floor)[^()|]*)\)", cell, line).replace(" ± ", "&nbsp;±&nbsp;")
     return "\n".join(lines)
 
 
@@ -217,7 +260,8 @@ def notebook_page(path: Path, execute: bool) -> tuple[str, dict[str, bytes]]:
         from nbclient import NotebookClient
 
         start = time.monotonic()
-        NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}).execute()
+        where = {"metadata": {"path": str(path.parent)}}
+        NotebookClient(notebook, timeout=600, coalesce_streams=True, resources=where).execute()
         LOG.info(f"{path.name} executed in {time.monotonic() - start:.0f} s")
     parts: list[str] = ["---\nhide: [toc]\n---"]  # room for lines of code
     pictures: dict[str, bytes] = {}

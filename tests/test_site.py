@@ -193,6 +193,7 @@ def test_differences_of_a_table_stand_below_their_number() -> None:
     row = stacked("| gch | **0.9** ± 0.1 (+.1, -.2 to +.4; floor 0.3) ✓ |\n\n- ± and (1, 2) in a sentence")
     below = "<br><small>+.1<br>-.2 to +.4<br>floor 0.3</small>"
     assert row == f"| gch | **0.9**&nbsp;±&nbsp;0.1{below} ✓ |\n\n- ± and (1, 2) in a sentence"
+    assert stacked("| 1.1 (1.2) | 75% (76%) |") == "| 1.1 (1.2) | 75% (76%) |"  # predictions of the probe
 
 
 def test_an_error_in_an_example_stays_in_its_block() -> None:
@@ -219,6 +220,29 @@ def test_a_formula_that_cannot_be_shown_is_a_warning(caplog: pytest.LogCaptureFi
     assert "<mi>x</mi>" in render(r'<span class="arithmatex">\(\mathrm{arg}\,x\)</span>') and not caplog.records
     render(r'<span class="arithmatex">\(\arg x\)</span>')
     assert "unknown to latex2mathml" in caplog.text
+
+
+def test_formulas_have_their_alphabets_and_spaces() -> None:
+    """Browsers ignore ``mathvariant`` of letters, and latex2mathml gives a relation and functions no space."""
+    pytest.importorskip("mkdocs")
+    render = runpy.run_path(str(REPOSITORY / "scripts" / "site_pages.py"))["on_page_content"]
+    made = render(r'<span class="arithmatex">\(\psi\sim\mathcal N, \mathcal E, \mathbf 1, \log x\)</span>')
+    assert all(part in made for part in ("<mo>&#x0223C;</mo>", "<mi>𝒩</mi>", "<mi>ℰ</mi>", "<mn>𝟏</mn>", ">log</mo>"))
+    assert "mathvariant" not in made
+
+
+def test_flags_and_numbers_stay_on_one_line() -> None:
+    pytest.importorskip("mkdocs")
+    pages = runpy.run_path(str(REPOSITORY / "scripts" / "site_pages.py"))
+    assert '<span class="flag">--json</span> FILE' in pages["on_page_content"]("<code>bench gate --json FILE</code>")
+    assert pages["on_page_markdown"]("| ✓ 0.1 ± 0.2 |\n\na ± b") == "| ✓\u00a00.1\u00a0±\u00a00.2 |\n\na ± b"
+
+
+def test_a_table_of_a_docstring_becomes_a_list() -> None:
+    pytest.importorskip("griffe")
+    as_markdown = runpy.run_path(str(REPOSITORY / "scripts" / "site_docstrings.py"))["as_markdown"]
+    table = "==== =====\n``n``  samples counted\n``long`` the ``n`` again\n==== ====="
+    assert as_markdown(table) == "- ``n``: samples counted\n- ``long``: the ``n`` again"
 
 
 def test_results_are_one_page_with_their_pictures(tmp_path: Path) -> None:

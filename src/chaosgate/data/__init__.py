@@ -1,8 +1,7 @@
 """Image sets as data modules: pure training samples, exact counting, resumable epochs.
 
 ``Sample`` and ``Cell`` say what a batch and a part of a test set are; ``ImageData`` is the base for one's own set,
-``PhotoData`` that for photographs in files, ``ArrayData`` that for small images in memory. The names load on first use:
-who only writes a file (:mod:`chaosgate.data.files.atomic`) does not wait for torch.
+``PhotoData`` that for photographs in files, ``ArrayData`` that for small images in memory. Names load on first use.
 """
 
 from importlib import import_module

@@ -20,7 +20,7 @@ FEASIBLE = 1e-9
 
 @dataclass(frozen=True)
 class EntropyGap:
-    """Both sides of the identity.
+    r"""Both sides of :math:`h(p^\star) - h(p) = \mathrm{KL}(p\,\|\,p^\star)` (eq. entropy_gap_identity).
 
     Attributes:
         entropy: Differential entropy h(p) of the feasible law.

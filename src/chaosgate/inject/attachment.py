@@ -334,7 +334,7 @@ def attach(
             and sites see the same noise. Never touches torch's global stream.
         rank: This process among several; None asks ``torch.distributed``, also if it is initialised later.
         check: At the first training forward, run the batch with the gate off and on, and refuse a gate that the network
-            normalises away. Under ``torch.compile`` call ``h.check(batch)`` yourself before compiling.
+            normalises away. Under ``torch.compile`` call ``handle.check(batch)`` yourself before compiling.
         layout: Layout of the features where it cannot be known: NCHW, NHWC, NLC (tokens), NCL, NCDHW or NDHWC.
         grid: Rows and columns of tokens where they cannot be known; tokens in front of them are left alone.
 

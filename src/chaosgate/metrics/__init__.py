@@ -3,7 +3,7 @@
 Functions first, :class:`torchmetrics.Metric` classes as thin shells over sums of integers: every result is the same
 for every batch size, order of samples and number of processes.
 
-The names below load on first use: a report averages cells (``aggregate``) and need not wait for torch.
+Names load on first use, so that a report, which only averages cells, does not import torch.
 """
 
 from importlib import import_module

@@ -32,13 +32,18 @@ class Scores(NamedTuple):
 
     Where the logits have a nan, a plus infinity or nothing but minus infinity, no softmax exists: the first three are
     nan, and the rank means nothing.
+
+    Attributes:
+        confidence: The largest probability.
+        nll: Negative log-likelihood of the true class.
+        brier: Squared distance of the probabilities to the one-hot label.
+        rank: How many classes come before the true one: 0 is a top-1 hit, below 5 a top-5 hit.
     """
 
     confidence: Tensor
     nll: Tensor
     brier: Tensor
     rank: Tensor
-    """How many classes come before the true one: 0 is a top-1 hit, below 5 a top-5 hit."""
 
 
 def row_blocks(values: Tensor) -> Iterator[slice]:
@@ -107,13 +112,19 @@ def _scores(logits: Tensor, target: Tensor) -> Scores:
 
 
 class Reliability(NamedTuple):
-    """Sums per confidence bin, ``(..., num_bins)`` in float64: all that a reliability diagram or an ECE needs."""
+    """Sums per confidence bin, ``(..., num_bins)`` in float64: all that a reliability diagram or an ECE needs.
+
+    Attributes:
+        count: Samples.
+        confidence_sum: Sum of their confidences.
+        correct_sum: How many of them are classified correctly.
+        edges: Bin borders ``(num_bins + 1,)``; bin ``m`` is ``(edges[m], edges[m + 1]]``, and bin 0 contains 0 too.
+    """
 
     count: Tensor  # type: ignore[assignment]  # the field hides tuple.count, which nobody needs here
     confidence_sum: Tensor
     correct_sum: Tensor
     edges: Tensor
-    """Bin borders ``(num_bins + 1,)``; bin ``m`` is ``(edges[m], edges[m + 1]]``, and bin 0 contains 0 too."""
 
     def of_cell(self, cell: int) -> "Reliability":
         """The sums ``(num_bins,)`` of one cell."""

@@ -74,7 +74,16 @@ class NegativeLogLikelihood(Metric):
 
 
 class BrierDecomposition(NamedTuple):
-    """The score and its five terms, each a float64 scalar."""
+    """The score and its five terms, each a float64 scalar.
+
+    Attributes:
+        score: ``reliability - resolution + uncertainty + within_variance - within_covariance``.
+        reliability: How far the mean forecasts of the bins are from what happened; smaller is better.
+        resolution: How far what happened in the bins is from the share of the class; larger is better.
+        uncertainty: What a forecast of these shares would score.
+        within_variance: Spread of the forecasts inside the bins.
+        within_covariance: How far that spread follows what happened.
+    """
 
     score: Tensor
     reliability: Tensor

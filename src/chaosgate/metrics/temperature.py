@@ -23,7 +23,13 @@ _TOLERANCE = 1e-12  # of log T; each step is one pass over the logits, and the l
 
 
 class TemperatureFit(NamedTuple):
-    """A fitted temperature and the mean NLL of the data it was fitted on, before and after."""
+    """A fitted temperature.
+
+    Attributes:
+        temperature: What the logits are divided by.
+        nll_before: Mean NLL of the data it was fitted on, without it.
+        nll_after: The same with it.
+    """
 
     temperature: float
     nll_before: float

@@ -262,7 +262,7 @@ class ImageClassifier(LightningModule):
         checkpoint["trained_this_epoch"] = self._sum_over_processes(self._trained).tolist()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Go on with the counts of an unfinished epoch; one process has those of all."""
+        """Continue with the counts of an unfinished epoch; one process has those of all."""
         self._fresh = []
         counts = checkpoint.get("trained_this_epoch", [0, 0])
         first = self._trainer is None or self.trainer.global_rank == 0  # no trainer: loaded by hand
