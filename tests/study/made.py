@@ -20,7 +20,12 @@ Cells = Mapping[tuple[str, int], Mapping[str, float]]
 
 
 def finish(
-    run: Run, cells: Cells, energies: Sequence[float] = (), validation_nll: float = 1.0, num_classes: int = 10
+    run: Run,
+    cells: Cells,
+    energies: Sequence[float] = (),
+    validation_nll: float = 1.0,
+    num_bins: int = 15,
+    num_classes: int = 10,
 ) -> None:
     """Make ``run`` a finished one with these metrics."""
     run.directory.mkdir(parents=True, exist_ok=True)
@@ -45,7 +50,9 @@ def finish(
     before = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     others = [row for row in before if row.get("checkpoint_name") != run.checkpoint]  # of the same training
     results.write_text("".join(json.dumps(row) + "\n" for row in [*others, *rows]))
-    (run.directory / "config.yaml").write_text(yaml.safe_dump({"model": {"num_classes": num_classes}}))
+    (run.directory / "config.yaml").write_text(
+        yaml.safe_dump({"model": {"num_classes": num_classes, "num_bins": num_bins}})
+    )
     (run.directory / "curves.jsonl").write_text(
         json.dumps({"epoch": 0, "train/loss": 2.0, "val/nll": validation_nll}) + "\n"
     )

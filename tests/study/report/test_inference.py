@@ -45,6 +45,19 @@ def test_binned_ece_is_that_of_the_metrics() -> None:
     assert resample(samples, GROUPS, ["ece"])["clean", "ece"][0] == pytest.approx(mine, abs=1e-12)
 
 
+@pytest.mark.parametrize("bins", [5, 15, 40])
+def test_intervals_and_floor_have_the_bins_of_the_study(bins: int) -> None:
+    samples = draw(0)
+    confidence, correct = (torch.from_numpy(values[0]) for values in (samples.confidence, samples.correct))
+    expected = float(calibration_error(calibration_bins(confidence.double(), correct, bins)))
+    assert resample(samples, GROUPS, ["ece"], bins)["clean", "ece"][0] == pytest.approx(expected, abs=1e-12)
+    variance = np.zeros(bins)
+    for c in samples.confidence[0].astype(np.float64):
+        variance[max(int(np.ceil(c * bins)) - 1, 0)] += c * (1 - c)
+    mean, _ = ece_floor(samples.confidence, CELLS, GROUPS["clean"], bins)
+    assert mean == pytest.approx(np.sqrt(2 * variance / np.pi).sum() / 300, rel=1e-12)
+
+
 def test_images_are_drawn_together_in_all_cells_and_for_both_methods() -> None:
     mine = draw(1)
     shifted = replace(mine, nll=mine.nll + np.float32(0.25))

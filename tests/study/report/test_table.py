@@ -50,6 +50,11 @@ def test_std_divides_by_n_minus_one_and_differences_are_paired(table: Callable[.
     assert none.interval is None
 
 
+def test_errors_of_different_bins_are_not_compared(table: Callable[..., Table]) -> None:
+    with pytest.raises(ValueError, match="15 and 20 bins"):
+        table(lambda run: finish(run, {CLEAN: numbers(0.5)}, num_bins=15 if run.method == "none" else 20))
+
+
 def test_only_seeds_that_both_have_are_compared(table: Callable[..., Table]) -> None:
     top1 = {("none", 0): 0.5, ("gch", 0): 0.6, ("gch", 1): 0.9}
     built = table(

@@ -12,7 +12,6 @@ from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import STRENGTH, Ensemble, Study
 from chaosgate.study.report.collect import Finished, ensemble_name
 from chaosgate.study.report.inference import (
-    NUM_BINS,
     Floats,
     Groups,
     ece_floor,
@@ -88,7 +87,7 @@ def _ensemble_row(
             values[key] = by_cell[CLEAN_CELL] if part == CLEAN else aggregate_cells(by_cell)
             confidence = {"ece": one.samples.confidence, "ece_T": one.scaled_confidence}.get(metric)
             if confidence is not None:
-                floors[key] = ece_floor(confidence, one.samples.cells, groups[part])
+                floors[key] = ece_floor(confidence, one.samples.cells, groups[part], finished[0].bins)
         entries[part, metric] = Entry(metric, values, {}, floors)
     members = [one for one in finished if one.run.method == ensemble.of]
     theirs = whole[reference_variant(study, members[0].run)] if members else {}
@@ -139,12 +138,12 @@ def _entries(ones: Sequence[Finished], metrics: Sequence[str]) -> dict[Column, E
         if one.samples is None:
             continue
         groups = cell_groups(one.by_cell("top1"))
-        for column, draws in resample(one.samples, groups, metrics).items():
+        for column, draws in resample(one.samples, groups, metrics, one.bins).items():
             drawn.setdefault(column, {})[seed] = draws
             if is_biased(column[1]):
                 source = one.samples.scaled if is_scaled(column[1]) else one.samples
                 assert source is not None
-                floor = ece_floor(source.confidence, one.samples.cells, groups[column[0]])
+                floor = ece_floor(source.confidence, one.samples.cells, groups[column[0]], one.bins)
                 floors.setdefault(column, {})[seed] = floor
         if (CLEAN, "ood_auroc") in values and one.ood_confidence is not None:
             inside = one.samples.confidence[one.samples.cells.index(CLEAN_CELL)]
@@ -181,6 +180,17 @@ def _collapsed(
     return frozenset(found)
 
 
+def _same_bins(finished: Sequence[Finished]) -> int:
+    """Bins of the ECE of all runs; those with others cannot be compared."""
+    found = sorted({one.bins for one in finished})
+    if len(found) > 1:
+        raise ValueError(
+            f"runs of this study have an ECE of {' and '.join(map(str, found))} bins, which cannot be compared. Set "
+            "model.num_bins under 'overrides:' of the study, not in a method."
+        )
+    return found[0]
+
+
 def _facts(finished: Sequence[Finished]) -> dict[str, Any]:
     if not finished:
         return {}
@@ -197,7 +207,7 @@ def _facts(finished: Sequence[Finished]) -> dict[str, Any]:
         "corruptions": list(corruptions),
         "severities": sorted({row["severity"] for row in rows if row["corruption"] != CLEAN}),
         "n": rows[0]["n"],
-        "bins": finished[0].config["model"].get("num_bins", NUM_BINS),
+        "bins": _same_bins(finished),
         "energy_images": max((site.get("images", 0) for site in measured), default=0),
         "versions": rows[0]["versions"],
         "commits": sorted({str(one.rows[0]["commit"]) for one in finished}),

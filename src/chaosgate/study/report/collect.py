@@ -17,6 +17,7 @@ from chaosgate.run.outputs import CLEAN_CELL, Logits, Samples, join_samples, loa
 from chaosgate.study.execute.state import record_of, rows_of, state_of
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import Ensemble, Study
+from chaosgate.study.report.inference import NUM_BINS
 
 if TYPE_CHECKING:
     import torch
@@ -108,6 +109,11 @@ class Finished:
     @cached_property
     def config(self) -> dict[str, Any]:
         return RunDirectory(self.run.directory).settings()
+
+    @property
+    def bins(self) -> int:
+        """Bins of the ECE; rows of before have the default."""
+        return int(self.config["model"].get("num_bins", NUM_BINS))
 
 
 def collect(runs: Sequence[Run]) -> list[Finished]:
@@ -213,7 +219,7 @@ def ensembles(study: Study, ensemble: Ensemble, finished: Sequence[Finished]) ->
         members = _loaded([load_logits(one.run.directory, one.run.outputs_of(ood=False)) for one in group])
         if members is not None:
             outside = _loaded([load_logits(one.run.directory, one.run.outputs_of(ood=True)) for one in group])
-            found.append(_together(tuple(one.run.seed for one in group), members, outside))
+            found.append(_together(tuple(one.run.seed for one in group), members, outside, group[0].bins))
     return found
 
 
@@ -222,7 +228,9 @@ def _loaded(kept: Sequence[Logits | None]) -> list[Logits] | None:
     return members if len(members) == len(kept) else None
 
 
-def _together(seeds: tuple[int, ...], members: Sequence[Logits], outside: Sequence[Logits] | None) -> EnsembleResult:
+def _together(
+    seeds: tuple[int, ...], members: Sequence[Logits], outside: Sequence[Logits] | None, bins: int
+) -> EnsembleResult:
     """The mean of the members' probabilities as one network; its temperature is fitted as that of a single one."""
     import torch
 
@@ -241,7 +249,7 @@ def _together(seeds: tuple[int, ...], members: Sequence[Logits], outside: Sequen
     number = torch.arange(cells).repeat_interleave(images)
 
     def columns(values: "torch.Tensor") -> dict[str, "torch.Tensor"]:
-        metrics = CellMetrics(cells, adaptive_bins=15)
+        metrics = CellMetrics(cells, bins, adaptive_bins=bins)
         metrics.update(values, targets, number)
         return metrics.compute()
 

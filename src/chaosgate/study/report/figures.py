@@ -16,7 +16,6 @@ from chaosgate.metrics.aggregate import corruption_means
 from chaosgate.metrics.names import FITTED_ON_TEST, ON_TEST, PLUS_T, scaled, title
 from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report.collect import Finished
-from chaosgate.study.report.inference import NUM_BINS
 from chaosgate.study.report.table import CLEAN, Entry, Table
 
 # Okabe and Ito's palette, told apart under the common colour-vision deficiencies, then Tol's dark tones: twelve methods
@@ -192,9 +191,9 @@ def reliability_figures(table: Table, finished: Sequence[Finished], part: str) -
         if cells:
             chosen = one.samples.of(cells)
             confidence, correct = (torch.from_numpy(x.ravel()) for x in (chosen.confidence, chosen.correct))
-            bins = calibration_bins(confidence.double(), correct, NUM_BINS)
+            bins = calibration_bins(confidence.double(), correct, one.bins)
             effective = effective_counts(
-                torch.from_numpy(chosen.confidence), torch.from_numpy(chosen.correct), NUM_BINS
+                torch.from_numpy(chosen.confidence), torch.from_numpy(chosen.correct), one.bins
             )
             heading = f"{row.variant}, seed {one.run.seed}"
             figures[row.variant] = reliability_figure(bins, title=heading, effective=effective)

@@ -165,7 +165,9 @@ def require_same_images(samples: Iterable[Samples]) -> None:
             )
 
 
-def resample(samples: Samples, groups: Groups, metrics: Sequence[str]) -> dict[tuple[str, str], Floats]:
+def resample(
+    samples: Samples, groups: Groups, metrics: Sequence[str], bins: int = NUM_BINS
+) -> dict[tuple[str, str], Floats]:
     """Metrics of one network, (1 + resamples,): as measured, then for every resampling of the test images.
 
     The images drawn are a function of their number alone, so that differences between networks are paired.
@@ -175,13 +177,14 @@ def resample(samples: Samples, groups: Groups, metrics: Sequence[str]) -> dict[t
         groups: Name of a column, and its cells by corruption: a metric is averaged within a corruption, then over
             corruptions.
         metrics: Those among :data:`RESAMPLED`, with and without temperature; others are left out.
+        bins: Of the ECE.
     """
     found: dict[tuple[str, str], list[Floats]] = {}
     for weights, shift in _weights(samples):
         for part, corruptions in groups.items():
             means: dict[str, list[Floats]] = {}
             for cells in corruptions:
-                by_cell = [_cell_metrics(samples, cell, weights, shift) for cell in cells]
+                by_cell = [_cell_metrics(samples, cell, weights, shift, bins) for cell in cells]
                 if "aurc" in metrics:
                     by_cell = [
                         {**found, "aurc": _aurc(samples, cell, weights)}
@@ -224,22 +227,22 @@ def _drawn(images: int, stream: int) -> Iterator[Floats]:
         yield np.stack([np.bincount(row, minlength=images) for row in draws]).astype(np.float64)
 
 
-def _cell_metrics(samples: Samples, cell: Cell, weights: Floats, shift: Floats | None) -> dict[str, Floats]:
+def _cell_metrics(samples: Samples, cell: Cell, weights: Floats, shift: Floats | None, bins: int) -> dict[str, Floats]:
     """The metrics of one cell under every weighting, each (weightings,)."""
     row = samples.cells.index(cell)
     confidence, correct = samples.confidence[row].astype(np.float64), samples.correct[row].astype(np.float64)
     images = len(correct)
     single = np.stack((confidence, correct, samples.nll[row]), axis=1)
-    sums = weights @ np.hstack((single, binned(confidence, confidence - correct))) / images
+    sums = weights @ np.hstack((single, binned(confidence, confidence - correct, bins))) / images
     found = {"confidence": sums[:, 0], "top1": sums[:, 1], "gap": sums[:, 0] - sums[:, 1], "nll": sums[:, 2]}
     found["ece"] = np.abs(sums[:, 3:]).sum(1)
     if samples.scaled is None or shift is None:
         return found
     confidence, nll, confidence_slope, nll_slope = samples.scaled.per_image[:, row].astype(np.float64)
-    moving = (binned(confidence, confidence - correct), binned(confidence, confidence_slope))
+    moving = (binned(confidence, confidence - correct, bins), binned(confidence, confidence_slope, bins))
     sums = weights @ np.hstack((np.stack((nll, nll_slope), axis=1), *moving)) / images
     found["nll_T"] = sums[:, 0] + shift * sums[:, 1]
-    found["ece_T"] = np.abs(sums[:, 2 : 2 + NUM_BINS] + shift[:, None] * sums[:, 2 + NUM_BINS :]).sum(1)
+    found["ece_T"] = np.abs(sums[:, 2 : 2 + bins] + shift[:, None] * sums[:, 2 + bins :]).sum(1)
     return found
 
 
@@ -266,15 +269,18 @@ def resample_auroc(inside: NDArray[np.float32], outside: NDArray[np.float32]) ->
     return np.concatenate(found)
 
 
-def binned(confidence: Floats, values: NDArray[np.floating]) -> Floats:
+def binned(confidence: Floats, values: NDArray[np.floating], bins: int = NUM_BINS) -> Floats:
     """Values (images,) spread over the columns of their confidence bins, (images, bins); bins (a, b], first closed."""
-    table = np.zeros((len(values), NUM_BINS))
-    table[np.arange(len(values)), np.clip(np.ceil(confidence * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)] = values
+    table = np.zeros((len(values), bins))
+    table[np.arange(len(values)), np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)] = values
     return table
 
 
 def ece_floor(
-    confidence: NDArray[np.float32], cells: Sequence[Cell], corruptions: Sequence[Sequence[Cell]]
+    confidence: NDArray[np.float32],
+    cells: Sequence[Cell],
+    corruptions: Sequence[Sequence[Cell]],
+    bins: int = NUM_BINS,
 ) -> tuple[float, float]:
     r"""What a perfectly calibrated network with these confidences would show as its ECE: mean and 95th percentile.
 
@@ -286,6 +292,7 @@ def ece_floor(
         confidence: Of every image, (cells, images).
         cells: The cells.
         corruptions: Those of the column, by corruption.
+        bins: Of the ECE.
     """
     generator = np.random.default_rng(0)
     means, draws = [], []
@@ -293,7 +300,7 @@ def ece_floor(
         deviations = []
         for cell in own:
             claimed = confidence[cells.index(cell)].astype(np.float64)
-            deviations.append(np.sqrt(binned(claimed, claimed * (1 - claimed)).sum(0)) / len(claimed))
+            deviations.append(np.sqrt(binned(claimed, claimed * (1 - claimed), bins).sum(0)) / len(claimed))
         spread = np.stack(deviations)
         means.append(float(np.sqrt(2 / np.pi) * spread.sum(1).mean()))
         draws.append(np.abs(generator.standard_normal((2000, *spread.shape)) * spread).sum(2).mean(1))

@@ -7,7 +7,7 @@ from math import isnan
 from chaosgate.metrics.names import FROM_LOGITS, NAMES, ON_TEST, is_scaled, title
 from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report.build import rows_by_strength, smallest_validation_nll
-from chaosgate.study.report.inference import LEVEL, NUM_BINS, RESAMPLES
+from chaosgate.study.report.inference import LEVEL, RESAMPLES
 from chaosgate.study.report.table import MOST_PAIRS, Column, Mark, Row, Table
 
 MARKS: dict[Mark | None, str] = {"better": "✓", "worse": "✗", None: ""}
@@ -120,10 +120,7 @@ def bold_note(table: Table) -> str:
 
 
 def bins_note(table: Table) -> str:
-    """How the ECE is binned; its intervals and floor always have the same number of bins."""
-    bins = table.facts["bins"]
-    others = "" if bins == NUM_BINS else f"; its intervals and noise floor: {NUM_BINS} bins"
-    return f"ECE: {bins} bins of equal width{others}."
+    return f"ECE: {table.facts['bins']} bins of equal width."
 
 
 def _direction_note(table: Table) -> str:

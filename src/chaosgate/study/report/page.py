@@ -15,7 +15,6 @@ from chaosgate.metrics.names import ON_TEST, is_scaled, title
 from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report import figures
 from chaosgate.study.report.collect import Finished
-from chaosgate.study.report.inference import NUM_BINS
 from chaosgate.study.report.notes import (
     COLLAPSED,
     MARKS,
@@ -129,8 +128,8 @@ def pictures_of(main: Table, whole: Table, finished: Sequence[Finished]) -> dict
     for part, words in (
         (
             CLEAN,
-            f"Clean test set, one network of each method, {NUM_BINS} bins. The accuracy of a bin is the top of "
-            "its blue bar, or of the green box where the network is under-confident.",
+            f"Clean test set, one network of each method, {main.facts['bins']} bins. The accuracy of a bin is the top "
+            "of its blue bar, or of the green box where the network is under-confident.",
         ),
         (
             CORRUPTED,
