@@ -43,7 +43,7 @@ REPAIRS = (  # what browsers show badly in the MathML of latex2mathml
     (r"<mi>(log|exp|sin|cos)</mi>", r'<mo lspace="0.12em" rspace="0.12em">\1</mo>'),
     (r"<mo>&#x02016;</mo>", '<mo stretchy="false">&#x02016;</mo>'),  # both bars of a norm equally high
     (r'<mo stretchy="false">&#x0007C;</mo>', '<mo stretchy="false" lspace="0" rspace="0">&#x0007C;</mo>'),
-    (r'(<mo minsize="[^"]+" maxsize="[^"]+")>\|', r'\1 stretchy="true" symmetric="true" lspace="0" rspace="0">|'),
+    (r"<mo[^>]*( minsize=[^>]*)>\|", r'<mo stretchy="true" symmetric="true" lspace="0.1em" rspace="0.1em"\1>|'),
     (r"<mi>;</mi>", '<mo separator="true">;</mo>'),
 )
 _STYLED = re.compile(r'<(m[in]) mathvariant="(script|double-struck|fraktur|bold)">(\w)</\1>')  # ignored by browsers
