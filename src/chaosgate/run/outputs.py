@@ -102,9 +102,10 @@ def sample_files(run: Path, test: str) -> list[Path]:
 
 def load_samples(run: Path, test: str) -> Samples | None:
     """All images of a test, put together from the shares of its processes; None if a share is missing."""
-    shares = _shares(run, test)
-    placed = None if shares is None else _placed(shares)
-    if shares is None or placed is None:
+    if (found := _shares(run, test)) is None:
+        return None
+    shares = [_with_implied(share) for share in found]
+    if (placed := _placed(shares)) is None:
         return None
     cells, index, values = placed
 
@@ -202,6 +203,37 @@ def _load_logits(run: Path, test: str) -> Logits | None:
     if "validation_logits" in first:
         validation = (first["validation_logits"], first["validation_target"], first["validation_index"])
     return Logits(cells, values("logits"), values("target"), index, validation)
+
+
+# -- a correct prediction has confidence exp(-NLL): files to keep leave out what follows from its NLL ------------------
+
+
+def without_implied(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Zeros, which compress to nothing, for the confidences of correct predictions and their slopes."""
+    kept = dict(arrays)
+    for group in _implied(arrays):
+        follows = [np.isclose(arrays[key], values, rtol=0, atol=1e-4) for key, values in group.items()]
+        left_out = np.logical_and.reduce([arrays["correct"], *follows])
+        kept |= {key: np.where(left_out, np.zeros_like(arrays[key]), arrays[key]) for key in group}
+    return kept
+
+
+def _with_implied(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Put back what was left out; no network has a confidence of zero."""
+    whole = dict(arrays)
+    for group in _implied(arrays):
+        left_out = arrays[next(iter(group))] == 0
+        whole |= {key: np.where(left_out, values, arrays[key]) for key, values in group.items()}
+    return whole
+
+
+def _implied(arrays: dict[str, NDArray[Any]]) -> list[dict[str, NDArray[np.float32]]]:
+    """What NLLs say about correct predictions, as trained and after temperature scaling: confidences first."""
+    found = [{"confidence": np.exp(-arrays["nll"].astype(np.float32))}]
+    if "nll_T" in arrays:
+        confidence = np.exp(-arrays["nll_T"].astype(np.float32))
+        found.append({"confidence_T": confidence, "confidence_slope_T": -confidence * arrays["nll_slope_T"]})
+    return found
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
 from chaosgate.__main__ import main
 from chaosgate.run.directory import RunDirectory
+from chaosgate.run.outputs import load_samples, samples_file, without_implied, write_arrays
 from chaosgate.study import Run, load_study
 from chaosgate.study.execute.state import state_of, write_fitted
 from chaosgate.study.report.packed import is_packed, load_packed, pack
@@ -30,7 +32,8 @@ def runs(plan: Plan) -> list[Run]:
     for run in runs:
         confidence = generator.integers(512, 1024, (3, 100)) / 1024
         correct = generator.random((3, 100)) < confidence
-        nll = generator.integers(0, 1024, (3, 100)) / 512
+        nll = np.where(correct, generator.integers(0, 340, (3, 100)), generator.integers(354, 1024, (3, 100))) / 512
+        confidence = np.where(correct, np.exp(-nll.astype(np.float32)), confidence)
         metrics = {"top1": 0.8, "nll": 0.6 + 0.01 * run.seed, "ece": 0.05, "nll_T": 0.5, "ece_T": 0.04}
         finish(run, {cell: {**metrics, "ece": 0.05 + 0.01 * (run.method == "gch")} for cell in CELLS})
         keep(run, CELLS, confidence, correct, nll)
@@ -69,6 +72,47 @@ def test_rows_and_settings_are_kept_and_networks_are_not(runs: list[Run], write_
             "results.jsonl",
             "tested",
         ]
+
+
+def test_scores_that_follow_from_others_take_no_space(tmp_path: Path) -> None:
+    """A correct prediction has confidence exp(-NLL); scores of which that is not true are kept as they are."""
+    generator = np.random.default_rng(0)
+    logits, target = torch.tensor(generator.normal(0, 3, (200, 5)), dtype=torch.float32), torch.arange(200) % 5
+    log_p = (logits / 1.3).log_softmax(1)
+    mean = (log_p.exp() * logits / 1.3).sum(1)
+    at = (torch.arange(200), target)
+    top, best = log_p.max(1)
+    arrays = {
+        "corruption": np.array(["clean"]),
+        "severity": np.array([0]),
+        "cell": np.zeros(200, np.int16),
+        "index": np.arange(200, dtype=np.int32),
+        "correct": (best == target).numpy(),
+        "confidence": logits.softmax(1).amax(1).numpy(),
+        "nll": -logits.log_softmax(1)[at].numpy(),
+        "confidence_T": top.exp().numpy(),
+        "nll_T": -log_p[at].numpy(),
+        "confidence_slope_T": (top.exp() * (mean - logits.amax(1) / 1.3)).numpy(),
+        "nll_slope_T": ((logits / 1.3)[at] - mean).numpy(),
+        **dict.fromkeys(("slope", "curvature"), np.ones(2, np.float32)),
+        "on_test": np.array(False),
+    }
+    odd = int(np.flatnonzero(arrays["correct"])[0])
+    arrays["confidence"][odd] = arrays["confidence_T"][odd] = 0.25
+    left_out = arrays["correct"] & (np.arange(200) != odd)
+    kept = without_implied(arrays)
+    for key in ("confidence", "confidence_T", "confidence_slope_T"):
+        assert not kept[key][left_out].any() and np.array_equal(kept[key][~left_out], arrays[key][~left_out])
+    found = []
+    for name, content in (("whole", arrays), ("kept", kept)):
+        samples_file(tmp_path / name, "test").parent.mkdir(parents=True)
+        write_arrays(samples_file(tmp_path / name, "test"), content)
+        found.append(load_samples(tmp_path / name, "test"))
+    whole, read = found
+    assert whole is not None and whole.scaled is not None and read is not None and read.scaled is not None
+    assert np.array_equal(whole.confidence, arrays["confidence"][None])
+    np.testing.assert_allclose(read.confidence, whole.confidence, rtol=2e-6)  # a few roundings in single precision
+    np.testing.assert_allclose(read.scaled.per_image, whole.scaled.per_image, rtol=1e-5, atol=1e-6)
 
 
 def test_measured_noise_is_kept_where_a_run_has_some(runs: list[Run], write_study: Write, tmp_path: Path) -> None:

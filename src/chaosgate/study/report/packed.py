@@ -1,9 +1,10 @@
 """A finished study in a folder to keep: what its report is made of, without networks, logs and logits.
 
 ``chaosgate study pack NAME --to results`` copies the rows, curves, configurations and per-image scores of all finished
-runs to ``results/PROJECT/RUN`` (scores in half precision), and lists the runs in ``results/NAME/runs.json`` beside the
-study file. ``chaosgate study report results/NAME`` makes the report from these files alone: it does not ask the parser
-which runs the study would have today, so that a default that changes in the code later leaves a kept study readable.
+runs to ``results/PROJECT/RUN`` (scores in half precision, without those that follow from others), and lists the runs in
+``results/NAME/runs.json`` beside the study file. ``chaosgate study report results/NAME`` makes the report from these
+files alone: it does not ask the parser which runs the study would have today, so that a default that changes in the
+code later leaves a kept study readable.
 """
 
 import json
@@ -17,7 +18,7 @@ import numpy as np
 from chaosgate.data.files.atomic import file_hash, replace_file
 from chaosgate.metrics.names import FROM_LOGITS
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.outputs import Samples, read_arrays, sample_files, write_arrays
+from chaosgate.run.outputs import Samples, read_arrays, sample_files, without_implied, write_arrays
 from chaosgate.run.provenance import with_digest
 from chaosgate.study.execute.state import FITTED, TESTED, read_json, record_of, rows_of
 from chaosgate.study.plan.runs import Run, load_study
@@ -109,8 +110,9 @@ def _copy(run: Run, to: Path) -> None:
     for test, name in run.test_outputs.items():
         digests = {}
         for path in sample_files(run.directory, name):
-            arrays = {key: _half(values) for key, values in read_arrays(path).items() if "logits" not in key}
-            write_arrays(target.outputs / path.name, arrays)
+            arrays = {key: values for key, values in read_arrays(path).items() if "logits" not in key}
+            halves = {key: _half(values) for key, values in without_implied(arrays).items()}
+            write_arrays(target.outputs / path.name, halves)
             digests[path.name] = file_hash(target.outputs / path.name)
         _note(to / TESTED / f"{test}.json", {**records[test], "outputs": digests})
 
