@@ -1,6 +1,7 @@
 """The studies in results/: their rows and scores give the committed tables byte for byte, and come from one commit."""
 
 import json
+import runpy
 import shutil
 from pathlib import Path
 
@@ -41,3 +42,10 @@ def test_rows_of_a_study_come_from_one_commit_and_say_so(study: Path) -> None:
     ]
     assert rows and len({row["commit"] for row in rows}) == 1 and "dirty" not in rows[0]["commit"]
     assert all(row["config_hash"] and row["versions"]["torch"] and row["n"] and "seed" in row for row in rows)
+
+
+def test_page_of_results_has_the_numbers_of_every_kept_study() -> None:
+    text = (RESULTS / "README.md").read_text(encoding="utf-8")
+    script = runpy.run_path(str(RESULTS.parent / "scripts" / "results_page.py"))
+    assert {match[1] for match in script["BLOCK"].findall(text)} == {path.name for path in KEPT}
+    assert script["filled"](text) == text

@@ -1,0 +1,114 @@
+"""From the CSV files of the kept studies: the short tables of results/README.md, and docs/cifar10.png for README.md.
+
+    python scripts/results_page.py
+
+A block `<!-- table of STUDY -->` ... `<!-- end of table -->` gets one row for every method: means over seeds and, where
+the report has one, the 95 % interval of the difference to the reference. Nothing is typed by hand.
+"""
+
+import csv
+import re
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from chaosgate.study.report.figures import tidy
+
+RESULTS = Path(__file__).parents[1] / "results"
+BLOCK = re.compile(r"(<!-- table of (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+COLUMNS = {  # part and metric: heading, with the interval of the difference
+    ("clean", "top1"): ("Top-1", False),
+    ("clean", "nll"): ("NLL", True),
+    ("clean", "ece"): ("ECE", True),
+    ("clean", "gap"): ("conf. - acc.", False),
+    ("corrupted", "nll"): ("NLL corrupted", True),
+    ("corrupted", "ece"): ("ECE corrupted", True),
+}
+
+
+SHOWN = {  # in README's picture
+    "none": "none",
+    "dropout": "Dropout, p 0.1",
+    "dropblock_03": "DropBlock, p 0.3",
+    "correlated_gaussian": "Gaussian noise",
+    "gch": "Gaussian Chaos",
+    "label_smoothing": "label smoothing",
+    "mixup": "mixup",
+    "none ensemble x3": "ensemble of 3",
+}
+
+
+def table(study: str) -> str:
+    """One table as Markdown, methods in the order of the study; its reference has a second row with one temperature."""
+    rows = _rows(study)
+    found = {(row["method"], row["part"], row["metric"]): row for row in rows}
+    reference = next(row["compared_to"] for row in rows if row["compared_to"])
+    lines = [f"| | {' | '.join(heading for heading, _ in COLUMNS.values())} |", f"|---|{'--:|' * len(COLUMNS)}"]
+    for method in dict.fromkeys(row["method"] for row in rows):
+        lines.append(_line(method, [_cell(found.get((method, *key)), COLUMNS[key][1]) for key in COLUMNS]))
+        if method == reference:
+            scaled = [found.get((method, part, f"{metric}_T")) for part, metric in COLUMNS]
+            lines.append(_line(f"{method}+T", [_cell(row, False) for row in scaled]))
+    return "\n".join(lines)
+
+
+def _rows(study: str) -> list[dict[str, str]]:
+    with (RESULTS / study / "table.csv").open(encoding="utf-8", newline="") as file:
+        return [row for row in csv.DictReader(file) if row["table"] == study and " - " not in row["method"]]
+
+
+def _line(name: str, cells: list[str]) -> str:
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def _cell(row: dict[str, str] | None, with_interval: bool) -> str:
+    if row is None or not row["mean"]:
+        return ""
+    mean = _short(f"{float(row['mean']):.3f}")
+    if not with_interval or not row["low95"]:
+        return mean
+    low, high = (_short(f"{float(row[end]):+.3f}") for end in ("low95", "high95"))
+    return f"{mean} ({low} to {high}){row['mark']}"
+
+
+def _short(number: str) -> str:
+    return re.sub(r"\b0\.", ".", number)
+
+
+def filled(text: str) -> str:
+    """The page with the tables of today's CSV files."""
+    return BLOCK.sub(lambda match: f"{match[1]}{table(match[2])}\n{match[3]}", text)
+
+
+def picture() -> Figure:
+    """The ECEs of cifar10_main as trained and with one temperature: mean over seeds, and their standard deviation."""
+    found = {(row["method"], row["part"], row["metric"]): row for row in _rows("cifar10_main")}
+    figure = Figure(figsize=(7.6, 2.7), dpi=200, layout="constrained")
+    for axes, part in zip(figure.subplots(1, 2, sharey=True, sharex=True), ("clean", "corrupted"), strict=True):
+        for place, method in enumerate(SHOWN):
+            colour = "#D55E00" if method == "gch" else "#222222"
+            for metric, filled, lift in (("ece", colour, -0.14), ("ece_T", "white", 0.14)):
+                row = found[method, part, metric]
+                spread = float(row["std_ddof1"]) if row["std_ddof1"] else None  # there is one ensemble
+                axes.errorbar(
+                    float(row["mean"]), place + lift, xerr=spread, fmt="o", ms=5, mfc=filled, color=colour, elinewidth=1
+                )
+        floor = float(found["none", part, "ece"]["floor_mean"])
+        axes.axvline(floor, color="#9a9a9a", ls="--", lw=1, zorder=0)
+        axes.set(xlabel=f"ECE, {part}", yticks=range(len(SHOWN)), yticklabels=SHOWN.values())
+        tidy(axes)
+    axes.invert_yaxis()
+    named = {"as trained": "#222222", "one temperature (+T)": "white"}
+    handles = [Line2D([], [], ls="", marker="o", ms=5, color="#222222", mfc=fill) for fill in named.values()]
+    handles.append(Line2D([], [], color="#9a9a9a", ls="--", lw=1))
+    labels = [*named, "of a perfectly calibrated network"]
+    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=8)
+    return figure
+
+
+if __name__ == "__main__":
+    picture().savefig(RESULTS.parent / "docs" / "cifar10.png")
+    page = RESULTS / "README.md"
+    page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
+    print(f"{page} has the numbers of the kept studies; read the sentences beneath its tables again.")
