@@ -1,14 +1,17 @@
-"""From the CSV files of the kept studies: the short tables of results/README.md, and docs/cifar10.png for README.md.
+"""From kept studies and probes: the short tables of results/README.md, and docs/cifar10.png for README.md.
 
     python scripts/results_page.py
 
 A block `<!-- table of STUDY -->` ... `<!-- end of table -->` gets one row for every method: means over seeds and, where
-the report has one, the 95 % interval of the difference to the reference. Nothing is typed by hand.
+the report has one, the 95 % interval of the difference to the reference. A block of `probes` gets what the last look at
+every probed run says of its stages. Nothing is typed by hand.
 """
 
 import csv
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -53,6 +56,31 @@ def table(study: str) -> str:
     return "\n".join(lines)
 
 
+def probe_table() -> str:
+    """Coherence of the maps and orderings kept, by stage, at the last look of every probed run."""
+    heads = ("coherence", "at first", "GCh keeps", "predicted", "Dropout keeps", "GCh - Dropout")
+    lines = [f"| run, stage | {' | '.join(heads)} |", f"|---|{'--:|' * len(heads)}"]
+    for path in sorted((RESULTS / "probes").glob("*.jsonl")):
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        first, last = ({(r["stage"], r.get("method")): r for r in rows if r["step"] == at} for at in _ends(rows))
+        for stage in (stage for stage, method in last if method is None):
+            smooth, hard = last[stage, "gch"], last[stage, "dropout"]
+            looks = (look[stage, None]["coherence"] for look in (last, first))
+            kept = (
+                smooth["ranking"],
+                smooth["ranking_predicted"],
+                hard["ranking"],
+                smooth["ranking"] - hard["ranking"],
+            )
+            numbers = [f"{value:.2f}" for value in looks] + [_short(f"{value:.3f}") for value in kept]
+            lines.append(_line(f"{path.stem}, {stage}", numbers))
+    return "\n".join(lines)
+
+
+def _ends(rows: list[dict[str, Any]]) -> tuple[int, int]:
+    return rows[0]["step"], rows[-1]["step"]
+
+
 def _rows(study: str) -> list[dict[str, str]]:
     with (RESULTS / study / "table.csv").open(encoding="utf-8", newline="") as file:
         return [row for row in csv.DictReader(file) if row["table"] == study and " - " not in row["method"]]
@@ -78,7 +106,12 @@ def _short(number: str) -> str:
 
 def filled(text: str) -> str:
     """The page with the tables of today's CSV files."""
-    return BLOCK.sub(lambda match: f"{match[1]}{table(match[2])}\n{match[3]}", text)
+
+    def block(match: re.Match[str]) -> str:
+        made = probe_table() if match[2] == "probes" else table(match[2])
+        return f"{match[1]}{made}\n{match[3]}"
+
+    return BLOCK.sub(block, text)
 
 
 def picture() -> Figure:

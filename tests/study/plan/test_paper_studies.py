@@ -13,6 +13,7 @@ from chaosgate.run.identity import training_hash
 from chaosgate.study import Run, load_study
 from chaosgate.study.execute.display import stated_cost
 from chaosgate.study.execute.worker import data_of, missing_data
+from chaosgate.study.plan.parts import require_folders
 from chaosgate.study.plan.study import paper_data
 from chaosgate.study.report.build import build_table
 from chaosgate.study.report.collect import collect
@@ -183,6 +184,19 @@ def test_missing_data_are_refused_before_anything_is_trained(
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "nowhere, which does not exist" in error and "IMAGENET_C" in error
     assert "--size smoke" in error and not (tmp_path / "runs").exists()
+
+
+def test_a_variable_may_name_a_file_but_data_are_a_folder(tmp_path: Path) -> None:
+    """The weights of evidence/pets_main are a file; it was refused as missing."""
+    file = tmp_path / "weights.pth"
+    file.touch()
+    require_folders(
+        ["CHAOSGATE_LITE0", "CHAOSGATE_PETS"], {"CHAOSGATE_LITE0": str(file), "CHAOSGATE_PETS": str(tmp_path)}
+    )
+    with pytest.raises(FileNotFoundError, match=r"CHAOSGATE_PETS .* is .*weights.pth, which is a file"):
+        require_folders(["CHAOSGATE_PETS"], {"CHAOSGATE_PETS": str(file)})
+    with pytest.raises(FileNotFoundError, match=r"gone.pth, which does not exist.*CHAOSGATE_LITE0=PATH"):
+        require_folders(["CHAOSGATE_LITE0"], {"CHAOSGATE_LITE0": str(tmp_path / "gone.pth")})
 
 
 def anew(name: str) -> Run:

@@ -136,7 +136,7 @@ def require_allowed(names: Iterable[str], folders: Mapping[str, str]) -> None:
 
 
 def require_folders(names: Iterable[str], folders: Mapping[str, str]) -> None:
-    """Refuse names that are unset, and folders that do not exist; all of them in one message."""
+    """Refuse names that are unset, and folders and files that do not exist; all of them in one message."""
     wanted = sorted(set(names))
     complaints = []
     for name in wanted:
@@ -144,12 +144,14 @@ def require_folders(names: Iterable[str], folders: Mapping[str, str]) -> None:
         holds = f" (a folder with {FOLDERS[name]})" if name in FOLDERS else ""
         if not folder:
             complaints.append(f"{name}{holds} is not set")
-        elif not Path(folder).expanduser().is_dir():
+        elif not (place := Path(folder).expanduser()).exists():
             complaints.append(f"{name}{holds} is {folder}, which does not exist")
+        elif name in FOLDERS and not place.is_dir():
+            complaints.append(f"{name}{holds} is {folder}, which is a file")
     if complaints:
         raise FileNotFoundError(
             f"the data are missing: {'; '.join(complaints)}. Set the variable, e.g. export {wanted[0]}="
-            "FOLDER, or try the study on made-up images with --size smoke."
+            f"{'FOLDER' if wanted[0] in FOLDERS else 'PATH'}, or try the study on made-up images with --size smoke."
         )
 
 
