@@ -156,6 +156,10 @@ def _placed(shares: Sequence[dict[str, NDArray[Any]]]) -> Placed | None:
     return cells, by_cell[0], values
 
 
+OF_LOGITS = ("logits", "target", "validation_")
+"""How the arrays begin that are there where logits are kept, and for them alone."""
+
+
 @dataclass(frozen=True)
 class Logits:
     """The kept logits of a tested network.

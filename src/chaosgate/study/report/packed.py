@@ -18,7 +18,7 @@ import numpy as np
 from chaosgate.data.files.atomic import file_hash, replace_file
 from chaosgate.metrics.names import FROM_LOGITS
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.outputs import Samples, read_arrays, sample_files, without_implied, write_arrays
+from chaosgate.run.outputs import OF_LOGITS, Samples, read_arrays, sample_files, without_implied, write_arrays
 from chaosgate.run.provenance import with_digest
 from chaosgate.study.execute.state import FITTED, TESTED, read_json, record_of, rows_of
 from chaosgate.study.plan.runs import Run, load_study
@@ -110,8 +110,8 @@ def _copy(run: Run, to: Path) -> None:
     for test, name in run.test_outputs.items():
         digests = {}
         for path in sample_files(run.directory, name):
-            arrays = {key: values for key, values in read_arrays(path).items() if "logits" not in key}
-            halves = {key: _half(values) for key, values in without_implied(arrays).items()}
+            scores = {key: values for key, values in read_arrays(path).items() if not key.startswith(OF_LOGITS)}
+            halves = {key: _half(values) for key, values in without_implied(scores).items()}
             write_arrays(target.outputs / path.name, halves)
             digests[path.name] = file_hash(target.outputs / path.name)
         _note(to / TESTED / f"{test}.json", {**records[test], "outputs": digests})
