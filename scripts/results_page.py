@@ -30,6 +30,7 @@ COLUMNS = {  # part and metric: heading, with the interval of the difference
 }
 
 
+MARKS = {"": "", "better": " ✓", "worse": " ✗"}
 SHOWN = {  # in README's picture
     "none": "none",
     "dropout": "Dropout, p 0.1",
@@ -97,7 +98,7 @@ def _cell(row: dict[str, str] | None, with_interval: bool) -> str:
     if not with_interval or not row["low95"]:
         return mean
     low, high = (_short(f"{float(row[end]):+.3f}") for end in ("low95", "high95"))
-    return f"{mean} ({low} to {high}){row['mark']}"
+    return f"{mean} ({low} to {high}){MARKS[row['mark']]}"
 
 
 def _short(number: str) -> str:
