@@ -44,13 +44,18 @@ SHOWN = {  # in README's picture
 
 
 def table(study: str) -> str:
-    """One table as Markdown, methods in the order of the study; its reference has a second row with one temperature."""
+    """One table as Markdown, methods in the order of the study; its reference has a second row with one temperature.
+
+    Of a study of strengths it has all; those that validation images select are bold.
+    """
     rows = _rows(study)
+    selected = {row["method"] for row in _rows(study, ": strength with the smallest validation NLL")}
     found = {(row["method"], row["part"], row["metric"]): row for row in rows}
     reference = next(row["compared_to"] for row in rows if row["compared_to"])
     lines = [f"| | {' | '.join(heading for heading, _ in COLUMNS.values())} |", f"|---|{'--:|' * len(COLUMNS)}"]
     for method in dict.fromkeys(row["method"] for row in rows):
-        lines.append(_line(method, [_cell(found.get((method, *key)), COLUMNS[key][1]) for key in COLUMNS]))
+        name = f"**{method}**" if "-" in method and method in selected else method
+        lines.append(_line(name, [_cell(found.get((method, *key)), COLUMNS[key][1]) for key in COLUMNS]))
         if method == reference:
             scaled = [found.get((method, part, f"{metric}_T")) for part, metric in COLUMNS]
             lines.append(_line(f"{method}+T", [_cell(row, False) for row in scaled]))
@@ -82,9 +87,12 @@ def _ends(rows: list[dict[str, Any]]) -> tuple[int, int]:
     return rows[0]["step"], rows[-1]["step"]
 
 
-def _rows(study: str) -> list[dict[str, str]]:
+def _rows(study: str, part: str = "") -> list[dict[str, str]]:
+    """The rows of a table without its contrasts: by default of the only one, or of that with every strength."""
     with (RESULTS / study / "table.csv").open(encoding="utf-8", newline="") as file:
-        return [row for row in csv.DictReader(file) if row["table"] == study and " - " not in row["method"]]
+        rows = [row for row in csv.DictReader(file) if " - " not in row["method"]]
+    names = (f"{study}{part}",) if part else (study, f"{study}: every strength")
+    return [row for row in rows if row["table"] in names]
 
 
 def _line(name: str, cells: list[str]) -> str:
