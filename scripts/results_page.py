@@ -28,8 +28,6 @@ COLUMNS = {  # part and metric: heading, with the interval of the difference
     ("corrupted", "nll"): ("NLL corrupted", True),
     ("corrupted", "ece"): ("ECE corrupted", True),
 }
-
-
 MARKS = {"": "", "better": " ✓", "worse": " ✗"}
 SHOWN = {  # in README's picture
     "none": "none",
