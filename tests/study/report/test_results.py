@@ -12,6 +12,7 @@ from chaosgate.__main__ import main
 RESULTS = Path(__file__).parents[3] / "results"
 KEPT = sorted(path.parent for path in RESULTS.glob("*/runs.json"))
 MANY = 20  # runs, from which on a report takes a minute
+LIMIT = 60_000_000  # bytes that the whole folder may take in a clone
 
 
 def reported() -> list[object]:
@@ -49,3 +50,9 @@ def test_page_of_results_has_the_numbers_of_every_kept_study() -> None:
     script = runpy.run_path(str(RESULTS.parent / "scripts" / "results_page.py"))
     assert {match[1] for match in script["BLOCK"].findall(text)} == {"probes", *(path.name for path in KEPT)}
     assert script["filled"](text) == text
+
+
+def test_folder_stays_small_enough_for_a_clone() -> None:
+    made_again = ("report.html", "reliability_")  # by a report; git has few or none of them
+    kept = (path for path in RESULTS.rglob("*") if path.is_file() and not path.name.startswith(made_again))
+    assert sum(path.stat().st_size for path in kept) < LIMIT
