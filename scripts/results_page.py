@@ -42,19 +42,19 @@ SHOWN = {  # in README's picture
 
 
 def table(study: str) -> str:
-    """One table as Markdown, methods in the order of the study; its reference has a second row with one temperature.
+    """One table as Markdown, methods in the order of the study; a reference has a second row with one temperature.
 
     Of a study of strengths it has all; those that validation images select are bold.
     """
     rows = _rows(study)
     selected = {row["method"] for row in _rows(study, ": strength with the smallest validation NLL")}
     found = {(row["method"], row["part"], row["metric"]): row for row in rows}
-    reference = next(row["compared_to"] for row in rows if row["compared_to"])
+    references = {row["compared_to"] for row in rows}
     lines = [f"| | {' | '.join(heading for heading, _ in COLUMNS.values())} |", f"|---|{'--:|' * len(COLUMNS)}"]
     for method in dict.fromkeys(row["method"] for row in rows):
         name = f"**{method}**" if "-" in method and method in selected else method
         lines.append(_line(name, [_cell(found.get((method, *key)), COLUMNS[key][1]) for key in COLUMNS]))
-        if method == reference:
+        if method in references:
             scaled = [found.get((method, part, f"{metric}_T")) for part, metric in COLUMNS]
             lines.append(_line(f"{method}+T", [_cell(row, False) for row in scaled]))
     return "\n".join(lines)

@@ -45,6 +45,21 @@ def test_rows_of_a_study_come_from_one_commit_and_say_so(study: Path) -> None:
     assert all(row["config_hash"] and row["versions"]["torch"] and row["n"] and "seed" in row for row in rows)
 
 
+def test_networks_that_several_studies_trained_agree_to_the_last_bit() -> None:
+    """Same configuration and cell: commits, machines and minutes differ, numbers do not."""
+    found: dict[tuple[object, ...], set[tuple[float, ...]]] = {}
+    commits: dict[tuple[object, ...], set[str]] = {}
+    for path in RESULTS.glob("*/*/results.jsonl"):
+        for row in map(json.loads, path.read_text().splitlines()):
+            cell = (row["config_hash"], row["monte_carlo"], row["weights_file"], row["corruption"], row["severity"])
+            found.setdefault(cell, set()).add(
+                tuple(row[name] for name in ("top1", "nll", "ece", "temperature", "nll_T"))
+            )
+            commits.setdefault(cell, set()).add(row["commit"])
+    assert sum(len(those) == 3 for those in commits.values()) == 6 * 8
+    assert all(len(numbers) == 1 for numbers in found.values())
+
+
 def test_page_of_results_has_the_numbers_of_every_kept_study() -> None:
     text = (RESULTS / "README.md").read_text(encoding="utf-8")
     script = runpy.run_path(str(RESULTS.parent / "scripts" / "results_page.py"))
