@@ -11,7 +11,7 @@ from chaosgate.__main__ import main
 
 RESULTS = Path(__file__).parents[3] / "results"
 KEPT = sorted(path.parent for path in RESULTS.glob("*/runs.json"))
-MANY = 20  # runs, from which on a report takes a minute
+MANY = 10  # runs, from which on a report takes half a minute
 LIMIT = 60_000_000  # bytes that the whole folder may take in a clone
 
 
