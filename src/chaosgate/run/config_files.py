@@ -179,7 +179,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not a text file in UTF-8 ({error.reason}); give a YAML file.") from None
+        raise ValueError(f"{path} is not UTF-8 text ({error.reason}); a YAML file is needed.") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds {type(content).__name__}; a mapping of keys to values is needed.")
     return content
