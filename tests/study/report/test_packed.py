@@ -12,10 +12,17 @@ from rich.console import Console
 
 from chaosgate.__main__ import main
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.outputs import load_samples, samples_file, without_implied, write_arrays
+from chaosgate.run.outputs import (
+    load_samples,
+    read_arrays,
+    samples_file,
+    without_implied,
+    write_arrays,
+    write_small_arrays,
+)
 from chaosgate.study import Run, load_study
 from chaosgate.study.execute.state import state_of, write_fitted
-from chaosgate.study.report.packed import is_packed, load_packed, pack
+from chaosgate.study.report.packed import is_packed, load_packed, pack, rounded
 from chaosgate.study.report.write import report
 from tests.study.made import finish, keep
 from tests.study.toy_studies import Plan, Write
@@ -113,6 +120,20 @@ def test_scores_that_follow_from_others_take_no_space(tmp_path: Path) -> None:
     assert np.array_equal(whole.confidence, arrays["confidence"][None])
     np.testing.assert_allclose(read.confidence, whole.confidence, rtol=2e-6)  # a few roundings in single precision
     np.testing.assert_allclose(read.scaled.per_image, whole.scaled.per_image, rtol=1e-5, atol=1e-6)
+
+
+def test_kept_scores_have_half_precision_and_their_slopes_six_binary_digits(tmp_path: Path) -> None:
+    """Rounded to the nearest; packing again changes nothing."""
+    values = np.random.default_rng(0).normal(0, 3, 1000).astype(np.float32)
+    arrays = {"nll": np.abs(values), "nll_slope_T": values, "slope": values, "index": np.arange(1000)}
+    write_small_arrays(tmp_path / "kept.npz", rounded(arrays))
+    kept = read_arrays(tmp_path / "kept.npz")
+    np.testing.assert_allclose(kept["nll"].astype(float), arrays["nll"], rtol=2**-11)
+    for key in ("nll_slope_T", "slope"):
+        np.testing.assert_allclose(kept[key].astype(float), values, rtol=2**-6)
+        assert np.all(np.frexp(kept[key].astype(float))[0] * 64 % 1 == 0)
+    assert kept["index"].dtype == arrays["index"].dtype and np.array_equal(kept["index"], arrays["index"])
+    assert all(np.array_equal(rounded(kept)[key], kept[key]) for key in kept)
 
 
 def test_measured_noise_is_kept_where_a_run_has_some(runs: list[Run], write_study: Write, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The studies in results/: their rows and scores give the committed tables byte for byte, and come from one commit."""
 
+import csv
 import json
+import re
 import runpy
 import shutil
 from pathlib import Path
@@ -67,7 +69,40 @@ def test_page_of_results_has_the_numbers_of_every_kept_study() -> None:
     assert script["filled"](text) == text
 
 
+QUOTED = re.compile(r"(?<!from )(?:([+-]\.\d{3}),? \(?)?([+-]\d?\.\d{3}) to ([+-]\d?\.\d{3})")
+
+
+def test_intervals_in_the_sentences_of_the_page_are_those_of_its_tables() -> None:
+    """As `difference (low to high)` or without the difference; what goes `from` one mean `to` another is no interval."""
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    for path in RESULTS.glob("*/table.csv"):
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["low95"]]
+        found[path.parent.name] = [
+            (_signed(row["difference"]), _signed(row["low95"]), _signed(row["high95"])) for row in rows
+        ]
+    page = re.sub(r"<!-- table of .*?<!-- end of table -->", "", (RESULTS / "README.md").read_text("utf-8"), flags=re.S)
+    quoted = 0
+    for section in page.split("\n## ")[1:]:
+        name = section.partition(":")[0]
+        known = found.get(name) or [interval for study in found.values() for interval in study]
+        for difference, low, high in QUOTED.findall(" ".join(section.split())):
+            quoted += 1
+            assert any((difference or d, low, high) == (d, lo, hi) for d, lo, hi in known), f"{name}: {low} to {high}"
+    assert quoted > 60
+
+
+def _signed(number: str) -> str:
+    return f"{float(number):+.3f}".replace("0.", ".", 1)
+
+
+def test_figures_of_the_page_are_there() -> None:
+    figures = re.findall(r"!\[.*?\]\((.*?)\)", (RESULTS / "README.md").read_text("utf-8"))
+    assert len(figures) >= len(KEPT) and all((RESULTS / figure).is_file() for figure in figures)
+
+
 def test_folder_stays_small_enough_for_a_clone() -> None:
-    made_again = ("report.html", "reliability_")  # by a report; git has few or none of them
-    kept = (path for path in RESULTS.rglob("*") if path.is_file() and not path.name.startswith(made_again))
+    """Of the figures git has those of ECE and NLL; a report makes the others and its page."""
+    files = [path for path in RESULTS.rglob("*") if path.is_file() and path.name != "report.html"]
+    kept = [path for path in files if path.parent.name != "figures" or path.name.startswith("ece_and_nll_")]
     assert sum(path.stat().st_size for path in kept) < LIMIT

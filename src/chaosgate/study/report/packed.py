@@ -1,7 +1,7 @@
 """A finished study in a folder to keep: what its report is made of, without networks, logs and logits.
 
 ``chaosgate study pack NAME --to results`` copies the rows, curves, configurations and per-image scores of all finished
-runs to ``results/PROJECT/RUN`` (scores in half precision, without those that follow from others), and lists the runs in
+runs to ``results/PROJECT/RUN`` (scores rounded, without those that follow from others), and lists the runs in
 ``results/NAME/runs.json`` beside the study file. ``chaosgate study report results/NAME`` makes the report from these
 files alone: it does not ask the parser which runs the study would have today, so that a default that changes in the
 code later leaves a kept study readable.
@@ -18,13 +18,14 @@ import numpy as np
 from chaosgate.data.files.atomic import file_hash, replace_file
 from chaosgate.metrics.names import FROM_LOGITS
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.outputs import OF_LOGITS, Samples, read_arrays, sample_files, without_implied, write_arrays
+from chaosgate.run.outputs import OF_LOGITS, Samples, read_arrays, sample_files, without_implied, write_small_arrays
 from chaosgate.run.provenance import with_digest
 from chaosgate.study.execute.state import FITTED, TESTED, read_json, record_of, rows_of
 from chaosgate.study.plan.runs import Run, load_study
 from chaosgate.study.plan.study import Ensemble, Study
 from chaosgate.study.report.collect import EnsembleResult, Finished, collect, ensembles
 
+Array = np.ndarray[Any, Any]
 RUNS = "runs.json"
 _OF_A_RUN = ("study", "method", "levels", "seed", "checkpoint", "size", "tested_otherwise")
 
@@ -111,8 +112,7 @@ def _copy(run: Run, to: Path) -> None:
         digests = {}
         for path in sample_files(run.directory, name):
             scores = {key: values for key, values in read_arrays(path).items() if not key.startswith(OF_LOGITS)}
-            halves = {key: _half(values) for key, values in without_implied(scores).items()}
-            write_arrays(target.outputs / path.name, halves)
+            write_small_arrays(target.outputs / path.name, rounded(without_implied(scores)))
             digests[path.name] = file_hash(target.outputs / path.name)
         _note(to / TESTED / f"{test}.json", {**records[test], "outputs": digests})
 
@@ -130,8 +130,15 @@ def _without_places(text: str, run: Run) -> str:
     return text.replace(str(run.directory), run.training)
 
 
-def _half(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return values.astype(np.float16) if values.dtype == np.float32 else values
+def rounded(arrays: dict[str, Array]) -> dict[str, Array]:
+    """Half precision; slopes, by which the fitted temperature widens an interval a little, to six binary digits."""
+    rounded = {}
+    for key, values in arrays.items():
+        if "slope" in key:
+            fraction, exponent = np.frexp(values.astype(np.float32))
+            values = np.ldexp(np.rint(fraction * 64) / 64, exponent)
+        rounded[key] = values.astype(np.float16) if values.dtype == np.float32 else values
+    return rounded
 
 
 # -- ensembles: rows that are made of logits, which are not kept -------------------------------------------------------
@@ -147,8 +154,7 @@ def _keep_ensemble(path: Path, result: EnsembleResult) -> None:
     arrays = {"confidence": samples.confidence, "correct": samples.correct, "nll": samples.nll, "index": samples.index}
     if result.scaled_confidence is not None:
         arrays["scaled_confidence"] = result.scaled_confidence
-    halves = {key: _half(values) for key, values in arrays.items()}
-    write_arrays(path, {"about": np.array(json.dumps(about)), **halves})
+    write_small_arrays(path, {"about": np.array(json.dumps(about)), **rounded(arrays)})
 
 
 def kept_ensembles(study: Study, ensemble: Ensemble, finished: Sequence[Finished]) -> list[EnsembleResult]:
