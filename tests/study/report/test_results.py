@@ -73,7 +73,7 @@ QUOTED = re.compile(r"(?<!from )(?:([+-]\.\d{3}),? \(?)?([+-]\d?\.\d{3}) to ([+-
 
 
 def test_intervals_in_the_sentences_of_the_page_are_those_of_its_tables() -> None:
-    """As `difference (low to high)` or without the difference; what goes `from` one mean `to` another is no interval."""
+    """Written `difference (low to high)`, or without the difference; `from` one mean `to` another is none."""
     found: dict[str, list[tuple[str, str, str]]] = {}
     for path in RESULTS.glob("*/table.csv"):
         with path.open(encoding="utf-8", newline="") as file:
