@@ -54,7 +54,7 @@ def table(study: str) -> str:
     for method in dict.fromkeys(row["method"] for row in rows):
         name = f"**{method}**" if "-" in method and method in selected else method
         lines.append(_line(name, [_cell(found.get((method, *key)), COLUMNS[key][1]) for key in COLUMNS]))
-        if method.partition("-")[0] in references:  # at any level of a grid
+        if method in references:
             scaled = [found.get((method, part, f"{metric}_T")) for part, metric in COLUMNS]
             lines.append(_line(f"{method}+T", [_cell(row, False) for row in scaled]))
     return "\n".join(lines)

@@ -169,6 +169,28 @@ def test_nothing_is_selected_before_every_strength_is_there(table: Callable[...,
     assert "gch: no strength is selected before every strength has every seed." in footnotes(built)
 
 
+def test_every_level_of_a_grid_is_compared_to_the_reference_at_that_level(table: Callable[..., Table]) -> None:
+    nll = {"none-short": 1.0, "none-long": 2.0, "gch-short": 1.1, "gch-long": 1.8}
+    built = table(
+        lambda run: finish(run, {CLEAN: numbers(0.5, nll=nll[run.variant], nll_T=nll[run.variant] - 0.5)}),
+        grid={"length": {"short": {"trainer.max_epochs": 2}, "long": {"trainer.max_epochs": 4}}},
+    )
+    rows = list(csv.DictReader(csv_table(built).splitlines()))
+    found = {
+        (row["method"], row["compared_to"]): float(row["difference"])
+        for row in rows
+        if row["metric"] == "nll" and row["difference"]
+    }
+    assert found == pytest.approx(
+        {
+            ("gch-short", "none-short"): 0.1,
+            ("gch-long", "none-long"): -0.2,
+            ("gch-short - none-short+T", "none-short+T"): 0.6,
+            ("gch-long - none-long+T", "none-long+T"): 0.3,
+        }
+    )
+
+
 def test_a_seed_without_a_number_has_no_interval_and_no_mark(table: Callable[..., Table]) -> None:
     built = table(
         lambda run: finish(run, {CLEAN: numbers(nan if run.method == "gch" and run.seed == 1 else 0.5)}), seeds=[0, 1]

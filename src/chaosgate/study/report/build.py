@@ -21,7 +21,7 @@ from chaosgate.study.report.inference import (
     resample_auroc,
 )
 from chaosgate.study.report.packed import kept_ensembles
-from chaosgate.study.report.table import CLEAN, CORRUPTED, Column, Entry, Row, Table
+from chaosgate.study.report.table import CLEAN, CORRUPTED, Column, Entry, Row, Table, reference_variant
 
 
 def build_table(study: Study, runs: Sequence[Run], finished: Sequence[Finished]) -> Table:
@@ -37,7 +37,7 @@ def build_table(study: Study, runs: Sequence[Run], finished: Sequence[Finished])
     columns = tuple((part, metric) for part in (CLEAN, CORRUPTED) for metric in shown if (part, metric) in found)
 
     def row(run: Run) -> Row:
-        reference = reference_variant(study, run)
+        reference = reference_variant(study, run.levels)
         mine, theirs = whole[run.variant], whole[reference]
         ones = of_variant[run.variant]
         entries = {
@@ -90,7 +90,7 @@ def _ensemble_row(
                 floors[key] = ece_floor(confidence, one.samples.cells, groups[part], finished[0].bins)
         entries[part, metric] = Entry(metric, values, {}, floors)
     members = [one for one in finished if one.run.method == ensemble.of]
-    theirs = whole[reference_variant(study, members[0].run)] if members else {}
+    theirs = whole[reference_variant(study, members[0].run.levels)] if members else {}
     return Row(
         ensemble_name(ensemble),
         ensemble.of,
@@ -106,12 +106,6 @@ def _ensemble_row(
         study.checkpoints[0],
         ensemble.size,
     )
-
-
-def reference_variant(study: Study, run: Run) -> str:
-    """The row that a run is compared to: the reference at the same levels, as far as it has them."""
-    axes = study.axes_of(study.reference)
-    return "-".join([study.reference, *(level for axis, level in run.levels.items() if axis in axes)])
 
 
 def summarise(one: Finished, metrics: Sequence[str]) -> dict[Column, float]:

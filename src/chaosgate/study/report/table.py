@@ -219,12 +219,12 @@ class Table:
         ]
         with_t = {(part, metric): (part, scaled(metric)) for part, metric in columns}
         with_t = {column: other for column, other in with_t.items() if other in self.columns}
-        references = [row for row in self.rows if row.seeds and row.is_reference]
+        references = {row.variant: row for row in self.rows if row.seeds and row.is_reference}
+        own = [(mine, references.get(reference_variant(self.study, mine.levels))) for mine in self._asked]
         found += [
             Contrast(mine.variant, f"{one.variant}+T", _compared(mine, one, with_t), one.fitted_on_test)
-            for one in references
-            for mine in self._asked
-            if len(references) == 1 and with_t
+            for mine, one in own
+            if one is not None and with_t
         ]
         return tuple(found)
 
@@ -240,6 +240,12 @@ class Table:
 
 MOST_PAIRS = 20
 """Beyond these, methods are not set against each other: a study names one under ``contrast``."""
+
+
+def reference_variant(study: Study, levels: Mapping[str, str]) -> str:
+    """The row that one at these levels is compared to: the reference at the same levels, as far as it has them."""
+    axes = study.axes_of(study.reference)
+    return "-".join([study.reference, *(level for axis, level in levels.items() if axis in axes)])
 
 
 def _comparable(mine: Row, theirs: Row, asked: Sequence[Row]) -> bool:

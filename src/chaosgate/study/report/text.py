@@ -24,7 +24,7 @@ from chaosgate.study.report.notes import (
     seeds_of,
     signed,
 )
-from chaosgate.study.report.table import Column, Entry, Row, Table
+from chaosgate.study.report.table import Column, Entry, Row, Table, reference_variant
 
 _COLOURS = {MARKS["better"]: "green", MARKS["worse"]: "red", "": "dim"}
 
@@ -207,7 +207,7 @@ def _csv_lines(table: Table) -> Iterator[list[object]]:
             flag = "collapsed" if column[0] in row.collapsed else ""
             about = [row.variant, *column, len(entry.by_seed), _plain(entry.mean), _plain(entry.std)]
             mark = table.marks.get((row.variant, column), "")
-            against = "" if isnan(entry.difference) else table.study.reference
+            against = "" if isnan(entry.difference) else reference_variant(table.study, row.levels)
             yield [*about, against, *_difference(entry), mark, *map(_plain, floors), flag]
         others = [("train", "energy", row.energy), ("train", "validation_nll", row.validation_nll)]
         if has_temperature(table):
