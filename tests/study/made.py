@@ -26,8 +26,9 @@ def finish(
     validation_nll: float = 1.0,
     num_bins: int = 15,
     num_classes: int = 10,
+    about: Mapping[str, Any] | None = None,
 ) -> None:
-    """Make ``run`` a finished one with these metrics."""
+    """Make ``run`` a finished one with these metrics; ``about`` is what its rows say otherwise."""
     run.directory.mkdir(parents=True, exist_ok=True)
     shared: dict[str, Any] = {
         **run.labels,
@@ -41,6 +42,7 @@ def finish(
         "commit": "abc",
         "versions": {"torch": "0"},
         "n": 100,
+        **(about or {}),
     }
     rows = [
         with_digest({**shared, "corruption": name, "severity": level, "gap": 0.0, "confidence": 0.9, **metrics})

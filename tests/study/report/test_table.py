@@ -189,6 +189,22 @@ def test_every_level_of_a_grid_is_compared_to_the_reference_at_that_level(table:
             ("gch-long - none-long+T", "none-long+T"): 0.3,
         }
     )
+    assert "Signed numbers are differences to none at the same length." in "\n".join(footnotes(built))
+
+
+def test_page_says_how_many_images_and_which_networks_the_settings_have(table: Callable[..., Table]) -> None:
+    def made(run: Run) -> None:
+        size = run.levels["size"]
+        images = {"train": 1000 if size == "few" else 3000, "test": 100}
+        finish(
+            run,
+            {CLEAN: numbers(0.5)},
+            about={"backbone": f"net_{size}", "data": {"name": "made", "subset": False, "images": images}},
+        )
+
+    built = table(made, grid={"size": {"many": {"trainer.max_epochs": 2}, "few": {"trainer.max_epochs": 4}}})
+    page = html_report([built], [], [], {})
+    assert "net_many and net_few on made: 1,000 or 3,000 train, 100 test images" in page
 
 
 def test_a_seed_without_a_number_has_no_interval_and_no_mark(table: Callable[..., Table]) -> None:

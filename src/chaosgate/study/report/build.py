@@ -192,10 +192,14 @@ def _facts(finished: Sequence[Finished]) -> dict[str, Any]:
     corruptions = dict.fromkeys(row["corruption"] for row in rows if row["corruption"] != CLEAN)
     data = rows[0]["data"] or {}
     measured = [site for one in finished for site in one.rows[0]["noise_measured"]]
+    images: dict[str, set[int]] = {}  # settings of a grid may differ in them, and in the backbone
+    for one in finished:
+        for part, many in ((one.rows[0]["data"] or {}).get("images") or {}).items():
+            images.setdefault(part, set()).add(many)
     return {
-        "backbone": rows[0]["backbone"],
+        "backbone": " and ".join(dict.fromkeys(str(one.rows[0]["backbone"]) for one in finished)),
         "data": data.get("name"),
-        "images": data.get("images", {}),
+        "images": {part: sorted(many) for part, many in images.items()},
         "subset": data.get("subset"),
         "made": sorted({(row["data"] or {}).get("corruptions") or "" for row in rows if row["corruption"] != CLEAN}),
         "corruptions": list(corruptions),

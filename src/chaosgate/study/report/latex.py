@@ -185,7 +185,7 @@ def _result_notes(table: Table, columns: Sequence[Column]) -> list[str]:
     shown = {metric for _, metric in columns}
     notes += [f"{latex_title('gap')}: above 0 is over-confident."] if "gap" in shown else []
     notes += [bins_note(table)] if shown & {"ece", "ece_T"} else []
-    reference = ROW_TITLES.get(study.reference, escape(study.reference))
+    reference = ROW_TITLES.get(table.reference, escape(table.reference))
     notes += _interval_notes(
         entries, f"[~]: 95\\,\\% interval of the difference to {reference}, paired by seed and image, about ", family
     )

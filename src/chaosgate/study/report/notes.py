@@ -71,7 +71,7 @@ def footnotes(table: Table, shown: Sequence[Table] = ()) -> list[str]:
     notes = [] if study.size is None else [study.size.warning]
     notes.append(
         f"{facts['backbone']} on {table.data_name}: {study.checkpoint} checkpoint, {facts['n']:g} test images per "
-        f"cell, {count(len(study.seeds), 'seed')}. Signed numbers are differences to {study.reference}. "
+        f"cell, {count(len(study.seeds), 'seed')}. Signed numbers are differences to {table.reference}. "
         + bold_note(table)
     )
     notes.append(_direction_note(table))

@@ -107,7 +107,7 @@ def _lead(table: Table) -> str:
     facts = table.facts
     if not facts:
         return "No run has finished yet."
-    images = ", ".join(f"{many:,} {part}" for part, many in facts["images"].items())
+    images = ", ".join(f"{' or '.join(f'{n:,}' for n in many)} {part}" for part, many in facts["images"].items())
     seeds = count(len(table.study.seeds), "seed")
     lead = f"{facts['backbone']} on {table.data_name}: {images} images; {seeds}."
     return lead if table.study.size is None else f"{table.study.size.warning} {lead}"

@@ -151,7 +151,7 @@ class Table:
         title: What this table shows.
         columns: In order; the corrupted ones only if corrupted cells were tested.
         rows: In the order of the study; a row without finished seeds is there, with nan.
-        facts: What the rows of all runs agree on: data, backbone, cells, images per cell, commit, versions.
+        facts: What the rows of all runs say: data, backbones, images, cells, commits, versions.
     """
 
     study: Study
@@ -159,6 +159,12 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     facts: Mapping[str, Any]
+
+    @property
+    def reference(self) -> str:
+        """What differences are taken to, in words."""
+        axes = " and ".join(self.study.axes_of(self.study.reference))
+        return f"{self.study.reference} at the same {axes}" if axes else self.study.reference
 
     @property
     def blocks(self) -> list[list[str]]:
