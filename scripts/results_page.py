@@ -31,12 +31,13 @@ COLUMNS = {  # part and metric: heading, with the interval of the difference
 MARKS = {"": "", "better": " ✓", "worse": " ✗"}
 SHOWN = {  # in README's picture
     "none": "none",
-    "dropout": "Dropout, p 0.1",
-    "dropblock_03": "DropBlock, p 0.3",
     "correlated_gaussian": "Gaussian noise",
-    "gch": "Gaussian Chaos",
+    "dropblock-0.5": "DropBlock, p 0.5",
+    "gch-1": "Gaussian Chaos, log_std 1",
+    "gch-2": "Gaussian Chaos, log_std 2",
     "label_smoothing": "label smoothing",
     "mixup": "mixup",
+    "gch_mixup": "Gaussian Chaos and mixup",
     "none ensemble x3": "ensemble of 3",
 }
 
@@ -122,27 +123,26 @@ def filled(text: str) -> str:
 
 
 def picture() -> Figure:
-    """The ECEs of cifar10_main as trained and with one temperature: mean over seeds, and their standard deviation."""
-    found = {(row["method"], row["part"], row["metric"]): row for row in _rows("cifar10_main")}
-    figure = Figure(figsize=(7.6, 2.7), dpi=200, layout="constrained")
-    for axes, part in zip(figure.subplots(1, 2, sharey=True, sharex=True), ("clean", "corrupted"), strict=True):
+    """NLL and ECE of cifar10_long as trained and with one temperature: mean over seeds, and their standard deviation."""
+    found = {(row["method"], row["part"], row["metric"]): row for row in _rows("cifar10_long")}
+    figure = Figure(figsize=(7.6, 3.0), dpi=200, layout="constrained")
+    for axes, metric in zip(figure.subplots(1, 2, sharey=True), ("nll", "ece"), strict=True):
         for place, method in enumerate(SHOWN):
-            colour = "#D55E00" if method == "gch" else "#222222"
-            for metric, filled, lift in (("ece", colour, -0.14), ("ece_T", "white", 0.14)):
-                row = found[method, part, metric]
+            colour = "#D55E00" if method.startswith("gch") else "#222222"
+            for name, filled, lift in ((metric, colour, -0.14), (f"{metric}_T", "white", 0.14)):
+                row = found[method, "clean", name]
                 spread = float(row["std_ddof1"]) if row["std_ddof1"] else None  # there is one ensemble
                 axes.errorbar(
                     float(row["mean"]), place + lift, xerr=spread, fmt="o", ms=5, mfc=filled, color=colour, elinewidth=1
                 )
-        floor = float(found["none", part, "ece"]["floor_mean"])
-        axes.axvline(floor, color="#9a9a9a", ls="--", lw=1, zorder=0)
-        axes.set(xlabel=f"ECE, {part}", yticks=range(len(SHOWN)), yticklabels=SHOWN.values())
+        axes.set(xlabel=metric.upper(), yticks=range(len(SHOWN)), yticklabels=SHOWN.values())
         tidy(axes)
+    axes.axvline(float(found["none", "clean", "ece_T"]["floor_mean"]), color="#9a9a9a", ls="--", lw=1, zorder=0)
     axes.invert_yaxis()
     named = {"as trained": "#222222", "one temperature (+T)": "white"}
     handles = [Line2D([], [], ls="", marker="o", ms=5, color="#222222", mfc=fill) for fill in named.values()]
     handles.append(Line2D([], [], color="#9a9a9a", ls="--", lw=1))
-    labels = [*named, "of a perfectly calibrated network"]
+    labels = [*named, "ECE of a perfectly calibrated network"]
     figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=8)
     return figure
 
