@@ -123,7 +123,7 @@ def filled(text: str) -> str:
 
 
 def picture() -> Figure:
-    """NLL and ECE of cifar10_long as trained and with one temperature: mean over seeds, and their standard deviation."""
+    """NLL and ECE of cifar10_long as trained and with one temperature: mean and standard deviation over seeds."""
     found = {(row["method"], row["part"], row["metric"]): row for row in _rows("cifar10_long")}
     figure = Figure(figsize=(7.6, 3.0), dpi=200, layout="constrained")
     for axes, metric in zip(figure.subplots(1, 2, sharey=True), ("nll", "ece"), strict=True):
