@@ -1,5 +1,6 @@
 """Outputs of a tested network for every image: small arrays that intervals and diagrams are made from."""
 
+import io
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -254,9 +255,10 @@ def write_small_arrays(path: Path, arrays: dict[str, Any]) -> None:
     """The same, a tenth smaller and slower to write: for files to keep."""
 
     def write(file: IO[bytes]) -> None:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as archive:
+        with zipfile.ZipFile(file, "w") as archive:
             for key, values in arrays.items():
-                with archive.open(f"{key}.npy", "w") as member:
-                    np.lib.format.write_array(member, np.asanyarray(values), allow_pickle=False)
+                np.save(content := io.BytesIO(), values, allow_pickle=False)
+                undated = zipfile.ZipInfo(f"{key}.npy")  # the same arrays are the same bytes
+                archive.writestr(undated, content.getvalue(), zipfile.ZIP_LZMA)
 
     replace_file(path, write)
