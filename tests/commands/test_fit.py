@@ -50,7 +50,13 @@ def test_fit_and_the_test_after_it_work_with_every_noise_file(noise, command, co
         ("gaussian_noise", 5),
     ]
     for row in rows:
-        assert row["n"] == 2000 and row["seed"] == 0 and row["config_hash"] and row["versions"]["torch"]
+        assert (
+            row["n"] == 2000
+            and row["seed"] == 0
+            and row["config_hash"]
+            and row["versions"]["torch"]
+            and row["processor"]
+        )
         assert row["data"]["corruptions"] == "generated" and row["data"]["subset"] is True
         assert row["checkpoint_name"] == "best.ckpt" and len(row["checkpoint"]) == 64
         assert row["transform"] == {"mean": [0.286], "std": [0.353], "image_size": 28}

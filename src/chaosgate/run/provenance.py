@@ -1,10 +1,11 @@
-"""Where a number came from: versions, commit, hashes, weights, and what was done to an image. Needs no torch."""
+"""Where a number came from: versions, commit, processor, hashes, weights, transform of an image. Needs no torch."""
 
 import hashlib
 import json
 import platform
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -27,6 +28,16 @@ def installed(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "not installed"
+
+
+@lru_cache
+def processor() -> str:
+    """The model of the processor: sums differ in their last digits from one to another, and trainings amplify that."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 @lru_cache

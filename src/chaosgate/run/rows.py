@@ -17,7 +17,7 @@ from chaosgate.metrics import aggregate_cells
 from chaosgate.metrics.names import FITTED_ON_TEST, ON_TEST, is_scaled, title
 from chaosgate.run.directory import RunDirectory, read_lines
 from chaosgate.run.identity import class_name, stages_of, strengths
-from chaosgate.run.provenance import commit, transform_of, versions, weights_of, with_digest
+from chaosgate.run.provenance import commit, processor, transform_of, versions, weights_of, with_digest
 
 _NAMES = ("run", "config_hash")
 _COLUMNS = ("top1", "nll", "ece", "gap", "brier", "nll_T", "ece_T")  # of the table on the terminal
@@ -81,6 +81,7 @@ class WriteResults(Callback):
             "transform": transform_of(data),
             "commit": commit(),
             "versions": versions(),
+            "processor": processor(),
         }
         whole = [{**shared, **row} for row in rows]
         merge_rows(run.results, whole)

@@ -192,6 +192,17 @@ def test_every_level_of_a_grid_is_compared_to_the_reference_at_that_level(table:
     assert "Signed numbers are differences to none at the same length." in "\n".join(footnotes(built))
 
 
+def test_notes_say_where_rows_come_from_several_commits_or_processors(table: Callable[..., Table]) -> None:
+    def origin(run: Run) -> dict[str, str]:
+        return {"processor": "B", "commit": "def"} if run.method == "gch" else {}
+
+    mixed = table(lambda run: finish(run, {CLEAN: numbers(0.5)}, about=origin(run)))
+    said = "\n".join(footnotes(mixed))
+    assert "several commits: abc, def." in said and "several processors (B, not recorded)" in said
+    alike = "\n".join(footnotes(table(lambda run: finish(run, {CLEAN: numbers(0.5)}, about={"processor": "B"}))))
+    assert "several" not in alike
+
+
 def test_page_says_how_many_images_and_which_networks_the_settings_have(table: Callable[..., Table]) -> None:
     def made(run: Run) -> None:
         size = run.levels["size"]

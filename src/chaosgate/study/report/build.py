@@ -209,6 +209,7 @@ def _facts(finished: Sequence[Finished]) -> dict[str, Any]:
         "energy_images": max((site.get("images", 0) for site in measured), default=0),
         "versions": rows[0]["versions"],
         "commits": sorted({str(one.rows[0]["commit"]) for one in finished}),
+        "processors": sorted({one.rows[0].get("processor") or "not recorded" for one in finished}),
     }
 
 

@@ -105,6 +105,13 @@ def footnotes(table: Table, shown: Sequence[Table] = ()) -> list[str]:
             f"cost of training and of testing; {made}. It has no seed of its own to be paired by, so no difference is "
             "shown. Made from logits kept in half precision, which may move a few images to another bin of the ECE."
         )
+    if len(facts["commits"]) > 1:
+        notes.append(f"Rows come from several commits: {', '.join(facts['commits'])}.")
+    if len(facts["processors"]) > 1:
+        notes.append(
+            f"Networks come from several processors ({', '.join(facts['processors'])}): at one seed they share initial "
+            "weights and batches, but the same training gives another network on another processor."
+        )
     if absent := [row.variant for row in table.rows if row.members == 1 and len(row.seeds) < len(study.seeds)]:
         notes.append(f"Not finished: {', '.join(absent)}; their numbers are missing or rest on fewer seeds.")
     return notes
