@@ -132,13 +132,13 @@ def _without_places(text: str, run: Run) -> str:
 
 def rounded(arrays: dict[str, Array]) -> dict[str, Array]:
     """Half precision; slopes, by which the fitted temperature widens an interval a little, to six binary digits."""
-    rounded = {}
+    kept = {}
     for key, values in arrays.items():
         if "slope" in key:
             fraction, exponent = np.frexp(values.astype(np.float32))
             values = np.ldexp(np.rint(fraction * 64) / 64, exponent)
-        rounded[key] = values.astype(np.float16) if values.dtype == np.float32 else values
-    return rounded
+        kept[key] = values.astype(np.float16) if values.dtype == np.float32 else values
+    return kept
 
 
 # -- ensembles: rows that are made of logits, which are not kept -------------------------------------------------------
