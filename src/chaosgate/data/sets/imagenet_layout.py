@@ -76,7 +76,7 @@ def subset_labels(classes: str | None) -> NDArray[np.int64]:
     else:
         raise FileNotFoundError(
             f"data.classes is {classes!r}, which is neither a file nor one of {', '.join(_subsets())}."
-            f"{nearest(classes, _subsets())} Give a text file with one WordNet id per line."
+            f"{nearest(classes, _subsets())} List WordNet ids in a file, one on each line."
         )
     unknown = [word for word in words if word not in labels()]
     if unknown or len(words) < 2 or len(set(words)) < len(words):
