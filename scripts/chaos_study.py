@@ -40,8 +40,8 @@ import yaml
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from chaosgate.commands.fit import parsed
-from chaosgate.commands.worker import main as worker
+from chaosgate.cli.fit import parsed
+from chaosgate.cli.worker import main as worker
 from chaosgate.inject import callback
 from chaosgate.metrics.figure import log_figure
 from chaosgate.run.checkpoint.files import damage

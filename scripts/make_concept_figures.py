@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 import chaosgate as cg
-from chaosgate.commands.explore import stored_features
+from chaosgate.cli.explore import stored_features
 from chaosgate.compat import matched_gates, ranking_probability
 from chaosgate.field.white import Noise, fold
 

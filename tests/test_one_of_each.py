@@ -17,13 +17,13 @@ USES = {
         "data/sets/made_up.py",  # in a folder that is renamed when it is whole
         "study/execute/worker.py",  # the log, as it comes
         "study/execute/state.py",  # gives a damaged file another name
-        "commands/flags.py",  # where the user asked for it, which may be a device
-        "commands/bench.py",  # likewise
+        "cli/flags.py",  # where the user asked for it, which may be a device
+        "cli/bench.py",  # likewise
         "bench/fit.py",  # in a temporary folder
         "bench/study.py",  # in a temporary folder
     },
     # Who looks for similar names: with and without torch, and the parser, which also searches the ends of keys.
-    r"get_close_matches\(": {"field/arguments.py", "run/config_files.py", "commands/training/parser.py"},
+    r"get_close_matches\(": {"field/arguments.py", "run/config_files.py", "cli/training/parser.py"},
     # Who reads JSON lines; the probe, which is below the run, its own.
     r"json\.loads\(line": {"run/directory.py", "compat/probe/callback.py"},
 }

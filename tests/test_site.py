@@ -104,7 +104,7 @@ ELSEWHERE = {  # why a line of README and pages is not run by the test below
     "study run  paper/imagenetc_stage": "days on GPUs",
     " -c ... ": "not a whole line",
 }
-WALKS = {"## Your own images, noise, model": "tests/commands/test_walk.py"}
+WALKS = {"## Your own images, noise, model": "tests/cli/test_walk.py"}
 
 
 def shell_lines(path: Path) -> list[str]:
@@ -290,7 +290,7 @@ def test_yaml_of_the_pages_is_accepted(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_an_unexpected_error_says_how_to_report_it(tmp_path: Path) -> None:
-    broken = "import sys, chaosgate.commands.configs as c\nc.main = lambda words: 1 / 0\n"
+    broken = "import sys, chaosgate.cli.configs as c\nc.main = lambda words: 1 / 0\n"
     code = broken + "sys.argv = ['chaosgate', 'configs', 'show', 'a b']\nfrom chaosgate.__main__ import main\nmain()"
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)

@@ -35,21 +35,21 @@ name classes of this package, of torch, torchvision, timm, lightning, torchmetri
 
 _SAFE_PATH = "PYTHONSAFEPATH"  # Python's own: no working folder in front of what is installed
 COMMANDS = {
-    "fit": "chaosgate.commands.fit",
-    "test": "chaosgate.commands.fit",
-    "validate": "chaosgate.commands.fit",
-    "predict": "chaosgate.commands.fit",
-    "study": "chaosgate.commands.study",
-    "worker": "chaosgate.commands.worker",  # started by studies; not in the help
-    "verify": "chaosgate.commands.verify",
-    "design": "chaosgate.commands.design",
-    "probe": "chaosgate.commands.probe",
-    "sites": "chaosgate.commands.sites",
-    "data": "chaosgate.commands.data",
-    "explore": "chaosgate.commands.explore",
-    "export": "chaosgate.commands.export",
-    "configs": "chaosgate.commands.configs",
-    "bench": "chaosgate.commands.bench",
+    "fit": "chaosgate.cli.fit",
+    "test": "chaosgate.cli.fit",
+    "validate": "chaosgate.cli.fit",
+    "predict": "chaosgate.cli.fit",
+    "study": "chaosgate.cli.study",
+    "worker": "chaosgate.cli.worker",  # started by studies; not in the help
+    "verify": "chaosgate.cli.verify",
+    "design": "chaosgate.cli.design",
+    "probe": "chaosgate.cli.probe",
+    "sites": "chaosgate.cli.sites",
+    "data": "chaosgate.cli.data",
+    "explore": "chaosgate.cli.explore",
+    "export": "chaosgate.cli.export",
+    "configs": "chaosgate.cli.configs",
+    "bench": "chaosgate.cli.bench",
 }
 
 
@@ -75,8 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FileNotFoundError:
         print("chaosgate: the working folder was deleted. Go to one that exists.", file=sys.stderr)
         return 1
-    if COMMANDS[arguments[0]] == "chaosgate.commands.fit":
-        from chaosgate.commands.training.help import asks_for_short_help, short_help
+    if COMMANDS[arguments[0]] == "chaosgate.cli.fit":
+        from chaosgate.cli.training.help import asks_for_short_help, short_help
 
         if asks_for_short_help(arguments):
             print(short_help(arguments[0]), end="")
@@ -105,7 +105,7 @@ def _unexpected(kind: type[BaseException], error: BaseException, trace: Tracebac
     """The traceback as always; for what nobody foresaw also how to report it."""
     sys.__excepthook__(kind, error, trace)
     if issubclass(kind, Exception):
-        print(import_module("chaosgate.commands.training.errors").how_to_report(sys.argv), file=sys.stderr)
+        print(import_module("chaosgate.cli.training.errors").how_to_report(sys.argv), file=sys.stderr)
 
 
 @contextmanager

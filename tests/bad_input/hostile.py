@@ -67,7 +67,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "untyped value: a process of torch": (backbone(HANDLER), "backbone_args"),
     "untyped value: a function of torch": (backbone(spec("torch.hub.load", repo_or_dir="a/b", model="c")), "hub"),
     "untyped value: through a module of ours": (
-        backbone(spec("chaosgate.commands.training.parser.os.system")),
+        backbone(spec("chaosgate.cli.training.parser.os.system")),
         "backbone_args",
     ),
     "untyped value: a module of torch": (backbone(spec("torch.nn.ReLU")), "model.backbone_args.drop_rate"),
@@ -148,14 +148,14 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
         {"trainer": {"profiler": spec("torch.utils.cpp_extension.subprocess.Popen", args=SHELL, shell=True)}},
         "profiler",
     ),
-    "scheduler: through a module of ours": (lambda_lr("chaosgate.commands.training.parser.import_module"), "lr_lambda"),
+    "scheduler: through a module of ours": (lambda_lr("chaosgate.cli.training.parser.import_module"), "lr_lambda"),
     "scheduler: a command of ours": (lambda_lr("chaosgate.__main__.main"), "lr_lambda"),
     "callback: a function of ours that writes files": (
         lambda_callback("chaosgate.data.files.download.unpack"),
         "on_fit_start",
     ),
     "scheduler: a class of ours that starts a process": (
-        lambda_lr(spec("chaosgate.commands.study.WarmProcess")),
+        lambda_lr(spec("chaosgate.cli.study.WarmProcess")),
         "lr_lambda",
     ),
     "scheduler: an inherited function of a class of ours": (

@@ -13,7 +13,7 @@ import torch
 import yaml
 
 from chaosgate.__main__ import main
-from chaosgate.commands.fit import parsed
+from chaosgate.cli.fit import parsed
 from chaosgate.run.outputs import load_samples
 from chaosgate.study import load_study, plan_runs
 from chaosgate.train.weights import read_checkpoint
@@ -168,7 +168,7 @@ def test_the_operator_of_a_command_is_an_operator(folder):
 
 def test_the_data_of_a_run_that_is_probed_are_data(folder, monkeypatch):
     """A run directory may come from somebody else; its config.yaml names a class."""
-    from chaosgate.commands.probe_source import run_data
+    from chaosgate.cli.probe_source import run_data
 
     monkeypatch.setattr("subprocess.Popen.__init__", lambda *_, **__: Path(TRACE).touch())
     for content, says in (

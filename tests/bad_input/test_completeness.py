@@ -16,14 +16,14 @@ import chaosgate.data
 import chaosgate.field
 import chaosgate.gate
 from chaosgate.__main__ import main
-from chaosgate.commands.bench import parser as bench_parser
-from chaosgate.commands.configs import parser as configs_parser
-from chaosgate.commands.data import parser as data_parser
-from chaosgate.commands.explore import parser as explore_parser
-from chaosgate.commands.export import parser as export_parser
-from chaosgate.commands.probe import parser as probe_parser
-from chaosgate.commands.study import parser as study_parser
-from chaosgate.commands.verify import parser as verify_parser
+from chaosgate.cli.bench import parser as bench_parser
+from chaosgate.cli.configs import parser as configs_parser
+from chaosgate.cli.data import parser as data_parser
+from chaosgate.cli.explore import parser as explore_parser
+from chaosgate.cli.export import parser as export_parser
+from chaosgate.cli.probe import parser as probe_parser
+from chaosgate.cli.study import parser as study_parser
+from chaosgate.cli.verify import parser as verify_parser
 from chaosgate.data.arrays import ArrayData
 from chaosgate.data.module import ImageData
 from chaosgate.data.photos import PhotoData

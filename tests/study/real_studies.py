@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentParser
 
-from chaosgate.commands.fit import parsed
+from chaosgate.cli.fit import parsed
 from chaosgate.gate import Gate
 from chaosgate.run.directory import RunDirectory
 from chaosgate.study import Run, load_study, plan_runs

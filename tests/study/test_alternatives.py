@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from chaosgate.__main__ import main
-from chaosgate.commands.fit import parsed
+from chaosgate.cli.fit import parsed
 from chaosgate.study import load_study, plan_runs
 from chaosgate.study.report.build import build_table
 from chaosgate.study.report.collect import collect

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from chaosgate.bench.timing import on_threads
-from chaosgate.commands.fit import execute
+from chaosgate.cli.fit import execute
 from chaosgate.data.arrays import ArrayData, Part
 from chaosgate.data.pipeline.streams import epoch_order
 from chaosgate.run.directory import RunDirectory

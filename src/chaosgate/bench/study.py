@@ -16,7 +16,7 @@ import yaml
 from rich.console import Console
 from rich.progress import track
 
-from chaosgate.commands.fit import parsed
+from chaosgate.cli.fit import parsed
 from chaosgate.run.directory import RunDirectory
 from chaosgate.study import Run, load_study, plan_runs
 from chaosgate.study.execute.worker import write_order

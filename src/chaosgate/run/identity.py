@@ -5,7 +5,7 @@ rate, a gate its counters; a changed configuration would be written down and not
 the stored configuration with the present one (:func:`check_resume`).
 
 Every function takes a **parsed** configuration as plain data: what ``chaosgate fit ... --print_config`` prints, what
-``config.yaml`` in a run directory holds, what :func:`chaosgate.commands.fit.parsed` returns. Defaults are in it, so a
+``config.yaml`` in a run directory holds, what :func:`chaosgate.cli.fit.parsed` returns. Defaults are in it, so a
 default that changes in the code is another run, however the configuration is cut into files.
 
 What does not shape the result is listed here and nowhere else. Keys whose value is null do not count either: an

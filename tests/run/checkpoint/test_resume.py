@@ -92,7 +92,7 @@ def test_ctrl_c_while_everything_is_imported_and_built_is_one_line(raised, comma
             if raised != "KeyboardInterrupt":
                 raise SystemExit(1) if "Lightning" in raised else ImportError("half a module")
 
-    monkeypatch.setattr("chaosgate.commands.fit.main", interrupted)
+    monkeypatch.setattr("chaosgate.cli.fit.main", interrupted)
     status, _, err = command("fit", *SMALL)
     assert status == 130 and err.startswith("chaosgate: stopped by Ctrl-C. The same command starts again")
     assert len(err.splitlines()) == 1

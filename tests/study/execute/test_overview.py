@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from chaosgate.commands.study import parser
+from chaosgate.cli.study import parser
 from chaosgate.study import Run, load_study
 from chaosgate.study.execute.display import cost, overview, same_study, stated_cost
 from chaosgate.study.execute.runner import reason

@@ -15,7 +15,7 @@ import pytest
 import torch
 import yaml
 
-from chaosgate.commands.study import main
+from chaosgate.cli.study import main
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.outputs import load_samples
 from chaosgate.study import Run

@@ -101,7 +101,7 @@ def plan_in_a_process(study: Path, cache: Path, code: str = "", action: str = "p
     """What ``study plan`` prints in a process that must not import torch; ``code`` runs before."""
     words = ["study", action, str(study), "--root", str(study.parent)]
     program = (
-        f"import sys, chaosgate.commands.study as command\n{code}\nfrom chaosgate.__main__ import main\n"
+        f"import sys, chaosgate.cli.study as command\n{code}\nfrom chaosgate.__main__ import main\n"
         f"if __name__ == '__main__': sys.exit(main({words!r}) or 'torch' in sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), "XDG_CACHE_HOME": str(cache), "COLUMNS": "200"}

@@ -13,7 +13,7 @@ from rich.console import Console
 from scipy.stats import mannwhitneyu, t
 
 from chaosgate.__main__ import main
-from chaosgate.commands.fit import parsed
+from chaosgate.cli.fit import parsed
 from chaosgate.study import Run, Study, Table, build_table, load_study, plan_runs
 from chaosgate.study.execute.display import kept_size
 from chaosgate.study.execute.state import state_of

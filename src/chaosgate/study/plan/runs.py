@@ -144,7 +144,7 @@ def plan_runs(study: Study, root: str | Path, parse: Parse, allowed: Iterable[st
     Args:
         study: The study.
         root: Where studies are stored.
-        parse: What the command line makes of a configuration: :func:`chaosgate.commands.fit.parsed`, or the same with
+        parse: What the command line makes of a configuration: :func:`chaosgate.cli.fit.parsed`, or the same with
             a memory (:class:`~chaosgate.study.plan.parts.CachedParse`).
         allowed: Environment variables that the study may read besides ``CHAOSGATE_*``.
     """

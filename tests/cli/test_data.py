@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from chaosgate.commands.data import main
+from chaosgate.cli.data import main
 from chaosgate.data import ImageFolder, ImageNetC
 from chaosgate.data.pipeline.decoding import as_tensor, decode
 from tests.data.cifar import write_cifar, write_corrupted

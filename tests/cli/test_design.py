@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chaosgate.commands.design import cell, main, matrix_figure, matrix_markdown
+from chaosgate.cli.design import cell, main, matrix_figure, matrix_markdown
 from chaosgate.compat.desiderata_matrix import COLUMNS, GateMeasurement, desiderata_matrix
 
 PAGE = Path(__file__).parents[2] / "docs" / "desiderata.md"

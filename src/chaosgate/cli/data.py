@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
-from chaosgate.commands.flags import command_parser, cores, whole
+from chaosgate.cli.flags import command_parser, cores, whole
 from chaosgate.data.cells import NAMED, SEVERITIES, plan_cells, table_for
 from chaosgate.data.files.corrupted_copies import CopySettings, write_copies
 from chaosgate.data.files.download import ARCHIVES, download

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from chaosgate.commands.flags import command_parser, cores, folder, whole
+from chaosgate.cli.flags import command_parser, cores, folder, whole
 from chaosgate.run.config_files import allow_flags, config_folder, config_name, say_which
 from chaosgate.study.execute.display import ROOT, Display, overview, same_study
 from chaosgate.study.execute.runner import Outcome, Runner, call, warm
@@ -23,7 +23,7 @@ from chaosgate.study.plan.study import Study
 from chaosgate.study.report.packed import is_packed, load_packed, pack
 from chaosgate.study.report.write import report, write_layout
 
-WORKER = "chaosgate.commands.worker"  # imports torch; named, so that the commands that only look need not
+WORKER = "chaosgate.cli.worker"  # imports torch; named, so that the commands that only look need not
 _WORKER_COMMAND = (sys.executable, "-m", "chaosgate", "worker")
 _DESCRIPTION = """\
 Many runs as one. A study is a YAML file: methods, seeds, metrics, and a reference to compare to.

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from chaosgate.commands.flags import cores
+from chaosgate.cli.flags import cores
 
 _LEFT_BEHIND = ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "WORLD_SIZE")
 _LARGEST_SEED = 2**32 - 1  # of numpy's global stream, which Lightning seeds as well

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from chaosgate.commands.flags import (
+from chaosgate.cli.flags import (
     add_network_flags,
     add_output_flags,
     command_parser,
@@ -20,7 +20,7 @@ from chaosgate.commands.flags import (
     whole,
     write_text,
 )
-from chaosgate.commands.probe_source import Source, asked_network, find_images
+from chaosgate.cli.probe_source import Source, asked_network, find_images
 from chaosgate.compat.probe.matching import DEFAULT_METHODS, METHODS
 from chaosgate.compat.probe.measure import Probe
 from chaosgate.compat.probe.reading import ProbeReading

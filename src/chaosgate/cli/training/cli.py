@@ -15,9 +15,9 @@ from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar, RichPr
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from chaosgate.commands.training.help import closing_lines
-from chaosgate.commands.training.parser import require_allowed
-from chaosgate.commands.training.processes import check_run
+from chaosgate.cli.training.help import closing_lines
+from chaosgate.cli.training.parser import require_allowed
+from chaosgate.cli.training.processes import check_run
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints, StopAtNonFiniteLoss
 from chaosgate.run.checkpoint.stopping import telling_what_is_left

@@ -12,7 +12,7 @@ from torch.nn.functional import interpolate
 from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import InterpolationMode
 
-from chaosgate.commands.training.parser import import_path
+from chaosgate.cli.training.parser import import_path
 from chaosgate.data.files.index import image_files
 from chaosgate.data.module import ImageData
 from chaosgate.data.pipeline.augment import centre_crop, usual_resize
@@ -36,7 +36,7 @@ class Source:
 
 
 def asked_network(options: Namespace) -> Source:
-    """The network that the flags of :func:`~chaosgate.commands.flags.add_network_flags` ask for."""
+    """The network that the flags of :func:`~chaosgate.cli.flags.add_network_flags` ask for."""
     return find_network(options.network, options.backbone, options.pretrained, options.num_classes, options.in_chans)
 
 

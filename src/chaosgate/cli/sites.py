@@ -10,7 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from chaosgate.commands.flags import (
+from chaosgate.cli.flags import (
     add_network_flags,
     add_output_flags,
     as_text,
@@ -19,7 +19,7 @@ from chaosgate.commands.flags import (
     run_command,
     write_text,
 )
-from chaosgate.commands.probe_source import asked_network, find_images
+from chaosgate.cli.probe_source import asked_network, find_images
 from chaosgate.field.arguments import grid_text
 from chaosgate.gate import GaussianChaos
 from chaosgate.inject.sites import SiteEffect, sites

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from chaosgate.commands.explore import feature_map, main, stored_features
-from chaosgate.commands.flags import parse_operator
+from chaosgate.cli.explore import feature_map, main, stored_features
+from chaosgate.cli.flags import parse_operator
 from chaosgate.compat.exploration import explore
 
 OPERATORS = ["dirichlet", "identity", "massive:mu=2"]

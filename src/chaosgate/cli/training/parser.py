@@ -32,7 +32,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import Metric
 
 import chaosgate
-from chaosgate.commands.training.errors import one_line, unknown_key
+from chaosgate.cli.training.errors import one_line, unknown_key
 from chaosgate.field.arguments import nearest
 from chaosgate.run.config_files import UnusableYAML, allowed_modules, find_config, load_yaml, read_yaml, say_which
 

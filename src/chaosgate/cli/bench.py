@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from chaosgate.commands.flags import whole
+from chaosgate.cli.flags import whole
 
 SUBJECTS = {
     "gate": "gates on feature maps against copy, multiply, torch and timm dropouts",

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch.utils.tensorboard  # noqa: F401  the default logger imports it when it is made: once here, not in every run
 
-from chaosgate.commands.fit import execute, parsed
+from chaosgate.cli.fit import execute, parsed
 from chaosgate.data.files.atomic import file_hash
 from chaosgate.study.execute.worker import train_and_test, with_lock
 from chaosgate.study.plan.parts import LIBRARIES, Sources

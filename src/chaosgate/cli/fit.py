@@ -13,10 +13,10 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.cli import LightningArgumentParser
 
-from chaosgate.commands.training.cli import ChaosgateCLI, plain_config
-from chaosgate.commands.training.errors import one_paragraph
-from chaosgate.commands.training.parser import TeachingParser, close_parser, require_allowed, resolve_configs
-from chaosgate.commands.training.processes import as_command, check_run
+from chaosgate.cli.training.cli import ChaosgateCLI, plain_config
+from chaosgate.cli.training.errors import one_paragraph
+from chaosgate.cli.training.parser import TeachingParser, close_parser, require_allowed, resolve_configs
+from chaosgate.cli.training.processes import as_command, check_run
 from chaosgate.run.checkpoint import Preempted
 from chaosgate.run.recording import WriteConfig
 from chaosgate.train.task import ImageClassifier

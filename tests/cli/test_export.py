@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from chaosgate.__main__ import main
-from chaosgate.commands.export import main as export
+from chaosgate.cli.export import main as export
 from chaosgate.train.weights import network_weights
 
 SETTINGS = (
@@ -159,7 +159,7 @@ def test_a_file_that_differs_is_not_written(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Half precision on the way to the file would pass unnoticed otherwise."""
-    from chaosgate.commands import export as module
+    from chaosgate.cli import export as module
 
     whole = module.save
     monkeypatch.setattr(module, "save", lambda tensors: whole({k: v.half().to(v.dtype) for k, v in tensors.items()}))

@@ -57,7 +57,7 @@ def run_command(parser: ArgumentParser, arguments: Sequence[str], act: Callable[
 
 
 def add_network_flags(parser: ArgumentParser, images: str, count: int) -> None:
-    """Which network, and which images to show it: what :mod:`~chaosgate.commands.probe_source` finds.
+    """Which network, and which images to show it: what :mod:`~chaosgate.cli.probe_source` finds.
 
     Args:
         parser: Receives the flags.

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaosgate.commands.flags import command_parser
+from chaosgate.cli.flags import command_parser
 from chaosgate.run.config_files import find_config, shipped_configs
 
 _DESCRIPTION = """\

@@ -12,8 +12,8 @@ import yaml
 from PIL import Image
 
 import chaosgate.train.backbones  # noqa: F401 - registers resnet10_small
-from chaosgate.commands.probe import main
-from chaosgate.commands.probe_source import find_images, find_network
+from chaosgate.cli.probe import main
+from chaosgate.cli.probe_source import find_images, find_network
 
 QUICK = [
     "--count",

@@ -11,7 +11,7 @@ import torch
 import yaml
 
 import chaosgate as cg
-from chaosgate.commands.fit import parsed
+from chaosgate.cli.fit import parsed
 from chaosgate.data.files.atomic import file_hash
 from chaosgate.run.identity import run_name, training_hash
 from chaosgate.train.weights import network_weights, read_checkpoint
@@ -295,7 +295,7 @@ def test_one_batch_is_not_all_of_them_whatever_was_imported_before():
     """A library may have made Python believe that ``int | float`` is ``float | int``: then 1 became 1.0."""
     code = (
         "from typing import Optional, Union\nkept = Optional[Union[float, int]]\n"
-        "from chaosgate.commands.fit import parsed\n"
+        "from chaosgate.cli.fit import parsed\n"
         "keys = ('limit_val_batches', 'limit_train_batches', 'limit_test_batches')\n"
         "words = [f'--trainer.{key}={value}' for key, value in zip(keys, ('1', '1.0', '0.5'))]\n"
         "trainer = parsed(['fit', '-c', 'base', '-c', 'data/fashion_mnist', '-c', 'noise/none', *words])['trainer']\n"

@@ -16,8 +16,8 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from chaosgate.commands.flags import command_parser, output_file, run_command, whole
-from chaosgate.commands.probe_source import find_network, run_data
+from chaosgate.cli.flags import command_parser, output_file, run_command, whole
+from chaosgate.cli.probe_source import find_network, run_data
 from chaosgate.data.files.atomic import file_hash, replace_file
 from chaosgate.data.module import ImageData
 from chaosgate.inject.survey import example_input

@@ -15,7 +15,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from chaosgate.commands.flags import (
+from chaosgate.cli.flags import (
     OPERATORS,
     add_output_flags,
     command_parser,
@@ -27,7 +27,7 @@ from chaosgate.commands.flags import (
     whole,
     write_text,
 )
-from chaosgate.commands.training.parser import import_path
+from chaosgate.cli.training.parser import import_path
 from chaosgate.compat.desiderata_matrix import COLUMNS, Column, GateMeasurement, desiderata_matrix
 from chaosgate.field import DirichletLaplacian, Grid, Law, MaxEntLaw, Operator, StudentT, epsilon_from_beta
 from chaosgate.field.arguments import as_grid, grid_text

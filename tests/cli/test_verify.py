@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from chaosgate.commands.flags import parse_operator
-from chaosgate.commands.verify import main
+from chaosgate.cli.flags import parse_operator
+from chaosgate.cli.verify import main
 from chaosgate.compat.verify import Makers
 from chaosgate.gate import Dropout, Gate
 

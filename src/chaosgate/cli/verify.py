@@ -9,7 +9,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from chaosgate.commands.flags import (
+from chaosgate.cli.flags import (
     OPERATORS,
     add_output_flags,
     as_text,

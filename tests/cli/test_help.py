@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from chaosgate.commands.fit import parsed
-from chaosgate.commands.training.help import KEYS, asks_for_short_help, closing_lines, short_help
+from chaosgate.cli.fit import parsed
+from chaosgate.cli.training.help import KEYS, asks_for_short_help, closing_lines, short_help
 from chaosgate.run.config_files import find_config
 from chaosgate.run.directory import RunDirectory
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from chaosgate.commands.flags import command_parser, output_file, parse_operator, positive, run_command, whole
+from chaosgate.cli.flags import command_parser, output_file, parse_operator, positive, run_command, whole
 from chaosgate.compat.exploration import REALIZATIONS, explore
 from chaosgate.data.files.atomic import replace_file
 from chaosgate.field import Operator
@@ -109,7 +109,7 @@ def explorer_page(
 
 def stored_features() -> tuple[bytes, dict[int, Tensor]]:
     """The photograph as JPEG, and feature maps (n, n) of it by n: EfficientNet-Lite0 behind its activations."""
-    content = files("chaosgate.commands").joinpath("explore_photo.npz").read_bytes()
+    content = files("chaosgate.cli").joinpath("explore_photo.npz").read_bytes()
     with np.load(io.BytesIO(content)) as stored:
         maps = {int(name[3:]): torch.from_numpy(stored[name]) for name in stored.files if name.startswith("map")}
         return stored["photo"].tobytes(), maps
