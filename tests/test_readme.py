@@ -1,6 +1,7 @@
 """README: its Python runs in one process, its commands run in an empty folder, its numbers come from kept rows."""
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -61,3 +62,9 @@ def test_front_pages_stay_short(page: str) -> None:
 def test_links_and_pictures_exist() -> None:
     linked = re.findall(r"\]\(([^)#]+)|src=\"([^\"]+)\"", README)
     assert all((ROOT / (link or picture)).exists() for link, picture in linked)
+
+
+@pytest.mark.parametrize("page", ["README.md", "results/README.md"])
+def test_tables_of_a_page_are_those_of_the_kept_studies(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert runpy.run_path(str(ROOT / "scripts" / "results_page.py"))["filled"](text) == text
