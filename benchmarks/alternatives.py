@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from chaosgate.bench.timing import keep_memory, on_threads, rounds
+from benchmarks.timing import keep_memory, on_threads, rounds
 from chaosgate.gate import Dropout
 from chaosgate.inject import attach
 from chaosgate.metrics import temperature_scaling

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from chaosgate.bench.timing import on_threads
+from benchmarks.timing import on_threads
 from chaosgate.corruptions import PAPER, corrupt, parameters
 from chaosgate.data.pipeline.streams import lent_streams
 
@@ -79,7 +79,7 @@ def _scikit_image(module: str) -> Any:
     try:
         return import_module(f"skimage.{module}")
     except ImportError as error:
-        raise ImportError("bench corruptions needs scikit-image: pip install 'chaosgate[bench]'.") from error
+        raise ImportError("it needs scikit-image: pip install 'chaosgate[bench]'.") from error
 
 
 def _package() -> Callable[..., Bytes] | None:

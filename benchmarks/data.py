@@ -24,7 +24,7 @@ from torch import Tensor
 from torchvision.datasets.folder import pil_loader
 from torchvision.transforms import InterpolationMode, v2
 
-from chaosgate.bench.timing import interleaved, on_threads
+from benchmarks.timing import interleaved, on_threads
 from chaosgate.corruptions import PAPER
 from chaosgate.data import Cell, ImageNetC, Sample
 from chaosgate.data.files.corrupted_copies import CopySettings, write_copies
@@ -225,7 +225,7 @@ def _cells(
 
 _TEST_ALONE = """
 import multiprocessing, sys
-from chaosgate.bench.data import peak_of
+from benchmarks.data import peak_of
 names = sys.argv[2].split(",")
 cases = [(sys.argv[1], names, 5, 1), (sys.argv[1], names[:1], 1, 5 * len(names))]
 with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:  # a process each, that imports nothing

@@ -16,7 +16,7 @@ import scipy.fft
 import torch
 from torch import Tensor
 
-from chaosgate.bench.timing import interleaved, on_threads
+from benchmarks.timing import interleaved, on_threads
 from chaosgate.field import DirichletLaplacian, Grid
 from chaosgate.field.arguments import grid_text
 from chaosgate.field.axis import HALVED_FROM

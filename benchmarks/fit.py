@@ -22,7 +22,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.nn import functional
 
-from chaosgate.bench.timing import on_threads
+from benchmarks.timing import on_threads
 from chaosgate.cli.fit import execute
 from chaosgate.data.arrays import ArrayData, Part
 from chaosgate.data.pipeline.streams import epoch_order
@@ -37,7 +37,7 @@ CASES: dict[str, list[str]] = {
     ],
     "resnet18, 64 px, batch 32": [
         *("--model.backbone=resnet18", "--model.num_classes=10"),
-        *("--data=chaosgate.bench.fit.RandomImages", "--data.batch_size=32"),
+        *("--data=benchmarks.fit.RandomImages", "--data.batch_size=32"),
     ],
 }
 
@@ -60,7 +60,7 @@ def _measure(case: str, repeats: int, more: Sequence[str]) -> dict[str, Any]:
         words = ["fit", "-c", "base", *CASES[case], *_COMMON, "--trainer.accelerator=cpu", *more]
         words += [f"--run_dir={run.path}", f"--trainer.max_epochs={repeats + 1}"]
         with open(log, "w", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
-            status = execute([*words, "--trainer.callbacks+=chaosgate.bench.fit.TakeTurns"]).status
+            status = execute([*words, "--trainer.callbacks+=benchmarks.fit.TakeTurns"]).status
         if status:
             raise RuntimeError(f"chaosgate fit ended with {status}: {log.read_text(encoding='utf-8')[-2000:]}")
         found = json.loads((run.path / _TURNS).read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ import torch
 from timm.layers.drop import DropBlock2d
 from torch import Tensor, nn
 
-from chaosgate.bench.timing import interleaved, keep_memory, rounds
+from benchmarks.timing import interleaved, keep_memory, rounds
 from chaosgate.gate import (
     CorrelatedGaussian,
     DropBlock,

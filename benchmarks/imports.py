@@ -9,14 +9,14 @@ from typing import Any
 
 from lightning.pytorch import Callback
 
-from chaosgate.bench.timing import interleaved
+from benchmarks.timing import interleaved
 
 _CHAOSGATE = "import sys; from chaosgate.__main__ import main; sys.exit(main({}))"
 _QUICKSTART = ["-c", "base", "-c", "data/fashion_mnist", "-c", "noise/gch", "--data.batch_size=64"] + [
     *("--model.backbone_args.channels=[8,16,32,64]", "--data.severities=[1,3,5]", "--data.crop_padding=0"),
     *("--data.horizontal_flip=false", "--trainer.enable_model_summary=false", "--trainer.accelerator=cpu"),
 ]
-_END = "--trainer.callbacks+=chaosgate.bench.imports.EndAtFirstStep"
+_END = "--trainer.callbacks+=benchmarks.imports.EndAtFirstStep"
 
 
 class EndAtFirstStep(Callback):

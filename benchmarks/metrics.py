@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
 
-from chaosgate.bench.timing import on_threads
+from benchmarks.timing import on_threads
 from chaosgate.metrics import CalibrationError, CellMetrics
 
 SAMPLES, CLASSES, BATCH = 50_000, 1_000, 500
