@@ -48,7 +48,7 @@ def plan(
     variable: Sequence[str] = (),
     jobs: PositiveInt | None = None,
 ) -> None:
-    """Show the runs of a study, their directories, what is left and what it costs.
+    """Show the runs of a study: state, directory, what is left and what it costs.
 
     Args:
         study: A study file, or the name of a shipped one.
@@ -58,28 +58,7 @@ def plan(
         jobs: Workers at a time, for the cost.
     """
     found, runs, users = _plan(study, root, size, variable)
-    states = states_of(runs)
-    shown = overview(found, runs, states, users, jobs or found.jobs, with_cost=True)
-    Console(highlight=False).print(shown)
-
-
-def status(
-    study: str,
-    *,
-    root: Path = ROOT,
-    size: str | None = None,
-    variable: Sequence[str] = (),
-) -> None:
-    """Show which runs of a study are done, running, failed, interrupted or missing.
-
-    Args:
-        study: A study file, or the name of a shipped one.
-        root: Folder of studies.
-        size: Another size of the study.
-        variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
-    """
-    found, runs, users = _plan(study, root, size, variable)
-    shown = overview(found, runs, states_of(runs), users, found.jobs, with_cost=False)
+    shown = overview(found, runs, states_of(runs), users, jobs or found.jobs, with_cost=True)
     Console(highlight=False).print(shown)
 
 
@@ -208,7 +187,7 @@ def pack(
     print(f"Kept in {kept}; its report: {installed('chaosgate')} study report {kept}")
 
 
-ACTIONS = {"plan": plan, "run": run, "status": status, "report": report, "pack": pack}
+ACTIONS = {"plan": plan, "run": run, "status": plan, "report": report, "pack": pack}
 
 
 def _plan(
