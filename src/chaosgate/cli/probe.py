@@ -21,10 +21,16 @@ from chaosgate.cli.flags import (
     write_text,
 )
 from chaosgate.cli.probe_source import Source, asked_network, find_images
-from chaosgate.compat.probe.matching import DEFAULT_METHODS, METHODS
-from chaosgate.compat.probe.measure import Probe
-from chaosgate.compat.probe.reading import ProbeReading
-from chaosgate.compat.probe.report import as_markdown, as_table, probe_figure, verdict
+from chaosgate.compat.probe import (
+    DEFAULT_METHODS,
+    METHODS,
+    Probe,
+    ProbeReading,
+    as_markdown,
+    as_table,
+    probe_figure,
+    verdict,
+)
 from chaosgate.gate import GaussianChaos
 from chaosgate.inject.stages import STAGES
 from chaosgate.run.provenance import commit, versions
