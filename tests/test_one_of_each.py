@@ -22,7 +22,7 @@ USES = {
     # Who looks for similar names: with and without torch, and the parser, which also searches the ends of keys.
     r"get_close_matches\(": {"field/arguments.py", "run/config_files.py", "cli/training/parser.py"},
     # Who reads JSON lines; the probe, which is below the run, its own.
-    r"json\.loads\(line": {"run/directory.py", "compat/probe/callback.py"},
+    r"json\.loads\(line": {"run/directory.py", "compat/callback.py"},
 }
 
 

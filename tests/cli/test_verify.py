@@ -7,64 +7,45 @@ import pytest
 
 from chaosgate.cli.commands import main
 from chaosgate.cli.flags import parse_operator
-from chaosgate.compat.verify import Makers
-from chaosgate.gate import Dropout
+from chaosgate.compat.verify import Check
 
 QUICK = ["verify", "--grid", "2", "4", "--operator", "dirichlet", "--draws", "2048"]
 
 
-def test_the_table_has_a_line_for_every_statement(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_has_a_row_for_every_statement(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(QUICK) == 0
     out = capsys.readouterr().out
-    assert out.count(" pass ") == 25 and "all 25 checks passed" in out
-    assert "False-alarm rate of the whole run below 1e-07" in out
+    assert out.count(" pass") > 30 and "FAIL" not in out and "cor. green_forcing" in out
 
 
-def test_a_failure_gives_status_one_and_is_named(
+def test_a_failure_gives_status_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    broken = Makers(chaos=lambda **settings: Dropout(0.5))
-    monkeypatch.setattr("chaosgate.compat.verify.Makers", lambda: broken)
+    failed = [Check("a statement", 0.0, 1.0, 0.1)]
+    monkeypatch.setattr("chaosgate.compat.verify.verify", lambda *given: failed)
     assert main(QUICK) == 1
-    assert "thm:samplewise_logratio" in capsys.readouterr().out.rsplit("FAILED", 1)[1]
+    assert "FAIL" in capsys.readouterr().out
 
 
-def test_markdown_and_json_are_written_to_files(tmp_path: Path) -> None:
+def test_every_format_is_written_to_a_file(tmp_path: Path) -> None:
     for kind in ("markdown", "json", "table"):
-        assert main([*QUICK, "--format", kind, "--details", "--output", str(tmp_path / kind)]) == 0
-    assert (tmp_path / "markdown").read_text().count("| pass |") > 60
-    content = json.loads((tmp_path / "json").read_text())
-    (only,) = content["subjects"]
-    assert content["passed"] is True and only["grid"] == [2, 4]
-    assert only["log_std"] == pytest.approx(0.5) and len(only["statements"]) == 25
-    assert "all 25 checks passed" in (tmp_path / "table").read_text()
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (["--gamma", "0.3"], (0.3, 1.0)),
-        (["--gamma", "0.3", "--beta", "2"], (0.3, 2.0)),
-        (["--gamma", "0.3", "--epsilon", "16"], (0.3, 0.25)),
-    ],
-)
-def test_strength_is_what_was_asked_for(
-    options: list[str], expected: tuple[float, float], tmp_path: Path
-) -> None:
-    path = tmp_path / "run.json"
-    assert main([*QUICK, *options, "--format", "json", "--output", str(path)]) == 0
-    (only,) = json.loads(path.read_text())["subjects"]
-    assert (only["gamma"], only["beta"]) == expected
+        strength, output = ["--gamma", "0.3", "--beta", "2"], str(tmp_path / kind)
+        assert main([*QUICK, *strength, "--format", kind, "--output", output]) == 0
+    assert (tmp_path / "markdown").read_text().count("| pass |") > 30
+    rows = json.loads((tmp_path / "json").read_text())["rows"]
+    assert all(row["passed"] for row in rows) and "gamma 0.3, beta 2" in rows[0]["gate"]
+    table = (tmp_path / "table").read_text()
+    assert "samplewise" in table and "Dropout" in table
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--beta", "2"], "--gamma with at most one of"),
-        (["--gamma", "1", "--log_std", "1"], "--log_std alone"),
+        (["--beta", "2"], "go with --gamma"),
+        (["--gamma", "1", "--log_std", "1"], "log_std"),
         (["--operator", "dirichle"], "Did you mean 'dirichlet'"),
-        (["--draws", "3"], "at least 1024"),
-        (["--grid", "7"], "height and width"),
+        (["--draws", "3"], "1024 draws"),
+        (["--grid", "3"], "four sites"),
     ],
 )
 def test_a_mistake_is_explained(

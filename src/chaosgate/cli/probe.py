@@ -73,9 +73,14 @@ def probe(
 
     from chaosgate.cli.flags import parse_operator, write_text
     from chaosgate.cli.probe_source import find_images, find_network
-    from chaosgate.compat.probe.matching import DEFAULT_METHODS
-    from chaosgate.compat.probe.measure import Probe
-    from chaosgate.compat.probe.report import as_markdown, as_table, probe_figure, verdict
+    from chaosgate.compat.probe import (
+        DEFAULT_METHODS,
+        Probe,
+        as_markdown,
+        as_table,
+        probe_figure,
+        verdict,
+    )
     from chaosgate.gate import GaussianChaos
     from chaosgate.run.provenance import commit, versions
 

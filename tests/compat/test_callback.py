@@ -18,7 +18,14 @@ from chaosgate.train.task import ImageClassifier
 
 
 def probe(**settings: Any) -> CompatibilityProbe:
-    quick = {"every_n_steps": 3, "images": 6, "channels": 4, "draws": 1, "pairs": 32, "methods": ["gch", "dropout"]}
+    quick = {
+        "every_n_steps": 3,
+        "images": 6,
+        "channels": 4,
+        "draws": 1,
+        "pairs": 32,
+        "methods": ["gch", "dropout"],
+    }
     return CompatibilityProbe(**{**quick, "figures": False, "energy": 0.5, **settings})
 
 
@@ -86,7 +93,10 @@ def test_rows_are_in_the_run_directory_and_numbers_in_every_logger(tmp_path: Pat
     train(tmp_path, probe(every_n_steps=100), steps=2, logger=[first, second])
     assert sorted({row["step"] for row in rows(tmp_path)}) == [0, 2]
     for logger in (first, second):
-        assert "compat/L4/coherence" in (Path(logger.log_dir) / "metrics.csv").read_text().splitlines()[0]
+        assert (
+            "compat/L4/coherence"
+            in (Path(logger.log_dir) / "metrics.csv").read_text().splitlines()[0]
+        )
 
 
 def test_the_probe_looks_at_the_same_images_every_time_and_after_a_restart(tmp_path: Path) -> None:
@@ -106,7 +116,9 @@ def test_rows_of_a_run_that_started_anew_replace_the_old_ones(tmp_path: Path) ->
     assert len(rows(tmp_path)) == count
 
 
-def test_a_run_without_noise_and_without_logger_is_probed_with_the_default_gate(tmp_path: Path) -> None:
+def test_a_run_without_noise_and_without_logger_is_probed_with_the_default_gate(
+    tmp_path: Path,
+) -> None:
     watching = probe(every_n_steps=100)
     train(tmp_path, watching, steps=2, noise=False)
     assert watching.reading is not None
@@ -117,7 +129,10 @@ def test_a_run_without_noise_and_without_logger_is_probed_with_the_default_gate(
 def test_a_gate_of_its_own_sets_the_energy(tmp_path: Path) -> None:
     watching = probe(gate=GaussianChaos(log_std=0.1), every_n_steps=100, energy=None)
     train(tmp_path, watching, steps=1)
-    assert watching.reading is not None and "GaussianChaos (attached)" not in watching.reading.method_names()
+    assert (
+        watching.reading is not None
+        and "GaussianChaos (attached)" not in watching.reading.method_names()
+    )
     assert watching.reading.of("L4", "dropout").energy < 0.05
 
 
@@ -125,7 +140,9 @@ def test_two_probes_keep_separate_states() -> None:
     assert probe(stages=["L4"]).state_key != probe(stages=["L3"]).state_key
 
 
-@pytest.mark.parametrize("settings", [{"every_n_steps": 0}, {"images": 0}, {"methods": ["nothing"]}, {"draws": 0}])
+@pytest.mark.parametrize(
+    "settings", [{"every_n_steps": 0}, {"images": 0}, {"methods": ["nothing"]}, {"draws": 0}]
+)
 def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         probe(**settings)

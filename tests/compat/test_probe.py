@@ -11,9 +11,19 @@ from torch import Tensor, nn
 
 import chaosgate.train.backbones  # noqa: F401 - registers resnet10_small
 from chaosgate.compat import Probe, coherence, grid_graph, intrinsic_energy, lift, weighted_mass
-from chaosgate.compat.probe.reading import ProbeReading
-from chaosgate.compat.probe.report import as_markdown, probe_figure, strength, verdict
-from chaosgate.gate import Dropout, GaussianChaos
+from chaosgate.compat.log_ratio import chaos_operator, pair_variances
+from chaosgate.compat.probe import (
+    MOST_EDGES,
+    MethodReading,
+    ProbeReading,
+    StageMaps,
+    as_markdown,
+    probe_figure,
+    strength,
+    verdict,
+)
+from chaosgate.field.white import Noise
+from chaosgate.gate import Dropout, Gate, GaussianChaos
 
 
 class Pyramid(nn.Module):
@@ -53,14 +63,22 @@ def test_stages_are_read_from_the_features_of_the_network(reading: ProbeReading)
     assert not stage.signed and stage.positive_share == 1.0
     assert stage.coherence == pytest.approx(kappa, rel=1e-5)
     assert stage.coherence_median == pytest.approx(float(coherence(maps, graph).median()), rel=1e-5)
-    assert stage.roughness == pytest.approx(float(intrinsic_energy(maps, graph).sum() / maps.square().sum()), rel=1e-5)
+    assert stage.roughness == pytest.approx(
+        float(intrinsic_energy(maps, graph).sum() / maps.square().sum()), rel=1e-5
+    )
     flat = maps.log().flatten(2)
-    margins = torch.stack([(flat[..., i] - flat[..., j]).abs() for i in range(16) for j in range(i)])
+    margins = torch.stack(
+        [(flat[..., i] - flat[..., j]).abs() for i in range(16) for j in range(i)]
+    )
     expected = torch.quantile(margins.flatten(), torch.tensor([0.1, 0.5, 0.9]))
-    assert [stage.margin_low, stage.margin_median, stage.margin_high] == pytest.approx(expected.tolist(), rel=1e-4)
+    assert [stage.margin_low, stage.margin_median, stage.margin_high] == pytest.approx(
+        expected.tolist(), rel=1e-4
+    )
 
 
-def test_pooled_to_one_grid_the_stages_of_a_pyramid_are_equally_coherent(reading: ProbeReading) -> None:
+def test_pooled_to_one_grid_the_stages_of_a_pyramid_are_equally_coherent(
+    reading: ProbeReading,
+) -> None:
     pooled = [stage.coherence_pooled for stage in reading.stages]
     assert pooled == pytest.approx([pooled[0]] * 3, rel=1e-4)
     assert reading.stages[0].coherence != pytest.approx(pooled[0], rel=0.1)
@@ -92,12 +110,19 @@ def test_methods_inject_the_same_energy_at_every_stage(reading: ProbeReading) ->
     assert len(energies) == 15
     for energy in energies.values():
         assert energy == pytest.approx(expected, rel=0.06)
-    assert strength(reading.of("third", "gch").gate) == "log_std=0.8"  # the gate itself where it sets the energy
+    assert (
+        strength(reading.of("third", "gch").gate) == "log_std=0.8"
+    )  # the gate itself where it sets the energy
 
 
 def test_topology_and_output_are_read_for_every_method(reading: ProbeReading) -> None:
     for m in reading.methods:
-        assert 0 <= m.topology <= 1 and m.components > 0 and 0 <= m.agreement <= 1 and m.logit_change > 0
+        assert (
+            0 <= m.topology <= 1
+            and m.components > 0
+            and 0 <= m.agreement <= 1
+            and m.logit_change > 0
+        )
     assert reading.of("first", "gch").topology >= reading.of("first", "dropout").topology
 
 
@@ -129,10 +154,16 @@ def test_signed_maps_get_roughness_and_coherence_but_no_log_geometry() -> None:
         assert stage.signed and stage.coherence > 0 and math.isnan(stage.margin_median)
         assert 0.3 < stage.positive_share < 0.7
     for m in found.methods:
-        assert m.inflation > 0 and all(math.isnan(v) for v in (m.ranking, m.finite, m.deformation, m.topology))
+        assert m.inflation > 0 and all(
+            math.isnan(v) for v in (m.ranking, m.finite, m.deformation, m.topology)
+        )
     table = as_markdown(found)
-    assert "signed maps, so no log-geometry" in table
-    assert [cell.strip() for cell in table.split("| first | gch |")[1].split("|")[2:5]] == ["-", "-", "-"]
+    assert "signed maps, so no log-ratios" in table
+    assert [cell.strip() for cell in table.split("| first | gch |")[1].split("|")[2:5]] == [
+        "-",
+        "-",
+        "-",
+    ]
     probe_figure(found)
 
 
@@ -180,7 +211,9 @@ def test_the_same_seed_gives_the_same_reading_and_another_one_another() -> None:
         ).methods[0]
         for seed in (1, 1, 2)
     )
-    assert repr(first) == repr(again) and first.ranking != other.ranking  # repr: a nan is not equal to itself
+    assert (
+        repr(first) == repr(again) and first.ranking != other.ranking
+    )  # repr: a nan is not equal to itself
 
 
 def test_tokens_are_probed_on_their_grid() -> None:
@@ -200,7 +233,12 @@ def test_a_stage_with_too_few_sites_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"draws": 0}, "draws"), ({"methods": ["nothing"]}, "no method"), ({"lift": -1.0}, "zero or positive")],
+    [
+        ({"draws": 0}, "draws"),
+        ({"methods": ["nothing"]}, "no method"),
+        ({"lift": -1.0}, "zero or positive"),
+        ({"energy": 0.0}, "energy positive"),
+    ],
 )
 def test_settings_that_mean_nothing_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -218,9 +256,13 @@ def test_rows_are_plain_data_without_nan_or_infinity(reading: ProbeReading) -> N
     assert "third/dropout/added_roughness" not in scalars and scalars["first/coherence"] > 0
 
 
-def test_the_table_has_a_line_per_stage_and_method_with_predictions_in_brackets(reading: ProbeReading) -> None:
+def test_the_table_has_a_line_per_stage_and_method_with_predictions_in_brackets(
+    reading: ProbeReading,
+) -> None:
     table = as_markdown(reading)
-    lines = [line for line in table.splitlines() if line.startswith(("| first", "| second", "| third"))]
+    lines = [
+        line for line in table.splitlines() if line.startswith(("| first", "| second", "| third"))
+    ]
     assert len(lines) == 15 and all(line.count("|") == 11 for line in lines)
     dropout = next(line for line in lines if line.startswith("| second | dropout"))
     assert dropout.count("(") == 3
@@ -244,5 +286,95 @@ def test_the_figure_shows_every_method_and_touches_no_global_state(reading: Prob
     figure = probe_figure(reading, "a title")
     assert dict(matplotlib.rcParams) == before
     legend = {text.get_text() for text in figure.legends[0].get_texts()}
-    assert legend == {"gch", "dropout", "dropblock", "iid_gaussian", "correlated_gaussian", "ring: predicted"}
+    assert legend == {
+        "gch",
+        "dropout",
+        "dropblock",
+        "iid_gaussian",
+        "correlated_gaussian",
+        "ring: predicted",
+    }
     figure.canvas.draw()
+
+
+GRID = (5, 4)
+
+
+def bump(batch: int) -> Tensor:
+    """Strong in the middle, where the field is strong too: the Wick correction then works against the evidence."""
+    rows, columns = (torch.linspace(-1, 1, side) for side in GRID)
+    return (-2 * (rows[:, None] ** 2 + columns**2)).exp().expand(batch, 1, *GRID).contiguous()
+
+
+def behind(gate: Gate, h: Tensor, pairs: int = 190) -> MethodReading:
+    maps = StageMaps("map", "map", h, pairs, torch.tensor(3))
+    operator = chaos_operator(gate, maps.grid)
+    metric = operator and pair_variances(operator, maps.grid, torch.cat([maps.pairs, maps.edges]))
+    return maps.behind("gate", gate, 1, metric)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("realization", ["samplewise", "wick"])
+def test_predictions_count_every_term_of_the_law(realization: str) -> None:
+    # 20,000 independent gates: the numbers of a single gate scatter by less than their own size, their mean by 0.7 %.
+    found = behind(GaussianChaos(log_std=0.9, realization=realization), bump(20_000))  # type: ignore[arg-type]
+    assert found.deformation == pytest.approx(found.deformation_predicted, rel=0.015)
+    assert found.ranking == pytest.approx(found.ranking_predicted, abs=0.005)
+    assert found.added_roughness == pytest.approx(found.added_roughness_predicted, rel=0.03)
+    assert found.finite == found.finite_predicted == 1.0
+
+
+class Shape(Gate):
+    """Replaces all maps by given ones."""
+
+    def __init__(self, after: Tensor) -> None:
+        super().__init__()
+        self.after = after
+
+    def perturb(self, h: Tensor, noise: Noise) -> Tensor:
+        return self.after
+
+
+def test_topology_is_read_at_the_mean_of_each_map_before_the_gate() -> None:
+    ring = torch.zeros(1, 2, 3, 3)
+    ring[:, 0] = torch.tensor(
+        [[2.0, 2, 2], [2, 0, 2], [2, 2, 2]]
+    )  # mean 16/9: eight sites, one loop
+    ring[:, 1] = torch.tensor([[3.0, 0, 0], [0, 0, 0], [0, 0, 3]])  # mean 6/9: two components
+    louder = 10 * ring
+    louder[:, 0, 1, 1] = 1.5  # below the mean before, far below the mean after
+    assert behind(Shape(louder), ring).topology == 1.0
+    louder[:, 0, 1, 1] = 1.9  # above the mean before: the hole is filled, four loops instead of one
+    louder[:, 1, 0, 1:] = 0.6  # still below
+    found = behind(Shape(louder), ring)
+    assert (found.topology, found.components, found.loops) == (0.5, 1.0, 4.0)
+
+
+def test_maps_without_positive_pairs_and_ties_have_no_orderings() -> None:
+    h = torch.zeros(2, 1, *GRID)
+    h[0, 0, 0, 0] = 1.0
+    found = behind(Shape(h), h)
+    assert all(math.isnan(value) for value in (found.deformation, found.finite, found.ranking))
+    tied = behind(Shape(bump(1)), torch.ones(1, 1, *GRID))
+    assert math.isnan(tied.ranking) and tied.finite == 1.0
+
+
+def test_roughness_is_read_at_no_more_edges_than_needed() -> None:
+    edges = StageMaps("map", "map", torch.ones(1, 1, 40, 40), 1, torch.tensor(0)).edges
+    assert MOST_EDGES / 2 < len(edges) <= MOST_EDGES
+    assert (edges[:, 1] - edges[:, 0]).unique().tolist() == [1, 40]  # along both axes
+
+
+@pytest.mark.parametrize("grid", [(25,), (2, 3, 5)])
+def test_sequences_and_volumes_are_measured_like_images(grid: tuple[int, ...]) -> None:
+    kind = {1: nn.Conv1d, 3: nn.Conv3d}[len(grid)]
+    model = nn.Sequential(kind(2, 4, 1), kind(4, 4, 1), nn.Flatten())
+    for parameter in model.parameters():  # positive maps behind a layer whose layout is known
+        parameter.data.abs_()
+    batch = torch.rand(3, 2, *grid, generator=torch.Generator().manual_seed(0))
+    found = Probe(stages=["0", "1"], draws=2, energy=0.3)(model, batch)
+    assert [s.grid for s in found.stages] == [grid, grid]
+    for m in found.methods:
+        assert (
+            m.energy == pytest.approx(0.3, rel=0.6) and 0 < m.ranking < 1 and 0 <= m.topology <= 1
+        )
