@@ -1,4 +1,4 @@
-"""``chaosgate design``: from desiderata to a gate with its derivation, and which gate meets which desideratum."""
+"""``chaosgate design``: from desiderata to a gate; which gate meets which desideratum."""
 
 from typing import TYPE_CHECKING, Any, Literal
 

@@ -33,8 +33,8 @@ def export(
       .onnx         the network, for any batch size (needs the extra 'export')
 
     FILE.json next to it has architecture, classes, normalization, fitted temperature, and the test
-    results of exactly these weights. An ONNX file is compared with the network before it is written.
-    An existing file is never overwritten.
+    results of exactly these weights. An ONNX file is compared with the network before it is
+    written. An existing file is never overwritten.
 
     Examples:
       chaosgate export runs/MY_RUN --to model.onnx               the selected checkpoint of a run

@@ -1,4 +1,4 @@
-"""What several commands share: operators by name, and where text goes. Needs no torch before an operator is made."""
+"""What several commands share: operators by name, and where text goes. Needs no torch."""
 
 import os
 from importlib import import_module
@@ -33,7 +33,7 @@ def terminal(width: int) -> "Console":
 
 
 def write_text(content: "str | RenderableType", output: Any = None, width: int = 80) -> None:
-    """Print a text or a table, or write it to a file; ``width`` is that of a table in a file or a pipe."""
+    """Print a text or a table, or write it to a file; ``width`` is for a file or a pipe."""
     if output is None and not isinstance(content, str):
         terminal(width).print(content)
         return
@@ -55,7 +55,7 @@ def cores() -> int:
 
 
 def parse_operator(text: str) -> "Operator":
-    """The operator for ``NAME`` or ``NAME:argument=value,...``; NAME is a short name or the path of a class.
+    """The operator for ``NAME`` or ``NAME:argument=value,...``; NAME may be the path of a class.
 
     >>> parse_operator("massive:mu=0.5")
     Massive(DirichletLaplacian(), mu=0.5)

@@ -11,7 +11,7 @@ may run the same study and share the work. Studies of one 'project:' share their
 
   chaosgate study run quickstart
   chaosgate study run paper/pets_main --size smoke     a table of the paper on synthetic images
-  chaosgate study run FILE --launcher slurm --slurm.partition gpu --slurm.gpus 1 --slurm.time 24:00:00
+  chaosgate study run FILE --launcher slurm --slurm.gpus 1 --slurm.time 24:00:00
 """
 
 import os
@@ -193,9 +193,9 @@ ACTIONS = {"plan": plan, "run": run, "status": plan, "report": report, "pack": p
 def _plan(
     name: str, root: Path, size: str | None, variable: Sequence[str], train: bool = False
 ) -> tuple[Study, list[Run], dict[str, list[str]]]:
-    """A study, its runs, and which other studies share them; before training also look for its data.
+    """A study, its runs, and which studies share them; before training also look for its data.
 
-    Configurations are parsed in a process that has imported what training needs: this one stays light.
+    Configurations are parsed in a process that has imported what training needs.
     """
     if packed.is_packed(Path(name)):
         raise ValueError(
