@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from chaosgate.data.module import ImageData
 
 TOLERANCE = 1e-5  # of the largest logit, between the network here and the network in the file
+_SCALED = "(pixels / 255 - mean) / std, per channel"
 _METRICS = ("top1", "top5", "nll", "ece", "gap", "brier", "nll_T", "ece_T")
 
 
@@ -185,16 +186,16 @@ def _about(
         for row in rows
     ]
     name = backbone or known.get("backbone")
+    source: dict[str, Any] = {"checkpoint": checkpoint.name, "sha256": file_hash(checkpoint)}
+    source |= {"versions": versions()}
     image = {"name": "image", "shape": ["batch", *shape], "layout": "NCHW", "dtype": "float32"}
     return {
         "network": {"timm_name": name, "arguments": arguments, "needs": needs},
         "input": image,
         "output": {"name": "logits", "shape": ["batch", classes]},
         "classes": names if len(names) == classes else None,
-        "normalisation": transform and {"formula": "(pixels / 255 - mean) / std", **transform},
+        "normalisation": transform and {"formula": _SCALED, **transform},
         "temperature": temperature,
         "test": cells or None,
-        "checkpoint": checkpoint.name,
-        "sha256": file_hash(checkpoint),
-        "versions": versions(),
+        "source": source,
     }
