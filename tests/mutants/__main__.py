@@ -30,7 +30,16 @@ TESTS = {
 def outcome(package: str, mutant: Mutant | None = None) -> int:
     """Exit status of the tests of a package."""
     torch.set_num_threads(1)
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
+    options = [
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "--no-header",
+        "--assert=plain",
+    ]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         for tests in TESTS[package]:
             with mutated(mutant) if mutant else contextlib.nullcontext():
