@@ -347,11 +347,6 @@ COMPAT = [
         ("exact", "tolerance * size", "1e6 * tolerance * size"),
         ("_moments", "1.0, spatial, SINGLE", "1.0, 1.0, SINGLE"),
     ),
-    *_of(
-        "compat.desiderata_matrix",
-        ("_geometry", "0.5 * (math.log", "(math.log"),
-        ("measure", "spectrum[0] / spectrum[-1]", "spectrum[-1] / spectrum[-1]"),
-    ),
 ]
 
 METRICS = [
