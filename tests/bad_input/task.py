@@ -4,6 +4,7 @@ from typing import Any
 
 from tests.bad_input.case import NAN, class_cases, run_case
 
+TRAIN = "chaosgate.train.alternatives"
 PROBE = "chaosgate.CompatibilityProbe"
 
 
@@ -17,6 +18,14 @@ def model(**arguments: Any) -> dict[str, Any]:
 
 def schedule(node: dict[str, Any]) -> dict[str, Any]:
     return model(lr_scheduler=node)
+
+
+def loss(node: dict[str, Any]) -> dict[str, Any]:
+    return model(loss=node)
+
+
+def mixing(node: dict[str, Any]) -> dict[str, Any]:
+    return model(mixing=node)
 
 
 def sgd(**arguments: Any) -> dict[str, Any]:
@@ -46,15 +55,9 @@ CASES = [
     run_case("ImageClassifier.optimizer", sgd(lr=0.1, momentm=0.9), "momentm"),
     run_case("ImageClassifier.optimizer", sgd(lr=NAN), "lr"),
     run_case("ImageClassifier.lr_scheduler", model(lr_scheduler={"class_path": "torch.nn.Linear"})),
-    *class_cases(
-        "chaosgate.train.alternatives.CrossEntropy", {"label_smoothing": [1.5, -0.1, NAN, "x"]}, lambda node: model(loss=node)
-    ),
-    *class_cases("chaosgate.train.alternatives.FocalLoss", {"gamma": [-1.0, NAN, "x"]}, lambda node: model(loss=node)),
-    *class_cases(
-        "chaosgate.train.alternatives.Mixing",
-        {"mixup": [-0.1, NAN, "x"], "cutmix": [-0.1, NAN, "x"]},
-        lambda node: model(mixing=node),
-    ),
+    *class_cases(f"{TRAIN}.CrossEntropy", {"label_smoothing": [1.5, -0.1, NAN, "x"]}, loss),
+    *class_cases(f"{TRAIN}.FocalLoss", {"gamma": [-1.0, NAN, "x"]}, loss),
+    *class_cases(f"{TRAIN}.Mixing", {"mixup": [-0.1, NAN, "x"], "cutmix": [-0.1, NAN, "x"]}, mixing),
     *class_cases(
         "chaosgate.train.schedules.WarmupCosine",
         {"warmup": [1.5, -0.1, NAN, "x"], "final": [-0.1, 1.5, NAN], "total_steps": [0, -7, 1.5], "base_batch": [0]},

@@ -20,9 +20,9 @@ KEYS = {
     },
     "network": {
         "--model.backbone NAME": "of timm, or resnet10_small, resnet18_small",
-        "--model.weights FILE": "start from a .safetensors, .pth, .ckpt, or timm",
+        "--model.weights FILE": "start from a .safetensors, .pth or .ckpt",
         "--model.optimizer.init_args.lr 0.1": "learning rate",
-        "--model.loss FocalLoss": "also CrossEntropy (label_smoothing)",
+        "--model.loss FocalLoss": "another loss",
     },
     "images": {
         "--data.root FOLDER": "where they are",
