@@ -116,7 +116,8 @@ def end(pid: int) -> int:
 def draw_nothing() -> None:
     """Let workers write empty pictures: to draw them takes half the time of so small a run, and nobody reads them."""
     empty = Figure((0.5, 0.5))
-    recording.log_figure = callback.log_figure = lambda loggers, tag, _, step: log_figure(loggers, tag, lambda: empty, step)
+    draw = lambda loggers, tag, _, step: log_figure(loggers, tag, lambda: empty, step)  # noqa: E731
+    recording.log_figure = callback.log_figure = draw
 
 
 def watch_writes(directory: Path, see: Callable[[str], object]) -> None:

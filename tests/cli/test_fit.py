@@ -218,7 +218,7 @@ def test_parsed_configurations_name_the_run_however_they_are_cut_into_files(conf
     long_path = "--noise.gate.class_path=chaosgate.gate.gaussian_chaos.GaussianChaos"
     asked_otherwise = ("test", *files[1:], long_path, "--noise.gate.init_args.log_std=1", "--noise.monte_carlo=4")
     assert training_hash(parsed(asked_otherwise)) == training_hash(one)
-    for key in ("--trainer.max_epochs=3", "--seed_everything=1", "--model.label_smoothing=0.1", "--noise.stages=[L3]"):
+    for key in ("--trainer.max_epochs=3", "--seed_everything=1", "--model.loss=FocalLoss", "--noise.stages=[L3]"):
         assert training_hash(parsed((*files, key))) != training_hash(one), key
     for key in ("--data.num_workers=2", "--trainer.logger=false", "--data.severities=[2]", "--run_dir=x", "--resume"):
         assert training_hash(parsed((*files, key))) == training_hash(one), key
