@@ -190,8 +190,8 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
 
 WEIGHTS: dict[str, dict[str, Any]] = {
     "checkpoint_path": {"backbone_args": {"checkpoint_path": "trap.ckpt"}},
-    "pretrained_cfg": {"pretrained": True, "backbone_args": {"pretrained_cfg": {"file": "trap.ckpt"}}},
-    "pretrained_cfg_overlay": {"pretrained": True, "backbone_args": {"pretrained_cfg_overlay": {"file": "trap.ckpt"}}},
+    "pretrained_cfg": {"weights": "timm", "backbone_args": {"pretrained_cfg": {"file": "trap.ckpt"}}},
+    "pretrained_cfg_overlay": {"weights": "timm", "backbone_args": {"pretrained_cfg_overlay": {"file": "trap.ckpt"}}},
 }
 """Ways past our reading of weights, by the key that is refused when the network is built."""
 

@@ -72,7 +72,7 @@ CASES = [
         for key, value in (
             ("overrides", {"data.init_args.root": "${PATH}"}),
             ("overrides", {"model.backbone_args": {"a": ["x${PATH}y"]}}),
-            ("methods", {"none": ["none.yaml", {"model.checkpoint": "${PATH}"}]}),
+            ("methods", {"none": ["none.yaml", {"model.weights": "${PATH}"}]}),
             ("grid", {"data": {"a": {"data.init_args.root": "${PATH}"}}}),
             ("base", ["base.yaml", "leak.yaml"]),
         )

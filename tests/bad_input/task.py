@@ -4,6 +4,7 @@ from typing import Any
 
 from tests.bad_input.case import NAN, class_cases, run_case
 
+TRAIN = "chaosgate.train.alternatives"
 PROBE = "chaosgate.CompatibilityProbe"
 
 
@@ -19,6 +20,14 @@ def schedule(node: dict[str, Any]) -> dict[str, Any]:
     return model(lr_scheduler=node)
 
 
+def loss(node: dict[str, Any]) -> dict[str, Any]:
+    return model(loss=node)
+
+
+def mixing(node: dict[str, Any]) -> dict[str, Any]:
+    return model(mixing=node)
+
+
 def sgd(**arguments: Any) -> dict[str, Any]:
     return model(optimizer={"class_path": "torch.optim.SGD", "init_args": arguments})
 
@@ -26,17 +35,15 @@ def sgd(**arguments: Any) -> dict[str, Any]:
 CASES = [
     run_case("ImageClassifier.backbone", model(backbone="resnet_fifty")),
     run_case("ImageClassifier.backbone", model(backbone=""), "backbone"),
-    run_case("ImageClassifier.num_classes", model(num_classes=1)),
+    run_case("ImageClassifier.num_classes", model(num_classes=0)),
     run_case("ImageClassifier.num_classes", model(num_classes="ten")),
     run_case("ImageClassifier.num_classes", model(num_classes=7)),
     run_case("ImageClassifier.in_chans", model(in_chans=0)),
     run_case("ImageClassifier.in_chans", model(in_chans=3)),
-    run_case("ImageClassifier.image_size", model(image_size=0)),
-    run_case("ImageClassifier.image_size", model(image_size=64), "the data have image_size=28, the model"),
-    run_case("ImageClassifier.checkpoint", model(checkpoint="nothing.pth"), "nothing.pth"),
-    run_case("ImageClassifier.checkpoint", model(checkpoint="torn.ckpt"), "torn.ckpt"),
-    run_case("ImageClassifier.checkpoint", model(checkpoint="other.ckpt"), "other.ckpt"),
-    run_case("ImageClassifier.checkpoint", model(checkpoint="list.ckpt"), "list.ckpt"),
+    run_case("ImageClassifier.weights", model(weights="nothing.pth"), "nothing.pth"),
+    run_case("ImageClassifier.weights", model(weights="torn.ckpt"), "torn.ckpt"),
+    run_case("ImageClassifier.weights", model(weights="other.ckpt"), "other.ckpt"),
+    run_case("ImageClassifier.weights", model(weights="list.ckpt"), "list.ckpt"),
     run_case("ImageClassifier.backbone_args", model(backbone_args={"chanels": [8, 8, 16, 16]})),
     run_case("ImageClassifier.backbone_args", model(backbone_args={"channels": [8]})),
     run_case("ImageClassifier.backbone_args", model(backbone_args=[8])),
@@ -48,27 +55,12 @@ CASES = [
     run_case("ImageClassifier.optimizer", sgd(lr=0.1, momentm=0.9), "momentm"),
     run_case("ImageClassifier.optimizer", sgd(lr=NAN), "lr"),
     run_case("ImageClassifier.lr_scheduler", model(lr_scheduler={"class_path": "torch.nn.Linear"})),
-    run_case("ImageClassifier.scheduler_interval", model(scheduler_interval="batch")),
-    run_case("ImageClassifier.label_smoothing", model(label_smoothing=1.0)),
-    run_case("ImageClassifier.label_smoothing", model(label_smoothing=NAN)),
-    *(
-        run_case(f"ImageClassifier.{name}", model(**{name: value}))
-        for name, values in {
-            "focal_gamma": [-1.0, NAN, "x"],
-            "mixup": [-0.1, NAN, "x"],
-            "cutmix": [-0.1, NAN, "x"],
-            "stochastic_depth": [-0.1, 1.0, NAN, "x"],
-            "channels_last": ["sometimes"],
-        }.items()
-        for value in values
-    ),
-    run_case("ImageClassifier.num_bins", model(num_bins=0)),
-    run_case("ImageClassifier.num_bins", model(num_bins=2.5)),
-    run_case("ImageClassifier.lr_base_batch", model(lr_base_batch=0)),
-    run_case("ImageClassifier.lr_base_batch", model(lr_base_batch=-256)),
+    *class_cases(f"{TRAIN}.CrossEntropy", {"label_smoothing": [1.5, -0.1, NAN, "x"]}, loss),
+    *class_cases(f"{TRAIN}.FocalLoss", {"gamma": [-1.0, NAN, "x"]}, loss),
+    *class_cases(f"{TRAIN}.Mixing", {"mixup": [-0.1, NAN, "x"], "cutmix": [-0.1, NAN, "x"]}, mixing),
     *class_cases(
         "chaosgate.train.schedules.WarmupCosine",
-        {"warmup": [1.0, -0.1, NAN, "x"], "final": [-0.1, 1.5, NAN], "total_steps": [0, -7, 1.5]},
+        {"warmup": [1.5, -0.1, NAN, "x"], "final": [-0.1, 1.5, NAN], "total_steps": [0, -7, 1.5], "base_batch": [0]},
         schedule,
     ),
     *class_cases(

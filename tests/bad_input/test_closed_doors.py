@@ -72,7 +72,7 @@ DOORS = {
     "test --ckpt_path": ("test", *CONFIG, "--ckpt_path=trap.ckpt"),
     "validate --ckpt_path": ("validate", *CONFIG, "--ckpt_path=trap.ckpt"),
     "predict --ckpt_path": ("predict", *CONFIG, "--ckpt_path=trap.ckpt"),
-    "model.checkpoint": ("fit", *CONFIG, "--model.checkpoint=trap.ckpt"),
+    "model.weights": ("fit", *CONFIG, "--model.weights=trap.ckpt"),
     "probe of a file": ("probe", "trap.ckpt"),
     "probe of a file with a name": ("probe", "trap.ckpt", "--backbone", "resnet10_small"),
 }
@@ -99,7 +99,7 @@ def test_a_run_whose_checkpoint_was_replaced_is_refused(command, trap, folder):
 
 
 def test_a_study_does_not_open_it_either(trap, folder):
-    for name, content in (("base", BASE), ("none", {"model": {"checkpoint": "trap.ckpt"}})):
+    for name, content in (("base", BASE), ("none", {"model": {"weights": "trap.ckpt"}})):
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
     study = {**STUDY, "methods": {"none": "none.yaml"}}
     (folder / "small.yaml").write_text(yaml.safe_dump(study))

@@ -143,7 +143,7 @@ BAD = {
         "does not reach the logits",
     ),
     "missing data root": (["--data.init_args.root=nowhere"], "nowhere"),
-    "missing checkpoint": (["--model.checkpoint=nothing.pth"], "no checkpoint nothing.pth"),
+    "missing checkpoint": (["--model.weights=nothing.pth"], "no checkpoint nothing.pth"),
     "wrong classes": (["--model.num_classes=7"], "num_classes=10"),
     "typo in a key": (["--trainer.max_epohcs=3"], "trainer.max_epochs"),
     "typo in a noise key": (["--noise.stage=[L4]"], "noise.stages"),
@@ -171,7 +171,7 @@ def test_checkpoints_that_cannot_be_used_are_refused(command, configs):
         {"state_dict": {f"model.{k}": v for k, v in timm.create_model("resnet18").state_dict().items()}}, "other.ckpt"
     )
     for name, message in (("torn.ckpt", "cannot be read safely"), ("other.ckpt", "is not of resnet10_small")):
-        for arguments in (["fit", f"--model.checkpoint={name}"], ["test", f"--ckpt_path={name}"]):
+        for arguments in (["fit", f"--model.weights={name}"], ["test", f"--ckpt_path={name}"]):
             status, _, err = command(arguments[0], *files, *QUICK[2:], arguments[1], "--run_dir=run")
             assert status == 1 and message in err, err
 
@@ -218,7 +218,7 @@ def test_parsed_configurations_name_the_run_however_they_are_cut_into_files(conf
     long_path = "--noise.gate.class_path=chaosgate.gate.gaussian_chaos.GaussianChaos"
     asked_otherwise = ("test", *files[1:], long_path, "--noise.gate.init_args.log_std=1", "--noise.monte_carlo=4")
     assert training_hash(parsed(asked_otherwise)) == training_hash(one)
-    for key in ("--trainer.max_epochs=3", "--seed_everything=1", "--model.label_smoothing=0.1", "--noise.stages=[L3]"):
+    for key in ("--trainer.max_epochs=3", "--seed_everything=1", "--model.loss=FocalLoss", "--noise.stages=[L3]"):
         assert training_hash(parsed((*files, key))) != training_hash(one), key
     for key in ("--data.num_workers=2", "--trainer.logger=false", "--data.severities=[2]", "--run_dir=x", "--resume"):
         assert training_hash(parsed((*files, key))) == training_hash(one), key
@@ -235,7 +235,7 @@ def test_row_names_the_weights_and_the_normalisation_that_made_its_number(comman
     files = configs(*BASE, "noise/none")
     torch.manual_seed(0)
     torch.save(timm.create_model("resnet10_small", in_chans=1, num_classes=10).state_dict(), "mine.pth")
-    options = ("--model.checkpoint=mine.pth", "--data.corruptions=null", "--trainer.enable_progress_bar=false")
+    options = ("--model.weights=mine.pth", "--data.corruptions=null", "--trainer.enable_progress_bar=false")
     assert command("test", *files, *options, "--run_dir=run")[0] == 0
     status, _, err = command("test", *files, *options, "--run_dir=run", "--data.mean=[0.5]")
     assert status == 0, err
@@ -249,9 +249,9 @@ def test_fine_tuning_from_a_local_file_with_other_classes_and_the_test_of_what_i
     torch.manual_seed(1)
     start = timm.create_model("resnet10_small", in_chans=1, num_classes=7, channels=(8, 8, 16, 16))
     torch.save({"state_dict": start.state_dict()}, "seven.pth")
-    options = (*QUICK, "--data.corruptions=null", "--model.pretrained=true", "--model.checkpoint=seven.pth")
+    options = (*QUICK, "--data.corruptions=null", "--model.weights=seven.pth")
     status, _, err = command("test", *files, *options)
-    assert status == 1 and "an untrained one would be tested" in err
+    assert status == 1 and "no classifier for 10 classes" in err
     with caplog.at_level("INFO"):
         status, _, err = command("fit", *files, *options)
     assert status == 0 and "seven.pth has 7 classes: fc.weight, fc.bias" in caplog.text, err

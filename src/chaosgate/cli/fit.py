@@ -27,7 +27,6 @@ _SETTINGS: dict[str, Any] = {
     "datamodule_class": LightningDataModule,
     "subclass_mode_data": True,
     "seed_everything_default": 0,
-    "trainer_defaults": {"use_distributed_sampler": False},
     "parser_class": TeachingParser,
     "load_from_checkpoint_support": False,
 }

@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 from lightning.fabric.utilities.rank_zero import rank_zero_only
-from lightning.pytorch import Callback, LightningDataModule, Trainer
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar, RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
@@ -24,11 +24,11 @@ from chaosgate.run.checkpoint.stopping import telling_what_is_left
 from chaosgate.run.directory import BEST, ROLES, RunDirectory
 from chaosgate.run.identity import changed_settings, check_resume, history_line, run_name, runs_alike, training_hash
 from chaosgate.run.predictions import WritePredictions, check_output
-from chaosgate.run.recording import FigureFiles, KeepOutputs, WriteCurves, WriteNoise, WriteProgress
+from chaosgate.run.recording import KeepOutputs, WriteCurves, WriteFigures, WriteNoise, WriteProgress
 from chaosgate.run.rows import WriteResults
 from chaosgate.run.temperature import TemperatureScaling
-from chaosgate.train.backbones import SyncBatchNorm, size_argument
-from chaosgate.train.weights import naming_checkpoint, network_arguments, network_weights, read_checkpoint, require_fit
+from chaosgate.train.backbones import SyncBatchNorm
+from chaosgate.train.weights import network_arguments, network_weights, read_checkpoint, require_fit
 
 _PARSERS: dict[str, Any] = {}  # what the first command of this process made of them
 _PICTURES = 10  # of the progress bar in a second; Lightning lets it draw a hundred, beside the training
@@ -112,6 +112,7 @@ class ChaosgateCLI(LightningCLI):
             flag: dict[str, Any] = {"nargs": "?", "const": True} if key == "resume" else {}
             parser.add_argument(f"--{key}", type=kind, default=default, help=text, **flag)
         parser.link_arguments("seed_everything", "data.init_args.seed")
+        parser.link_arguments("data", "model.data", apply_on="instantiate")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse, then look at a given checkpoint before anybody else tries to load it.
@@ -191,7 +192,7 @@ class ChaosgateCLI(LightningCLI):
                     f"--checkpoints {config.checkpoints}: only 'test' takes more than one; give one of them."
                 )
             return [self.run.selected(role) for role in roles]
-        begun_elsewhere = config.model.checkpoint is not None or config.model.pretrained
+        begun_elsewhere = config.model.weights is not None
         trained = any(self.run.checkpoints.glob("*.ckpt"))  # the run's own network comes before what it began from
         if config.ckpt_path is not None or (begun_elsewhere and not trained):
             return []
@@ -238,7 +239,6 @@ class ChaosgateCLI(LightningCLI):
         self.model.ood, path = config.ood, config.ckpt_path
         if path is not None:
             require_fit(self.model.model, network_weights(read_checkpoint(path)), path, self.model.backbone)
-            self._cleanup.enter_context(naming_checkpoint(path))
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """The trainer, with this library's callbacks and logger beside those of the configuration."""
@@ -248,7 +248,7 @@ class ChaosgateCLI(LightningCLI):
         kwargs["default_root_dir"] = str(self.run.path)  # where every callback writes, whatever the logger
         given = config.trainer.logger
         loggers = [self._tensorboard()] if given in (None, True) else given if isinstance(given, list) else [given]
-        kwargs["logger"] = [*filter(None, loggers), FigureFiles(self.run)]
+        kwargs["logger"] = [*filter(None, loggers)] or False
         if given is not False:
             callbacks.append(LearningRateMonitor("step"))
         if config.trainer.enable_progress_bar is not False and not any(isinstance(c, ProgressBar) for c in callbacks):
@@ -261,7 +261,7 @@ class ChaosgateCLI(LightningCLI):
 
     def _recording(self) -> list[Callback]:
         """What guards and records the run, in the order in which it must be called."""
-        always: list[Callback] = [WriteProgress(), WriteCurves()]  # the curve is in checkpoints; its owner is at hand
+        always: list[Callback] = [WriteProgress(), WriteCurves(), WriteFigures()]  # curves: in checkpoints
         if self.subcommand == "fit":
             return [*always, StopAtNonFiniteLoss(), WriteNoise()]
         if self.subcommand == "predict":
@@ -312,24 +312,14 @@ def _other_runs(run: RunDirectory, config: dict[str, Any]) -> str:
 
 
 def _completed(config: Namespace) -> Namespace:
-    """The same with the model's classes, channels and image size from the data, or from the checkpoint to be tested."""
+    """The same with the model's classes and channels from the checkpoint to be tested; the data tell the others."""
     config = config.clone()
     own = config[config.subcommand]
-    sized = ["image_size"] if size_argument(own.model.backbone, 1) else []  # most networks take any size
-    missing = [key for key in ("num_classes", "in_chans", *sized) if own.model[key] is None]
-    if missing and own.ckpt_path is not None:
+    if own.ckpt_path is not None:
         known = network_arguments(read_checkpoint(own.ckpt_path), own.ckpt_path)
-        for key in missing:
-            own.model[key] = known.get(key)
-        missing = [key for key in missing if own.model[key] is None]
-    if missing:
-        parser = ArgumentParser()
-        parser.add_subclass_arguments(LightningDataModule, "data")
-        data = parser.instantiate(Namespace(data=own.data)).data  # type: ignore[no-untyped-call]
-        for key in missing:
-            own.model[key] = getattr(data, key, None)
-    if own.model.num_classes is None:
-        raise ValueError("the data module does not say how many classes it has: set model.num_classes.")
+        for key in ("num_classes", "in_chans"):
+            if own.model[key] is None:
+                own.model[key] = known.get(key)
     return config
 
 

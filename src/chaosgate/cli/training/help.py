@@ -20,10 +20,9 @@ KEYS = {
     },
     "network": {
         "--model.backbone NAME": "of timm, or resnet10_small, resnet18_small",
-        "--model.checkpoint FILE": "start from a .safetensors, .pth or .ckpt",
-        "--model.pretrained true": "start from timm's weights",
+        "--model.weights FILE": "start from a .safetensors, .pth or .ckpt",
         "--model.optimizer.init_args.lr 0.1": "learning rate",
-        "--model.label_smoothing 0.1": "also focal_gamma, mixup, cutmix",
+        "--model.loss FocalLoss": "another loss",
     },
     "images": {
         "--data.root FOLDER": "where they are",
