@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from chaosgate.data.sets.made_up import picture, write_made_up
+from chaosgate.data.synthetic import picture, write_made_up
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 CIFAR = ("airplane", "automobile", "bird")

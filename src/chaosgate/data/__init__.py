@@ -11,34 +11,34 @@ if TYPE_CHECKING:
     from chaosgate.data.arrays import ArrayData
     from chaosgate.data.module import ImageData
     from chaosgate.data.photos import PhotoData
-    from chaosgate.data.pipeline.samples import CLEAN, Cell, Sample
-    from chaosgate.data.sets.cifar import CIFAR10, CIFAR100
-    from chaosgate.data.sets.fashion_mnist import FashionMNIST
-    from chaosgate.data.sets.hugging_face import HuggingFace
-    from chaosgate.data.sets.image_folder import ImageFolder
-    from chaosgate.data.sets.imagenet import ImageNet
-    from chaosgate.data.sets.imagenet_c import ImageNetC
-    from chaosgate.data.sets.imagenet_variants import ImageNetVariant
-    from chaosgate.data.sets.pets import OxfordPets
-    from chaosgate.data.sets.published import mean_corruption_error
+    from chaosgate.data.samples import CLEAN, Cell, Sample
+    from chaosgate.data.cifar import CIFAR10, CIFAR100
+    from chaosgate.data.fashion_mnist import FashionMNIST
+    from chaosgate.data.hugging_face import HuggingFace
+    from chaosgate.data.image_folder import ImageFolder
+    from chaosgate.data.imagenet import ImageNet
+    from chaosgate.data.imagenet_c import ImageNetC
+    from chaosgate.data.imagenet_variants import ImageNetVariant
+    from chaosgate.data.pets import OxfordPets
+    from chaosgate.data.published import mean_corruption_error
 
 _HOME = {
     "ArrayData": "arrays",
-    "CIFAR10": "sets.cifar",
-    "CIFAR100": "sets.cifar",
-    "CLEAN": "pipeline.samples",
-    "Cell": "pipeline.samples",
-    "FashionMNIST": "sets.fashion_mnist",
-    "HuggingFace": "sets.hugging_face",
+    "CIFAR10": "cifar",
+    "CIFAR100": "cifar",
+    "CLEAN": "samples",
+    "Cell": "samples",
+    "FashionMNIST": "fashion_mnist",
+    "HuggingFace": "hugging_face",
     "ImageData": "module",
-    "ImageFolder": "sets.image_folder",
-    "ImageNet": "sets.imagenet",
-    "ImageNetC": "sets.imagenet_c",
-    "ImageNetVariant": "sets.imagenet_variants",
-    "OxfordPets": "sets.pets",
+    "ImageFolder": "image_folder",
+    "ImageNet": "imagenet",
+    "ImageNetC": "imagenet_c",
+    "ImageNetVariant": "imagenet_variants",
+    "OxfordPets": "pets",
     "PhotoData": "photos",
-    "Sample": "pipeline.samples",
-    "mean_corruption_error": "sets.published",
+    "Sample": "samples",
+    "mean_corruption_error": "published",
 }
 
 __all__ = [

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from chaosgate.data.cells import SEVERITIES, Corruptions, corrupted_copies, plan_cells
-from chaosgate.data.files.folders import hashed_share, spaced_holdout
+from chaosgate.data.listing import hashed_share, spaced_holdout
 from chaosgate.data.module import Contents, ImageData, folder_at, images_per_class, share
-from chaosgate.data.pipeline.augment import crop_and_flip
-from chaosgate.data.pipeline.samples import Augmentation, Images, Split
+from chaosgate.data.augment import crop_and_flip
+from chaosgate.data.samples import Augmentation, Images, Split
 
 
 class Part(NamedTuple):

@@ -18,9 +18,9 @@ from rich.progress import Progress
 from torch import Tensor
 
 from chaosgate.corruptions import COMMON, EXTRA, PAPER, Corrupt, corrupt_batch, parameters
-from chaosgate.data.files.atomic import replace_file
-from chaosgate.data.pipeline.decoding import as_tensor
-from chaosgate.data.pipeline.samples import CLEAN, Cell, Images, Split
+from chaosgate.data.atomic import replace_file
+from chaosgate.data.decoding import as_tensor
+from chaosgate.data.samples import CLEAN, Cell, Images, Split
 
 Corruptions = Literal["paper", "common", "all"] | list[str] | None
 NAMED = {"paper": PAPER, "common": COMMON, "all": COMMON + EXTRA}

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from chaosgate.data.pipeline.decoding import normalised
-from chaosgate.data.pipeline.loader import EvalSampler, Progress, ResumableLoader, TrainSampler
-from chaosgate.data.pipeline.samples import CLEAN, Augmentation, Cell, EvalSet, Sample, Split, TrainSet, collate
-from chaosgate.data.pipeline.streams import LARGEST_SEED, stream_key
+from chaosgate.data.decoding import normalised
+from chaosgate.data.loader import EvalSampler, Progress, ResumableLoader, TrainSampler
+from chaosgate.data.samples import CLEAN, Augmentation, Cell, EvalSet, Sample, Split, TrainSet, collate
+from chaosgate.data.streams import LARGEST_SEED, stream_key
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class ImageData(pl.LightningDataModule, ABC):
 
     Training samples are pure functions of (seed, epoch, index): batches do not depend on the number of workers, on
     what else draws random numbers, or on a restart in the middle of an epoch. Validation and test count every image
-    once on any number of processes (see :class:`~chaosgate.data.pipeline.loader.EvalSampler`). Workers hand over
+    once on any number of processes (see :class:`~chaosgate.data.loader.EvalSampler`). Workers hand over
     uint8; scaling to [0, 1] and normalisation with ``mean`` and ``std`` happen on the device.
 
     A subclass fills ``train_split``, ``val_split`` and ``test_splits`` (one per entry of ``test_cells``) in

@@ -22,9 +22,9 @@ from chaosgate.data.cells import (
     plan_cells,
     table_for,
 )
-from chaosgate.data.files.folders import Listing, each_file_once
+from chaosgate.data.listing import Listing, each_file_once
 from chaosgate.data.module import Contents, ImageData, at_least, named_path, one_of
-from chaosgate.data.pipeline.augment import (
+from chaosgate.data.augment import (
     FullRecipe,
     centre_crop,
     mix,
@@ -32,9 +32,9 @@ from chaosgate.data.pipeline.augment import (
     resized_crop_and_flip,
     usual_resize,
 )
-from chaosgate.data.pipeline.decoding import Decoder, FileImages, View, as_is, picture_size, unreadable
-from chaosgate.data.pipeline.samples import Augmentation, Images, Sample, Split
-from chaosgate.data.pipeline.streams import stream_key
+from chaosgate.data.decoding import Decoder, FileImages, View, as_is, picture_size, unreadable
+from chaosgate.data.samples import Augmentation, Images, Sample, Split
+from chaosgate.data.streams import stream_key
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _NEEDED = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("test",)}
@@ -56,7 +56,7 @@ class PhotoData(ImageData):
         train_scale: Smallest and largest share of a training image's area that the random crop takes.
         horizontal_flip: Mirror training images at random.
         recipe: ``standard``; ``small`` for small images; or ``full``: RandAugment, random erasing, mixup and cutmix as
-            for Swin-T (:mod:`chaosgate.data.pipeline.augment`). If not given: ``small`` where ``image_size`` is at most
+            for Swin-T (:mod:`chaosgate.data.augment`). If not given: ``small`` where ``image_size`` is at most
             64 and the first image of the set is not larger than that, else ``standard``.
         crop_padding: Recipe ``small``: zeros around a training image before a window is cut at random.
         interpolation: How images are resized.

@@ -7,8 +7,8 @@ from typing import IO
 
 import pytest
 
-from chaosgate.data.files import atomic
-from chaosgate.data.files.atomic import replace_file, replace_link
+from chaosgate.data import atomic
+from chaosgate.data.atomic import replace_file, replace_link
 
 
 def test_strings_bytes_and_writers_become_the_content(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from chaosgate.cli.data import main
-from chaosgate.data.files.download import ARCHIVES, Archive, fetch, unpack
+from chaosgate.data.download import ARCHIVES, Archive, fetch, unpack
 
 
 def tree(folder: Path) -> dict[str, bytes]:

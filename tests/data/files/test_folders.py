@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chaosgate.data import ImageFolder
-from chaosgate.data.files.index import image_files, walk
+from chaosgate.data.index import image_files, walk
 from tests.data.photos import write_photo
 
 SPLITS = ("train", "val", "test")

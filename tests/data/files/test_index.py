@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chaosgate.data.files import index as file_index
-from chaosgate.data.files.atomic import cache_folder
-from chaosgate.data.files.index import list_files
+from chaosgate.data.atomic import index as file_index
+from chaosgate.data.atomic import cache_folder
+from chaosgate.data.index import list_files
 
 FOLDERS = ["a", "b"]
 

@@ -5,8 +5,8 @@ from PIL import Image
 from scipy.stats import ks_2samp
 from torchvision.transforms import InterpolationMode, v2
 
-from chaosgate.data.pipeline.augment import centre_crop, random_crop, random_flip, random_resized_crop
-from chaosgate.data.pipeline.decoding import as_tensor
+from chaosgate.data.augment import centre_crop, random_crop, random_flip, random_resized_crop
+from chaosgate.data.decoding import as_tensor
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from chaosgate.data.pipeline.decoding import FileImages, as_tensor, decode, unreadable
+from chaosgate.data.decoding import FileImages, as_tensor, decode, unreadable
 
 
 @pytest.fixture(scope="module")

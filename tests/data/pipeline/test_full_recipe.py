@@ -12,8 +12,8 @@ from torch.nn.functional import cross_entropy
 from torchvision.transforms import InterpolationMode
 
 from chaosgate.data import ImageFolder, Sample
-from chaosgate.data.pipeline.augment import CUTMIX, MIXUP, FullRecipe, erase, mix
-from chaosgate.data.pipeline.streams import lent_streams, sample_generator
+from chaosgate.data.augment import CUTMIX, MIXUP, FullRecipe, erase, mix
+from chaosgate.data.streams import lent_streams, sample_generator
 from tests.data.photos import write_photo
 from tests.data.recorder import LIGHTNING_WARNINGS, Recorder, trainer
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DistributedSampler
 
-from chaosgate.data.pipeline.loader import PADDING, EvalSampler, TrainSampler
+from chaosgate.data.loader import PADDING, EvalSampler, TrainSampler
 
 
 @given(length=st.integers(1, 200), processes=st.integers(1, 8))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from chaosgate.data.pipeline.samples import PADDING, EvalSet, Split, TrainSet, collate
+from chaosgate.data.samples import PADDING, EvalSet, Split, TrainSet, collate
 
 _SIZE = 7
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from chaosgate.data import CIFAR10, CIFAR100, CLEAN, ArrayData, Cell
-from chaosgate.data.files import download as archives
-from chaosgate.data.files.download import Archive
-from chaosgate.data.sets.cifar import read_batch
+from chaosgate.data import download as archives
+from chaosgate.data.download import Archive
+from chaosgate.data.cifar import read_batch
 from tests.data.cifar import NAMES, write_cifar, write_corrupted, write_pickle
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* lacks images of cifar")

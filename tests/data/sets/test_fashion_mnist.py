@@ -10,8 +10,8 @@ import torch
 
 from chaosgate.corruptions import corrupt
 from chaosgate.data import FashionMNIST
-from chaosgate.data.files.folders import spaced_holdout
-from chaosgate.data.sets.fashion_mnist import read_idx
+from chaosgate.data.listing import spaced_holdout
+from chaosgate.data.fashion_mnist import read_idx
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "make_fashion_mnist_subset.py"
 SUBSET = Path(__file__).parents[3] / "src" / "chaosgate" / "data" / "sets" / "fashion_mnist_subset.npz"

@@ -13,7 +13,7 @@ from torchvision.transforms import v2
 
 from chaosgate.corruptions import corrupt, jpeg_roundtrip
 from chaosgate.data import CLEAN, Cell, ImageFolder
-from chaosgate.data.files.folders import hashed_split
+from chaosgate.data.listing import hashed_split
 from tests.data.recorder import LIGHTNING_WARNINGS, Recorder, trainer
 
 pytestmark = LIGHTNING_WARNINGS

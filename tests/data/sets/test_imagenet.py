@@ -14,7 +14,7 @@ from scipy.io import savemat
 from torchvision.datasets import imagenet as torchvision_imagenet
 
 from chaosgate.data import ImageNet
-from chaosgate.data.sets.imagenet_layout import labels, wnids
+from chaosgate.data.imagenet_layout import labels, wnids
 from tests.data.photos import LABELS, WNIDS, val_names, write_photo, write_train, write_val
 from tests.data.recorder import LIGHTNING_WARNINGS, Recorder, trainer
 

@@ -10,9 +10,9 @@ from PIL import Image
 
 from chaosgate.corruptions import COMMON, EXTRA, corrupt, jpeg_roundtrip
 from chaosgate.data import CLEAN, Cell, ImageNetC
-from chaosgate.data.pipeline.decoding import decode
-from chaosgate.data.sets.imagenet_c import GROUPS
-from chaosgate.data.sets.published import (
+from chaosgate.data.decoding import decode
+from chaosgate.data.imagenet_c import GROUPS
+from chaosgate.data.published import (
     ALEXNET_ERROR,
     PUBLISHED,
     Seen,

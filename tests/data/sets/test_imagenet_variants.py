@@ -10,9 +10,9 @@ import torch
 from lightning.pytorch import Trainer
 
 from chaosgate.data import ImageNet, ImageNetVariant
-from chaosgate.data.files import download as archives
-from chaosgate.data.files.download import Archive
-from chaosgate.data.sets.imagenet_layout import subset_labels, wnids
+from chaosgate.data import download as archives
+from chaosgate.data.download import Archive
+from chaosgate.data.imagenet_layout import subset_labels, wnids
 from chaosgate.train.task import ImageClassifier
 from tests.data.photos import write_photo
 from tests.data.recorder import LIGHTNING_WARNINGS

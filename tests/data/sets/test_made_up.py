@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from chaosgate.data import ImageNet, ImageNetC, OxfordPets
-from chaosgate.data.sets.made_up import CORRUPTIONS, MANIFEST, SEVERITY, picture, write_made_up
+from chaosgate.data.synthetic import CORRUPTIONS, MANIFEST, SEVERITY, picture, write_made_up
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*of the .* images")  # they are few, and the data modules say so
 

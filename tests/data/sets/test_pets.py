@@ -132,7 +132,7 @@ def test_a_missing_set_says_where_it_was_looked_for_and_is_fetched_only_when_ask
     with pytest.raises(FileNotFoundError, match=r"no oxford-iiit-pet/images .*data.download"):
         OxfordPets(str(tmp_path))
     fetched = []
-    monkeypatch.setattr("chaosgate.data.sets.pets.download", lambda name, root: fetched.append((name, root)))
+    monkeypatch.setattr("chaosgate.data.pets.download", lambda name, root: fetched.append((name, root)))
     OxfordPets(str(tmp_path), download=True).prepare_data()
     assert fetched == [("oxford-pets", tmp_path)]
     (tmp_path / "oxford-iiit-pet" / "annotations").mkdir(parents=True)

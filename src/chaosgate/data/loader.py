@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from chaosgate.data.pipeline.samples import PADDING, Sample
-from chaosgate.data.pipeline.streams import epoch_order
+from chaosgate.data.samples import PADDING, Sample
+from chaosgate.data.streams import epoch_order
 
 
 class TrainSampler(DistributedSampler[tuple[int, int]]):
