@@ -72,76 +72,35 @@ class EvalSampler(DistributedSampler[int]):
 
 
 class Progress(NamedTuple):
-    """How far the consumer of the batches is: the epoch it is in, and the batches of it that it has finished."""
+    """The epoch that the trainer is in, and the batches of it that it has processed."""
 
     epoch: int
     batches: int
 
 
 class ResumableLoader(DataLoader[Sample]):
-    """Training batches with a ``state_dict`` that Lightning keeps in its checkpoints.
+    """Training batches that begin where the trainer is, also in the middle of an epoch.
 
-    The samples are pure functions of (seed, epoch, index) and the order of (seed, epoch), so the state is the epoch,
-    the number of batches used, and a fingerprint of what makes the order; it is the same on every rank.
-
-    ``progress`` is the consumer's own count, where there is one. A batch that workers prepared ahead does not count
-    as used, nor does one that was handed out to a step that failed. And the epoch is the consumer's: Lightning calls
-    ``iter`` before it tells the sampler the epoch of a resumed run, and counts one epoch too many for the sampler
-    when ``max_steps`` runs are resumed between epochs. Therefore an iterator starts at its first ``next``, and asks.
-    A scheduler that wants to know the length of the run makes Lightning (2.6) build the loader before the checkpoint
-    is read, and then forget the loader's state; the consumer's count has the position all the same.
+    The samples are pure functions of (seed, epoch, index) and the order of (seed, epoch), so the position is all there
+    is to restore. An iterator starts at its first ``next``, because Lightning calls ``iter`` before it has restored
+    its own position, and then asks ``progress``. Batches that workers have prepared ahead are not counted.
     """
 
-    def __init__(
-        self,
-        *args: Any,
-        fingerprint: dict[str, Any] | None = None,
-        progress: Callable[[], Progress | None] = lambda: None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *args: Any, progress: Callable[[], Progress | None] = lambda: None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fingerprint = fingerprint or {}
         self.progress = progress
-        self._position = Progress(0, 0)
-        self._resume_at: Progress | None = None
 
     def __iter__(self) -> Iterator[Sample]:  # type: ignore[override]
-        return self._batches()
-
-    def _batches(self) -> Iterator[Sample]:
-        sampler, start = self.sampler, 0
-        if isinstance(sampler, TrainSampler):  # Lightning's overfit_batches puts a sequential one in its place
-            if (progress := self.progress()) is not None:
-                sampler.set_epoch(progress.epoch)
-                start = progress.batches  # Lightning may have asked for the loader before it had a state to load
-            if self._resume_at is not None and self._resume_at.epoch == sampler.epoch:
-                start = self._resume_at.batches
+        sampler, progress = self.sampler, self.progress()
+        if progress is not None and isinstance(sampler, TrainSampler):  # overfit_batches puts another one in its place
             assert self.batch_size is not None
-            sampler.start = start * self.batch_size
-        self._resume_at = None
-        self._position = Progress(getattr(sampler, "epoch", 0), start)
-        for batch in super().__iter__():
-            self._position = self._position._replace(batches=self._position.batches + 1)
-            yield batch
+            sampler.set_epoch(progress.epoch)
+            sampler.start = progress.batches * self.batch_size
+        yield from super().__iter__()
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain data: the epoch, the batches of it that were used, how many it has, and the fingerprint."""
-        epoch, batches = self._position
-        if (progress := self.progress()) is not None:
-            batches = min(batches, progress.batches)
-        return {"epoch": epoch, "batches": batches, "of": len(self), "fingerprint": dict(self.fingerprint)}
+        """Empty: these two methods tell Lightning that the loader can be resumed in the middle of an epoch."""
+        return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on after the batches that ``state_dict`` counts; the state of a whole epoch leads to the next one."""
-        position = Progress(int(state_dict["epoch"]), int(state_dict["batches"]))
-        then, now = state_dict["fingerprint"], self.fingerprint
-        changed = [key for key in {**then, **now} if then.get(key) != now.get(key)]
-        if 0 < position.batches < int(state_dict["of"]) and changed:
-            changes = "; ".join(f"{key} was {then.get(key)!r}, is {now.get(key)!r}" for key in changed)
-            raise ValueError(
-                f"cannot continue after batch {position.batches} of epoch {position.epoch} of the checkpoint: "
-                f"{changes}. Resume with the same data settings, or from a checkpoint at the end of an epoch."
-            )
-        if isinstance(self.sampler, TrainSampler):
-            self.sampler.set_epoch(position.epoch)
-        self._position = self._resume_at = position
+        pass

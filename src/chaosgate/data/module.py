@@ -104,6 +104,7 @@ class ImageData(pl.LightningDataModule, ABC):
         self.train_split: Split | None = None
         self.val_split: Split | None = None
         self.test_splits: list[Split] = []
+        self._restored: dict[str, Any] = {}
 
     @abstractmethod
     def augmentation(self) -> Augmentation | None:
@@ -159,24 +160,28 @@ class ImageData(pl.LightningDataModule, ABC):
                 f"{len(dataset)} training images do not fill one step of {self.batch_size} images on {replicas} "
                 "process(es). Lower data.batch_size, or set data.drop_last to false."
             )
-        fingerprint = {
-            "data": self.name,
-            "images": len(dataset),
-            "classes of the images": hashlib.sha256(split.targets.tobytes()).hexdigest()[:16],
-            "batch_size": self.batch_size,
-            "processes": replicas,
-            "seed": self.seed,
-            "drop_last": self.drop_last,
-        }
         return ResumableLoader(
             dataset,
             sampler=sampler,
             batch_size=self.batch_size,
             drop_last=self.drop_last,
-            fingerprint=fingerprint,
-            progress=self._progress,
+            progress=self._position,
             **self._common(),
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position in the epoch, and the settings that the order of the images depends on."""
+        progress = self._progress()
+        if progress is None or self.train_split is None:
+            return {}
+        targets = hashlib.sha256(self.train_split.targets.tobytes())
+        order = {"data": self.name, "seed": self.seed, "targets": targets.hexdigest()[:16]}
+        order |= {"batch_size": self.batch_size, "processes": self._process()[0], "drop_last": self.drop_last}
+        return {"epoch": progress.epoch, "batches": progress.batches, "order": order}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keep the state of a checkpoint until the first batch; the trainer restores the position itself."""
+        self._restored = state_dict
 
     def val_dataloader(self) -> DataLoader[Sample]:
         return self._eval_loader(EvalSet([_ready(self.val_split, "val")]))
@@ -241,6 +246,20 @@ class ImageData(pl.LightningDataModule, ABC):
             return None
         batches = self.trainer.fit_loop.epoch_loop.batch_progress.current.processed  # type: ignore[attr-defined]
         return Progress(self.trainer.current_epoch, batches)
+
+    def _position(self) -> Progress | None:
+        """Where training batches begin; an error in the middle of an epoch whose order has changed."""
+        progress, restored = self._progress(), self._restored
+        self._restored = {}
+        if progress is not None and progress.batches and restored:
+            then, now = restored["order"], self.state_dict()["order"]
+            changed = [f"{key} was {then.get(key)!r}, is {now[key]!r}" for key in now if then.get(key) != now[key]]
+            if changed:
+                raise ValueError(
+                    f"cannot continue after batch {progress.batches} of epoch {progress.epoch} of the checkpoint: "
+                    f"{'; '.join(changed)}. Resume with the same data settings, or from the end of an epoch."
+                )
+        return progress
 
 
 def at_least(name: str, value: int, least: int) -> int:

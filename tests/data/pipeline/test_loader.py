@@ -83,34 +83,14 @@ def test_a_checkpoint_of_a_validation_inside_an_epoch_resumes_there(tmp_path: Pa
     assert first.trained + second.trained == whole.trained
 
 
-def test_without_a_trainer_the_state_counts_what_was_handed_out_not_what_was_prefetched():
-    module = data(workers=2)
-    module.setup("fit")
-    loader = module.train_dataloader()
-    loader.sampler.set_epoch(5)
-    batches = iter(loader)
-    seen = [next(batches).index.tolist() for _ in range(2)]
-    state = loader.state_dict()
-    rest = [batch.index.tolist() for batch in batches]
-    assert (state["epoch"], state["batches"]) == (5, 2)
-
-    fresh = module.train_dataloader()
-    fresh.load_state_dict(state)
-    assert fresh.state_dict() == state  # a checkpoint before the first batch loses nothing
-    assert [batch.index.tolist() for batch in fresh] == rest
-    assert sorted(sum(seen + rest, [])) == list(range(600))
-
-
-def test_a_state_of_other_data_settings_is_refused_inside_an_epoch_and_accepted_between_epochs():
-    module = data()
-    module.setup("fit")
-    loader = module.train_dataloader()
-    state = {**loader.state_dict(), "epoch": 1, "batches": 2}
-    other = data(seed=1)
-    other.setup("fit")
+def test_other_data_settings_are_refused_inside_an_epoch_and_accepted_between_epochs(tmp_path: Path):
+    saver = ModelCheckpoint(tmp_path / "ckpt", every_n_train_steps=4, save_top_k=-1)
+    trainer(tmp_path, max_epochs=2, max_steps=12, callbacks=[saver]).fit(Recorder(), data())
+    inside, end = (next((tmp_path / "ckpt").glob(f"*step={step}.ckpt")) for step in (8, 12))
+    other = {"ckpt_path": inside, "weights_only": True}
     with pytest.raises(ValueError, match="after batch 2 of epoch 1.*seed was 0, is 1.*same data settings"):
-        other.train_dataloader().load_state_dict(state)
-    other.train_dataloader().load_state_dict({**state, "batches": state["of"]})
+        trainer(tmp_path, max_epochs=EPOCHS).fit(Recorder(), data(seed=1), **other)
+    trainer(tmp_path, max_epochs=EPOCHS).fit(Recorder(), data(seed=1), **{**other, "ckpt_path": end})
 
 
 def test_overfitting_a_few_batches_still_works(tmp_path: Path):
