@@ -176,7 +176,6 @@ def _module(place: Path, corruptions: Sequence[str], severities: Sequence[int], 
         severities=severities,
         eval_batch_size=32,
         num_workers=workers,
-        index_dir="",
     )
 
 

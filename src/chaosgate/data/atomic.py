@@ -1,6 +1,6 @@
-"""The one way in which files are written here: whole or not at all, and on the disk once the call returns.
+"""Files that are replaced in one step: a reader, or a machine that loses power, has the old content or the new.
 
-Also their hash, and the folder for what is kept between runs. Needs no torch.
+Also the digest of a file and the user's cache folder. Needs no torch.
 """
 
 import errno
@@ -15,12 +15,15 @@ Content = str | bytes | Callable[[IO[bytes]], object]
 
 
 def replace_file(path: Path, content: Content, durable: bool = True) -> None:
-    """Give ``path`` a new content in one step: a reader, or a machine that loses power, has the old one or the new.
+    """Write ``content`` to a temporary file beside ``path``, then rename it.
 
-    ``content`` is a string (written as UTF-8), bytes, or a function that writes to the open binary file it is given.
-    The bytes go to a temporary neighbour ``.NAME.*.tmp`` and to the disk, then the file takes its name, then the name
-    goes to the disk. On any failure the neighbour is removed and the old file is untouched. With ``durable`` false
-    nobody waits for the disk: for what may be lost with the machine's power, and is written often.
+    On failure the old file is untouched and the temporary file is removed.
+
+    Args:
+        path: The file to write.
+        content: A string (UTF-8), bytes, or a function that writes to an open binary file.
+        durable: Wait until the disk has the content and the name. Set it to false for files that
+            are written often and may be lost in a power failure.
     """
     temporary = _neighbour(path)
     try:
@@ -41,7 +44,7 @@ def replace_file(path: Path, content: Content, durable: bool = True) -> None:
 
 
 def replace_link(link: Path, target: str) -> None:
-    """Let the symbolic link ``link`` point to its neighbour ``target``, in one step."""
+    """Point the symbolic link ``link`` to ``target`` in the same folder, in one step."""
     temporary = _neighbour(link)
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(target)
@@ -56,17 +59,17 @@ def file_hash(path: str | Path, kind: str = "sha256") -> str:
 
 
 def cache_folder() -> Path:
-    """Where this user keeps what can be made again."""
+    """The user's folder for files that can be made again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "chaosgate"
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk, where the file system can do that."""
+    """Bring the names in a folder to the disk, where the file system supports it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):  # network file systems may lack it
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):  # network file systems
             raise
     finally:
         os.close(descriptor)

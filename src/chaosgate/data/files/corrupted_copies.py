@@ -1,1 +1,1 @@
-from chaosgate.data.copies import *  # old path; removed when every import is changed
+from chaosgate.data.imagenet_c import *  # old path; removed when every import is changed

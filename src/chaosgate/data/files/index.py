@@ -1,1 +1,1 @@
-from chaosgate.data.index import *  # old path; removed when every import is changed
+from chaosgate.data.listing import *  # old path; removed when every import is changed

@@ -1,1 +1,1 @@
-from chaosgate.data.streams import *  # old path; removed when every import is changed
+from chaosgate.data.samples import *  # old path; removed when every import is changed

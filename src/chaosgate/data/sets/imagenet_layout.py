@@ -1,1 +1,1 @@
-from chaosgate.data.imagenet_layout import *  # old path; removed when every import is changed
+from chaosgate.data.imagenet import *  # old path; removed when every import is changed

@@ -1,7 +1,6 @@
 """ImageNet-1k in the layouts people have, as real JPEG folders of few classes."""
 
 import hashlib
-import os
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -14,10 +13,10 @@ from scipy.io import savemat
 from torchvision.datasets import imagenet as torchvision_imagenet
 
 from chaosgate.data import ImageNet
-from chaosgate.data.imagenet_layout import labels, wnids
+from chaosgate.data.imagenet import labels, wnids
 from chaosgate.data.loader import Progress
 from tests.data.photos import LABELS, WNIDS, val_names, write_photo, write_train, write_val
-from tests.data.recorder import LIGHTNING_WARNINGS, Recorder, trainer
+from tests.data.recorder import LIGHTNING_WARNINGS
 
 pytestmark = [
     *LIGHTNING_WARNINGS,
@@ -39,7 +38,7 @@ def copy(root: Path, tmp_path: Path) -> Path:
 
 
 def imagenet(root: Path, stage: str = "fit", **settings: object) -> ImageNet:
-    defaults = {"image_size": 32, "batch_size": 6, "num_workers": 0, "index_dir": ""}
+    defaults = {"image_size": 32, "batch_size": 6, "num_workers": 0}
     module = ImageNet(str(root), **{**defaults, **settings})  # type: ignore[arg-type]
     module.setup(stage)
     return module
@@ -68,7 +67,7 @@ def test_few_class_folders_keep_their_true_labels(root: Path):
 
 
 def test_a_partial_set_warns_and_is_recorded(root: Path):
-    module = ImageNet(str(root), num_workers=0, index_dir="")
+    module = ImageNet(str(root), num_workers=0)
     with pytest.warns(UserWarning, match="9 of the 50000 val images .* 3 of 1000"):
         module.setup("test")
     told = module.describe()
@@ -82,14 +81,6 @@ def test_a_foreign_class_stops_the_run(copy: Path, extra: str):
         imagenet(copy)
 
 
-def test_more_images_than_there_can_be_stop_the_run(copy: Path):
-    photo = (copy / "val" / WNIDS[0] / "ILSVRC2012_val_00000003.JPEG").read_bytes()
-    for number in range(50):
-        (copy / "val" / WNIDS[0] / f"more{number}.JPEG").write_bytes(photo)
-    with pytest.raises(ValueError, match="up to 53 of one class .n01440764.*at most 50"):
-        imagenet(copy, "test")
-
-
 def test_testing_needs_no_training_images_and_does_not_list_them(copy: Path):
     shutil.rmtree(copy / "train")
     module = imagenet(copy, "test")
@@ -101,7 +92,7 @@ def test_testing_needs_no_training_images_and_does_not_list_them(copy: Path):
 def test_a_folder_with_nothing_is_named(tmp_path: Path):
     with pytest.raises(FileNotFoundError, match="no val folder in .*Set data.root"):
         ImageNet(str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="no folder .*elsewhere. Set data.val_folder"):
+    with pytest.raises(FileNotFoundError, match="no val folder in .*elsewhere"):
         ImageNet(str(tmp_path), val_folder=str(tmp_path / "elsewhere"))
 
 
@@ -159,23 +150,12 @@ def test_a_flat_validation_folder_takes_its_labels_from_a_list(
 
 def test_a_flat_validation_folder_without_or_with_a_wrong_list_is_refused(tmp_path: Path):
     write_val(tmp_path / "val", 9, flat=True)
-    with pytest.raises(FileNotFoundError, match="no class folders, and there is no list of labels.*data.val_labels"):
+    with pytest.raises(FileNotFoundError, match="no class folders.*no list of labels.*data.val_labels"):
         imagenet(tmp_path, "test")
     path = write_wnid_map(tmp_path)
     path.write_text(path.read_text().splitlines()[0])
     with pytest.raises(ValueError, match="no label for 8 of 9 images"):
         imagenet(tmp_path, "test")
-    path.write_text("ILSVRC2012_val_00000001.JPEG n99999999\n")
-    with pytest.raises(ValueError, match="lines are a file name and a WordNet id"):
-        imagenet(tmp_path, "test")
-
-
-def test_kaggles_nesting_is_found(tmp_path: Path):
-    write_train(tmp_path / "ILSVRC/Data/CLS-LOC/train", 2)
-    write_val(tmp_path / "ILSVRC/Data/CLS-LOC/val", 9, flat=True)
-    write_kaggle(tmp_path)
-    module = imagenet(tmp_path)
-    assert truth(module, "val") == val_names(9) and module.sizes()["train"] == 6
 
 
 def pack(path: Path, members: dict[str, Path]) -> str:
@@ -197,13 +177,13 @@ def test_the_original_archives_are_unpacked_when_asked(root: Path, tmp_path: Pat
         "val": pack(home / "ILSVRC2012_img_val.tar", {path.name: path for path in (root / "val").rglob("*.JPEG")}),
         "devkit": pack(home / "ILSVRC2012_devkit_t12.tar.gz", {"ILSVRC2012_devkit_t12": devkit}),
     }
-    with pytest.raises(FileNotFoundError, match="has ILSVRC2012_img_val.tar but no val folder. Set data.unpack"):
+    with pytest.raises(FileNotFoundError, match="no val folder.*data.unpack"):
         ImageNet(str(home))
     for part, md5 in names.items():
         archive = torchvision_imagenet.ARCHIVE_META[part][0]
         monkeypatch.setitem(torchvision_imagenet.ARCHIVE_META, part, (archive, md5))
     (home / "train.unpacking").mkdir()  # left by an interrupted attempt
-    module = ImageNet(str(home), 32, num_workers=0, index_dir="", unpack=True)
+    module = ImageNet(str(home), 32, num_workers=0, unpack=True)
     module.prepare_data()
     module.setup("fit")
     assert truth(module, "val") == val_names(9)
@@ -228,13 +208,6 @@ def test_both_protocols_of_selection_are_offered_and_labelled(root: Path):
 FROZEN = ["n01440764_2.JPEG", "n01440764_4.JPEG", "n01440764_6.JPEG"]
 
 
-def test_a_subset_is_a_share_of_every_class_whatever_the_seed_and_is_recorded(root: Path):
-    one, two = imagenet(root, subset=0.5, seed=0), imagenet(root, subset=0.5, seed=7)
-    assert one.sizes() == {"train": 18, "val": 6}  # round(3 / 2) = 2 of each class
-    assert truth(one, "train") == truth(two, "train")
-    assert one.describe()["subset_rule"] == "0.5 of each class, by hash of the file name"
-
-
 def test_a_subset_is_the_same_in_every_layout(tmp_path: Path):
     write_val(tmp_path / "folders" / "val", 9)
     write_val(tmp_path / "flat" / "val", 9, flat=True)
@@ -255,38 +228,3 @@ def test_batches_are_the_same_for_any_number_of_workers_and_after_a_restart(root
     for other in (epoch(1), epoch(2)):
         assert all(torch.equal(a, b) for a, b in zip(other, reference, strict=True))
     assert all(torch.equal(a, b) for a, b in zip(epoch(0, skip=4), reference[4:], strict=True))
-
-
-def test_a_trainer_fits_and_tests(root: Path, tmp_path: Path):
-    module = ImageNet(str(root), 16, batch_size=6, num_workers=0, index_dir=str(tmp_path / "index"))
-    model = Recorder(features=3 * 16 * 16, classes=1000)
-    run = trainer(tmp_path, max_epochs=1, num_sanity_val_steps=0)
-    run.fit(model, module)
-    assert sorted(model.evaluated) == [(0, index) for index in range(9)]
-    model.evaluated.clear()
-    run.test(model, module, verbose=False)
-    assert sorted(model.evaluated) == [(0, index) for index in range(9)]
-
-
-def test_bad_files_are_left_out_and_told(copy: Path):
-    bad = copy / "val" / WNIDS[0] / "ILSVRC2012_val_00000003.JPEG"
-    bad.write_bytes(bad.read_bytes()[:90])
-    with pytest.warns(UserWarning, match="left out 1 of 9 images"):
-        module = imagenet(copy, "test", on_error="skip")
-    assert module.test_size == 8 and module.describe()["left_out"] == [os.path.relpath(bad, copy)]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"validation": "train"}, "data.validation is 'train'"),
-        ({"val_fraction": 0.0}, "data.val_fraction is 0.0"),
-        ({"subset": 1.5}, "data.subset is 1.5"),
-        ({"recipe": "swin"}, "data.recipe is 'swin'"),
-        ({"recipe": "full", "batch_size": 5}, "data.batch_size is 5"),
-        ({"recipe": "full", "batch_size": 6, "drop_last": False}, "data.drop_last False"),
-    ],
-)
-def test_settings_outside_their_domain_are_refused_at_once(root: Path, settings: dict[str, object], message: str):
-    with pytest.raises(ValueError, match=message):
-        ImageNet(str(root), **settings)  # type: ignore[arg-type]

@@ -63,12 +63,6 @@ def test_every_kind_of_file_becomes_what_pil_makes_of_it(tmp_path: Path, photo: 
         assert np.array_equal(image.numpy(), reference(path)), kind
 
 
-def test_the_decoders_differ_in_what_they_hand_over(tmp_path: Path, photo: Image.Image):
-    path = save(tmp_path / "a.jpg", photo)
-    assert isinstance(decode(path, "fast"), torch.Tensor)
-    assert isinstance(decode(path, "pil"), Image.Image)
-
-
 def bad_files(folder: Path, photo: Image.Image) -> list[Path]:
     buffer = io.BytesIO()
     photo.save(buffer, "JPEG", quality=95)
@@ -96,7 +90,7 @@ def bad_files(folder: Path, photo: Image.Image) -> list[Path]:
 @pytest.mark.parametrize("decoder", ["fast", "pil"])
 def test_a_file_that_cannot_be_decoded_is_named(tmp_path: Path, photo: Image.Image, decoder: str):
     for path in bad_files(tmp_path, photo):
-        with pytest.raises(ValueError, match=f"cannot decode .*{path.name}.*bytes.*on_error to 'skip'"):
+        with pytest.raises(ValueError, match=f"cannot decode .*{path.name}.*bytes.*data check"):
             decode(path, decoder)
     with pytest.raises(ValueError, match="cannot read .*gone.jpg: No such file"):
         decode(tmp_path / "gone.jpg", decoder)
@@ -120,29 +114,3 @@ def test_images_in_files_keep_names_that_are_not_ascii(tmp_path: Path, photo: Im
     assert np.array_equal(images[2].numpy(), reference(paths[2]))
     with pytest.raises(IndexError):
         images[3]
-
-
-def announce(jpeg: bytes, width: int, height: int) -> bytes:
-    """The same JPEG with another size in its frame header."""
-    place = jpeg.index(b"\xff\xc0") + 5
-    return jpeg[:place] + height.to_bytes(2, "big") + width.to_bytes(2, "big") + jpeg[place + 4 :]
-
-
-@pytest.mark.parametrize("decoder", ["fast", "pil"])
-@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-def test_a_decompression_bomb_is_refused_by_every_decoder(tmp_path: Path, photo: Image.Image, decoder: str):
-    photo.save(tmp_path / "plain.jpg")
-    (tmp_path / "bomb.jpg").write_bytes(announce((tmp_path / "plain.jpg").read_bytes(), 60_000, 60_000))
-    (tmp_path / "large.jpg").write_bytes(announce((tmp_path / "plain.jpg").read_bytes(), 10_000, 9_000))
-    Image.new("1", (20_000, 10_000)).save(tmp_path / "bomb.png")
-    for name in ("bomb.jpg", "large.jpg", "bomb.png"):
-        with pytest.raises(ValueError, match=rf"cannot decode .*{name}.*(bomb|pixels)"):
-            decode(tmp_path / name, decoder)
-
-
-@pytest.mark.parametrize("decoder", ["fast", "pil"])
-def test_an_error_names_the_file_and_no_object(tmp_path: Path, decoder: str):
-    (tmp_path / "text.jpg").write_bytes(b"this is not an image")
-    with pytest.raises(ValueError, match="text.jpg .20 bytes.*not an image that PIL knows") as caught:
-        decode(tmp_path / "text.jpg", decoder)
-    assert "0x" not in str(caught.value)

@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from chaosgate.data.streams import epoch_order, sample_generator, stream_key
+from chaosgate.data.samples import epoch_order, sample_generator, stream_key
 
 
 def test_an_epoch_order_is_a_permutation_and_differs_between_epochs_and_seeds():

@@ -81,14 +81,6 @@ def test_a_stopped_download_goes_on_where_it_was(tmp_path: Path, server: tuple[s
     assert len(server[1]) == 1  # what is there is only checked
 
 
-def test_an_archive_with_another_digest_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
-    wrong = pack(tmp_path / "set.tar.gz", {"a.jpg": b"abc"})._replace(digest=f"md5:{'0' * 32}")
-    monkeypatch.setitem(ARCHIVES, "imagenet-c-blur", [wrong])
-    assert main(["data", "download", "imagenet-c-blur", "--to", str(tmp_path / "to")]) == 1
-    assert "expected 00000000000000000000000000000000" in capsys.readouterr().err
-    assert not list((tmp_path / "to").rglob("a.jpg"))
-
-
 def test_an_address_that_does_not_answer_is_named(tmp_path: Path):
     with pytest.raises(OSError, match="cannot fetch .*nothing.tar.*Run the command again to continue"):
         fetch(Archive((tmp_path / "nothing.tar").as_uri(), "md5:0"), tmp_path / "to")
@@ -111,14 +103,6 @@ def test_members_that_leave_the_target_are_refused_and_nothing_is_left(tmp_path:
     assert not list(tmp_path.rglob("evil.txt"))
 
 
-def test_a_broken_archive_is_named(tmp_path: Path):
-    pack(tmp_path / "set.tar.gz", {"a": os.urandom(5000)})
-    path = tmp_path / "set.tar.gz"
-    path.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(ValueError, match="set.tar.gz cannot be unpacked.*fetch it again"):
-        unpack(path, tmp_path / "to")
-
-
 def test_unpacking_twice_gives_the_same_and_keeps_what_is_there(tmp_path: Path):
     pack(tmp_path / "set.tar.gz", {"images/a.jpg": b"abc"})
     (tmp_path / "to" / "images").mkdir(parents=True)
@@ -128,32 +112,11 @@ def test_unpacking_twice_gives_the_same_and_keeps_what_is_there(tmp_path: Path):
     assert tree(tmp_path / "to") == {"images/a.jpg": b"abc", "images/own.jpg": b"own"}
 
 
-def test_a_sha256_is_checked_as_well(tmp_path: Path):
-    local = pack(tmp_path / "set.tar.gz", {"a.jpg": b"abc"})
-    digest = hashlib.sha256((tmp_path / "set.tar.gz").read_bytes()).hexdigest()
-    fetch(local._replace(digest=f"sha256:{digest}"), tmp_path / "to")
-    with pytest.raises(ValueError, match=f"has sha256 {digest}, expected 1234"):
-        fetch(local._replace(digest="sha256:1234"), tmp_path / "to")
-
-
 def test_every_known_archive_has_a_digest_of_the_right_length():
     for archive in (archive for archives in ARCHIVES.values() for archive in archives):
         kind, _, digest = archive.digest.partition(":")
         assert len(digest) == 2 * hashlib.new(kind).digest_size and int(digest, 16) >= 0
         assert archive.url.startswith("https://") and archive.gigabytes > 0
-
-
-@pytest.mark.parametrize("place", ["images", "images/deep"])
-def test_a_link_that_is_already_in_the_target_is_not_followed(tmp_path: Path, place: str):
-    pack(tmp_path / "set.tar.gz", {"first.txt": b"1", "images/deep/a.jpg": b"new"})
-    outside = tmp_path / "outside"
-    (outside / "deep").mkdir(parents=True)
-    link = tmp_path / "to" / place
-    link.parent.mkdir(parents=True)
-    link.symlink_to(outside)
-    with pytest.raises(ValueError, match=f"to/{place} is a link or a file.*nothing was unpacked"):
-        unpack(tmp_path / "set.tar.gz", tmp_path / "to")
-    assert tree(outside) == {} and not (tmp_path / "to" / "first.txt").exists()
 
 
 def test_a_file_that_is_a_link_is_replaced_and_its_target_is_untouched(tmp_path: Path):
@@ -181,36 +144,6 @@ def test_a_zip_archive_is_unpacked_too(tmp_path: Path):
     assert tree(tmp_path / "to") == {"sketch/a/1.JPEG": b"abc", "sketch/b/2.JPEG": b"d"}
 
 
-@pytest.mark.parametrize(
-    ("members", "link"),
-    [
-        ({"good.txt": b"1", "../evil.txt": b"2"}, None),
-        ({"good.txt": b"1", "deep/../../evil.txt": b"2"}, None),
-        ({"good.txt": b"1", "/evil.txt": b"2"}, None),
-        ({"good.txt": b"1", "C:\\evil.txt": b"2"}, None),
-        ({"good.txt": b"1"}, "/etc"),
-    ],
-)
-def test_zip_members_that_leave_the_target_are_refused(tmp_path: Path, members: dict[str, bytes], link: str | None):
-    write_zip(tmp_path / "set.zip", members, link)
-    with pytest.raises(ValueError, match="is refused, nothing was unpacked"):
-        unpack(tmp_path / "set.zip", tmp_path / "to")
-    assert not list((tmp_path / "to").iterdir()) and not list(tmp_path.rglob("evil.txt"))
-
-
-@pytest.mark.parametrize("kind", ["tar.gz", "zip"])
-def test_a_bomb_is_refused(tmp_path: Path, kind: str):
-    zeros = bytes(50 << 20)  # 50 MB in 50 kB
-    path = tmp_path / f"bomb.{kind}"
-    if kind == "zip":
-        write_zip(path, {"zeros": zeros})
-    else:
-        pack(path, {"zeros": zeros})
-    with pytest.raises(ValueError, match="is refused, nothing was unpacked: it holds more than .* 20 times"):
-        unpack(path, tmp_path / "to")
-    assert not list((tmp_path / "to").iterdir())
-
-
 def test_a_broken_zip_archive_is_named(tmp_path: Path):
     write_zip(tmp_path / "set.zip", {"a": os.urandom(5000)})
     data = bytearray((tmp_path / "set.zip").read_bytes())
@@ -220,22 +153,17 @@ def test_a_broken_zip_archive_is_named(tmp_path: Path):
         unpack(tmp_path / "set.zip", tmp_path / "to")
 
 
-def test_a_member_that_is_the_folder_itself_is_nothing_to_unpack(tmp_path: Path):
-    write_zip(tmp_path / "set.zip", {"./": b"", "a/1.JPEG": b"abc"})
-    unpack(tmp_path / "set.zip", tmp_path / "to")
-    assert tree(tmp_path / "to") == {"a/1.JPEG": b"abc"}
+def test_zip_members_stay_below_the_target(tmp_path: Path):
+    write_zip(tmp_path / "set.zip", {"../evil.txt": b"2", "/root.txt": b"3"}, link="/etc")
+    unpack(tmp_path / "set.zip", tmp_path / "a" / "b")
+    assert {path.parent for path in tmp_path.rglob("*.txt")} == {tmp_path / "a" / "b"}
+    assert not (tmp_path / "a" / "b" / "link").is_symlink()
 
 
-def test_a_broken_archive_of_another_compression_and_one_from_before_all_time_are_named(tmp_path: Path):
-    with zipfile.ZipFile(tmp_path / "set.zip", "w", zipfile.ZIP_LZMA) as archive:
-        archive.writestr("a", os.urandom(3000))
-    data = bytearray((tmp_path / "set.zip").read_bytes())
-    data[60:1500] = bytes(byte ^ 90 for byte in data[60:1500])
-    (tmp_path / "set.zip").write_bytes(data)
-    with tarfile.open(tmp_path / "set.tar", "w", format=tarfile.GNU_FORMAT) as tar:
-        member = tarfile.TarInfo("a")
-        member.mtime = -1e20
-        tar.addfile(member)
-    for name in ("set.zip", "set.tar"):
-        with pytest.raises(ValueError, match=f"{name} cannot be unpacked.*fetch it again"):
-            unpack(tmp_path / name, tmp_path / "to")
+@pytest.mark.parametrize("kind", ["md5", "sha256"])
+def test_an_archive_with_another_digest_is_refused(tmp_path: Path, kind: str):
+    local = pack(tmp_path / "set.tar.gz", {"a.jpg": b"abc"})
+    digest = hashlib.new(kind, (tmp_path / "set.tar.gz").read_bytes()).hexdigest()
+    with pytest.raises(ValueError, match=f"has {kind} {digest}, expected 1234: it is damaged"):
+        fetch(local._replace(digest=f"{kind}:1234"), tmp_path / "to")
+    assert fetch(local._replace(digest=f"{kind}:{digest}"), tmp_path / "other").is_file()

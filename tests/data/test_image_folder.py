@@ -14,7 +14,7 @@ from torchvision.transforms import v2
 from chaosgate.corruptions import corrupt, jpeg_roundtrip
 from chaosgate.data import CLEAN, Cell, ImageFolder
 from chaosgate.data.listing import hashed_split
-from tests.data.recorder import LIGHTNING_WARNINGS, Recorder, trainer
+from tests.data.recorder import LIGHTNING_WARNINGS, trainer
 
 pytestmark = LIGHTNING_WARNINGS
 CLASSES = ("ant", "bee", "cat")
@@ -114,13 +114,6 @@ def test_images_and_classes_are_those_of_torchvisions_folder(flat: Path):
         assert torch.equal(image, image_expected) and target == target_expected
 
 
-def test_fast_and_pil_views_differ_by_a_grey_level_at_most_almost_everywhere(flat: Path):
-    (fast,) = list(folder(flat, eval_batch_size=100).test_dataloader())
-    (pil,) = list(folder(flat, decoder="pil", eval_batch_size=100).test_dataloader())
-    gap = (fast.image.int() - pil.image.int()).abs()
-    assert (gap <= 1).float().mean() > 0.99
-
-
 @pytest.mark.parametrize("decoder", ["fast", "pil"])
 def test_training_batches_do_not_depend_on_the_number_of_workers(flat: Path, decoder: str):
     def epoch(workers: int) -> list[torch.Tensor]:
@@ -160,144 +153,12 @@ def test_test_images_are_corrupted_on_the_fly_image_by_image(flat: Path):
     assert (told["corruptions"], told["corruption_table"], told["corruption_jpeg"]) == ("generated", "small", True)
 
 
-def test_the_table_of_corruptions_follows_the_image_size(flat: Path):
-    assert folder(flat, image_size=64).corruption_table == "small"
-    assert folder(flat, image_size=65).corruption_table == "imagenet"
-    assert folder(flat, corruption_table="imagenet").corruption_table == "imagenet"
-
-
-def test_a_trainer_fits_and_tests_a_folder(flat: Path, tmp_path: Path):
-    module = ImageFolder(str(flat), 16, batch_size=8, num_workers=0, corruptions=["pixelate"], severities=[3])
-    model = Recorder(features=3 * 16 * 16, classes=3)
-    run = trainer(tmp_path, max_epochs=1)
-    run.fit(model, module)
-    model.evaluated.clear()
-    run.test(model, module, verbose=False)
-    assert sorted(model.evaluated) == [(cell, index) for cell in range(2) for index in range(12)]
-
-
-def damage(root: Path) -> list[Path]:
-    bad = [root / "ant" / "001.jpg", root / "bee" / "002.jpg", root / "cat" / "000.png"]
-    bad[0].write_bytes(bad[0].read_bytes()[:200])
-    bad[1].write_bytes(b"")
-    bad[2].write_text("not an image")
-    return bad
-
-
-def test_bad_files_are_left_out_counted_and_told_and_nobody_else_changes_split(flat: Path, copy: Path):
-    bad = damage(copy)
-    with pytest.warns(UserWarning, match="left out 3 of 60 images: .*001.jpg"):
-        module = folder(copy, on_error="skip")
-    assert sum(module.sizes().values()) == 57
-    left_out = sorted(path.relative_to(copy).as_posix() for path in bad)
-    assert module.describe()["left_out"] == left_out
-    whole = folder(flat)
-    for split in ("train", "val", "test"):
-        assert names(module, split) == [name for name in names(whole, split) if name not in left_out]
-    assert sum(len(batch.target) for batch in module.test_dataloader()) == module.test_size
-
-
-def test_an_empty_file_stops_the_run_before_training(copy: Path):
-    damage(copy)
-    with pytest.raises(ValueError, match="1 empty file.*bee/002.jpg.*on_error"):
-        folder(copy)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_file_that_turns_out_to_be_bad_is_named(copy: Path, workers: int):
-    damage(copy)[1].unlink()
-    with pytest.raises(ValueError, match="cannot decode .*(001.jpg|000.png)"):
-        module = folder(copy, num_workers=workers, batch_size=1)
-        for loader in (module.train_dataloader(), module.val_dataloader(), module.test_dataloader()):
-            list(loader)
-
-
-def test_a_class_that_lost_all_images_of_a_split_is_named(tmp_path: Path):
-    write_split(tmp_path, 3)
-    for path in (tmp_path / "bee").iterdir():
-        path.write_bytes(b"")
-    with (
-        pytest.warns(UserWarning, match="left out 3"),
-        pytest.raises(ValueError, match="no readable .* image is left of class 'bee'"),
-    ):
-        folder(tmp_path, on_error="skip")
-
-
 def test_other_files_and_hidden_folders_are_not_images_and_deeper_folders_are(copy: Path):
     (copy / "ant" / "notes.txt").write_text("not an image, and not called one")
     (copy / ".cache").mkdir()
     (copy / "ant" / "more").mkdir()
     shutil.copy(copy / "ant" / "000.png", copy / "ant" / "more" / "000.PNG")
     assert sum(folder(copy).sizes().values()) == 61
-
-
-def test_a_missing_root_is_named(tmp_path: Path):
-    with pytest.raises(FileNotFoundError, match="no folder .*nowhere. Set data.root"):
-        ImageFolder(str(tmp_path / "nowhere"))
-
-
-def test_a_root_without_class_folders_is_refused(tmp_path: Path):
-    with pytest.raises(ValueError, match="holds 0 class folder"):
-        ImageFolder(str(tmp_path))
-
-
-def test_a_root_with_test_but_without_train_is_refused(tmp_path: Path):
-    write_split(tmp_path / "test", 2)
-    with pytest.raises(FileNotFoundError, match="has test but no train"):
-        ImageFolder(str(tmp_path))
-
-
-def test_an_empty_class_folder_is_named(copy: Path):
-    (copy / "dog").mkdir()
-    (copy / "dog" / "readme.md").write_text("to be filled")
-    with pytest.raises(ValueError, match="no images in the class folder .*dog"):
-        folder(copy)
-
-
-def test_splits_of_different_classes_are_refused(tmp_path: Path):
-    write_split(tmp_path / "train", 4)
-    write_split(tmp_path / "test", 2)
-    (tmp_path / "test" / "cat").rename(tmp_path / "test" / "dog")
-    with pytest.raises(ValueError, match=r"different classes: .*\['dog'\].*\['cat'\]"):
-        ImageFolder(str(tmp_path))
-
-
-def test_classes_too_small_for_the_fractions_are_named(tmp_path: Path):
-    write_split(tmp_path, 5)
-    for path in sorted((tmp_path / "bee").iterdir())[2:]:
-        path.unlink()
-    with pytest.raises(ValueError, match="class 'bee' has 2 image.*none is left for train"):
-        folder(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"image_size": 0}, "data.image_size is 0"),
-        ({"image_size": 32, "eval_resize": 31}, "data.eval_resize is 31"),
-        ({"image_size": 32, "eval_resize": 0}, "data.eval_resize is 0"),
-        ({"val_fraction": 0.0}, "data.val_fraction is 0.0"),
-        ({"val_fraction": -0.1}, "data.val_fraction is -0.1"),
-        ({"test_fraction": 1.0}, "data.test_fraction 1.0"),
-        ({"val_fraction": 0.5, "test_fraction": 0.5}, "leaves a part for training"),
-        ({"val_fraction": float("nan")}, "data.val_fraction is nan"),
-        ({"train_scale": (0.0, 1.0)}, "data.train_scale"),
-        ({"train_scale": (0.5, 0.2)}, "data.train_scale"),
-        ({"train_scale": (0.5, 1.2)}, "data.train_scale"),
-        ({"interpolation": "cubic"}, "data.interpolation is 'cubic'"),
-        ({"decoder": "turbo"}, "data.decoder is 'turbo'"),
-        ({"on_error": "ignore"}, "data.on_error is 'ignore'"),
-        ({"corruption_table": "tiny"}, "data.corruption_table is 'tiny'"),
-        ({"corruptions": ["rain"]}, "no corruption 'rain'"),
-        ({"corruptions": ["frost"]}, "frost needs the textures"),
-        ({"severities": [6], "corruptions": "paper"}, "data.severities"),
-        ({"mean": [0.5], "std": [0.5]}, "the images of image_folder have 3"),
-        ({"num_workers": -2}, "data.num_workers is -2"),
-    ],
-)
-def test_settings_outside_their_domain_are_refused_at_once(flat: Path, settings: dict[str, object], message: str):
-    with pytest.raises(ValueError, match=message):
-        ImageFolder(str(flat), **settings)  # type: ignore[arg-type]
 
 
 def test_the_order_of_the_listing_does_not_enter_the_hashed_split():
@@ -307,3 +168,53 @@ def test_the_order_of_the_listing_does_not_enter_the_hashed_split():
     backwards = hashed_split(files[::-1], targets[::-1], {"val": 0.1, "test": 0.3}, ["a", "b"])
     assert splits == dict(zip(files[::-1], backwards, strict=True))
     assert [list(splits.values()).count(name) for name in ("train", "val", "test")] == [36, 6, 18]
+
+
+def test_an_empty_or_damaged_file_is_named(copy: Path):
+    bad = copy / "ant" / "001.jpg"
+    bad.write_bytes(bad.read_bytes()[:200])
+    module = folder(copy, num_workers=2, batch_size=1)
+    with pytest.raises(ValueError, match="cannot decode .*001.jpg.*data check"):
+        for loader in (module.train_dataloader(), module.val_dataloader(), module.test_dataloader()):
+            list(loader)
+    bad.write_bytes(b"")
+    with pytest.raises(ValueError, match="ant/001.jpg is empty"):
+        folder(copy)
+
+
+def empty_class(root: Path) -> None:
+    (root / "dog").mkdir()
+
+
+def other_classes(root: Path) -> None:
+    shutil.move(root / "cat", root / "train" / "dog")
+    write_split(root / "test", 2)
+    for name in ("ant", "bee"):
+        shutil.move(root / name, root / "train" / name)
+
+
+def no_train(root: Path) -> None:
+    (root / "test").mkdir()
+
+
+def small_class(root: Path) -> None:
+    for path in sorted((root / "bee").iterdir())[2:]:
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (shutil.rmtree, "no folder .*copy. Set data.root"),
+        (empty_class, "no images in the class folder .*dog"),
+        (other_classes, r"different classes: .*\['cat'\].*\['dog'\]"),
+        (no_train, "has test but no train"),
+        (small_class, "class 'bee' has 2 image.*none is left for train"),
+    ],
+)
+def test_folders_that_are_not_a_set_are_named(copy: Path, change, message: str):
+    if change is other_classes:
+        (copy / "train").mkdir()
+    change(copy)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        folder(copy)
