@@ -330,7 +330,7 @@ def write_copies(
             shutil.rmtree(target / PARTS, ignore_errors=True)  # of an interrupted call
             (target / PARTS).mkdir()
             console = Console(stderr=True)
-            count = sum(track(loader, "corrupted copies", console=console, disable=quiet))
+            count: int = sum(track(loader, "corrupted copies", console=console, disable=quiet))
             (target / PARTS).rmdir()
             return count
     except Timeout:
