@@ -66,7 +66,7 @@ class ImageNetC(ImageNet):
     ``released``: ``root`` holds ``<corruption>/<severity>/<wnid>/`` or the same below the groups of
     the archives (``noise/gaussian_noise/1/...``). The images are taken as they are: they are already
     resized and cropped. Missing cells are listed before anything runs. Every cell must have the same
-    files. Copies written by ``chaosgate data imagenet-c`` are read in the same way; their manifest
+    files. Copies written by ``chaosgate data corrupt`` are read in the same way; their manifest
     and the result rows say that they were generated.
 
     ``generated``: ``root`` holds clean images in any layout of
