@@ -21,7 +21,7 @@ import torchvision
 import transformers
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.programs.placement import NO_GRID, STAGES, prepare, verdicts  # noqa: E402
+from tests.programs.placement import NO_GRID, STAGES, verdicts  # noqa: E402
 
 SIDE = 128
 COLUMNS = ("library", "family", "model", "stage", "module", "grid", "verdict", "reason")
@@ -107,7 +107,7 @@ def sweep(build, stages, wanted=SIDE, shift=1.0):
         except Exception as error:  # of any library: the next size
             problem = error
         else:
-            return list(verdicts(prepare(model, x, shift), x, stages, bool(size)))
+            return list(verdicts(model, x, stages, bool(size), shift))
     raise problem
 
 

@@ -10,6 +10,7 @@
 * A training forward with an attached gate equals one in which this tensor is multiplied by hand.
 """
 
+import copy
 import inspect
 import math
 import re
@@ -276,24 +277,24 @@ class Network:
                 return f"{'the last of its grid is' if same else 'it skips the coarser'} {p}"
         return ""
 
-    def alike(self, handle, name):
-        """Whether an attached gate equals the multiplication by hand, in training mode."""
 
-        def run():
-            torch.manual_seed(1)  # dropout
-            with torch.no_grad():
-                return forward(self.model, self.x)
+def alike(handle, x, name, layout):
+    """Whether an attached gate equals the multiplication by hand, in training mode."""
 
-        self.model.train()
-        attached = run()
-        handle.remove()
-        by_hand = changed(self.model, name, lambda t: multiplied(t, self.layout[name]), run)
-        self.model.eval()
-        return torch.allclose(attached, by_hand, 1e-4, 1e-5 * float(by_hand.abs().max()))
+    def run():
+        torch.manual_seed(1)  # dropout
+        with torch.no_grad():
+            return forward(handle.model, x)
+
+    handle.model.train()
+    attached = run()
+    handle.remove()
+    by_hand = changed(handle.model, name, lambda t: multiplied(t, layout), run)
+    return torch.allclose(attached, by_hand, 1e-4, 1e-5 * float(by_hand.abs().max()))
 
 
 def attempt(model, x, place, **example):
-    """The module of a gate, or the error, of attaching and of the check at the first forward."""
+    """The module of a gate, or the error of attaching or of the check at the first forward."""
     handle = None
     try:
         handle = cg.attach(model, Pattern(), place, **example)
@@ -308,15 +309,18 @@ def attempt(model, x, place, **example):
         model.eval()
 
 
-def verdicts(model, x, stages=STAGES, sized=False):
-    """(stage, module, side of its grid, right | refused | WRONG, reason) of a prepared network.
+def verdicts(model, x, stages=STAGES, sized=False, shift=1.0):
+    """(stage, module, side of its grid, right | refused | WRONG, reason) of a network.
 
     ``sized``: the network was created for these images, so that its dry run needs no example.
     """
     takes = "example" in inspect.signature(cg.attach).parameters
     example = {"example": x} if takes and not sized else {}
-    network = Network(model, x)
+    network = Network(prepare(copy.deepcopy(model), x, shift), x)
     placed = {stage: attempt(model, x, stage, **example) for stage in stages}
+    if takes and any("example=" in str(module) for module in placed.values()):
+        example = {"example": x}  # the size that it was created for is not in the model
+        placed = {stage: attempt(model, x, stage, **example) for stage in stages}
     for stage, module in placed.items():
         if isinstance(module, Exception):
             verdict, reason, module = "refused", f"{module}", ""
@@ -329,7 +333,7 @@ def verdicts(model, x, stages=STAGES, sized=False):
             later = [placed[s] for s in stages if s > stage and isinstance(placed[s], str)]
             reason = network.wrong(module, later[0] if later else None)
             with cg.attach(model, Pattern(), stage, check=False, **example) as handle:
-                if not reason and not network.alike(handle, module):
+                if not reason and not alike(handle, x, module, network.layout[module]):
                     reason = "the gate differs from the multiplication by hand"
             verdict = "WRONG" if reason else "right"
         yield stage, module, network.side(module), verdict, " ".join(reason.split())[:400]
