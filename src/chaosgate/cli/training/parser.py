@@ -37,7 +37,7 @@ from chaosgate.field.arguments import nearest
 from chaosgate.run.config_files import UnusableYAML, allowed_modules, find_config, load_yaml, read_yaml, say_which
 
 _LIBRARIES = ("torch", "torchvision", "timm", "lightning", "torchmetrics")
-_ACTS = tuple(f"chaosgate.{part}" for part in ("__main__", "bench", "commands", "data.files", "study"))
+_ACTS = tuple(f"chaosgate.{part}" for part in ("__main__", "cli", "data.files", "study"))
 """Parts of this package that start processes or write files when told to: a configuration names nothing in them."""
 _BASES = (Accelerator, Callback, CheckpointIO, ClusterEnvironment, LayerSync, LightningDataModule, LightningModule) + (
     Logger,
