@@ -1,6 +1,7 @@
 """``chaosgate COMMAND ...``: dispatch without importing anything heavy before it is needed."""
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -75,12 +76,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FileNotFoundError:
         print("chaosgate: the working folder was deleted. Go to one that exists.", file=sys.stderr)
         return 1
-    if COMMANDS[arguments[0]] == "chaosgate.cli.fit":
-        from chaosgate.cli.training.help import asks_for_short_help, short_help
-
-        if asks_for_short_help(arguments):
-            print(short_help(arguments[0]), end="")
-            return 0
     try:
         with _own_modules(arguments) as words:
             status: int = import_module(COMMANDS[arguments[0]]).main(words)
@@ -105,7 +100,14 @@ def _unexpected(kind: type[BaseException], error: BaseException, trace: Tracebac
     """The traceback as always; for what nobody foresaw also how to report it."""
     sys.__excepthook__(kind, error, trace)
     if issubclass(kind, Exception):
-        print(import_module("chaosgate.cli.training.errors").how_to_report(sys.argv), file=sys.stderr)
+        found = import_module("chaosgate.run.provenance").versions()
+        print(
+            "\nchaosgate: unexpected error: this is a bug in chaosgate, or in a library it uses. Please report it with "
+            "the form 'Something does not work' where you got chaosgate from, with the traceback above and these lines "
+            f"(remove anything private):\n  command   {shlex.join(['chaosgate', *sys.argv[1:]])}\n  versions  "
+            + ", ".join(f"{name} {version}" for name, version in found.items()),
+            file=sys.stderr,
+        )
 
 
 @contextmanager

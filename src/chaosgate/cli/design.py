@@ -15,6 +15,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from chaosgate.cli.allowed import import_path
 from chaosgate.cli.flags import (
     OPERATORS,
     add_output_flags,
@@ -27,7 +28,6 @@ from chaosgate.cli.flags import (
     whole,
     write_text,
 )
-from chaosgate.cli.training.parser import import_path
 from chaosgate.compat.desiderata_matrix import COLUMNS, Column, GateMeasurement, desiderata_matrix
 from chaosgate.field import DirichletLaplacian, Grid, Law, MaxEntLaw, Operator, StudentT, epsilon_from_beta
 from chaosgate.field.arguments import as_grid, grid_text

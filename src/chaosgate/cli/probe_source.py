@@ -12,7 +12,7 @@ from torch.nn.functional import interpolate
 from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import InterpolationMode
 
-from chaosgate.cli.training.parser import import_path
+from chaosgate.cli.allowed import import_path
 from chaosgate.data.files.index import image_files
 from chaosgate.data.module import ImageData
 from chaosgate.data.pipeline.augment import centre_crop, usual_resize

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import LightningDataModule, LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.utilities import rank_zero_info
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
@@ -59,6 +59,7 @@ class ImageClassifier(LightningModule):
         lr_base_batch: Images per optimiser step that the optimiser's rate is meant for; the rate is multiplied by the
             images of a step here (``data.batch_size`` x processes x accumulated batches) over this number. Null takes
             the rate as it is.
+        data: Gives the number of classes, channels and the image size that are not set; not kept.
     """
 
     def __init__(
@@ -81,10 +82,12 @@ class ImageClassifier(LightningModule):
         num_bins: int = 15,
         lr_base_batch: int | None = None,
         image_size: int | None = None,
+        data: LightningDataModule | None = None,
     ) -> None:
         super().__init__()
-        num_classes = 1000 if num_classes is None else num_classes
-        in_chans = 3 if in_chans is None else in_chans
+        num_classes = num_classes or getattr(data, "num_classes", None) or 1000
+        in_chans = in_chans or getattr(data, "in_chans", None) or 3
+        image_size = image_size or (getattr(data, "image_size", None) if size_argument(backbone, 1) else None)
         if num_classes < 2 or in_chans < 1:
             raise ValueError(
                 f"model.num_classes is at least 2, model.in_chans at least 1; got {num_classes}, {in_chans}."
@@ -102,7 +105,7 @@ class ImageClassifier(LightningModule):
             raise ValueError("model.stochastic_depth and model.backbone_args.drop_path_rate are one setting; give one.")
         if lr_base_batch is not None and lr_base_batch < 1:
             raise ValueError(f"model.lr_base_batch is at least 1, or null; got {lr_base_batch!r}.")
-        self.save_hyperparameters(ignore=["optimizer", "lr_scheduler"])
+        self.save_hyperparameters(ignore=["optimizer", "lr_scheduler", "data"])
         settings: dict[str, Any] = {"num_classes": num_classes, "in_chans": in_chans}
         settings |= size_argument(backbone, image_size)
         settings |= {} if stochastic_depth is None else {"drop_path_rate": stochastic_depth}
