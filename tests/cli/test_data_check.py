@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 from torchvision.datasets import FashionMNIST as TorchvisionFashionMNIST
 
-from chaosgate.cli.data import find_sets, main
+from chaosgate.cli.commands import main
+from chaosgate.cli.data import find_sets
 from chaosgate.data import FashionMNIST
 from chaosgate.data.files.download import ARCHIVES
 from chaosgate.data.sets.made_up import write_made_up

@@ -70,14 +70,3 @@ def check(node: Any, key: str = "") -> None:
     if isinstance(node, Mapping | list):
         for place, entry in node.items() if isinstance(node, Mapping) else enumerate(node):
             check(entry, f"{key}.{place}".removeprefix("."))
-
-
-def import_path(path: str) -> Any:
-    """The object at an import path that a configuration may name; None if there is none."""
-    module, _, name = path.rpartition(".")
-    if module.split(".")[0] not in ("chaosgate", *_local_modules(), *allowed_modules()):
-        raise ValueError(f"{path} may not be named in a configuration; --allow MODULE allows a module you trust.")
-    try:
-        return getattr(import_module(module), name, None)
-    except (ImportError, ValueError):
-        return None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chaosgate.cli.data import main
+from chaosgate.cli.commands import main
 from chaosgate.data.files.download import ARCHIVES, Archive, fetch, unpack
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 import yaml
 
-from chaosgate.cli.study import main
+from chaosgate.cli.commands import main
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.outputs import load_samples
 from chaosgate.study import Run

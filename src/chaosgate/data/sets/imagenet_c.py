@@ -36,7 +36,7 @@ class ImageNetC(ImageNet):
     ``released``: ``root`` holds ``<corruption>/<severity>/<wnid>/`` or the same below the groups of the archives
     (``noise/gaussian_noise/1/...``). The images are taken as they are: they were resized and cut when they were made.
     Missing cells are listed before anything runs. Every cell must have the same files. Copies that ``chaosgate data
-    imagenet-c`` wrote are read in the same way; their manifest says that they were generated, and so do the results.
+    corrupt`` wrote are read in the same way; their manifest says that they were generated, and so do the results.
 
     ``generated``: ``root`` holds clean images in any layout of :class:`~chaosgate.data.sets.imagenet.ImageNet`; they
     are resized, cut, corrupted and saved as JPEG of quality 85, as the release was. The law of the
