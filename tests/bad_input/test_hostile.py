@@ -119,7 +119,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "checkpoint: a pickle with another ending": {"ckpt_path": "polyglot.safetensors"},
     "checkpoint: uploaded": trainer(model_registry="somebody/net"),
     "checkpoint: written to an address": callback("ModelCheckpoint", dirpath="http://127.0.0.1:9/all"),
-    "network: a pickle": {"model": {"checkpoint": "trap.ckpt"}},
+    "network: a pickle": {"model": {"weights": "trap.ckpt"}},
 }
 
 

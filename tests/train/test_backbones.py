@@ -35,12 +35,9 @@ def test_another_stride_changes_no_weight():
     assert all(torch.equal(a, b) for a, b in zip(coarse.state_dict().values(), fine.state_dict().values(), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [({"last_stride": 3}, "last_stride is 1 or 2; got 3"), ({"output_stride": 8}, "set last_stride to 1")],
-)
-def test_other_strides_are_refused(arguments, says):
-    with pytest.raises(ValueError, match=says):
+@pytest.mark.parametrize("arguments", [{"last_stride": 3}, {"output_stride": 8}])
+def test_other_strides_raise_an_error(arguments):
+    with pytest.raises(ValueError, match="last_stride is 2, or 1"):
         create_backbone("resnet10_small", **arguments)
 
 

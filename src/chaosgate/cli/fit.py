@@ -21,7 +21,9 @@ files:
   --print_config                      show the whole configuration, and stop
 network:
   --model.backbone NAME               of timm, or resnet10_small, resnet18_small
+  --model.weights FILE                start from a .safetensors, .pth or .ckpt
   --model.optimizer.init_args.lr 0.1  learning rate
+  --model.loss FocalLoss              another loss
 images:
   --data.root FOLDER                  where they are
   --data.image_size 224               side in pixels that the network sees

@@ -28,7 +28,7 @@ from chaosgate.run.config_files import allow_flags
 from chaosgate.run.directory import BEST, ROLES, RunDirectory
 from chaosgate.run.identity import check_resume, noises, readable_name, run_name, training_hash
 from chaosgate.run.predictions import WritePredictions, check_output
-from chaosgate.run.recording import FigureFiles, KeepOutputs, WriteCurves, WriteNoise, WriteProgress
+from chaosgate.run.recording import KeepOutputs, WriteCurves, WriteFigures, WriteNoise, WriteProgress
 from chaosgate.run.rows import WriteResults
 from chaosgate.run.temperature import TemperatureScaling
 from chaosgate.train.backbones import SyncBatchNorm
@@ -167,8 +167,7 @@ class TrainingCLI(LightningCLI):
             if unknown := [role for role in roles if role not in ROLES]:
                 raise ValueError(f"--checkpoints has {unknown[0]!r}; give some of {', '.join(ROLES)}.")
             return [run.selected(role) for role in roles]
-        given = any(config.model.get(key) for key in ("checkpoint", "pretrained", "weights"))
-        if given and not any(run.checkpoints.glob("*.ckpt")):
+        if config.model.weights is not None and not any(run.checkpoints.glob("*.ckpt")):
             return []
         if not run.path.is_dir() and (others := _others(run, plain)):
             raise FileNotFoundError(f"no run {run.path}.{others}")
@@ -182,7 +181,7 @@ class TrainingCLI(LightningCLI):
         if not trainer.fast_dev_run:
             callbacks += self._recorders()
             loggers = [self._tensorboard()] if trainer.logger in (None, True) else [one for one in given if one]
-            kwargs["logger"] = [*loggers, FigureFiles(self.run_directory)]
+            kwargs["logger"] = loggers or False
             callbacks += [LearningRateMonitor("step")] if loggers else []
         if trainer.enable_progress_bar is not False and not any(isinstance(one, ProgressBar) for one in callbacks):
             callbacks.append(RichProgressBar(refresh_rate=10))
@@ -193,7 +192,7 @@ class TrainingCLI(LightningCLI):
 
     def _recorders(self) -> list[Callback]:
         config = self.config
-        recorders: list[Callback] = [WriteProgress(), WriteCurves()]
+        recorders: list[Callback] = [WriteProgress(), WriteCurves(), WriteFigures()]
         if self.command == "fit":
             recorders += [StopAtNonFiniteLoss(), WriteNoise()]
         if self.command == "predict":

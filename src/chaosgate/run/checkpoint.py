@@ -144,8 +144,11 @@ class KeepCheckpoints(ModelCheckpoint):
         super().setup(trainer, pl_module, stage)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Make up for a process that was killed after it wrote the checkpoint of an epoch."""
-        if self.scores and trainer.is_global_zero and not _is_trial(trainer):
+        """Choose again if a process was killed before it could; forget the epochs of another run."""
+        run, start = Path(trainer.default_root_dir).resolve(), trainer.ckpt_path
+        if start is None or run not in Path(start).resolve().parents:
+            self.scores = []
+        if self.scores and trainer.is_global_zero:
             self._choose()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -45,7 +45,7 @@ def training_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     callbacks = [callbacks] if isinstance(callbacks, Mapping) else callbacks
     chosen: dict[str, Any] = {
         "seed_everything": config.get("seed_everything"),
-        "model": {key: value for key, value in (config.get("model") or {}).items() if key != "channels_last"},
+        "model": _without(config.get("model") or {}, ("data",)),
         "data": _data(config.get("data") or {}, (*_LOADING, *_TEST_DATA)),
         "noise": _without((config.get("noise") or {}), ("check", *_TEST_NOISE)),
         "trainer": {key: trainer.get(key) for key in _TRAINER},

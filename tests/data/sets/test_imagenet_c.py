@@ -256,7 +256,7 @@ def test_the_sanity_row_is_printed_for_bare_pretrained_weights_only(
 
     for pretrained in (False, True):
         model = ImageClassifier("resnet10_small", num_classes=1000)
-        model.hparams["pretrained"] = pretrained
+        model.weights = "timm" if pretrained else None
         data = ImageNet(str(clean), 32, num_workers=0, index_dir="")
         trainer(tmp_path).test(model, data, verbose=False)
         assert ("sanity: bare resnet10_small has top-1" in capsys.readouterr().out) is pretrained

@@ -177,10 +177,10 @@ class ImageNet(PhotoData):
         clean = [row for row in self._tested(stage) if (row["corruption"], row["severity"]) == CLEAN]
         plain = self.classes is None and self.name in ("imagenet", "imagenet_c")
         if plain and clean and self.trainer is not None and self.trainer.ckpt_path is None:
-            model = self.trainer.lightning_module.hparams
-            if model.get("pretrained") and not model.get("checkpoint"):
+            module: Any = self.trainer.lightning_module
+            if getattr(module, "weights", None) == "timm":
                 seen = Seen(self.image_size, self.eval_resize, self.interpolation.value, self.mean, self.std)
-                print(sanity_row(model["backbone"], clean[0], seen, complete=clean[0]["n"] == COUNTS["val"]))
+                print(sanity_row(module.backbone, clean[0], seen, complete=clean[0]["n"] == COUNTS["val"]))
 
     def _tested(self, stage: str) -> list[dict[str, Any]]:
         """Rows of the test that has just ended, on the process that reports; none otherwise."""
