@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jsonargparse import Namespace
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.cli import LightningArgumentParser, SaveConfigCallback
 from torch import Tensor
 
 from chaosgate.data.files.atomic import replace_file
@@ -30,31 +28,6 @@ from chaosgate.run.temperature import TemperatureScaling
 
 _CURVES = ("train/loss", "val/top1", "val/nll", "val/ece", "val/gap")
 _EVERY = 0.5  # seconds between two writes of the progress within an epoch
-
-
-class WriteConfig(SaveConfigCallback):
-    """Write the configuration of a training to ``config.yaml`` in the run directory.
-
-    Args:
-        parser: Writes the configuration.
-        config: The parsed configuration.
-        history: Line for ``config_history.jsonl``, if a continued run has other settings now.
-    """
-
-    def __init__(
-        self, parser: LightningArgumentParser, config: Namespace, history: str = ""
-    ) -> None:
-        super().__init__(parser, config, save_to_log_dir=False)
-        self.history = history
-
-    def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        run, config = RunDirectory.of(trainer), self.config.clone()
-        if config.resume:
-            config.resume, config.ckpt_path = False, None  # not a property of the run
-        if self.history:
-            before = run.history.read_text(encoding="utf-8") if run.history.exists() else ""
-            replace_file(run.history, before + self.history)
-        replace_file(run.config, self.parser.dump(config, skip_unset=False))
 
 
 class WriteProgress(Callback):
