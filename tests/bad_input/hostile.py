@@ -155,7 +155,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
         "on_fit_start",
     ),
     "scheduler: a class of ours that starts a process": (
-        lambda_lr(spec("chaosgate.cli.study.WarmProcess")),
+        lambda_lr(spec("chaosgate.study.execute.runner.Runner")),
         "lr_lambda",
     ),
     "scheduler: an inherited function of a class of ours": (
