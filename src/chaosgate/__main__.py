@@ -1,6 +1,7 @@
 """``chaosgate COMMAND ...``: dispatch without importing anything heavy before it is needed."""
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -57,12 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    if arguments[0] in TRAINING:
-        from chaosgate.cli.training.help import asks_for_short_help, short_help
-
-        if asks_for_short_help(arguments):
-            print(short_help(arguments[0]), end="")
-            return 0
     module = "chaosgate.cli.fit" if arguments[0] in TRAINING else "chaosgate.cli.commands"
     try:
         with _own_modules(arguments) as words:
@@ -91,8 +86,13 @@ def _unexpected(
     """The usual traceback, then how to report it."""
     sys.__excepthook__(kind, error, trace)
     if issubclass(kind, Exception):
+        found = import_module("chaosgate.run.provenance").versions()
         print(
-            import_module("chaosgate.cli.training.errors").how_to_report(sys.argv), file=sys.stderr
+            "\nchaosgate: unexpected error: a bug in chaosgate, or in a library it uses. Please report it with "
+            "the form\n'Something does not work' where you got chaosgate from, with the traceback above and these "
+            f"lines:\n  command   {shlex.join(['chaosgate', *sys.argv[1:]])}\n  versions  "
+            + ", ".join(f"{name} {version}" for name, version in found.items()),
+            file=sys.stderr,
         )
 
 

@@ -49,7 +49,7 @@ def whole(clean: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_copies_are_what_the_data_module_generates(clean: Path, whole: Path):
-    settings = {"image_size": 72, "severities": [1, 4], "num_workers": 0, "index_dir": "", "decoder": "pil"}
+    settings = {"image_size": 72, "severities": [1, 4], "num_workers": 0, "decoder": "pil"}
     names = ["gaussian_noise", "glass_blur"]
     on_disk = ImageNetC(str(whole), corruptions=names, clean=str(clean), **settings)
     made = ImageNetC(str(clean), corruptions=names, source="generated", **settings)
@@ -63,7 +63,7 @@ def test_copies_are_what_the_data_module_generates(clean: Path, whole: Path):
 
 
 def test_copies_on_disk_say_that_they_were_generated_and_how(whole: Path, tmp_path: Path):
-    settings = {"image_size": 72, "corruptions": ["glass_blur"], "severities": [1, 4], "index_dir": ""}
+    settings = {"image_size": 72, "corruptions": ["glass_blur"], "severities": [1, 4]}
     told = ImageNetC(str(whole), **settings).describe()
     assert (told["corruptions"], told["corruption_table"], told["corruption_seed"]) == ("generated", "imagenet", 0)
     assert told["corruption_jpeg"] and told["manifest"]["images"] == 9 and "numpy" in told["manifest"]
