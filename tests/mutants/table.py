@@ -1,4 +1,6 @@
-"""Small faults, one at a time: a function, a piece of its source, and what stands there in the mutant."""
+"""Small faults, one at a time: a function, a piece of its source, and what stands there in the
+mutant.
+"""
 
 import __future__
 
@@ -325,7 +327,7 @@ COMPAT = [
     *_of(
         "compat.matching",
         ("_signed", "math.sqrt(", "("),
-        ("_gch", "(1, -1)", "(1, 1)"),
+        ("_gch", ")) / 2", "))"),
         ("_gch_wick", "s**2 *", "s *"),
         ("_dropblock", "power.sqrt()", "power"),
         ("_unit_variance", "/ operator.mean_variance(grid)", ""),
