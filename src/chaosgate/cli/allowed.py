@@ -21,7 +21,8 @@ from chaosgate.run.config_files import allowed_modules
 _PL = "lightning.pytorch"
 _LOGGERS = {
     "csv_logs.CSVLogger": ("save_dir", "name"),
-    "tensorboard.TensorBoardLogger": ("save_dir", "name", "version", "default_hp_metric"),
+    "tensorboard.TensorBoardLogger": ("save_dir", "name", "version", "default_hp_metric")
+    + ("comment", "filename_suffix", "flush_secs", "max_queue"),  # of the files that it writes
     "wandb.WandbLogger": ("save_dir", "project", "offline"),
 }
 _ALLOWED = ["chaosgate", "torch.optim", "lightning.fabric.plugins"] + [
@@ -62,9 +63,10 @@ def check(node: Any, key: str = "") -> None:
     if isinstance(node, Mapping) and str(node.get("class_path")).startswith(_PL):
         module, _, name = str(node["class_path"]).rpartition(".")
         known = next((keys for path, keys in _LOGGERS.items() if path.endswith(f".{name}")), None)
-        defaults = signature(getattr(import_module(module), name)).parameters if known else {}
-        given = {one: value for one, value in (node.get("init_args") or {}).items() if known and one not in known}
-        more = [*(node.get("dict_kwargs") or {}), *(one for one in given if given[one] != defaults[one].default)]
+        more = list(node.get("dict_kwargs") or {})
+        for one, value in (node.get("init_args") or {}).items() if known else ():
+            default = signature(getattr(import_module(module), name)).parameters.get(one)
+            more += [one] if one not in (known or ()) and value != (default.default if default else None) else []
         if more:
             raise ValueError(f"{key}: a configuration cannot set {', '.join(more)} of {name}.")
     if isinstance(node, Mapping | list):
