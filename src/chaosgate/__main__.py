@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C caused an error: some imports turn it into another, and Lightning into an exit."""
+    """Whether Ctrl-C caused an error: some imports turn it into another, Lightning into an exit."""
     return isinstance(error, KeyboardInterrupt) or (
         error is not None and (_is_interrupt(error.__cause__) or _is_interrupt(error.__context__))
     )
@@ -98,10 +98,10 @@ def _unexpected(
 
 @contextmanager
 def _own_modules(arguments: Sequence[str]) -> Iterator[list[str]]:
-    """The arguments without ``--allow MODULE``, which no configuration can contain; child processes inherit it.
+    """The arguments without ``--allow MODULE``, which child processes inherit.
 
-    Modules of the working folder can be imported, after all installed ones: also with ``python -m``,
-    which would put them first, and in the processes that a training starts by repeating its command.
+    Modules of the working folder can be imported, after all installed ones: also with
+    ``python -m``, which would put them first, and in the processes that a training starts.
     """
     from chaosgate.run.config_files import ALLOWED, allowed_modules
 

@@ -96,8 +96,12 @@ class Watch(Callback):
         self.weights.append(pl_module.layer.weight.detach().clone())  # type: ignore[union-attr, operator]
 
 
-def fit(tmp_path: Path, average: AverageWeights, epochs: int = 4) -> tuple[Line, list[Tensor], Trainer]:
-    data = DataLoader(TensorDataset(torch.randn(12, 3, generator=torch.Generator().manual_seed(0))), batch_size=4)
+def fit(
+    tmp_path: Path, average: AverageWeights, epochs: int = 4
+) -> tuple[Line, list[Tensor], Trainer]:
+    data = DataLoader(
+        TensorDataset(torch.randn(12, 3, generator=torch.Generator().manual_seed(0))), batch_size=4
+    )
     model, watch = Line(), Watch()
     trainer = Trainer(
         max_epochs=epochs,
@@ -118,7 +122,9 @@ def test_swa_is_the_mean_over_the_ends_of_the_last_epochs(tmp_path: Path) -> Non
     ends = weights[2::3]  # three steps an epoch
     assert torch.allclose(model.layer.weight, torch.stack(ends[2:]).mean(0), atol=1e-6)
     seen = model.validated[::3]
-    assert torch.allclose(seen[1], ends[1]) and torch.allclose(seen[2], ends[2])  # the network itself before the start
+    assert torch.allclose(seen[1], ends[1]) and torch.allclose(
+        seen[2], ends[2]
+    )  # the network itself before the start
     assert torch.allclose(seen[3], torch.stack(ends[2:]).mean(0), atol=1e-6)
 
 
@@ -131,11 +137,15 @@ def test_ema_is_the_recursion_of_its_definition(tmp_path: Path) -> None:
     assert torch.allclose(model.layer.weight, average, atol=1e-6)
 
 
-def test_checkpoint_has_the_average_as_its_network_and_goes_on_from_the_weights(tmp_path: Path) -> None:
+def test_checkpoint_has_the_average_as_its_network_and_goes_on_from_the_weights(
+    tmp_path: Path,
+) -> None:
     _, _, trainer = fit(tmp_path / "a", AverageWeights(start=0.25), epochs=3)
     path = next((tmp_path / "a").rglob("*.ckpt"))
     saved = torch.load(path, weights_only=True)
-    assert not torch.equal(saved["state_dict"]["layer.weight"], saved["current_model_state"]["layer.weight"])
+    assert not torch.equal(
+        saved["state_dict"]["layer.weight"], saved["current_model_state"]["layer.weight"]
+    )
     model = Line()
     model.load_state_dict(saved["state_dict"])
     assert torch.allclose(model.layer.weight, trainer.lightning_module.layer.weight)  # type: ignore[union-attr, arg-type]

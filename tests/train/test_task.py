@@ -15,7 +15,6 @@ from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
 
 import chaosgate as cg
-from chaosgate.train.alternatives import Mixing
 from chaosgate.train.schedules import WarmupCosine, warn_of_recipe
 from chaosgate.train.task import ImageClassifier
 from tests.data.recorder import LIGHTNING_WARNINGS
@@ -126,12 +125,6 @@ def test_train_top1_is_the_share_of_right_predictions(tmp_path: Path) -> None:
     assert module.seen == 18 and 0 < module.right < 18
 
 
-def test_mixed_data_and_mixing_in_the_model_are_an_error() -> None:
-    module = ImageClassifier("resnet10_small", 4, mixing=Mixing(mixup=0.2))
-    with pytest.raises(ValueError, match="set model.mixing to null"):
-        module.training_step([torch.zeros(2, 3, 32, 32), torch.full((2, 4), 0.25)], 0)
-
-
 @pytest.mark.ddp
 def test_other_data_modules_work_on_two_processes_with_a_warning(tmp_path: Path) -> None:
     class Write(ImageClassifier):
@@ -167,7 +160,9 @@ def test_recipe_that_does_not_train_gives_a_warning(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warn_of_recipe(model, network, optimizer(model.parameters(), lr=rate))
-    assert [network in str(w.message) and "AdamW" in str(w.message) for w in caught] == [True] * warned
+    assert [network in str(w.message) and "AdamW" in str(w.message) for w in caught] == [
+        True
+    ] * warned
 
 
 def test_schedules_of_torch_step_per_epoch_and_ours_per_batch(tmp_path: Path) -> None:
@@ -197,7 +192,12 @@ def test_shipped_recipe_trains_what_sgd_does_not(
         f"--model.backbone={small[0]}",
         f"--model.backbone_args={small[1]}",
         f"--data.root={root}",
-        *("--data.image_size=32", "--data.batch_size=16", "--trainer.max_epochs=8", "--run_dir=run"),
+        *(
+            "--data.image_size=32",
+            "--data.batch_size=16",
+            "--trainer.max_epochs=8",
+            "--run_dir=run",
+        ),
     )
     status, _, err = command("fit", *options)
     assert status == 0, err
@@ -222,7 +222,9 @@ def test_rows_of_images_of_no_class_have_only_a_confidence(tmp_path: Path) -> No
     network.ood = True
     trainer(tmp_path).test(network, data, verbose=False)
     clean, pixelate = network.test_rows
-    assert set(clean) == {"ood", "corruption", "severity", "n", "confidence"} and clean["ood"] is True
+    assert (
+        set(clean) == {"ood", "corruption", "severity", "n", "confidence"} and clean["ood"] is True
+    )
     names = (clean["corruption"], pixelate["corruption"], clean["n"])
     assert names == ("ood", "ood pixelate", 41)
     images = data.normalise(torch.cat([batch.image for batch in data.predict_dataloader()]))

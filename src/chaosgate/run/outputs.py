@@ -137,7 +137,9 @@ def load_logits(run: Path, tests: Sequence[str]) -> Logits | None:
     return Logits(cells, values["logits"], values["target"], index, held)
 
 
-def _load(run: Path, tests: Sequence[str]) -> tuple[tuple[Cell, ...], Any, Arrays, list[Arrays]] | None:
+def _load(
+    run: Path, tests: Sequence[str]
+) -> tuple[tuple[Cell, ...], Any, Arrays, list[Arrays]] | None:
     """Cells, positions of the images, arrays (cells, images, ...), and each test's first share."""
     cells: list[Cell] = []
     index: Any = None
@@ -162,7 +164,9 @@ def _load(run: Path, tests: Sequence[str]) -> tuple[tuple[Cell, ...], Any, Array
         by_cell = {k: v[order].reshape(len(own), -1, *v.shape[1:]) for k, v in whole.items()}
         index = by_cell["index"][0] if index is None else index
         same_cells = by_cell["cell"] == np.arange(len(own))[:, None]
-        if not np.all(same_cells) or not all(np.array_equal(row, index) for row in by_cell["index"]):
+        if not np.all(same_cells) or not all(
+            np.array_equal(row, index) for row in by_cell["index"]
+        ):
             return None
         new = [row for row, cell in enumerate(own) if cell not in cells]
         cells += [own[row] for row in new]

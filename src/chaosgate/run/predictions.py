@@ -23,7 +23,9 @@ def check_output(output: str | None) -> None:
     if ending not in (".csv", ".parquet"):
         raise ValueError(f"--output {output}: give a file that ends in .csv or .parquet.")
     if ending == ".parquet" and find_spec("pyarrow") is None:
-        raise ImportError(f"--output {output} needs pyarrow: pip install pyarrow, or give a .csv file.")
+        raise ImportError(
+            f"--output {output} needs pyarrow: pip install pyarrow, or give a .csv file."
+        )
 
 
 class WritePredictions(Callback):

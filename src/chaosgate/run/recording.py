@@ -49,7 +49,13 @@ class WriteProgress(Callback):
             self._write(trainer, "fit", where)
 
     def on_test_batch_end(
-        self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, *unused: Any
+        self,
+        trainer: Trainer,
+        pl_module: Any,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        *unused: Any,
     ) -> None:
         if time.monotonic() - self._last >= _EVERY:
             where = {"batch": batch_idx + 1, "batches": sum(trainer.num_test_batches)}
@@ -119,7 +125,9 @@ class WriteFigures(Callback):
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         module: Any = pl_module
         if not module.ood:
-            self._draw(trainer, "test", module.test_metrics, f"test, {module.test_cells[0].corruption}")
+            self._draw(
+                trainer, "test", module.test_metrics, f"test, {module.test_cells[0].corruption}"
+            )
 
     def _draw(self, trainer: Trainer, images: str, metrics: CellMetrics, title: str) -> None:
         reliability = metrics.reliability()  # synchronizes: all processes

@@ -149,8 +149,14 @@ def _outputs(
             batch = data.on_after_batch_transfer(batch, 0)
             with ExitStack() as stack:
                 for noise in NoiseInjection.of(trainer):
-                    stack.enter_context(noise.averaging(-1 - number))  # draws that no test batch has
-                columns: tuple[Any, ...] = (pl_module(batch.image).float(), batch.target, batch.index)
+                    stack.enter_context(
+                        noise.averaging(-1 - number)
+                    )  # draws that no test batch has
+                columns: tuple[Any, ...] = (
+                    pl_module(batch.image).float(),
+                    batch.target,
+                    batch.index,
+                )
             parts.append(tuple(gather(column) for column in columns))
     logits, target, index = (torch.cat(part) for part in zip(*parts, strict=True))
     order = order_of_images(index)

@@ -52,10 +52,10 @@ class SmallResNet(ResNet):
         last_stride: int = 2,
         **kwargs: Any,
     ) -> None:
-        if len(channels) != 4 or any(width < 2 or width % 2 for width in channels):
-            raise ValueError(f"channels are four even widths, one per stage; got {list(channels)}")
         if last_stride not in (1, 2) or kwargs.pop("output_stride", 32) != 32:
-            raise ValueError("last_stride is 2, or 1 for a larger last map; dilation is not supported")
+            raise ValueError(
+                "last_stride is 2, or 1 for a larger last map; dilation is not supported"
+            )
         # only the deep stem of timm has a free width; its convolutions are replaced below
         stem = {"stem_type": "deep", "stem_width": channels[0] // 2}
         arguments: dict[str, Any] = {"block": BasicBlock, **stem, **kwargs}
@@ -95,25 +95,19 @@ def resnet18_small(pretrained: bool = False, **kwargs: Any) -> ResNet:
 
 def create_backbone(name: str, **kwargs: Any) -> nn.Module:
     """A timm model by name; the error for an unknown name suggests the nearest ones."""
-    for key in ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay"):
-        if kwargs.get(key):  # not every version of timm reads files safely
-            raise ValueError(
-                f"model.backbone_args.{key} is not supported. Give the file with model.weights."
-            )
+    files = {"checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay"} & kwargs.keys()
+    if files:  # not every version of timm reads them safely
+        raise ValueError(f"model.backbone_args has {min(files)}; give a file with model.weights.")
     if not timm.is_model(name):
         hint = nearest(name, timm.list_models(), 3) or " timm.list_models() lists the names."
         raise ValueError(f"timm has no model {name!r}.{hint} Set model.backbone.")
     try:
         model: nn.Module = timm.create_model(name, **kwargs)
-    except OSError as error:
-        raise OSError(
-            f"timm's weights of {name} cannot be downloaded ({error}). Download them on a machine with "
-            "network access and give the file with --model.weights FILE (.safetensors, .pth)."
-        ) from error
-    except Exception as error:  # networks of timm raise anything for arguments that do not fit
-        raise ValueError(
-            f"timm cannot build {name!r} from {kwargs}: {error}. Set model.backbone_args."
-        ) from error
+    except Exception as error:  # timm raises anything if arguments do not fit, or without a network
+        remedy = (
+            "give a file with --model.weights" if kwargs.get("pretrained") else "set backbone_args"
+        )
+        raise ValueError(f"timm cannot build {name!r} from {kwargs}: {error}; {remedy}.") from error
     return model
 
 

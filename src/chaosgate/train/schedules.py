@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-_HIGH_RATE = 0.01  # of SGD, for networks without BatchNorm
-
 
 class WarmupCosine(LRScheduler):
     r"""Linear warm-up, then a half cosine to ``final`` times the base rate; stepped per batch.
@@ -71,8 +69,8 @@ def effective_batch(trainer: Trainer) -> int:
     per_process = getattr(getattr(trainer, "datamodule", None), "batch_size", None)
     if not isinstance(per_process, int):
         raise ValueError(
-            "base_batch scales the learning rate with the batch, and the data module has no "
-            "batch_size. Add that attribute to it, or set model.lr_scheduler.base_batch to null."
+            "base_batch of the learning rate needs data with a batch_size. Give the data module this "
+            "attribute, or set base_batch to null."
         )
     return per_process * trainer.world_size * trainer.accumulate_grad_batches
 
@@ -84,12 +82,10 @@ def warn_of_recipe(network: nn.Module, name: str, optimizer: Optimizer) -> None:
     rates that are usual for a ResNet their loss stays where it starts. They are trained with AdamW.
     """
     kinds = " ".join({type(module).__name__ for module in network.modules()})
-    rate = max(float(group["lr"]) for group in optimizer.param_groups)
-    without_batch_norm = "LayerNorm" in kinds and "BatchNorm" not in kinds
-    if isinstance(optimizer, SGD) and without_batch_norm and rate >= _HIGH_RATE:
+    high_rate = isinstance(optimizer, SGD) and optimizer.param_groups[0]["lr"] >= 0.01
+    if high_rate and "LayerNorm" in kinds and "BatchNorm" not in kinds:
         rank_zero_warn(
-            f"{name} has LayerNorm and no BatchNorm. Such networks usually do not train from scratch "
-            f"with SGD at a learning rate of {rate:g}. Use AdamW: add -c model/convnext, model/vit or "
-            f"model/swin_tiny before --model.backbone {name}, or set model.optimizer.",
+            f"{name} has LayerNorm and no BatchNorm; such networks do not train from scratch with a "
+            "high SGD rate. Use AdamW: -c model/convnext, model/vit or model/swin_tiny.",
             category=UserWarning,
         )

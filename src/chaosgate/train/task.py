@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import CyclicLR, OneCycleLR
 from torchmetrics import MeanMetric, MetricCollection
 
 from chaosgate.data.module import ImageData
-from chaosgate.data.pipeline.samples import CLEAN, Cell, as_sample
+from chaosgate.data.pipeline.samples import CLEAN, as_sample
 from chaosgate.metrics import CellMetrics, aggregate_cells
 from chaosgate.train.alternatives import CrossEntropy, Mixing
 from chaosgate.train.backbones import create_backbone, size_argument
@@ -24,7 +24,6 @@ from chaosgate.train.weights import load_weights
 
 SHOWN = ("top1", "nll", "ece", "brier", "gap")
 """The metrics that are logged, in table order."""
-_NUM_BINS = 15
 _SYNCHRONIZED: dict[str, Any] = {"reduce_fx": "max", "sync_dist": True}  # equal on all processes
 
 
@@ -78,21 +77,18 @@ class ImageClassifier(LightningModule):
         sized = size_argument(backbone, getattr(data, "image_size", None))
         arguments = {**sized, **(backbone_args or {})}
         self.save_hyperparameters({"backbone": backbone, **network, "backbone_args": arguments})
-        self.model = create_backbone(
-            backbone, **{"pretrained": weights == "timm", **network, **arguments}
-        )
-        self.weights = weights
-        from_file = weights not in (None, "timm")
-        self._fresh = load_weights(self.model, str(weights), backbone) if from_file else []
-        self.backbone, self.num_classes = backbone, int(classes)
+        self.backbone, self.num_classes, self.weights = backbone, int(classes), weights
+        network |= {"pretrained": weights == "timm", **arguments}
+        self.model = create_backbone(backbone, **network)
+        file = weights if weights != "timm" else None
+        self._fresh = [] if file is None else load_weights(self.model, file, backbone)
         self.optimizer, self.lr_scheduler = optimizer, lr_scheduler
         self.loss, self.mixing = loss or CrossEntropy(), mixing
         self.train_top1 = MeanMetric(nan_strategy="disable")
-        self.val_metrics = MetricCollection(CellMetrics(num_bins=_NUM_BINS), prefix="val/")
-        self.test_metrics = CellMetrics(num_bins=_NUM_BINS)
+        self.val_metrics = MetricCollection(CellMetrics(), prefix="val/")
+        self.test_metrics = CellMetrics()
         self.columns: Tensor | None = None  # of the logits, if the data have fewer classes
-        self.test_cells: list[Cell] = [CLEAN]
-        self.test_rows: list[dict[str, Any]] = []
+        self.test_cells, self.test_rows = [CLEAN], list[dict[str, Any]]()
         self.ood = False  # test images belong to none of the classes; their labels mean nothing
         self._log_step = False
 
@@ -107,36 +103,28 @@ class ImageClassifier(LightningModule):
         return logits if self.columns is None else logits[:, self.columns.to(logits.device)]
 
     def setup(self, stage: str) -> None:
-        """Compare classes and channels with the data; prepare the test cells."""
+        """Compare the classes with those of the data; prepare the test cells."""
         if self.trainer.strategy.root_device.type == "cuda":
             self.model.to(memory_format=torch.channels_last)
         data = getattr(self.trainer, "datamodule", None)
         if not isinstance(data, ImageData) and self.trainer.world_size > 1:
             rank_zero_warn(
-                f"{self.trainer.world_size} processes: Lightning pads the last batch of validation "
-                "and test data, which may count an image twice. Subclass chaosgate.data.ImageData, "
-                "or set trainer.devices to 1, for exact counts."
+                "several processes: a padded last batch of validation or test may count an image twice. "
+                "For exact counts use a chaosgate.data.ImageData, or set trainer.devices to 1."
             )
         columns = None if stage == "fit" or self.ood else getattr(data, "logit_columns", None)
         subset = columns is not None and max(columns) < self.num_classes != len(columns)
         self.columns = torch.tensor(columns) if subset else None
-        for key in ("num_classes", "in_chans"):
-            have, want = self.hparams[key], getattr(data, key, None)
-            fits = key == "num_classes" and (subset or self.ood)
-            if None not in (have, want) and have != want and not fits:
-                raise ValueError(
-                    f"the data have {key}={want}, the model {key}={have}. Set model.{key} to {want}."
-                )
+        have, want = self.num_classes, getattr(data, "num_classes", self.num_classes)
+        if have != want and not subset and not self.ood:
+            found = f"the data have num_classes={want}, the model num_classes={have}"
+            raise ValueError(f"{found}. Set model.num_classes to {want}.")
         if stage == "fit":
             size = sum(weight.numel() for weight in self.model.parameters())
-            rank_zero_info(
-                f"training {self.backbone}: {size:,} parameters, {self.num_classes} classes, images "
-                f"with {self.hparams['in_chans']} channel(s)"
-            )
+            rank_zero_info(f"training {self.backbone}: {size:,} parameters, {have} classes")
         if stage == "test":
             self.test_cells = list(getattr(data, "test_cells", [CLEAN]))
-            cells = CellMetrics(len(self.test_cells), _NUM_BINS, adaptive_bins=_NUM_BINS)
-            self.test_metrics = cells.to(self.device)
+            self.test_metrics = CellMetrics(len(self.test_cells), adaptive_bins=15).to(self.device)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         optimizer = self.optimizer(self.parameters())
@@ -147,8 +135,9 @@ class ImageClassifier(LightningModule):
         scheduler = self.lr_scheduler(optimizer)
         if isinstance(scheduler, WarmupCosine):
             scheduler.follow(self.trainer)
-        per_batch = isinstance(scheduler, WarmupCosine | OneCycleLR | CyclicLR)
-        interval = "step" if per_batch else "epoch"
+        interval = (
+            "step" if isinstance(scheduler, WarmupCosine | OneCycleLR | CyclicLR) else "epoch"
+        )
         settings: Any = {"scheduler": scheduler, "interval": interval, "monitor": "val/nll"}
         return {"optimizer": optimizer, "lr_scheduler": settings}
 
@@ -162,8 +151,6 @@ class ImageClassifier(LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         image, target = as_sample(batch)[:2]
         if self.mixing is not None:
-            if target.ndim == 2:
-                raise ValueError("the data mix images already; set model.mixing to null.")
             seed = int(os.environ.get("PL_GLOBAL_SEED", "0"))  # set by seed_everything
             key = (seed, self.global_rank, self.current_epoch, batch_idx)
             image, target = self.mixing(image, target, self.num_classes, key)
@@ -206,9 +193,8 @@ class ImageClassifier(LightningModule):
     def on_test_start(self) -> None:
         if self._fresh:
             raise ValueError(
-                f"{self.weights} has no classifier for {self.num_classes} classes, so this one is "
-                "untrained. Train it first (chaosgate fit), or set model.num_classes to that of the "
-                "file."
+                f"{self.weights} has no classifier for {self.num_classes} classes. Train one first "
+                "(chaosgate fit), or set model.num_classes to that of the file."
             )
 
     on_predict_start = on_test_start
@@ -231,23 +217,26 @@ class ImageClassifier(LightningModule):
         if not self.ood:
             self.log_cells({name: columns[name] for name in SHOWN})
             return
-        for i, row in enumerate(self.test_rows):  # without labels nothing else is defined
-            name = "ood" if row["corruption"] == CLEAN.corruption else f"ood {row['corruption']}"
-            kept = {key: row[key] for key in ("severity", "n", "confidence")}
-            self.test_rows[i] = {"ood": True, "corruption": name, **kept}
+        kept = ("corruption", "severity", "n", "confidence")  # all that is defined without labels
+        self.test_rows = [
+            {"ood": True, **{key: row[key] for key in kept}} for row in self.test_rows
+        ]
+        for row in self.test_rows:
+            row["corruption"] = f"ood {row['corruption']}".removesuffix(" clean")
 
     def log_cells(self, columns: dict[str, list[float]]) -> None:
         """Log metrics of all test cells: clean, and the mean over corruptions of their means.
 
         They reach loggers once, with the hyperparameters: as curves they would start at step 0.
         """
+        logged = {}
         for name, column in columns.items():
-            by_cell = {(*cell,): value for cell, value in zip(self.test_cells, column, strict=True)}
-            means = {"clean": by_cell[CLEAN]} if CLEAN in by_cell else {}
-            if len(by_cell) > len(means):
-                means["corrupted"] = aggregate_cells(by_cell)
-            logged = {f"test/{images}/{name}": value for images, value in means.items()}
-            self.log_dict(logged, logger=False, **_SYNCHRONIZED)
+            by_cell: Any = dict(zip(self.test_cells, column, strict=True))
+            if CLEAN in by_cell:
+                logged[f"test/clean/{name}"] = by_cell[CLEAN]
+            if by_cell.keys() - {CLEAN}:
+                logged[f"test/corrupted/{name}"] = aggregate_cells(by_cell)
+        self.log_dict(logged, logger=False, **_SYNCHRONIZED)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Class probabilities (B, K)."""

@@ -19,18 +19,17 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """Content of a ``.safetensors`` file, or of another one loaded with ``weights_only=True``."""
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(
-            f"no checkpoint {path}; give the path of a .ckpt, .pth or .safetensors file."
-        )
+        raise FileNotFoundError(f"no checkpoint {path}; give a .ckpt, .pth or .safetensors file.")
     try:
         if path.suffix == ".safetensors":
             return dict(load_file(path))
         return dict(torch.load(path, map_location="cpu", weights_only=True))
-    except Exception as error:  # arbitrary bytes raise anything; torch's message advises to load unsafely
+    except (
+        Exception
+    ) as error:  # arbitrary bytes raise anything; torch's message advises to load unsafely
         raise ValueError(
-            f"checkpoint {path} cannot be read safely ({type(error).__name__}). It is damaged, or "
-            "holds more than tensors and plain data, such as a whole model instead of its "
-            "state_dict. Use another file; nothing was changed."
+            f"checkpoint {path} cannot be read safely ({type(error).__name__}). It is damaged, or holds "
+            "a whole model instead of its state_dict. Use another file."
         ) from error
 
 
@@ -59,34 +58,28 @@ def load_weights(model: nn.Module, path: str | Path, name: str) -> list[str]:
     """Load a file into ``model``; raise an error and change nothing if it is of another network.
 
     A classifier for other classes keeps its fresh weights; their names are returned and printed.
-    Files that were not written by timm are renamed by timm's filter of the architecture. Counts of
-    batches, which files from before torch 0.4.1 do not have, stay as they are.
+    Files that were not written by timm are renamed by timm's filter of the architecture.
     """
     found, wanted = network_weights(read_checkpoint(path)), model.state_dict()
     rename = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
     if wanted.keys() != found.keys() and rename is not None:
         with suppress(Exception):  # a format that timm does not know: require_fit reports it
             found = rename(found, model)
-    fresh = [
-        key
-        for key in _classifier_keys(model)
-        if key not in found or _is_of_other_classes(found[key], wanted[key])
-    ]
-    counts = [key for key in wanted if key.endswith("num_batches_tracked") and key not in found]
-    complete = {**found, **{key: wanted[key] for key in (*fresh, *counts)}} if found else {}
+    known: dict[str, Any] = getattr(model, "pretrained_cfg", None) or {}
+    names = known.get("classifier") or ()  # a name or several, as timm knows them
+    heads = tuple(f"{one}." for one in ((names,) if isinstance(names, str) else names))
+    shapes = {key: value.shape for key, value in found.items()}
+    fresh = [k for k in wanted if k.startswith(heads) and shapes.get(k) != wanted[k].shape]
+    complete = found | {key: wanted[key] for key in fresh}
     require_fit(model, complete, path, name)
     model.load_state_dict(complete)
     if fresh:
-        has = f"{len(found[fresh[0]])} classes" if fresh[0] in found else f"no {fresh[0]}"
-        rank_zero_info(
-            f"{path} has {has}: {', '.join(fresh)} of {name} start from fresh weights"
-        )
+        has = f"{shapes[fresh[0]][0]} classes" if fresh[0] in found else f"no {fresh[0]}"
+        rank_zero_info(f"{path} has {has}: {', '.join(fresh)} of {name} start from fresh weights")
     return fresh
 
 
-def require_fit(
-    model: nn.Module, found: dict[str, Tensor], path: str | Path, name: str
-) -> None:
+def require_fit(model: nn.Module, found: dict[str, Tensor], path: str | Path, name: str) -> None:
     """Raise unless ``found`` has exactly the names and shapes of ``model``'s weights."""
     wanted = model.state_dict()
     missing, unknown = wanted.keys() - found.keys(), found.keys() - wanted.keys()
@@ -95,23 +88,7 @@ def require_fit(
     if not any(wrong.values()):
         return
     details = [f"{len(keys)} {what} (e.g. {min(keys)!r})" for what, keys in wrong.items() if keys]
-    of_classes = not (missing or unknown) and all(
-        k in _classifier_keys(model) and _is_of_other_classes(found[k], wanted[k]) for k in shaped
-    )
-    keys = "model.num_classes" if of_classes else "model.backbone, backbone_args and in_chans"
     raise ValueError(
         f"checkpoint {path} is not of {name}: {', '.join(details)} out of {len(wanted)} tensors. "
-        f"Use the {keys} it was trained with."
+        "Use the model.backbone, backbone_args, num_classes and in_chans it was trained with."
     )
-
-
-def _classifier_keys(model: nn.Module) -> list[str]:
-    """Names of the classifier's weights, as timm knows them."""
-    known: dict[str, Any] = getattr(model, "pretrained_cfg", None) or {}
-    names = known.get("classifier") or ()
-    prefixes = tuple(f"{one}." for one in ((names,) if isinstance(names, str) else names))
-    return [key for key in model.state_dict() if prefixes and key.startswith(prefixes)]
-
-
-def _is_of_other_classes(found: Tensor, wanted: Tensor) -> bool:
-    return found.shape != wanted.shape and found.shape[1:] == wanted.shape[1:]
