@@ -32,7 +32,7 @@ class Mutant:
 
 @contextmanager
 def mutated(mutant: Mutant) -> Iterator[None]:
-    """Put the mutant in the place of the original, in every module that has taken the name."""
+    """Put the mutant in the place of the original, in every module and table that has it."""
     module = importlib.import_module("chaosgate." + mutant.target.partition(":")[0])
     *owners, name = mutant.target.partition(":")[2].split(".")
     owner = getattr(module, owners[0]) if owners else module
@@ -56,21 +56,20 @@ def mutated(mutant: Mutant) -> Iterator[None]:
     )
     fault = property(made[name]) if isinstance(original, property) else made[name]
     if owners:
-        places = [(owner, name)]
-    else:
-        loaded = [
-            m for key, m in list(sys.modules.items()) if key.startswith(("chaosgate", "tests"))
-        ]
-        places = [
-            (m, key) for m in loaded for key, value in list(vars(m).items()) if value is original
-        ]
-    for place, key in places:
-        setattr(place, key, fault)
+        setattr(owner, name, fault)
+    loaded = [m for key, m in sys.modules.items() if key.startswith(("chaosgate", "tests"))]
+    spaces = [vars(m) for m in loaded]  # of the modules, and the tables in them
+    spaces += [value for space in spaces for value in space.values() if isinstance(value, dict)]
+    places = [(space, key) for space in spaces for key in space if space[key] is original]
+    for space, key in places:
+        space[key] = fault
     try:
         yield
     finally:
-        for place, key in places:
-            setattr(place, key, original)
+        if owners:
+            setattr(owner, name, original)
+        for space, key in places:
+            space[key] = original
 
 
 def _of(home: str, *rows: tuple[str, ...]) -> list[Mutant]:
@@ -246,7 +245,17 @@ GATE = [
         ("Signed.site_energy", "** 2", ""),
         ("Plain.site_energy", "** 2", ""),
     ),
-    *_of("gate.mechanism", ("Mechanism.gate", "else h.shape[1]", "else 1")),
+    *_of(
+        "gate.mechanism",
+        ("Mechanism.gate", "else h.shape[1]", "else 1"),
+        ("Mechanism.field_on", "if grid not in", "grid = tuple(sorted(grid))\n    if grid not in"),
+    ),
+    *_of("gate.realization", ("Additive.__call__", "h.detach()", "h")),
+    *_of(
+        "gate.gaussian",
+        ("IIDGaussian.__init__", '= "independent"', '= "shared"'),
+        ("CorrelatedGaussian.__init__", '= "shared"', '= "independent"'),
+    ),
     *_of(
         "gate.dropout",
         ("Dropout.perturb", 'h.shape[1] if self.mask == "element" else 1', "1"),
@@ -346,11 +355,6 @@ COMPAT = [
         ("sampled", "STANDARD_ERRORS *", "100 *"),
         ("exact", "tolerance * size", "1e6 * tolerance * size"),
         ("_moments", "1.0, spatial, SINGLE", "1.0, 1.0, SINGLE"),
-    ),
-    *_of(
-        "compat.desiderata_matrix",
-        ("_geometry", "0.5 * (math.log", "(math.log"),
-        ("measure", "spectrum[0] / spectrum[-1]", "spectrum[-1] / spectrum[-1]"),
     ),
 ]
 

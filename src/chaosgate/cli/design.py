@@ -1,4 +1,4 @@
-"""``chaosgate design``: from desiderata to a gate with its derivation, and which gate meets which desideratum."""
+"""``chaosgate design``: from desiderata to a gate; which gate meets which desideratum."""
 
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from chaosgate.compat.desiderata_matrix import Column, GateMeasurement
     from chaosgate.field import Grid
     from chaosgate.gate import Design
-    from chaosgate.gate.desiderata import Family
 
 
 def design(
@@ -20,7 +19,6 @@ def design(
     budget: PositiveFloat | None = None,
     gauge: Literal["boundary", "zero mean", "pinned"] | None = None,
     no_drift: Literal["site", "sample"] | None = None,
-    family: str | None = None,
     signed: bool = False,
     injection: Literal["multiplicative", "additive"] | None = None,
     log_std: PositiveFloat | None = None,
@@ -40,7 +38,6 @@ def design(
       chaosgate design --no_drift site --operator massive:mu=0.1 --gamma 0.5 --budget 24.5
       chaosgate design --operator neumann --gauge pinned  or "zero mean"
       chaosgate design --operator chaosgate.field.Matern:length=2    a kernel, not an operator
-      chaosgate design --family student_t:degrees=5       without D1: a heavy-tailed field
       chaosgate design --signed --injection additive      without positivity (D2)
       chaosgate design --matrix --output desiderata.md
 
@@ -55,7 +52,6 @@ def design(
         budget: D4: mean energy of the log-field; without it beta is 1.
         gauge: D5, for operators that do not charge constants.
         no_drift: D3: mean one per site or per sample (sample).
-        family: Without D1: student_t, or the path of a class, NAME[:ARG=VALUE,...] (Gaussian).
         signed: Without D2: values may be negative.
         injection: How the perturbation is applied to the features.
         log_std: Strength as standard deviation of the log-gate (1; matrix: 0.5).
@@ -83,8 +79,6 @@ def design(
     else:
         found = derive(
             place,
-            least_information=family is None,
-            family=None if family is None else parse_family(family),
             positive=not signed,
             no_drift=no_drift or (None if signed else "sample"),
             coherence=parse_operator(operator),
@@ -126,26 +120,6 @@ def from_config(name: str, grid: "Grid") -> "Design":
         alpha=given.get("alpha", 1.0),
         channels=given.get("channels", "shared"),
     )
-
-
-def parse_family(text: str) -> "Family":
-    """The family for ``NAME`` or ``NAME:argument=value,...``: student_t, or the path of a class.
-
-    >>> parse_family("student_t:degrees=7").keywords
-    {'degrees': 7}
-    """
-    from functools import partial
-    from inspect import signature
-
-    from chaosgate.cli.flags import class_and_arguments
-    from chaosgate.field import Law
-
-    kind, arguments = class_and_arguments(text, Law, {"student_t": "StudentT"})
-    try:
-        signature(kind).bind(None, None, **arguments)
-    except TypeError as error:
-        raise ValueError(f"--family {text}: {error}.") from None
-    return partial(kind, **arguments)
 
 
 def cell(column: "Column", row: "GateMeasurement") -> str:

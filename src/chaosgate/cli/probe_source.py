@@ -12,7 +12,7 @@ from torch.nn.functional import interpolate
 from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import InterpolationMode
 
-from chaosgate.cli.training.parser import close_parser
+from chaosgate.cli.allowed import restrict
 from chaosgate.data.files.index import image_files
 from chaosgate.data.module import ImageData
 from chaosgate.data.pipeline.augment import centre_crop, usual_resize
@@ -92,7 +92,7 @@ def run_data(config: Path) -> ImageData | None:
 
 def build(kind: type, node: Any) -> Any:
     """The object that a part of a configuration file describes: a subclass of ``kind``, as in ``fit``."""
-    close_parser()
+    restrict()
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(kind, "made")
     try:

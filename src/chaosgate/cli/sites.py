@@ -1,4 +1,4 @@
-"""``chaosgate sites``: where in a network a gate can go, and how much it changes the logits there."""
+"""``chaosgate sites``: where in a network a gate can go, and what it changes there."""
 
 from pathlib import Path
 from typing import Literal
