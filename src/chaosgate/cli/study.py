@@ -21,6 +21,7 @@ from chaosgate.study.plan.parts import MADE_UP, CachedParse, Sources, names_in, 
 from chaosgate.study.plan.runs import Run, folders_of, load_study, plan_runs, shared_with
 from chaosgate.study.plan.study import Study
 from chaosgate.study.report.packed import is_packed, load_packed, pack
+from chaosgate.study.report.planned import note_plan
 from chaosgate.study.report.write import report, write_layout
 
 WORKER = "chaosgate.cli.worker"  # imports torch; named, so that the commands that only look need not
@@ -106,6 +107,8 @@ def _act(options: argparse.Namespace, console: Console, process: WarmProcess) ->
     outcome = Outcome()
     if options.action == "run":
         asked = _asked_for(runs, options.only, options.seed)
+        done = sum(state.condition == "done" for state in states_of(runs).values())
+        note_plan(study, options.root / study.name, done)
         outcome = _launch(study, asked, options, jobs, console)
         if outcome.refused is not None:
             print(f"chaosgate study: nothing was trained. {outcome.refused}", file=sys.stderr)

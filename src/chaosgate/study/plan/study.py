@@ -214,9 +214,7 @@ class Planned(_Entry):
         for one in self.endpoint:
             part, _, metric = one.partition(" ")
             if part not in ("clean", "corrupted") or metric not in known:
-                raise ValueError(
-                    f"endpoint {one!r} is not a part (clean, corrupted) and a metric, e.g. clean nll_T."
-                )
+                raise ValueError(f"endpoint {one!r} is not a part (clean, corrupted) and a metric, e.g. clean nll_T.")
         for one in self.contrasts:
             if len(one.split(" - ")) != 2:
                 raise ValueError(f"contrast {one!r} is not a difference of two methods, e.g. gch - none.")

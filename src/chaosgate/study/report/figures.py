@@ -30,23 +30,27 @@ INK, MUTED, _REFERENCE = "#1f2430", "#8a8f99", "#5a5f6a"
 def styles_of(results: Results) -> dict[str, dict[str, Any]]:
     """A color and a marker for every row; rows of one method share them, the reference is gray."""
     others = [method for method in results.study.methods if method != results.study.reference]
-    of_method: dict[str, dict[str, Any]] = {results.study.reference: {"color": _REFERENCE, "marker": "o"}}
+    of_method: dict[str, dict[str, Any]] = {
+        results.study.reference: {"color": _REFERENCE, "marker": "o"}
+    }
     for k, method in enumerate(others):
-        of_method[method] = {"color": _COLORS[k % len(_COLORS)], "marker": _MARKERS[k % len(_MARKERS)]}
+        of_method[method] = {
+            "color": _COLORS[k % len(_COLORS)],
+            "marker": _MARKERS[k % len(_MARKERS)],
+        }
     return {row.variant: of_method[row.method] for row in results.rows.values()}
 
 
 def _lines(results: Results, part: str, metric: str, variants: Sequence[str]) -> pd.DataFrame:
     """Values of a column with the ends of their bars, by row."""
-    frame = results.frame
-    own = frame[(frame.kind == "mean") & (frame.part == part) & (frame.metric == metric)]
-    own = own[own.variant.isin(variants) & own.value.notna()].set_index("variant")
-    down, up = (own.difference - own.lo).fillna(0.0), (own.hi - own.difference).fillna(0.0)
-    return own.assign(down=down, up=up).reindex([one for one in variants if one in own.index])
+    own = results.lines(variants=variants, part=part, metric=metric)
+    own = own[own.value.notna()].set_index("variant")
+    return own.reindex([one for one in variants if one in own.index])
 
 
-def _bars(lines: pd.DataFrame) -> list[list[float]]:
-    return [lines.down.tolist(), lines.up.tolist()]
+def _bars(lines: pd.DataFrame) -> list[pd.Series]:
+    """How far the bars reach down and up."""
+    return [(lines.difference - lines.lo).fillna(0.0), (lines.hi - lines.difference).fillna(0.0)]
 
 
 def _columns(results: Results) -> list[tuple[str, str]]:
@@ -57,8 +61,7 @@ def _columns(results: Results) -> list[tuple[str, str]]:
 
 def energy_figure(results: Results) -> Figure:
     """NLL and ECE against the injected energy: the axis that all methods have in common."""
-    frame = results.frame
-    energy = frame[(frame.kind == "mean") & (frame.metric == "energy")].set_index("variant").value
+    energy = results.lines(metric="energy").set_index("variant").value
     return _along(results, energy.dropna().to_dict(), "injected energy / energy of the features")
 
 
@@ -68,29 +71,61 @@ def axis_figure(results: Results, axis: str) -> Figure:
     names = list(dict.fromkeys(levels.values()))
     if axis == STRENGTH:
         keys = {sweep.key.rpartition(".")[2]: None for sweep in results.study.strength.values()}
-        return _along(results, {k: float(v) for k, v in levels.items()}, f"strength ({', '.join(keys)})")
+        return _along(
+            results, {k: float(v) for k, v in levels.items()}, f"strength ({', '.join(keys)})"
+        )
     at = {variant: float(names.index(level)) for variant, level in levels.items()}
     return _along(results, at, axis, names)
 
 
-def _along(results: Results, at: Mapping[str, float], label: str, ticks: Sequence[str] = ()) -> Figure:
+def _along(
+    results: Results, at: Mapping[str, float], label: str, ticks: Sequence[str] = ()
+) -> Figure:
     """Values against a number of each row; rows without one are horizontal lines."""
     columns, styles = _columns(results), styles_of(results)
     figure, panels = panel_grid(len(columns))
     for axes, (part, metric) in zip(panels, columns, strict=True):
         lines = _lines(results, part, metric, list(results.rows))
         for method in dict.fromkeys(lines.method):
-            own = lines[(lines.method == method) & lines.index.isin(list(at)) & (lines.members == 1)]
+            own = lines[
+                (lines.method == method) & lines.index.isin(list(at)) & (lines.members == 1)
+            ]
             own = own.assign(x=[at[variant] for variant in own.index]).sort_values("x")
             if len(own):
                 style = styles[own.index[0]]
-                axes.errorbar(own.x, own.value, yerr=_bars(own), label=method, lw=1.4, ms=6, elinewidth=1, **style)
+                axes.errorbar(
+                    own.x,
+                    own.value,
+                    yerr=_bars(own),
+                    label=method,
+                    lw=1.4,
+                    ms=6,
+                    elinewidth=1,
+                    **style,
+                )
             lost = own[own.collapsed.astype(bool)] if metric == "ece" else own[:0]
-            axes.plot(lost.x, lost.value, "x", ms=11, mew=1.6, color=INK, label="collapsed" if len(lost) else None)
+            axes.plot(
+                lost.x,
+                lost.value,
+                "x",
+                ms=11,
+                mew=1.6,
+                color=INK,
+                label="collapsed" if len(lost) else None,
+            )
         for variant, line in lines.iterrows():
             color = styles[str(variant)]["color"]
             if line.members > 1 and variant in at:
-                axes.plot(at[str(variant)], line.value, "*", color=color, mfc="white", ms=10, zorder=4, label=variant)
+                axes.plot(
+                    at[str(variant)],
+                    line.value,
+                    "*",
+                    color=color,
+                    mfc="white",
+                    ms=10,
+                    zorder=4,
+                    label=variant,
+                )
             elif line.members == 1 and variant not in at:
                 axes.axhline(line.value, color=color, lw=1, ls="--", label=variant)
         if ticks:
@@ -108,7 +143,9 @@ def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
     fitted number.
     """
     known = {key[1:] for key in results.measured}
-    columns = [(part, metric) for part, metric in _columns(results) if (part, scaled(metric)) in known]
+    columns = [
+        (part, metric) for part, metric in _columns(results) if (part, scaled(metric)) in known
+    ]
     styles = styles_of(results)
     rows = [results.rows[variant] for variant in variants if results.rows[variant].seeds]
     figure, panels = panel_grid(len(columns), 0.42 * len(rows) + 1.2)
@@ -119,13 +156,30 @@ def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
             lines = _lines(results, part, name, variants)
             for place, row in enumerate(rows):
                 if row.variant in lines.index:
-                    line, look = lines.loc[row.variant], styles[row.variant]
-                    bars = [[line.down], [line.up]]
-                    axes.errorbar(line.value, place + lift, xerr=bars, ms=6, elinewidth=1.2, mfc=fill, **look)
-                    if fill and not row.reference:
-                        axes.axvline(line.value, color=MUTED, lw=1, ls="--", zorder=0, label=f"{row.variant} +T")
-        flags = [" (collapsed)" * ((r.variant, part) in results.collapsed) + f" {ON_TEST}" * r.on_test for r in rows]
-        axes.set_yticks(range(len(rows)), [row.variant + flag for row, flag in zip(rows, flags, strict=True)])
+                    line, look = lines.loc[[row.variant]], styles[row.variant]
+                    axes.errorbar(
+                        line.value,
+                        [place + lift],
+                        xerr=_bars(line),
+                        ms=6,
+                        elinewidth=1.2,
+                        mfc=fill,
+                        **look,
+                    )
+                    if (
+                        not row.reference
+                    ):  # the bars of the others are about their distance to this line
+                        dashes, name = ("--", f"{row.variant} +T") if fill else (":", row.variant)
+                        axes.axvline(
+                            line.value.iloc[0], color=MUTED, lw=1, ls=dashes, zorder=0, label=name
+                        )
+        flags = [
+            " (collapsed)" * ((r.variant, part) in results.collapsed) + f" {ON_TEST}" * r.on_test
+            for r in rows
+        ]
+        axes.set_yticks(
+            range(len(rows)), [row.variant + flag for row, flag in zip(rows, flags, strict=True)]
+        )
         axes.set(xlabel=f"{part} {title(metric)}", ylim=(len(rows) - 0.5, -0.5))
         tidy(axes, "x")
     legend(figure)
@@ -133,23 +187,16 @@ def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
 
 
 def corruption_figure(results: Results, variants: Sequence[str], metric: str) -> Figure:
-    """A metric of every corruption, averaged over severities."""
-    names, styles = results.facts["corruptions"], styles_of(results)
-    rows = [variant for variant in variants if results.rows[variant].members == 1]
+    """A metric of every corruption, averaged over severities, rows side by side."""
+    names = results.facts["corruptions"]
     figure = _figure(max(9.6, 1.2 * len(names)), 2.8)
     axes = figure.subplots()
+    rows = [variant for variant in variants if results.rows[variant].members == 1]
     step = 0.8 / max(1, len(rows))
-    for k, variant in enumerate(rows):
-        for place, name in enumerate(names):
-            lines = _lines(results, name, metric, [variant])
-            if len(lines):
-                x = place + (k - (len(rows) - 1) / 2) * step
-                label = variant if place == 0 else None
-                look = {**styles[variant], "ls": "none", "ms": 4.5, "elinewidth": 1}
-                axes.errorbar(x, lines.value.iloc[0], yerr=_bars(lines), label=label, **look)
+    shifts = {variant: (k - (len(rows) - 1) / 2) * step for k, variant in enumerate(rows)}
+    places = {name: float(k) for k, name in enumerate(names)}
+    _by_part(axes, results, shifts, metric, places, {"ls": "none", "ms": 4.5})
     axes.set_xticks(range(len(names)), [name.replace("_", "\n") for name in names])
-    axes.set(ylabel=title(metric))
-    tidy(axes)
     legend(figure)
     return figure
 
@@ -157,20 +204,36 @@ def corruption_figure(results: Results, variants: Sequence[str], metric: str) ->
 def severity_figure(results: Results, variants: Sequence[str], metrics: Sequence[str]) -> Figure:
     """Metrics against severity, averaged over corruptions and seeds; severity 0 is the clean set."""
     figure, panels = panel_grid(len(metrics))
-    parts = {0: CLEAN} | {level: f"severity {level}" for level in results.facts["severities"]}
+    places = {CLEAN: 0.0} | {
+        f"severity {level}": float(level) for level in results.facts["severities"]
+    }
+    rows = {variant: 0.0 for variant in variants if results.rows[variant].members == 1}
     for axes, metric in zip(panels, metrics, strict=True):
-        for variant in (one for one in variants if results.rows[one].members == 1):
-            found = {level: _lines(results, part, metric, [variant]) for level, part in parts.items()}
-            found = {level: lines for level, lines in found.items() if len(lines)}
-            if found:
-                lines = pd.concat(found.values())
-                look = {**styles_of(results)[variant], "lw": 1.4, "ms": 5, "elinewidth": 1}
-                axes.errorbar(list(found), lines.value, yerr=_bars(lines), label=variant, **look)
-        axes.set_xticks(list(parts))
-        axes.set(xlabel="severity (0: clean)", ylabel=title(metric))
-        tidy(axes)
+        _by_part(axes, results, rows, metric, places, {"lw": 1.4, "ms": 5})
+        axes.set_xticks(list(places.values()))
+        axes.set_xlabel("severity (0: clean)")
     legend(figure)
     return figure
+
+
+def _by_part(
+    axes: Axes,
+    results: Results,
+    shifts: Mapping[str, float],
+    metric: str,
+    places: Mapping[str, float],
+    look: Mapping[str, Any],
+) -> None:
+    """A metric of several parts, each at its place, rows shifted."""
+    own = results.lines(variants=shifts, metric=metric)
+    own = own[own.part.isin(list(places)) & own.value.notna()]
+    for variant, lines in own.groupby("variant", sort=False):
+        lines = lines.sort_values("part", key=lambda parts: parts.map(places))
+        x = lines.part.map(places) + shifts[str(variant)]
+        style = {**styles_of(results)[str(variant)], **look}
+        axes.errorbar(x, lines.value, yerr=_bars(lines), elinewidth=1, label=variant, **style)
+    axes.set_ylabel(title(metric))
+    tidy(axes)
 
 
 def curves_figure(results: Results, variants: Sequence[str]) -> Figure:
@@ -185,7 +248,13 @@ def curves_figure(results: Results, variants: Sequence[str]) -> Figure:
             same = [variant for variant in variants if styles[variant]["color"] == color]
             dashes = _DASHES[same.index(one.run.variant) % len(_DASHES)]
             if points:
-                axes.plot(*zip(*points, strict=True), color=color, ls=dashes, lw=1.3, label=one.run.variant)
+                axes.plot(
+                    *zip(*points, strict=True),
+                    color=color,
+                    ls=dashes,
+                    lw=1.3,
+                    label=one.run.variant,
+                )
         axes.set(xlabel="epoch", ylabel=name, yscale="log")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.yaxis.set_major_formatter(_PlainLog(minor_thresholds=(1.5, 0.5)))
@@ -265,6 +334,8 @@ def legend(figure: Figure) -> None:
 def svg_of(figure: Figure) -> str:
     """The figure as SVG, the same bytes for the same numbers."""
     out = io.StringIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "chaosgate", "font.family": "sans-serif"}):
+    with rc_context(
+        {"svg.fonttype": "none", "svg.hashsalt": "chaosgate", "font.family": "sans-serif"}
+    ):
         figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
     return out.getvalue()

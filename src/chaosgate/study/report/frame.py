@@ -1,74 +1,89 @@
 """One tidy data frame with everything that a study measured; ``table.csv`` is that frame.
 
-Every line is one number of one row of the table; :data:`COLUMNS` says what the columns are. Terminal,
-Markdown, LaTeX, HTML and figures are made from it.
+Every line is one number. Terminal, Markdown, LaTeX, HTML and figures are made from it. Numbers are not
+rounded; what is missing is empty. The columns:
+
+====================  ==============================================================================
+study                 name of the study
+kind                  ``mean`` over seeds, one ``seed``, ``contrast`` of two rows, ``planned`` contrast
+variant               row of the table: method and levels; ``A - B`` for a contrast
+method                the method alone
+strength              the swept strength; every other axis of the study has a column, too
+part                  ``clean``; ``corrupted`` (mean over corruptions of the mean over severities); one
+                      corruption (mean over severities); ``severity N`` (mean over corruptions);
+                      ``train``; for a temperature the images it was fitted on
+metric                the metric; ``_T``: after temperature scaling
+seed                  the seed, in lines of one seed
+seeds                 how many seeds (or ensembles) the number rests on
+members               networks that answer together; more than 1 for an ensemble
+value, sd             the metric or its mean over seeds; standard deviation over seeds (n - 1)
+compared_to           what is subtracted
+difference            mean difference, paired by seed
+lo, hi                ends of its 95 % interval (:mod:`~chaosgate.study.report.inference`)
+p, over               p-value without correction; what the interval is about
+mark                  ``better`` or ``worse`` at the 5 % level, with Holm's correction
+floor, floor95        ECE of a perfectly calibrated network with these confidences: mean, percentile
+collapsed             accuracy and confidence were lost together
+on_test               the temperature was fitted on the test images
+selected, at_paper    strength with the smallest validation NLL; strength of the paper
+====================  ==============================================================================
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import fsum, isfinite, isnan, nan
-from statistics import stdev, variance
+from statistics import stdev
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from chaosgate.metrics.aggregate import Cell, aggregate_cells, collapsed
 from chaosgate.metrics.names import NAMES, PLUS_T, improvement, is_scaled, scaled
 from chaosgate.run.outputs import CLEAN_CELL
 from chaosgate.study.plan.runs import Run
-from chaosgate.study.plan.study import STRENGTH, Study
+from chaosgate.study.plan.study import STRENGTH, Ensemble, Study
+from chaosgate.study.report import inference
 from chaosgate.study.report.collect import Finished, ensemble_name
-from chaosgate.study.report.inference import (
-    Floats,
-    Groups,
-    Interval,
-    ece_floor,
-    holm,
-    interval_of,
-    is_biased,
-    require_same_images,
-    resample,
-    resample_auroc,
-)
+from chaosgate.study.report.inference import Floats, Groups, Interval, is_biased
 from chaosgate.study.report.packed import kept_ensembles
 
-CLEAN, CORRUPTED = "clean", "corrupted"
-MAIN = (CLEAN, CORRUPTED)
+CLEAN, CORRUPTED = MAIN = ("clean", "corrupted")
 PRIMARY = "nll_T"
-COLUMNS = {
-    "study": "name of the study",
-    "kind": "mean (over seeds), seed (one seed), contrast (of two rows) or planned (a planned contrast)",
-    "variant": "row of the table: method and levels; 'A - B' for a contrast",
-    "method": "the method alone",
-    "strength": "the swept strength; other axes of the study have a column of their own, too",
-    "part": "clean; corrupted (mean over corruptions of the mean over severities); one corruption "
-    "(mean over severities); 'severity N' (mean over corruptions); train; for a temperature the "
-    "images it was fitted on",
-    "metric": "the metric; _T: after temperature scaling",
-    "seed": "the seed, in lines of one seed",
-    "seeds": "how many seeds (or ensembles) the number rests on",
-    "members": "networks that answer together; more than 1 for an ensemble",
-    "value": "the metric, or its mean over seeds",
-    "sd": "standard deviation over seeds (n - 1)",
-    "compared_to": "what is subtracted",
-    "difference": "mean difference, paired by seed",
-    "lo": "lower end of its 95 % interval",
-    "hi": "upper end",
-    "p": "p-value, without correction; none from one seed",
-    "over": "what the interval is about",
-    "mark": "better or worse at the 5 % level, with Holm's correction",
-    "floor": "ECE of a perfectly calibrated network with these confidences",
-    "floor95": "95th percentile of that",
-    "collapsed": "accuracy and confidence were lost together",
-    "on_test": "the temperature was fitted on the test images",
-    "selected": "strength with the smallest validation NLL",
-    "at_paper": "strength of the paper",
-}
-"""Columns of the frame, and of ``table.csv``. Numbers are not rounded; what is missing is empty."""
+COLUMNS = (
+    *(
+        "study",
+        "kind",
+        "variant",
+        "method",
+        "strength",
+        "part",
+        "metric",
+        "seed",
+        "seeds",
+        "members",
+    ),
+    *(
+        "value",
+        "sd",
+        "compared_to",
+        "difference",
+        "lo",
+        "hi",
+        "p",
+        "over",
+        "mark",
+        "floor",
+        "floor95",
+    ),
+    *("collapsed", "on_test", "selected", "at_paper"),
+)
 MOST_PAIRS = 20
 """Beyond these, methods are not compared with each other: a study names one under ``contrast``."""
+_OTHER = ("train", "validation", "test")
 Key = tuple[str, str, str]  # variant, part, metric
+Line = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -78,6 +93,10 @@ class Series:
     by_seed: dict[int, float] = field(default_factory=dict)
     drawn: dict[int, Floats] = field(default_factory=dict)
     floors: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def mean(self) -> float:
+        return mean(self.by_seed.values())
 
 
 class Row(NamedTuple):
@@ -98,17 +117,6 @@ class Row(NamedTuple):
         return self.on_test and self.checkpoint != "last"
 
 
-class Difference(NamedTuple):
-    """Row minus row, paired by seed."""
-
-    by_seed: list[float]
-    interval: Interval | None
-
-    @property
-    def mean(self) -> float:
-        return mean(self.by_seed)
-
-
 @dataclass(frozen=True)
 class Results:
     """Everything that a report is made of.
@@ -127,38 +135,42 @@ class Results:
     measured: Mapping[Key, Series]
     facts: Mapping[str, Any]
 
-    def series(self, key: Key) -> Series:
+    def series(self, variant: str, part: str, metric: str) -> Series:
+        """A metric of a row; empty if there is none."""
+        key = (variant, part, metric)
         return self.measured.get(key, Series())
 
-    def compare(self, mine: Key, theirs: Key) -> Difference:
-        """The difference of two numbers; its variance borrows from all differences to ``theirs``."""
-        a, b = self.series(mine), self.series(theirs)
+    def compare(self, mine: Key, theirs: Key) -> tuple[list[float], Interval | None]:
+        """Paired differences and their interval; the variance borrows from all differences to ``theirs``."""
+        a, b = self.series(*mine), self.series(*theirs)
         seeds = [seed for seed in a.by_seed if seed in b.by_seed]
         differences = [a.by_seed[seed] - b.by_seed[seed] for seed in seeds]
-        kept = bool(seeds) and all(seed in a.drawn and seed in b.drawn for seed in seeds)
-        drawn = [a.drawn[seed] - b.drawn[seed] for seed in seeds] if kept else None
-        variances = []
-        if len(seeds) > 1:
-            for row in self.rows.values():
-                one = self.series((row.variant, *mine[1:])).by_seed
-                if row.members == 1 and row.variant != theirs[0] and all(s in one for s in seeds):
-                    variances.append(variance([one[s] - b.by_seed[s] for s in seeds]))
-        biased = is_biased(mine[2])
-        return Difference(differences, interval_of(differences, drawn, biased, variances))
+        drawn = None
+        if seeds and all(seed in a.drawn and seed in b.drawn for seed in seeds):
+            drawn = [a.drawn[seed] - b.drawn[seed] for seed in seeds]
+        others = [self.series(one, *mine[1:]).by_seed for one in self.rows if one != theirs[0]]
+        others = [one for one in others if len(seeds) > 1 and all(seed in one for seed in seeds)]
+        variances = [
+            float(np.var([one[s] - b.by_seed[s] for s in seeds], ddof=1)) for one in others
+        ]
+        return differences, inference.interval_of(differences, drawn, is_biased(mine[2]), variances)
 
     @cached_property
     def metrics(self) -> list[str]:
         """The metrics of the tables in order: Top-1, the primary one, then those of the study."""
-        wanted = ["top1", PRIMARY]
-        for metric in self.study.metrics:
-            wanted += [metric, *([scaled(metric)] if metric in PLUS_T else [])]
+        own = [
+            [metric, *([scaled(metric)] if metric in PLUS_T else [])]
+            for metric in self.study.metrics
+        ]
         found = {key[2] for key in self.measured if key[1] in MAIN}
-        return [metric for metric in dict.fromkeys(wanted) if metric in found]
+        return [one for one in dict.fromkeys(["top1", PRIMARY, *sum(own, [])]) if one in found]
 
     @cached_property
     def parts(self) -> list[str]:
         """Clean, corrupted, single corruptions and severities, as far as they were tested."""
         return list(dict.fromkeys(part for _, part, _ in self.measured if part not in _OTHER))
+
+    # -- strengths ---------------------------------------------------------------------------------
 
     @cached_property
     def tables(self) -> dict[str, list[str]]:
@@ -167,16 +179,15 @@ class Results:
         A study of strengths has three: each method at the strength of the paper, each at its own
         selected one, every strength. A sweep without a strength of the paper is shown as it is.
         """
-        name, swept = self.study.name, self.swept
-        if not swept:
+        name, chosen = self.study.name, set(self.selected.values())
+        if not self.swept:
             return {name: list(self.rows)}
-        at_paper = [row.variant for row in self.rows.values() if self.at_paper(row)]
-        chosen = set(self.selected.values())
-        others = {row.variant for row in self.rows.values() if row.method not in swept}
         return {
-            f"{name}: strength of the paper": at_paper,
+            f"{name}: strength of the paper": [
+                v for v, row in self.rows.items() if self.at_paper(row)
+            ],
             f"{name}: strength with the smallest validation NLL": [
-                variant for variant in self.rows if variant in others or variant in chosen
+                v for v, row in self.rows.items() if row.method not in self.swept or v in chosen
             ],
             f"{name}: every strength": list(self.rows),
         }
@@ -184,20 +195,19 @@ class Results:
     @property
     def swept(self) -> dict[str, float]:
         """Methods whose strength is selected, with the strength of the paper."""
-        sweeps = self.study.strength.items()
-        return {method: sweep.paper for method, sweep in sweeps if sweep.paper is not None}
+        return {m: one.paper for m, one in self.study.strength.items() if one.paper is not None}
 
     def at_paper(self, row: Row) -> bool:
+        """Whether a row has the strength of the paper, or none that is swept."""
         return row.method not in self.swept or float(row.levels[STRENGTH]) == self.swept[row.method]
 
     @cached_property
     def by_strength(self) -> dict[str, list[Row]]:
         """Rows that differ in strength only, by the rest of their name."""
         groups: dict[str, list[Row]] = {}
-        for row in self.rows.values():
-            if STRENGTH in row.levels:
-                rest = [level for axis, level in row.levels.items() if axis != STRENGTH]
-                groups.setdefault("-".join([row.method, *rest]), []).append(row)
+        for row in (row for row in self.rows.values() if STRENGTH in row.levels):
+            rest = [level for axis, level in row.levels.items() if axis != STRENGTH]
+            groups.setdefault("-".join([row.method, *rest]), []).append(row)
         return groups
 
     @cached_property
@@ -209,191 +219,198 @@ class Results:
         """
         chosen: dict[str, str | None] = {}
         for name, rows in self.by_strength.items():
-            nll = {row.variant: mean(self._validation(row).values()) for row in rows}
+            nll = {
+                row.variant: self.series(row.variant, "train", "validation_nll").mean
+                for row in rows
+            }
             whole = all(len(row.seeds) == len(self.study.seeds) for row in rows)
-            chosen[name] = min(nll, key=nll.__getitem__) if whole and not any(map(isnan, nll.values())) else None
+            whole = whole and not any(map(isnan, nll.values()))
+            chosen[name] = min(nll, key=nll.__getitem__) if whole else None
         return chosen
-
-    def _validation(self, row: Row) -> Mapping[int, float]:
-        return self.series((row.variant, "train", "validation_nll")).by_seed
-
-    def votes(self, rows: Sequence[Row]) -> list[str]:
-        """The strength that each seed alone would select."""
-        by_row = {row.levels[STRENGTH]: self._validation(row) for row in rows}
-        return [min(by_row, key=lambda level: by_row[level][seed]) for seed in rows[0].seeds]
 
     @cached_property
     def collapsed(self) -> set[tuple[str, str]]:
         """Row and part where the network lost its accuracy and its confidence together."""
         found = set()
-        classes = self.finished[0].config["model"]["num_classes"] if self.finished else None
         for row in self.rows.values():
             for part in self.parts:
-                asked = [(row.variant, part, name) for name in ("top1", "confidence")]
-                asked.append((row.reference or row.variant, part, "top1"))
-                shares = [mean(self.series(key).by_seed.values()) for key in asked]
-                if not any(map(isnan, shares)) and collapsed(*shares, num_classes=classes):
+                top1 = self.series(row.variant, part, "top1").mean
+                confidence = self.series(row.variant, part, "confidence").mean
+                theirs = self.series(row.reference or row.variant, part, "top1").mean
+                known = not isnan(top1 + confidence + theirs)
+                if known and collapsed(top1, confidence, theirs, num_classes=self.facts["classes"]):
                     found.add((row.variant, part))
         return found
 
-    def pairs(self, variants: Sequence[str]) -> list[tuple[str, str]]:
-        """Two methods at the same levels, each pair once: those that ``contrast`` names, or all."""
+    # -- what is compared --------------------------------------------------------------------------
+
+    def _asked(self, variants: Iterable[str]) -> tuple[list[Row], list[Row]]:
+        """Rows besides the reference, and those that ``contrast`` names among them, or all."""
         rows = [self.rows[variant] for variant in variants]
         others = [row for row in rows if row.seeds and row.reference and row.members == 1]
-        asked = [row for row in others if row.method in self.study.contrast] or others
+        return others, [row for row in others if row.method in self.study.contrast] or others
+
+    def pairs(self, variants: Sequence[str]) -> list[tuple[str, str]]:
+        """Two methods at the same levels, each pair once."""
+        others, asked = self._asked(variants)
 
         def comparable(mine: Row, theirs: Row) -> bool:
             both = mine.levels.keys() & theirs.levels.keys() - {STRENGTH}
             first = theirs not in asked or asked.index(theirs) < asked.index(mine)
-            return first and mine.method != theirs.method and all(mine.levels[a] == theirs.levels[a] for a in both)
+            same = all(mine.levels[axis] == theirs.levels[axis] for axis in both)
+            return first and same and mine.method != theirs.method
 
-        return [(mine.variant, one.variant) for one in others for mine in asked if comparable(mine, one)]
+        return [(a.variant, b.variant) for b in others for a in asked if comparable(a, b)]
 
     @cached_property
     def contrasts(self) -> list[tuple[str, str]]:
-        """Rows that are compared: methods, if there are few pairs, and methods with the reference +T."""
-        found: dict[tuple[str, str], None] = {}
-        for variants in self.tables.values():
-            pairs = self.pairs(variants)
-            found |= dict.fromkeys(pairs if len(pairs) <= MOST_PAIRS else ())
-        if any(is_scaled(metric) for metric in self.metrics):
-            rows = [row for row in self.rows.values() if row.seeds and row.reference and row.members == 1]
-            asked = [row for row in rows if row.method in self.study.contrast] or rows
-            with_t = [(row.variant, f"{row.reference}+T") for row in asked if self.rows[row.reference].seeds]
-            found |= dict.fromkeys(with_t)
-        return list(found)
+        """Methods with methods, if there are few pairs, and methods with the reference +T."""
+        found = [
+            pair
+            for rows in self.tables.values()
+            if len(pairs := self.pairs(rows)) <= MOST_PAIRS
+            for pair in pairs
+        ]
+        if any(map(is_scaled, self.metrics)):
+            _, asked = self._asked(self.rows)
+            found += [
+                (r.variant, f"{r.reference}+T") for r in asked if self.rows[r.reference].seeds
+            ]
+        return list(dict.fromkeys(found))
 
     def planned(self) -> Iterator[tuple[str, str, str, str]]:
         """Planned contrasts: two rows, part, metric. A swept method stands for its selected strength."""
-        plan = self.study.planned
-        for contrast in plan.contrasts if plan is not None else ():
-            names = [name.removesuffix("+T") for name in contrast.split(" - ")]
-            first, second = (name if name in self.rows else self.selected.get(name) or name for name in names)
-            for endpoint in plan.endpoint if plan is not None else ():
-                part, _, metric = endpoint.partition(" ")
-                yield first, second + "+T" * contrast.endswith("+T"), part, metric
+        if (plan := self.study.planned) is None:
+            return
+        for contrast in plan.contrasts:
+            names = contrast.removesuffix("+T").split(" - ")
+            first, second = (
+                one if one in self.rows else self.selected.get(one) or one for one in names
+            )
+            for endpoint in plan.endpoint:
+                yield first, second + "+T" * contrast.endswith("+T"), *endpoint.split(" ", 1)  # type: ignore[misc]
 
     # -- the frame ---------------------------------------------------------------------------------
 
     @cached_property
     def frame(self) -> pd.DataFrame:
         """The tidy data frame."""
-        lines = [*self._means(), *self._differences(), *self._seeds()]
-        self._mark(lines)
+        lines = [*self._means(), *self._contrasts(), *self._seeds()]
+        families = ("planned",) if self.study.planned is not None else ("mean", "contrast")
+        for kind in families:  # better or worse: of what was planned, else of all differences
+            own = {
+                k: line["p"] for k, line in enumerate(lines) if line["kind"] == kind and "p" in line
+            }
+            own = {
+                k: p
+                for k, p in own.items()
+                if lines[k]["part"] in MAIN and has_direction(lines[k]["metric"])
+            }
+            for line in (lines[k] for k in inference.holm(own)):
+                gain = improvement(line["metric"], 0.0, line["lo"] + line["hi"])
+                line["mark"] = "better" if gain > 0 else "worse"
         axes = dict.fromkeys(axis for row in self.rows.values() for axis in row.levels)
-        order = list(COLUMNS)
-        order[4:5] = dict.fromkeys([STRENGTH, *axes])
+        order = [*COLUMNS[:4], *dict.fromkeys([STRENGTH, *axes]), *COLUMNS[5:]]
         return pd.DataFrame(lines).reindex(columns=order)
 
-    def _about(self, kind: str, row: Row, part: str, metric: str) -> dict[str, Any]:
-        series = self.series((row.variant, part, metric))
-        return {
+    def lines(
+        self, kind: str = "mean", variants: Iterable[str] | None = None, **where: str
+    ) -> pd.DataFrame:
+        """Lines of a kind, of some rows, of a part or metric."""
+        chosen = self.frame.kind == kind
+        for column, value in where.items():
+            chosen &= self.frame[column] == value
+        return self.frame[
+            chosen if variants is None else chosen & self.frame.variant.isin(list(variants))
+        ]
+
+    def _line(self, kind: str, row: Row, part: str, metric: str) -> Line:
+        about = {
             "study": self.study.name,
             "kind": kind,
             "variant": row.variant,
             "method": row.method,
-            **row.levels,
-            "part": part,
-            "metric": metric,
-            "seeds": len(series.by_seed),
-            "members": row.members,
         }
+        seeds = len(self.series(row.variant, part, metric).by_seed)
+        more = {"part": part, "metric": metric, "seeds": seeds, "members": row.members}
+        return about | dict(row.levels) | more | {"compared_to": "", "over": "", "mark": ""}
 
-    def _means(self) -> Iterator[dict[str, Any]]:
+    def _means(self) -> Iterator[Line]:
+        main = {key[1:] for key in self.measured if key[1] in MAIN}
         for row in self.rows.values():
-            flags = {
-                "on_test": row.on_test,
-                "selected": row.variant in self.selected.values(),
-                "at_paper": row.method in self.swept and self.at_paper(row),
-            }
             numbers = [(part, metric) for part in self.parts for metric in self.metrics]
             numbers += [("train", "energy"), ("train", "validation_nll")]
             numbers += [("test" if row.on_test else "validation", "temperature")]
             for part, metric in numbers:
-                series = self.series((row.variant, part, metric))
+                series = self.series(row.variant, part, metric)
+                if not series.by_seed and part != "train" and (part, metric) not in main:
+                    continue  # an unfinished row is shown, but not by corruption
                 values = list(series.by_seed.values())
-                if not values and part not in (*MAIN, "train") or not self._exists(part, metric):
-                    continue
-                line = self._about("mean", row, part, metric) | flags
-                line |= {"value": mean(values), "sd": deviation(values)}
-                line["collapsed"] = (row.variant, part) in self.collapsed
+                usual = len(values) > 1 and all(map(isfinite, values))
+                line = self._line("mean", row, part, metric)
+                line |= {"value": series.mean, "sd": stdev(values) if usual else nan}
+                line |= {"collapsed": (row.variant, part) in self.collapsed, "on_test": row.on_test}
+                line["selected"] = row.variant in self.selected.values()
+                line["at_paper"] = row.method in self.swept and self.at_paper(row)
                 if series.floors:
-                    floors = zip(*series.floors.values(), strict=True)
-                    line["floor"], line["floor95"] = (fsum(one) / len(one) for one in floors)
-                theirs = (row.reference, part, metric)
-                if row.reference and part in self.parts and row.members == 1:
-                    line |= self._difference((row.variant, part, metric), theirs)
+                    line["floor"], line["floor95"] = map(
+                        mean, zip(*series.floors.values(), strict=True)
+                    )
+                if row.reference and part in self.parts:
+                    found = self._difference(
+                        (row.variant, part, metric), (row.reference, part, metric)
+                    )
+                    line |= found | {"seeds": line["seeds"]}
                 yield line
 
-    def _exists(self, part: str, metric: str) -> bool:
-        return part not in MAIN or any((one, part, metric) in self.measured for one in self.rows)
-
-    def _differences(self) -> Iterator[dict[str, Any]]:
-        """Contrasts: with every ECE stand the Top-1 and the NLL of the same two rows."""
+    def _contrasts(self) -> Iterator[Line]:
+        """With every ECE stand the Top-1 and the NLL of the same two rows."""
         asked = [
             ("contrast", mine, theirs, part, metric)
             for mine, theirs in self.contrasts
             for part in MAIN
             for metric in ("top1", PRIMARY, "nll", "ece")
-            if not (theirs.endswith("+T") and metric == PRIMARY)  # stands in the results already
+            if not (theirs.endswith("+T") and metric == PRIMARY)  # is among the results already
         ]
-        asked += [("planned", *one) for one in self.planned()]
-        for kind, mine, theirs, part, metric in asked:
+        for kind, mine, theirs, part, metric in [
+            *asked,
+            *(("planned", *one) for one in self.planned()),
+        ]:
             other = theirs.removesuffix("+T")
-            after = scaled(metric) if theirs.endswith("+T") and metric in PLUS_T else metric
             if mine not in self.rows or other not in self.rows:
                 continue
+            after = scaled(metric) if theirs != other and metric in PLUS_T else metric
             found = self._difference((mine, part, metric), (other, part, after))
             if found or kind == "planned":
-                about = self._about(kind, self.rows[mine], part, metric)
-                paired = self.compare((mine, part, metric), (other, part, after)).by_seed
-                names = {"variant": f"{mine} - {theirs}", "seeds": len(paired), "compared_to": theirs}
-                yield about | found | names | {"on_test": theirs != other and self.rows[other].on_test}
+                line = self._line(kind, self.rows[mine], part, metric) | {"seeds": 0} | found
+                line |= {"variant": f"{mine} - {theirs}", "compared_to": theirs}
+                yield line | {"on_test": theirs != other and self.rows[other].on_test}
 
-    def _difference(self, mine: Key, theirs: Key) -> dict[str, Any]:
+    def _difference(self, mine: Key, theirs: Key) -> Line:
         by_seed, interval = self.compare(mine, theirs)
         if not by_seed:
             return {}
-        found = {"compared_to": theirs[0], "difference": mean(by_seed)}
+        found: Line = {"compared_to": theirs[0], "difference": mean(by_seed), "seeds": len(by_seed)}
         if interval is not None:
             found |= {"lo": interval.low, "hi": interval.high, "over": interval.over}
             found |= {"p": interval.p_value} if interval.seeds > 1 else {}
         return found
 
-    def _seeds(self) -> Iterator[dict[str, Any]]:
+    def _seeds(self) -> Iterator[Line]:
         for (variant, part, metric), series in self.measured.items():
             row = self.rows[variant]
-            known = metric in self.metrics or part in _OTHER
-            if row.members == 1 and part in (*MAIN, *_OTHER) and known:
+            if row.members == 1 and (part in _OTHER or (part in MAIN and metric in self.metrics)):
                 for seed, value in series.by_seed.items():
-                    about = self._about("seed", row, part, metric)
-                    yield about | {"seed": seed, "seeds": 1, "value": value}
-
-    def _mark(self, lines: list[dict[str, Any]]) -> None:
-        """Better or worse: of the planned contrasts if there is a plan, else of all differences.
-
-        Results and contrasts are two families; a metric without a direction is not marked.
-        """
-        families = ("planned",) if self.study.planned is not None else ("mean", "contrast")
-        for family in families:
-            among = {
-                k: line["p"]
-                for k, line in enumerate(lines)
-                if line["kind"] == family and line["part"] in MAIN and "p" in line
-                if has_direction(line["metric"])
-            }
-            for k in holm(among):
-                center = (lines[k]["lo"] + lines[k]["hi"]) / 2
-                gain = improvement(lines[k]["metric"], 0.0, center)
-                lines[k]["mark"] = "better" if gain > 0 else "worse"
-
-
-_OTHER = ("train", "validation", "test")
+                    line = self._line("seed", row, part, metric)
+                    yield line | {"seed": seed, "seeds": 1, "value": value}
 
 
 def has_direction(metric: str) -> bool:
     """Whether better and worse have a meaning."""
-    return metric.removesuffix("_T") in NAMES and NAMES[metric.removesuffix("_T")].better in ("higher", "lower")
+    return metric.removesuffix("_T") in NAMES and NAMES[metric.removesuffix("_T")].better in (
+        "higher",
+        "lower",
+    )
 
 
 def mean(values: Iterable[float]) -> float:
@@ -402,41 +419,30 @@ def mean(values: Iterable[float]) -> float:
     return fsum(values) / len(values) if values else nan
 
 
-def deviation(values: Sequence[float]) -> float:
-    """Sample standard deviation; nan below two values, or if one is not finite."""
-    return stdev(values) if len(values) > 1 and all(map(isfinite, values)) else nan
-
-
 # -- from finished runs to results -----------------------------------------------------------------
 
 
 def results_of(study: Study, runs: Sequence[Run], finished: Sequence[Finished]) -> Results:
     """The results of a study; a run that is not finished counts as missing."""
-    require_same_images(one.samples for one in finished if one.samples is not None)
+    inference.require_same_images(one.samples for one in finished if one.samples is not None)
     measured: dict[Key, Series] = {}
     for one in finished:
         _measure(study, one, measured)
     rows: dict[str, Row] = {}
+    axes = study.axes_of(study.reference)
     for run in runs:
         ones = [one for one in finished if one.run.variant == run.variant]
-        axes = study.axes_of(study.reference)
         levels = [level for axis, level in run.levels.items() if axis in axes]
         reference = "-".join([study.reference, *levels])
-        rows.setdefault(
-            run.variant,
-            Row(
-                run.variant,
-                run.method,
-                run.levels,
-                "" if run.variant == reference else reference,
-                tuple(one.run.seed for one in ones),
-                run.checkpoint,
-                any(one.fitted_on_test for one in ones),
-            ),
+        reference = "" if run.variant == reference else reference
+        seeds, on_test = (
+            tuple(one.run.seed for one in ones),
+            any(one.fitted_on_test for one in ones),
         )
+        row = Row(run.variant, run.method, run.levels, reference, seeds, run.checkpoint, on_test)
+        rows.setdefault(run.variant, row)
     for ensemble in study.ensemble:
-        row = _ensemble(study, ensemble, finished, measured)
-        rows[row.variant] = row
+        rows[ensemble_name(ensemble)] = _ensemble(study, ensemble, finished, measured)
     return Results(study, finished, rows, measured, _facts(finished))
 
 
@@ -446,96 +452,110 @@ def parts_of(cells: Iterable[Cell]) -> Groups:
     for cell in cells:
         by_name.setdefault(cell[0], []).append(cell)
     clean = by_name.pop(CLEAN, None)
-    groups: dict[str, Sequence[Sequence[Cell]]] = {CLEAN: [clean]} if clean else {}
+    groups: dict[str, list[list[Cell]]] = {CLEAN: [clean]} if clean else {}
     if by_name:
         groups[CORRUPTED] = list(by_name.values())
         groups |= {name: [own] for name, own in by_name.items()}
-        for level in sorted({cell[1] for own in by_name.values() for cell in own}):
-            same = [[cell] for own in by_name.values() for cell in own if cell[1] == level]
-            groups[f"severity {level}"] = same
+        every = [cell for own in by_name.values() for cell in own]
+        for level in sorted({level for _, level in every}):
+            groups[f"severity {level}"] = [[cell] for cell in every if cell[1] == level]
     return groups
 
 
+def _value(by_cell: Mapping[Cell, float], part: str, groups: Groups) -> float | None:
+    """Mean over corruptions of the mean over severities; None if a cell is missing."""
+    own = {cell: by_cell[cell] for group in groups[part] for cell in group if cell in by_cell}
+    if len(own) < sum(map(len, groups[part])):
+        return None
+    if part == CORRUPTED:  # refuses a hole in the grid of corruptions and severities
+        return aggregate_cells(own)
+    return mean(mean(own[cell] for cell in group) for group in groups[part])
+
+
 def _measure(study: Study, one: Finished, measured: dict[Key, Series]) -> None:
-    """Add a run: clean metrics, and means over corruptions of means over severities."""
-    variant, seed = one.run.variant, one.run.seed
+    """Add the numbers of a run."""
+    seed = one.run.seed
 
     def series(part: str, metric: str) -> Series:
-        return measured.setdefault((variant, part, metric), Series())
+        return measured.setdefault((one.run.variant, part, metric), Series())
 
-    metrics = list(dict.fromkeys([*study.metrics, "top1", "nll", "ece", "confidence", *map(scaled, PLUS_T)]))
+    always = ("top1", "nll", "ece", "confidence", *map(scaled, PLUS_T))
+    metrics = list(dict.fromkeys([*study.metrics, *always]))
     groups = parts_of(one.by_cell("top1"))
     for metric in metrics:
         by_cell = one.by_cell(metric)
-        for part, corruptions in groups.items():
-            own = {cell: by_cell[cell] for group in corruptions for cell in group if cell in by_cell}
-            if len(own) == sum(map(len, corruptions)):
-                of_each = [mean(own[cell] for cell in group) for group in corruptions]
-                value = aggregate_cells(own) if part == CORRUPTED else mean(of_each)
+        for part in groups:
+            if (value := _value(by_cell, part, groups)) is not None:
                 series(part, metric).by_seed[seed] = value
-    others = {"energy": one.energy, "validation_nll": one.validation_nll}
-    for name, value in others.items():
-        series("train", name).by_seed[seed] = value
+    series("train", "energy").by_seed[seed] = one.energy
+    series("train", "validation_nll").by_seed[seed] = one.validation_nll
     if one.temperature is not None:
-        fitted = "test" if one.fitted_on_test else "validation"
-        series(fitted, "temperature").by_seed[seed] = one.temperature
+        series("test" if one.fitted_on_test else "validation", "temperature").by_seed[seed] = (
+            one.temperature
+        )
     if one.samples is None:
         return
-    for (part, metric), draws in resample(one.samples, groups, metrics, one.bins).items():
+    for (part, metric), draws in inference.resample(one.samples, groups, metrics, one.bins).items():
         series(part, metric).drawn[seed] = draws
-        if is_biased(metric) and part in MAIN:
-            source = one.samples.scaled if is_scaled(metric) else one.samples
-            assert source is not None
-            floor = ece_floor(source.confidence, one.samples.cells, groups[part], one.bins)
+        source = one.samples.scaled if is_scaled(metric) else one.samples
+        if is_biased(metric) and part in MAIN and source is not None:
+            cells = one.samples.cells
+            floor = inference.ece_floor(source.confidence, cells, groups[part], one.bins)
             series(part, metric).floors[seed] = floor
     if "ood_auroc" in metrics and one.ood_confidence is not None:
         inside = one.samples.confidence[one.samples.cells.index(CLEAN_CELL)]
-        series(CLEAN, "ood_auroc").drawn[seed] = resample_auroc(inside, one.ood_confidence)
+        series(CLEAN, "ood_auroc").drawn[seed] = inference.resample_auroc(
+            inside, one.ood_confidence
+        )
 
 
-def _ensemble(study: Study, ensemble: Any, finished: Sequence[Finished], measured: dict[Key, Series]) -> Row:
+def _ensemble(
+    study: Study, ensemble: Ensemble, finished: Sequence[Finished], measured: dict[Key, Series]
+) -> Row:
     """A row from kept logits. Its keys are no seeds, so it is paired with nothing."""
     name = ensemble_name(ensemble)
     members = [one for one in finished if one.run.method == ensemble.of]
+    on_test = any(one.fitted_on_test for one in members)
     found = {-1 - k: one for k, one in enumerate(kept_ensembles(study, ensemble, finished))}
+
+    def series(part: str, metric: str) -> Series:
+        return measured.setdefault((name, part, metric), Series())
+
     for key, one in found.items():
         groups = parts_of(one.samples.cells)
         for metric, by_cell in one.by_cell.items():
             for part in (part for part in MAIN if part in groups):
-                cells = [cell for group in groups[part] for cell in group]
-                if not all(cell in by_cell for cell in cells):
+                if (value := _value(by_cell, part, groups)) is None:
                     continue
-                series = measured.setdefault((name, part, metric), Series())
-                own = {cell: by_cell[cell] for cell in cells}
-                series.by_seed[key] = own[CLEAN_CELL] if part == CLEAN else aggregate_cells(own)
+                series(part, metric).by_seed[key] = value
                 scores = {"ece": one.samples.confidence, "ece_T": one.scaled_confidence}.get(metric)
                 if scores is not None:
-                    floor = ece_floor(scores, one.samples.cells, groups[part], finished[0].bins)
-                    series.floors[key] = floor
+                    floor = inference.ece_floor(
+                        scores, one.samples.cells, groups[part], finished[0].bins
+                    )
+                    series(part, metric).floors[key] = floor
         if not isnan(one.temperature):
-            fitted = "test" if any(one.fitted_on_test for one in members) else "validation"
-            measured.setdefault((name, fitted, "temperature"), Series()).by_seed[key] = one.temperature
+            series("test" if on_test else "validation", "temperature").by_seed[key] = (
+                one.temperature
+            )
     if found:
-        energy = {one.run.seed: one.energy for one in members}
-        measured[name, "train", "energy"] = Series(energy)
-    on_test = any(one.fitted_on_test for one in members)
+        series("train", "energy").by_seed.update({one.run.seed: one.energy for one in members})
     checkpoint = study.checkpoints[0]
-    reference = study.reference
-    return Row(name, ensemble.of, {}, reference, tuple(found), checkpoint, on_test, ensemble.size)
+    return Row(
+        name, ensemble.of, {}, study.reference, tuple(found), checkpoint, on_test, ensemble.size
+    )
 
 
 def _facts(finished: Sequence[Finished]) -> dict[str, Any]:
     """What the rows of all runs say about data, networks and provenance."""
     if not finished:
         return {}
-    bins = sorted({one.bins for one in finished})
-    if len(bins) > 1:
+    if len(bins := sorted({one.bins for one in finished})) > 1:
         raise ValueError(
             f"runs of this study have an ECE of {' and '.join(map(str, bins))} bins, which cannot be "
             "compared. Set model.num_bins under 'overrides:' of the study, not in a method."
         )
-    rows = finished[0].rows
-    firsts = [one.rows[0] for one in finished]
+    rows, firsts = finished[0].rows, [one.rows[0] for one in finished]
     corrupted = [row for row in rows if row["corruption"] != CLEAN]
     images: dict[str, set[int]] = {}  # settings of a grid may differ in them, and in the backbone
     for row in firsts:
@@ -551,6 +571,7 @@ def _facts(finished: Sequence[Finished]) -> dict[str, Any]:
         "severities": sorted({row["severity"] for row in corrupted}),
         "n": rows[0]["n"],
         "bins": bins[0],
+        "classes": finished[0].config["model"]["num_classes"],
         "versions": rows[0].get("versions"),
         "commits": sorted({str(row.get("commit")) for row in firsts}),
         "processors": sorted({row.get("processor") or "not recorded" for row in firsts}),

@@ -12,8 +12,9 @@ difference of a metric at seed :math:`s`, paired by seed and by image, and :math
 freedom). So it borrows from the other methods, as limma does for genes (Smyth 2004):
 :math:`\tilde s^2 = (d_0 s_0^2 + d s^2) / (d_0 + d)`. :math:`s_0^2` and :math:`d_0` come from the
 variances of all differences to the same row (:func:`prior`). These differences share that row's
-noise, so their variances agree more than independent ones would. Therefore :math:`d_0 \le d`: the
-other methods together count at most as much as a method's own seeds.
+noise, so their variances agree more than independent ones would, and there are few of them.
+Therefore :math:`d_0 \le d (n - 1) / (n + 1)` for :math:`n` differences: the other methods together
+count less than a method's own seeds. Without this bound, intervals cover less than they should.
 
 **Images.** Stars are bootstrap draws of test images: an image is drawn with all its cells and for
 all networks at once. :math:`V(D^*)` is the variance of the mean difference of these networks. Its
@@ -161,7 +162,7 @@ def prior(variances: Sequence[float], df: int) -> tuple[float, float]:
 
     Smyth's moments: if :math:`\sigma^2` follows a scaled inverse :math:`\chi^2`, the logarithms of
     the sample variances have variance :math:`\psi'(d/2) + \psi'(d_0/2)`. The degrees of freedom are
-    at most ``df``, see above; 0 if there are fewer than two variances to learn from.
+    bounded, see above; 0 if there are fewer than two variances to learn from.
 
     Args:
         variances: Sample variances; zeros carry no information here and are left out.
@@ -174,10 +175,11 @@ def prior(variances: Sequence[float], df: int) -> tuple[float, float]:
         return 0.0, 0.0
     logs = logs - digamma(df / 2) + log(df / 2)
     excess = float(logs.var(ddof=1) - polygamma(1, df / 2))
+    most = df * (len(logs) - 1) / (len(logs) + 1)
     if excess <= 0:  # no more spread than chance explains: one common variance
-        return float(df), float(np.exp(logs.mean()))
+        return most, float(np.exp(logs.mean()))
     d0 = 2 * trigamma_inverse(excess)
-    return min(d0, float(df)), float(np.exp(logs.mean() + digamma(d0 / 2) - log(d0 / 2)))
+    return min(d0, most), float(np.exp(logs.mean() + digamma(d0 / 2) - log(d0 / 2)))
 
 
 def trigamma_inverse(value: float) -> float:
@@ -254,7 +256,9 @@ def resample(
                 by_cell[cell]["aurc"] = _aurc(samples, cell, weights)
         for part, corruptions in groups.items():
             for metric in [one for one in metrics if one in by_cell[corruptions[0][0]]]:
-                means = [np.mean([by_cell[c][metric] for c in group], axis=0) for group in corruptions]
+                means = [
+                    np.mean([by_cell[c][metric] for c in group], axis=0) for group in corruptions
+                ]
                 found.setdefault((part, metric), []).append(np.mean(means, axis=0))
     return {column: np.concatenate(pieces) for column, pieces in found.items()}
 
@@ -374,5 +378,7 @@ def ece_floor(
             deviations.append(np.sqrt(variance) / len(claimed))
         spread = np.stack(deviations)
         means.append(float(np.sqrt(2 / np.pi) * spread.sum(1).mean()))
-        draws.append(np.abs(generator.standard_normal((2000, *spread.shape)) * spread).sum(2).mean(1))
+        draws.append(
+            np.abs(generator.standard_normal((2000, *spread.shape)) * spread).sum(2).mean(1)
+        )
     return float(np.mean(means)), float(np.quantile(np.mean(draws, axis=0), 0.95))

@@ -34,7 +34,10 @@ def html_page(results: Results, pictures: Pictures, **content: Any) -> str:
     facts, study = results.facts, results.study
     lead, configuration = "No run has finished yet.", {}
     if facts:
-        images = [f"{' or '.join(f'{n:,}' for n in many)} {part}" for part, many in facts["images"].items()]
+        images = [
+            f"{' or '.join(f'{n:,}' for n in many)} {part}"
+            for part, many in facts["images"].items()
+        ]
         seeds = f"{len(study.seeds)} seed{'s' * (len(study.seeds) != 1)}"
         lead = f"{facts['backbone']} on {facts['data']}: {', '.join(images)} images; {seeds}."
         lead = f"{study.size.warning} {lead}" if study.size is not None else lead
@@ -43,20 +46,32 @@ def html_page(results: Results, pictures: Pictures, **content: Any) -> str:
         configuration = {
             "Study file": study.path.read_text(encoding="utf-8"),
             "Versions": yaml.safe_dump(about, sort_keys=False),
-            f"Whole configuration of {first.run.name}": yaml.safe_dump(first.config, sort_keys=False),
+            f"Whole configuration of {first.run.name}": yaml.safe_dump(
+                first.config, sort_keys=False
+            ),
         }
     sections = ["Results", *(["Beside the paper"] if content["paper"] else []), *pictures]
     runs = []
     for one in results.finished:
         seconds = {f"{what}": f"{one.record['seconds'][what]:.0f}" for what in ("fit", "test")}
-        runs.append({"name": one.run.variant, "seed": one.run.seed, "directory": one.run.training, **seconds})
+        runs.append(
+            {
+                "name": one.run.variant,
+                "seed": one.run.seed,
+                "directory": one.run.training,
+                **seconds,
+            }
+        )
     return render(
         "report.html",
         title=study.name,
         lead=lead,
         sections=[*sections, *(["Runs", "Configuration"] if runs else [])],
         pictures={
-            heading: [block._replace(images={name: _source(svg) for name, svg in block.images.items()}) for block in own]
+            heading: [
+                block._replace(images={name: _source(svg) for name, svg in block.images.items()})
+                for block in own
+            ]
             for heading, own in pictures.items()
         },
         runs=runs,
@@ -76,24 +91,37 @@ def pictures_of(results: Results) -> Pictures:
     facts = results.facts
     if not facts or not results.metrics:
         return sections
-    shown = [variant for variant in next(iter(results.tables.values())) if results.rows[variant].seeds]
+    shown = [
+        variant for variant in next(iter(results.tables.values())) if results.rows[variant].seeds
+    ]
     bars = f"Bars: 95 % intervals of the difference to {results.study.reference}, around the value."
 
     def block(text: str = "", **drawn: Figure) -> Block:
-        return Block({name.replace("_", " "): figures.svg_of(one) for name, one in drawn.items()}, text)
+        return Block(
+            {name.replace("_", " "): figures.svg_of(one) for name, one in drawn.items()}, text
+        )
 
     if PRIMARY in results.metrics:
         drawn = figures.temperature_figure(results, shown)
-        sections["Temperature"] = [block(bars, ECE_and_NLL_before_and_after_temperature_scaling=drawn)]
-    sections["Energy"] = [block(bars, ECE_and_NLL_against_injected_energy=figures.energy_figure(results))]
+        sections["Temperature"] = [
+            block(bars, ECE_and_NLL_before_and_after_temperature_scaling=drawn)
+        ]
+    sections["Energy"] = [
+        block(bars, ECE_and_NLL_against_injected_energy=figures.energy_figure(results))
+    ]
     for axis in dict.fromkeys(axis for row in results.rows.values() for axis in row.levels):
         heading = "Strength" if axis == STRENGTH else axis.capitalize()
         drawn = figures.axis_figure(results, axis)
         sections[heading] = [block(bars, **{f"ECE and NLL against {axis}": drawn})]
     if facts["corruptions"]:
-        metrics = [metric for metric in ("top1", PRIMARY, "nll", "ece", "gap") if metric in results.metrics]
+        metrics = [
+            metric for metric in ("top1", PRIMARY, "nll", "ece", "gap") if metric in results.metrics
+        ]
         sections["Corruptions"] = [
-            block(bars, **{f"{metric} by corruption": figures.corruption_figure(results, shown, metric)})
+            block(
+                bars,
+                **{f"{metric} by corruption": figures.corruption_figure(results, shown, metric)},
+            )
             for metric in metrics
         ]
         drawn = figures.severity_figure(results, shown, metrics)

@@ -13,7 +13,6 @@ from rich.text import Text
 
 from chaosgate.study.report.views import Cell, View
 
-_COLORS = {"better": "green", "worse": "red", "": "dim"}
 _TEX = {
     **{character: rf"\{character}" for character in "&%$#_{}"},
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
@@ -91,7 +90,10 @@ def print_view(view: View, console: Console) -> None:
     """A view in the whole width of the terminal; columns that do not fit come below."""
     names = [Text(name, overflow="fold") for name in view.cells.index]
     name_width = min(28, max(map(len, [view.first, *view.cells.index])))
-    heads, columns = list(view.cells), [[_text(cell) for cell in view.cells[head]] for head in view.cells]
+    heads, columns = (
+        list(view.cells),
+        [[_text(cell) for cell in view.cells[head]] for head in view.cells],
+    )
     widths = [
         max(len(line) for text in [head, *map(str, column)] for line in text.splitlines() or [""])
         for head, column in zip(heads, columns, strict=True)
@@ -120,7 +122,9 @@ def print_view(view: View, console: Console) -> None:
 
 
 def _text(cell: Cell) -> Text:
-    text = Text(cell.text, style="bold" if cell.bold else "", justify="right")
-    for k, line in enumerate(cell.below):
-        text.append(f"\n{line}", style=f"not bold {_COLORS[cell.mark if k == 0 else '']}")
-    return text
+    """A cell in lines; a mark colors the whole of it."""
+    color = {"better": "green", "worse": "red"}.get(cell.mark, "")
+    text = Text(cell.text, style=f"{'bold ' * cell.bold}{color}", justify="right")
+    return text.append(
+        "".join(f"\n{line}" for line in cell.below), style=f"not bold {color or 'dim'}"
+    )

@@ -6,7 +6,6 @@ selected runs in each. The layout is a small event file beside the runs, the sam
 """
 
 import re
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -20,8 +19,14 @@ from chaosgate.study.plan.study import Study
 
 LAYOUT_FOLDER = "tensorboard_layout"
 LAYOUT: Mapping[str, Mapping[str, str]] = {
-    "validation": {title(metric): rf"^val/{metric}$" for metric in ("nll", "ece", "top1", "gap", "brier")},
-    "training": {"loss": r"^train/loss$", title("top1"): r"^train/top1$", "learning rate": r"^lr-.*$"},
+    "validation": {
+        title(metric): rf"^val/{metric}$" for metric in ("nll", "ece", "top1", "gap", "brier")
+    },
+    "training": {
+        "loss": r"^train/loss$",
+        title("top1"): r"^train/top1$",
+        "learning rate": r"^lr-.*$",
+    },
     "noise": {
         "injected energy / energy of the features": r"^noise/[^/]+/energy$",
         "log std of the gate": r"^noise/[^/]+/log_std$",
@@ -95,31 +100,13 @@ def write_layout(root: Path) -> Path:
     folder = root / LAYOUT_FOLDER
     if any(folder.glob("events.out.tfevents.*")):
         return folder
-    # TensorBoard's own parts: torch's writer would make a study's runner import torch, which it otherwise does without.
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
-    from tensorboard.compat.proto.tensor_pb2 import TensorProto
-    from tensorboard.plugins.custom_scalar import layout_pb2, metadata
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    from torch.utils.tensorboard import SummaryWriter
 
-    categories = [
-        layout_pb2.Category(
-            title=category,
-            chart=[
-                layout_pb2.Chart(title=name, multiline=layout_pb2.MultilineChartContent(tag=[tag]))
-                for name, tag in charts.items()
-            ],
+    with SummaryWriter(str(folder)) as writer:
+        writer.add_custom_scalars(
+            {
+                category: {name: ["Multiline", [tag]] for name, tag in charts.items()}
+                for category, charts in LAYOUT.items()
+            }
         )
-        for category, charts in LAYOUT.items()
-    ]
-    layout = layout_pb2.Layout(category=categories).SerializeToString()
-    value = Summary.Value(
-        tag=metadata.CONFIG_SUMMARY_TAG,
-        metadata=SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name=metadata.PLUGIN_NAME)),
-        tensor=TensorProto(dtype="DT_STRING", string_val=[layout]),
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    writer = EventFileWriter(str(folder))
-    writer.add_event(Event(wall_time=time.time(), summary=Summary(value=[value])))
-    writer.close()
     return folder
