@@ -93,7 +93,15 @@ def test_a_seed_without_a_number_has_no_interval_and_no_mark(build: Build) -> No
             {"gch-short": ("none-short", 0.3), "gch-long": ("none-long", 0.6)},
         ),
         (
-            {"length": {"methods": ["gch"], "levels": {"short": {"a": 3}, "long": {"a": 9}}}},
+            {
+                "length": {
+                    "methods": ["gch"],
+                    "levels": {
+                        "short": {"noise.gate.init_args.log_std": 3},
+                        "long": {"noise.gate.init_args.log_std": 9},
+                    },
+                }
+            },
             {"gch-short": ("none", 0.35), "gch-long": ("none", 0.75)},
         ),
     ],
@@ -210,8 +218,8 @@ def test_too_many_pairs_are_left_out_and_contrast_names_one(build: Build) -> Non
 
 def test_a_method_is_set_against_all_others_each_at_its_own_strength(build: Build) -> None:
     keys = {
-        "methods": {"none": "none.yaml", "gch": "gch.yaml", "m": ["gch.yaml", {"model.width": 1}]},
-        "strength": {name: {"key": "strength", "values": [1.0, 2.0], "paper": 1.0} for name in ("gch", "m")},
+        "methods": {"none": "none.yaml", "gch": "gch.yaml", "m": ["gch.yaml", {"noise.gate.init_args.log_std": 7}]},
+        "strength": {name: {"key": "trainer.max_epochs", "values": [1.0, 2.0], "paper": 1.0} for name in ("gch", "m")},
     }
 
     def fill(run: Run) -> None:  # gch is best at 2, m at 1
