@@ -196,7 +196,7 @@ def trigamma_inverse(value: float) -> float:
         trigamma = polygamma(1, y)
         step = trigamma * (1 - trigamma / value) / polygamma(2, y)
         y += step
-        if abs(step) < 1e-14 * y:
+        if abs(step) < 1e-9 * y:  # the next step would square this
             break
     return float(y)
 
