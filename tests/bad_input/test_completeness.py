@@ -31,7 +31,7 @@ from chaosgate.field import MaxEntLaw, Operator
 from chaosgate.gate import Gate
 from chaosgate.gate.realization import Injection, Realization
 from chaosgate.inject import NoiseInjection
-from chaosgate.inject.modes import Ramp
+from chaosgate.inject.callback import Ramp
 from chaosgate.run.checkpoint import KeepCheckpoints
 from chaosgate.study.execute.slurm_job import SlurmOptions
 from chaosgate.study.plan.study import Size, Study, keys_of

@@ -20,7 +20,7 @@ from chaosgate.cli.flags import command_parser, output_file, run_command, whole
 from chaosgate.cli.probe_source import find_network, run_data
 from chaosgate.data.files.atomic import file_hash, replace_file
 from chaosgate.data.module import ImageData
-from chaosgate.inject.survey import example_input
+from chaosgate.inject.stages import example_input
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.provenance import transform_of, versions
 from chaosgate.train.weights import read_checkpoint

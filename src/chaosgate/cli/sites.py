@@ -22,7 +22,7 @@ from chaosgate.cli.flags import (
 from chaosgate.cli.probe_source import asked_network, find_images
 from chaosgate.field.arguments import grid_text
 from chaosgate.gate import GaussianChaos
-from chaosgate.inject.sites import SiteEffect, sites
+from chaosgate.inject.effect import SiteEffect, sites
 
 DESCRIPTION = """\
 List every place of a network that is worth a gate: stage, module, grid, channels, layout, whether a gate survives there

@@ -16,8 +16,7 @@ from chaosgate.field.white import Noise, fold
 from chaosgate.gate import Gate, GaussianChaos, SampleWise
 from chaosgate.inject.attachment import Attachment
 from chaosgate.inject.effect import relative_change, relative_energy
-from chaosgate.inject.stages import STAGES, resolve_sites
-from chaosgate.inject.survey import eager, evaluation
+from chaosgate.inject.stages import STAGES, eager, evaluation, resolve_sites
 
 
 class Recorder(Gate):
@@ -85,8 +84,8 @@ class Probe:
         """
         methods: list[MethodReading] = []
         with evaluation(model), torch.no_grad(), eager():
-            modules = resolve_sites(model, self.stages, batch[:1])
-            attached = set(resolve_sites(model, gate_stages, batch[:1]).values()) if gate is not None else set()
+            modules = resolve_sites(model, self.stages, batch)
+            attached = set(resolve_sites(model, gate_stages, batch).values()) if gate is not None else set()
             plain, features = self._features(model, batch, modules)
             every = [self._maps(asked, module, features[asked]) for asked, module in modules.items()]
             home = next((maps for maps in every if maps.module in attached), every[-1])
@@ -100,14 +99,13 @@ class Probe:
 
     def _features(self, model: nn.Module, batch: Tensor, modules: dict[str, str]) -> tuple[Tensor, dict[str, Tensor]]:
         with Attachment(model, dict.fromkeys(modules.values(), Recorder()), measuring=True) as recorder:
-            with recorder.forced(draw=0, record=True):
+            with recorder.forced(draw=0, record=True) as recorded:
                 plain = model(batch)
-            recorded = {site.module: site.before for site in recorder.sites}
         features = {}
         for asked, module in modules.items():
-            found = recorded[module]
-            if found is None:
+            if module not in recorded:
                 raise RuntimeError(f"stage '{asked}' was not reached: module '{module}' was never called.")
+            found = recorded[module][0]
             height, width = found.shape[-2:]
             if height * width < 4:
                 raise ValueError(
