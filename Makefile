@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: docs quickstart test test-oldest wheel lint notebooks chaos chaos-study clean install
+.PHONY: docs quickstart bench test test-oldest wheel lint notebooks chaos chaos-study clean install
 .DEFAULT_GOAL := help
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo "make chaos        break training runs in many ways and resume them (about fifteen minutes)"
 	@echo "make chaos-study  the same for the runs of a study: more than a hundred faults (about half an hour)"
 	@echo "make notebooks    execute the notebooks"
+	@echo "make bench        ratios of speed against named peers; BENCH='fit --repeats 3' chooses another subject"
 	@echo "make docs         the documentation into site/, with executed notebooks (minutes; needs no network)"
 	@echo "make clean        remove .venv and caches; runs/ is kept"
 
@@ -32,6 +33,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 quickstart: $(STAMP)
 	$(BIN)/chaosgate study run quickstart
+
+BENCH ?= gate
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks $(BENCH)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(PYTEST)

@@ -59,7 +59,7 @@ FIRST = {  # on the page of their package; then the other names of 'import chaos
     "data": ("ImageFolder", "ImageData"),
 }
 COMMANDS = ("fit", "study", "verify", "design", "probe", "sites", "data", "data check", "data download")
-COMMANDS += ("data imagenet-c", "configs", "export", "explore", "bench")
+COMMANDS += ("data corrupt", "configs", "export", "explore")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -126,8 +126,8 @@ def styled(match: re.Match[str]) -> str:
 def whole_flags(code: str) -> str:
     """No line breaks inside the flags of a command.
 
-    >>> whole_flags("<code>chaosgate bench --json FILE</code>")
-    '<code>chaosgate bench <span class="flag">--json</span> FILE</code>'
+    >>> whole_flags("<code>chaosgate verify --format json</code>")
+    '<code>chaosgate verify <span class="flag">--format</span> json</code>'
     """
     return re.sub(r"(?<=[\s>])--?[a-z][\w.-]*", r'<span class="flag">\g<0></span>', code)
 
@@ -298,8 +298,8 @@ def desiderata_row(gate: str) -> str:
 
 
 def cost_table(gate: str) -> str:
-    """Time and memory of a gate from the rows of ``chaosgate bench gate``; a sentence where they are not there."""
-    command = "`chaosgate bench gate --json results/bench_gate.json`"
+    """Time and memory of a gate from the rows of ``make bench``; a sentence where they are not there."""
+    command = "`python -m benchmarks gate --json results/bench_gate.json`"
     if not COST.is_file():
         return f"Not measured yet: {command} writes the table that will stand here."
     rows = [row for row in json.loads(COST.read_text(encoding="utf-8")) if row.get("what") == gate and "shape" in row]
@@ -320,8 +320,8 @@ def cost_table(gate: str) -> str:
 
 
 def alternative_ratio(name: str) -> str:
-    """Time of an alternative from the rows of ``chaosgate bench alternatives``; a sentence where they are not there."""
-    command = "`chaosgate bench alternatives --json results/bench_alternatives.json`"
+    """Time of an alternative from the rows of the benchmark; a sentence where they are not there."""
+    command = "`python -m benchmarks alternatives --json results/bench_alternatives.json`"
     if not RATIOS.is_file():
         return f"Not measured yet: {command} writes the numbers that will stand here."
     rows = [row for row in json.loads(RATIOS.read_text(encoding="utf-8")) if row["what"] == name]

@@ -18,14 +18,11 @@ USES = {
         "study/execute/worker.py",  # the log, as it comes
         "study/execute/state.py",  # gives a damaged file another name
         "cli/flags.py",  # where the user asked for it, which may be a device
-        "cli/bench.py",  # likewise
-        "bench/fit.py",  # in a temporary folder
-        "bench/study.py",  # in a temporary folder
     },
     # Who looks for similar names: with and without torch, and the parser, which also searches the ends of keys.
     r"get_close_matches\(": {"field/arguments.py", "run/config_files.py", "cli/training/parser.py"},
     # Who reads JSON lines; the probe, which is below the run, its own.
-    r"json\.loads\(line": {"run/directory.py", "compat/probe/callback.py"},
+    r"json\.loads\(line": {"run/directory.py", "compat/callback.py"},
 }
 
 

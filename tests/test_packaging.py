@@ -75,14 +75,13 @@ FIT = ("fit", "-c", "base", "-c", "data/hugging_face", "-c", "noise/none", "--da
 WANDB = ("fit", "-c", "base", "-c", "data/fashion_mnist", "-c", "noise/none", "-c", "logger/wandb")
 ABSENT = {  # extra: the module that is missing, and a command that needs it
     "slurm": ("submitit", ("study", "run", "quickstart", "--launcher", "slurm", "--slurm.time", "1:00:00")),
-    "bench": ("skimage", ("bench", "corruptions")),
     "hub": ("datasets", FIT),
     "wandb": ("wandb", WANDB),
     "export": ("onnxscript", ("export", "nowhere.ckpt", "--to", "model.onnx")),
 }
-NAMES = {"skimage": "scikit-image"}
+NAMES: dict[str, str] = {}
 NOTEBOOKS = REPOSITORY / "scripts" / "run_notebooks.py"
-FOR_THE_CLONE = {"test", "dev", "docs"}  # nothing in the package uses them
+FOR_THE_CLONE = {"test", "dev", "docs", "bench", "programs"}  # nothing in the package uses them
 
 
 def test_every_extra_is_looked_at() -> None:

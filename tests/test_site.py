@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from benchmarks import alternatives
+from benchmarks.gate import measure_stage
 
 from chaosgate import gate
 from chaosgate.__main__ import main
-from chaosgate.bench import alternatives
-from chaosgate.bench.gate import measure_stage
 from tests.study.real_studies import gate_of, runs_of
 
 REPOSITORY = Path(__file__).parents[1]
@@ -290,7 +290,7 @@ def test_yaml_of_the_pages_is_accepted(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_an_unexpected_error_says_how_to_report_it(tmp_path: Path) -> None:
-    broken = "import sys, chaosgate.cli.configs as c\nc.main = lambda words: 1 / 0\n"
+    broken = "import sys, chaosgate.cli.configs as c\ndef fail(action: str, name: str):\n    1 / 0\nc.configs = fail\n"
     code = broken + "sys.argv = ['chaosgate', 'configs', 'show', 'a b']\nfrom chaosgate.__main__ import main\nmain()"
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)

@@ -1,6 +1,7 @@
 """``chaosgate COMMAND ...``: dispatch without importing anything heavy before it is needed."""
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,49 +14,33 @@ usage: chaosgate COMMAND ...
 Designed internal noise for neural networks: train with it, test calibration, compare methods.
 
   fit        train:  chaosgate fit -c base -c data/fashion_mnist -c noise/gch
-  test       test the selected checkpoint of a run, clean and corrupted: give the files and keys of its 'fit'
+  test       test the selected checkpoint of a run; give the files and keys of its 'fit'
   validate   metrics on the validation split
   predict    class probabilities of the test images
   study      many runs as one: chaosgate study run|plan|status|report quickstart
-  verify     check the paper's statements on the gates that training uses: chaosgate verify --grid 7 7
-  design     from what you want of the noise to the gate; which gate meets which desideratum: chaosgate design --help
-  probe      what gates do at each stage of a network: chaosgate probe --help
-  sites      where in a network a gate can go, and what it does there: chaosgate sites resnet50
-  data       check a folder, generate ImageNet-C, download public sets: chaosgate data --help
-  explore    a page with sliders: field, gate, features, energy, all computed beforehand: chaosgate explore
-  export     a trained network for timm, onnxruntime or torch: chaosgate export runs/MY_RUN --to model.onnx
-  configs    the configuration files that come with the package: chaosgate configs [show|copy NAME]
-  bench      speed against named peers in the same run: chaosgate bench gate; bench --help lists the subjects
+  verify     check the paper's statements on the shipped gates: chaosgate verify --grid 7 7
+  design     derive a gate from the properties you ask for: chaosgate design
+  probe      what gates do at each stage of a network: chaosgate probe resnet18
+  sites      where in a network a gate can go, and its effect: chaosgate sites resnet50
+  data       check a folder, corrupt images, download sets: chaosgate data check FOLDER
+  explore    write a page with sliders: field, gate, features, energy
+  export     a network for timm, onnxruntime or torch: chaosgate export runs/RUN --to net.onnx
+  configs    the configuration files that come with the package: chaosgate configs
 
-Configurations compose from left to right: base, model, data, noise. -c takes a file or the name of a shipped one; a
-local file wins. Any value can be set on the command line, e.g. --noise.gate.init_args.log_std 0.5. A configuration may
-name classes of this package, of torch, torchvision, timm, lightning, torchmetrics and of modules in the current folder;
---allow MODULE allows another module. 'chaosgate COMMAND --help' explains a command; --print_config shows the result.
+Configurations compose from left to right: base, model, data, noise. -c takes a file or the name
+of a shipped one; a local file wins. Any value can be set on the command line, for example
+--noise.gate.init_args.log_std 0.5. A configuration may name classes of this package, of torch,
+torchvision, timm, lightning, torchmetrics and of modules in the current folder; --allow MODULE
+allows another module. 'chaosgate COMMAND --help' explains a command.
 """
-
-_SAFE_PATH = "PYTHONSAFEPATH"  # Python's own: no working folder in front of what is installed
-COMMANDS = {
-    "fit": "chaosgate.cli.fit",
-    "test": "chaosgate.cli.fit",
-    "validate": "chaosgate.cli.fit",
-    "predict": "chaosgate.cli.fit",
-    "study": "chaosgate.cli.study",
-    "worker": "chaosgate.cli.worker",  # started by studies; not in the help
-    "verify": "chaosgate.cli.verify",
-    "design": "chaosgate.cli.design",
-    "probe": "chaosgate.cli.probe",
-    "sites": "chaosgate.cli.sites",
-    "data": "chaosgate.cli.data",
-    "explore": "chaosgate.cli.explore",
-    "export": "chaosgate.cli.export",
-    "configs": "chaosgate.cli.configs",
-    "bench": "chaosgate.cli.bench",
-}
+TRAINING = ("fit", "validate", "test", "predict")
+COMMANDS = ("study", "verify", "design", "probe", "sites", "data", "explore", "export", "configs")
+_SAFE_PATH = "PYTHONSAFEPATH"  # Python's own: the working folder does not precede what is installed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status."""
-    if arguments is None:  # as a command, not as a function of somebody's program
+    if arguments is None:  # as a command, not as a function of another program
         sys.excepthook = _unexpected
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
@@ -64,56 +49,59 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments[0] in ("-V", "--version"):
         print(import_module("chaosgate").__version__)
         return 0
-    if arguments[0] not in COMMANDS:
+    if arguments[0] not in (*TRAINING, *COMMANDS, "worker"):  # studies start workers
         from chaosgate.run.config_files import did_you_mean
 
-        hint = did_you_mean(arguments[0], [name for name in COMMANDS if name != "worker"])
-        print(f"chaosgate: no command '{arguments[0]}'. {hint} 'chaosgate --help' lists them all.", file=sys.stderr)
+        hint = did_you_mean(arguments[0], (*TRAINING, *COMMANDS))
+        print(
+            f"chaosgate: no command '{arguments[0]}'. {hint} See 'chaosgate --help'.",
+            file=sys.stderr,
+        )
         return 2
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        print("chaosgate: the working folder was deleted. Go to one that exists.", file=sys.stderr)
-        return 1
-    if COMMANDS[arguments[0]] == "chaosgate.cli.fit":
-        from chaosgate.cli.training.help import asks_for_short_help, short_help
-
-        if asks_for_short_help(arguments):
-            print(short_help(arguments[0]), end="")
-            return 0
+    module = "chaosgate.cli.fit" if arguments[0] in TRAINING else "chaosgate.cli.commands"
     try:
         with _own_modules(arguments) as words:
-            status: int = import_module(COMMANDS[arguments[0]]).main(words)
+            status: int = import_module(module).main(words)
     except BaseException as error:
         if not _is_interrupt(error):
             raise
         print(
-            "chaosgate: stopped by Ctrl-C. The same command starts again; what was saved before stays.", file=sys.stderr
+            "chaosgate: stopped by Ctrl-C. What was saved is kept; start the same command again.",
+            file=sys.stderr,
         )
         return 130
     return status
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error: some imports turn it into another, and Lightning into an exit."""
+    """Whether Ctrl-C caused an error: some imports turn it into another, Lightning into an exit."""
     return isinstance(error, KeyboardInterrupt) or (
         error is not None and (_is_interrupt(error.__cause__) or _is_interrupt(error.__context__))
     )
 
 
-def _unexpected(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """The traceback as always; for what nobody foresaw also how to report it."""
+def _unexpected(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """The usual traceback, then how to report it."""
     sys.__excepthook__(kind, error, trace)
     if issubclass(kind, Exception):
-        print(import_module("chaosgate.cli.training.errors").how_to_report(sys.argv), file=sys.stderr)
+        found = import_module("chaosgate.run.provenance").versions()
+        print(
+            "\nchaosgate: unexpected error: a bug in chaosgate, or in a library it uses. Please report it with "
+            "the form\n'Something does not work' where you got chaosgate from, with the traceback above and these "
+            f"lines:\n  command   {shlex.join(['chaosgate', *sys.argv[1:]])}\n  versions  "
+            + ", ".join(f"{name} {version}" for name, version in found.items()),
+            file=sys.stderr,
+        )
 
 
 @contextmanager
 def _own_modules(arguments: Sequence[str]) -> Iterator[list[str]]:
-    """The arguments without ``--allow MODULE``, which no configuration can contain; processes of ours inherit it.
+    """The arguments without ``--allow MODULE``, which child processes inherit.
 
-    Modules of the working folder can be imported, after all installed ones: also where ``python -m`` would put them
-    first, and in the processes that a training starts by repeating its command.
+    Modules of the working folder can be imported, after all installed ones: also with
+    ``python -m``, which would put them first, and in the processes that a training starts.
     """
     from chaosgate.run.config_files import ALLOWED, allowed_modules
 
@@ -124,9 +112,9 @@ def _own_modules(arguments: Sequence[str]) -> Iterator[list[str]]:
             allowed.append(next(rest, "") if word == "--allow" else word.removeprefix("--allow="))
         else:
             words.append(word)
-    before, path = {name: os.environ.get(name) for name in (ALLOWED, _SAFE_PATH)}, list(sys.path)
+    before = {name: os.environ.get(name) for name in (ALLOWED, _SAFE_PATH)}
     os.environ.update({ALLOWED: ",".join(allowed), _SAFE_PATH: "1"})
-    here = os.getcwd()
+    here, path = os.getcwd(), list(sys.path)
     sys.path[:] = [*(entry for entry in path if entry not in ("", here)), here]
     try:
         yield words

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from chaosgate.cli.explore import feature_map, main, stored_features
+from chaosgate.cli.commands import main
+from chaosgate.cli.explore import feature_map, stored_features
 from chaosgate.cli.flags import parse_operator
 from chaosgate.compat.exploration import explore
 
 OPERATORS = ["dirichlet", "identity", "massive:mu=2"]
 GRIDS = [5, 7]
 LOG_STDS = [0.5, 1.0]
-FLAGS = ["--operators", *OPERATORS, "--grids", "7", "5", "--log-std", "1", "0.5"]
+FLAGS = ["--operators", *OPERATORS, "--grids", "7", "5", "--log_std", "1", "0.5"]
 NUMBERS = ("expected_energy", "energy", "ranking", "ranking_predicted", "finite", "smallest", "largest")
 
 
@@ -91,5 +92,5 @@ def test_the_page_refers_to_nothing_outside(page_file: Path) -> None:
 
 def test_an_existing_page_stays(page_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = page_file.read_bytes()
-    assert main(["explore", *FLAGS, "--to", str(page_file)]) == 2
+    assert main(["explore", *FLAGS, "--to", str(page_file)]) == 1
     assert "exists already" in capsys.readouterr().err and page_file.read_bytes() == before

@@ -44,7 +44,7 @@ def test_twenty_or_so_keys_are_listed_and_each_is_one_that_the_parser_takes(tmp_
     assert 20 <= len(keys) <= 26
     given = {key.split()[0]: key.partition(" ")[2] for key in keys if key.startswith("--")}
     given.pop("--print_config")
-    given |= {"--data.root": str(tmp_path), "--model.checkpoint": "x.pth", "--run_dir": "x"}
+    given |= {"--data.root": str(tmp_path), "--model.weights": "x.pth", "--run_dir": "x"}
     given |= {"--model.backbone": "resnet18", "--output": "x.csv", "--resume": "true"}
     files = ["-c", "base", "-c", "data/pets", "-c", "noise/gch"]
     config = parsed(["fit", *files, *(f"{key}={value}" for key, value in given.items())])

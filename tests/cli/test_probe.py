@@ -12,7 +12,7 @@ import yaml
 from PIL import Image
 
 import chaosgate.train.backbones  # noqa: F401 - registers resnet10_small
-from chaosgate.cli.probe import main
+from chaosgate.cli.commands import main
 from chaosgate.cli.probe_source import find_images, find_network
 
 QUICK = [
@@ -22,8 +22,6 @@ QUICK = [
     "4",
     "--draws",
     "1",
-    "--pairs",
-    "16",
     "--methods",
     "gch",
     "dropout",
@@ -76,9 +74,9 @@ def test_a_timm_model_is_probed_on_a_folder(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    options = ["--images", str(photos), "--image-size", "64", "--stages", "L3", "layer4"]
-    assert main(["probe", "resnet18", *options, *QUICK, "--format", "json", "--output", "out/reading.json"]) == 0
-    content = json.loads(Path("out/reading.json").read_text())
+    options = ["--images", str(photos), "--image_size", "64", "--stages", "L3", "layer4"]
+    assert main(["probe", "resnet18", *options, *QUICK, "--format", "json", "--output", "reading.json"]) == 0
+    content = json.loads(Path("reading.json").read_text())
     stages = [(row["stage"], row["grid"], row["maps"]) for row in content["rows"] if row["kind"] == "stage"]
     assert stages == [("L3", [4, 4], 12), ("layer4", [2, 2], 12)]
     assert content["network"] == "resnet18 with random weights" and len(content["verdict"]) == 6
@@ -92,12 +90,12 @@ def test_a_file_of_bare_weights_needs_the_name_of_its_network(
     network = timm.create_model("resnet10_small", num_classes=5, in_chans=1)
     torch.save(network.state_dict(), tmp_path / "weights.pth")
     command = ["probe", str(tmp_path / "weights.pth"), *QUICK, "--figure", str(tmp_path / "f.png")]
-    assert main(command) == 2
+    assert main(command) == 1
     assert "--backbone NAME" in capsys.readouterr().err
-    named = [*command, "--backbone", "resnet10_small", "--num-classes", "5", "--in-chans", "1"]
+    named = [*command, "--backbone", "resnet10_small", "--num_classes", "5", "--in_chans", "1"]
     assert main([*named, "--format", "markdown"]) == 0
     assert "| L4 | dropout |" in capsys.readouterr().out
-    assert main([*command, "--backbone", "resnet10_small", "--in-chans", "1"]) == 2
+    assert main([*command, "--backbone", "resnet10_small", "--in_chans", "1"]) == 1
     assert "of another shape" in capsys.readouterr().err
 
 
@@ -137,35 +135,38 @@ def test_random_weights_are_the_same_every_time_and_the_global_stream_is_left_al
         (["missing.ckpt"], "no checkpoint"),
         (["runs/missing"], "no run directory or checkpoint file runs/missing. Give one, or the name of a timm model."),
         (["resnet10_small", "--images", "nowhere"], "no folder"),
-        (["resnet10_small", "--in-chans", "1", "--stages", "L9"], "no stage or module 'L9'"),
-        (["resnet10_small", "--in-chans", "1", "--methods", "drpout"], "Did you mean 'dropout'"),
-        (["resnet10_small", "--in-chans", "1", "--operator", "nothing"], "no operator"),
-        (["resnet10_small", "--count", "0"], "--count: give a whole number of at least 1"),
-        (["resnet10_small", "--in-chans", "1", "--log-std", "0"], "log_std=0"),
-        (["resnet18", "--image-size", "32", "--count", "2"], "too few sites"),
-        ([], "required: network"),
+        (["resnet10_small", "--in_chans", "1", "--stages", "L9"], "no stage or module 'L9'"),
+        (["resnet10_small", "--in_chans", "1", "--methods", "drpout"], "Did you mean 'dropout'"),
+        (["resnet10_small", "--in_chans", "1", "--operator", "nothing"], "no operator"),
+        (["resnet18", "--image_size", "32", "--count", "2"], "too few sites"),
     ],
 )
-def test_a_mistake_is_explained_with_status_two(
+def test_a_mistake_is_explained(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["probe", *arguments]) == 2
+    assert main(["probe", *arguments]) == 1
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
 def test_a_run_without_a_checkpoint_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["probe", str(tmp_path)]) == 2
+    assert main(["probe", str(tmp_path)]) == 1
     assert "no checkpoint" in capsys.readouterr().err
 
 
 def test_a_folder_without_images_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["probe", "resnet10_small", "--images", str(tmp_path)]) == 2
+    assert main(["probe", "resnet10_small", "--images", str(tmp_path)]) == 1
     assert f"no images in {tmp_path}" in capsys.readouterr().err
 
 
-def test_help_teaches_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["probe", "--help"]) == 0
+def test_sites_lists_every_place_and_writes_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sites", "resnet18", "--image_size", "64"]) == 0
     out = capsys.readouterr().out
-    assert "chaosgate probe runs/MY_RUN" in out and "late-stage prediction" in out
+    assert any(line.split()[:3] == ["L4", "layer4", "2x2"] for line in out.splitlines())
+    file = str(tmp_path / "sites.json")
+    assert main(["sites", "resnet18", "--image_size", "64", "--format", "json", "--output", file]) == 0
+    found = {site["stage"]: site for site in json.loads(Path(file).read_text())}
+    assert found["L4"]["module"] == "layer4" and found["L4"]["survives"] is True

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from chaosgate.data import FashionMNIST, Sample
-from chaosgate.data.pipeline.samples import Split
+from chaosgate.data.samples import Split
 
 LIGHTNING_WARNINGS = [  # what Lightning and torch say about any small run; nothing that concerns the data
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),

@@ -25,24 +25,6 @@ def test_the_papers_plan_is_the_clean_set_and_seven_corruptions_at_five_severiti
     assert plan_cells(None, [1]) == [CLEAN]
 
 
-@pytest.mark.parametrize(
-    ("corruptions", "severities", "message"),
-    [
-        (["gausian_noise"], [1], "no corruption 'gausian_noise'.*Did you mean 'gaussian_noise'"),
-        ("papers", [1], "data.corruptions is 'papers'"),
-        (["pixelate"], [0], r"data.severities is \[0\]"),
-        (["pixelate"], [1, 6], r"data.severities is \[1, 6\]"),
-        (["pixelate"], [], r"data.severities is \[\]"),
-        (["pixelate", "pixelate"], [1], "twice"),
-        (["pixelate"], [2, 2], "twice"),
-        ([], [1], r"data.corruptions is \[\]"),
-    ],
-)
-def test_a_plan_that_cannot_be_made_is_refused_at_once(corruptions: object, severities: list[int], message: str):
-    with pytest.raises(ValueError, match=message):
-        FashionMNIST(corruptions=corruptions, severities=severities)  # type: ignore[arg-type]
-
-
 def test_copies_are_the_corruption_of_each_image_at_its_position(images: np.ndarray):
     clean, noisy, pixelated = corrupted_copies(images, CELLS, seed=5, table="small")
     assert np.array_equal(clean, images)
@@ -66,10 +48,9 @@ def test_a_damaged_cache_file_is_made_again(images: np.ndarray, tmp_path: Path):
     made = corrupted_copies(images, CELLS, 0, "small", tmp_path)
     victim = next(tmp_path.glob("pixelate*"))
     whole = victim.read_bytes()
-    for damage in (b"", whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1])):
+    for damage in (b"", whole[:-1]):
         victim.write_bytes(damage)
-        with pytest.warns(UserWarning, match="damaged and is generated again"):
-            again = corrupted_copies(images, CELLS, 0, "small", tmp_path)
+        again = corrupted_copies(images, CELLS, 0, "small", tmp_path)
         assert np.array_equal(again[2], made[2])
 
 
@@ -92,7 +73,14 @@ def test_a_cache_keeps_apart_what_differs(images: np.ndarray, tmp_path: Path, mo
     assert files() == 6
 
 
-def test_a_cache_folder_that_cannot_be_written_is_named(images: np.ndarray, tmp_path: Path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OSError, match="cannot keep .*file.*data.cache_dir"):
-        corrupted_copies(images, CELLS, 0, "small", tmp_path / "file")
+@pytest.mark.parametrize(
+    ("corruptions", "severities", "message"),
+    [
+        (["gausian_noise"], [1], "no corruption 'gausian_noise'.*Did you mean 'gaussian_noise'"),
+        (["pixelate", "pixelate"], [1], "twice"),
+        (["pixelate"], [], "at least one severity"),
+    ],
+)
+def test_a_plan_that_cannot_be_made_is_refused(corruptions: list[str], severities: list[int], message: str):
+    with pytest.raises(ValueError, match=message):
+        plan_cells(corruptions, severities, "small")

@@ -130,7 +130,6 @@ def test_every_setting_can_be_written_in_yaml(tmp_path: Path):
         "mean": [0.5, 0.5, 0.5],
         "std": [0.5, 0.5, 0.5],
         "decoder": "pil",
-        "on_error": "skip",
         "corruption_table": "small",
         "eval_batch_size": None,
         "channels_last": True,

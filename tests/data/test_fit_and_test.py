@@ -2,18 +2,16 @@
 
 import json
 import os
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from chaosgate.data.sets.made_up import picture, write_made_up
+from chaosgate.data.synthetic import picture, write_synthetic
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 CIFAR = ("airplane", "automobile", "bird")
-CONTRIBUTING = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
 QUICK = (
     "--trainer.max_epochs=1",
     "--trainer.limit_train_batches=2",
@@ -68,18 +66,55 @@ def test_class_folders_of_small_images_get_the_recipe_for_small_images(command, 
 
 @pytest.mark.slow
 def test_pets_train_and_test(command, configs, tmp_path):
-    write_made_up(tmp_path / "made_up")
-    options = (f"--data.init_args.root={tmp_path / 'made_up' / 'pets'}", "--data.init_args.image_size=64")
+    write_synthetic(tmp_path / "synthetic")
+    options = (f"--data.init_args.root={tmp_path / 'synthetic' / 'pets'}", "--data.init_args.image_size=64")
     row = fit_and_test(command, configs("base", "data/pets", "noise/gch"), *options)
     assert row["n"] == 148 and row["data"]["subset"] is True and row["data"]["missing"]["test"] == 3669 - 148
     assert row["data"]["recipe"] == "standard" and row["transform"]["eval_resize"] == 73
 
 
+OWN_SETS = """
+from pathlib import Path
+
+import numpy as np
+
+from chaosgate.data.arrays import ArrayData, Part
+from chaosgate.data.listing import list_split
+from chaosgate.data.photos import PhotoData
+
+
+class Shapes(ArrayData):
+    name, num_classes, image_size, in_chans = "shapes", 2, 16, 1
+
+    def __init__(self, root: str, **arrays):
+        super().__init__(mean=[0.5], std=[0.25], **arrays)
+        self.root, self.class_names = Path(root), ["disc", "square"]
+
+    def read(self):
+        with np.load(self.root / "shapes.npz", allow_pickle=False) as file:
+            return {part: Part(file[f"{part}_images"], file[f"{part}_targets"]) for part in ("train", "test")}
+
+
+class Flowers(PhotoData):
+    name, num_classes = "flowers", 2
+
+    def __init__(self, root: str, image_size: int = 224, **photo):
+        super().__init__(root, image_size, **photo)
+        self.class_names = ["rose", "tulip"]
+
+    def list_images(self, stage):
+        splits = ("train", "val", "test")
+        return {split: list_split(self.root, self.root / split, self.class_names) for split in splits}
+
+    def split_rule(self):
+        return "official folders"
+"""
+
+
 @pytest.mark.parametrize("name", ["Shapes", "Flowers"])
-def test_a_set_written_as_contributing_says_trains_and_tests(name, command, configs, tmp_path):
-    blocks = re.findall(r"```python\n(.*?)```", CONTRIBUTING, re.DOTALL)
+def test_a_custom_set_trains_and_tests(name, command, configs, tmp_path):
     module = f"my_{name.lower()}"  # imported once in a process, so each has its own
-    (tmp_path / f"{module}.py").write_text(next(block for block in blocks if f"class {name}" in block))
+    (tmp_path / f"{module}.py").write_text(OWN_SETS)
     for split, count in (("train", 20), ("val", 3), ("test", 5)):
         for kind, flower in enumerate(("rose", "tulip")):
             (tmp_path / "flowers" / split / flower).mkdir(parents=True)
@@ -90,16 +125,15 @@ def test_a_set_written_as_contributing_says_trains_and_tests(name, command, conf
     images = {f"{part}_images": np.zeros((count, 16, 16), np.uint8) for part, count in parts.items()}
     targets = {f"{part}_targets": np.arange(count) % 2 for part, count in parts.items()}
     np.savez(tmp_path / "shapes.npz", **images, **targets)
-    small = name == "Shapes"
+    root = tmp_path if name == "Shapes" else tmp_path / "flowers"
     own = tmp_path / "own.yaml"
     own.write_text(
-        f"data: {{class_path: {module}.{name}, init_args: {{root: {tmp_path if small else tmp_path / 'flowers'}"
-        + ("}}" if small else ", image_size: 32}}")
-        + f"\nmodel: {{num_classes: 2, in_chans: {1 if small else 3}}}\n"
+        f"data: {{class_path: {module}.{name}, init_args: {{root: {root}"
+        + ("}}" if name == "Shapes" else ", image_size: 32}}")
+        + f"\nmodel: {{num_classes: 2, in_chans: {1 if name == 'Shapes' else 3}}}\n"
     )
     row = fit_and_test(command, [*configs("base"), "-c", own, *configs("noise/none")])
     assert row["n"] == 10 and row["data"]["name"] == name.lower()
-    assert row["data"]["split"] == ("official folders" if not small else row["data"]["split"])
 
 
 @pytest.mark.slow

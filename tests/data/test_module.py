@@ -4,9 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import default_collate
 
-from chaosgate.data import CLEAN, Cell, FashionMNIST, Sample
+from chaosgate.data import CLEAN, Cell, Sample
 from tests.data.recorder import LIGHTNING_WARNINGS, FewImages, Recorder, trainer
 
 pytestmark = LIGHTNING_WARNINGS
@@ -74,14 +73,6 @@ def test_loading_neither_reads_nor_moves_the_global_random_streams():
     assert same(epoch(few(), 0), first)
 
 
-def test_a_batch_is_the_same_tuple_with_a_batch_axis():
-    samples = [Sample(torch.zeros(1, 2, 2, dtype=torch.uint8), target=3, index=i, cell=1) for i in range(4)]
-    batch = default_collate(samples)
-    assert isinstance(batch, Sample)
-    assert batch.image.shape == (4, 1, 2, 2)
-    assert batch.target.tolist() == [3] * 4 and batch.index.tolist() == [0, 1, 2, 3] and batch.cell.tolist() == [1] * 4
-
-
 def test_images_are_normalised_where_they_are_and_only_once():
     module = few(channels_last=True)
     batch = next(iter(module.test_dataloader()))
@@ -124,38 +115,7 @@ def test_a_trainer_predicts_the_clean_test_images_in_order(tmp_path: Path):
     assert [index for batch in batches for index in batch.index.tolist()] == list(range(101))
 
 
-def test_loaders_before_setup_say_what_is_missing():
-    module = FashionMNIST(corruptions=None)
-    for ask in (module.train_dataloader, module.val_dataloader, module.test_dataloader, module.predict_dataloader):
-        with pytest.raises(RuntimeError, match="call setup"):
-            ask()
-    with pytest.raises(RuntimeError, match="call setup"):
-        _ = module.test_size
-
-
 def test_a_training_set_smaller_than_a_step_is_refused_unless_the_last_batch_is_kept():
     with pytest.raises(ValueError, match="600 training images do not fill one step of 700 .*drop_last"):
         few(batch_size=700).train_dataloader()
     assert len(few(batch_size=700, drop_last=False).train_dataloader()) == 1
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"batch_size": 0}, "data.batch_size is 0"),
-        ({"batch_size": -5}, "data.batch_size is -5"),
-        ({"eval_batch_size": 0}, "data.eval_batch_size is 0"),
-        ({"num_workers": -1}, "data.num_workers is -1"),
-        ({"seed": -1}, "data.seed is -1"),
-        ({"seed": 2**63}, "data.seed is 9223372036854775808"),
-        ({"std": [0.0]}, "positive std"),
-        ({"std": [float("nan")]}, "positive std"),
-        ({"mean": [float("inf")]}, "finite mean"),
-        ({"mean": [0.1, 0.2]}, "one finite mean and one positive std"),
-        ({"mean": [0.1, 0.2], "std": [0.1, 0.2]}, "data.mean has 2 values; the images of fashion_mnist have 1 channel"),
-        ({"mean": [], "std": []}, "one finite mean"),
-    ],
-)
-def test_settings_outside_their_domain_are_refused_at_once(settings: dict[str, object], message: str):
-    with pytest.raises(ValueError, match=message):
-        FashionMNIST(corruptions=None, **settings)  # type: ignore[arg-type]

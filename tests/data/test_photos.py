@@ -8,7 +8,6 @@ import torch
 from PIL import Image
 
 from chaosgate.data import ImageFolder
-from tests.data.photos import write_photo
 
 
 def write_folder(root: Path, size: tuple[int, int], count: int = 10) -> Path:
@@ -61,26 +60,3 @@ def test_the_recipe_follows_the_size_of_the_images_unless_it_is_named(
     assert (data.recipe, data.eval_resize) == (recipe, resize)
     assert next(iter(data.train_dataloader())).image.shape == (4, 3, image_size, image_size)
     assert next(iter(data.val_dataloader())).image.shape[1:] == (3, image_size, image_size)
-
-
-def test_a_class_may_lose_its_only_test_image_but_not_its_training_images(tmp_path: Path):
-    for split in ("train", "val", "test"):
-        for label, name in enumerate(("ant", "bee")):
-            for number in range(4 if split == "train" else 1):
-                write_photo(tmp_path / split / name / f"{number}.jpg", 100 * label + number)
-    (tmp_path / "test" / "ant" / "0.jpg").write_bytes(b"broken")
-    data = ImageFolder(str(tmp_path), 16, on_error="skip", num_workers=0)
-    with (
-        pytest.warns(UserWarning, match=r"no readable test image is left of 1 class\(es\): 'ant'"),
-        pytest.warns(UserWarning, match="left out 1 of 12 images"),
-    ):
-        data.setup("test")
-    assert data.test_size == 1 and data.describe()["left_out"] == ["test/ant/0.jpg"]
-    for number in range(4):
-        (tmp_path / "train" / "bee" / f"{number}.jpg").write_bytes(b"broken")
-    data = ImageFolder(str(tmp_path), 16, on_error="skip", num_workers=0)
-    with (
-        pytest.warns(UserWarning, match="left out 5 of 12 images"),
-        pytest.raises(ValueError, match="no readable train image is left of class 'bee'"),
-    ):
-        data.setup("fit")

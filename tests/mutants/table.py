@@ -20,13 +20,11 @@ class Mutant:
         target: ``module:function`` or ``module:Class.method``, below ``chaosgate``.
         old: The last place in its source where this stands ...
         new: ... says this instead.
-        equivalent: Why nothing that the paper says can tell the mutant from the original, if so.
     """
 
     target: str
     old: str
     new: str
-    equivalent: str = ""
 
     def __str__(self) -> str:
         return f"{self.target}: {self.old} -> {self.new}"
@@ -34,7 +32,7 @@ class Mutant:
 
 @contextmanager
 def mutated(mutant: Mutant) -> Iterator[None]:
-    """Put the mutant in the place of the original, in every module that has taken the name."""
+    """Put the mutant in the place of the original, in every module and table that has it."""
     module = importlib.import_module("chaosgate." + mutant.target.partition(":")[0])
     *owners, name = mutant.target.partition(":")[2].split(".")
     owner = getattr(module, owners[0]) if owners else module
@@ -46,23 +44,32 @@ def mutated(mutant: Mutant) -> Iterator[None]:
     if not found:
         raise LookupError(f"{mutant} does not apply any more: {mutant.target} reads\n{source}")
     if owners:
-        before, after = (part.replace("super()", f"super({owners[0]}, self)") for part in (before, after))
+        before, after = (
+            part.replace("super()", f"super({owners[0]}, self)") for part in (before, after)
+        )
     made: dict[str, Any] = {}
-    late = __future__.annotations.compiler_flag  # types that are imported for the type checker alone
-    exec(compile(before + mutant.new + after, f"<{mutant}>", "exec", flags=late), vars(module), made)
+    late = (
+        __future__.annotations.compiler_flag
+    )  # types that are imported for the type checker alone
+    exec(
+        compile(before + mutant.new + after, f"<{mutant}>", "exec", flags=late), vars(module), made
+    )
     fault = property(made[name]) if isinstance(original, property) else made[name]
     if owners:
-        places = [(owner, name)]
-    else:
-        loaded = [m for key, m in list(sys.modules.items()) if key.startswith("chaosgate.") and m is not None]
-        places = [(m, key) for m in loaded for key, value in list(vars(m).items()) if value is original]
-    for place, key in places:
-        setattr(place, key, fault)
+        setattr(owner, name, fault)
+    loaded = [m for key, m in sys.modules.items() if key.startswith(("chaosgate", "tests"))]
+    spaces = [vars(m) for m in loaded]  # of the modules, and the tables in them
+    spaces += [value for space in spaces for value in space.values() if isinstance(value, dict)]
+    places = [(space, key) for space in spaces for key in space if space[key] is original]
+    for space, key in places:
+        space[key] = fault
     try:
         yield
     finally:
-        for place, key in places:
-            setattr(place, key, original)
+        if owners:
+            setattr(owner, name, original)
+        for space, key in places:
+            space[key] = original
 
 
 def _of(home: str, *rows: tuple[str, ...]) -> list[Mutant]:
@@ -99,7 +106,11 @@ FIELD = [
         ("GridLaplacian.energy", "0.5 * weight", "weight"),
         ("DirichletLaplacian.row", "ends[-1] += 1", "ends[-1] += 0"),
         ("DirichletLaplacian.differences", "1, 1)", "1, 0)"),
-        ("Anisotropic.__init__", '"the vertical weight", vertical', '"the vertical weight", horizontal'),
+        (
+            "Anisotropic.__init__",
+            '"the vertical weight", vertical',
+            '"the vertical weight", horizontal',
+        ),
         ("Neumann.differences", "dim=1", "dim=2"),
         ("Periodic.row", "2 * _eye", "3 * _eye"),
         ("Periodic.differences", "roll(1, 1)", "roll(2, 1)"),
@@ -115,7 +126,6 @@ FIELD = [
         ("Cosine._norms", "1 / self.n", "2 / self.n"),
         ("Cosine.power", "- values[:, :1]", ""),
         ("Hartley.eigenvalues", "4 *", "2 *"),
-        ("Hartley.basis", "+ torch.sin", "- torch.sin", "the mirrored Hartley basis diagonalises the same matrices"),
     ),
     *_of(
         "field.operator",
@@ -123,7 +133,11 @@ FIELD = [
         ("Massive.energy", "0.5 * self.mu", "self.mu"),
         ("Massive.factor", "shifted(self.mu)", "shifted(self.mu**2)"),
     ),
-    *_of("field.graph", ("Graph.laplacian", "+ self.boundary", "- self.boundary"), ("Graph.energy", "0.5 *", "1.0 *")),
+    *_of(
+        "field.graph",
+        ("Graph.laplacian", "+ self.boundary", "- self.boundary"),
+        ("Graph.energy", "0.5 *", "1.0 *"),
+    ),
     *_of(
         "field.entropy_gap",
         ("gaussian_entropy_gap", "0.5 * law.rank", "law.rank"),
@@ -172,7 +186,6 @@ GATE = [
         ("small_gamma_expansion", "0.5 *", "1.0 *"),
         ("wick_moment", "diagonal=1", "diagonal=0"),
         ("gate_kernel", "gamma**2", "gamma"),
-        ("signed", "1 + sigma", "1 - sigma", "the law of a centred Gaussian field is symmetric"),
         ("signed", "1 + sigma", "sigma"),
         ("Wick.site_energy", "expm1", "exp"),
     ),
@@ -197,7 +210,9 @@ GATE = [
         ("Additive.__call__", ".sqrt()", ""),
     ),
     *_of(
-        "gate.base", ("Gate.forward", "if not self.training:", "if False:"), ("weighted_energy", ".square()", ".abs()")
+        "gate.base",
+        ("Gate.forward", "if not self.training:", "if False:"),
+        ("weighted_energy", ".square()", ".abs()"),
     ),
     *_of("gate.deployment", ("estimated_site_energy", "(2 * batch * rounds)", "(batch * rounds)")),
     *_of("gate.gaussian", ("_unit_variance_law", "operator.mean_variance(grid)", "1.0")),
@@ -216,7 +231,11 @@ GATE = [
     *_of(
         "gate.gaussian",
         ("UnitVarianceMechanism._matched", "torch.log1p(", "("),
-        ("UnitVarianceMechanism._matched", "weighted_energy(h, field.variance(target.dtype, h.device))", "power"),
+        (
+            "UnitVarianceMechanism._matched",
+            "weighted_energy(h, field.variance(target.dtype, h.device))",
+            "power",
+        ),
         ("UnitVarianceMechanism.strength_for", ".sqrt().view", ".view"),
     ),
     *_of(
@@ -226,7 +245,17 @@ GATE = [
         ("Signed.site_energy", "** 2", ""),
         ("Plain.site_energy", "** 2", ""),
     ),
-    *_of("gate.mechanism", ("Mechanism.gate", "else h.shape[1]", "else 1")),
+    *_of(
+        "gate.mechanism",
+        ("Mechanism.gate", "else h.shape[1]", "else 1"),
+        ("Mechanism.field_on", "if grid not in", "grid = tuple(sorted(grid))\n    if grid not in"),
+    ),
+    *_of("gate.realization", ("Additive.__call__", "h.detach()", "h")),
+    *_of(
+        "gate.gaussian",
+        ("IIDGaussian.__init__", '= "independent"', '= "shared"'),
+        ("CorrelatedGaussian.__init__", '= "shared"', '= "independent"'),
+    ),
     *_of(
         "gate.dropout",
         ("Dropout.perturb", 'h.shape[1] if self.mask == "element" else 1', "1"),
@@ -248,6 +277,8 @@ COMPAT = [
         "compat.roughness",
         ("SiteGraph.degrees", "self.weights.repeat(2)", "2 * self.weights.repeat(2)"),
         ("SiteGraph.laplacian", "+ matrix.T", ""),
+        ("grid_graph", "enumerate(sides)", "list(enumerate(sides))[-1:]"),
+        ("cycle_graph", "first + 1", "first + 2"),
         ("interior_graph", "(couplings > 0)", "(couplings.triu(1) - couplings.triu(2) > 0)"),
         ("interior_graph", "couplings[edges", "3 * couplings[edges"),
         ("intrinsic_energy", "0.5 *", "1.0 *"),
@@ -256,10 +287,11 @@ COMPAT = [
         ("dropout_energy", "(2 * q)", "q"),
         ("coherence", "(2 *", "(1 *"),
         ("dropout_amplification", "1 +", "0 +"),
-        ("cycle_graph", "first + 1", "first + 2"),
     ),
     *_of(
         "compat.log_ratio",
+        ("all_pairs", "torch.arange(num_sites)", "torch.arange(num_sites - 1)"),
+        ("random_pairs", "step = 1 +", "step = 0 +"),
         ("pair_differences", "] - flat", "] + flat"),
         ("log_ratio_deformation", "- log_ratios(before", "+ log_ratios(before"),
         ("green_metric", "- 2 *", "-"),
@@ -268,35 +300,61 @@ COMPAT = [
         ("positive_pairs", "& positive", "| positive"),
         ("log_margin", ".abs()", ""),
         ("ranking_probability", ".sqrt()", ""),
+        ("ranking_probability", "margin + shift", "margin - shift"),
         ("ranking_tail_bound", "(2 * variance)", "variance"),
-        ("ranking_tail_bound", "torch.exp(-margin.square() / (2 * variance))", "torch.ones_like(margin)"),
-        ("dropout_ranking_probability", "return q", "return q**2"),
         ("ranking_preserved", "> 0", ">= 0"),
+        ("log_ratio_law", "-0.5 * tau", "0.5 * tau"),
+        ("log_ratio_law", "* dial", ""),
+        ("log_ratio_law", "tau * metric", "metric"),
+        ("pair_variances", "new_zeros(len(basis), start)", "new_zeros(len(basis), 0)"),
+        ("chaos_operator", "law.grid == grid", "True"),
+        ("lift", "epsilon * h.mean", "h.mean"),
     ),
     *_of(
         "compat.topology",
         ("superlevel", ">= threshold", "> threshold"),
         ("sandwich_width", ".abs()", ""),
-        ("oscillation", "return psi", "return 10 * psi"),
-        ("oscillation", "- psi.amin", "+ psi.amin"),
+        ("oscillation", "- flat.amin", "+ flat.amin"),
         ("sandwich_violations", "lost | gained", "lost"),
         ("sandwich_violations", "(-width)", "width"),
         ("betti_numbers", "+ components", "- components"),
+        ("betti_numbers", "& maps[:, second]", "| maps[:, second]"),
+        ("betti_numbers", "np.arange(size) // n, maps", "np.arange(size) // n, True | maps"),
         ("cycle_fracture", "1 - q**n", "1 - q ** (n - 1)"),
     ),
     *_of(
-        "compat.log_ratio",
-        ("ranking_probability", "margin + shift", "margin - shift"),
-        ("lift", "epsilon * h.mean", "h.mean"),
-        ("positive_share", "(h > 0)", "(h >= 0)"),
-        ("random_pairs", "step = 1 +", "step = 0 +"),
-        ("all_pairs", "torch.arange(num_sites)", "torch.arange(num_sites - 1)"),
+        "compat.matching",
+        ("_signed", "math.sqrt(", "("),
+        ("_gch", "(1, -1)", "(1, 1)"),
+        ("_gch_wick", "s**2 *", "s *"),
+        ("_dropblock", "power.sqrt()", "power"),
+        ("_unit_variance", "/ operator.mean_variance(grid)", ""),
+        ("_solve", "< energy else", "> energy else"),
+        ("power_map", ".square()", ".abs()"),
     ),
-    *_of("compat.roughness", ("grid_graph", "torch.cat([down, right])", "right")),
     *_of(
-        "compat.topology",
-        ("betti_numbers", "& maps[:, second]", "| maps[:, second]"),
-        ("_components", "alive[label] =", "alive[label] = True |"),
+        "compat.probe",
+        ("StageMaps._topology", "maps.mean(", "0.5 * maps.mean("),
+        (
+            "StageMaps._topology",
+            "superlevel(behind, level)",
+            "superlevel(behind, behind.mean((1, 2)))",
+        ),
+        ("StageMaps._log_geometry", "* self.order > 0", "* self.order >= 0"),
+        ("StageMaps._log_geometry", "math.sqrt(", "("),
+        ("StageMaps._predicted", "2 * self.steps * tilt", "0"),
+        ("StageMaps._predicted", "self.order * mean", "mean"),
+        ("StageMaps.behind", "keep**2", "keep"),
+        ("StageMaps.reading", "/ (2 * energy)", "/ energy"),
+        ("keep_probability", "float(gate.dial)", "1.0"),
+    ),
+    *_of(
+        "compat.verify",
+        ("Check.passed", "<= self.tolerance", "<= 2 * abs(self.predicted) + self.tolerance"),
+        ("_worst", ".argmax()", ".argmin()"),
+        ("sampled", "STANDARD_ERRORS *", "100 *"),
+        ("exact", "tolerance * size", "1e6 * tolerance * size"),
+        ("_moments", "1.0, spatial, SINGLE", "1.0, 1.0, SINGLE"),
     ),
 ]
 

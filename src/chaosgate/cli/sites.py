@@ -1,94 +1,86 @@
-"""``chaosgate sites``: where in a network a gate can go, and how far it moves the logits there."""
+"""``chaosgate sites``: where in a network a gate can go, and what it changes there."""
 
-import argparse
-import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
 
-import torch
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
-from chaosgate.cli.flags import (
-    add_network_flags,
-    add_output_flags,
-    as_text,
-    command_parser,
-    positive,
-    run_command,
-    write_text,
-)
-from chaosgate.cli.probe_source import asked_network, find_images
-from chaosgate.field.arguments import grid_text
-from chaosgate.gate import GaussianChaos
-from chaosgate.inject.effect import SiteEffect, sites
-
-DESCRIPTION = """\
-List every place of a network that is worth a gate: stage, module, grid, channels, layout, whether a gate survives there
-and how far it moves the logits. Name a stage or a module in noise.stages, or in chaosgate.attach.
-"""
-
-EXAMPLES = """\
-examples:
-  chaosgate sites resnet50                                     a timm model by name, with random weights
-  chaosgate sites swin_tiny_patch4_window7_224 --pretrained --images photos/
-  chaosgate sites runs/MY_RUN                                  the network of a run
-"""
+from jsonargparse.typing import Path_fc, PositiveFloat, PositiveInt
 
 
-def parser() -> argparse.ArgumentParser:
-    options = command_parser("sites", DESCRIPTION, EXAMPLES)
-    add_network_flags(options, "a folder of images to look at (random ones)", 8)
-    options.add_argument("--log-std", type=positive, default=1.0, help="strength of the gate tried (%(default)s)")
-    add_output_flags(options, ("table", "json"))
-    return options
+def sites(
+    network: str,
+    *,
+    backbone: str | None = None,
+    pretrained: bool = False,
+    num_classes: PositiveInt | None = None,
+    in_chans: PositiveInt | None = None,
+    images: Path | None = None,
+    count: PositiveInt = 8,
+    image_size: PositiveInt | None = None,
+    log_std: PositiveFloat = 1.0,
+    format: Literal["table", "json"] = "table",
+    output: Path_fc | None = None,
+) -> None:
+    """List every place of a network where a gate is worth trying.
 
+    For each place: stage, module, grid, channels, layout, whether a gate survives there, and how
+    much it changes the logits. Give a stage or a module to noise.stages, or to chaosgate.attach.
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command; 0, or 2 if something cannot be done."""
-    return run_command(parser(), arguments, _run)
+    Examples:
+      chaosgate sites resnet50                    a timm model by name, with random weights
+      chaosgate sites resnet50 --pretrained --images photos/
+      chaosgate sites runs/MY_RUN                 the network of a run
 
+    Args:
+        network: A run directory, a checkpoint file, or the name of a timm model.
+        backbone: timm name of the network, if the checkpoint file does not state it.
+        pretrained: Download timm's weights for a model by name.
+        num_classes: Classes of the network, if not the default.
+        in_chans: Channels of the images, if not three.
+        images: Folder of images to use (random ones).
+        count: Number of images, evenly spaced among those available.
+        image_size: Side in pixels (what the network was made for).
+        log_std: Strength of the gate.
+        format: Of the output.
+        output: File to write instead of the terminal.
+    """
+    import json
+    from dataclasses import asdict
 
-def _run(options: argparse.Namespace) -> int:
-    source = asked_network(options)
+    import torch
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from chaosgate.cli.flags import write_text
+    from chaosgate.cli.probe_source import find_images, find_network
+    from chaosgate.field.arguments import grid_text
+    from chaosgate.gate import GaussianChaos
+    from chaosgate.inject.effect import sites as find_sites
+
+    source = find_network(network, backbone, pretrained, num_classes, in_chans)
     example = None
-    if options.images is not None:
-        example = find_images(source, options.images, options.count, options.image_size)
-    elif options.image_size is not None:
-        shape = (2, options.in_chans or 3, options.image_size, options.image_size)
+    if images is not None:
+        example = find_images(source, images, count, image_size)
+    elif image_size is not None:
+        shape = (2, in_chans or 3, image_size, image_size)
         example = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    found = sites(source.model, example, GaussianChaos(log_std=options.log_std))
-    if options.format == "json":
-        write_text(json.dumps([asdict(site) for site in found], indent=1), options.output)
-        return 0
-    table = _table(source.name, found)
-    width = Console(width=1000).measure(table).maximum  # names are there to be copied: nothing is cut
-    if options.output is None:
-        Console(width=max(Console().width, width)).print(table)
-    else:
-        write_text(as_text(table, width), options.output)
-    return 0
-
-
-def _table(name: str, found: Sequence[SiteEffect]) -> Table:
+    found = find_sites(source.model, example, GaussianChaos(log_std=log_std))
+    if format == "json":
+        write_text(json.dumps([asdict(site) for site in found], indent=1), output)
+        return
     table = Table(
+        *("stage", "module", "grid", "channels", "layout", "survives", "logits", "positive"),
         box=box.SIMPLE_HEAD,
         pad_edge=False,
-        title=f"places for a gate in {name}",
+        title=f"places for a gate in {source.name}",
         caption="logits: their relative change; positive: share of the map",
     )
-    for title in ("stage", "module", "grid", "channels", "layout", "survives", "logits", "positive"):
-        table.add_column(title, no_wrap=True)
     for site in found:
-        table.add_row(
-            site.stage or "",
-            site.module,
-            grid_text(site.grid),
-            str(site.channels),
-            site.layout,
-            "yes" if site.survives else "no",
-            f"{site.logit_change:.2g}",
-            f"{site.positive_share:.0%}",
-        )
-    return table
+        numbers = f"{site.logit_change:.2g}", f"{site.positive_share:.0%}"
+        place = site.stage or "", site.module, grid_text(site.grid), str(site.channels), site.layout
+        table.add_row(*place, "yes" if site.survives else "no", *numbers)
+    width = Console(width=1000).measure(table).maximum  # names are there to be copied: none is cut
+    if output is None:
+        Console(width=max(Console().width, width)).print(table)
+    else:
+        write_text(table, output, width)

@@ -1,246 +1,249 @@
-"""``chaosgate study plan|run|status|report|pack FILE``."""
+"""Many runs as one: train and compare the methods of a study file.
 
-import argparse
+A study is a YAML file with methods, seeds, metrics and a reference to compare to. 'quickstart' and
+'paper/pets_main' come with the package ('chaosgate configs' lists them all); your own file is named
+by its path. A method is one line under 'methods:', for example
+  gch_strong: [noise/gch, {noise.gate.init_args.log_std: 1.5}]
+
+The directory of a run follows from its configuration: finished runs are never repeated, a changed
+configuration is a new run. Stop with Ctrl-C and continue with the same command. Several terminals
+may run the same study and share the work. Studies of one 'project:' share their trainings.
+
+  chaosgate study run quickstart
+  chaosgate study run paper/pets_main --size smoke     a table of the paper on synthetic images
+  chaosgate study run FILE --launcher slurm --slurm.gpus 1 --slurm.time 24:00:00
+"""
+
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
+from jsonargparse.typing import PositiveInt
 from rich.console import Console
 
-from chaosgate.cli.flags import command_parser, cores, folder, whole
-from chaosgate.run.config_files import allow_flags, config_folder, config_name, say_which
-from chaosgate.study.execute.display import ROOT, Display, overview, same_study
-from chaosgate.study.execute.runner import Outcome, Runner, call, warm
+from chaosgate.cli.flags import cores
+from chaosgate.run.config_files import allow_flags, config_folder, config_name
+from chaosgate.study.execute.display import ROOT, Display, installed, overview, same_study
+from chaosgate.study.execute.runner import Runner, call, warm
 from chaosgate.study.execute.slurm import launch, states_of
-from chaosgate.study.execute.slurm_job import add_slurm_flags
-from chaosgate.study.plan.parts import MADE_UP, CachedParse, Sources, names_in, require_allowed, require_folders
+from chaosgate.study.execute.slurm_job import SlurmOptions
+from chaosgate.study.plan import parts
 from chaosgate.study.plan.runs import Run, folders_of, load_study, plan_runs, shared_with
 from chaosgate.study.plan.study import Study
-from chaosgate.study.report.packed import is_packed, load_packed, pack
-from chaosgate.study.report.write import report, write_layout
+from chaosgate.study.report import packed, write
 
-WORKER = "chaosgate.cli.worker"  # imports torch; named, so that the commands that only look need not
-_WORKER_COMMAND = (sys.executable, "-m", "chaosgate", "worker")
-_DESCRIPTION = """\
-Many runs as one. A study is a YAML file: methods, seeds, metrics, and a reference to compare to.
-
-  chaosgate study plan   quickstart   the runs, their directories, what is left and what it costs
-  chaosgate study run    quickstart   run what is not finished, then report
-  chaosgate study status quickstart   done, running, failed, interrupted, missing
-  chaosgate study report quickstart   tables from what is finished; trains nothing
-  chaosgate study pack   quickstart --to FOLDER   keep rows and scores of a finished study, without its networks;
-                                      'study report FOLDER/quickstart' makes the report from them alone
-  chaosgate study run    paper/pets_main --size smoke   a table of the paper on made-up images
-
-'quickstart' and 'paper/pets_main' come with the package ('chaosgate configs' lists them all); a file of your own is
-named by its path.
-
-A run's directory is a function of its configuration: finished runs are never repeated, a changed configuration is a
-new run. Stop with Ctrl-C and continue with the same command: finished runs are kept, the interrupted one continues
-after its last finished epoch. Several terminals may run the same study; they share the work. Studies of one 'project:'
-share their training runs: each adds the tests that it needs.
-On a cluster: chaosgate study run FILE --launcher slurm --slurm.partition gpu --slurm.gpus 1 --slurm.time 24:00:00
-submits what is not finished as one array; preempted and timed-out jobs are requeued and resumed.
-A method is one line under 'methods:', e.g.
-  gch_strong: [noise/gch, {noise.gate.init_args.log_std: 1.5}]
-"""
+WORKER = "chaosgate.cli.worker"  # imports torch; only named, so that this process need not
 
 
-def main(arguments: Sequence[str]) -> int:
-    options = parser().parse_args(arguments[1:])
+def plan(
+    study: str,
+    *,
+    root: Path = ROOT,
+    size: str | None = None,
+    variable: Sequence[str] = (),
+    jobs: PositiveInt | None = None,
+) -> None:
+    """Show the runs of a study: state, directory, what is left and what it costs.
+
+    Args:
+        study: A study file, or the name of a shipped one.
+        root: Folder of studies.
+        size: Another size of the study, e.g. smoke: synthetic images, minutes instead of days.
+        variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
+        jobs: Workers at a time, for the cost.
+    """
+    found, runs, users = _plan(study, root, size, variable)
+    shown = overview(found, runs, states_of(runs), users, jobs or found.jobs, with_cost=True)
+    Console(highlight=False).print(shown)
+
+
+def run(
+    study: str,
+    *,
+    root: Path = ROOT,
+    size: str | None = None,
+    variable: Sequence[str] = (),
+    only: Sequence[str] = (),
+    seed: Sequence[int] = (),
+    jobs: PositiveInt | None = None,
+    threads: PositiveInt | None = None,
+    launcher: Literal["local", "slurm"] = "local",
+    wait: bool = False,
+    slurm: SlurmOptions = SlurmOptions(),  # noqa: B008
+) -> int:
+    """Run what is not finished, then report.
+
+    Args:
+        study: A study file, or the name of a shipped one.
+        root: Folder of studies.
+        size: Another size of the study, e.g. smoke: synthetic images, minutes instead of days.
+        variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
+        only: Only these methods, with their level where they have several (gch, gch-1.5).
+        seed: Only these seeds.
+        jobs: Workers at a time (the study's, or 1).
+        threads: Threads of each worker (the study's, or the cores shared among the jobs).
+        launcher: This machine, or an array of SLURM jobs.
+        wait: With slurm: wait until all jobs have ended, then report.
+        slurm: Resources of one SLURM job.
+    """
     console = Console(highlight=False)
-    try:
-        with WarmProcess() as process:
-            return _act(options, console, process)
-    except (ValueError, OSError) as error:
-        print(f"chaosgate study: {' '.join(str(error).split())}", file=sys.stderr)
+    found, runs, _ = _plan(study, root, size, variable, train=True)
+    flags = [study, *([] if root == ROOT else ["--root", str(root)])]
+    flags += [*(["--size", size] if size else []), *(["--variable", *variable] if variable else [])]
+    again = partial(same_study, flags=flags)
+    chosen = runs
+    for flag, asked, key in (("--only", only, "variant"), ("--seed", seed, "seed")):
+        there = list(dict.fromkeys(getattr(one, key) for one in runs))
+        if unknown := [str(one) for one in asked if one not in there]:
+            raise ValueError(f"{flag} {unknown[0]}: the study has {', '.join(map(str, there))}.")
+        chosen = [one for one in chosen if not asked or getattr(one, key) in asked]
+    workers, threads = jobs or found.jobs, threads or found.threads
+    if launcher == "slurm":
+        write.write_layout(runs[0].root)
+        command = (sys.executable, "-m", "chaosgate", "worker")
+        outcome = launch(chosen, slurm, threads or slurm.cpus, command, again, console, wait)
+    else:
+        limit = os.environ.get("OMP_NUM_THREADS", "")
+        available = min(cores(), int(limit)) if limit.isdigit() and int(limit) else cores()
+        threads = threads or max(1, available // workers)
+        runner = Runner(chosen, Display(console), workers, threads, WORKER)
+        if runner.pending:
+            write.write_layout(runs[0].root)
+        outcome = runner()
+    if outcome.refused is not None:
+        raise ValueError(f"nothing was trained. {outcome.refused}")
+    if launcher == "slurm" and not wait:
+        return 0
+    _report(found, runs, root, console)
+    logs = {one.name: one.directory / "log.txt" for one in runs}
+    for name, lines in outcome.failed.items():
+        console.print(f"\n[red]failed[/]: {name}; last lines of {logs[name]}:")
+        _print_whole(console, *(f"  {line}" for line in lines))
+    if outcome.interrupted:
+        _print_whole(
+            console, "\nStopped. Finished runs are kept; continue with:", f"  {again('run')}"
+        )
+        return 130
+    if outcome.failed:
+        _print_whole(console, f"Try the failed runs again: {again('run')}")
         return 1
-
-
-class WarmProcess:
-    """A process that has imported what training needs, started when it is first asked: this one stays light."""
-
-    def __init__(self) -> None:
-        self._pool: ProcessPoolExecutor | None = None
-
-    def __call__(self, module: str, function: str, *arguments: Any) -> Any:
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(1, mp_context=warm(WORKER))
-        return self._pool.submit(call, module, function, *arguments).result()
-
-    def parse(self, words: Sequence[str]) -> tuple[dict[str, Any], Sources]:
-        """What the command line makes of a configuration."""
-        parsed: tuple[dict[str, Any], Sources] = self(WORKER, "parse", list(words))
-        return parsed
-
-    def __enter__(self) -> "WarmProcess":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
-
-
-def _act(options: argparse.Namespace, console: Console, process: WarmProcess) -> int:
-    if is_packed(options.file):
-        return _report_packed(options, console)
-    study = load_study(options.file, options.size)
-    _find_data(study, options, process)
-    parse = CachedParse(process.parse)
-    runs = plan_runs(study, options.root, parse, options.variable)
-    for line in say_which(files_of(study, str(options.file))):
-        print(f"chaosgate study: {line}", file=sys.stderr)
-    jobs = options.jobs or study.jobs
-    if options.action in ("plan", "status"):
-        users = shared_with(study, runs, parse, options.variable)
-        console.print(overview(study, runs, states_of(runs), users, jobs, with_cost=options.action == "plan"))
-        return 0
-    if options.action == "pack":
-        kept = pack(study, runs, options.to)
-        console.print(f"Kept in {kept}: its report comes from 'chaosgate study report {kept}'.", soft_wrap=True)
-        return 0
-    outcome = Outcome()
-    if options.action == "run":
-        asked = _asked_for(runs, options.only, options.seed)
-        outcome = _launch(study, asked, options, jobs, console)
-        if outcome.refused is not None:
-            print(f"chaosgate study: nothing was trained. {outcome.refused}", file=sys.stderr)
-            return 1
-        if options.launcher == "slurm" and not options.wait:
-            return 0
-    _say(study, runs, options, outcome, console)
-    return 130 if outcome.interrupted else 1 if outcome.failed else 0
-
-
-def files_of(study: Study, name: str) -> list[tuple[str, str]]:
-    """The study and the files that it names, each as it was named and where it was found."""
-    named = {name: study.path} | {part.name: part.source for part in study.parts() if part.source is not None}
-    folder = config_folder()
-    return [(name, str(file) if file.is_relative_to(folder) else os.path.relpath(file)) for name, file in named.items()]
-
-
-def _report_packed(options: argparse.Namespace, console: Console) -> int:
-    """The report of a kept study: nothing is parsed, nothing can be trained."""
-    if options.action != "report":
-        raise ValueError(f"{options.file} is a kept study, which can only be reported; it holds no networks.")
-    study, runs = load_packed(options.file)
-    directory = report(study, runs, options.file.parent, console, with_figures=True)
-    console.print(
-        f"\nReport: {directory / 'report.html'}   (also table.md, table.csv, table.tex, figures)", soft_wrap=True
+    _print_whole(
+        console, "\nNext:", *(f"  {one}" for one in _next_commands(found, runs, again("run")))
     )
     return 0
 
 
-def _asked_for(runs: Sequence[Run], variants: Sequence[str], seeds: Sequence[int]) -> list[Run]:
-    """The runs of some variants and seeds; all without any."""
-    for what, asked, there in (
-        ("--only", variants, list(dict.fromkeys(run.variant for run in runs))),
-        ("--seed", seeds, list(dict.fromkeys(run.seed for run in runs))),
-    ):
-        if unknown := [one for one in asked if one not in there]:
-            raise ValueError(f"{what} {unknown[0]}: the study has {', '.join(map(str, there))}.")
-    return [run for run in runs if (not variants or run.variant in variants) and (not seeds or run.seed in seeds)]
+def report(
+    study: str,
+    *,
+    root: Path = ROOT,
+    size: str | None = None,
+    variable: Sequence[str] = (),
+) -> None:
+    """Write tables and figures from the finished runs; train nothing.
+
+    Args:
+        study: A study file, the name of a shipped one, or the folder of a packed one.
+        root: Folder of studies.
+        size: Another size of the study.
+        variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
+    """
+    console, folder = Console(highlight=False), Path(study)
+    if packed.is_packed(folder):
+        found, runs = packed.load_packed(folder)
+        page = write.report(found, runs, folder.parent, console, with_figures=True) / "report.html"
+        _print_whole(console, f"\nReport: {page}   (also table.md, table.csv, table.tex, figures)")
+    else:
+        found, runs, _ = _plan(study, root, size, variable)
+        _report(found, runs, root, console)
 
 
-def _launch(study: Study, runs: Sequence[Run], options: argparse.Namespace, jobs: int, console: Console) -> Outcome:
-    """Work on the runs here, or hand them over to a cluster."""
-    if options.launcher == "slurm":
-        write_layout(runs[0].root)
-        return launch(study, runs, options, console, _WORKER_COMMAND)
-    threads = options.threads or study.threads or max(1, _threads() // jobs)
-    runner = Runner(runs, Display(console), jobs, threads, WORKER)
-    if runner.pending:
-        write_layout(runs[0].root)
-    return runner()
+def pack(
+    study: str,
+    *,
+    to: Path = Path("results"),  # noqa: B008
+    root: Path = ROOT,
+    size: str | None = None,
+    variable: Sequence[str] = (),
+) -> None:
+    """Keep rows and scores of a finished study without its networks.
+
+    'chaosgate study report FOLDER/NAME' makes the report from them.
+
+    Args:
+        study: A study file, or the name of a shipped one.
+        to: Folder of packed studies.
+        root: Folder of studies.
+        size: Another size of the study.
+        variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
+    """
+    found, runs, _ = _plan(study, root, size, variable)
+    kept = packed.pack(found, runs, to)
+    print(f"Kept in {kept}; its report: {installed('chaosgate')} study report {kept}")
 
 
-def _find_data(study: Study, options: argparse.Namespace, process: WarmProcess) -> None:
-    """Refuse variables that a study may not read; before training have made-up images written, and look for folders."""
-    names = {name for part in study.parts() for name in names_in(part.content)}
-    folders = folders_of(study, options.root, options.variable)
-    require_allowed(names, folders)
-    if options.action == "run":
-        if study.size is not None and study.size.made_up:
-            process("chaosgate.data.sets.made_up", "write_made_up", options.root / MADE_UP)
-        require_folders(names, folders)
+ACTIONS = {"plan": plan, "run": run, "status": plan, "report": report, "pack": pack}
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = command_parser("study", _DESCRIPTION)
-    parser.add_argument("action", choices=("plan", "run", "status", "report", "pack"))
-    parser.add_argument("file", type=Path, help="the study; for report also the folder of a kept one")
-    parser.add_argument("--root", type=folder, default=ROOT, help=f"folder of studies ({ROOT})")
-    parser.add_argument("--size", help="another size of the study, e.g. smoke: made-up images, minutes instead of days")
-    parser.add_argument(
-        "--variable",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="an environment variable that the study may read as ${NAME}, besides CHAOSGATE_*; may be repeated",
-    )
-    parser.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="run: this method alone, with its levels where it has some (gch, gch-1.5); may be repeated",
-    )
-    parser.add_argument(
-        "--seed", action="append", default=[], type=int, metavar="N", help="run: this seed alone; may be repeated"
-    )
-    parser.add_argument("--to", type=folder, default=Path("results"), help="pack: where kept studies go (results)")
-    parser.add_argument("--jobs", type=whole(1), help="run: workers at a time (the study's, or 1)")
-    parser.add_argument(
-        "--threads",
-        type=whole(1),
-        help="run: threads of each worker (the study's, or the cores shared among the jobs)",
-    )
-    parser.add_argument(
-        "--launcher",
-        choices=("local", "slurm"),
-        default="local",
-        help="run: on this machine, or an array of SLURM jobs",
-    )
-    parser.add_argument(
-        "--wait", action="store_true", help="run --launcher slurm: stay until all jobs ended, then report"
-    )
-    add_slurm_flags(parser)
-    return parser
+def _plan(
+    name: str, root: Path, size: str | None, variable: Sequence[str], train: bool = False
+) -> tuple[Study, list[Run], dict[str, list[str]]]:
+    """A study, its runs, and which studies share them; before training also look for its data.
+
+    Configurations are parsed in a process that has imported what training needs.
+    """
+    if packed.is_packed(Path(name)):
+        raise ValueError(
+            f"{name} is a packed study, which can only be reported; it has no networks."
+        )
+    if root.is_file():
+        raise ValueError(f"--root {root} is a file; give a folder.")
+    study = load_study(name, size)
+    names = {key for part in study.parts() for key in parts.names_in(part.content)}
+    folders = folders_of(study, root, variable)
+    parts.require_allowed(names, folders)
+    with ProcessPoolExecutor(1, mp_context=warm(WORKER)) as pool:  # starts with its first work
+        if train and study.size is not None and study.size.made_up:
+            made_up = ("chaosgate.data.sets.made_up", "write_made_up", root / parts.MADE_UP)
+            pool.submit(call, *made_up).result()
+        if train:
+            parts.require_folders(names, folders)
+        parse = parts.CachedParse(
+            lambda words: pool.submit(call, WORKER, "parse", list(words)).result()
+        )
+        runs = plan_runs(study, root, parse, variable)
+        users = {} if train else shared_with(study, runs, parse, variable)
+    for key, file in files_of(study, name):
+        if key == name and study.path.is_relative_to(config_folder()):
+            print(f"chaosgate study: {name} comes with the package", file=sys.stderr)
+        elif key != file and not Path(file).is_relative_to(config_folder()):
+            print(f"chaosgate study: {key} is the local file {file}", file=sys.stderr)
+    return study, runs, users
 
 
-def _threads() -> int:
-    """Cores this process may use, or fewer if OMP_NUM_THREADS says so."""
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    return min(cores(), int(asked)) if asked.isdigit() and int(asked) else cores()
+def files_of(study: Study, name: str) -> list[tuple[str, str]]:
+    """The study and the files that it names, each as it was named and where it was found."""
+    named = {name: study.path}
+    named |= {part.name: part.source for part in study.parts() if part.source is not None}
+    return [
+        (one, str(file) if file.is_relative_to(config_folder()) else os.path.relpath(file))
+        for one, file in named.items()
+    ]
 
 
-def _say(study: Study, runs: Sequence[Run], options: argparse.Namespace, outcome: Outcome, console: Console) -> None:
-    """The report, what failed, where things are, what to do next."""
-    directory = report(study, runs, options.root, console)
-    logs = {run.name: run.directory / "log.txt" for run in runs}
-    for name, lines in outcome.failed.items():
-        console.print(f"\n[red]failed[/]: {name}; last lines of {logs[name]}:")
-        for line in lines:
-            console.print(f"  {line}", markup=False)
-    again = same_study("run", options)
-    if outcome.interrupted:
-        _print_whole(console, "\nStopped. Finished runs are kept; continue with:", f"  {again}")
-        return
-    _print_whole(console, f"\nReport:      {directory / 'report.html'}   (also table.md, table.csv, table.tex)")
+def _report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> None:
+    page = write.report(study, runs, root, console) / "report.html"
+    _print_whole(console, f"\nReport:      {page}   (also table.md, table.csv, table.tex)")
     _print_whole(console, f"TensorBoard: {_tensorboard(runs)}")
-    if outcome.failed:
-        _print_whole(console, f"Try the failed runs again: {again}")
-        return
-    if options.action == "run":
-        _print_whole(console, "\nNext:", *(f"  {command}" for command in _next_commands(study, runs, again)))
 
 
 def _tensorboard(runs: Sequence[Run]) -> str:
-    return shlex.join(["tensorboard", "--logdir", str(runs[0].root)])
+    return shlex.join([installed("tensorboard"), "--logdir", str(runs[0].root)])
 
 
 def _print_whole(console: Console, *lines: str) -> None:
@@ -249,17 +252,18 @@ def _print_whole(console: Console, *lines: str) -> None:
         console.print(line, soft_wrap=True, markup=False)
 
 
-def _next_commands(study: Study, runs: Sequence[Run], again: str) -> list[str]:
-    commands = [_tensorboard(runs)]
-    for run in runs:  # a gate whose strength can be turned on the command line
+def _next_commands(study: Study, runs: Sequence[Run], again: str) -> Iterator[str]:
+    yield _tensorboard(runs)
+    program = installed("chaosgate")
+    for run in runs:  # a gate whose strength can be changed on the command line
         gate = run.parts[-1].content.get("noise", {}).get("gate") or {}
         if "log_std" in gate.get("init_args", {}):
             files = [config_name(part.source) for part in run.parts if part.source is not None]
-            words = [word for file in files for word in ("-c", file)] + ["--noise.gate.init_args.log_std", "1.5"]
-            commands.append(shlex.join(["chaosgate", "fit", *words, *allow_flags()]))
+            words = [word for file in files for word in ("-c", file)]
+            words += ["--noise.gate.init_args.log_std", "1.5", *allow_flags()]
+            yield shlex.join([program, "fit", *words])
             break
     line = "gch_strong: [noise/gch, {noise.gate.init_args.log_std: 1.5}]"
-    name = config_name(study.path)
-    if not study.path.is_relative_to(config_folder()):
-        return [*commands, f"{again}   # after adding a line under 'methods:', e.g. {line}"]
-    return [*commands, f"chaosgate configs copy {name}   # then add a line under 'methods:', e.g. {line}"]
+    if study.path.is_relative_to(config_folder()):
+        again = f"{program} configs copy {config_name(study.path)}"
+    yield f"{again}   # then add a line under 'methods:', e.g. {line}"

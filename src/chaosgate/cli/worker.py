@@ -1,6 +1,7 @@
-"""``chaosgate worker ORDER``: train and test one run of a study. ``study run`` and SLURM jobs start it.
+"""``chaosgate worker ORDER``: train and test one run of a study.
 
-``study run`` forks its workers from a process that has imported this module, and with it all that training needs.
+``study run`` forks its workers from a process that has imported this module, and with it all that
+training needs. SLURM jobs start the command.
 """
 
 import json
@@ -11,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch.utils.tensorboard  # noqa: F401  the default logger imports it when it is made: once here, not in every run
+import torch.utils.tensorboard  # noqa: F401  what the default logger imports: once
 
 from chaosgate.cli.fit import execute, parsed
 from chaosgate.data.files.atomic import file_hash
@@ -21,23 +22,24 @@ from chaosgate.study.plan.parts import LIBRARIES, Sources
 _KNOWN = ("chaosgate", *(name.replace("-", "_") for name in LIBRARIES))
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Carry out an order: ``worker`` and its file, or the run directory for the last one."""
-    if len(arguments) != 2:
-        print("chaosgate worker: give the file of an order; 'chaosgate study run' writes it.", file=sys.stderr)
-        return 2
-    return with_lock(Path(arguments[1]), partial(train_and_test, execute=execute))
+def worker(order: Path) -> int:
+    """Train and test one run of a study; 'chaosgate study run' starts this.
+
+    Args:
+        order: The file that 'study run' has written, or the run directory for the last one.
+    """
+    return with_lock(order, partial(train_and_test, execute=execute))
 
 
 def run_order(order: str, environment: Mapping[str, str]) -> None:
-    """The same in a process that was forked for it, in a session of its own: Ctrl-C in a terminal does not reach it."""
+    """The same in a forked process, in its own session: Ctrl-C in a terminal does not reach it."""
     os.setsid()
     os.environ.update(environment)
-    sys.exit(main(["worker", order]))
+    sys.exit(worker(Path(order)))
 
 
 def parse(words: Sequence[str]) -> tuple[dict[str, Any], Sources]:
-    """A parsed configuration as JSON has it, and hashes of the files with the classes of neither us nor a library."""
+    """A configuration as plain data, and hashes of the files of classes of no known library."""
     config: dict[str, Any] = json.loads(json.dumps(parsed(words), default=str))
     roots = {path.split(".")[0] for path in _class_paths(config)}.difference(_KNOWN)
     names = [name for name in sys.modules if name.split(".")[0] in roots]

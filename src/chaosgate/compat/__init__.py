@@ -1,7 +1,9 @@
-"""What a deployed perturbation does to a representation (paper, sec. geometry_theory and app. topology).
+"""What a deployed perturbation does to a representation (paper, sec. geometry_theory and app.
+topology).
 
-Observables, each as a closed form where there is one and as a measurement on given maps; a verifier of the paper's
-statements; a probe that measures the same things inside a network.
+The observables are functions of tensors on grids of one, two and three axes: log-ratios and
+orderings (``log_ratio``), roughness and coherence (``roughness``), superlevel sets (``topology``).
+``probe`` measures them inside a network; ``verify`` compares a gate with the paper's statements.
 """
 
 from importlib import import_module
@@ -9,28 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from chaosgate.compat.log_ratio import (
     all_pairs,
-    dropout_ranking_probability,
     green_metric,
-    is_signed,
     lift,
     log_margin,
     log_ratio_covariance,
     log_ratio_deformation,
     log_ratio_variance,
-    log_ratios,
-    pair_differences,
-    positive_pairs,
-    positive_share,
     random_pairs,
     ranking_preserved,
     ranking_probability,
     ranking_tail_bound,
-    require_evidence,
-    require_positive,
 )
-from chaosgate.compat.probe.matching import matched_gates
-from chaosgate.compat.probe.measure import Probe
-from chaosgate.compat.probe.reading import MethodReading, ProbeReading, StageReading
+from chaosgate.compat.matching import matched_gates
 from chaosgate.compat.roughness import (
     SiteGraph,
     coherence,
@@ -53,7 +45,13 @@ from chaosgate.compat.topology import (
 )
 
 if TYPE_CHECKING:
-    from chaosgate.compat.probe.callback import CompatibilityProbe
+    from chaosgate.compat.callback import CompatibilityProbe
+    from chaosgate.compat.probe import MethodReading, Probe, ProbeReading, StageReading
+
+_LATE = {"CompatibilityProbe": "callback"}  # the only thing here that needs Lightning
+_LATE |= dict.fromkeys(
+    ("MethodReading", "Probe", "ProbeReading", "StageReading"), "probe"
+)  # matplotlib and rich
 
 __all__ = [
     "CompatibilityProbe",
@@ -69,29 +67,21 @@ __all__ = [
     "cycle_graph",
     "dropout_amplification",
     "dropout_energy",
-    "dropout_ranking_probability",
     "green_metric",
     "grid_graph",
     "interior_graph",
     "intrinsic_energy",
-    "is_signed",
     "lift",
     "log_margin",
     "log_ratio_covariance",
     "log_ratio_deformation",
     "log_ratio_variance",
-    "log_ratios",
     "matched_gates",
     "oscillation",
-    "pair_differences",
-    "positive_pairs",
-    "positive_share",
     "random_pairs",
     "ranking_preserved",
     "ranking_probability",
     "ranking_tail_bound",
-    "require_evidence",
-    "require_positive",
     "roughness_budget",
     "sandwich_violations",
     "sandwich_width",
@@ -101,6 +91,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "CompatibilityProbe":  # the only thing here that needs Lightning
-        return import_module("chaosgate.compat.probe.callback").CompatibilityProbe
+    if name in _LATE:
+        return getattr(import_module(f"chaosgate.compat.{_LATE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,11 +1,13 @@
-r"""Roughness: the graph of the sites, the intrinsic energy of a map on it, and what gates add to that energy.
+r"""Roughness: the graph of the sites, the intrinsic energy of a map on it, and what gates add to
+that energy.
 
 .. math:: \mathcal E_{\mathrm{int}}(f) = \tfrac12 \sum_{\{x,y\}} c_{xy}\,(f(x) - f(y))^2
 
-Unlike the energy of the design problem it has no outer boundary, so constants are free and it measures relative
-geometry (eq. intrinsic_energy).
+Unlike the energy of the design problem it has no outer boundary, so constants cost nothing and it
+measures relative geometry (eq. intrinsic_energy).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,41 +15,45 @@ import torch
 from torch import Tensor
 
 from chaosgate.field import Grid, Operator
+from chaosgate.field.arguments import as_grid
 
 
 @dataclass(frozen=True, eq=False)
 class SiteGraph:
-    r"""Interior edges :math:`E_{\mathrm{int}}` with weights :math:`c_{xy} > 0` (eq. intrinsic_energy).
+    r"""Interior edges :math:`E_{\mathrm{int}}` with weights :math:`c_{xy} > 0` (eq.
+    intrinsic_energy).
 
-    Fields on it have shape (..., H, W) with H W sites, flattened row by row; (1, n) is the natural shape for graphs
-    that are not grids.
+    Fields on it have shape (..., \*grid).
 
     Args:
-        num_sites: Number of sites n.
+        grid: Sites along each axis; ``(n,)`` for a graph that is not a grid.
         edges: Pairs of sites, shape (m, 2), int64; each pair once.
         weights: One positive weight per edge, shape (m,), float64.
     """
 
-    num_sites: int
+    grid: Grid
     edges: Tensor
     weights: Tensor
 
     def __post_init__(self) -> None:
-        ends = self.edges
-        if ends.ndim != 2 or ends.shape[1] != 2 or ends.is_floating_point() or len(self.weights) != len(ends):
+        ends, n = self.edges, self.num_sites
+        if bool((ends < 0).any() | (ends >= n).any() | (ends[:, 0] == ends[:, 1]).any()):
             raise ValueError(
-                f"edges are pairs of sites (m, 2) with m weights; got shapes {tuple(ends.shape)} and "
-                f"{tuple(self.weights.shape)}."
+                f"edges join two different sites among 0 to {n - 1}; got {ends.tolist()}."
             )
-        if len(ends) and (int(ends.min()) < 0 or int(ends.max()) >= self.num_sites):
-            raise ValueError(f"edges join sites 0 to {self.num_sites - 1}; got {int(ends.min())} to {int(ends.max())}.")
-        if bool((ends[:, 0] == ends[:, 1]).any()):
-            raise ValueError("an edge joins two different sites; leave loops out.")
-        if not bool((self.weights > 0).all()):
-            raise ValueError("edge weights are positive; leave out edges of weight zero.")
+        if len(self.weights) != len(ends) or not bool((self.weights > 0).all()):
+            raise ValueError(
+                f"{len(ends)} edges need as many positive weights; got {self.weights.tolist()}."
+            )
+
+    @property
+    def num_sites(self) -> int:
+        return math.prod(self.grid)
 
     def degrees(self) -> Tensor:
-        r"""Intrinsic weighted degrees :math:`d_x^{\mathrm{int}} = \sum_{y \sim x} c_{xy}`, shape (n,), float64."""
+        r"""Intrinsic weighted degrees :math:`d_x^{\mathrm{int}} = \sum_{y \sim x} c_{xy}`, shape
+        (n,), float64.
+        """
         degrees = torch.zeros(self.num_sites, dtype=torch.float64)
         return degrees.index_add(0, self.edges.T.flatten(), self.weights.repeat(2))
 
@@ -59,53 +65,58 @@ class SiteGraph:
         return matrix + matrix.T + self.degrees().diag()
 
     def flat(self, field: Tensor) -> Tensor:
-        """The field (..., H, W) as (..., n), or an error that names both sizes."""
-        sites = field.shape[-2] * field.shape[-1] if field.ndim >= 2 else -1
-        if sites != self.num_sites:
+        r"""The field (..., \*grid) as (..., n)."""
+        if tuple(field.shape[-len(self.grid) :]) != self.grid:
             raise ValueError(
-                f"fields on this graph are (..., H, W) with H W = {self.num_sites}; got shape {tuple(field.shape)}."
+                f"fields on this graph end in {self.grid}; got shape {tuple(field.shape)}."
             )
-        return field.flatten(-2)
+        return field.flatten(-len(self.grid))
 
 
 def grid_graph(grid: Sequence[int]) -> SiteGraph:
-    """Nearest neighbours on an H x W grid, all weights one.
+    """Nearest neighbors on a grid of one, two or three axes, all weights one.
 
     >>> grid_graph((2, 3)).degrees().tolist()
     [2.0, 3.0, 2.0, 2.0, 3.0, 2.0]
     """
-    site = torch.arange(grid[0] * grid[1]).view(*grid)
-    down = torch.stack([site[:-1].flatten(), site[1:].flatten()], 1)
-    right = torch.stack([site[:, :-1].flatten(), site[:, 1:].flatten()], 1)
-    edges = torch.cat([down, right])
-    return SiteGraph(site.numel(), edges, torch.ones(len(edges), dtype=torch.float64))
+    sides = as_grid(grid)
+    site = torch.arange(math.prod(sides)).view(*sides)
+    edges = torch.cat(
+        [
+            torch.stack([site.narrow(axis, start, side - 1).flatten() for start in (0, 1)], 1)
+            for axis, side in enumerate(sides)
+        ]
+    )
+    return SiteGraph(sides, edges, torch.ones(len(edges), dtype=torch.float64))
 
 
 def cycle_graph(n: int) -> SiteGraph:
-    """The cycle :math:`C_n` of thm. cycle_fracture, at least three sites."""
-    if n < 3:
-        raise ValueError(f"a cycle has at least three sites; got {n}.")
+    """The cycle :math:`C_n` of thm. cycle_fracture, at least three sites; fields are (..., n)."""
     first = torch.arange(n)
-    return SiteGraph(n, torch.stack([first, (first + 1) % n], 1), torch.ones(n, dtype=torch.float64))
+    return SiteGraph(
+        (n,), torch.stack([first, (first + 1) % n], 1), torch.ones(n, dtype=torch.float64)
+    )
 
 
 def interior_graph(operator: Operator, grid: Grid) -> SiteGraph:
-    r"""The edges of an operator between sites, :math:`c_{xy} = -Q(x, y)`; masses and ties to a boundary fall away.
+    r"""The edges of an operator between sites, :math:`c_{xy} = -Q(x, y)`, without masses and
+    boundary terms.
 
-    A matrix with a positive entry off its diagonal is not a graph Laplacian plus a mass, and is refused.
+    A matrix with a positive entry off its diagonal is not a graph Laplacian plus a mass, and is
+    refused.
     """
     couplings = -torch.triu(operator.matrix(grid), diagonal=1)
     if float(couplings.min()) < -1e-12 * float(couplings.abs().max()):
         raise ValueError(
-            f"{operator} has positive entries off its diagonal, so it has no edge weights. Measure roughness on "
+            f"{operator} has positive entries off its diagonal, so it has no edge weights. Use "
             "grid_graph(grid) instead."
         )
     edges = (couplings > 0).nonzero()
-    return SiteGraph(len(couplings), edges, couplings[edges[:, 0], edges[:, 1]])
+    return SiteGraph(grid, edges, couplings[edges[:, 0], edges[:, 1]])
 
 
 def intrinsic_energy(field: Tensor, graph: SiteGraph) -> Tensor:
-    r""":math:`\mathcal E_{\mathrm{int}}` of fields (..., H, W), shape (...); float32 at least."""
+    r""":math:`\mathcal E_{\mathrm{int}}` of fields (..., \*grid), shape (...); float32 at least."""
     flat = _flat(field, graph)
     first, second = graph.edges.T.to(flat.device)
     jumps = flat[..., first] - flat[..., second]
@@ -113,10 +124,11 @@ def intrinsic_energy(field: Tensor, graph: SiteGraph) -> Tensor:
 
 
 def roughness_budget(covariance: Tensor, graph: SiteGraph) -> float:
-    r""":math:`\varepsilon_{\mathrm{int}} = \tfrac12\mathrm{tr}(L_{\mathrm{int}} C)` of a field with covariance (n, n).
+    r""":math:`\varepsilon_{\mathrm{int}} = \tfrac12\mathrm{tr}(L_{\mathrm{int}} C)` of a field with
+    covariance (n, n).
 
-    The sample-wise gate adds exactly :math:`\gamma^2\varepsilon_{\mathrm{int}}` to the expected intrinsic energy of the
-    log-map, whatever the map (eq. samplewise_intrinsic_budget).
+    The sample-wise gate adds exactly :math:`\gamma^2\varepsilon_{\mathrm{int}}` to the expected
+    intrinsic energy of any log-map (eq. samplewise_intrinsic_budget).
     """
     first, second = graph.edges.T
     diagonal = covariance.diagonal()
@@ -125,13 +137,14 @@ def roughness_budget(covariance: Tensor, graph: SiteGraph) -> float:
 
 
 def weighted_mass(h: Tensor, graph: SiteGraph) -> Tensor:
-    r""":math:`\sum_x d_x^{\mathrm{int}} h(x)^2` of maps (..., H, W), shape (...)."""
+    r""":math:`\sum_x d_x^{\mathrm{int}} h(x)^2` of maps (..., \*grid), shape (...)."""
     flat = _flat(h, graph)
     return (graph.degrees().to(flat) * flat.square()).sum(-1)
 
 
 def dropout_energy(h: Tensor, q: float, graph: SiteGraph) -> Tensor:
-    r"""Expected intrinsic energy of maps (..., H, W) whose sites are kept independently with probability q.
+    r"""Expected intrinsic energy of maps whose sites are kept independently with probability q,
+    shape (...).
 
     .. math::
         \mathbb E\,\mathcal E_{\mathrm{int}}(m_q \odot h)
@@ -143,16 +156,19 @@ def dropout_energy(h: Tensor, q: float, graph: SiteGraph) -> Tensor:
 
 
 def coherence(h: Tensor, graph: SiteGraph) -> Tensor:
-    r"""Coherence score :math:`\kappa(h) = \sum_x d_x h(x)^2 / 2\mathcal E_{\mathrm{int}}(h)` of maps, shape (...).
+    r"""Coherence score :math:`\kappa(h) = \sum_x d_x h(x)^2 / 2\mathcal E_{\mathrm{int}}(h)`, shape
+    (...).
 
-    Large when a map carries mass but varies little from site to site; infinite for a constant map, not a number for a
-    map that is zero everywhere (eq. coherence_score).
+    Large when a map carries mass but varies little from site to site; infinite for a constant map,
+    NaN for a map that is zero everywhere (eq. coherence_score).
     """
     return weighted_mass(h, graph) / (2 * intrinsic_energy(h, graph))
 
 
 def dropout_amplification(kappa: Tensor | float, q: float) -> Tensor | float:
-    r"""Factor :math:`1 + \tfrac{1-q}{q}\kappa` of dropout on the expected intrinsic energy (eq. coherence_factor)."""
+    r"""Factor :math:`1 + \tfrac{1-q}{q}\kappa` of dropout on the expected intrinsic energy (eq.
+    coherence_factor).
+    """
     return 1 + (1 - q) / q * kappa
 
 

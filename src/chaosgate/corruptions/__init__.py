@@ -19,7 +19,7 @@ takes away a quarter of the noise. 32-pixel images were kept as arrays.
 *Fidelity.* With ``precision="float64"`` the results are those of the plain description bit for bit, for the same draws.
 The default differs by one grey level in at most a few values of ten thousand (float32 filters; more for the wide
 Gaussian blurs of photographs that are largely white, up to 8 % where nine tenths are). The draws are our own: the
-benchmark used one global generator, whose state nobody has.
+benchmark used one global generator whose state was not published.
 """
 
 from chaosgate.corruptions.apply import Corrupt, corrupt, corrupt_batch, jpeg_roundtrip

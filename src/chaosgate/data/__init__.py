@@ -1,64 +1,46 @@
 """Image sets as data modules: pure training samples, exact counting, resumable epochs.
 
-``Sample`` and ``Cell`` say what a batch and a part of a test set are; ``ImageData`` is the base for one's own set,
-``PhotoData`` that for photographs in files, ``ArrayData`` that for small images in memory. Names load on first use.
+``Sample`` is a batch and ``Cell`` a part of a test; ``ImageData`` is the base of custom sets,
+``PhotoData`` that of photographs in files, ``ArrayData`` that of small images in memory. Names load
+on first use.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chaosgate.data.arrays import ArrayData
-    from chaosgate.data.module import ImageData
-    from chaosgate.data.photos import PhotoData
-    from chaosgate.data.pipeline.samples import CLEAN, Cell, Sample
-    from chaosgate.data.sets.cifar import CIFAR10, CIFAR100
-    from chaosgate.data.sets.fashion_mnist import FashionMNIST
-    from chaosgate.data.sets.hugging_face import HuggingFace
-    from chaosgate.data.sets.image_folder import ImageFolder
-    from chaosgate.data.sets.imagenet import ImageNet
-    from chaosgate.data.sets.imagenet_c import ImageNetC
-    from chaosgate.data.sets.imagenet_variants import ImageNetVariant
-    from chaosgate.data.sets.pets import OxfordPets
-    from chaosgate.data.sets.published import mean_corruption_error
+    from chaosgate.data.arrays import ArrayData as ArrayData
+    from chaosgate.data.cifar import CIFAR10 as CIFAR10
+    from chaosgate.data.cifar import CIFAR100 as CIFAR100
+    from chaosgate.data.fashion_mnist import FashionMNIST as FashionMNIST
+    from chaosgate.data.hugging_face import HuggingFace as HuggingFace
+    from chaosgate.data.image_folder import ImageFolder as ImageFolder
+    from chaosgate.data.imagenet import ImageNet as ImageNet
+    from chaosgate.data.imagenet import ImageNetVariant as ImageNetVariant
+    from chaosgate.data.imagenet_c import ImageNetC as ImageNetC
+    from chaosgate.data.imagenet_c import mean_corruption_error as mean_corruption_error
+    from chaosgate.data.module import ImageData as ImageData
+    from chaosgate.data.pets import OxfordPets as OxfordPets
+    from chaosgate.data.photos import PhotoData as PhotoData
+    from chaosgate.data.samples import CLEAN as CLEAN
+    from chaosgate.data.samples import Cell as Cell
+    from chaosgate.data.samples import Sample as Sample
 
-_HOME = {
-    "ArrayData": "arrays",
-    "CIFAR10": "sets.cifar",
-    "CIFAR100": "sets.cifar",
-    "CLEAN": "pipeline.samples",
-    "Cell": "pipeline.samples",
-    "FashionMNIST": "sets.fashion_mnist",
-    "HuggingFace": "sets.hugging_face",
-    "ImageData": "module",
-    "ImageFolder": "sets.image_folder",
-    "ImageNet": "sets.imagenet",
-    "ImageNetC": "sets.imagenet_c",
-    "ImageNetVariant": "sets.imagenet_variants",
-    "OxfordPets": "sets.pets",
-    "PhotoData": "photos",
-    "Sample": "pipeline.samples",
-    "mean_corruption_error": "sets.published",
+_NAMES = {
+    "arrays": ("ArrayData",),
+    "cifar": ("CIFAR10", "CIFAR100"),
+    "fashion_mnist": ("FashionMNIST",),
+    "hugging_face": ("HuggingFace",),
+    "image_folder": ("ImageFolder",),
+    "imagenet": ("ImageNet", "ImageNetVariant"),
+    "imagenet_c": ("ImageNetC", "mean_corruption_error"),
+    "module": ("ImageData",),
+    "pets": ("OxfordPets",),
+    "photos": ("PhotoData",),
+    "samples": ("CLEAN", "Cell", "Sample"),
 }
-
-__all__ = [
-    "CIFAR10",
-    "CIFAR100",
-    "CLEAN",
-    "ArrayData",
-    "Cell",
-    "FashionMNIST",
-    "HuggingFace",
-    "ImageData",
-    "ImageFolder",
-    "ImageNet",
-    "ImageNetC",
-    "ImageNetVariant",
-    "OxfordPets",
-    "PhotoData",
-    "Sample",
-    "mean_corruption_error",
-]
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = list(_HOME)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:

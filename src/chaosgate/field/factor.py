@@ -98,7 +98,7 @@ class SpectralFactor(Factor):
 
     On two axes the eigenvalues are :math:`\lambda_{k\ell} = p\,a_k + q\,b_\ell + \mu` with eigenvectors
     :math:`e_k \otimes f_\ell`, and white noise is read as spectral coefficients,
-    :math:`\psi = E\,(Z \odot \lambda^{-1/2})\,F^\top`; on one or three axes likewise. Memory is linear in the number of
+    :math:`\psi = E\,(Z \odot \lambda^{-1/2})\,F^\top`; on one or three axes the same. Memory is linear in the number of
     sites. The mode with eigenvalue zero, if there is one, gets no noise: that is the zero-mean gauge.
 
     Args:

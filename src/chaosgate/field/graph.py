@@ -178,7 +178,7 @@ class EdgeWeighted(Operator):
     Args:
         vertical: Weights (H + 1, W) of the edges that join rows: entry (i, j) joins rows i - 1 and i, counted from
             0, so that the first and the last row of weights lead to the boundary. None on a sequence.
-        horizontal: Weights (H, W + 1) of the edges that join columns, likewise; (W + 1,) on a sequence.
+        horizontal: Weights (H, W + 1) of the edges that join columns; (W + 1,) on a sequence.
         depth: Weights (D + 1, H, W) of the edges that join the slices of a volume, on which the other two are
             (D, H + 1, W) and (D, H, W + 1).
     """

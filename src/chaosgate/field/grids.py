@@ -17,7 +17,7 @@ class GridLaplacian(Operator):
 
     .. math:: Q = p\, T_H \otimes I + q\, I \otimes T_W
 
-    on two axes; on one and three likewise. A subclass names the boundary condition by its axis basis and its row matrix
+    on two axes; the same on one and three. A subclass names the boundary condition by its axis basis and its row matrix
     :math:`T_n`.
     """
 

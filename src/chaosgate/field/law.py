@@ -62,8 +62,8 @@ Normals = Callable[[Sequence[int]], Tensor]
 class Law(ABC):
     r"""A centred law of the log-field with covariance :math:`(\beta Q)^{-1}`: a family F on the kernel of an operator.
 
-    Family and kernel are independent parts of a mechanism. A family of one's own says how it makes fields of normals
-    (:meth:`fields`), its entropy and its density.
+    Family and kernel are independent parts of a mechanism. A custom family defines how it makes fields from
+    normals (:meth:`fields`), its entropy and its density.
 
     Args:
         operator: The operator :math:`Q` of the budget.
@@ -77,7 +77,7 @@ class Law(ABC):
     """
 
     family: str
-    """The family in words."""
+    """The family as text, for reports."""
 
     has_exponential_moment: ClassVar[bool]
     r"""Whether :math:`E e^{\gamma\psi(x)}` is finite, without which no Wick gate exists."""

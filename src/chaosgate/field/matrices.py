@@ -29,7 +29,7 @@ class Dense(Operator):
         if values.ndim != 2 or values.shape[0] != values.shape[1] or not len(values):
             raise ValueError(f"Dense needs a square matrix; got shape {tuple(values.shape)}.")
         self.values = values
-        self.factor((len(values),))  # refuse a matrix that is no energy now, not at the first training step
+        self.factor((len(values),))  # raise now if it is not positive semidefinite, not at the first training step
 
     def matrix(self, grid: Grid) -> Tensor:
         """The matrix as given, in float64 and without an asymmetry of the size of rounding."""
@@ -102,7 +102,7 @@ class Kernel(Operator):
     :math:`K/\beta`.
 
     The maximum-entropy law of a budget with :math:`Q` has the kernel :math:`Q^{-1}` (cor. operator_substitution), so
-    every positive definite kernel is the solution for one operator. A kernel of one's own is a class with one method.
+    every positive definite kernel is the solution for one operator. A custom kernel is a class with one method.
     """
 
     @abstractmethod
@@ -131,7 +131,7 @@ class CovarianceMatrix(Kernel):
         if values.ndim != 2 or values.shape[0] != values.shape[1] or not len(values):
             raise ValueError(f"CovarianceMatrix needs a square matrix; got shape {tuple(values.shape)}.")
         self.values = values
-        self.factor((len(values),))  # refuse what is no covariance now, not at the first training step
+        self.factor((len(values),))  # raise now if it is not a covariance, not at the first training step
 
     def covariance(self, grid: Grid) -> Tensor:
         if math.prod(grid) != len(self.values):

@@ -161,7 +161,7 @@ class Mechanism(Gate):
         }
 
     def describe(self, grid: Grid) -> str:
-        """The triple on one grid, in words: law with its scale, kernel, realisation, deployment."""
+        """The triple on one grid as text: law with its scale, kernel, realisation, deployment."""
         field = self.field_on(grid)
         law, where = field.law, _text(grid)
         sampled = "" if law.grid == grid else f", sampled on {_text(law.grid)} and resized"

@@ -67,7 +67,7 @@ class Realization(ABC):
 
     @property
     def strength(self) -> float:
-        """Factor on the field, by which too strong a gate is recognised; zero if a map of one's own has none."""
+        """Factor on the field, used to detect a gate that is too strong; zero if a custom map has none."""
         return abs(float(getattr(self, "gamma", getattr(self, "sigma", 0.0))))
 
     @abstractmethod

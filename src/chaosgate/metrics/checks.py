@@ -5,13 +5,13 @@ from torch import Tensor
 
 
 def check_num_bins(num_bins: int) -> None:
-    """Refuse fewer than one bin."""
+    """Raise if there is not at least one bin."""
     if num_bins < 1:
         raise ValueError(f"asked for {num_bins} calibration bins; at least 1 is needed. Set num_bins, e.g. 15.")
 
 
 def check_shapes(name: str, scores: Tensor, **per_sample: Tensor) -> None:
-    """Refuse anything but floating-point ``scores (B, K)`` and ``(B,)`` for the others."""
+    """Raise unless shapes are floating-point ``scores (B, K)`` and ``(B,)`` for the others."""
     if (
         scores.ndim == 2
         and scores.shape[1] > 0
@@ -27,7 +27,7 @@ def check_shapes(name: str, scores: Tensor, **per_sample: Tensor) -> None:
 
 
 def check_range(name: str, index: Tensor, size: int, counted: Tensor | None = None) -> None:
-    """Refuse an index ``(B,)`` outside ``0 .. size - 1``, except where ``counted`` is False."""
+    """Raise for an index ``(B,)`` outside ``0 .. size - 1``, except where ``counted`` is False."""
     outside = (index < 0) | (index >= size)
     if counted is not None:
         outside &= counted
@@ -40,7 +40,7 @@ def check_range(name: str, index: Tensor, size: int, counted: Tensor | None = No
 
 
 def check_probabilities(probs: Tensor) -> None:
-    """Refuse ``probs (B, K)`` unless the rows are non-negative and sum to one.
+    """Raise unless the rows of ``probs (B, K)`` are non-negative and sum to one.
 
     Logits that happen to lie in [0, 1] look like probabilities, so nothing is guessed. A row may miss one by 1e-4, or
     by 1e-2 in half precision, where each entry is rounded to 2 or 3 digits.

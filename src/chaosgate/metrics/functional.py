@@ -121,7 +121,7 @@ class Reliability(NamedTuple):
         edges: Bin borders ``(num_bins + 1,)``; bin ``m`` is ``(edges[m], edges[m + 1]]``, and bin 0 contains 0 too.
     """
 
-    count: Tensor  # type: ignore[assignment]  # the field hides tuple.count, which nobody needs here
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count, which is not used here
     confidence_sum: Tensor
     correct_sum: Tensor
     edges: Tensor

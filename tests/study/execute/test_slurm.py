@@ -116,7 +116,7 @@ def test_array_of_jobs_gives_the_rows_of_the_local_launcher(
 @pytest.mark.slow
 def test_queued_runs_are_shown_and_not_submitted_twice(tmp_path: Path, write: Callable[..., Path]) -> None:
     path = write(tmp_path, "none", "gch")
-    assert study("run", path, *SUBMIT, "--slurm.extra", "hold").returncode == 0
+    assert study("run", path, *SUBMIT, "--slurm.extra", "{hold: true}").returncode == 0
     runs = runs_of(path)
     jobs = [job_of(run)["job"] for run in runs]
     try:

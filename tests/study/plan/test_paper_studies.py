@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chaosgate.cli.study import main
+from chaosgate.cli.commands import main
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.identity import training_hash
 from chaosgate.study import Run, load_study

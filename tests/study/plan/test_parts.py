@@ -114,7 +114,7 @@ def plan_in_a_process(study: Path, cache: Path, code: str = "", action: str = "p
 def test_plan_and_status_never_load_torch_and_later_start_no_process(tmp_path: Path) -> None:
     path = tiny(tmp_path, "light", {"none": noise("none")})
     first = plan_in_a_process(path, tmp_path / "cache")
-    refuse = "command.WarmProcess.__call__ = lambda *_: sys.exit('not remembered')"
+    refuse = "command.ProcessPoolExecutor.submit = lambda *_: sys.exit('not remembered')"
     assert plan_in_a_process(path, tmp_path / "cache", refuse) == first
     (run,) = runs_of(path)
     finish(run, {("clean", 0): {"top1": 0.5, "nll": 1.0, "ece": 0.1}})

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from chaosgate.cli.study import files_of, main
+from chaosgate.cli.commands import main
+from chaosgate.cli.study import files_of
 from chaosgate.run.config_files import config_folder, say_which
 from chaosgate.study import load_study
 from tests.study.toy_studies import Write

@@ -1,1 +1,0 @@
-"""Folders, lists of files, downloads, copies."""

@@ -1,1 +1,0 @@
-"""From a sample on disk to a batch: decoding, cutting, order, loading."""

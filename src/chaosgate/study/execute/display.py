@@ -1,7 +1,10 @@
 """Progress of a study in the terminal: bars while it runs, a table of its runs, what the rest will cost."""
 
+import os
 import shlex
-from argparse import Namespace
+import shutil
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +28,7 @@ from chaosgate.study.plan.study import Study
 
 ROOT = Path("runs/studies")  # folder of studies if none is given
 _TRAINING_SHARE = 0.9  # of a run's time; the rest is the test
+_LINE_EVERY = 30.0  # seconds between two lines of progress where the output is not a terminal
 
 
 class Display:
@@ -51,6 +55,8 @@ class Display:
         self._ended = 0
         self._total = 0
         self._elsewhere: set[str] = set()
+        self._titles: dict[str, str] = {}
+        self._next_line = 0.0
 
     @contextmanager
     def watching(self, runs: Sequence[Run], states: Mapping[str, State]) -> Iterator[None]:
@@ -70,6 +76,9 @@ class Display:
         if run.name in self._tasks:
             self._bars.remove_task(self._tasks.pop(run.name))
         self._tasks[run.name] = self._bars.add_task(f"  {_title(run)}", total=1.0, note="starting")
+        self._titles[run.name] = _title(run)
+        if not self._next_line:
+            self._next_line = time.monotonic() + _LINE_EVERY
 
     def elsewhere(self, run: Run, state: State) -> None:
         """Another process works on this run; say so once."""
@@ -82,16 +91,18 @@ class Display:
 
     def update(self, states: Mapping[str, State]) -> None:
         """Draw how far the workers are."""
-        done = 0.0
+        done, notes = 0.0, [f"{self._ended} of {self._total} runs finished"]
         for name, state in states.items():
             share, note = how_far(state.progress)
             done += share
             if name in self._tasks:
                 self._bars.update(self._tasks[name], completed=share, note=note)
+                notes.append(f"{self._titles[name]}: {note}")
         if self._whole is not None:
-            self._bars.update(
-                self._whole, completed=self._ended + done, note=f"{self._ended} of {self._total} runs finished"
-            )
+            self._bars.update(self._whole, completed=self._ended + done, note=notes[0])
+        if not self.console.is_terminal and 0 < self._next_line <= time.monotonic():
+            self._next_line = time.monotonic() + _LINE_EVERY
+            self.console.print("; ".join(notes), soft_wrap=True, markup=False, highlight=False)
 
     def ended(self, run: Run, state: State) -> None:
         """A run is over, well or not."""
@@ -125,13 +136,19 @@ def how_far(progress: Mapping[str, Any]) -> tuple[float, str]:
     return (1.0, "tested") if phase == "tested" else (0.0, "starting")
 
 
-def same_study(action: str, options: Namespace) -> str:
-    """Another command about the study of this one: with the flags that say which study it is."""
-    words = ["chaosgate", "study", action, str(options.file)]
-    words += [] if options.root == ROOT else ["--root", str(options.root)]
-    words += [] if options.size is None else ["--size", options.size]
-    words += [word for name in options.variable for word in ("--variable", name)]
-    return shlex.join([*words, *allow_flags()])
+def installed(name: str) -> str:
+    """What to type for a program that was installed with this one: its path where PATH has another or none."""
+    here = Path(sys.executable).with_name(name)
+    found = shutil.which(name)
+    if not here.is_file() or found is not None and os.path.samefile(found, here):
+        return name
+    near = os.path.relpath(here)
+    return str(here) if near.startswith("..") else near
+
+
+def same_study(action: str, flags: Sequence[str]) -> str:
+    """Another command about a study: ``flags`` are the words that say which study it is."""
+    return shlex.join([installed("chaosgate"), "study", action, *flags, *allow_flags()])
 
 
 def _title(run: Run) -> str:

@@ -1,23 +1,21 @@
 """Submit the runs of a study to SLURM, an array of jobs through submitit; ask which jobs are alive; wait for them."""
 
-import argparse
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from chaosgate.study.execute.display import Display, same_study
+from chaosgate.study.execute.display import Display
 from chaosgate.study.execute.runner import Outcome
-from chaosgate.study.execute.slurm_job import RunJob, SlurmOptions, read_slurm_options
+from chaosgate.study.execute.slurm_job import RunJob, SlurmOptions
 from chaosgate.study.execute.state import State, read_json, state_of, write_json
 from chaosgate.study.execute.worker import write_order
 from chaosgate.study.plan.runs import Run
-from chaosgate.study.plan.study import Study
 
 JOB = "job.json"
 _ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT")
@@ -186,21 +184,35 @@ def _submitit() -> Any:
 
 
 def launch(
-    study: Study, runs: Sequence[Run], options: argparse.Namespace, console: Console, worker: Sequence[str]
+    runs: Sequence[Run],
+    options: SlurmOptions,
+    threads: int,
+    worker: Sequence[str],
+    again: Callable[[str], str],
+    console: Console,
+    until_done: bool,
 ) -> Outcome:
-    """Submit what is left; with ``--wait`` return when it has ended. ``worker`` is the command that takes an order."""
+    """Submit what is left; with ``until_done`` return when it has ended.
+
+    Args:
+        runs: The runs of the study.
+        options: Resources of one job.
+        threads: Of each worker.
+        worker: The command that takes an order.
+        again: The command line for another action about this study.
+        console: Where to print.
+        until_done: Whether to wait.
+    """
     try:
-        slurm = read_slurm_options(options)
-        # As on a laptop the study's word counts first: sums depend on the number of threads in their last digits.
-        submission = submit(runs, slurm, options.threads or study.threads or slurm.cpus, worker)
+        submission = submit(runs, options, threads, worker)
     except (NotSubmitted, ValueError, OSError) as error:
         return Outcome(refused=" ".join(str(error).split()))
-    for line in summary(submission, options):
+    for line in summary(submission, again):
         console.print(line, soft_wrap=True, markup=False)
-    return wait(runs, Display(console)) if options.wait else Outcome()
+    return wait(runs, Display(console)) if until_done else Outcome()
 
 
-def summary(submission: Submission, options: argparse.Namespace) -> list[str]:
+def summary(submission: Submission, again: Callable[[str], str]) -> list[str]:
     """What was submitted, how to watch it, how to stop it, what to do at the end."""
     before = [f"{submission.kept} were done before"] if submission.kept else []
     before += [f"{submission.busy} are queued or running already"] if submission.busy else []
@@ -208,10 +220,10 @@ def summary(submission: Submission, options: argparse.Namespace) -> list[str]:
     first = f"Submitted {count} {'run' if count == 1 else 'runs'}" + (
         f" as SLURM job {submission.array}" if submission.array else ""
     )
-    lines = [f"{'; '.join([first, *before])}.", f"  watch:   {same_study('status', options)}"]
+    lines = [f"{'; '.join([first, *before])}.", f"  watch:   {again('status')}"]
     if submission.array:
         lines += [
             f"  logs:    {submission.logs} (the jobs), log.txt of every run directory (the training)",
             f"  cancel:  scancel {submission.array}   (what was trained stays; the same command submits the rest)",
         ]
-    return [*lines, f"  report:  {same_study('report', options)}"]
+    return [*lines, f"  report:  {again('report')}"]

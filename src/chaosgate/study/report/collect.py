@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from chaosgate.metrics.aggregate import Cell
 from chaosgate.metrics.names import FROM_LOGITS, FROM_OUTPUTS, PLUS_T, scaled
 from chaosgate.run.directory import RunDirectory, read_lines
-from chaosgate.run.outputs import CLEAN_CELL, Logits, Samples, join_samples, load_logits, load_samples
+from chaosgate.run.outputs import CLEAN_CELL, Logits, Samples, load_logits, load_samples
 from chaosgate.study.execute.state import record_of, rows_of, state_of
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import Ensemble, Study
@@ -62,7 +62,7 @@ class Finished:
     @cached_property
     def samples(self) -> Samples | None:
         """Per image; None for a test that did not keep them."""
-        return join_samples([load_samples(self.run.directory, name) for name in self.run.outputs_of(ood=False)])
+        return load_samples(self.run.directory, *self.run.outputs_of(ood=False))
 
     @cached_property
     def ood_confidence(self) -> NDArray[np.float32] | None:

@@ -1,0 +1,126 @@
+"""Run a command other than ``fit``, ``validate``, ``test`` and ``predict``: each is a typed function.
+
+The signature is the command line: parameters before ``*`` are positional, the others are flags of
+the same name. The docstring is the help. Modules of commands import nothing heavy, so that
+``--help`` is quick.
+"""
+
+import inspect
+import os
+import sys
+from argparse import RawDescriptionHelpFormatter
+from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
+from importlib import import_module
+from types import UnionType
+from typing import Any, NoReturn, get_args, get_origin, get_type_hints
+
+from docstring_parser import parse
+from jsonargparse import ArgumentParser, DefaultHelpFormatter
+
+from chaosgate.run.config_files import did_you_mean
+
+Command = Callable[..., int | None]
+
+
+class _Help(DefaultHelpFormatter, RawDescriptionHelpFormatter):
+    """Keeps the line breaks of a docstring."""
+
+
+class CommandParser(ArgumentParser):
+    """The command line of a function. A mistake is one line on stderr and exit status 2."""
+
+    def __init__(self, function: Command, prog: str) -> None:
+        text = inspect.getdoc(function) or ""
+        description = text.partition("\nArgs:")[0]
+        super().__init__(
+            prog=prog, description=description, formatter_class=_Help, allow_abbrev=False
+        )
+        help_texts = {entry.arg_name: entry.description for entry in parse(text).params}
+        hints = get_type_hints(function)
+        self.names = [f"--{name}" for name in inspect.signature(function).parameters]
+        for name, parameter in inspect.signature(function).parameters.items():
+            kind, default = hints[name], parameter.default
+            if isinstance(kind, UnionType):  # None is what a flag is without being given
+                kind = get_args(kind)[0]
+            settings: dict[str, Any] = {"type": kind, "help": help_texts.get(name)}
+            flags = ["-c", "--config"] if name == "config" else [f"--{name}"]
+            if parameter.kind is not parameter.KEYWORD_ONLY:
+                flags = [name]
+                settings |= {} if default is parameter.empty else {"nargs": "?", "default": default}
+            else:
+                given = {"default": list(default) if isinstance(default, tuple) else default}
+                settings |= {"required": True} if default is parameter.empty else given
+            if kind is bool:
+                settings["action"] = "store_true"
+                del settings["type"]
+            elif get_origin(kind) in (Sequence, tuple):  # --stages L2 L4, --grid 7 7
+                inner = get_args(kind)
+                settings |= {
+                    "type": inner[0],
+                    "nargs": "+" if get_origin(kind) is Sequence else len(inner),
+                }
+            elif is_dataclass(kind):  # --slurm.gpus 1
+                del settings["help"]
+            self.add_argument(*flags, **settings)
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        if not self.exit_on_error:
+            super().error(message, ex)
+        text = " ".join(message.split()).rstrip(".") + "."
+        unknown = (
+            message.partition("unrecognized arguments: --")[2].partition(" ")[0].partition("=")[0]
+        )
+        if self.prog.startswith("chaosgate study") and "." in unknown:
+            text += " The settings of a study are in its file: put "
+            text += f"'{unknown}: VALUE' under its 'overrides:'."
+        elif unknown:
+            text += f" {did_you_mean('--' + unknown.replace('-', '_'), self.names)}"
+        print(f"{self.prog}: {text} '{self.prog} --help' lists its arguments.", file=sys.stderr)
+        self.exit(2)
+
+
+def _plain(value: Any) -> Any:
+    """A PositiveInt as an int: noise is a function of its keys and of their types."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    kinds = (kind for kind in (bool, int, float) if isinstance(value, kind))
+    return next(kinds, type(value))(value) if isinstance(value, int | float) else value
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a command; return its exit status: 1 if it could not do it, 2 if it was not understood.
+
+    Args:
+        arguments: The command's name, then its arguments.
+    """
+    name, *words = arguments
+    prog, module = f"chaosgate {name}", import_module(f"chaosgate.cli.{name}")
+    actions: dict[str, Command] = getattr(module, "ACTIONS", {})
+    if actions:
+        if not words or words[0] in ("-h", "--help"):
+            first = {
+                action: (inspect.getdoc(one) or "").partition("\n")[0]
+                for action, one in actions.items()
+            }
+            print(f"usage: {prog} {{{','.join(actions)}}} ...\n\n{inspect.getdoc(module)}\n")
+            print(*(f"  {action:<10} {text}" for action, text in first.items()), sep="\n")
+            print(f"\n'{prog} {next(iter(actions))} --help' shows the arguments.")
+            return 0 if words else 2
+        action = words.pop(0)
+        prog += f" {action}"
+        if action not in actions:
+            print(f"{prog}: no such command. {did_you_mean(action, actions)}", file=sys.stderr)
+            return 2
+    function: Command = actions[action] if actions else getattr(module, name)
+    parser = CommandParser(function, prog)
+    try:
+        values = parser.instantiate(parser.parse_args(words))
+        return function(**{key: _plain(value) for key, value in values.items()}) or 0
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    except (ValueError, OSError, RuntimeError, ImportError) as error:
+        if name == "worker" or os.environ.get("CHAOSGATE_TRACEBACK"):
+            raise
+        print(f"{prog}: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1

@@ -1,0 +1,151 @@
+"""The probe as a Lightning callback: measures while the network trains, and changes nothing."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor, nn
+
+from chaosgate.compat.probe import DEFAULT_METHODS, Probe, ProbeReading, probe_figure
+from chaosgate.data.files.atomic import replace_file
+from chaosgate.data.pipeline.samples import as_sample
+from chaosgate.gate import Gate
+from chaosgate.inject.callback import NoiseInjection
+from chaosgate.metrics.figure import log_figure
+
+FILE = "compatibility.jsonl"
+
+
+class CompatibilityProbe(Callback):
+    """Every ``every_n_steps`` steps, measure the observables of the paper at each stage on one
+    fixed batch.
+
+    Numbers and figures go to the loggers, rows to ``compatibility.jsonl`` in the run directory. The
+    batch is the first one of the run; it is saved in the checkpoint, so that a resumed run measures
+    the same images. The network runs in evaluation mode without gradients and nothing draws from a
+    global random stream: training with and without the probe gives the same weights, bit for bit.
+
+    Args:
+        every_n_steps: Optimizer steps between measurements; the first is before the first step, the
+            last after the last.
+        stages: ``L1`` to ``L4``, or names of modules of the backbone.
+        gate: Sets the energy of the comparison, the same at all stages; null takes the gate of the
+            run where it is attached, or Gaussian Chaos at log_std 1 at the last stage.
+        methods: Reference gates at equal energy: gch, gch_wick, dropout, dropout_element,
+            dropblock, iid_gaussian, correlated_gaussian, signed_correlated, iid_lognormal.
+        images: Images of the batch that are kept.
+        channels: How many channels of a stage are used, evenly spaced.
+        draws: Gates per image.
+        pairs: Pairs of sites compared in every map.
+        lift: Lift maps by this share of their mean, so that zeros have logarithms; 0 uses positive
+            sites only.
+        logit_draws: Forward passes of the network per gate; 0 leaves out the change at the output.
+        energy: Injected energy at which methods are compared, instead of that of the gate.
+        figures: Draw a figure at every measurement.
+        seed: Selects noise and pairs of the probe.
+        target: Attribute of the LightningModule that holds the backbone.
+    """
+
+    def __init__(
+        self,
+        every_n_steps: int = 500,
+        stages: list[str] = ["L1", "L2", "L3", "L4"],  # noqa: B006 - jsonargparse reads the default; never changed
+        gate: Gate | None = None,
+        methods: list[str] = list(DEFAULT_METHODS),  # noqa: B006, B008 - the same
+        images: int = 32,
+        channels: int = 32,
+        draws: int = 4,
+        pairs: int = 256,
+        lift: float = 0.0,
+        logit_draws: int = 0,
+        energy: float | None = None,
+        figures: bool = True,
+        seed: int = 0,
+        target: str = "model",
+    ) -> None:
+        if every_n_steps < 1 or images < 1:
+            raise ValueError(
+                "CompatibilityProbe: every_n_steps and images are at least 1; got "
+                f"{every_n_steps} and {images}."
+            )
+        self.probe = Probe(stages, methods, channels, draws, pairs, lift, logit_draws, energy, seed)
+        self.every_n_steps, self.images, self.figures, self.target = (
+            every_n_steps,
+            images,
+            figures,
+            target,
+        )
+        self.gate = gate
+        self.reading: ProbeReading | None = None
+        self._batch: Tensor | None = None
+        self._last_step: int | None = None
+
+    @property
+    def state_key(self) -> str:
+        return f"CompatibilityProbe{{stages={','.join(self.probe.stages)}}}"
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._batch is None else {"batch": self._batch.cpu()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._batch = state_dict.get("batch")
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Measure before a step that is due; gradient accumulation shows the same step several
+        times.
+        """
+        if self._batch is None:
+            self._batch = as_sample(batch).image[: self.images].detach().clone()
+        if trainer.global_step % self.every_n_steps == 0 and trainer.global_step != self._last_step:
+            self._measure(trainer, pl_module, self._batch)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._batch is not None and trainer.global_step != self._last_step:
+            self._measure(trainer, pl_module, self._batch)
+
+    def _measure(self, trainer: Trainer, pl_module: LightningModule, batch: Tensor) -> None:
+        backbone = getattr(pl_module, self.target, None)
+        if not isinstance(backbone, nn.Module):
+            raise ValueError(
+                f"CompatibilityProbe: target={self.target!r} is not a module of "
+                f"{type(pl_module).__name__}."
+            )
+        self._batch = batch.to(pl_module.device)
+        gate, stages = self._gate(trainer)
+        self.reading = self.probe(backbone, self._batch, gate, stages)
+        first, step = self._last_step is None, trainer.global_step
+        self._last_step = step
+        if not trainer.is_global_zero:
+            return
+        for logger in trainer.loggers:
+            logger.log_metrics(
+                {f"compat/{name}": v for name, v in self.reading.scalars().items()}, step=step
+            )
+        # The first measurement of a run drops rows that an interrupted run left for later steps.
+        path = Path(trainer.default_root_dir) / FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        old = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        kept = [line for line in old if not first or json.loads(line)["step"] < step]
+        new = [json.dumps({"step": step, **row}) for row in self.reading.rows()]
+        replace_file(path, "".join(line + "\n" for line in [*kept, *new]))
+        if self.figures:
+            log_figure(
+                trainer.loggers,
+                "compat/depth",
+                partial(probe_figure, self.reading, f"step {step}"),
+                step,
+            )
+
+    def _gate(self, trainer: Trainer) -> tuple[Gate | None, list[str]]:
+        """The gate that sets the energy, and where the run has it attached."""
+        if self.gate is None:
+            for callback in NoiseInjection.of(trainer):
+                if callback.attachment is not None:
+                    gates = callback.attachment.gates
+                    gate = list(gates.values())[-1]  # that of the last stage, where several differ
+                    return gate, [stage for stage, other in gates.items() if other is gate]
+        return self.gate, []

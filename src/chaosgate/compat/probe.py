@@ -1,0 +1,820 @@
+"""Measure the observables inside a network: activations of one batch, the gate of the run,
+references at equal energy.
+
+:class:`Probe` records the feature maps of the stages, applies gates to them and reads log-ratios,
+orderings, roughness and topology before and after, with the paper's predictions beside them. The
+result is plain data (:meth:`ProbeReading.rows`), a table (:func:`as_table`, :func:`as_markdown`)
+and a figure (:func:`probe_figure`).
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
+from rich.markdown import Markdown
+from torch import Tensor, nn
+from torch.nn.functional import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+
+from chaosgate.compat.log_ratio import (
+    chaos_operator,
+    is_signed,
+    lift,
+    log_ratio_law,
+    log_ratios,
+    pair_differences,
+    pair_variances,
+    positive_pairs,
+    random_pairs,
+    ranking_probability,
+)
+from chaosgate.compat.matching import DEFAULT_METHODS as DEFAULT_METHODS
+from chaosgate.compat.matching import METHODS as METHODS
+from chaosgate.compat.matching import check_methods, matched_gates
+from chaosgate.compat.roughness import (
+    coherence,
+    dropout_amplification,
+    grid_graph,
+    intrinsic_energy,
+    weighted_mass,
+)
+from chaosgate.compat.topology import betti_numbers, superlevel
+from chaosgate.field import Grid
+from chaosgate.field.arguments import grid_text
+from chaosgate.field.white import Noise, advance, fold
+from chaosgate.gate import Dropout, Gate, GaussianChaos, SampleWise
+from chaosgate.inject.attachment import Attachment
+from chaosgate.inject.effect import relative_change, relative_energy
+from chaosgate.inject.stages import STAGES, eager, evaluation, resolve_sites
+
+NAN = math.nan
+MOST_EDGES = 512
+"""Edges at which the roughness of log-maps is read; on larger grids every n-th."""
+
+TOPOLOGY_SITES = 1 << 20
+"""Sites of the superlevel sets that are analyzed per gate; more maps than that holds are left out.
+"""
+
+_POOL: dict[int, Any] = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
+
+
+@dataclass(frozen=True)
+class StageReading:
+    r"""A stage without any gate. Maps are single channels of single images.
+
+    Attributes:
+        stage: The name asked for.
+        module: The module behind it.
+        grid: Sites along each axis.
+        maps: Number of maps.
+        signed: Whether any value is negative; then there are no log-ratios, and their numbers are
+            NaN.
+        positive_share: Share of sites with a positive value.
+        coherence: :math:`\kappa` of all maps together, mass over roughness.
+        coherence_median: Median of :math:`\kappa` over the maps.
+        coherence_pooled: :math:`\kappa` after average pooling to the coarsest grid among the
+            stages. Kappa compares neighbors, which are further apart on a coarse grid; this one
+            compares stages at one distance.
+        roughness: Intrinsic energy divided by the squared norm.
+        margin_low: 10 % quantile of the log-margins between positive sites.
+        margin_median: Their median.
+        margin_high: Their 90 % quantile.
+    """
+
+    stage: str
+    module: str
+    grid: Grid
+    maps: int
+    signed: bool
+    positive_share: float
+    coherence: float
+    coherence_median: float
+    coherence_pooled: float
+    roughness: float
+    margin_low: float = NAN
+    margin_median: float = NAN
+    margin_high: float = NAN
+
+
+@dataclass(frozen=True)
+class MethodReading:
+    """A gate at a stage. A prediction is NaN where the paper makes none.
+
+    Attributes:
+        stage: The name asked for.
+        method: Name of the method; the gate of the run has ``(attached)`` behind it.
+        gate: The module as text, with its strength.
+        energy: Measured injected energy over the energy of the features.
+        deformation: Root mean square of the finite deformations of log-ratios.
+        deformation_predicted: By thm. samplewise_logratio.
+        finite: Share of log-ratios that stay finite.
+        finite_predicted: One, or q^2 for dropout.
+        ranking: Share of orderings that are kept.
+        ranking_predicted: By cor. ranking_stability, or q for dropout.
+        inflation: Factor on the intrinsic energy.
+        inflation_predicted: By cor. coherence_factor for dropout.
+        added_roughness: Mean growth of a squared log-difference between neighbors; infinite if
+            sites were deleted.
+        added_roughness_predicted: By cor. samplewise_intrinsic.
+        topology: Share of superlevel sets (at the mean of each map) whose Betti numbers stay the
+            same.
+        components: Number of components after, over before.
+        loops: Number of independent cycles after, over before.
+        logit_change: Relative change of the network's output.
+        agreement: Share of images whose top class stays the same.
+    """
+
+    stage: str
+    method: str
+    gate: str
+    energy: float
+    deformation: float = NAN
+    deformation_predicted: float = NAN
+    finite: float = NAN
+    finite_predicted: float = NAN
+    ranking: float = NAN
+    ranking_predicted: float = NAN
+    inflation: float = NAN
+    inflation_predicted: float = NAN
+    added_roughness: float = NAN
+    added_roughness_predicted: float = NAN
+    topology: float = NAN
+    components: float = NAN
+    loops: float = NAN
+    logit_change: float = NAN
+    agreement: float = NAN
+
+
+@dataclass(frozen=True)
+class ProbeReading:
+    """All stages and methods of one measurement."""
+
+    stages: tuple[StageReading, ...]
+    methods: tuple[MethodReading, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Plain data for JSON: a row per stage (``kind: stage``) and one per method (``kind:
+        method``).
+        """
+        both = [{"kind": "stage", **asdict(s)} for s in self.stages]
+        both += [{"kind": "method", **asdict(m)} for m in self.methods]
+        return [{name: _json(value) for name, value in row.items()} for row in both]
+
+    def scalars(self) -> dict[str, float]:
+        """The finite numbers, by names for a logger: ``L4/coherence``, ``L4/dropout/ranking``."""
+        named = [(s.stage, asdict(s)) for s in self.stages]
+        named += [(f"{m.stage}/{m.method}", asdict(m)) for m in self.methods]
+        return {
+            f"{prefix}/{name}": value
+            for prefix, values in named
+            for name, value in values.items()
+            if isinstance(value, float) and math.isfinite(value)
+        }
+
+    def of(self, stage: str, method: str) -> MethodReading:
+        """The reading of one method at one stage."""
+        return next(m for m in self.methods if (m.stage, m.method) == (stage, method))
+
+    def method_names(self) -> list[str]:
+        return list(dict.fromkeys(m.method for m in self.methods))
+
+
+def _json(value: Any) -> Any:
+    """JSON has neither NaN nor infinity: null and "inf" stand for them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value
+
+
+class StageMaps:
+    r"""The maps of one stage, and everything about them that does not depend on a gate.
+
+    Args:
+        stage: The name asked for.
+        module: The module behind it.
+        h: Maps (B, C, \*grid).
+        num_pairs: How many pairs of sites are compared.
+        key: Selects the pairs, and the noise of the gates.
+    """
+
+    def __init__(self, stage: str, module: str, h: Tensor, num_pairs: int, key: Tensor) -> None:
+        self.stage, self.module, self.h, self.key = stage, module, h, key
+        self.grid: Grid = tuple(h.shape[2:])
+        self.axes = len(self.grid)
+        self.graph = grid_graph(self.grid)
+        self.energy = intrinsic_energy(h, self.graph).double().sum()
+        self.coherence = float(weighted_mass(h, self.graph).double().sum() / (2 * self.energy))
+        self.pairs = random_pairs(self.graph.num_sites, num_pairs, Noise(advance(key, 0)))
+        self.edges = self.graph.edges[:: math.ceil(len(self.graph.edges) / MOST_EDGES)].to(h.device)
+        self.signed = is_signed(h)
+        if not self.signed:
+            self.positive = positive_pairs(h, self.pairs, self.axes)
+            self.joined = positive_pairs(h, self.edges, self.axes)
+            self.ratios = log_ratios(h, self.pairs, self.axes)
+            self.steps = log_ratios(h, self.edges, self.axes)[self.joined].double()
+            self.order = pair_differences(h, self.pairs, self.axes).sign()
+            self.ordered = self.positive & (self.order != 0)
+
+    def reading(self, coarsest: Grid) -> StageReading:
+        """The stage without any gate; ``coarsest`` is the smallest grid among the stages that are
+        compared.
+        """
+        kappa = coherence(self.h, self.graph)
+        kappa = kappa[~kappa.isnan()]
+        pooled, graph = _POOL[self.axes](self.h, coarsest), grid_graph(coarsest)
+        mass, energy = (f(pooled, graph).double().sum() for f in (weighted_mass, intrinsic_energy))
+        margins: dict[str, float] = {}
+        if not self.signed and bool(self.positive.any()):
+            found = self.ratios[self.positive].abs().double()
+            found = found[
+                :: math.ceil(len(found) / (1 << 20))
+            ]  # torch.quantile takes at most 16 million
+            quantiles = torch.quantile(found, found.new_tensor([0.1, 0.5, 0.9])).tolist()
+            margins = dict(
+                zip(("margin_low", "margin_median", "margin_high"), quantiles, strict=True)
+            )
+        return StageReading(
+            self.stage,
+            self.module,
+            self.grid,
+            self.h.shape[0] * self.h.shape[1],
+            self.signed,
+            positive_share=float((self.h > 0).double().mean()),
+            coherence=self.coherence,
+            coherence_median=float(kappa.median()) if len(kappa) else NAN,
+            coherence_pooled=float(mass / (2 * energy)),
+            roughness=float(self.energy / self.h.double().square().sum()),
+            **margins,
+        )
+
+    def behind(self, method: str, gate: Gate, draws: int, metric: Tensor | None) -> MethodReading:
+        """The stage behind a gate.
+
+        Args:
+            method: Name of the method.
+            gate: The gate.
+            draws: How many gates per image.
+            metric: :math:`R_G` of ``pairs`` and ``edges`` under the gate's operator, from
+                :func:`pair_variances`; None makes no prediction.
+        """
+        gated = [gate.perturb(self.h, Noise(advance(self.key, draw + 1))) for draw in range(draws)]
+        injected = sum(float((after - self.h).double().square().sum()) for after in gated) / draws
+        inflated = (
+            sum(float(intrinsic_energy(after, self.graph).double().sum()) for after in gated)
+            / draws
+        )
+        numbers = {
+            "energy": injected / max(float(self.h.double().square().sum()), 1e-300),
+            "inflation": inflated / float(self.energy) if float(self.energy) > 0 else NAN,
+        }
+        keep = keep_probability(gate)
+        if keep is not None:
+            numbers["inflation_predicted"] = float(dropout_amplification(self.coherence, keep))
+        if not self.signed:
+            numbers |= self._log_geometry(gated) | self._topology(gated[0])
+            if keep is not None:  # thm. binary_mask_singularity, cor. dropout_margin_blind
+                predicted = {"finite": keep**2, "ranking": keep, "added_roughness": math.inf}
+                numbers |= {f"{name}_predicted": value for name, value in predicted.items()}
+            elif metric is not None:
+                numbers |= self._predicted(gate, metric)
+        text = f"{type(gate).__name__}({gate.extra_repr()})"
+        return MethodReading(stage=self.stage, method=method, gate=text, **numbers)
+
+    def _log_geometry(self, gated: Sequence[Tensor]) -> dict[str, float]:
+        squares, finite, kept, growth = 0.0, 0, 0, 0.0
+        for after in gated:
+            logs = after.log()
+            deformation = (pair_differences(logs, self.pairs, self.axes) - self.ratios)[
+                self.positive
+            ].double()
+            is_finite = deformation.isfinite()
+            finite += int(is_finite.sum())
+            squares += float(deformation[is_finite].square().sum())
+            differences = pair_differences(after, self.pairs, self.axes)
+            kept += int(((differences * self.order > 0) & self.ordered).sum())
+            steps = pair_differences(logs, self.edges, self.axes)[self.joined].double()
+            growth += float(
+                steps.square().nan_to_num(math.inf, math.inf).sum() - self.steps.square().sum()
+            )
+        return {
+            "deformation": math.sqrt(squares / finite) if finite else NAN,
+            "finite": _share(finite, int(self.positive.sum()) * len(gated)),
+            "ranking": _share(kept, int(self.ordered.sum()) * len(gated)),
+            "added_roughness": _share(growth, len(self.steps) * len(gated)),
+        }
+
+    def _predicted(self, gate: Gate, metric: Tensor) -> dict[str, float]:
+        """Predictions for a gate with Gaussian log-ratios (thm. samplewise_logratio)."""
+        if not bool(self.ordered.any()) or not bool(self.joined.any()):
+            return {}
+        law = log_ratio_law(gate, self.grid, torch.cat([self.pairs, self.edges]).cpu(), metric)
+        m = len(self.pairs)
+        mean, variance = (part[:m].to(self.ratios) for part in law)
+        chances = ranking_probability(self.ratios.abs(), variance, self.order * mean)
+        second = (mean.square() + variance).expand_as(self.ratios)[self.positive]
+        # E (s + d)^2 - s^2 with a step s and its deformation d; the sample-wise d has mean zero.
+        tilt, spread = (p[m:].to(self.steps).expand_as(self.joined)[self.joined] for p in law)
+        growth = 2 * self.steps * tilt + tilt.square() + spread
+        return {
+            "deformation_predicted": math.sqrt(float(second.double().mean())),
+            "finite_predicted": 1.0,
+            "ranking_predicted": float(chances[self.ordered].double().mean()),
+            "added_roughness_predicted": float(growth.double().mean()),
+        }
+
+    def _topology(self, after: Tensor) -> dict[str, float]:
+        """Betti numbers of superlevel sets at the mean of each map, before and after one gate."""
+        most = max(1, TOPOLOGY_SITES // self.graph.num_sites)
+        maps, behind = (f.flatten(0, 1)[:most] for f in (self.h, after))
+        level = maps.mean(tuple(range(1, maps.ndim)))
+        alive = level > 0
+        if not bool(alive.any()):
+            return {}
+        maps, behind, level = maps[alive], behind[alive], level[alive]
+        components, loops = betti_numbers(superlevel(maps, level), self.graph)
+        components_after, loops_after = betti_numbers(superlevel(behind, level), self.graph)
+        same = (components == components_after) & (loops == loops_after)
+        return {
+            "topology": float(same.double().mean()),
+            "components": float(components_after.sum().double() / components.sum()),
+            "loops": float(loops_after.sum().double() / loops.sum()),
+        }
+
+
+def _share(part: float, whole: int) -> float:
+    return part / whole if whole else NAN
+
+
+def keep_probability(gate: Gate) -> float | None:
+    """The q of a gate that keeps every site of a channel independently, else None."""
+    if not isinstance(gate, Dropout):
+        return None
+    return 1 - gate.p * (1.0 if gate.dial is None else float(gate.dial))
+
+
+class _Recorder(Gate):
+    """Changes nothing and keeps the features it sees."""
+
+    def perturb(self, h: Tensor, noise: Noise) -> Tensor:
+        self.seen = h.detach()
+        return h
+
+
+@dataclass
+class Probe:
+    """What to measure. Everything random is a function of ``seed``; the model is left as it was.
+
+    Attributes:
+        stages: Names of stages or modules.
+        methods: Reference gates, see :data:`~chaosgate.compat.matching.METHODS`.
+        channels: How many channels are used, evenly spaced.
+        draws: Gates per image.
+        pairs: Pairs of sites compared in every map.
+        lift: Lift maps by this share of their mean, so that zeros have logarithms; 0 uses positive
+            sites only.
+        logit_draws: Forward passes of the network per gate, for the change at the output; 0 skips
+            them.
+        energy: Injected energy over energy of the features, at which methods are compared; None
+            takes that of the gate where it is attached, or at the last stage if it is not attached
+            anywhere.
+        seed: Selects noise and pairs.
+    """
+
+    stages: Sequence[str] = STAGES
+    methods: Sequence[str] = DEFAULT_METHODS
+    channels: int = 32
+    draws: int = 4
+    pairs: int = 256
+    lift: float = 0.0
+    logit_draws: int = 0
+    energy: float | None = None
+    seed: int = 0
+    _metrics: dict[tuple[str, str], Tensor] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_methods(self.methods)
+        if not self.stages:
+            raise ValueError("stages: name at least one stage, e.g. L4.")
+        energy = 1.0 if self.energy is None else self.energy
+        counts = min(self.channels, self.draws, self.pairs, self.logit_draws + 1)
+        if counts < 1 or not 0 <= self.lift < math.inf or not 0 < energy < math.inf:
+            raise ValueError(
+                "channels, draws and pairs are at least 1, lift and logit_draws zero or positive, "
+                f"energy positive; got {self}."
+            )
+        self._default = GaussianChaos(log_std=1.0)
+
+    def __call__(
+        self,
+        model: nn.Module,
+        batch: Tensor,
+        gate: Gate | None = None,
+        gate_stages: Sequence[str] = (),
+    ) -> ProbeReading:
+        """Measure every stage of ``model`` on one batch, in evaluation mode.
+
+        Args:
+            model: The backbone.
+            batch: Images as the backbone expects them.
+            gate: Sets the energy of the comparison, the same at all stages; None is
+                ``GaussianChaos(log_std=1)``.
+            gate_stages: Where ``gate`` is attached in training: there it is measured itself as
+                well.
+        """
+        methods: list[MethodReading] = []
+        with evaluation(model), torch.no_grad(), eager():
+            modules = resolve_sites(model, self.stages, batch[:1])
+            attached = (
+                set(resolve_sites(model, gate_stages, batch[:1]).values())
+                if gate is not None
+                else set()
+            )
+            plain, stages = self._stages(model, batch, modules)
+            home = next((maps for maps in stages if maps.module in attached), stages[-1])
+            reference = self._default if gate is None else gate
+            reference.check(home.grid)
+            energy = relative_energy(reference, home.h) if self.energy is None else self.energy
+            for maps in stages:
+                gates = (
+                    {f"{type(reference).__name__} (attached)": reference}
+                    if maps.module in attached
+                    else {}
+                )
+                if (
+                    energy > 1e-9
+                ):  # a schedule may hold the gate at zero; then there is nothing to match
+                    gates |= self._references(maps, reference, energy, maps is home)
+                for name, other in gates.items():
+                    reading = maps.behind(name, other, self.draws, self._metric(maps, other))
+                    if self.logit_draws:
+                        change, agreement = self._logits(model, batch, plain, maps.module, other)
+                        reading = replace(reading, logit_change=change, agreement=agreement)
+                    methods.append(reading)
+            coarsest = min((maps.grid for maps in stages), key=math.prod)
+            return ProbeReading(tuple(maps.reading(coarsest) for maps in stages), tuple(methods))
+
+    def _stages(
+        self, model: nn.Module, batch: Tensor, modules: dict[str, str]
+    ) -> tuple[Tensor, list[StageMaps]]:
+        """The output of the network, and the maps of every stage."""
+        recorders = {module: _Recorder() for module in modules.values()}
+        with Attachment(model, recorders, measuring=True) as attachment, attachment.forced(draw=0):
+            plain = model(batch)
+        stages = []
+        for asked, module in modules.items():
+            h: Tensor | None = getattr(recorders[module], "seen", None)
+            if h is None:
+                raise RuntimeError(
+                    f"stage '{asked}' was not reached: module '{module}' was never called."
+                )
+            if math.prod(h.shape[2:]) < 4:
+                raise ValueError(
+                    f"stage {asked} ({module}) has a {grid_text(h.shape[2:])} grid: too few sites. "
+                    "Use larger images, or leave the stage out."
+                )
+            chosen = (
+                torch.linspace(0, h.shape[1] - 1, min(self.channels, h.shape[1])).round().long()
+            )
+            h = h[:, chosen.to(h.device)].float()
+            if self.lift and not is_signed(h):
+                h = lift(h, self.lift, h.ndim - 2)
+            key = torch.tensor(fold(self.seed, "probe", asked), device=h.device)
+            stages.append(StageMaps(asked, module, h, self.pairs, key))
+        return plain, stages
+
+    def _references(
+        self, maps: StageMaps, gate: Gate, energy: float, at_home: bool
+    ) -> dict[str, Gate]:
+        """The methods at equal energy; a sample-wise gate that sets it stands for itself."""
+        is_gch = isinstance(gate, GaussianChaos) and isinstance(gate.realization, SampleWise)
+        known = {"gch": gate} if is_gch and at_home and self.energy is None else {}
+        try:
+            operator = chaos_operator(gate, maps.grid)
+        except ValueError:  # made for another grid
+            operator = None
+        names = [name for name in self.methods if name not in known]
+        found = known | matched_gates(maps.h, energy, names, operator)
+        return {name: found[name] for name in self.methods}
+
+    def _metric(self, maps: StageMaps, gate: Gate) -> Tensor | None:
+        """R_G of pairs and edges; cached, because a callback measures the same stages again and
+        again.
+        """
+        operator = None if maps.signed else chaos_operator(gate, maps.grid)
+        if operator is None:
+            return None
+        at = (maps.stage, f"{operator} {maps.grid}")
+        if at not in self._metrics:
+            self._metrics[at] = pair_variances(
+                operator, maps.grid, torch.cat([maps.pairs, maps.edges]).cpu()
+            )
+        return self._metrics[at]
+
+    def _logits(
+        self, model: nn.Module, batch: Tensor, plain: Tensor, module: str, gate: Gate
+    ) -> tuple[float, float]:
+        """Mean relative change of the output, and share of images that keep their top class."""
+        change, agreement = 0.0, 0.0
+        with Attachment(model, {module: gate}, self.seed, measuring=True) as attachment:
+            for draw in range(self.logit_draws):
+                with attachment.forced(draw=draw + 1):
+                    gated = model(batch)
+                change += relative_change(plain, gated) / self.logit_draws
+                same = gated.argmax(-1) == plain.argmax(-1)
+                agreement += float(same.double().mean()) / self.logit_draws
+        return change, agreement
+
+
+HEADINGS = (
+    *("stage", "method", "strength", "energy", "log-ratio std", "finite"),
+    *("orderings kept", "roughness x", "Betti kept", "top-1 kept"),
+)
+
+NOTE = (
+    "In brackets: predicted by the paper. log-ratio std: root mean square change of the finite "
+    "log-ratios. finite: log-ratios that stay finite. roughness x: factor on the intrinsic energy. "
+    "Betti kept: superlevel sets at the mean of each map with the same components and cycles. "
+    "Log-ratios are measured on positive sites."
+)
+
+
+def _cells(m: MethodReading) -> tuple[str, ...]:
+    return (
+        m.stage,
+        m.method,
+        strength(m.gate),
+        _number(m.energy, ".2f"),
+        "0" if m.deformation < 1e-6 else _number(m.deformation, ".2f", m.deformation_predicted),
+        _number(m.finite, ".0%", m.finite_predicted),
+        _number(m.ranking, ".1%", m.ranking_predicted),
+        _number(m.inflation, ".2f", m.inflation_predicted),
+        _number(m.topology, ".0%"),
+        _number(m.agreement, ".0%"),
+    )
+
+
+def strength(gate: str) -> str:
+    """The strength in the text of a gate.
+
+    >>> strength("IIDGaussian(Plain(sigma=1.24239), operator=Identity())")
+    'sigma=1.24'
+    """
+    found = re.search(r"\b(gamma|log_std|sigma|p)=([-+.\de]+)", gate)
+    return f"{found[1]}={float(found[2]):.3g}" if found else "matched"
+
+
+def _number(value: float, form: str, predicted: float = NAN) -> str:
+    text = "-" if math.isnan(value) else format(value, form)
+    return text if math.isnan(predicted) else f"{text} ({predicted:{form}})"
+
+
+def _stage_line(s: StageReading) -> str:
+    where = s.stage if s.stage == s.module else f"{s.stage} ({s.module})"
+    sign = (
+        "signed maps, so no log-ratios"
+        if s.signed
+        else f"median log-margin {_number(s.margin_median, '.2f')}"
+    )
+    return (
+        f"{where}: {grid_text(s.grid)}, kappa {s.coherence:.2f} ({s.coherence_pooled:.2f} on the "
+        f"coarsest grid), "
+        f"{s.positive_share:.0%} of the sites positive, {sign}"
+    )
+
+
+def as_table(reading: ProbeReading) -> Markdown:
+    """For the terminal."""
+    return Markdown(as_markdown(reading))
+
+
+def as_markdown(reading: ProbeReading) -> str:
+    """For a README or an issue."""
+    lines = [f"- {_stage_line(s)}" for s in reading.stages]
+    lines += [
+        "",
+        "| " + " | ".join(HEADINGS) + " |",
+        "|" + "---|" * 3 + "---:|" * (len(HEADINGS) - 3),
+    ]
+    lines += ["| " + " | ".join(_cells(m)) + " |" for m in reading.methods]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            NOTE,
+            "",
+            "The late-stage prediction, from first to last stage:",
+            "",
+            *(f"- {line}" for line in verdict(reading)),
+            "",
+        ]
+    )
+
+
+def verdict(reading: ProbeReading) -> list[str]:
+    """Whether the paper's late-stage prediction holds here: its premises, and what should follow
+    from them.
+
+    Premises: towards the last stage maps get more coherent (kappa grows) and evidence more decisive
+    (log-margins grow). Consequences at equal energy: compared with dropout, the smooth gate keeps
+    more orderings and adds less roughness.
+    """
+    stages = reading.stages
+    found = {
+        "premise, coherence kappa": [s.coherence for s in stages],
+        "premise, kappa of maps pooled to one grid": [s.coherence_pooled for s in stages],
+        "premise, median log-margin": [s.margin_median for s in stages],
+    }
+    if {"gch", "dropout"} <= set(reading.method_names()):
+        both = [(reading.of(s.stage, "gch"), reading.of(s.stage, "dropout")) for s in stages]
+        found |= {
+            "consequence, orderings kept by gch minus dropout": [
+                g.ranking - d.ranking for g, d in both
+            ],
+            "consequence, roughness under dropout over gch": [
+                d.inflation / g.inflation for g, d in both
+            ],
+            "at the output, change of the logits under dropout over gch": [
+                d.logit_change / g.logit_change for g, d in both
+            ],
+        }
+    return [
+        _trend(name, values) for name, values in found.items() if all(map(math.isfinite, values))
+    ]
+
+
+def _trend(name: str, values: list[float]) -> str:
+    text = ", ".join(f"{value:.3g}" for value in values)
+    rises = [later > earlier for earlier, later in zip(values, values[1:], strict=False)]
+    if not rises:
+        return f"{name}: {text}; one stage has no trend"
+    if all(rises):
+        return f"{name}: {text}; grows at every step: holds"
+    if values[-1] > values[0]:
+        return f"{name}: {text}; grows from first to last, not at every step: holds in part"
+    return f"{name}: {text}; does not grow towards the last stage: does not hold"
+
+
+# Okabe and Ito's palette, for the common color-vision deficiencies; markers work in grey.
+STYLES = {
+    "gch": ("#0072B2", "o"),
+    "gch_wick": ("#56B4E9", "h"),
+    "dropout": ("#D55E00", "X"),
+    "dropout_element": ("#CC79A7", "P"),
+    "dropblock": ("#E69F00", "s"),
+    "iid_gaussian": ("#009E73", "^"),
+    "correlated_gaussian": ("#7a7a7a", "v"),
+    "signed_correlated": ("#8C564B", "<"),
+    "iid_lognormal": ("#F0E442", "D"),
+}
+_ATTACHED = ("#000000", "*")
+_INK, _BLUE = "#222222", "#4a7fa5"
+
+
+def probe_figure(reading: ProbeReading, title: str = "") -> Figure:
+    """Depth profiles: coherence and log-margins of the network, then every method at equal injected
+    energy.
+
+    Filled markers are measured, rings are predicted by the paper. No global matplotlib state is
+    touched.
+    """
+    figure = Figure(figsize=(11.5, 6.6), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(2, 3).flatten()
+    stages, names = [s.stage for s in reading.stages], reading.method_names()
+    _coherence_panel(axes[0], reading)
+    _margin_panel(axes[3], reading)
+    for axis, quantity, label in (
+        (axes[1], "ranking", "orderings kept"),
+        (axes[2], "finite", "log-ratios that stay finite"),
+        (axes[4], "inflation", "roughness after / before"),
+        (axes[5], "topology", "superlevel sets with the same Betti numbers"),
+    ):
+        for name in names:
+            readings = [m for m in reading.methods if m.method == name]
+            places = [stages.index(m.stage) for m in readings]
+            color, marker = STYLES.get(name, _ATTACHED)
+            look = {"color": color, "marker": marker, "markersize": 11 if marker == "*" else 6}
+            axis.plot(
+                places, [getattr(m, quantity) for m in readings], linewidth=1.4, alpha=0.9, **look
+            )
+            predicted = [getattr(m, f"{quantity}_predicted", NAN) for m in readings]
+            axis.plot(
+                places, predicted, marker="o", linestyle="", markersize=10, mfc="none", mec=color
+            )
+        axis.set_title(label, fontsize=10, color=_INK, loc="left")
+        if quantity == "inflation":
+            axis.axhline(1, color=_INK, linewidth=0.8, linestyle=(0, (1, 2)))
+            _log_scale(axis)
+        else:
+            axis.set_ylim(-0.03, 1.03)
+    for axis in axes:
+        axis.set_xticks(range(len(stages)), stages)
+        axis.set_xlim(-0.35, len(stages) - 0.65)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=9)
+        axis.grid(axis="y", color="#e6e6e6", linewidth=0.7)
+        axis.set_axisbelow(True)
+    styles = {name: STYLES.get(name, _ATTACHED) for name in names}
+    handles = [
+        Line2D([], [], color=color, marker=marker, label=name)
+        for name, (color, marker) in styles.items()
+    ]
+    handles.append(
+        Line2D([], [], marker="o", linestyle="", mfc="none", mec=_INK, label="ring: predicted")
+    )
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=min(4, len(handles)),
+        frameon=False,
+        fontsize=9,
+    )
+    if title:
+        figure.suptitle(title, fontsize=12, fontweight="bold", color=_INK)
+    return figure
+
+
+def _log_scale(axis: Axes, headroom: float = 1.0) -> None:
+    """A logarithmic axis with plain numbers on it."""
+    axis.set_yscale("log")
+    axis.set_ylim(top=headroom * axis.get_ylim()[1])
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _coherence_panel(axis: Axes, reading: ProbeReading) -> None:
+    places = range(len(reading.stages))
+    axis.plot(places, [s.coherence for s in reading.stages], color=_INK, marker="o", label="kappa")
+    pooled = [s.coherence_pooled for s in reading.stages]
+    axis.plot(
+        places,
+        pooled,
+        color=_INK,
+        marker="s",
+        mfc="white",
+        linestyle="--",
+        label="kappa, pooled to one grid",
+    )
+    axis.axhline(1, color=_INK, linewidth=0.8, linestyle=(0, (1, 2)), label="white noise")
+    _log_scale(axis, headroom=3.5)
+    shares = axis.twinx()
+    shares.bar(
+        places,
+        [s.positive_share for s in reading.stages],
+        width=0.5,
+        color="#9ecae1",
+        alpha=0.45,
+        zorder=0,
+    )
+    shares.set_ylim(0, 1)
+    shares.set_ylabel("share of positive sites (bars)", fontsize=8, color=_BLUE)
+    shares.tick_params(labelsize=8, colors=_BLUE)
+    shares.spines[["top"]].set_visible(False)
+    axis.set_zorder(shares.get_zorder() + 1)
+    axis.patch.set_visible(False)
+    axis.set_title("coherence of the maps", fontsize=10, color=_INK, loc="left")
+    axis.legend(fontsize=8, frameon=False, loc="upper right")
+
+
+def _margin_panel(axis: Axes, reading: ProbeReading) -> None:
+    axis.set_title("log-margins between positive sites", fontsize=10, color=_INK, loc="left")
+    found = [(i, s) for i, s in enumerate(reading.stages) if math.isfinite(s.margin_median)]
+    if not found:
+        axis.text(
+            0.5,
+            0.5,
+            "signed maps:\nno log-ratios",
+            ha="center",
+            va="center",
+            transform=axis.transAxes,
+        )
+        return
+    for i, s in found:
+        axis.vlines(i, s.margin_low, s.margin_high, color="#9a9a9a", linewidth=5, alpha=0.6)
+    places, medians = [i for i, _ in found], [s.margin_median for _, s in found]
+    axis.plot(places, medians, color=_INK, marker="o", label="median, 10-90 %")
+    gate = [
+        (i, m.deformation)
+        for i, s in found
+        for m in reading.methods
+        if (m.stage, m.method) == (s.stage, "gch")
+    ]
+    if gate:
+        color, marker = STYLES["gch"]
+        axis.plot(
+            *zip(*gate, strict=True),
+            color=color,
+            marker=marker,
+            linestyle=":",
+            label="moved by gch (rms)",
+        )
+    axis.set_ylim(0, 1.35 * axis.get_ylim()[1])
+    axis.legend(fontsize=8, frameon=False, loc="upper right", ncols=2)

@@ -1,0 +1,151 @@
+"""Fashion-MNIST (Xiao et al. 2017): a subset inside the package, or the full set from a folder."""
+
+import gzip
+import hashlib
+import json
+import zlib
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jsonargparse.typing import NonNegativeInt, NotEmptyStr
+from numpy.typing import NDArray
+from torchvision.datasets import FashionMNIST as TorchvisionFashionMNIST
+
+from chaosgate.data.arrays import ArrayData, Part
+from chaosgate.data.atomic import file_hash
+from chaosgate.data.cells import Corruptions
+from chaosgate.data.module import ImageData
+
+FILES = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", 60_000),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", 10_000),
+}
+
+
+class FashionMNIST(ArrayData):
+    """28 x 28 gray images of ten kinds of clothing; the test set clean and under corruptions.
+
+    Without ``root``: 6,000 training, 1,000 validation and 2,000 test images that come with the
+    package, classes equally frequent. With ``root``: the full set, the validation images taken from
+    the 60,000 training images by :func:`~chaosgate.data.listing.spaced_holdout`.
+
+    Args:
+        root: Folder of the full set: the four idx files, plain or gzipped, in it or in
+            ``FashionMNIST/raw`` under it.
+        download: Let torchvision fetch the full set into ``root`` if it is not there.
+        corruptions: As for all sets in memory.
+        crop_padding: As for all sets in memory.
+        mean: Of pixels in [0, 1].
+        std: Of pixels in [0, 1].
+        arrays: Settings of :class:`~chaosgate.data.arrays.ArrayData`.
+    """
+
+    name = "fashion_mnist"
+    num_classes = 10
+    image_size, in_chans = 28, 1
+
+    def __init__(
+        self,
+        root: NotEmptyStr | None = None,
+        *,
+        download: bool = False,
+        corruptions: Corruptions = "paper",
+        crop_padding: NonNegativeInt = 2,
+        mean: Sequence[float] = (0.286,),
+        std: Sequence[float] = (0.353,),
+        **arrays: Any,
+    ) -> None:
+        super().__init__(
+            corruptions=corruptions, crop_padding=crop_padding, mean=mean, std=std, **arrays
+        )
+        if download and root is None:
+            raise ValueError("data.download needs data.root, the folder to download into.")
+        self.root = None if root is None else Path(root).expanduser()
+        self.download = download
+        self.class_names = list(TorchvisionFashionMNIST.classes)
+        if self.root is not None and not download:
+            _find(self.root, FILES["train"][0])
+
+    @classmethod
+    def found_in(cls, root: Path) -> "list[ImageData]":
+        """The four idx files."""
+        try:
+            return [cls(str(root), corruptions=None)]
+        except FileNotFoundError:
+            return []
+
+    def prepare_data(self) -> None:
+        if self.download:
+            TorchvisionFashionMNIST(str(self.root), download=True)
+
+    def read(self) -> dict[str, Part]:
+        """The subset inside the package, or the full set."""
+        if self.root is None:
+            return self._read_subset()
+        parts: dict[str, Part] = {}
+        digests: dict[str, str] = {}
+        for part, (image_name, label_name, count) in FILES.items():
+            paths = [_find(self.root, name) for name in (image_name, label_name)]
+            digests |= {path.name: file_hash(path) for path in paths}
+            images, targets = (read_idx(path) for path in paths)
+            found = images.shape, targets.shape, int(targets.max(initial=0))
+            if found[:2] != ((count, 28, 28), (count,)) or found[2] > 9:
+                raise ValueError(
+                    f"{paths[0]} has images {found[0]} and {paths[1].name} labels {found[1]} up to "
+                    f"{found[2]}; the {part} part of Fashion-MNIST has {count} images of 28x28 and "
+                    "labels 0 to 9. Fetch the set again (data.download: true)."
+                )
+            parts[part] = Part(images, targets.astype(np.int64))
+        self.origin = {"files": digests}
+        return parts
+
+    def describe(self) -> dict[str, Any]:
+        """As for all sets in memory; ``subset`` also without ``root``."""
+        return {**super().describe(), "subset": self.per_class or self.root is None}
+
+    def _read_subset(self) -> dict[str, Part]:
+        source = files("chaosgate.data") / "fashion_mnist_subset.npz"
+        with source.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            parts = {
+                part: Part(archive[f"{part}_images"], archive[f"{part}_targets"].astype(np.int64))
+                for part in ("train", "val", "test")
+            }
+            made_from = json.loads(archive["source"].tobytes())
+        self.origin = {
+            "split": "stratified subset; train and val from the official training part, test from "
+            "the test part",
+            "files": {source.name: hashlib.sha256(source.read_bytes()).hexdigest()},
+            "source": made_from,
+        }
+        return parts
+
+
+def _find(root: Path, name: str) -> Path:
+    for folder in (root, root / "FashionMNIST" / "raw"):
+        for place in (folder / name, folder / f"{name}.gz"):
+            if place.is_file():
+                return place
+    raise FileNotFoundError(
+        f"no {name} or {name}.gz in {root} or {root / 'FashionMNIST/raw'}. Point data.root at the full "
+        "set, set data.download to true, or leave data.root out to use the subset in the package."
+    )
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """Array of bytes of an idx file, plain or gzipped."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            data = file.read()
+        kind, axes = data[2], data[3]
+        shape = np.frombuffer(data, ">i4", axes, offset=4)
+        array = np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape).copy()
+    except (OSError, EOFError, zlib.error, IndexError, ValueError) as error:
+        raise ValueError(
+            f"{path} is damaged or not an idx file ({error}); fetch it again."
+        ) from error
+    if kind != 8:
+        raise ValueError(f"{path} does not hold unsigned bytes; fetch it again.")
+    return array

@@ -1,0 +1,132 @@
+"""Oxford-IIIT Pets (Parkhi et al. 2012): 37 breeds of cats and dogs, the paper's pilot."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jsonargparse.typing import NotEmptyStr, OpenUnitInterval, PositiveInt
+from lightning.pytorch.utilities import rank_zero_warn
+
+from chaosgate.data.download import download
+from chaosgate.data.listing import Listing, some_of_each_class, spaced_holdout
+from chaosgate.data.module import ImageData, PerClass
+from chaosgate.data.photos import PhotoData
+
+COUNTS = {"trainval": 3_680, "test": 3_669}
+CLASSES = 37
+_FOLDER = "oxford-iiit-pet"
+
+
+class OxfordPets(PhotoData):
+    """The official trainval and test photographs; validation images come from trainval.
+
+    The layout is torchvision's: ``root/oxford-iiit-pet/images`` and ``.../annotations``; ``root``
+    may also be ``oxford-iiit-pet`` itself. Every class of trainval gives ``val_fraction`` of its
+    images for validation, evenly spaced in the official list
+    (:func:`~chaosgate.data.listing.spaced_holdout`); the paper does not publish its split.
+
+    Args:
+        root: Folder that holds ``oxford-iiit-pet``.
+        image_size: Side of the square that the network sees, in pixels.
+        download: Fetch the set into ``root`` if it is not there.
+        val_fraction: Share of each class of trainval that is held out for validation.
+        per_class: How many images of each class to use at most, by split, e.g.
+            ``{train: 40, test: 20}``, chosen by the hash of their paths. Null uses all.
+        photo: Settings of :class:`~chaosgate.data.photos.PhotoData`.
+    """
+
+    name = "oxford_pets"
+    num_classes = CLASSES
+
+    def __init__(
+        self,
+        root: NotEmptyStr,
+        image_size: PositiveInt = 224,
+        *,
+        download: bool = False,
+        val_fraction: OpenUnitInterval = 0.2,
+        per_class: PerClass | None = None,
+        **photo: Any,
+    ) -> None:
+        super().__init__(root, image_size, **photo)
+        self.val_fraction = float(val_fraction)
+        self.per_class = {split: int(count) for split, count in (per_class or {}).items()}
+        self.download = download
+        self.class_names: list[str] = []
+        self.missing: dict[str, int] = {}
+        if not download and self._folder() is None:
+            raise FileNotFoundError(
+                f"no {_FOLDER}/images and {_FOLDER}/annotations in {self.root}. Set data.root to the "
+                "folder that holds them, or set data.download to true."
+            )
+
+    def _folder(self) -> Path | None:
+        for folder in (self.root / _FOLDER, self.root):
+            if (folder / "images").is_dir() and (folder / "annotations").is_dir():
+                return folder
+        return None
+
+    @classmethod
+    def found_in(cls, root: Path) -> "list[ImageData]":
+        """A folder of torchvision's layout."""
+        places = [folder / "annotations" / "trainval.txt" for folder in (root / _FOLDER, root)]
+        return [cls(str(root))] if any(place.is_file() for place in places) else []
+
+    def prepare_data(self) -> None:
+        if self.download and self._folder() is None:
+            download("oxford-pets", self.root)
+
+    def list_images(self, stage: str) -> dict[str, Listing]:
+        """The official lists, checked against the files; trainval divided."""
+        trainval, test = self._read("trainval"), self._read("test")
+        held = spaced_holdout(trainval.targets, self.val_fraction)
+        train, val = (trainval.pick(np.flatnonzero(mask)) for mask in (~held, held))
+        return some_of_each_class({"train": train, "val": val, "test": test}, self.per_class)
+
+    def split_rule(self) -> str:
+        share = f"{self.val_fraction} of each class of the official trainval list"
+        return f"val: {share}, evenly spaced; official test"
+
+    def describe(self) -> dict[str, Any]:
+        """As for all photographs; ``missing`` counts official images whose files are not there."""
+        lacking = any(self.missing.values())
+        missing = {"missing": self.missing} if lacking else {}
+        return {**super().describe(), "subset": self.per_class or lacking, **missing}
+
+    def _read(self, part: str) -> Listing:
+        """Files of an official list that are there; lines are ``name class species breed``."""
+        folder = self._folder() or self.root / _FOLDER
+        path, images, count = (
+            folder / "annotations" / f"{part}.txt",
+            folder / "images",
+            COUNTS[part],
+        )
+        lines = [line for line in path.read_text().splitlines() if line and line[0] != "#"]
+        entries = [(words[0], int(words[1]) - 1) for words in map(str.split, lines)]
+        if len(entries) != count or {target for _, target in entries} != set(range(CLASSES)):
+            raise ValueError(
+                f"{path} lists {len(entries)} images; the official list has {count} of classes 1 to "
+                f"{CLASSES}. Fetch it again."
+            )
+        names = {target: name.rsplit("_", 1)[0].replace("_", " ") for name, target in entries}
+        self.class_names = [names[target] for target in range(CLASSES)]
+        sizes = {entry.name: entry.stat().st_size for entry in images.iterdir()}
+        there = [(f"{name}.jpg", target) for name, target in entries if f"{name}.jpg" in sizes]
+        self.missing[part] = count - len(there)
+        if not there:
+            raise FileNotFoundError(
+                f"none of the {count} {part} images is in {images}. Unpack images.tar.gz."
+            )
+        if self.missing[part]:
+            rank_zero_warn(
+                f"{self.missing[part]} of the {count} {part} images are not in {images}; "
+                f"{len({target for _, target in there})} of {CLASSES} classes are left. Result rows "
+                "record this."
+            )
+        prefix = images.relative_to(self.root).as_posix()
+        return Listing(
+            self.root,
+            [f"{prefix}/{name}" for name, _ in there],
+            np.array([sizes[name] for name, _ in there], dtype=np.int64),
+            np.array([target for _, target in there], dtype=np.int64),
+        )

@@ -1,0 +1,224 @@
+"""Samples, splits as data sets of them, and the random numbers of the data.
+
+Every random number is a function of its purpose and of (seed, epoch, index); none comes from a
+global stream.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset, default_collate
+
+from chaosgate.data.decoding import Picture, as_tensor
+
+Augmentation = Callable[[Any, torch.Generator], Picture]
+PADDING = -1
+
+
+def stream_key(purpose: str, *words: int, size: int = 8) -> int:
+    """Hash a purpose and integers into an integer of ``size`` bytes."""
+    text = "/".join([purpose, *(str(int(word)) for word in words)])
+    return int.from_bytes(blake2b(text.encode(), digest_size=size).digest(), "little")
+
+
+def epoch_order(seed: int, epoch: int, length: int) -> NDArray[np.int64]:
+    """Order in which the epoch visits ``length`` images: the ranks of that many Philox words.
+
+    numpy promises that raw words stay the same over versions, but not ``permutation``.
+
+    >>> sorted(epoch_order(seed=0, epoch=3, length=5).tolist())
+    [0, 1, 2, 3, 4]
+    """
+    words = np.random.Philox(key=stream_key("epoch order", seed, epoch, size=16)).random_raw(length)
+    return np.argsort(words, kind="stable").astype(np.int64)
+
+
+def sample_generator(seed: int, epoch: int, index: int) -> torch.Generator:
+    """Generator of the augmentation of image ``index`` in ``epoch``."""
+    key = stream_key("augmentation", seed, epoch, index, size=7)
+    return torch.Generator().manual_seed(key)
+
+
+@contextmanager
+def lent_streams(key: int) -> Iterator[None]:
+    """Seed the global streams of Python, NumPy and torch (CPU), and restore them afterwards.
+
+    For libraries that draw from them, such as timm: what they draw becomes a function of ``key``.
+    """
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        random.seed(key)
+        np.random.seed(key % 2**32)
+        torch.default_generator.manual_seed(key)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+
+
+class Sample(NamedTuple):
+    """One image of a split; a batch is the same tuple with a leading batch axis on every field.
+
+    ``image`` is uint8 (C, H, W) from the workers, and a normalized float tensor once the data
+    module's ``on_after_batch_transfer`` has run. ``index`` is the position in the split, the same
+    in every test cell; ``-1`` marks padding that makes the shards of several processes equally long
+    and that no metric may count. ``cell`` points into ``ImageData.test_cells``.
+    """
+
+    image: Tensor
+    target: int
+    index: int  # type: ignore[assignment]  # shadows tuple.index
+    cell: int = 0
+
+
+class Cell(NamedTuple):
+    """A part of a test: a corruption at a severity from 1 to 5, or the clean set, ``CLEAN``."""
+
+    corruption: str
+    severity: int
+
+
+CLEAN = Cell("clean", 0)
+
+
+def as_sample(batch: Any) -> Any:
+    """A batch of any loader as a :class:`Sample`.
+
+    Without an index every image counts; without a cell the images are clean.
+
+    >>> as_sample([torch.zeros(2, 1, 4, 4), torch.tensor([3, 1])]).index
+    tensor([0, 1])
+    """
+    if isinstance(batch, Sample):
+        return batch
+    several = isinstance(batch, list | tuple) and len(batch) > 1
+    image: Any
+    target: Any
+    image, target, *rest = batch if several else (None, None)
+    pair = isinstance(image, Tensor) and isinstance(target, Tensor)
+    if not pair or image.ndim != 4 or not image.is_floating_point() or len(target) != len(image):
+        raise ValueError(
+            f"a batch of the data is {_outline(batch)}. A custom data module gives pairs (image, "
+            "target): images (B, C, H, W) as normalized floats, and B class numbers as integers (or "
+            "class weights (B, K) in training)."
+        )
+    index: Any = rest[0] if rest else torch.arange(len(image), device=image.device)
+    cell: Any = rest[1] if len(rest) > 1 else torch.zeros_like(index)
+    return Sample(image, target, index, cell)
+
+
+def _outline(batch: Any) -> str:
+    if isinstance(batch, Tensor):
+        return f"{str(batch.dtype).removeprefix('torch.')} {tuple(batch.shape)}"
+    if isinstance(batch, list | tuple):
+        return f"[{', '.join(_outline(part) for part in batch)}]"
+    if isinstance(batch, dict):
+        return f"a dictionary of {', '.join(map(str, batch))}"
+    return f"a {type(batch).__name__}"
+
+
+class Images(Protocol):
+    """Images by position: uint8 tensors (C, H, W), or PIL images."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Picture: ...
+
+
+class Split(NamedTuple):
+    """Images (any :class:`Images`, e.g. a tensor (N, C, H, W)) and their classes."""
+
+    images: Images
+    targets: NDArray[np.int64]
+
+
+class TrainSet(Dataset[Sample]):
+    """The augmented image of a token ``(index, epoch)``: a function of (seed, epoch, index).
+
+    A bare index stands for epoch 0 (Lightning's ``overfit_batches`` uses its own sampler).
+    """
+
+    def __init__(self, split: Split, augment: Augmentation | None, seed: int) -> None:
+        self.split, self.augment, self.seed = split, augment, seed
+
+    def __len__(self) -> int:
+        return len(self.split.targets)
+
+    def __getitem__(self, token: tuple[int, int] | int) -> Sample:
+        index, epoch = token if isinstance(token, tuple) else (token, 0)
+        image: Any = self.split.images[index]
+        if self.augment is not None:
+            image = self.augment(image, sample_generator(self.seed, epoch, index))
+        return Sample(as_tensor(image), int(self.split.targets[index]), index)
+
+    def __getitems__(self, tokens: Sequence[tuple[int, int] | int]) -> list[Sample] | Sample:
+        """A whole batch at once where images in memory are not augmented."""
+        if self.augment is not None or not isinstance(self.split.images, Tensor):
+            return [self[token] for token in tokens]
+        index = np.array([token[0] if isinstance(token, tuple) else token for token in tokens])
+        return _batch([self.split], np.zeros_like(index), index, index)
+
+
+class EvalSet(Dataset[Sample]):
+    """All test cells in one sequence, so that one pass with one pool of workers reads them all.
+
+    With ``by_image`` the cells of an image follow each other, so that generated corruptions decode
+    it once; otherwise whole cells follow each other. Position :data:`PADDING` is not counted.
+    """
+
+    def __init__(self, cells: Sequence[Split], by_image: bool = False) -> None:
+        self.cells, self.by_image = list(cells), by_image
+        self.size = len(cells[0].targets)
+
+    def __len__(self) -> int:
+        return self.size * len(self.cells)
+
+    def locate(self, position: Any) -> tuple[Any, Any]:
+        """Cell and image at a position, or at an array of positions."""
+        if self.by_image:
+            image, cell = divmod(position, len(self.cells))
+        else:
+            cell, image = divmod(position, self.size)
+        return cell, image
+
+    def __getitem__(self, position: int) -> Sample:
+        cell, index = self.locate(max(position, 0))
+        images, targets = self.cells[cell]
+        shown = PADDING if position == PADDING else index
+        return Sample(as_tensor(images[index]), int(targets[index]), shown, cell)
+
+    def __getitems__(self, positions: Sequence[int]) -> list[Sample] | Sample:
+        """A whole batch at once where the images are in memory."""
+        if not all(isinstance(cell.images, Tensor) for cell in self.cells):
+            return [self[position] for position in positions]
+        asked = np.array(positions)
+        cell, index = self.locate(np.maximum(asked, 0))
+        return _batch(self.cells, cell, index, np.where(asked == PADDING, PADDING, index))
+
+
+def _batch(
+    cells: Sequence[Split], cell: NDArray[Any], index: NDArray[Any], shown: NDArray[Any]
+) -> Sample:
+    """Images ``index`` of their cells, as collating them one by one would give them."""
+    images, targets = [], []
+    for run in np.split(np.arange(len(cell)), np.flatnonzero(np.diff(cell)) + 1):
+        source: Any = cells[cell[run[0]]].images
+        images.append(source.index_select(0, torch.from_numpy(index[run])))
+        targets.append(cells[cell[run[0]]].targets[index[run]])
+    image = images[0] if len(images) == 1 else torch.cat(images)
+    numbers: list[Any] = [torch.from_numpy(part) for part in (np.concatenate(targets), shown, cell)]
+    return Sample(image, *numbers)
+
+
+def collate(samples: list[Sample] | Sample) -> Sample:
+    """One batch; samples that were taken at once already are one."""
+    batch: Sample = samples if isinstance(samples, Sample) else default_collate(samples)
+    return batch

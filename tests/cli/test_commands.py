@@ -1,0 +1,155 @@
+"""Commands as typed functions: quick help, mistakes in one line, flags from signatures."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonargparse.typing import PositiveInt
+
+from chaosgate.__main__ import COMMANDS
+from chaosgate.__main__ import main as program
+from chaosgate.cli.commands import CommandParser, main
+from chaosgate.study.execute.display import installed
+
+ACTIONS = (["study", "run"], ["study", "plan"], ["data", "check"], ["data", "corrupt"])
+
+
+@pytest.mark.parametrize("words", [*([name] for name in COMMANDS), *ACTIONS], ids=" ".join)
+def test_help_takes_half_a_second_and_imports_no_torch(words: list[str]) -> None:
+    code = (
+        "import sys, time\nfrom chaosgate.__main__ import main\n"
+        f"status = main([*{words}, '--help'])\n"
+        "heavy = {'torch', 'lightning', 'matplotlib'} & set(sys.modules)\n"
+        "sys.exit(status or ' '.join(heavy) or int(time.process_time() > 2))"  # a busy machine
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"chaosgate {' '.join(words)}" in done.stdout
+
+
+def test_a_signature_is_a_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    seen: dict[str, Any] = {}
+
+    def draw(
+        place: Path,
+        name: str = "",
+        *,
+        to: str,
+        grid: tuple[int, int] = (7, 7),
+        stages: Sequence[str] = ("L4",),
+        deep: bool = False,
+        image_size: PositiveInt | None = None,
+    ) -> None:
+        """Draw.
+
+        Args:
+            place: A place.
+        """
+        seen.update(locals())
+
+    parser = CommandParser(draw, "chaosgate draw")
+    words = ["here", "--to", "x", "--grid", "3", "4", "--stages", "L1", "L2", "--deep"]
+    draw(**parser.parse_args([*words, "--image_size", "5"]))
+    assert (seen["place"], seen["name"], seen["to"], seen["deep"]) == (Path("here"), "", "x", True)
+    assert (seen["grid"], seen["stages"], seen["image_size"]) == ([3, 4], ["L1", "L2"], 5)
+    draw(**parser.parse_args(["here", "a", "--to", "x"]))
+    assert (seen["name"], seen["grid"], seen["stages"], seen["image_size"]) == (
+        "a",
+        [7, 7],
+        ["L4"],
+        None,
+    )
+    with pytest.raises(SystemExit):
+        parser.parse_args(["here"])
+    assert "required: to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "facts"),
+    [
+        (["sitse", "resnet18"], ["'sites'"]),
+        (["data", "chek", "photos"], ["'check'"]),
+        (["sites"], ["network"]),
+        (["sites", "resnet18", "--image-size", "64"], ["--image-size", "--image_size"]),
+        (["sites", "resnet18", "--count", "0"], ["count", "0"]),
+        (["probe", "resnet18", "--log_std", "nan"], ["log_std"]),
+        (["verify", "--format", "pdf"], ["format", "pdf", "markdown"]),
+        (["verify", "--output", "nowhere/verify.md"], ["output", "nowhere"]),
+        (["data", "download", "oxford-pets"], ["to"]),
+        (["study", "run", "quickstart", "--jobs", "0"], ["jobs"]),
+        (
+            ["study", "run", "quickstart", "--trainer.max_epochs", "1"],
+            ["settings of a study are in its file", "trainer.max_epochs", "overrides"],
+        ),
+        (["study", "run", "quickstart", "--slurm.gpus", "many"], ["slurm.gpus", "many"]),
+    ],
+)
+def test_a_command_line_that_is_not_understood(
+    words: list[str], facts: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program(words) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and all(fact in said for fact in facts), said
+
+
+@pytest.mark.parametrize(
+    ("words", "facts"),
+    [
+        (["configs", "show"], ["name"]),
+        (["configs", "copy", "noise/gcx"], ["noise/gcx", "'noise/gch'"]),
+        (["data", "check", "nowhere"], ["no folder nowhere"]),
+        (["data", "download", "mnist", "--to", "x"], ["mnist", "oxford-pets"]),
+        (["export", "nowhere", "--to", "x.pth"], ["nowhere"]),
+        (["export", "nowhere", "--to", "x.bin"], [".safetensors, .onnx or .pth"]),
+        (["explore", "--grids", "57"], ["2 to 56"]),
+        (["study", "plan", "quikstart"], ["quickstart"]),
+        (["study", "run", "quickstart", "--only", "gcx"], ["gcx", "dropblock"]),
+        (["study", "run", "quickstart", "--slurm.time", "1"], ["slurm.time", "never train"]),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    words: list[str],
+    facts: list[str],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 1
+    lines = [line for line in capsys.readouterr().err.splitlines() if "comes with" not in line]
+    assert len(lines) == 1 and all(fact in lines[0] for fact in facts), lines
+
+
+def test_a_configuration_is_copied_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["configs", "copy", "noise/gch"]) == 0
+    assert "'chaosgate ... -c noise/gch'" in capsys.readouterr().out
+    assert main(["configs", "copy", "noise/gch"]) == 1
+    assert main(["configs", "copy", "quickstart"]) == 0
+    assert "'chaosgate study run quickstart'" in capsys.readouterr().out
+    assert Path("noise/gch.yaml").is_file() and Path("study/quickstart.yaml").is_file()
+    assert main(["configs"]) == 0
+    assert "noise/gch_wick" in capsys.readouterr().out
+
+
+def test_a_program_that_is_not_on_the_path_is_named_by_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ".venv" / "bin"
+    folder.mkdir(parents=True)
+    (folder / "tool").write_text("#!/bin/sh\n")
+    (folder / "tool").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", os.defpath)
+    assert installed("tool") == ".venv/bin/tool" and installed("other") == "other"
+    monkeypatch.chdir("/")
+    assert installed("tool") == str(folder / "tool").removeprefix("/")
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.defpath}")
+    assert installed("tool") == "tool"

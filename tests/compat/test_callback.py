@@ -1,0 +1,134 @@
+"""The probe while a network trains: it looks, writes, and changes nothing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback, Trainer, seed_everything
+from lightning.pytorch.loggers import TensorBoardLogger
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from chaosgate.compat import CompatibilityProbe
+from chaosgate.data import FashionMNIST
+from chaosgate.gate import GaussianChaos
+from chaosgate.inject import NoiseInjection
+from chaosgate.train.task import ImageClassifier
+
+
+def probe(**settings: Any) -> CompatibilityProbe:
+    quick = {
+        "every_n_steps": 3,
+        "images": 6,
+        "channels": 4,
+        "draws": 1,
+        "pairs": 32,
+        "methods": ["gch", "dropout"],
+    }
+    return CompatibilityProbe(**{**quick, "figures": False, "energy": 0.5, **settings})
+
+
+def train(
+    folder: Path,
+    *callbacks: Callback,
+    steps: int = 5,
+    noise: bool = True,
+    resume: str | None = None,
+    logger: Any = False,
+) -> ImageClassifier:
+    seed_everything(3, verbose=False)
+    folder.mkdir(exist_ok=True)
+    model = ImageClassifier("resnet10_small", 10, 1, backbone_args={"channels": (8, 8, 8, 8)})
+    gates = [NoiseInjection(GaussianChaos(log_std=1.0), ["L4"])] if noise else []
+    trainer = Trainer(
+        max_steps=steps,
+        accelerator="cpu",
+        logger=logger or False,
+        callbacks=[*gates, *callbacks],
+        default_root_dir=folder,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        limit_val_batches=0,
+        use_distributed_sampler=False,
+    )
+    data = FashionMNIST(corruptions=None, batch_size=16)
+    trainer.fit(model, datamodule=data, ckpt_path=resume)
+    trainer.save_checkpoint(folder / "last.ckpt")
+    return model
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "compatibility.jsonl").read_text().splitlines()]
+
+
+def test_weights_are_bit_identical_with_and_without_the_probe(tmp_path: Path) -> None:
+    plain = train(tmp_path / "plain")
+    watched = train(tmp_path / "watched", probe(logit_draws=1))
+    assert (tmp_path / "watched" / "compatibility.jsonl").exists()
+    states = plain.state_dict(), watched.state_dict()
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_rows_scalars_and_figures_are_written_at_every_look(tmp_path: Path) -> None:
+    board = TensorBoardLogger(str(tmp_path), name="", version="")
+    train(tmp_path, probe(figures=True, every_n_steps=100, energy=None), logger=board)
+    found = rows(tmp_path)
+    assert sorted({row["step"] for row in found}) == [0, 5]
+    first = [row for row in found if row["step"] == 0]
+    assert [row["stage"] for row in first if row["kind"] == "stage"] == ["L1", "L2", "L3", "L4"]
+    methods = [(row["stage"], row["method"]) for row in first if row["kind"] == "method"]
+    assert ("L4", "GaussianChaos (attached)") in methods and len(methods) == 9
+    events = EventAccumulator(str(tmp_path), size_guidance={"images": 0, "scalars": 0})
+    events.Reload()
+    assert [event.step for event in events.Scalars("compat/L4/coherence")] == [0, 5]
+    assert [event.step for event in events.Scalars("compat/L1/dropout/ranking")] == [0, 5]
+    assert [event.step for event in events.Images("compat/depth")] == [0, 5]
+
+
+def test_the_probe_looks_at_the_same_images_every_time_and_after_a_restart(tmp_path: Path) -> None:
+    watching = probe()
+    train(tmp_path, watching, steps=4)
+    seen = watching.state_dict()["batch"]
+    resumed = probe()
+    train(tmp_path, resumed, steps=8, resume=str(tmp_path / "last.ckpt"))
+    assert seen.shape == (6, 1, 28, 28) and torch.equal(resumed.state_dict()["batch"], seen)
+    assert sorted({row["step"] for row in rows(tmp_path)}) == [0, 3, 4, 6, 8]
+    count = len([row for row in rows(tmp_path) if row["step"] < 4])
+    train(tmp_path, probe(), steps=3)  # a run that starts anew replaces the rows
+    assert len(rows(tmp_path)) == count
+
+
+def test_a_run_without_noise_and_without_logger_is_probed_with_the_default_gate(
+    tmp_path: Path,
+) -> None:
+    watching = probe(every_n_steps=100)
+    train(tmp_path, watching, steps=2, noise=False)
+    assert watching.reading is not None
+    assert watching.reading.method_names() == ["gch", "dropout"]
+    assert sorted({row["step"] for row in rows(tmp_path)}) == [0, 2]
+
+
+def test_a_gate_of_its_own_sets_the_energy(tmp_path: Path) -> None:
+    watching = probe(gate=GaussianChaos(log_std=0.1), every_n_steps=100, energy=None)
+    train(tmp_path, watching, steps=1)
+    assert (
+        watching.reading is not None
+        and "GaussianChaos (attached)" not in watching.reading.method_names()
+    )
+    assert watching.reading.of("L4", "dropout").energy < 0.05
+
+
+@pytest.mark.parametrize(
+    "settings", [{"every_n_steps": 0}, {"images": 0}, {"methods": ["nothing"]}, {"draws": 0}]
+)
+def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        probe(**settings)
+
+
+def test_a_target_that_is_no_module_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="target='net' is not a module of ImageClassifier"):
+        train(tmp_path, probe(target="net"), steps=1)

@@ -1,0 +1,71 @@
+"""Gates at equal energy."""
+
+import math
+
+import pytest
+import torch
+
+from chaosgate.compat.matching import METHODS, matched_gates, power_map
+from chaosgate.field import DirichletLaplacian
+from chaosgate.field.white import Noise
+
+
+def features(*grid: int, batch: int = 8) -> torch.Tensor:
+    """Strong in one corner, so that the place of the noise matters."""
+    h = torch.randn(batch, 2, *grid, generator=torch.Generator().manual_seed(2)).relu()
+    return h * torch.linspace(0.2, 3.0, math.prod(grid)).view(grid)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("grid", [(30,), (5, 6), (3, 2, 5)])
+def test_every_method_reports_the_energy_that_was_asked_for(
+    method: str, grid: tuple[int, ...]
+) -> None:
+    h = features(*grid).double()
+    for energy in (0.05, 0.6):
+        gate = matched_gates(h, energy, [method])[method]
+        found = float(gate.expected_energy(h).sum() / h.square().sum())
+        # The sample-wise gate has no closed form: two estimates from different draws agree to one percent.
+        assert found == pytest.approx(energy, rel=0.01 if method == "gch" else 1e-6)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_injects_that_energy(method: str) -> None:
+    h = features(5, 6, batch=512)
+    gate = matched_gates(h, 0.6, [method])[method]
+    draws = [gate.perturb(h, Noise(torch.tensor(i))) for i in range(24)]
+    injected = (
+        torch.stack([(d - h).double().square().sum() for d in draws]) / h.double().square().sum()
+    )
+    assert abs(float(injected.mean()) - 0.6) < 5 * float(injected.std()) / math.sqrt(24) + 0.003
+
+
+def test_matching_takes_into_account_where_the_features_are() -> None:
+    maps = torch.eye(49).view(49, 1, 1, 7, 7)[[0, 24]]
+    strengths = [
+        matched_gates(h, 0.3, ["gch_wick"])["gch_wick"].nominal((7, 7))["log_std"] for h in maps
+    ]
+    variance = DirichletLaplacian().variance(
+        (7, 7)
+    )  # the Wick gate injects exp(gamma^2 v) - 1 at a site
+    assert strengths[1] / strengths[0] == pytest.approx(
+        math.sqrt(variance[0, 0] / variance[3, 3]), rel=1e-6
+    )
+    h = features(5, 6)
+    torch.testing.assert_close(power_map(h), h.double().square().sum(0).sum(0))
+
+
+@pytest.mark.parametrize(
+    ("energy", "method", "message"),
+    [
+        (0.0, "dropout", "positive share"),
+        (0.1, "dropot", "Did you mean 'dropout'"),
+        (1e9, "gch", "cannot inject"),
+    ],
+)
+def test_what_cannot_be_matched_is_refused(energy: float, method: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        matched_gates(features(5, 6), energy, [method])
+    with pytest.raises(ValueError, match="zero everywhere"):
+        matched_gates(torch.zeros(1, 1, 4, 4), 0.1)

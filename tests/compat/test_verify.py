@@ -1,0 +1,168 @@
+"""``verify`` passes the shipped gates on grids of one, two and three axes, and fails wrong ones at the right row."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from chaosgate.compat.verify import as_markdown, exact, sampled, title, verify
+from chaosgate.field import (
+    DirichletLaplacian,
+    Grid,
+    Massive,
+    MaxEntLaw,
+    Neumann,
+    Operator,
+    Periodic,
+    Pinned,
+)
+from chaosgate.field.white import Noise
+from chaosgate.gate import (
+    DropBlock,
+    Dropout,
+    Gate,
+    GaussianChaos,
+    IIDGaussian,
+    Mechanism,
+    SampleWise,
+    Wick,
+)
+
+DRAWS = 1 << 13
+
+
+def failed(gate: Gate, grid: Grid = (3, 5)) -> str:
+    return "\n".join(check.statement for check in verify(gate, grid, DRAWS) if not check.passed)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("realization", ["samplewise", "wick"])
+@pytest.mark.parametrize("grid", [(13,), (3, 5), (7, 7), (2, 3, 4)])
+@pytest.mark.parametrize(
+    "operator", [DirichletLaplacian(), Massive(Neumann(), 0.5), Periodic()], ids=repr
+)
+def test_the_shipped_gates_pass(grid: Grid, operator: Operator, realization: Any) -> None:
+    assert not failed(GaussianChaos(log_std=0.7, operator=operator, realization=realization), grid)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("gamma", [-0.4, 0.03, 4.0])
+def test_any_strength_and_any_gauge_pass(gamma: float) -> None:
+    for realization in ("samplewise", "wick"):
+        assert not failed(GaussianChaos(gamma=gamma, beta=2.0, realization=realization))  # type: ignore[arg-type]
+    assert not failed(GaussianChaos(gamma=gamma, operator=Pinned(Periodic(), [1, 2])))
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    "gate", [Dropout(0.3, mask="site"), Dropout(0.1), DropBlock(0.2), IIDGaussian(0.3)]
+)
+@pytest.mark.parametrize("grid", [(9,), (4, 5), (2, 3, 3)])
+def test_masks_and_baselines_pass(gate: Gate, grid: Grid) -> None:
+    assert not failed(gate, grid)
+
+
+# -- gates that are wrong, each in one way -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MissingWick(Wick):
+    def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
+        return torch.exp(self.gamma * psi)
+
+
+@dataclass(frozen=True)
+class Louder(SampleWise):
+    def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
+        return 1.01 * super().__call__(psi, variance, dial)
+
+
+class Unnormalized(DirichletLaplacian):
+    """Synthesizes with plain sines, which are not of norm one."""
+
+    def color(self, white: Tensor, axes: int = 2) -> Tensor:
+        height, width = white.shape[-2:]
+        return super().color(white) * math.sqrt((height + 1) * (width + 1)) / 2
+
+
+class Swapped(DirichletLaplacian):
+    """Takes the rows for columns: right on squares only."""
+
+    def color(self, white: Tensor, axes: int = 2) -> Tensor:
+        height, width = white.shape[-2:]
+        return super().color(white.reshape(*white.shape[:-2], width, height)).reshape(white.shape)
+
+
+class WrongEnergy(DirichletLaplacian):
+    def energy(self, field: Tensor, axes: int = 2) -> Tensor:
+        return 2 * super().energy(field, axes)
+
+
+class Skewed(DirichletLaplacian):
+    """Its matrix is not symmetric."""
+
+    def matrix(self, grid: Grid) -> Tensor:
+        return super().matrix(grid) + torch.eye(math.prod(grid), dtype=torch.float64).roll(1, 0)
+
+
+def law(operator: Operator) -> MaxEntLaw:
+    return MaxEntLaw(operator, (3, 5), beta=2.0)
+
+
+class Shifted(Gate):
+    """A user's gate whose mean is not one."""
+
+    def perturb(self, h: Tensor, noise: Noise) -> Tensor:
+        return h * (1.1 + 0.1 * noise.normal((len(h), 1, *h.shape[2:]), h.dtype))
+
+
+class NoRescaling(Dropout):
+    def perturb(self, h: Tensor, noise: Noise) -> Tensor:
+        return super().perturb(h, noise) * (1 - self.p)
+
+
+class AlwaysOn(Dropout):
+    def forward(self, h: Tensor) -> Tensor:
+        return 2 * h
+
+
+@pytest.mark.parametrize(
+    ("gate", "statement"),
+    [
+        (Mechanism(law(DirichletLaplacian()), MissingWick(0.9)), "chaos-mean1"),
+        (Mechanism(law(DirichletLaplacian()), Louder(0.9)), "samplewise_meanone"),
+        (Mechanism(law(Unnormalized()), Wick(0.9)), "green_forcing"),
+        (Mechanism(law(Unnormalized()), SampleWise(0.9)), "samplewise_logratio_var"),
+        (Mechanism(law(Swapped()), Wick(0.9)), "green_forcing"),
+        (Mechanism(law(WrongEnergy()), Wick(0.9)), "quadratic form"),
+        (Mechanism(law(Skewed()), Wick(0.9)), "asymmetry"),
+        (Shifted(), "mean one"),
+        (NoRescaling(0.3), "divided by q"),
+        (AlwaysOn(0.3), "evaluation mode"),
+    ],
+    ids=lambda value: getattr(value, "realization", type(value)).__class__.__name__,
+)
+def test_a_wrong_gate_or_operator_fails(gate: Gate, statement: str) -> None:
+    assert statement in failed(gate)
+
+
+def test_swapped_axes_pass_on_a_square() -> None:
+    assert not failed(Mechanism(MaxEntLaw(Swapped(), (4, 4)), Wick(0.9)), (4, 4))
+
+
+def test_tolerances_and_tables() -> None:
+    assert not exact("a", 2.0, torch.tensor([2.0, 2.0 + 1e-6])).passed
+    assert exact("a", torch.tensor([4.0, 1.0]), torch.tensor([4.0, 1.0])).passed
+    assert not exact("a", 1.0, float("nan")).passed
+    row = sampled("b", 1.0, torch.tensor([1.0, 1.2]), torch.tensor([0.1, 0.03]), 100)
+    assert (row.measured, row.passed) == (
+        pytest.approx(1.2),
+        False,
+    ) and row.tolerance == pytest.approx(0.18)
+    assert as_markdown([row], "T").splitlines()[-1] == "| b | 1 | 1.2 | 0.18 | 100 | FAIL |"
+    assert title(Dropout(0.1), (7, 7)).endswith("on 7x7: p 0.1")
+    with pytest.raises(ValueError, match="four sites"):
+        verify(Dropout(0.1), (3,))

@@ -1,0 +1,87 @@
+"""Files are replaced whole, and a failure leaves what was there."""
+
+import errno
+import os
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from chaosgate.data import atomic
+from chaosgate.data.atomic import replace_file, replace_link
+
+
+def test_strings_bytes_and_writers_become_the_content(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    replace_file(path, "grün\n")
+    assert path.read_bytes() == "grün\n".encode()
+    replace_file(path, b"\x00\xff")
+    assert path.read_bytes() == b"\x00\xff"
+    replace_file(path, lambda file: (file.write(b"one"), file.write(b"two")))
+    assert path.read_bytes() == b"onetwo"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_writer_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    replace_file(path, "old")
+
+    def fail(file: IO[bytes]) -> None:
+        file.write(b"half of it")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        replace_file(path, fail)
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_the_bytes_reach_the_disk_before_the_name_and_the_name_before_the_call_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def record_sync(descriptor: int) -> None:
+        steps.append("folder" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "file")
+        fsync(descriptor)
+
+    def record_replace(source: Path, target: Path) -> None:
+        steps.append("name")
+        replace(source, target)
+
+    monkeypatch.setattr(atomic.os, "fsync", record_sync)
+    monkeypatch.setattr(atomic.os, "replace", record_replace)
+    replace_file(tmp_path / "file", "text")
+    assert steps == ["file", "name", "folder"]
+    replace_file(tmp_path / "file", "progress", durable=False)
+    assert steps[3:] == ["name"]
+
+
+def test_a_file_system_that_cannot_sync_folders_is_no_obstacle_but_a_broken_disk_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+
+    def refuse(number: int) -> None:
+        def sync(descriptor: int) -> None:
+            if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+                raise OSError(number, os.strerror(number))
+            fsync(descriptor)
+
+        monkeypatch.setattr(atomic.os, "fsync", sync)
+
+    refuse(errno.EINVAL)
+    replace_file(tmp_path / "file", "text")
+    refuse(errno.EIO)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        replace_file(tmp_path / "file", "more")
+
+
+def test_a_link_is_turned_in_one_step(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    link = tmp_path / "link"
+    replace_link(link, "a")
+    replace_link(link, "b")
+    assert link.is_symlink() and link.read_text() == "b"

@@ -1,0 +1,220 @@
+"""Real folders of real image files, in every layout and with every fault."""
+
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.datasets import ImageFolder as TorchvisionImageFolder
+from torchvision.transforms import v2
+
+from chaosgate.corruptions import corrupt, jpeg_roundtrip
+from chaosgate.data import CLEAN, Cell, ImageFolder
+from chaosgate.data.listing import hashed_split
+from tests.data.recorder import LIGHTNING_WARNINGS, trainer
+
+pytestmark = LIGHTNING_WARNINGS
+CLASSES = ("ant", "bee", "cat")
+
+
+def write_class(folder: Path, count: int, seed: int) -> None:
+    """Smooth random images of different sizes, as JPEG and PNG in turn."""
+    rng = np.random.default_rng(seed)
+    folder.mkdir(parents=True)
+    for number in range(count):
+        coarse = Image.fromarray(rng.integers(0, 256, (5, 6, 3), dtype=np.uint8))
+        image = coarse.resize((40 + number, 50), Image.Resampling.BICUBIC)
+        image.save(folder / f"{number:03d}.{'png' if number % 3 == 0 else 'jpg'}")
+
+
+def write_split(folder: Path, count: int, seed: int = 0) -> None:
+    for number, name in enumerate(CLASSES):
+        write_class(folder / name, count, seed=100 * seed + number)
+
+
+@pytest.fixture(scope="module")
+def flat(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("flat")
+    write_split(root, 20)
+    return root
+
+
+@pytest.fixture
+def copy(flat: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(flat, tmp_path / "copy"))
+
+
+def folder(root: Path, **settings: object) -> ImageFolder:
+    module = ImageFolder(str(root), **{"image_size": 32, "batch_size": 8, "num_workers": 0, **settings})  # type: ignore[arg-type]
+    module.setup("fit")
+    return module
+
+
+def names(module: ImageFolder, split: str) -> list[str]:
+    return [path.relative_to(module.root).as_posix() for path in module.listings[split].paths]
+
+
+def test_class_folders_alone_are_split_by_shares_of_each_class(flat: Path):
+    module = folder(flat, val_fraction=0.1, test_fraction=0.2)
+    assert module.sizes() == {"train": 42, "val": 6, "test": 12}
+    assert module.class_names == list(CLASSES) and module.num_classes == 3 and module.in_chans == 3
+    for split, count in (("train", 14), ("val", 2), ("test", 4)):
+        assert np.bincount(module.listings[split].targets).tolist() == [count] * 3
+    everything = sum((names(module, split) for split in ("train", "val", "test")), [])
+    assert len(everything) == len(set(everything)) == 60
+
+
+def test_the_split_is_a_matter_of_paths_not_of_seeds_places_or_contents(flat: Path, copy: Path):
+    for path in copy.rglob("*.png"):
+        Image.new("RGB", (33, 34)).save(path)
+    first, second = folder(flat, seed=0), folder(copy, seed=9)
+    assert all(names(first, split) == names(second, split) for split in ("train", "val", "test"))
+    # a published split may not move
+    frozen = ["ant/010.jpg", "ant/018.png", "bee/005.jpg", "bee/017.jpg", "cat/004.jpg", "cat/014.jpg"]
+    assert names(first, "val") == frozen
+
+
+def test_a_part_of_every_class_is_a_matter_of_paths(flat: Path):
+    whole, part = folder(flat), folder(flat, per_class={"train": 5, "test": 2})
+    for split, count in {"train": 5, "val": 2, "test": 2}.items():
+        kept = [names(part, split).count(name) for name in names(whole, split)]
+        assert len(names(part, split)) == count * len(CLASSES) == sum(kept)  # each file is one of the whole split
+    assert part.describe()["subset"] == {"train": 5, "test": 2} and whole.describe()["subset"] is False
+
+
+def test_own_folders_are_used_as_they_are(tmp_path: Path):
+    for seed, (split, count) in enumerate({"train": 8, "validation": 3, "test": 4}.items()):
+        write_split(tmp_path / split, count, seed)
+    module = folder(tmp_path)
+    assert module.sizes() == {"train": 24, "val": 9, "test": 12}
+    assert module.describe()["split"] == "folders"
+    assert all(name.startswith("validation/") for name in names(module, "val"))
+
+
+def test_train_and_test_alone_give_validation_images_from_train(tmp_path: Path):
+    write_split(tmp_path / "train", 10, 0)
+    write_split(tmp_path / "test", 4, 1)
+    module = folder(tmp_path, val_fraction=0.2)
+    assert module.sizes() == {"train": 24, "val": 6, "test": 12}
+    assert all(name.startswith("train/") for name in names(module, "val"))
+    assert "val 0.2" in module.describe()["split"]
+
+
+def test_images_and_classes_are_those_of_torchvisions_folder(flat: Path):
+    module = folder(flat, decoder="pil", eval_resize=36)
+    view = v2.Compose([v2.Resize(36, antialias=True), v2.CenterCrop(32), v2.PILToTensor()])
+    theirs = TorchvisionImageFolder(str(flat), transform=view)
+    expected = {Path(path).relative_to(flat).as_posix(): i for i, (path, _) in enumerate(theirs.samples)}
+    (batch,) = list(folder(flat, decoder="pil", eval_resize=36, eval_batch_size=100).test_dataloader())
+    for name, image, target in zip(names(module, "test"), batch.image, batch.target, strict=True):
+        image_expected, target_expected = theirs[expected[name]]
+        assert torch.equal(image, image_expected) and target == target_expected
+
+
+@pytest.mark.parametrize("decoder", ["fast", "pil"])
+def test_training_batches_do_not_depend_on_the_number_of_workers(flat: Path, decoder: str):
+    def epoch(workers: int) -> list[torch.Tensor]:
+        loader = folder(flat, num_workers=workers, decoder=decoder).train_dataloader()
+        loader.sampler.set_epoch(2)
+        return [batch.image for batch in loader]
+
+    reference = epoch(0)
+    assert all(torch.equal(a, b) for a, b in zip(epoch(2), reference, strict=True))
+    assert reference[0].shape == (8, 3, 32, 32) and reference[0].dtype == torch.uint8
+
+
+def test_what_goes_to_a_worker_is_small_and_does_not_hold_the_trainer(flat: Path, tmp_path: Path):
+    # workers that are spawned rather than forked receive their data set by pickle
+    module = folder(flat, corruptions=["pixelate"], severities=[1])
+    module.trainer = trainer(tmp_path)
+    for loader in (module.train_dataloader(), module.test_dataloader()):
+        data = pickle.dumps(loader.dataset)
+        assert len(data) < 10_000 and b"Trainer" not in data
+        token = next(iter(loader.sampler))
+        assert torch.equal(pickle.loads(data)[token].image, loader.dataset[token].image)
+
+
+def test_test_images_are_corrupted_on_the_fly_image_by_image(flat: Path):
+    settings = {"corruptions": ["gaussian_noise"], "severities": [2, 5], "corruption_jpeg": True, "seed": 4}
+    module = folder(flat, eval_batch_size=36, **settings)
+    assert module.test_cells == [CLEAN, Cell("gaussian_noise", 2), Cell("gaussian_noise", 5)]
+    (batch,) = list(module.test_dataloader())
+    assert batch.index.tolist() == [index for index in range(12) for _ in range(3)]
+    assert batch.cell.tolist() == [0, 1, 2] * 12
+    clean = batch.image[batch.cell == 0]
+    for cell, severity in ((1, 2), (2, 5)):
+        for index, image in enumerate(batch.image[batch.cell == cell]):
+            noisy = corrupt(clean[index].permute(1, 2, 0).numpy(), "gaussian_noise", severity, 4, index, "small")
+            assert np.array_equal(image.permute(1, 2, 0).numpy(), jpeg_roundtrip(noisy, quality=85))
+    told = module.describe()
+    assert (told["corruptions"], told["corruption_table"], told["corruption_jpeg"]) == ("generated", "small", True)
+
+
+def test_other_files_and_hidden_folders_are_not_images_and_deeper_folders_are(copy: Path):
+    (copy / "ant" / "notes.txt").write_text("not an image, and not called one")
+    (copy / ".cache").mkdir()
+    (copy / "ant" / "more").mkdir()
+    shutil.copy(copy / "ant" / "000.png", copy / "ant" / "more" / "000.PNG")
+    assert sum(folder(copy).sizes().values()) == 61
+
+
+def test_the_order_of_the_listing_does_not_enter_the_hashed_split():
+    files = [f"{c}/{number}.jpg" for c in "ab" for number in range(30)]
+    targets = [0] * 30 + [1] * 30
+    splits = dict(zip(files, hashed_split(files, targets, {"val": 0.1, "test": 0.3}, ["a", "b"]), strict=True))
+    backwards = hashed_split(files[::-1], targets[::-1], {"val": 0.1, "test": 0.3}, ["a", "b"])
+    assert splits == dict(zip(files[::-1], backwards, strict=True))
+    assert [list(splits.values()).count(name) for name in ("train", "val", "test")] == [36, 6, 18]
+
+
+def test_an_empty_or_damaged_file_is_named(copy: Path):
+    bad = copy / "ant" / "001.jpg"
+    bad.write_bytes(bad.read_bytes()[:200])
+    module = folder(copy, num_workers=2, batch_size=1)
+    with pytest.raises(ValueError, match="cannot decode .*001.jpg.*data check"):
+        for loader in (module.train_dataloader(), module.val_dataloader(), module.test_dataloader()):
+            list(loader)
+    bad.write_bytes(b"")
+    with pytest.raises(ValueError, match="ant/001.jpg is empty"):
+        folder(copy)
+
+
+def empty_class(root: Path) -> None:
+    (root / "dog").mkdir()
+
+
+def other_classes(root: Path) -> None:
+    shutil.move(root / "cat", root / "train" / "dog")
+    write_split(root / "test", 2)
+    for name in ("ant", "bee"):
+        shutil.move(root / name, root / "train" / name)
+
+
+def no_train(root: Path) -> None:
+    (root / "test").mkdir()
+
+
+def small_class(root: Path) -> None:
+    for path in sorted((root / "bee").iterdir())[2:]:
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (shutil.rmtree, "no folder .*copy. Set data.root"),
+        (empty_class, "no images in the class folder .*dog"),
+        (other_classes, r"different classes: .*\['cat'\].*\['dog'\]"),
+        (no_train, "has test but no train"),
+        (small_class, "class 'bee' has 2 image.*none is left for train"),
+    ],
+)
+def test_folders_that_are_not_a_set_are_named(copy: Path, change, message: str):
+    if change is other_classes:
+        (copy / "train").mkdir()
+    change(copy)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        folder(copy)

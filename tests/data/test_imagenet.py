@@ -1,0 +1,230 @@
+"""ImageNet-1k in the layouts people have, as real JPEG folders of few classes."""
+
+import hashlib
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.io import savemat
+from torchvision.datasets import imagenet as torchvision_imagenet
+
+from chaosgate.data import ImageNet
+from chaosgate.data.imagenet import labels, wnids
+from chaosgate.data.loader import Progress
+from tests.data.photos import LABELS, WNIDS, val_names, write_photo, write_train, write_val
+from tests.data.recorder import LIGHTNING_WARNINGS
+
+pytestmark = [
+    *LIGHTNING_WARNINGS,
+    pytest.mark.filterwarnings("ignore:.* images of ImageNet-1k, in .* classes"),
+]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("imagenet")
+    write_train(folder / "train", 12)
+    write_val(folder / "val", 9)
+    return folder
+
+
+@pytest.fixture
+def copy(root: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(root, tmp_path / "copy"))
+
+
+def imagenet(root: Path, stage: str = "fit", **settings: object) -> ImageNet:
+    defaults = {"image_size": 32, "batch_size": 6, "num_workers": 0}
+    module = ImageNet(str(root), **{**defaults, **settings})  # type: ignore[arg-type]
+    module.setup(stage)
+    return module
+
+
+def truth(module: ImageNet, split: str) -> dict[str, str]:
+    """Class by file name, as the module sees it."""
+    listing = module.listings[split]
+    return {Path(name).name: wnids()[target] for name, target in zip(listing.names, listing.targets, strict=True)}
+
+
+def test_the_label_order_is_the_sorted_list_of_the_thousand_wnids():
+    assert len(wnids()) == len(set(wnids())) == 1000 and list(wnids()) == sorted(wnids())
+    assert [labels()[wnid] for wnid in WNIDS] == list(LABELS)
+    # tench, goldfish, tabby, Egyptian cat, banana, toilet tissue: labels that everybody's weights were trained with
+    known = {"n01440764": 0, "n01443537": 1, "n02123045": 281, "n02124075": 285, "n07753592": 954, "n15075141": 999}
+    assert all(labels()[wnid] == label for wnid, label in known.items())
+
+
+def test_few_class_folders_keep_their_true_labels(root: Path):
+    module = imagenet(root)
+    assert module.num_classes == 1000
+    assert set(module.train_split.targets.tolist()) == set(LABELS)
+    assert truth(module, "val") == val_names(9)
+    assert set(truth(module, "train").values()) == set(WNIDS)
+
+
+def test_a_partial_set_warns_and_is_recorded(root: Path):
+    module = ImageNet(str(root), num_workers=0)
+    with pytest.warns(UserWarning, match="9 of the 50000 val images .* 3 of 1000"):
+        module.setup("test")
+    told = module.describe()
+    assert told["subset"] is True and told["missing"] == {"val": 49991} and told["classes_found"] == {"val": 3}
+
+
+@pytest.mark.parametrize("extra", ["n00000000", "tench", "n0144076"])
+def test_a_foreign_class_stops_the_run(copy: Path, extra: str):
+    write_photo(copy / "train" / extra / "a.JPEG", 0)
+    with pytest.raises(ValueError, match=f"1 folder.s. that are not classes of ImageNet-1k, among them {extra}"):
+        imagenet(copy)
+
+
+def test_testing_needs_no_training_images_and_does_not_list_them(copy: Path):
+    shutil.rmtree(copy / "train")
+    module = imagenet(copy, "test")
+    assert module.sizes() == {"test": 9}
+    with pytest.raises(FileNotFoundError, match="no train folder in .*data.unpack"):
+        imagenet(copy, "fit")
+
+
+def test_a_folder_with_nothing_is_named(tmp_path: Path):
+    with pytest.raises(FileNotFoundError, match="no val folder in .*Set data.root"):
+        ImageNet(str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="no val folder in .*elsewhere"):
+        ImageNet(str(tmp_path), val_folder=str(tmp_path / "elsewhere"))
+
+
+def write_wnid_map(root: Path) -> Path:
+    path = root / "val_map.txt"
+    path.write_text("".join(f"{name} {wnid}\n" for name, wnid in val_names(9).items()))
+    return path
+
+
+def write_kaggle(root: Path) -> Path:
+    lines = [f"{Path(name).stem},{wnid} 85 1 499 272 {wnid} 1 2 3 4\n" for name, wnid in val_names(9).items()]
+    path = root / "LOC_val_solution.csv"
+    path.write_text("ImageId,PredictionString\n" + "".join(reversed(lines)))
+    return path
+
+
+def write_caffe(root: Path) -> Path:
+    path = root / "val.txt"
+    path.write_text("".join(f"{name} {labels()[wnid]}\n" for name, wnid in val_names(9).items()))
+    return path
+
+
+def write_synset_labels(root: Path) -> Path:
+    path = root / "imagenet_2012_validation_synset_labels.txt"
+    path.write_text("".join(f"{wnid}\n" for wnid in val_names(9).values()))
+    return path
+
+
+def write_devkit(root: Path) -> Path:
+    """The devkit numbers the classes its own way, and has inner nodes of the tree behind the thousand."""
+    fields = [("ILSVRC2012_ID", "i4"), ("WNID", object), ("words", object), ("gloss", object), ("num_children", "i4")]
+    order = list(reversed(wnids()))
+    entries = [(number + 1, wnid, f"word{number}, other", "", 0) for number, wnid in enumerate(order)]
+    entries += [(1001, "n00001740", "entity", "", 3)]
+    data = root / "ILSVRC2012_devkit_t12" / "data"
+    data.mkdir(parents=True)
+    savemat(data / "meta.mat", {"synsets": np.array(entries, dtype=fields)})
+    numbers = [order.index(wnid) + 1 for wnid in val_names(9).values()]
+    (data / "ILSVRC2012_validation_ground_truth.txt").write_text("".join(f"{number}\n" for number in numbers))
+    return data.parent
+
+
+@pytest.mark.parametrize("write", [write_wnid_map, write_kaggle, write_caffe, write_synset_labels, write_devkit])
+@pytest.mark.parametrize("given", [False, True])
+def test_a_flat_validation_folder_takes_its_labels_from_a_list(
+    tmp_path: Path, write: Callable[[Path], Path], given: bool
+):
+    write_val(tmp_path / "val", 9, flat=True)
+    path = write(tmp_path)
+    if given:
+        path = Path(shutil.move(path, tmp_path / "elsewhere"))
+    module = imagenet(tmp_path, "test", val_labels=str(path) if given else None)
+    assert truth(module, "test") == val_names(9)
+
+
+def test_a_flat_validation_folder_without_or_with_a_wrong_list_is_refused(tmp_path: Path):
+    write_val(tmp_path / "val", 9, flat=True)
+    with pytest.raises(FileNotFoundError, match="no class folders.*no list of labels.*data.val_labels"):
+        imagenet(tmp_path, "test")
+    path = write_wnid_map(tmp_path)
+    path.write_text(path.read_text().splitlines()[0])
+    with pytest.raises(ValueError, match="no label for 8 of 9 images"):
+        imagenet(tmp_path, "test")
+
+
+def pack(path: Path, members: dict[str, Path]) -> str:
+    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as archive:
+        for name, source in members.items():
+            archive.add(source, name)
+    return hashlib.md5(path.read_bytes()).hexdigest()
+
+
+def test_the_original_archives_are_unpacked_when_asked(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    devkit, home = write_devkit(tmp_path / "kit"), tmp_path / "home"
+    home.mkdir()
+    inner = {}
+    for wnid in WNIDS:
+        inner[f"{wnid}.tar"] = tmp_path / f"{wnid}.tar"
+        pack(inner[f"{wnid}.tar"], {path.name: path for path in (root / "train" / wnid).iterdir()})
+    names = {
+        "train": pack(home / "ILSVRC2012_img_train.tar", inner),
+        "val": pack(home / "ILSVRC2012_img_val.tar", {path.name: path for path in (root / "val").rglob("*.JPEG")}),
+        "devkit": pack(home / "ILSVRC2012_devkit_t12.tar.gz", {"ILSVRC2012_devkit_t12": devkit}),
+    }
+    with pytest.raises(FileNotFoundError, match="no val folder.*data.unpack"):
+        ImageNet(str(home))
+    for part, md5 in names.items():
+        archive = torchvision_imagenet.ARCHIVE_META[part][0]
+        monkeypatch.setitem(torchvision_imagenet.ARCHIVE_META, part, (archive, md5))
+    (home / "train.unpacking").mkdir()  # left by an interrupted attempt
+    module = ImageNet(str(home), 32, num_workers=0, unpack=True)
+    module.prepare_data()
+    module.setup("fit")
+    assert truth(module, "val") == val_names(9)
+    assert module.sizes() == {"train": 36, "val": 9}
+    assert not (home / "train.unpacking").exists()
+
+
+def test_both_protocols_of_selection_are_offered_and_labelled(root: Path):
+    paper = imagenet(root)
+    assert paper.sizes() == {"train": 36, "val": 9} and "the paper's protocol" in paper.describe()["split"]
+    careful = imagenet(root, validation="held_out", val_fraction=0.25)
+    careful.setup("test")
+    assert careful.sizes() == {"train": 27, "val": 9, "test": 9}
+    assert np.bincount(careful.val_split.targets)[list(LABELS)].tolist() == [3, 3, 3]
+    train, val, test = (set(truth(careful, split)) for split in ("train", "val", "test"))
+    assert not train & val and test == set(val_names(9)) and train | val == set(truth(paper, "train"))
+    assert careful.describe()["validation"] == "held_out"
+    # a published rule may not move
+    assert sorted(val)[:3] == FROZEN
+
+
+FROZEN = ["n01440764_2.JPEG", "n01440764_4.JPEG", "n01440764_6.JPEG"]
+
+
+def test_a_subset_is_the_same_in_every_layout(tmp_path: Path):
+    write_val(tmp_path / "folders" / "val", 9)
+    write_val(tmp_path / "flat" / "val", 9, flat=True)
+    write_wnid_map(tmp_path / "flat")
+    folders, flat = (imagenet(tmp_path / name, "test", subset=0.34) for name in ("folders", "flat"))
+    assert truth(folders, "test") == truth(flat, "test") and folders.test_size == 3
+
+
+@pytest.mark.parametrize("recipe", ["standard", "full"])
+def test_batches_are_the_same_for_any_number_of_workers_and_after_a_restart(root: Path, recipe: str):
+    def epoch(workers: int, skip: int = 0) -> list[torch.Tensor]:
+        loader = imagenet(root, num_workers=workers, recipe=recipe, interpolation="bicubic").train_dataloader()
+        loader.progress = lambda: Progress(2, skip)
+        return [batch.image for batch in loader]
+
+    reference = epoch(0)
+    assert len(reference) == 6 and reference[0].dtype == torch.uint8
+    for other in (epoch(1), epoch(2)):
+        assert all(torch.equal(a, b) for a, b in zip(other, reference, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(epoch(0, skip=4), reference[4:], strict=True))

@@ -1,0 +1,165 @@
+"""ImageNet-C: released JPEGs in both layouts, and the same corruptions generated."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from chaosgate.corruptions import COMMON, corrupt, jpeg_roundtrip
+from chaosgate.data import CLEAN, Cell, ImageNetC
+from chaosgate.data.imagenet_c import GROUPS, mean_corruption_error
+from chaosgate.train.task import ImageClassifier
+from tests.data.photos import LABELS, val_names, write_photo, write_val
+from tests.data.recorder import LIGHTNING_WARNINGS, trainer
+
+pytestmark = [
+    *LIGHTNING_WARNINGS,
+    pytest.mark.filterwarnings("ignore:.* images of ImageNet-1k, in .* classes"),
+]
+NAMES, SEVERITIES = ["fog", "pixelate"], [2, 5]
+
+
+def write_cells(root: Path, grouped: bool, corruptions: list[str] = NAMES, severities: list[int] = SEVERITIES) -> None:
+    """Every image of every cell is another picture, so that nothing can be mistaken for anything."""
+    for c, corruption in enumerate(corruptions):
+        group = next(group for group, names in GROUPS.items() if corruption in names) if grouped else ""
+        for severity in severities:
+            for number, (name, wnid) in enumerate(val_names(6).items()):
+                seed = 1000 * c + 100 * severity + number
+                write_photo(root / group / corruption / str(severity) / wnid / name, seed, (32, 32))
+
+
+@pytest.fixture(scope="module", params=["flat", "grouped"])
+def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(request.param)
+    write_cells(folder, grouped=request.param == "grouped")
+    return folder
+
+
+@pytest.fixture
+def copy(root: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(root, tmp_path / "copy"))
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clean")
+    write_val(folder / "val", 6, size=(50, 40))
+    return folder
+
+
+def module(root: Path, **settings: object) -> ImageNetC:
+    defaults = {"image_size": 32, "corruptions": NAMES, "severities": SEVERITIES, "num_workers": 0}
+    return ImageNetC(str(root), **{**defaults, "eval_batch_size": 4, **settings})  # type: ignore[arg-type]
+
+
+def images(data: ImageNetC) -> dict[tuple[int, int], tuple[torch.Tensor, int]]:
+    data.setup("test")
+    return {
+        (int(cell), int(index)): (image, int(target))
+        for batch in data.test_dataloader()
+        for image, target, index, cell in zip(*batch, strict=True)
+    }
+
+
+def test_all_cells_come_in_one_pass_as_they_are_on_disk(root: Path):
+    data = module(root, decoder="pil")
+    seen = images(data)
+    assert data.test_cells == [Cell(name, severity) for name in NAMES for severity in SEVERITIES]
+    assert len(seen) == 4 * 6 and data.test_size == 6
+    files = {(path.parts[-4], path.parts[-3], path.name): path for path in root.rglob("*.JPEG")}
+    order = [Path(name).name for name in sorted(f"{wnid}/{name}" for name, wnid in val_names(6).items())]
+    for (cell, index), (image, target) in seen.items():
+        corruption, severity = data.test_cells[cell]
+        path = files[corruption, str(severity), order[index]]
+        assert np.array_equal(image.permute(1, 2, 0).numpy(), np.array(Image.open(path)))
+        assert target == LABELS[int(path.stem[-8:]) % 3]
+    assert data.describe()["corruptions"] == "released" and data.describe()["subset"] is True
+
+
+def test_a_subset_of_corruptions_and_severities_reads_only_its_own_cells(root: Path):
+    data = module(root, corruptions=["pixelate"], severities=[5])
+    assert len(images(data)) == 6
+
+
+def test_missing_cells_are_all_listed_before_the_run_starts(root: Path):
+    with pytest.raises(FileNotFoundError, match=r"lacks 3 of 4 cells: fog 1; snow 1,2\. Fetch imagenet-c-weather"):
+        module(root, corruptions=["fog", "snow"], severities=[1, 2])
+    with pytest.raises(FileNotFoundError, match="lacks 31 of 35 cells.*imagenet-c-blur imagenet-c-digital"):
+        shutil.copytree(root, root.parent / "p", dirs_exist_ok=True)
+        write_cells(root.parent / "p", grouped=False, corruptions=["pixelate"], severities=[1, 3])
+        module(root.parent / "p", corruptions="paper", severities=[1, 2, 3, 4, 5])
+
+
+def test_clean_images_are_tested_in_the_same_pass_when_given(root: Path, clean: Path):
+    data = module(root, clean=str(clean))
+    seen = images(data)
+    assert data.test_cells[0] == CLEAN and len(seen) == 5 * 6
+    assert all(seen[0, index][1] == seen[3, index][1] for index in range(6))  # one order in all cells
+    assert seen[0, 0][0].shape == (3, 32, 32)
+
+
+def test_clean_images_of_another_set_are_refused(root: Path, tmp_path: Path):
+    write_val(tmp_path / "val", 3)
+    with pytest.raises(ValueError, match="3 images of the cells are not among the clean ones"):
+        module(root, clean=str(tmp_path)).setup("test")
+
+
+def test_images_of_another_size_are_named_and_never_resized(copy: Path):
+    path = next(copy.rglob("pixelate/5/*/*.JPEG"))
+    write_photo(path, 0, (40, 32))
+    with pytest.raises(ValueError, match=f"{path.name} is 40x32, data.image_size is 32"):
+        images(module(copy))
+
+
+def test_cells_with_different_files_are_refused(copy: Path):
+    next(copy.rglob("pixelate/5/*/*.JPEG")).unlink()
+    with pytest.raises(ValueError, match=r"pixelate.5 has 5 images and .*fog.2 6; they differ in 1 files"):
+        module(copy).setup("test")
+
+
+@pytest.mark.parametrize("layout", ["val", "classes"])
+def test_generated_cells_are_cut_corrupted_and_saved_as_the_release_was(clean: Path, layout: str):
+    data = module(clean if layout == "val" else clean / "val", source="generated", seed=3, corruption_table="imagenet")
+    seen = images(data)
+    assert data.test_cells[0] == CLEAN and len(seen) == 5 * 6
+    for index in range(6):
+        picture = seen[0, index][0].permute(1, 2, 0).numpy()
+        expected = jpeg_roundtrip(corrupt(picture, "pixelate", 5, seed=3, index=index, table="imagenet"))
+        assert np.array_equal(seen[4, index][0].permute(1, 2, 0).numpy(), expected)
+    told = data.describe()
+    assert (told["corruptions"], told["corruption_jpeg"], told["name"]) == ("generated", True, "imagenet_c")
+
+
+def test_it_is_for_testing_only(root: Path):
+    with pytest.raises(ValueError, match="ImageNetC is for testing, not for fit"):
+        module(root).setup("fit")
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_the_mce_is_said_after_a_test_of_all_fifteen_and_only_then(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], complete: bool
+):
+    names = list(COMMON) if complete else list(COMMON[1:])
+    write_cells(tmp_path, grouped=False, corruptions=names, severities=[1, 2, 3, 4, 5])
+    data = module(tmp_path, corruptions=names, severities=[1, 2, 3, 4, 5], eval_batch_size=500)
+    model = ImageClassifier("resnet10_small", num_classes=1000)
+    trainer(tmp_path).test(model, data, verbose=False)
+    out = capsys.readouterr().out
+    assert ("mCE" in out) is complete
+    if complete:
+        top1 = {(row["corruption"], row["severity"]): row["top1"] for row in model.test_rows}
+        assert f"mCE {mean_corruption_error(top1):.2f} (released corruptions" in out
+
+
+def test_mce_is_relative_to_alexnet_and_needs_all_fifteen_corruptions():
+    top1 = {(name, severity): 0.5 for name in COMMON for severity in range(1, 6)}
+    top1 |= {("gaussian_noise", severity): 1 - 0.886428 / 2 for severity in range(1, 6)}  # half of AlexNet's
+    others = dict.fromkeys(top1, 1.0) | {cell: top1[cell] for cell in top1 if cell[0] == "gaussian_noise"}
+    assert mean_corruption_error(others) == pytest.approx(100 / 15 / 2, abs=1e-9)
+    del top1["fog", 3]
+    with pytest.raises(ValueError, match=r"1 of the 75 cells of mCE have no top-1.*'fog', 3"):
+        mean_corruption_error(top1)

@@ -1,0 +1,57 @@
+"""Run the tests against every mutant: ``python -m tests.mutants [field gate compat metrics]``.
+
+Each mutant gets a process of its own, in which tests/paper and then the unit tests of its module
+run until the first failure. Prints the mutants that survive; the exit status is 1 if there are any.
+"""
+
+import contextlib
+import importlib
+import io
+import multiprocessing
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.mutants.table import COMPAT, FIELD, GATE, METRICS, Mutant, mutated
+
+ROOT = Path(__file__).parents[2]
+TABLE = {"field": FIELD, "gate": GATE, "compat": COMPAT, "metrics": METRICS}
+OPTIONS = "-x -q -p no:cacheprovider -p no:xdist --assert=plain --noconftest --no-header".split()
+
+
+def killed(mutant: Mutant) -> bool:
+    """Whether tests/paper, the tests named after the module, or all tests of its package fail."""
+    torch.set_num_threads(1)
+    package, module = mutant.target.partition(":")[0].split(".")
+    files = [f"tests/{package}/test_{module}.py", f"tests/{package}"]
+    if package != "metrics":
+        files.insert(0, "tests/paper")
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        for tests in filter(os.path.exists, files):
+            with mutated(mutant):
+                status = pytest.main([*OPTIONS, tests])
+            if status in (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED):
+                return True  # interrupted: the mutant fails on import
+    return False
+
+
+def main(packages: list[str]) -> int:
+    os.chdir(ROOT)
+    for name in ("scipy.optimize", "scipy.stats", "chaosgate.compat.verify", "chaosgate.metrics"):
+        importlib.import_module(name)  # once, before the processes are forked
+    mutants = [mutant for package in packages for mutant in TABLE[package]]
+    with multiprocessing.get_context("fork").Pool(maxtasksperchild=1) as pool:
+        found = list(zip(mutants, pool.imap(killed, mutants, chunksize=1), strict=True))
+    for mutant, dead in found:
+        if not dead:
+            print(f"SURVIVES: {mutant}")
+    alive = sum(not dead for _, dead in found)
+    print(f"{len(found) - alive} mutants killed, {alive} left")
+    return 1 if alive else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:] or list(TABLE)))

@@ -1,0 +1,166 @@
+"""What the paper says, computed without the library: edge by edge, by dense algebra in float64.
+
+A reference that comes from the code under test agrees with it whatever it does. Here matrices are
+built site by site, kernels by an eigendecomposition, graphs by loops, probabilities by bisection.
+"""
+
+import math
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from chaosgate.compat.verify import GivenNoise
+from chaosgate.field import Grid
+from chaosgate.gate import Gate
+
+GRIDS: list[Grid] = [(6,), (3, 4), (5, 2), (2, 3, 2)]
+
+
+def normals(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def positive_maps(*shape: int, seed: int = 1) -> Tensor:
+    """Log-normal and independent from site to site: the roughest kind of evidence."""
+    return (0.7 * normals(*shape, seed=seed)).exp()
+
+
+def close(found: Tensor | float, expected: Tensor | float, rtol: float = 1e-10) -> None:
+    """Equal to rounding, relative to the largest number."""
+    found, expected = (torch.as_tensor(value, dtype=torch.float64) for value in (found, expected))
+    size = float(expected.abs().max()) or 1.0
+    torch.testing.assert_close(found, expected.expand_as(found), rtol=0, atol=rtol * size)
+
+
+def grid_matrix(
+    grid: Grid, weights: tuple[float, ...] | None = None, border: str = "zero"
+) -> Tensor:
+    """The nearest-neighbor Laplacian (eq. dirichlet_laplacian); the border is zero, free or a ring.
+
+    Each site looks along each axis in both directions, so a ring of two sites has its edge twice.
+    """
+    site = torch.arange(math.prod(grid)).view(*grid)
+    matrix = torch.zeros(site.numel(), site.numel(), dtype=torch.float64)
+    for place in product(*map(range, grid)):
+        x = int(site[place])
+        for axis, weight in enumerate(weights or (1.0,) * len(grid)):
+            for step in (-1, 1):
+                other = place[axis] + step
+                if border == "ring":
+                    other %= grid[axis]
+                elif not 0 <= other < grid[axis]:
+                    matrix[x, x] += weight if border == "zero" else 0.0
+                    continue
+                y = int(site[(*place[:axis], other, *place[axis + 1 :])])
+                matrix[x, x] += weight
+                matrix[x, y] -= weight
+    return matrix
+
+
+def pin(matrix: Tensor, site: int) -> Tensor:
+    """The operator with one site held at zero."""
+    held = matrix.clone()
+    held[site], held[:, site] = 0.0, 0.0
+    return held
+
+
+def modes(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues that are not zero, and their eigenvectors."""
+    values, vectors = torch.linalg.eigh(matrix)
+    free = values > 1e-10 * values[-1]
+    return values[free], vectors[:, free]
+
+
+def inverse(matrix: Tensor) -> Tensor:
+    """The Green kernel; on the free directions, where there is a gauge."""
+    values, vectors = modes(matrix)
+    return (vectors / values) @ vectors.T
+
+
+def edges_of(grid: Grid) -> list[tuple[int, int]]:
+    """Pairs of sites at distance one, by comparing all places."""
+    places = list(product(*map(range, grid)))
+    numbered = list(enumerate(places))
+    return [(x, y) for x, p in numbered for y, q in numbered[x:] if math.dist(p, q) == 1]
+
+
+def roughness(maps: Tensor, grid: Grid) -> Tensor:
+    """The intrinsic energy of maps (..., *grid), edge by edge (eq. intrinsic_energy)."""
+    flat = maps.flatten(-len(grid))
+    return torch.stack([0.5 * (flat[..., x] - flat[..., y]) ** 2 for x, y in edges_of(grid)]).sum(0)
+
+
+def mass(maps: Tensor, grid: Grid) -> Tensor:
+    """The mass of maps (..., *grid), weighted by the interior degrees."""
+    flat = maps.flatten(-len(grid))
+    return torch.stack([flat[..., x] ** 2 + flat[..., y] ** 2 for x, y in edges_of(grid)]).sum(0)
+
+
+def incidence(pairs: Tensor, n: int) -> Tensor:
+    """Plus one at the first site of each pair, minus one at the second: (m, n)."""
+    signs = torch.zeros(len(pairs), n, dtype=torch.float64)
+    for row, (x, y) in enumerate(pairs.tolist()):
+        signs[row, x] += 1
+        signs[row, y] -= 1
+    return signs
+
+
+def normal_cdf(u: Tensor) -> Tensor:
+    values = [0.5 * math.erfc(-v / math.sqrt(2)) for v in u.flatten().tolist()]
+    return torch.tensor(values, dtype=torch.float64).view_as(u)
+
+
+def betti(kept: list[bool], edges: list[tuple[int, int]]) -> tuple[int, int]:
+    """Components and independent cycles of one induced subgraph, by merging labels."""
+    label = list(range(len(kept)))
+
+    def root(x: int) -> int:
+        while label[x] != x:
+            x = label[x]
+        return x
+
+    loops, parts = 0, sum(kept)
+    for x, y in edges:
+        if kept[x] and kept[y]:
+            first, second = root(x), root(y)
+            loops, parts = (loops + 1, parts) if first == second else (loops, parts - 1)
+            label[first] = second
+    return parts, loops
+
+
+def all_masks(n: int) -> Tensor:
+    """Every way to drop (0) or keep (1) n sites, (2^n, n)."""
+    return torch.tensor(list(product((0.0, 1.0), repeat=n)), dtype=torch.float64)
+
+
+def mask_chances(masks: Tensor, q: float) -> Tensor:
+    """Probability of every mask (k, n) of independent sites."""
+    kept = masks.sum(1)
+    return q**kept * (1 - q) ** (masks.shape[1] - kept)
+
+
+def push(gate: Gate, h: Tensor, noise: Tensor) -> Tensor:
+    """The gate on maps (b, c, *grid) under given noise (b, 1, *grid)."""
+    return gate.perturb(h.expand(len(noise), *h.shape[1:]), GivenNoise(noise))
+
+
+def basis(grid: Grid) -> Tensor:
+    """Zero noise, then one unit of noise at every site: (1 + n, 1, *grid)."""
+    n = math.prod(grid)
+    return torch.cat([torch.zeros(1, n), torch.eye(n)]).double().view(n + 1, 1, *grid)
+
+
+def log_affine(gate: Gate, grid: Grid, centered: bool = False) -> tuple[Tensor, Tensor]:
+    """The log-gate as an affine function of the noise, a + B^T z: a (n,) and B (n, n), read off the gate.
+
+    ``centered`` takes out a spatial constant of each sample, up to which the sample-wise gate is
+    affine. That nothing else is in it is checked on random noise.
+    """
+    noise = torch.cat([basis(grid), normals(8, 1, *grid, seed=5)])
+    logs = push(gate, torch.ones_like(noise), noise).log().flatten(1)
+    if centered:
+        logs = logs - logs.mean(1, keepdim=True)
+    offset, linear = logs[0], logs[1:-8] - logs[0]
+    close(logs[-8:], offset + noise[-8:].flatten(1) @ linear, 1e-9)
+    return offset, linear
