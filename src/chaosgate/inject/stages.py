@@ -52,6 +52,7 @@ class DryRun:
                 given[name] = self.image if value is images else value[:2]
         self.outputs: dict[str, Tensor] = {}
         self.layouts: dict[str, Layout] = {}
+        self.finished: dict[str, int] = {}
         self._nodes: dict[str, tuple[Any, int]] = {}
         self._shares: dict[str, float] = {}
         handles = [module.register_forward_hook(self._recorder(name)) for name, module in model.named_modules() if name]
@@ -95,6 +96,7 @@ class DryRun:
     def _recorder(self, name: str) -> Any:
         def record(module: nn.Module, args: Any, output: Any) -> None:
             found = [t for t in tensors(output) if t.is_floating_point()]
+            self.finished[name] = len(self.finished) + 1
             self.outputs.pop(name, None)  # a module that runs again finishes later
             self.layouts.pop(name, None)
             if len(found) != 1 or not isinstance(output, Tensor | tuple | list) or found[0].grad_fn is None:
@@ -102,9 +104,11 @@ class DryRun:
             self.outputs[name] = found[0]
             self._nodes[name] = (found[0].grad_fn, found[0].output_nr)
             try:
-                self.layouts[name] = LayoutReader.of(self.model, name)(output, tuple(self.image.shape))
+                layout = LayoutReader.of(self.model, name)(output, tuple(self.image.shape))
             except ChaosgateError:
                 return
+            if len(layout.grid_of(found[0])) == self.image.ndim - 2:  # a line is not the grid of an image
+                self.layouts[name] = layout
 
         return record
 
@@ -197,6 +201,14 @@ class DryRun:
         names = list(self.outputs)
         far = [n for n in same if len(after) > 1 and names.index(n) >= names.index(after[1]) and self.weighted_after(n)]
         return self.outermost(far[-1], same) if far else name
+
+    def standing_for(self, name: str, reduction: int) -> str:
+        """``name``; if it returns several tensors, the next place behind it of this reduction."""
+        size = math.prod(-(-side // reduction) for side in self.image.shape[2:])
+        same = [n for n in self.steps() if self.sizes[n] == size]
+        if name in self.outputs or name not in self.finished:
+            return name
+        return next((self.outermost(n, same) for n in same if self.finished[n] > self.finished[name]), name)
 
     def outermost(self, name: str, among: Sequence[str]) -> str:
         """Of the modules that return the same tensor, the one around the others."""
@@ -324,7 +336,7 @@ def find_stages(
 
 def _place(dry: DryRun, name: str, alone: bool) -> tuple[str | None, str]:
     """The place that stands for a declared or proven stage, or the reason why there is none."""
-    if name not in dry.outputs:
+    if name not in dry.finished:
         inner = [n for n in dry.places() if n.startswith(f"{name}.")]
         return None, f"'{name}' is not called (activation checkpointing?); name {inner[-1:] or 'another module'}"
     if name not in dry.sizes:
@@ -335,20 +347,21 @@ def _place(dry: DryRun, name: str, alone: bool) -> tuple[str | None, str]:
     survives = dry.surviving(place)
     if survives is None:
         return None, f"a normalization behind '{place}' divides a gate out, or nothing reads it"
-    if not dry.ordered(survives):
+    if dry.layouts[survives].kind == "NLC" and not dry.ordered(survives):
         return None, f"what '{survives}' returns is not in the order of the image"
     return survives, ""
 
 
 def _declared(dry: DryRun, entries: Sequence[tuple[str, int]]) -> dict[str, str]:
     """The stages that timm's ``feature_info`` declares, as (module, reduction)."""
+    entries = [(dry.standing_for(name, reduction), reduction) for name, reduction in entries]
     reductions = [reduction for _, reduction in entries]
     if len(set(reductions)) == 1:
         return _by_depth(dry, [name for name, _ in entries])
     if len(entries) == len(STAGES):
         return {stage: name for stage, (name, _) in zip(STAGES, entries, strict=True)}
     last = sorted(set(reductions))[-4:]
-    if any(reductions.count(reduction) > 1 for reduction in last):
+    if len(last) < 4 and len(last) < len(reductions):  # a dilated network
         listing = ", ".join(f"{name} (reduction {reduction})" for name, reduction in entries)
         refuse("repeated reductions", model=type(dry.model).__name__, listing=listing, last=entries[-1][0])
     module = {reduction: name for name, reduction in entries}
@@ -360,6 +373,8 @@ def _proven(dry: DryRun, inside: str) -> dict[str, str]:
     steps = [n for n in dry.steps() if n.startswith(inside)]
     before = [n for n in steps if dry.weighted_after(n)]
     sizes = sorted({dry.sizes[n] for n in steps}, reverse=True)[-4:]
+    if steps and min(dry.sizes.values()) < sizes[-1]:  # coarser maps reach the output beside others
+        return {}
     if len(sizes) < 2:
         return _by_depth(dry, _row_of_blocks(dry, inside))
     stages = {}
@@ -407,7 +422,7 @@ def _feature_entries(model: nn.Module) -> list[dict[str, Any]]:
     entries = getattr(info, "info", info)
     if not isinstance(entries, list | tuple):  # timm's blocks have a method of this name
         return []
-    known = [dict(entry) for entry in entries if "module" in entry and "reduction" in entry]
+    known = [dict(entry) for entry in entries if "module" in entry and entry.get("reduction")]
     names = {name for name, _ in model.named_modules()} if known else set()
     return known if all(entry["module"] in names for entry in known) else []  # timm's MViT names others
 
