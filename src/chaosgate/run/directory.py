@@ -27,7 +27,7 @@ class RunDirectory:
     ``curves.jsonl``          loss and validation metrics, one line per epoch
     ``noise.json``            measured strength of the gates at the end of training
     ``compatibility.jsonl``   rows of :class:`~chaosgate.compat.CompatibilityProbe`, where a run has one
-    ``figures/``              reliability diagrams and gates, as PNG files
+    ``figures/``              reliability diagrams, as PNG files
     ``results.jsonl``         one line per test cell, with a digest of itself
     ``outputs/``              outputs of the tested network for every image (:mod:`chaosgate.run.outputs`)
     ``predictions.csv``       one line per test image, of ``chaosgate predict``
