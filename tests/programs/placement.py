@@ -334,7 +334,10 @@ def verdicts(model, x, stages=STAGES, sized=False, shift=1.0):
             later = [placed[s] for s in stages if s > stage and isinstance(placed[s], str)]
             reason = network.wrong(module, later[0] if later else None, stage == "L4")
             with cg.attach(model, Pattern(), stage, check=False, **example) as handle:
-                if not reason and not alike(handle, x, module, network.layout[module]):
+                again = handle.sites[0].module
+                if not reason and again != module:
+                    reason = f"after a training forward it is {again}"
+                elif not reason and not alike(handle, x, module, network.layout[module]):
                     reason = "the gate differs from the multiplication by hand"
             verdict = "WRONG" if reason else "right"
         yield stage, module, network.side(module), verdict, " ".join(reason.split())[:400]
