@@ -224,8 +224,6 @@ compat.roughness
   SiteGraph.laplacian: + matrix.T ->
   grid_graph: enumerate(sides) -> list(enumerate(sides))[-1:]
   cycle_graph: first + 1 -> first + 2
-  interior_graph: (couplings > 0) -> (couplings.triu(1) - couplings.triu(2) > 0)
-  interior_graph: couplings[edges -> 3 * couplings[edges
   intrinsic_energy: 0.5 * -> 1.0 *
   roughness_budget: - 2 * -> + 2 *
   weighted_mass: .square() -> .abs()
