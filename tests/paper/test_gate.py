@@ -21,6 +21,8 @@ from chaosgate.gate import (
     CorrelatedGaussian,
     GaussianChaos,
     IIDGaussian,
+    IIDLogNormal,
+    SignedCorrelated,
     Wick,
     gate_kernel,
     small_gamma_expansion,
@@ -242,3 +244,18 @@ def test_sec_main_imagenet_gaussian_baselines_have_the_stated_noise() -> None:
         push(gate, leaf, normals(*shape)).sum().backward()  # type: ignore[no-untyped-call]
         assert torch.equal(leaf.grad, torch.ones_like(h))  # the noise passes no gradient
         close(gate.expected_energy(h), sigma**2 * h.square().sum())
+
+
+def test_sec_main_imagenet_matched_baselines_inject_the_energy_of_the_gate() -> None:
+    """Exactly, on features of uneven strength: from a basis of the noise."""
+    grid, partner = (3, 4), chaos("wick")
+    h = positive_maps(1, 1, *grid)
+    target = (h.square().flatten() * (TAU * green(grid).diagonal()).expm1()).sum()
+    close(partner.expected_energy(h), target)
+    for kind in (IIDGaussian, CorrelatedGaussian, SignedCorrelated, IIDLogNormal):
+        values = push(kind(match=partner), h, basis(grid))
+        if kind is IIDLogNormal:  # the log-gate is affine in the noise, with mean one
+            variance = (values / values[:1]).log().square().sum(0)
+            close((h[0].square() * variance.expm1()).sum(), target)
+        else:
+            close((values - values[:1]).square().sum(), target)
