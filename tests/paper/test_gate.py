@@ -240,6 +240,9 @@ def test_dropout_drops_single_numbers_or_whole_sites() -> None:
     close(push(Dropout(0.4), h, noise), h * (noise >= 0.4) / 0.6, 1e-6)
     sites = noise[:, :1]
     close(push(Dropout(0.4, mask="site"), h, sites), h * (sites >= 0.4) / 0.6, 1e-6)
+    found = push(DropBlock(0.4, channels="independent"), h, noise)
+    for c in range(3):  # blocks of its own for every channel, as if it were alone
+        close(found[:, c : c + 1], push(DropBlock(0.4), h[:, c : c + 1], noise[:, c : c + 1]))
 
 
 def test_sec_main_imagenet_gaussian_baselines_have_the_stated_noise() -> None:
