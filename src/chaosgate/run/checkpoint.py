@@ -27,6 +27,7 @@ from chaosgate.run.directory import LAST, SELECTION, RunDirectory
 from chaosgate.train.weights import read_checkpoint
 
 _RANDOM = "random_states"  # key in a checkpoint
+_STOPS = {int(signal.SIGTERM): SIGTERMException, int(signal.SIGINT): KeyboardInterrupt}
 _RULE = "best: smallest val/nll; among epochs within {:g} of it, smallest val/ece"
 
 
@@ -116,7 +117,7 @@ class KeepCheckpoints(ModelCheckpoint):
         self.every_n_steps, self.tolerance = every_n_steps, tolerance
         self.scores: list[EpochScore] = []
         self._random: list[dict[str, Any]] = []  # streams of a loaded checkpoint, by rank
-        self._between_steps = self._interrupted = False
+        self._between_steps, self._signal = False, 0
 
     def state_dict(self) -> dict[str, Any]:
         return {"scores": [list(score) for score in self.scores]}
@@ -146,16 +147,28 @@ class KeepCheckpoints(ModelCheckpoint):
         self._choose(trainer)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Let Ctrl-C wait for the end of the step; Lightning restores the handler."""
-        super().on_train_start(trainer, pl_module)
-        alone = threading.current_thread() is threading.main_thread() and trainer.world_size == 1
-        if alone and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._interrupt)
+        """Let SIGTERM and Ctrl-C wait for the end of the step; Lightning restores the handlers.
 
-    def _interrupt(self, *unused: Any) -> None:
-        if self._interrupted:  # the second time at once
-            raise KeyboardInterrupt
-        self._interrupted = True
+        Its own handler of SIGTERM talks to the other processes in the middle of a step, and hangs.
+        """
+        super().on_train_start(trainer, pl_module)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._remember)
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                signal.signal(signal.SIGINT, self._remember)
+
+    def _remember(self, signum: int, frame: Any) -> None:
+        if self._signal:  # the second time at once
+            raise _STOPS[signum]
+        self._signal = signum
+
+    def _stop_if_told(self, trainer: Trainer) -> None:
+        """Stop all processes at the same place if one of them has received a signal."""
+        told = torch.tensor(self._signal, device=trainer.strategy.root_device)
+        if trainer.world_size > 1:
+            dist.all_reduce(told, dist.ReduceOp.MAX)
+        if told:
+            raise _STOPS[int(told)]
 
     def on_train_batch_start(self, trainer: Trainer, *unused: Any) -> None:
         """Restore the random streams; what was drawn before the first batch does not count."""
@@ -170,15 +183,14 @@ class KeepCheckpoints(ModelCheckpoint):
         """Save if it is time, but neither before validation nor with accumulated gradients."""
         whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and not trainer.is_last_batch
         self._between_steps = whole and not trainer.fast_dev_run
-        if self._between_steps and self._interrupted:
-            raise KeyboardInterrupt
+        if self._between_steps:
+            self._stop_if_told(trainer)
         if self._between_steps and trainer.global_step % (self.every_n_steps or math.inf) == 0:
             trainer.save_checkpoint(self.format_checkpoint_name({}), weights_only=False)
 
-    def on_validation_batch_start(self, *unused: Any) -> None:
+    def on_validation_batch_start(self, trainer: Trainer, *unused: Any) -> None:
         self._between_steps = False
-        if self._interrupted:
-            raise KeyboardInterrupt
+        self._stop_if_told(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the epoch with its scores, then choose."""
@@ -188,6 +200,7 @@ class KeepCheckpoints(ModelCheckpoint):
         self.scores = [*before, EpochScore(trainer.current_epoch, **value)]
         super().on_train_epoch_end(trainer, pl_module)
         self._choose(trainer)
+        self._stop_if_told(trainer)
 
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
