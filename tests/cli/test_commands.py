@@ -77,8 +77,7 @@ def test_a_signature_is_a_command_line(capsys: pytest.CaptureFixture[str]) -> No
         (["sites", "resnet18", "--image-size", "64"], ["--image-size", "--image_size"]),
         (["sites", "resnet18", "--count", "0"], ["count", "0"]),
         (["probe", "resnet18", "--log_std", "nan"], ["log_std"]),
-        (["verify", "--format", "pdf"], ["format", "pdf", "markdown"]),
-        (["verify", "--output", "nowhere/verify.md"], ["output", "nowhere"]),
+        (["design", "--no_drift", "never"], ["no_drift", "never", "sample"]),
         (["data", "download", "oxford-pets"], ["to"]),
         (["study", "run", "quickstart", "--jobs", "0"], ["jobs"]),
         (
