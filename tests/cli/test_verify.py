@@ -27,16 +27,14 @@ def test_a_failure_gives_status_one(
 
 
 def test_json_has_every_row(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*QUICK, "--gamma", "0.3", "--beta", "2", "--json"]) == 0
+    assert main([*QUICK, "--log_std", "0.3", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert all(row["passed"] for row in rows) and "gamma 0.3, beta 2" in rows[0]["gate"]
+    assert all(row["passed"] for row in rows) and "log_std=0.3" in rows[0]["gate"]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--beta", "2"], "go with --gamma"),
-        (["--gamma", "1", "--log_std", "1"], "log_std"),
         (["--operator", "dirichle"], "Did you mean 'dirichlet'"),
         (["--draws", "3"], "1024 draws"),
         (["--grid", "3"], "four sites"),
