@@ -88,7 +88,7 @@ def run(
         wait: With slurm: wait until all jobs have ended, then report.
         slurm: Resources of one SLURM job.
     """
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False)
     found, runs, _ = _plan(study, root, size, variable, train=True)
     flags = [study, *([] if root == ROOT else ["--root", str(root)])]
     flags += [*(["--size", size] if size else []), *(["--variable", *variable] if variable else [])]
@@ -117,7 +117,7 @@ def run(
     if outcome.interrupted or outcome.failed:
         print(f"\nFinished runs are kept; continue with:\n  {same_study('run', flags)}")
         return 130 if outcome.interrupted else 1
-    print("\nNext:", *_next_commands(found, runs), sep="\n  ")
+    print("\nNext:", *_next_commands(found, runs, same_study("run", flags)), sep="\n  ")
     return 0
 
 
@@ -136,7 +136,7 @@ def report(
         size: Another size of the study.
         variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
     """
-    console, folder = Console(highlight=False, soft_wrap=True), Path(study)
+    console, folder = Console(highlight=False), Path(study)
     if packed.is_packed(folder):
         directory = write.report(*packed.load_packed(folder), folder.parent, console, True)
         print(f"\nReport: {directory / 'report.html'}   (also tables and figures)")
@@ -208,7 +208,7 @@ def _report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> 
     print(f"TensorBoard: {shlex.join([installed('tensorboard'), '--logdir', str(runs[0].root)])}")
 
 
-def _next_commands(study: Study, runs: Sequence[Run]) -> Iterator[str]:
+def _next_commands(study: Study, runs: Sequence[Run], again: str) -> Iterator[str]:
     program = installed("chaosgate")
     for run in runs:  # a gate whose strength can be changed on the command line
         gate = run.parts[-1].content.get("noise", {}).get("gate") or {}
@@ -218,7 +218,7 @@ def _next_commands(study: Study, runs: Sequence[Run]) -> Iterator[str]:
             words += ["--noise.gate.init_args.log_std", "1.5", *allow_flags()]
             yield shlex.join([program, "fit", *words])
             break
-    shipped = study.path.is_relative_to(config_folder())
-    copy = f"{program} configs copy {config_name(study.path)}" if shipped else "edit the study file"
+    if study.path.is_relative_to(config_folder()):
+        again = f"{program} configs copy {config_name(study.path)}"
     line = "gch_strong: [noise/gch, {noise.gate.init_args.log_std: 1.5}]"
-    yield f"{copy}   # then add a line under 'methods:', e.g. {line}"
+    yield f"{again}   # then add a line under 'methods:', e.g. {line}"
