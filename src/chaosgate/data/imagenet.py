@@ -74,6 +74,7 @@ class ImageNet(PhotoData):
 
     name, title = "imagenet", "ImageNet-1k"
     test_only = False
+    may_be_absent = False
 
     def __init__(
         self,
@@ -100,11 +101,8 @@ class ImageNet(PhotoData):
         self.num_classes = len(self.labels)
         self.class_names = [wnids()[label] for label in self.labels.tolist()]
         self.found: dict[str, dict[str, int]] = {}
-        if not unpack:
-            self.check_root()
-
-    def check_root(self) -> None:
-        if self.folder("val") is None and self.folder("train") is None:
+        there = self.folder("val") or self.folder("train")
+        if there is None and not (unpack or self.may_be_absent):
             raise FileNotFoundError(self.absent("val"))
 
     @classmethod
@@ -116,10 +114,6 @@ class ImageNet(PhotoData):
             return []
         validation: Any = "held_out" if folders["val"] is None else "official"
         return [cls(str(root), validation=validation)]
-
-    def stages(self) -> tuple[str, ...]:
-        fit = () if self.test_only or self.folder("train") is None else ("fit",)
-        return (*fit, "test") if self.folder("val") is not None else fit
 
     def prepare_data(self) -> None:
         if self.unpack:
@@ -134,10 +128,8 @@ class ImageNet(PhotoData):
             return {"train": self.cut(self._list("train")), **val} if stage == "fit" else val
         whole = self._list("train")
         share = {"val": self.val_fraction}
-        rule = hashed_split(_file_names(whole), whole.targets, share, self.class_names)
-        return {
-            split: self.cut(whole.pick(np.flatnonzero(rule == split))) for split in ("train", "val")
-        }
+        splits = hashed_split(whole, _file_names(whole), share, self.class_names)
+        return {split: self.cut(listing) for split, listing in splits.items()}
 
     @property
     def logit_columns(self) -> list[int] | None:
@@ -200,13 +192,10 @@ class ImageNet(PhotoData):
         if split == "val" and not _folders(folder):
             listing = list_flat(folder, find_labels(self.root, folder, self.val_labels))
         else:
-            listing = self.list_classes(folder)
-        return self.checked(split, self._relabeled(listing), folder)
+            listing = list_class_folders(folder, set(self.labels.tolist()))
+        return self.checked(split, self.relabeled(listing), folder)
 
-    def list_classes(self, folder: Path) -> Listing:
-        return list_class_folders(folder, set(self.labels.tolist()))
-
-    def _relabeled(self, listing: Listing) -> Listing:
+    def relabeled(self, listing: Listing) -> Listing:
         """The images of the chosen classes, with labels that count from 0."""
         if self.classes is None:
             return listing
@@ -479,7 +468,7 @@ class ImageNetVariant(ImageNet):
         classes: str | None = None,
         **imagenet: Any,
     ) -> None:
-        self.variant, self.download = VARIANTS[variant], download
+        self.variant, self.may_be_absent = VARIANTS[variant], download
         self.name, self.title = f"imagenet_{variant}", f"ImageNet-{variant.capitalize()}"
         super().__init__(root, image_size, classes=classes or self.variant.classes, **imagenet)
 
@@ -491,12 +480,8 @@ class ImageNetVariant(ImageNet):
         there = [p for p in places if p.name in known and p.is_dir() and has_classes(p)]
         return [cls(str(place), known[place.name]) for place in there]
 
-    def check_root(self) -> None:
-        if not self.download:
-            super().check_root()
-
     def prepare_data(self) -> None:
-        if self.download and self.folder("val") is None:
+        if self.may_be_absent and self.folder("val") is None:
             download_set(self.name.replace("_", "-"), self.root)
 
     def expected(self, split: str) -> int | None:

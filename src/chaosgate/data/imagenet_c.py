@@ -43,7 +43,7 @@ from chaosgate.data.decoding import (
     decode,
     picture_size,
 )
-from chaosgate.data.imagenet import ImageNet, has_classes
+from chaosgate.data.imagenet import ImageNet, has_classes, list_class_folders
 from chaosgate.data.listing import Listing, check_files, image_files
 from chaosgate.data.module import Contents, ImageData
 from chaosgate.data.photos import size_of
@@ -107,6 +107,7 @@ class ImageNetC(ImageNet):
         released = source == "released"
         self.source = source
         self.has_clean = not released or clean is not None
+        self.may_be_absent = not self.has_clean
         super().__init__(
             clean if released and clean is not None else root,
             image_size,
@@ -146,10 +147,6 @@ class ImageNetC(ImageNet):
             return super().contents()
         return {"test": self.stored(self._list_cells())}
 
-    def check_root(self) -> None:
-        if self.has_clean:
-            super().check_root()
-
     def setup(self, stage: str) -> None:
         """List the files of every cell and check that they are the same."""
         if self.source == "generated" or stage not in ("test", "predict"):
@@ -183,7 +180,8 @@ class ImageNetC(ImageNet):
         first: Listing | None = None
         digests = hashlib.sha256()
         for cell, folder in self.cell_folders.items():
-            listing = self._relabeled(self.list_classes(folder))
+            listing = list_class_folders(folder, set(self.labels.tolist()))
+            listing = self.relabeled(listing)
             check_files({"test": listing})
             first = first or self.checked("val", listing, folder)
             if differing := sorted(set(listing.names) ^ set(first.names)):

@@ -135,32 +135,27 @@ def spaced_holdout(
 
 
 def hashed_split(
-    names: Sequence[str],
-    targets: Sequence[int] | NDArray[np.integer],
-    fractions: Mapping[str, float],
-    class_names: Sequence[str],
-) -> NDArray[np.str_]:
-    r"""Split of every image, "train" or a key of ``fractions``, from the name of its file alone.
+    listing: Listing, names: Sequence[str], fractions: Mapping[str, float], classes: Sequence[str]
+) -> dict[str, Listing]:
+    r"""Divide a listing into "train" and the keys of ``fractions``, from ``names`` alone.
 
     Within a class of n images, ordered by the SHA-256 of the name, the first
     :math:`\max(1, \mathrm{round}(n f))` go to the first key of ``fractions``, the next to the
     second, the others to "train". The order of the listing does not matter.
     """
     splits = np.full(len(names), "train")
-    for target, places in _by_hash(names, targets):
+    for target, places in _by_hash(names, listing.targets):
         counts = {split: max(1, round(len(places) * f)) for split, f in fractions.items()}
         if sum(counts.values()) >= len(places):
             raise ValueError(
-                f"class {class_names[target]!r} has {len(places)} image(s); "
-                + ", ".join(f"{split} takes {count}" for split, count in counts.items())
-                + " and none is left for train. Add images, lower the fractions, or give the "
-                "splits their own folders."
+                f"class {classes[target]!r} has {len(places)} image(s) for {counts} and none is left "
+                "for train. Add images, lower the fractions, or give the splits their own folders."
             )
         start = 0
         for split, count in counts.items():
             splits[places[start : start + count]] = split
             start += count
-    return splits
+    return {split: listing.pick(np.flatnonzero(splits == split)) for split in ("train", *fractions)}
 
 
 def hashed_share(
