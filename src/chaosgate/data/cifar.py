@@ -70,8 +70,8 @@ class CIFAR10(ArrayData):
         if not download:
             if not self.folder.is_dir():
                 raise FileNotFoundError(
-                    f"no {self.folder.name} in {root}. Set data.root to the folder that holds it, or "
-                    "set data.download to true."
+                    f"no {self.folder.name} in {root}. Set data.root to its folder, or set "
+                    "data.download to true."
                 )
             self._cell_folder()
 
@@ -103,8 +103,8 @@ class CIFAR10(ArrayData):
             known = [*files, (self.reader.meta["filename"], self.reader.meta["md5"])]
             bad = [name for name, md5 in known if not check_integrity(self.folder / name, md5)]
             raise ValueError(
-                f"{', '.join(bad)} in {self.folder} are missing or damaged. Remove them and fetch the "
-                "set again (data.download: true)."
+                f"{', '.join(bad)} in {self.folder} are missing or damaged. Fetch the set again "
+                "(data.download: true)."
             ) from error
         self.class_names = list(sets["train"].classes)
         self.origin = {"files": {name: file_hash(self.folder / name) for name, _ in files}}

@@ -66,8 +66,8 @@ class HuggingFace(PhotoData):
         once = len(chosen) == len(set(chosen))  # a split cannot be both trained and tested on
         if not (once and "train" in self.used and set(chosen) <= set(tables)):
             raise ValueError(
-                f"data.splits is {splits}; name one of {', '.join(tables)} for train, and others for "
-                "val and test, each only once."
+                f"data.splits is {splits}; name one of {', '.join(tables)} for train, and others "
+                "for val and test, each only once."
             )
         features = tables[self.used["train"]].features
         self.image_column = self._column("Image", "image_column", image_column, features)

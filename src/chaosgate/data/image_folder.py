@@ -118,7 +118,7 @@ def class_folders(folders: dict[str, Path]) -> list[str]:
         if found != classes:
             raise ValueError(
                 f"{folders[split]} and {folders[first]} have different classes: only in the former "
-                f"{sorted(found - classes)}, only in the latter {sorted(classes - found)}. Give every "
-                "split the same class folders."
+                f"{sorted(found - classes)}, only in the latter {sorted(classes - found)}. Give "
+                "every split the same class folders."
             )
     return sorted(classes)

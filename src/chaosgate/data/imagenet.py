@@ -46,8 +46,8 @@ _LABEL_FILES = (
 class ImageNet(PhotoData):
     """1,281,167 training and 50,000 validation photographs of 1,000 classes; the latter test.
 
-    Layouts: ``train/<wnid>/`` and ``val/<wnid>/`` (Kaggle's nesting too); a flat ``val`` with a list
-    of labels or the unpacked devkit; the original archives, with ``unpack``. A folder with few
+    Layouts: ``train/<wnid>/`` and ``val/<wnid>/`` (Kaggle's nesting too); a flat ``val`` with a
+    list of labels or the unpacked devkit; the original archives, with ``unpack``. A folder with few
     classes keeps their true labels. If there are fewer images than there should be, a warning says
     so and result rows record it; more images, or other classes, stop the run.
 
@@ -107,7 +107,7 @@ class ImageNet(PhotoData):
 
     @classmethod
     def found_in(cls, root: Path) -> "list[ImageData]":
-        """Folders train and val, or one of them, with classes named by WordNet id; or a flat val."""
+        """Folders train or val with classes named by WordNet id, or a flat val."""
         folders = {split: find_split(root, split) for split in ("train", "val")}
         names = [entry.name for place in folders.values() if place for entry in place.iterdir()]
         if not any(WNID.fullmatch(name) or name.startswith("ILSVRC2012_val_") for name in names):
@@ -157,8 +157,8 @@ class ImageNet(PhotoData):
                 "protocol)"
             )
         return (
-            f"official val for test; {self.val_fraction} of each training class held out by hash of "
-            "the file name"
+            f"official val for test; {self.val_fraction} of each training class held out by hash "
+            "of the file name"
         )
 
     def describe(self) -> dict[str, Any]:
@@ -229,8 +229,8 @@ class ImageNet(PhotoData):
     def absent(self, split: str) -> str:
         return (
             f"no {split} folder in {self.val_folder or self.root}. Set data.root to a folder with "
-            f"{split}/<wnid>/ (or a flat val with a list of labels), or put {_ARCHIVES[split]} and the "
-            "devkit there and set data.unpack to true."
+            f"{split}/<wnid>/ (or a flat val with a list of labels), or put {_ARCHIVES[split]} and "
+            "the devkit there and set data.unpack to true."
         )
 
 
@@ -317,9 +317,8 @@ def list_class_folders(folder: Path, wanted: Collection[int] = range(1000)) -> L
     of = {name: int(name) for name in found} if numbered else labels()
     if strangers := sorted(set(found) - set(of)):
         raise ValueError(
-            f"{folder} has {len(strangers)} folder(s) that are not classes of ImageNet-1k, among them "
-            f"{', '.join(strangers[:3])}. Name class folders by WordNet id (n01440764, ...), or use "
-            "chaosgate.ImageFolder for other classes."
+            f"{folder} has {len(strangers)} folder(s) that are not classes of ImageNet-1k, among "
+            f"them {', '.join(strangers[:3])}. Name classes by WordNet id, or use ImageFolder."
         )
     chosen = sorted((name for name in found if of[name] in wanted), key=of.__getitem__)
     listing = walk(folder, chosen, deep=False)
@@ -337,8 +336,8 @@ def list_flat(folder: Path, label_file: Path) -> Listing:
     targets = [known.get(stem, known.get(number, -1)) for stem, number in pairs]
     if -1 in targets:
         raise ValueError(
-            f"{label_file} has no label for {targets.count(-1)} of {len(targets)} images in {folder}, "
-            f"among them {listing.names[targets.index(-1)]}. Give their list as data.val_labels."
+            f"{label_file} has no label for {targets.count(-1)} of {len(targets)} images in "
+            f"{folder}, e.g. {listing.names[targets.index(-1)]}. Set data.val_labels to their list."
         )
     return replace(listing, targets=np.array(targets, dtype=np.int64))
 
@@ -508,7 +507,7 @@ class ImageNetVariant(ImageNet):
 
     def absent(self, split: str) -> str:
         return (
-            f"no {self.variant.folders[0]} and no class folders in {self.root}. Set data.root to the "
-            "folder that holds them, or set data.download to true (chaosgate data download "
+            f"no {self.variant.folders[0]} and no class folders in {self.root}. Set data.root to "
+            "their folder, or set data.download to true (chaosgate data download "
             f"{self.name.replace('_', '-')} --to FOLDER)."
         )

@@ -64,10 +64,10 @@ class ImageNetC(ImageNet):
     """Corrupted copies of the ImageNet validation set, for testing only; all cells in one pass.
 
     ``released``: ``root`` holds ``<corruption>/<severity>/<wnid>/`` or the same below the groups of
-    the archives (``noise/gaussian_noise/1/...``). The images are taken as they are: they are already
-    resized and cropped. Missing cells are listed before anything runs. Every cell must have the same
-    files. Copies written by ``chaosgate data corrupt`` are read in the same way; their manifest
-    and the result rows say that they were generated.
+    the archives (``noise/gaussian_noise/1/...``). The images are taken as they are: they are
+    already resized and cropped. Missing cells are listed before anything runs. Every cell must
+    have the same files. Copies written by ``chaosgate data corrupt`` are read in the same way;
+    their manifest and the result rows say that they were generated.
 
     ``generated``: ``root`` holds clean images in any layout of
     :class:`~chaosgate.data.imagenet.ImageNet`; they are resized, cropped, corrupted and saved as
@@ -169,9 +169,9 @@ class ImageNetC(ImageNet):
         places = [order.get(path.name, -1) for path in cells.paths]
         if -1 in places:
             raise ValueError(
-                f"{places.count(-1)} images of the cells are not among the clean ones in {self.root}, "
-                f"e.g. {cells.names[places.index(-1)]}. Set data.clean to the validation set they "
-                "were made from, or to null."
+                f"{places.count(-1)} images of the cells are not among the clean ones in "
+                f"{self.root}, e.g. {cells.names[places.index(-1)]}. Set data.clean to the "
+                "validation set they were made from, or to null."
             )
         return clean.pick(np.array(places, dtype=np.int64))
 
@@ -186,8 +186,8 @@ class ImageNetC(ImageNet):
             first = first or self.checked("val", listing, folder)
             if differing := sorted(set(listing.names) ^ set(first.names)):
                 raise ValueError(
-                    f"{folder} has {len(listing)} images and {first.root} {len(first)}; they differ in "
-                    f"{len(differing)} files, e.g. {differing[0]}. All cells need the same images."
+                    f"{folder} has {len(listing)} images and {first.root} {len(first)}; they "
+                    f"differ in {len(differing)} files, e.g. {differing[0]}. Complete the set."
                 )
             digests.update(f"{cell.corruption} {cell.severity} {listing.digest()}\n".encode())
         assert first is not None
@@ -248,9 +248,9 @@ def find_cells(root: Path, cells: Sequence[Cell]) -> dict[Cell, Path]:
         listed = "; ".join(f"{name} {','.join(levels)}" for name, levels in missing.items())
         groups = " ".join(sorted({f"imagenet-c-{group_of(name)}" for name in missing}))
         raise FileNotFoundError(
-            f"{root} lacks {len(cells) - len(found)} of {len(cells)} cells: {listed}. Fetch {groups} "
-            "with chaosgate data download, ask for fewer (data.corruptions, data.severities), or set "
-            "data.source to 'generated' and data.root to clean images."
+            f"{root} lacks {len(cells) - len(found)} of {len(cells)} cells: {listed}. Fetch "
+            f"{groups} with chaosgate data download, test fewer corruptions or severities, or set "
+            "data.source to generated and data.root to clean images."
         )
     return found
 
@@ -277,8 +277,8 @@ class ReleasedImages:
         picture = decode(path, self.decoder)
         if (size := size_of(picture)) != (self.size, self.size):
             raise ValueError(
-                f"{path} is {size[0]}x{size[1]}, data.image_size is {self.size}; the images of a cell "
-                "are not resized. Set data.image_size, or point data.root at the released set."
+                f"{path} is {size[0]}x{size[1]}, data.image_size is {self.size}; the images of a "
+                "cell are not resized. Set data.image_size."
             )
         return picture
 
@@ -404,7 +404,7 @@ def _claim(target: Path, images: Sequence[tuple[Path, str]], settings: CopySetti
             )
     elif any(not entry.name.startswith(".") for entry in target.iterdir()):
         raise ValueError(
-            f"{target} is not empty and was not made by this command. Give an empty folder with --to."
+            f"{target} is not empty and was not made by this command. Give another with --to."
         )
     else:
         replace_file(target / MANIFEST, json.dumps(wanted, indent=2) + "\n")
@@ -424,12 +424,12 @@ def mean_corruption_error(top1: Mapping[tuple[str, int], float]) -> float:
     """The mCE in percent, from the top-1 accuracy of each cell ``(corruption, severity)``.
 
     Raises:
-        ValueError: A cell of the fifteen common corruptions is missing: a mean over fewer is not mCE.
+        ValueError: A cell of the fifteen common corruptions is missing.
     """
     if absent := [cell for cell in all_common_cells() if cell not in top1]:
         raise ValueError(
-            f"{len(absent)} of the 75 cells of mCE have no top-1, among them {absent[:3]}. Test all "
-            "fifteen common corruptions at five severities, or use chaosgate.metrics.aggregate_cells."
+            f"{len(absent)} of the 75 cells of mCE have no top-1, among them {absent[:3]}. Test "
+            "them, or use chaosgate.metrics.aggregate_cells."
         )
     table = (files("chaosgate.data") / "alexnet_errors.txt").read_text().splitlines()[1:]
     alexnet = {name: fsum(map(float, errors)) for name, *errors in map(str.split, table)}

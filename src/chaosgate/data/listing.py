@@ -22,7 +22,7 @@ class Listing:
     """Image files with their sizes in bytes and their classes.
 
     Names are relative to ``root``, with "/" between folders. A million ``Path`` objects would take
-    half a gigabyte, so :attr:`paths` makes them when asked. ``linked`` if links lead to some of them.
+    half a gigabyte, so :attr:`paths` makes them when asked. ``linked`` if some are behind links.
     """
 
     root: Path
@@ -120,7 +120,7 @@ def spaced_holdout(
     r"""Mark a share of every class, evenly spaced in the given order.
 
     Image j of a class (j = 0, 1, ...) is held out where
-    :math:`\lfloor (j + 1) f \rfloor > \lfloor j f \rfloor`; n images give :math:`\lfloor n f \rfloor`.
+    :math:`\lfloor (j + 1) f \rfloor > \lfloor j f \rfloor`.
 
     >>> spaced_holdout([0, 0, 0, 0, 1, 1, 1], 0.5).tolist()
     [False, True, False, True, False, True, False]
@@ -148,8 +148,8 @@ def hashed_split(
         counts = {split: max(1, round(len(places) * f)) for split, f in fractions.items()}
         if sum(counts.values()) >= len(places):
             raise ValueError(
-                f"class {classes[target]!r} has {len(places)} image(s) for {counts} and none is left "
-                "for train. Add images, lower the fractions, or give the splits their own folders."
+                f"class {classes[target]!r} has {len(places)} image(s) for {counts} and none is "
+                "left for train. Add images, or lower data.val_fraction and data.test_fraction."
             )
         start = 0
         for split, count in counts.items():
