@@ -1,4 +1,4 @@
-"""``python -m benchmarks SUBJECT ...``: tables of ratios against named peers, measured in the same run."""
+"""``python -m benchmarks SUBJECT``: ratios against named peers, measured in the same run."""
 
 import os
 import sys
@@ -28,18 +28,18 @@ def bench(
     images: Path | None = None,
     json: Path | None = None,
 ) -> None:
-    """Ratios against named peers in the same run: interleaved repetitions, medians (gates: means over all steps).
+    """Measure ratios against named peers in the same run: interleaved repetitions, medians.
 
-    Absolute times mean little on a shared machine; the ratios are what counts.
+    Absolute times mean little on a shared machine.
 
       gate          gates on feature maps against copy, multiply, torch and timm dropouts
       field         field synthesis against scipy's sine transform and a dense Cholesky sampler
       metrics       calibration metrics against torchmetrics
       corruptions   the paper's seven corruptions against straightforward implementations
-      alternatives  training steps and tests with label smoothing, mixup, EMA, ... against the same without
-      data          decoding and transforms against torchvision's PIL pipeline; all cells in one pass
+      alternatives  steps and tests with label smoothing, mixup, EMA, ... against without
+      data          transforms against torchvision's PIL pipeline; all cells in one pass
       imports       first gate, help and first step against 'import torch' and 'import lightning'
-      fit           epochs of chaosgate fit against a plain PyTorch loop with the same network and batches
+      fit           epochs of chaosgate fit against a plain PyTorch loop
       study         a study of tiny runs in warm processes against a fresh process for each run
 
     Args:

@@ -12,13 +12,14 @@ from typing import Any
 import timm
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 from torch.optim.swa_utils import AveragedModel
 
 from benchmarks.timing import keep_memory, on_threads, rounds
 from chaosgate.gate import Dropout
 from chaosgate.inject import attach
 from chaosgate.metrics import temperature_scaling
-from chaosgate.train.alternatives import classification_loss, mix_images
+from chaosgate.train.alternatives import CrossEntropy, FocalLoss, Mixing
 
 CLASSES, DRAWS, MEMBERS = 10, 20, 5
 
@@ -46,11 +47,11 @@ def _training_steps(images: Tensor, target: Tensor) -> dict[str, Callable[[], ob
     count = iter(range(1 << 30))
 
     def mixed(mixup: float, cutmix: float) -> tuple[Tensor, Tensor]:
-        return mix_images(images, target, CLASSES, mixup, cutmix, (0, next(count)))
+        return Mixing(mixup, cutmix)(images, target, CLASSES, (0, next(count)))
 
     def step(
         batch: Callable[[], tuple[Tensor, Tensor]] = lambda: (images, target),
-        loss: Callable[[Tensor, Tensor], Tensor] = classification_loss,
+        loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
         drop_path_rate: float = 0.0,
         average: bool = False,
         dropout: bool = False,
@@ -73,8 +74,8 @@ def _training_steps(images: Tensor, target: Tensor) -> dict[str, Callable[[], ob
 
     return {
         "plain": step(),
-        "label_smoothing": step(loss=partial(classification_loss, label_smoothing=0.1)),
-        "focal": step(loss=partial(classification_loss, focal_gamma=3.0)),
+        "label_smoothing": step(loss=CrossEntropy(label_smoothing=0.1)),
+        "focal": step(loss=FocalLoss(3.0)),
         "mixup": step(batch=partial(mixed, 0.2, 0.0)),
         "cutmix": step(batch=partial(mixed, 0.0, 1.0)),
         "stochastic_depth": step(drop_path_rate=0.1),

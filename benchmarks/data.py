@@ -5,10 +5,6 @@ matplotlib, or up to 24 of a ``folder`` of one's own. The rows name them.
 """
 
 import logging
-import pickle
-import resource
-import subprocess
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +28,6 @@ from chaosgate.data.files.index import image_files
 from chaosgate.data.photos import IMAGENET_MEAN, IMAGENET_STD
 from chaosgate.data.pipeline.augment import centre_crop, resized_crop_and_flip
 from chaosgate.data.pipeline.decoding import as_tensor, decode, normalised, picture_size
-from chaosgate.data.pipeline.samples import EvalSet
 from chaosgate.data.pipeline.streams import lent_streams, sample_generator
 from chaosgate.data.sets.imagenet_layout import wnids
 
@@ -58,8 +53,6 @@ def run(
     cost us nothing: with exact pixels no view can do better.
     The last row tests the paper's 35 cells with a linear classifier: one pass against 35 calls of ``Trainer.test``.
     What a call costs beside its images does not depend on how many they are: ``call_ms`` is that cost.
-    ``bytes_per_cell`` is what a further cell adds to the state that a worker holds, and ``memory_ratio`` the largest
-    resident memory of a process that tests the 35 cells in one pass over that of one that tests one cell 35 times.
     """
     with on_threads(threads), tempfile.TemporaryDirectory() as place:
         paths = _photos(folder)
@@ -169,16 +162,6 @@ class _Linear(pl.LightningModule):
         self.counted += int((logits.argmax(1) >= 0).sum())
 
 
-def _module(place: Path, corruptions: Sequence[str], severities: Sequence[int], workers: int) -> ImageNetC:
-    return ImageNetC(
-        str(place),
-        corruptions=list(corruptions),
-        severities=severities,
-        eval_batch_size=32,
-        num_workers=workers,
-    )
-
-
 def _test(data: ImageNetC) -> int:
     model = _Linear()
     quiet: dict[str, Any] = {
@@ -199,7 +182,14 @@ def _cells(
     write_copies(sorted(named, key=lambda pair: pair[1]), place / "cells", cells, CopySettings(), quiet=True)
 
     def module(corruptions: Sequence[str], severities: Sequence[int]) -> ImageNetC:
-        return _module(place / "cells", corruptions, severities, workers)
+        return ImageNetC(
+            str(place / "cells"),
+            corruptions=list(corruptions),
+            severities=severities,
+            eval_batch_size=32,
+            num_workers=workers,
+            index_dir="",
+        )
 
     def one_pass() -> None:
         assert _test(module(corruptions, range(1, 6))) == len(cells) * count
@@ -209,42 +199,13 @@ def _cells(
 
     with _silence():
         times = interleaved({"ours": one_pass, "peer": one_by_one}, repeats)
-    one, all_of_them = _state_bytes(module(corruptions[:1], [1])), _state_bytes(module(corruptions, range(1, 6)))
-    one_pass_memory, single_memory = _peak_memory(place / "cells", corruptions)
     return {
         "what": f"test of {len(cells)} cells x {count} images, {workers} workers",
         "ours_ms": times["ours"],
         "reference_ms": times["peer"],
         "ratio": times["peer"] / times["ours"],
         "call_ms": (times["peer"] - times["ours"]) / (len(cells) - 1),
-        "bytes_per_cell": (all_of_them - one) // (len(cells) - 1),
-        "memory_ratio": one_pass_memory / single_memory,
     }
-
-
-_TEST_ALONE = """
-import multiprocessing, sys
-from benchmarks.data import peak_of
-names = sys.argv[2].split(",")
-cases = [(sys.argv[1], names, 5, 1), (sys.argv[1], names[:1], 1, 5 * len(names))]
-with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:  # a process each, that imports nothing
-    print(*pool.starmap(peak_of, cases, chunksize=1))
-"""
-
-
-def peak_of(place: str, corruptions: Sequence[str], severities: int, times: int) -> int:
-    """Largest resident memory of this process after testing the cells ``times`` times."""
-    with _silence():
-        for _ in range(times):
-            _test(_module(Path(place), corruptions, range(1, severities + 1), workers=0))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def _peak_memory(place: Path, corruptions: Sequence[str]) -> list[int]:
-    """Of a process that tests all cells in one pass, and of one that tests a single cell as many times."""
-    words = [sys.executable, "-c", _TEST_ALONE, str(place), ",".join(corruptions)]
-    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
-    return [int(word) for word in printed[-2:]]
 
 
 @contextmanager
@@ -259,9 +220,3 @@ def _silence() -> Iterator[None]:
             yield
     finally:
         log.setLevel(level)
-
-
-def _state_bytes(data: ImageNetC) -> int:
-    with _silence():
-        data.setup("test")
-    return len(pickle.dumps(EvalSet(data.test_splits)))

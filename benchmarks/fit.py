@@ -132,8 +132,7 @@ class PlainLoop:
     def __init__(self, model: nn.Module, data: ArrayData, steps: int) -> None:
         self.model, self.data = model, data
         self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)  # of base.yaml
-        self.schedule = WarmupCosine(self.optimizer, warmup=0.05)
-        self.schedule.set_total_steps(steps)
+        self.schedule = WarmupCosine(self.optimizer, warmup=0.05, total_steps=steps)
         assert data.train_split is not None and data.val_split is not None
         self.images, self.targets = _tensors(data.train_split)
         self.held_out = _tensors(data.val_split)

@@ -41,9 +41,10 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from chaosgate.cli.fit import parsed
-from chaosgate.cli.worker import main as worker
+from chaosgate.cli.worker import worker
 from chaosgate.inject import callback
 from chaosgate.metrics.figure import log_figure
+from chaosgate.run import recording
 from chaosgate.run.checkpoint.files import damage
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.provenance import file_hash
@@ -51,7 +52,6 @@ from chaosgate.study import Run, load_study, plan_runs
 from chaosgate.study.execute.runner import log_tail, reason
 from chaosgate.study.execute.state import read_json, state_of
 from chaosgate.study.execute.worker import BUSY, ORDER, write_order
-from chaosgate.train import task
 
 STUDY: dict[str, Any] = {
     "base": ["base", "data/fashion_mnist"],
@@ -104,7 +104,7 @@ def start(run: Run, sabotage: Act = lambda: None) -> int:
     try:
         os.setsid()
         sabotage()
-        status = worker(["worker", str(write_order(run, 1))])
+        status = worker(write_order(run, 1))
     finally:
         os._exit(status)
 
@@ -116,7 +116,8 @@ def end(pid: int) -> int:
 def draw_nothing() -> None:
     """Let workers write empty pictures: to draw them takes half the time of so small a run, and nobody reads them."""
     empty = Figure((0.5, 0.5))
-    task.log_figure = callback.log_figure = lambda loggers, tag, _, step: log_figure(loggers, tag, lambda: empty, step)
+    draw = lambda loggers, tag, _, step: log_figure(loggers, tag, lambda: empty, step)  # noqa: E731
+    recording.log_figure = callback.log_figure = draw
 
 
 def watch_writes(directory: Path, see: Callable[[str], object]) -> None:

@@ -14,7 +14,9 @@ from tests.data.photos import write_photo
 def test_the_command_prints_a_table_and_writes_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(field, "run", lambda threads, repeats: [{"grid": "5x4", "ratio": repeats / 3}])
+    monkeypatch.setattr(
+        field, "run", lambda threads, repeats: [{"grid": "5x4", "ratio": repeats / 3}]
+    )
     main(["field", "--repeats", "1", "--json", str(tmp_path / "rows.json")])
     assert "0.333" in capsys.readouterr().out and "5x4" in (tmp_path / "rows.json").read_text()
 
@@ -46,7 +48,12 @@ def test_every_shipped_alternative_has_a_row() -> None:
 
 def test_data_compares_the_same_pixels_of_unchanged_photographs(tmp_path: Path) -> None:
     write_photo(tmp_path / "a" / "one.JPEG", 1, size=(300, 260))
-    quick = {"repeats": 1, "images_per_cell": 2, "workers": 0, "corruptions": ["pixelate", "contrast"]}
+    quick = {
+        "repeats": 1,
+        "images_per_cell": 2,
+        "workers": 0,
+        "corruptions": ["pixelate", "contrast"],
+    }
     rows = {row["what"]: row for row in data.run(**quick, folder=str(tmp_path))}
     assert all(row["ratio"] == row["reference_ms"] / row["ours_ms"] > 0 for row in rows.values())
     assert rows["eval transform"]["within_1"] > 0.99 and rows["eval transform"]["pil_equal"]
@@ -55,7 +62,9 @@ def test_data_compares_the_same_pixels_of_unchanged_photographs(tmp_path: Path) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", fit.CASES)
-def test_fit_and_the_plain_loop_train_the_same_network(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_and_the_plain_loop_train_the_same_network(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CHAOSGATE_ALLOW", "benchmarks")
     more = ("--trainer.limit_train_batches=2", "--trainer.limit_val_batches=1")
     (row,) = fit.run(repeats=1, cases=[case], more=(*more, "--data.batch_size=4"))

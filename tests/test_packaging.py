@@ -81,7 +81,7 @@ ABSENT = {  # extra: the module that is missing, and a command that needs it
 }
 NAMES: dict[str, str] = {}
 NOTEBOOKS = REPOSITORY / "scripts" / "run_notebooks.py"
-FOR_THE_CLONE = {"test", "dev", "docs", "bench"}  # nothing in the package uses them
+FOR_THE_CLONE = {"test", "dev", "docs", "bench", "programs"}  # nothing in the package uses them
 
 
 def test_every_extra_is_looked_at() -> None:

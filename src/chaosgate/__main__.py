@@ -1,6 +1,7 @@
 """``chaosgate COMMAND ...``: dispatch without importing anything heavy before it is needed."""
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -57,12 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    if arguments[0] in TRAINING:
-        from chaosgate.cli.training.help import asks_for_short_help, short_help
-
-        if asks_for_short_help(arguments):
-            print(short_help(arguments[0]), end="")
-            return 0
     module = "chaosgate.cli.fit" if arguments[0] in TRAINING else "chaosgate.cli.commands"
     try:
         with _own_modules(arguments) as words:
@@ -79,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C caused an error: some imports turn it into another, and Lightning into an exit."""
+    """Whether Ctrl-C caused an error: some imports turn it into another, Lightning into an exit."""
     return isinstance(error, KeyboardInterrupt) or (
         error is not None and (_is_interrupt(error.__cause__) or _is_interrupt(error.__context__))
     )
@@ -91,17 +86,22 @@ def _unexpected(
     """The usual traceback, then how to report it."""
     sys.__excepthook__(kind, error, trace)
     if issubclass(kind, Exception):
+        found = import_module("chaosgate.run.provenance").versions()
         print(
-            import_module("chaosgate.cli.training.errors").how_to_report(sys.argv), file=sys.stderr
+            "\nchaosgate: unexpected error: a bug in chaosgate, or in a library it uses. Please report it with "
+            "the form\n'Something does not work' where you got chaosgate from, with the traceback above and these "
+            f"lines:\n  command   {shlex.join(['chaosgate', *sys.argv[1:]])}\n  versions  "
+            + ", ".join(f"{name} {version}" for name, version in found.items()),
+            file=sys.stderr,
         )
 
 
 @contextmanager
 def _own_modules(arguments: Sequence[str]) -> Iterator[list[str]]:
-    """The arguments without ``--allow MODULE``, which no configuration can contain; child processes inherit it.
+    """The arguments without ``--allow MODULE``, which child processes inherit.
 
-    Modules of the working folder can be imported, after all installed ones: also with ``python -m``,
-    which would put them first, and in the processes that a training starts by repeating its command.
+    Modules of the working folder can be imported, after all installed ones: also with
+    ``python -m``, which would put them first, and in the processes that a training starts.
     """
     from chaosgate.run.config_files import ALLOWED, allowed_modules
 

@@ -7,21 +7,17 @@ import shutil
 import struct
 import tarfile
 import tempfile
-import threading
 import warnings
 import zipfile
 from collections.abc import Callable
-from functools import cache, partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from torchvision.datasets import FashionMNIST as TorchvisionFashionMNIST
 
 from chaosgate.cli.commands import main
 from chaosgate.cli.data import find_sets
-from chaosgate.data import FashionMNIST
 from chaosgate.data.files.download import ARCHIVES
 from chaosgate.data.sets.made_up import write_made_up
 from tests.data.cifar import write_cifar, write_corrupted
@@ -108,15 +104,10 @@ def test_every_set_is_recognised_and_read(name: str, tmp_path: Path, capsys: pyt
 
 RELEASED = {
     "cifar-10": ("cifar10", "cifar-10-batches-py", "tar.gz"),
-    "cifar-100": ("cifar100", "cifar-100-python", "tar.gz"),
     "cifar-10-c": ("cifar10", "CIFAR-10-C", "tar"),
-    "cifar-100-c": ("cifar100", "CIFAR-100-C", "tar"),
-    "imagenet-a": ("imagenet_a", "imagenet-a", "tar"),
-    "imagenet-r": ("imagenet_r", "imagenet-r", "tar"),
     "imagenet-sketch": ("imagenet_sketch", "sketch", "zip"),
     "imagenet-v2": ("imagenet_v2", "imagenetv2-matched-frequency-format-val", "tar.gz"),
     "imagenet-c-noise": ("imagenet_c", "noise/gaussian_noise", "tar"),
-    "imagenet-c-digital": ("imagenet_c", "digital/pixelate", "tar"),
     "oxford-pets": ("oxford_pets", "oxford-iiit-pet", "tar.gz"),
 }
 
@@ -144,28 +135,6 @@ def test_every_archive_is_fetched_checked_by_its_digest_and_read(
     Path(copies[0].url.removeprefix("file://")).write_bytes(b"another archive")
     assert main(["data", "download", name, "--to", str(tmp_path / "other")]) == 1
     assert "it is damaged or not that archive" in capsys.readouterr().err and not list(tmp_path.glob("other/*/"))
-
-
-def test_fashion_mnist_is_fetched_through_torchvision_and_checked_by_its_digest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    (tmp_path / "www").mkdir()
-    fashion_mnist(tmp_path / "www")
-    resources = [(path.name, digest_of(path, "md5")) for path in sorted((tmp_path / "www").iterdir())]
-    monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *words: None)
-    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "www"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setattr(TorchvisionFashionMNIST, "mirrors", [f"http://127.0.0.1:{server.server_port}/"])
-        monkeypatch.setattr(TorchvisionFashionMNIST, "resources", resources)
-        data = FashionMNIST(str(tmp_path / "new"), download=True, corruptions=None)
-        data.prepare_data()
-        data.setup("test")
-        assert data.sizes() == {"train": 54_000, "val": 6_000, "test": 10_000}
-        monkeypatch.setattr(TorchvisionFashionMNIST, "resources", [(resources[0][0], "0" * 32), *resources[1:]])
-        with pytest.raises(RuntimeError, match="corrupted"):
-            FashionMNIST(str(tmp_path / "other"), download=True, corruptions=None).prepare_data()
-        server.shutdown()
 
 
 def pack(path: Path, source: Path, name: str) -> None:

@@ -1,8 +1,6 @@
-"""The command line, run in this process on the embedded images with the repository's own YAML files."""
+"""fit, validate, test and predict, run in this process on the embedded images with the shipped files."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,20 +10,19 @@ import yaml
 
 import chaosgate as cg
 from chaosgate.cli.fit import parsed
-from chaosgate.data.files.atomic import file_hash
 from chaosgate.run.identity import run_name, training_hash
 from chaosgate.train.weights import network_weights, read_checkpoint
 
 BASE = ("base", "data/fashion_mnist")
 QUICK = (
     "--trainer.max_epochs=1",
-    "--trainer.limit_train_batches=3",
+    "--trainer.limit_train_batches=2",
+    "--trainer.limit_val_batches=1",
     "--trainer.enable_progress_bar=false",
-    "--trainer.enable_model_summary=false",
-    "--data.init_args.corruptions=[gaussian_noise]",
-    "--data.init_args.severities=[1,5]",
+    "--data.init_args.corruptions=null",
     "--model.backbone_args={channels: [8, 8, 16, 16]}",
 )
+TRIAL = ("--trainer.fast_dev_run=true", *QUICK[3:])
 NOISES = sorted(path.stem for path in (Path(__file__).parents[2] / "configs" / "noise").glob("*.yaml"))
 
 
@@ -33,273 +30,299 @@ def weights(path):
     return torch.load(path, weights_only=True)["state_dict"]
 
 
-@pytest.mark.parametrize("noise", NOISES)
-def test_fit_and_the_test_after_it_work_with_every_noise_file(noise, command, configs):
-    files = configs(*BASE, f"noise/{noise}")
-    status, _, err = command("fit", *files, *QUICK)
+def equal(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.fixture
+def fit(command, configs):
+    """Run ``fit`` on base, the embedded images and further files; it must work. Gives what was printed."""
+
+    def run(*words, files=("noise/gch",), quick=QUICK):
+        status, out, err = command("fit", *configs(*BASE, *files), *quick, *words)
+        assert status == 0, err
+        return out + err
+
+    return run
+
+
+# -- what a run leaves -------------------------------------------------------------------------------------------------
+
+
+def test_fit_test_validate_and_predict_agree_about_a_run(fit, command, configs):
+    fit("--trainer.limit_train_batches=3")
+    words = (*configs(*BASE, "noise/gch"), *QUICK, "--trainer.limit_train_batches=3")
+    few = ("--data.init_args.corruptions=[gaussian_noise]", "--data.init_args.severities=[1,5]")
+    status, out, err = command("test", *words, *few, "--checkpoints=best,last")
     assert status == 0, err
-    status, out, err = command("test", *files, *QUICK)
-    assert status == 0, err
-    for word in ("Top-1", "clean", "gaussian_noise 1,5", "3 rows in"):
-        assert word in out
+    assert all(word in out for word in ("Top-1", "clean", "gaussian_noise 1,5", "3 rows in"))
     (run,) = Path("runs").iterdir()
     rows = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
-    assert [(row["corruption"], row["severity"]) for row in rows] == [
-        ("clean", 0),
-        ("gaussian_noise", 1),
-        ("gaussian_noise", 5),
-    ]
+    cells = [("clean", 0), ("gaussian_noise", 1), ("gaussian_noise", 5)]
+    assert [(row["corruption"], row["severity"]) for row in rows] == cells * 2
+    assert [row["weights_file"] for row in rows] == ["checkpoints/best.ckpt"] * 3 + ["checkpoints/last.ckpt"] * 3
     for row in rows:
-        assert (
-            row["n"] == 2000
-            and row["seed"] == 0
-            and row["config_hash"]
-            and row["versions"]["torch"]
-            and row["processor"]
-        )
-        assert row["data"]["corruptions"] == "generated" and row["data"]["subset"] is True
-        assert row["checkpoint_name"] == "best.ckpt" and len(row["checkpoint"]) == 64
-        assert row["transform"] == {"mean": [0.286], "std": [0.353], "image_size": 28}
-        assert row["weights_file"] == "checkpoints/best.ckpt"
-        assert 0 <= row["ece"] <= 1 and row["nll"] > 0
-    measured = rows[0]["noise_measured"]
-    assert [site["stage"] for site in measured] == ([] if noise == "none" else ["L4"])
+        assert row["n"] == 2000 and row["seed"] == 0 and row["config_hash"] == run.name.rpartition("-")[2]
+        assert row["noise"]["gate"]["class_path"] == "chaosgate.GaussianChaos"
+        assert row["noise_measured"][0]["energy"] > 0
     assert (run / "config.yaml").exists() and list(run.glob("events.out.*"))
+    status, out, err = command("validate", *words)
+    assert status == 0 and "val/nll" in out, err
+    status, out, err = command("predict", *words)
+    assert status == 0 and f"2000 predictions in {run}/predictions.csv" in out, err
+    lines = [line.split(",") for line in (run / "predictions.csv").read_text().splitlines()][1:]
+    assert sum(line[1] == line[2] for line in lines) / 2000 == pytest.approx(rows[0]["top1"], abs=1e-12)
+    status, _, err = command("predict", *words, "--output=p.xlsx")
+    assert status == 1 and ".csv" in err
 
 
-def test_a_gated_checkpoint_loads_into_bare_timm(command, configs):
-    assert command("fit", *configs(*BASE, "noise/gch"), *QUICK, "--run_dir=run")[0] == 0
+def test_a_gated_checkpoint_loads_into_bare_timm(fit):
+    fit("--run_dir=run")
     state = network_weights(read_checkpoint("run/checkpoints/best.ckpt"))
     bare = timm.create_model("resnet10_small", in_chans=1, num_classes=10, channels=(8, 8, 16, 16))
     assert bare.load_state_dict(state, strict=True)
 
 
-def test_the_callback_under_trainer_callbacks_gives_the_same_numbers(command, configs, tmp_path):
-    listed = tmp_path / "listed.yaml"
-    gate = {"class_path": "chaosgate.GaussianChaos", "init_args": {"log_std": 1.0}}
-    callback = {"class_path": "chaosgate.NoiseInjection", "init_args": {"gate": gate, "stages": ["L4"]}}
-    listed.write_text(yaml.safe_dump({"trainer": {"callbacks": [callback]}}))
-    assert command("fit", *configs(*BASE, "noise/gch"), *QUICK, "--run_dir=key")[0] == 0
-    status, _, err = command("fit", *configs(*BASE, "noise/none"), "-c", str(listed), *QUICK, "--run_dir=list")
-    assert status == 0, err
-    first, second = weights("key/checkpoints/last.ckpt"), weights("list/checkpoints/last.ckpt")
-    assert all(torch.equal(first[name], second[name]) for name in first)
-
-
-def test_methods_are_paired_at_one_seed(command, configs, monkeypatch):
+def test_methods_are_paired_at_one_seed(fit, monkeypatch):
     seen = {}
 
     def record(self, batch, batch_idx):
         if batch_idx == 0:
-            seen[current] = {"weights": {k: v.clone() for k, v in self.state_dict().items()}, "batches": []}
+            seen[current] = {"weights": {k: v.clone() for k, v in self.model.state_dict().items()}, "batches": []}
         seen[current]["batches"].append((batch.image.clone(), batch.target.clone(), batch.index.clone()))
         return original(self, batch, batch_idx)
 
     original = cg.ImageClassifier.training_step
     monkeypatch.setattr(cg.ImageClassifier, "training_step", record)
     for current in ("none", "gch", "dropout"):
-        assert command("fit", *configs(*BASE, f"noise/{current}"), *QUICK, f"--run_dir={current}")[0] == 0
+        fit(f"--run_dir={current}", files=(f"noise/{current}",))
     for other in ("gch", "dropout"):
-        assert all(torch.equal(v, seen[other]["weights"][k]) for k, v in seen["none"]["weights"].items())
-        assert len(seen["none"]["batches"]) == len(seen[other]["batches"]) == 3
+        assert equal(seen["none"]["weights"], seen[other]["weights"])
         for mine, theirs in zip(seen["none"]["batches"], seen[other]["batches"], strict=True):
             assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
-def test_monte_carlo_prediction_at_test_time(command, configs):
-    files = configs(*BASE, "noise/gch")
-    assert command("fit", *files, *QUICK, "--run_dir=run")[0] == 0
-    options = (*QUICK[2:4], QUICK[-1], "--data.init_args.corruptions=null", "--run_dir=run")
-    assert command("test", *files, *options)[0] == 0
-    status, out, err = command("test", *files, *options, "--noise.monte_carlo=4")
-    assert status == 0, err
-    assert "monte_carlo/mutual_information" in out
-    plain, averaged = (json.loads(line) for line in Path("run/results.jsonl").read_text().splitlines())
-    assert (plain["monte_carlo"], averaged["monte_carlo"]) == (0, 4)
-    assert plain["nll"] != averaged["nll"]
+@pytest.mark.parametrize("noise", NOISES)
+def test_every_noise_file_trains(noise, fit, caplog):
+    with caplog.at_level("INFO"):
+        fit(files=(f"noise/{noise}",), quick=TRIAL)
+    assert ("noise at L4" in caplog.text) == (noise != "none")
 
 
-def test_help_is_quick_and_needs_no_torch():
-    import subprocess
-    import sys
-
-    code = "import sys, chaosgate.__main__ as m; m.main(['--help']); sys.exit('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "chaosgate fit -c base" in done.stdout
-
-
-BAD = {
-    "unknown stage": (["--noise.stages=[L7]"], "no stage or module 'L7'"),
-    "unknown backbone": (["--model.backbone=resnet_ten"], "timm has no model 'resnet_ten'"),
-    "both strengths": (["--noise.gate.init_args.gamma=0.1"], "exactly one of gamma and log_std"),
-    "no strength": (["--noise.gate.init_args.log_std=null"], "exactly one of gamma and log_std"),
-    "strength not finite": (["--noise.gate.init_args.log_std=.inf"], "finite"),
-    "p outside": (["--noise.gate=chaosgate.Dropout", "--noise.gate.init_args.p=1.0"], r"drop probability in \[0, 1\)"),
-    "1x1 grid": (["--model.backbone=resnet18"], "sample-wise gate on a 1x1 grid"),
-    "normalised away": (
-        ["--model.backbone=vit_tiny_patch16_224", "--model.backbone_args={img_size: 28, patch_size: 7}"]
-        + ["--noise.stages=[blocks.11]", "--model.optimizer=torch.optim.AdamW"],
-        "does not reach the logits",
-    ),
-    "missing data root": (["--data.init_args.root=nowhere"], "nowhere"),
-    "missing checkpoint": (["--model.checkpoint=nothing.pth"], "no checkpoint nothing.pth"),
-    "wrong classes": (["--model.num_classes=7"], "num_classes=10"),
-    "typo in a key": (["--trainer.max_epohcs=3"], "trainer.max_epochs"),
-    "typo in a noise key": (["--noise.stage=[L4]"], "noise.stages"),
-    "class of another type": (["--noise.gate=torch.nn.Linear"], "Gate"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_ends_in_one_message_before_training(case, command, configs, monkeypatch):
-    arguments, message = BAD[case]
-    monkeypatch.setattr(cg.ImageClassifier, "on_before_backward", lambda *_: pytest.fail("training has started"))
-    status, out, err = command("fit", *configs(*BASE, "noise/gch"), *QUICK, *arguments, "--run_dir=run")
-    assert status not in (0, None)
-    assert "Traceback" not in err
-    import re
-
-    assert re.search(message, err), err
-    assert not Path("run/checkpoints").exists() and not Path("run/results.jsonl").exists()
-
-
-def test_checkpoints_that_cannot_be_used_are_refused(command, configs):
-    files = configs(*BASE, "noise/none")
-    Path("torn.ckpt").write_bytes(b"PK\x03\x04 this is not a checkpoint")
-    torch.save(
-        {"state_dict": {f"model.{k}": v for k, v in timm.create_model("resnet18").state_dict().items()}}, "other.ckpt"
-    )
-    for name, message in (("torn.ckpt", "cannot be read safely"), ("other.ckpt", "is not of resnet10_small")):
-        for arguments in (["fit", f"--model.checkpoint={name}"], ["test", f"--ckpt_path={name}"]):
-            status, _, err = command(arguments[0], *files, *QUICK[2:], arguments[1], "--run_dir=run")
-            assert status == 1 and message in err, err
-
-
-def test_an_existing_run_is_never_overwritten(command, configs):
-    files = configs(*BASE, "noise/none")
-    assert command("fit", *files, *QUICK, "--run_dir=run")[0] == 0
+def test_an_existing_run_is_never_overwritten(fit, command, configs):
+    fit("--run_dir=run")
     before = Path("run/checkpoints/last.ckpt").read_bytes()
-    status, _, err = command("fit", *files, *QUICK, "--run_dir=run")
+    words = (*configs(*BASE, "noise/gch"), *QUICK)
+    status, _, err = command("fit", *words, "--run_dir=run")
     assert status == 1 and "already holds a run" in err and "--resume" in err
     assert Path("run/checkpoints/last.ckpt").read_bytes() == before
-    status, _, err = command("test", *files, *QUICK[2:], "--run_dir=elsewhere")
+    status, _, err = command("test", *words, "--run_dir=elsewhere")
     assert status == 1 and "no checkpoint" in err and "Train first" in err
 
 
-def test_two_lengths_of_training_are_two_directories_and_test_names_the_other(command, configs):
-    files = configs(*BASE, "noise/none")
-    short = ("--trainer.limit_train_batches=1", *QUICK[2:])
+def test_two_lengths_of_training_are_two_runs_and_a_missing_one_names_them(fit, command, configs):
     for epochs in (1, 2):
-        status, _, err = command("fit", *files, *short, f"--trainer.max_epochs={epochs}")
-        assert status == 0, err
+        fit(f"--trainer.max_epochs={epochs}", files=("noise/none",))
     runs = sorted(Path("runs").iterdir())
     assert len(runs) == 2
-    status, _, err = command("test", *files, *short, "--trainer.max_epochs=3")
-    assert status == 1 and "no run runs/" in err and "--run_dir" in err
-    assert all(str(run) in err for run in runs)
+    status, _, err = command("test", *configs(*BASE, "noise/none"), *QUICK, "--trainer.max_epochs=3")
+    assert status == 1 and "no run runs/" in err and "--run_dir" in err and all(str(run) in err for run in runs)
 
 
-def test_a_directory_of_an_earlier_version_is_named_and_not_taken(command, configs):
-    Path("runs/resnet10_small-FashionMNIST-GaussianChaos-L4-seed0-12345678/checkpoints").mkdir(parents=True)
-    status, _, err = command("test", *configs(*BASE, "noise/gch"), *QUICK)
-    assert status == 1 and "GaussianChaos-L4-seed0-12345678" in err and "earlier version" in err and "--run_dir" in err
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+
+MISTAKES = {
+    "unknown stage": (["--noise.stages=[L7]"], ["L7"]),
+    "unknown backbone": (["--model.backbone=resnet_ten"], ["resnet_ten"]),
+    "both strengths": (["--noise.gate.init_args.gamma=0.1"], ["exactly one of gamma and log_std"]),
+    "1x1 grid": (["--model.backbone=resnet18", "--model.backbone_args=null"], ["1x1"]),
+    "missing data root": (["--data.init_args.root=nowhere"], ["nowhere"]),
+    "missing weights": (["--model.weights=nothing.pth"], ["nothing.pth"]),
+    "wrong classes": (["--model.num_classes=7"], ["num_classes", "10"]),
+    "a key": (["--trainer.max_epohcs=3"], ["Did you mean --trainer.max_epochs?"]),
+    "a key of the noise": (["--noise.stage=[L4]"], ["Did you mean --noise.stages?"]),
+    "an argument of a gate": (
+        ["--noise.log_std=0.5"],
+        ["Did you mean --noise.gate.init_args.log_std, an argument of GaussianChaos?"],
+    ),
+    "an argument in a file": (["-c", "{noise: {gate: {init_args: {logstd: 1}}}}"], ["--noise.gate.init_args.log_std"]),
+    "a key in a file": (["-c", "{trainer: {max_epoch: 3}}"], ["Did you mean --trainer.max_epochs?"]),
+    "a class": (["--trainer.callbacks+=EarlyStoping"], ["lightning.pytorch.callbacks.EarlyStopping"]),
+    "a class of another type": (["--noise.gate=chaosgate.Neumann"], ["noise.gate", "Gate"]),
+    "a name after -c": (["-c", "noise/gch_wik"], ["noise/gch_wick"]),
+    "a value": (["--trainer.max_epochs=many"], ["trainer.max_epochs", "int"]),
+    "a checkpoint": (["--ckpt_path=nothing.ckpt"], ["nothing.ckpt"]),
+    "two noises": (["--trainer.callbacks+=chaosgate.NoiseInjection"], ["Keep one of them"]),
+    "every n-th step": (["--saving.every_n_steps=0"], ["saving.every_n_steps"]),
+}
 
 
-def test_parsed_configurations_name_the_run_however_they_are_cut_into_files(configs, tmp_path):
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_explained_and_leaves_no_directory(case, command, configs, monkeypatch):
+    words, expected = MISTAKES[case]
+    monkeypatch.setattr(cg.ImageClassifier, "on_before_backward", lambda *_: pytest.fail("training has started"))
+    status, _, err = command("fit", *configs(*BASE, "noise/gch"), *QUICK, *words, "--run_dir=run")
+    assert status in (1, 2) and "Traceback" not in err
+    assert all(word in err for word in expected), err
+    assert not Path("run").exists() and not Path("runs").exists()
+
+
+def test_data_that_are_not_named_are_asked_for(command, configs):
+    status, _, err = command("fit", *configs("base"))
+    assert status == 2 and "-c data/fashion_mnist" in err
+
+
+def test_checkpoints_that_cannot_be_used_are_refused(command, configs):
+    files = (*configs(*BASE, "noise/none"), *QUICK[3:])
+    Path("torn.ckpt").write_bytes(b"PK\x03\x04 this is not a checkpoint")
+    other = {f"model.{name}": value for name, value in timm.create_model("resnet18").state_dict().items()}
+    torch.save({"state_dict": other}, "other.ckpt")
+    for name, message in (("torn.ckpt", "cannot be read safely"), ("other.ckpt", "is not of resnet10_small")):
+        for use in (f"fit --model.weights={name}", f"test --ckpt_path={name}", f"fit --ckpt_path={name}"):
+            status, _, err = command(use.split()[0], *files, use.split()[1], "--run_dir=run")
+            assert status == 1 and message in err and not Path("run").exists(), err
+
+
+# -- files compose from left to right ----------------------------------------------------------------------------------
+
+
+def test_a_changed_value_of_an_earlier_file_is_reported_once(command, configs):
+    Path("mine.yaml").write_text("model: {backbone: resnet18_small}\ntrainer: {max_epochs: 30, log_every_n_steps: 7}\n")
+    status, out, err = command("fit", "-c", "base", "-c", "mine", "-c", "data/fashion_mnist", "--print_config")
+    assert status == 0 and yaml.safe_load(out)["model"]["backbone"] == "resnet18_small"
+    lines = [line for line in err.splitlines() if "is changed to" in line]
+    assert lines == [
+        "chaosgate: trainer.log_every_n_steps: 20 (base) is changed to 7 (mine.yaml)",
+        "chaosgate: model.backbone: resnet10_small (base) is changed to resnet18_small (mine.yaml)",
+    ]
+    status, _, err = command("fit", "-c", "base", "-c", "data/fashion_mnist", "-c", "noise/gch", "--print_config")
+    assert status == 0 and "is changed to" not in err
+
+
+@pytest.mark.parametrize("order", ["mine noise/gch base", "base noise/gch noise/none", "listed mine"])
+def test_an_order_that_switches_the_noise_off_is_an_error(order, command):
+    callback = {"class_path": "chaosgate.NoiseInjection", "init_args": {"gate": GATE}}
+    Path("listed.yaml").write_text(yaml.safe_dump({"trainer": {"callbacks": [callback]}}))
+    Path("mine.yaml").write_text("trainer: {callbacks: [EarlyStopping]}\n")
+    files = [word for name in (*order.split(), "data/fashion_mnist") for word in ("-c", name)]
+    status, _, err = command("fit", *files)
+    assert status == 2 and "without it" in err and "base, model, data, noise" in err and "--noise.gate null" in err
+
+
+def test_noise_can_be_switched_off_on_the_command_line(command, configs):
+    status, out, _ = command("fit", *configs(*BASE, "noise/gch"), "--noise.gate=null", "--print_config")
+    assert status == 0 and yaml.safe_load(out)["noise"]["gate"] is None
+
+
+# -- ordinary habits ---------------------------------------------------------------------------------------------------
+
+GATE = {"class_path": "chaosgate.GaussianChaos", "init_args": {"log_std": 1.0}}
+
+
+def test_a_printed_configuration_is_the_same_run(command, configs):
+    words = ("fit", *configs(*BASE, "noise/gch"), *QUICK)
+    status, out, err = command(*words, "--print_config")
+    assert status == 0, err
+    Path("my.yaml").write_text(out)
+    assert run_name(parsed(("fit", "--config", "my.yaml"))) == run_name(parsed(words))
+    assert command("fit", "--config", "my.yaml")[0] == 0
+    (run,) = Path("runs").iterdir()
+    assert run.name == run_name(parsed(words)) == run_name(yaml.safe_load((run / "config.yaml").read_text()))
+
+
+def test_the_callback_under_trainer_callbacks_is_the_same_run(fit, configs):
+    callback = {"class_path": "chaosgate.NoiseInjection", "init_args": {"gate": GATE, "stages": ["L4"]}}
+    Path("listed.yaml").write_text(yaml.safe_dump({"trainer": {"callbacks": [callback]}}))
+    fit("--run_dir=key")
+    fit("-c", "listed.yaml", files=("noise/none",))
+    (listed,) = Path("runs").iterdir()
+    assert "GaussianChaos-log_std1-L4" in listed.name
+    assert yaml.safe_load((listed / "config.yaml").read_text())["noise"]["gate"]["init_args"]["log_std"] == 1.0
+    assert equal(weights("key/checkpoints/last.ckpt"), weights(listed / "checkpoints/last.ckpt"))
+
+
+def test_early_stopping_says_why(fit):
+    early = ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=val/nll")
+    printed = fit(*early, "--trainer.callbacks.stopping_threshold=100", "--trainer.max_epochs=5", "--run_dir=run")
+    assert "Stopped early: Stopping threshold reached" in printed
+    assert len(Path("run/curves.jsonl").read_text().splitlines()) == 1
+
+
+def test_optimizer_and_scheduler_have_a_short_form(fit):
+    words = ("--optimizer=Adam", "--optimizer.lr=0.01", "--lr_scheduler=StepLR", "--lr_scheduler.step_size=1")
+    fit(*words, "--run_dir=run")
+    checkpoint = torch.load("run/checkpoints/last.ckpt", weights_only=True)
+    assert "exp_avg" in checkpoint["optimizer_states"][0]["state"][0] and "step_size" in checkpoint["lr_schedulers"][0]
+    model = yaml.safe_load(Path("run/config.yaml").read_text())["model"]
+    assert model["optimizer"]["class_path"] == "torch.optim.Adam" and model["optimizer"]["init_args"]["lr"] == 0.01
+
+
+def test_another_run_can_start_from_a_checkpoint(fit):
+    fit("--run_dir=one")
+    fit("--run_dir=two", "--trainer.max_epochs=2", "--ckpt_path=one/checkpoints/last.ckpt", "--model.lr_scheduler=null")
+    assert torch.load("two/checkpoints/last.ckpt", weights_only=True)["global_step"] == 4
+
+
+def test_loggers_can_be_changed_or_switched_off(fit):
+    fit("--trainer.logger=CSVLogger", "--trainer.logger.save_dir=.", "--trainer.logger.name=csv", "--run_dir=csv")
+    assert list(Path("csv/csv").rglob("metrics.csv")) and not list(Path("csv").glob("events*"))
+    fit("--trainer.logger=false", "--run_dir=none")
+    assert Path("none/config.yaml").exists() and Path("none/curves.jsonl").exists()
+    assert not list(Path("none").glob("events*"))
+
+
+def test_mixed_precision_trains(fit):
+    fit("--trainer.precision=bf16-mixed", "--run_dir=run")
+    fit("--run_dir=full")
+    assert not equal(weights("run/checkpoints/best.ckpt"), weights("full/checkpoints/best.ckpt"))
+
+
+def test_a_trial_run_can_be_repeated_and_leaves_nothing(fit):
+    before = sorted(Path().iterdir())
+    for _ in range(2):
+        assert "checkpoints" not in fit(quick=TRIAL)
+    assert sorted(Path().iterdir()) == before
+
+
+def test_one_batch_is_not_all_of_them(configs):
+    """Python keeps one object for ``Optional[Union[int, float]]`` and ``Optional[Union[float, int]]``."""
+    words = ["--trainer.limit_val_batches=1", "--trainer.limit_train_batches=1.0", "--trainer.limit_test_batches=0.5"]
+    trainer = parsed(("fit", *configs(*BASE), *words))["trainer"]
+    found = [trainer[f"limit_{part}_batches"] for part in ("val", "train", "test")]
+    assert found == [1, 1.0, 0.5] and [type(one) for one in found] == [int, float, float]
+
+
+# -- names of runs -----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_has_one_name_however_it_is_written(configs):
     files = ("fit", *configs(*BASE, "noise/gch"))
     one = parsed(files)
-    whole = tmp_path / "whole.yaml"
-    plain = {key: value for key, value in one.items() if key not in ("labels", "ckpt_path", "weights_only")}
-    del plain["data"]["init_args"]["seed"]
-    whole.write_text(yaml.safe_dump(json.loads(json.dumps(plain))))
-    assert run_name(parsed(("fit", "-c", str(whole)))) == run_name(one)
     assert run_name(one).startswith("resnet10_small-FashionMNIST-GaussianChaos-log_std1-L4-seed0-")
     long_path = "--noise.gate.class_path=chaosgate.gate.gaussian_chaos.GaussianChaos"
     asked_otherwise = ("test", *files[1:], long_path, "--noise.gate.init_args.log_std=1", "--noise.monte_carlo=4")
     assert training_hash(parsed(asked_otherwise)) == training_hash(one)
-    for key in ("--trainer.max_epochs=3", "--seed_everything=1", "--model.label_smoothing=0.1", "--noise.stages=[L3]"):
+    for key in ("--trainer.max_epochs=3", "--seed_everything=1", "--optimizer=Adam", "--noise.stages=[L3]"):
         assert training_hash(parsed((*files, key))) != training_hash(one), key
     for key in ("--data.num_workers=2", "--trainer.logger=false", "--data.severities=[2]", "--run_dir=x", "--resume"):
         assert training_hash(parsed((*files, key))) == training_hash(one), key
 
 
-def test_parsed_refuses_with_the_message_of_the_command(configs):
-    with pytest.raises(ValueError, match="Did you mean 'trainer.max_epochs'"):
+def test_parsing_refuses_with_the_message_of_the_command(configs):
+    with pytest.raises(ValueError, match="Did you mean --trainer.max_epochs"):
         parsed(("fit", *configs(*BASE), "--trainer.max_epohcs=3"))
-    with pytest.raises(ValueError, match="trainer.num_nodes is 0"):
-        parsed(("fit", *configs(*BASE), "--trainer.num_nodes=0"))
 
 
-def test_row_names_the_weights_and_the_normalisation_that_made_its_number(command, configs):
-    files = configs(*BASE, "noise/none")
-    torch.manual_seed(0)
-    torch.save(timm.create_model("resnet10_small", in_chans=1, num_classes=10).state_dict(), "mine.pth")
-    options = ("--model.checkpoint=mine.pth", "--data.corruptions=null", "--trainer.enable_progress_bar=false")
-    assert command("test", *files, *options, "--run_dir=run")[0] == 0
-    status, _, err = command("test", *files, *options, "--run_dir=run", "--data.mean=[0.5]")
-    assert status == 0, err
-    one, other = (json.loads(line) for line in Path("run/results.jsonl").read_text().splitlines())  # two, not one
-    assert one["checkpoint"] == file_hash("mine.pth") and one["weights_file"] == "mine.pth"
-    assert one["transform"]["mean"] == [0.286] and other["transform"]["mean"] == [0.5] and one["nll"] != other["nll"]
-
-
-def test_fine_tuning_from_a_local_file_with_other_classes_and_the_test_of_what_it_gave(command, configs, caplog):
-    files = configs(*BASE, "noise/none")
+def test_fine_tuning_from_a_local_file_with_other_classes(fit, command, configs, caplog):
     torch.manual_seed(1)
     start = timm.create_model("resnet10_small", in_chans=1, num_classes=7, channels=(8, 8, 16, 16))
     torch.save({"state_dict": start.state_dict()}, "seven.pth")
-    options = (*QUICK, "--data.corruptions=null", "--model.pretrained=true", "--model.checkpoint=seven.pth")
-    status, _, err = command("test", *files, *options)
-    assert status == 1 and "an untrained one would be tested" in err
-    with caplog.at_level("INFO"):
-        status, _, err = command("fit", *files, *options)
-    assert status == 0 and "seven.pth has 7 classes: fc.weight, fc.bias" in caplog.text, err
-    status, _, err = command("test", *files, *options)
+    words = (*configs(*BASE, "noise/none"), *QUICK, "--model.weights=seven.pth")
+    status, _, err = command("test", *words)
+    assert status == 1 and "untrained" in err
+    assert command("fit", *words)[0] == 0
+    status, _, err = command("test", *words)
     assert status == 0, err
     (run,) = Path("runs").iterdir()
     (row,) = (json.loads(line) for line in (run / "results.jsonl").read_text().splitlines())
-    assert row["weights_file"] == "checkpoints/best.ckpt"  # what was trained, not what it began from
-
-
-def test_predict_writes_one_line_per_test_image_and_says_where(command, configs):
-    files = configs(*BASE, "noise/gch")
-    quick = (*QUICK, "--data.corruptions=null", "--run_dir=run")
-    assert command("fit", *files, *quick, "--trainer.logger=false")[0] == 0
-    assert json.loads(Path("run/noise.json").read_text())[0]["energy"] > 0 and Path("run/config.yaml").exists()
-    status, out, err = command("predict", *files, *quick)
-    assert status == 0 and "2000 predictions in run/predictions.csv" in out, err
-    lines = [line.split(",") for line in Path("run/predictions.csv").read_text().splitlines()]
-    assert lines[0] == ["index", "label", "prediction", "confidence", *(f"p{k}" for k in range(10))]
-    assert [int(line[0]) for line in lines[1:]] == list(range(2000))
-    right = sum(line[1] == line[2] for line in lines[1:]) / 2000
-    probabilities = torch.tensor([[float(value) for value in line[4:]] for line in lines[1:]])
-    assert torch.allclose(probabilities.sum(1), torch.ones(2000), atol=1e-5)  # float32 softmax
-    assert command("test", *files, *quick)[0] == 0
-    (row,) = (json.loads(line) for line in Path("run/results.jsonl").read_text().splitlines())
-    assert row["top1"] == pytest.approx(right, abs=1e-12) and row["noise_measured"][0]["energy"] > 0
-    status, out, err = command("predict", *files, *quick, "--noise.monte_carlo=3", "--output=mc.parquet")
-    assert status == 0, err
-    import pandas
-
-    table = pandas.read_parquet("mc.parquet")
-    assert len(table) == 2000 and (table["mutual_information"] >= -1e-6).all()
-    status, out, err = command("predict", *files, *quick, "--output=elsewhere/p.csv")
-    assert status == 0 and "2000 predictions in elsewhere/p.csv" in out, err
-    assert Path("elsewhere/p.csv").read_text() == Path("run/predictions.csv").read_text()
-    status, _, err = command("predict", *files, *quick, "--output=p.xlsx")
-    assert status == 1 and ".csv or .parquet" in err
-
-
-def test_one_batch_is_not_all_of_them_whatever_was_imported_before():
-    """A library may have made Python believe that ``int | float`` is ``float | int``: then 1 became 1.0."""
-    code = (
-        "from typing import Optional, Union\nkept = Optional[Union[float, int]]\n"
-        "from chaosgate.cli.fit import parsed\n"
-        "keys = ('limit_val_batches', 'limit_train_batches', 'limit_test_batches')\n"
-        "words = [f'--trainer.{key}={value}' for key, value in zip(keys, ('1', '1.0', '0.5'))]\n"
-        "trainer = parsed(['fit', '-c', 'base', '-c', 'data/fashion_mnist', '-c', 'noise/none', *words])['trainer']\n"
-        "print([trainer[key] for key in keys])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[1, 1.0, 0.5]"
+    assert row["weights_file"] == "checkpoints/best.ckpt"  # the trained network, not what it started from

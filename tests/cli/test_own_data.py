@@ -3,13 +3,8 @@
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
-from lightning.pytorch import LightningDataModule
-
-from chaosgate.train.task import ImageClassifier
 
 MODULE = '''
 import torch
@@ -80,12 +75,3 @@ def test_fit_and_test_work_with_ones_own_data_module(own, command, configs, tmp_
 def test_what_its_batches_lack_is_said(own, command, configs, kind: str, message: str):
     status, out, err = command("fit", *configs("base"), *SETTINGS, f"--data.kind={kind}")
     assert status != 0 and message in out + err and "gives pairs (image, target)" in out + err
-
-
-def test_several_processes_are_refused():
-    """Nobody counts its images once there."""
-    model = ImageClassifier("resnet10_small", num_classes=4)
-    strategy = SimpleNamespace(root_device=torch.device("cpu"))
-    model.trainer = SimpleNamespace(datamodule=LightningDataModule(), world_size=2, strategy=strategy)
-    with pytest.raises(ValueError, match="is not a chaosgate.data.ImageData.*there are 2. Set trainer.devices"):
-        model.setup("test")

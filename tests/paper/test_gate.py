@@ -17,7 +17,15 @@ from chaosgate.field import (
     tau_from_gamma,
     tau_from_log_std,
 )
-from chaosgate.gate import GaussianChaos, Wick, gate_kernel, small_gamma_expansion, wick_moment
+from chaosgate.gate import (
+    CorrelatedGaussian,
+    GaussianChaos,
+    IIDGaussian,
+    Wick,
+    gate_kernel,
+    small_gamma_expansion,
+    wick_moment,
+)
 from tests.paper.reference import (
     GRIDS,
     basis,
@@ -154,7 +162,9 @@ def test_eq_samplewise_gate_is_the_exponential_over_its_spatial_mean(grid: Grid)
 
 
 def test_app_norm_the_two_normalizations_differ_by_more_than_a_constant() -> None:
-    """Sitewise means of the sample-wise gate are not one: its moment formulas are those of no Wick gate."""
+    """Sitewise means of the sample-wise gate are not one: its moment formulas are those of no Wick
+    gate.
+    """
     noise = normals(4000, 1, 9)
     means = push(chaos("samplewise", gamma=3.0), torch.ones_like(noise), noise).mean(0)
     assert float((means - 1).abs().max()) > 0.1
@@ -179,7 +189,7 @@ def test_app_theory_a_field_of_a_base_resolution_is_resized(grid: Grid) -> None:
 
 
 def _linear_resize(m: int, n: int) -> Tensor:
-    """Linear interpolation (n, m) between the centers of m cells, constant beyond the outer ones."""
+    """Linear interpolation (n, m) between centers of m cells, constant beyond the outer ones."""
     matrix = torch.zeros(n, m, dtype=torch.float64)
     for i in range(n):
         at = min(max((i + 0.5) * m / n - 0.5, 0.0), m - 1.0)
@@ -211,3 +221,24 @@ def test_a_schedule_scales_the_strength() -> None:
     energy = (TAU * green((3, 4)).diagonal()).expm1().sum()
     close(chaos("wick").expected_energy(torch.ones(1, 1, 3, 4, dtype=torch.float64)), energy)
     assert Wick(0.5) == chaos("wick", gamma=0.5).realization
+
+
+def test_sec_main_imagenet_gaussian_baselines_have_the_stated_noise() -> None:
+    """Additive noise relative to the features: iid for every channel, or one correlated field for
+    all.
+    """
+    h, sigma = positive_maps(1, 2, 3, 4), 0.4
+    rms = float(h.square().mean().sqrt())
+    kernel = green((3, 4)) / green((3, 4)).diagonal().mean()
+    iid, correlated = IIDGaussian(sigma), CorrelatedGaussian(sigma)
+    noise = normals(3, 2, 3, 4)
+    close(push(iid, h, noise), h + sigma * rms * noise)
+    moved = (push(correlated, h, basis((3, 4))) - h).flatten(2)
+    assert not moved[0].any()
+    close(moved[:, 0], moved[:, 1])
+    close(moved[1:, 0].T @ moved[1:, 0], (sigma * rms) ** 2 * kernel)
+    for gate, shape in ((iid, (1, 2, 3, 4)), (correlated, (1, 1, 3, 4))):
+        leaf = h.clone().requires_grad_()
+        push(gate, leaf, normals(*shape)).sum().backward()  # type: ignore[no-untyped-call]
+        assert torch.equal(leaf.grad, torch.ones_like(h))  # the noise passes no gradient
+        close(gate.expected_energy(h), sigma**2 * h.square().sum())

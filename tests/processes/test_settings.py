@@ -5,11 +5,10 @@ from typing import Any, cast
 
 import pytest
 import torch
-import yaml
 from lightning.pytorch import Trainer
 
 from chaosgate.train.backbones import SyncBatchNorm, create_backbone
-from chaosgate.train.schedules import WarmupCosine, effective_batch, scale_rates
+from chaosgate.train.schedules import WarmupCosine, effective_batch
 
 
 def trainer(batch: Any, processes: int = 1, accumulated: int = 1) -> Trainer:
@@ -24,38 +23,36 @@ def test_effective_batch_counts_processes_and_accumulated_batches():
 
 
 def test_data_of_unknown_batch_cannot_scale_the_rate():
-    with pytest.raises(ValueError, match=r"model.lr_base_batch .* batch_size"):
+    with pytest.raises(ValueError, match="no batch_size.*base_batch to null"):
         effective_batch(trainer(None))
 
 
 def test_rate_is_linear_in_the_batch_in_every_group_and_through_the_schedule():
     weights = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
     optimizer = torch.optim.SGD([{"params": weights[:1]}, {"params": weights[1:], "lr": 0.25}], lr=0.5)
-    scale_rates(optimizer, 512 / 256)
-    assert [group["lr"] for group in optimizer.param_groups] == [1.0, 0.5]
-    schedule = WarmupCosine(optimizer, total_steps=2)
-    assert schedule.base_lrs == [1.0, 0.5]  # the peak is the scaled rate
+    schedule = WarmupCosine(optimizer, total_steps=2, base_batch=256)
+    schedule.follow(trainer(32, processes=8, accumulated=2))
+    assert schedule.base_lrs == [group["lr"] for group in optimizer.param_groups] == [1.0, 0.5]
 
 
-def test_rate_in_training_is_the_scaled_one_and_is_written_down(command, configs, tmp_path):
+def test_rate_in_training_is_the_scaled_one(command, configs, tmp_path):
     arguments = [*configs("base", "data/fashion_mnist", "noise/none"), "--run_dir=run", "--trainer.accelerator=cpu"]
     arguments += ["--trainer.max_steps=1", "--trainer.limit_val_batches=1", "--data.init_args.batch_size=24"]
-    arguments += ["--trainer.accumulate_grad_batches=2", "--model.lr_base_batch=32", "--model.lr_scheduler=null"]
+    arguments += ["--trainer.accumulate_grad_batches=2", "--model.lr_scheduler.init_args.base_batch=32"]
+    arguments += ["--model.lr_scheduler.init_args.final=1", "--model.lr_scheduler.init_args.warmup=0"]
     arguments += ["--model.backbone_args={channels: [8, 8, 8, 8]}", "--trainer.enable_progress_bar=false"]
     assert command("fit", *arguments)[0] == 0
-    hparams = yaml.safe_load((tmp_path / "run" / "hparams.yaml").read_text())
-    assert (hparams["effective_batch"], hparams["lr_base_batch"], hparams["lr_factor"]) == (48, 32, 1.5)
     path = next((tmp_path / "run" / "checkpoints").glob("*.ckpt"))
     checkpoint = torch.load(path, weights_only=True)
-    assert checkpoint["optimizer_states"][0]["param_groups"][0]["lr"] == 0.1 * 1.5
+    assert checkpoint["optimizer_states"][0]["param_groups"][0]["lr"] == pytest.approx(0.1 * 1.5)
     status, _, err = command("validate", *arguments, f"--ckpt_path={path}")
     assert status == 0, err
 
 
 def test_bad_base_batch_is_refused(command, configs):
-    arguments = [*configs("base", "data/fashion_mnist", "noise/none"), "--run_dir=run", "--model.lr_base_batch=0"]
-    status, _, err = command("fit", *arguments)
-    assert status == 1 and "model.lr_base_batch is at least 1" in err
+    bad = "--model.lr_scheduler.init_args.base_batch=0"
+    status, _, err = command("fit", *configs("base", "data/fashion_mnist", "noise/none"), "--run_dir=run", bad)
+    assert status and "base_batch" in err
 
 
 def test_file_for_several_devices_is_understood(command, configs):
@@ -63,7 +60,7 @@ def test_file_for_several_devices_is_understood(command, configs):
         "fit", *configs("base", "data/fashion_mnist", "noise/gch", "trainer/ddp"), "--print_config"
     )
     assert status == 0, err
-    assert "strategy: ddp" in out and "lr_base_batch: 256" in out
+    assert "strategy: ddp" in out
 
 
 @pytest.mark.parametrize("backbone", ["resnet10_small", "efficientnet_lite0"])

@@ -22,7 +22,7 @@ OWN_FILES = {
     "wandb": "wandb/offline-run-*/run-*.wandb",
     None: "config.yaml",
 }
-FIGURES = ["noise-gate.png", "test-reliability.png", "val-reliability.png"]
+FIGURES = ["test-reliability.png", "val-reliability.png"]
 
 
 def fit_and_test(logger: str | None, command: Any, configs: Any) -> tuple[list[dict[str, Any]], list[Any], Path]:

@@ -83,10 +83,10 @@ def test_row_says_what_was_done_to_an_image_and_which_weights_saw_it(tmp_path: P
     }
     file = tmp_path / "mine.pth"
     torch.save({"weight": torch.ones(2)}, file)
-    given = weights_of(None, SimpleNamespace(hparams={"checkpoint": str(file)}), tmp_path / "run")
+    given = weights_of(None, SimpleNamespace(weights=str(file)), tmp_path / "run")
     assert given == {"checkpoint": file_hash(file), "checkpoint_name": "mine.pth", "weights_file": str(file)}
     network = torch.nn.Linear(2, 2)
     network.pretrained_cfg = {"architecture": "resnet18", "tag": "a1_in1k"}
-    fetched = weights_of(None, SimpleNamespace(hparams={"pretrained": True}, model=network), tmp_path / "run")
+    fetched = weights_of(None, SimpleNamespace(weights="timm", model=network), tmp_path / "run")
     assert fetched["checkpoint"] == tensor_hash(network.state_dict())
     assert fetched["checkpoint_name"] == "timm resnet18.a1_in1k"

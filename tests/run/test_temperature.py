@@ -86,12 +86,15 @@ def test_rows_hold_the_metrics_of_the_scaled_test_logits(done):
     data = Few(**CELLS)
     data.setup("test")
     logits, targets, _ = outputs(network, data.val_dataloader(), data)
-    temperature = temperature_scaling(logits, targets).temperature
-    assert callback.temperature.value == pytest.approx(temperature, rel=1e-6)
-    assert (callback.temperature.split, callback.temperature.images) == ("validation", 101)
+    fitted = temperature_scaling(logits, targets)
+    temperature = fitted.temperature
+    assert fitted.nll_after < fitted.nll_before and temperature > 1  # it is over-confident
+    assert callback.value == pytest.approx(temperature, rel=1e-6)
+    columns = {"temperature_split": "validation", "temperature_n": 101}
+    assert callback.columns == {"temperature": callback.value, **columns}
     logits, targets, cells = outputs(network, data.test_dataloader(), data)
     metric = CellMetrics(3)
-    metric.update(logits.double() / callback.temperature.value, targets, cells)
+    metric.update(logits.double() / callback.value, targets, cells)
     expected = metric.compute()
     for i, row in enumerate(network.test_rows):
         assert row["n"] == 41
@@ -102,19 +105,6 @@ def test_rows_hold_the_metrics_of_the_scaled_test_logits(done):
     assert float(logged["test/clean/nll_T"]) == pytest.approx(network.test_rows[0]["nll_T"], rel=1e-6)
     mean = (network.test_rows[1]["ece_T"] + network.test_rows[2]["ece_T"]) / 2
     assert float(logged["test/corrupted/ece_T"]) == pytest.approx(mean, rel=1e-6)
-
-
-def test_the_temperature_lowers_the_nll_it_was_fitted_for(done):
-    network, callback = done
-    data = Few(corruptions=None)
-    data.setup("test")
-    logits, targets, _ = outputs(network, data.val_dataloader(), data)
-    fitted = temperature_scaling(logits, targets)
-    assert fitted.nll_after < fitted.nll_before and fitted.temperature > 1  # the network is over-confident
-
-
-def test_no_hook_stays_on_the_network(done):
-    assert not done[0]._forward_hooks
 
 
 def test_a_test_describes_the_same_data_with_and_without(tmp_path):
@@ -140,13 +130,6 @@ def test_rows_say_when_the_validation_images_are_the_test_images(tmp_path):
 
     network, _ = run_test(tmp_path, data=SelectedOnTest(corruptions=None))
     assert network.test_rows[0]["temperature_split"] == "test"
-
-
-def test_imagenet_knows_which_protocol_it_follows(tmp_path):
-    (tmp_path / "val").mkdir()
-    assert cg.ImageNet(str(tmp_path)).validation_is_test
-    assert not cg.ImageNet(str(tmp_path), validation="held_out").validation_is_test
-    assert not cg.FashionMNIST().validation_is_test
 
 
 def test_where_no_temperature_is_best_the_rows_say_why(tmp_path):
@@ -187,7 +170,7 @@ def test_a_set_without_validation_images_takes_the_temperature_of_an_earlier_tes
         Trainer(**options, callbacks=[callback]).test(
             network, ForTesting(corruptions=None), ckpt_path=checkpoint, verbose=False
         )
-        assert callback.temperature.value == value
+        assert callback.value == value
         assert network.test_rows[0]["temperature"] == value
     assert "these data are for testing" in network.test_rows[0]["temperature_missing"]
 
@@ -204,9 +187,9 @@ def test_temperature_of_monte_carlo_averages_is_fitted_on_averages_of_validation
             with handle.monte_carlo(3, -1 - number):
                 parts.append((network(data.normalise(batch.image)), batch.target))
     averaged, target = (torch.cat(part) for part in zip(*parts, strict=True))
-    assert callback.temperature.value == pytest.approx(temperature_scaling(averaged, target).temperature, rel=1e-5)
+    assert callback.value == pytest.approx(temperature_scaling(averaged, target).temperature, rel=1e-5)
     plain = temperature_scaling(*outputs(network, validation_loader(data), data)[:2]).temperature
-    assert abs(callback.temperature.value - plain) > 0.01  # a network that is not averaged has another one
+    assert abs(callback.value - plain) > 0.01  # a network that is not averaged has another one
     (row,) = network.test_rows
     assert row["temperature_n"] == 101 and row["nll_T"] < row["nll"]
 

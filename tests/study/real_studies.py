@@ -40,7 +40,6 @@ def tiny(folder: Path, name: str, methods: dict[str, Any], **overrides: Any) -> 
             "trainer.enable_model_summary": False,
             "trainer.log_every_n_steps": 1,
             "model.backbone_args": {"channels": [4, 8, 8, 8]},
-            "model.channels_last": False,  # the backward pass of 4 channels crashes in it on some CPUs (torch 2.15)
             "data.init_args.batch_size": 16,
             "data.init_args.corruptions": ["gaussian_noise", "pixelate"],
             "data.init_args.severities": [1, 5],

@@ -1,4 +1,4 @@
-"""Losses against their formulas, mixed batches against what they are made of, averages against those kept by hand."""
+"""Losses against their formulas, mixed batches against their parts, averages against averages by hand."""
 
 from pathlib import Path
 from typing import Any
@@ -10,64 +10,59 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 from torch.utils.data import DataLoader, TensorDataset
 
-from chaosgate.train.alternatives import AverageWeights, classification_loss, mix_images
+from chaosgate.train.alternatives import AverageWeights, CrossEntropy, FocalLoss, Mixing
 
 LOGITS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
 TARGET = torch.tensor([0, 1, 2, 3, 0, 2])
 
 
-def test_without_options_it_is_cross_entropy_bit_for_bit() -> None:
-    assert torch.equal(classification_loss(LOGITS, TARGET), cross_entropy(LOGITS, TARGET))
+def test_default_loss_is_cross_entropy_bit_for_bit() -> None:
+    assert torch.equal(CrossEntropy()(LOGITS, TARGET), cross_entropy(LOGITS, TARGET))
 
 
 def test_focal_loss_is_its_formula() -> None:
     p = LOGITS.softmax(1)[torch.arange(6), TARGET]
     expected = (-((1 - p) ** 3) * p.log()).mean()
-    assert classification_loss(LOGITS, TARGET, focal_gamma=3.0).item() == pytest.approx(expected.item(), rel=1e-6)
+    assert FocalLoss(3.0)(LOGITS, TARGET).item() == pytest.approx(expected.item(), rel=1e-6)
 
 
-def test_focal_loss_of_smoothed_and_of_mixed_targets_goes_to_cross_entropy() -> None:
-    """As the exponent goes to zero, with the same targets."""
+def test_focal_loss_of_smoothed_and_mixed_targets_tends_to_cross_entropy() -> None:
     shares = 0.3 * one_hot(TARGET, 4).float() + 0.7 * one_hot(TARGET.roll(1), 4).float()
     for target in (TARGET, shares):
         limit = cross_entropy(LOGITS, target, label_smoothing=0.1).item()
-        assert classification_loss(LOGITS, target, 0.1, 1e-6).item() == pytest.approx(limit, rel=1e-5)
+        assert FocalLoss(1e-6, 0.1)(LOGITS, target).item() == pytest.approx(limit, rel=1e-5)
 
 
-def batch() -> tuple[Tensor, Tensor]:
-    image = torch.arange(8.0).view(8, 1, 1, 1).expand(8, 1, 10, 12).clone()  # every image has its number everywhere
-    return image, torch.arange(8) % 5
+IMAGES = torch.arange(8.0).view(8, 1, 1, 1).expand(8, 1, 10, 12)  # image k is k everywhere
+CLASSES = torch.arange(8)  # one class for every image
 
 
 def test_mixup_blends_images_and_targets_in_the_same_proportion() -> None:
-    image, target = batch()
-    mixed, shares = mix_images(image, target, 8, mixup=0.4, cutmix=0.0, key=(1, 2))
+    mixed, shares = Mixing(mixup=0.4)(IMAGES, CLASSES, 8, key=(1, 2))
     assert torch.allclose(shares.sum(1), torch.ones(8))
-    numbers = torch.stack([torch.arange(8.0)])
-    same, other = mix_images(image, torch.arange(8), 8, 0.4, 0.0, key=(1, 2))  # a class for every image
-    assert torch.equal(same, mixed)
-    assert torch.allclose(mixed[:, 0, 3, 3], (other @ numbers.T).squeeze(1), atol=1e-6)
+    assert torch.allclose(mixed[:, 0, 3, 3], shares @ torch.arange(8.0), atol=1e-6)
 
 
 def test_cutmix_pastes_a_rectangle_and_counts_its_pixels() -> None:
-    image, _ = batch()
-    mixed, shares = mix_images(image, torch.arange(8), 8, mixup=0.0, cutmix=1.0, key=(3,))
+    mixed, shares = Mixing(cutmix=1.0)(IMAGES, CLASSES, 8, key=(3,))
     for k in range(8):
-        own = (mixed[k] == k).float().mean()
-        assert shares[k, k].item() == pytest.approx(own.item(), abs=1e-6)
+        assert shares[k, k].item() == pytest.approx((mixed[k] == k).float().mean().item(), abs=1e-6)
         inside = (mixed[k, 0] != k).nonzero()
         if len(inside):
             height, width = (inside.amax(0) - inside.amin(0) + 1).tolist()
-            assert len(inside) == height * width  # one rectangle, without holes
+            assert len(inside) == height * width  # one rectangle without holes
 
 
-def test_mixing_is_a_function_of_its_key_and_of_nothing_else() -> None:
-    image, target = batch()
-    state = torch.get_rng_state()
-    first = mix_images(image, target, 8, 0.2, 1.0, key=(0, 0, 5))
-    assert torch.equal(torch.get_rng_state(), state)  # methods of one seed see the same data and initial weights
-    again, other = (mix_images(image, target, 8, 0.2, 1.0, key=(0, 0, k)) for k in (5, 6))
-    assert torch.equal(first[0], again[0]) and not torch.equal(first[0], other[0])
+def test_mixing_is_a_function_of_its_key_only() -> None:
+    state, mixing = torch.get_rng_state(), Mixing(0.2, 1.0)
+    first, again, other = (mixing(IMAGES, CLASSES, 8, key=(0, 0, k))[0] for k in (5, 5, 6))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+def test_mixing_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match="does nothing; set one"):
+        Mixing()
 
 
 class Line(LightningModule):
@@ -101,8 +96,12 @@ class Watch(Callback):
         self.weights.append(pl_module.layer.weight.detach().clone())  # type: ignore[union-attr, operator]
 
 
-def fit(tmp_path: Path, average: AverageWeights, epochs: int = 4) -> tuple[Line, list[Tensor], Trainer]:
-    data = DataLoader(TensorDataset(torch.randn(12, 3, generator=torch.Generator().manual_seed(0))), batch_size=4)
+def fit(
+    tmp_path: Path, average: AverageWeights, epochs: int = 4
+) -> tuple[Line, list[Tensor], Trainer]:
+    data = DataLoader(
+        TensorDataset(torch.randn(12, 3, generator=torch.Generator().manual_seed(0))), batch_size=4
+    )
     model, watch = Line(), Watch()
     trainer = Trainer(
         max_epochs=epochs,
@@ -123,7 +122,9 @@ def test_swa_is_the_mean_over_the_ends_of_the_last_epochs(tmp_path: Path) -> Non
     ends = weights[2::3]  # three steps an epoch
     assert torch.allclose(model.layer.weight, torch.stack(ends[2:]).mean(0), atol=1e-6)
     seen = model.validated[::3]
-    assert torch.allclose(seen[1], ends[1]) and torch.allclose(seen[2], ends[2])  # the network itself before the start
+    assert torch.allclose(seen[1], ends[1]) and torch.allclose(
+        seen[2], ends[2]
+    )  # the network itself before the start
     assert torch.allclose(seen[3], torch.stack(ends[2:]).mean(0), atol=1e-6)
 
 
@@ -136,17 +137,15 @@ def test_ema_is_the_recursion_of_its_definition(tmp_path: Path) -> None:
     assert torch.allclose(model.layer.weight, average, atol=1e-6)
 
 
-def test_checkpoint_has_the_average_as_its_network_and_goes_on_from_the_weights(tmp_path: Path) -> None:
+def test_checkpoint_has_the_average_as_its_network_and_goes_on_from_the_weights(
+    tmp_path: Path,
+) -> None:
     _, _, trainer = fit(tmp_path / "a", AverageWeights(start=0.25), epochs=3)
     path = next((tmp_path / "a").rglob("*.ckpt"))
     saved = torch.load(path, weights_only=True)
-    assert not torch.equal(saved["state_dict"]["layer.weight"], saved["current_model_state"]["layer.weight"])
+    assert not torch.equal(
+        saved["state_dict"]["layer.weight"], saved["current_model_state"]["layer.weight"]
+    )
     model = Line()
     model.load_state_dict(saved["state_dict"])
     assert torch.allclose(model.layer.weight, trainer.lightning_module.layer.weight)  # type: ignore[union-attr, arg-type]
-
-
-@pytest.mark.parametrize("wrong", [{"decay": 1.0}, {"decay": 0.0}, {"start": 1.0}])
-def test_nonsense_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="decay is between|start is a share"):
-        AverageWeights(**wrong)

@@ -23,7 +23,9 @@ def test_stages_have_the_sizes_that_they_report(name, last_stride, sides):
     assert [tuple(shape[1:]) for shape in seen.values()] == [
         (width, side, side) for width, side in zip(widths, sides, strict=True)
     ]
-    reported = [-(-28 // entry["reduction"]) for entry in model.feature_info]  # rounded up, as strides do
+    reported = [
+        -(-28 // entry["reduction"]) for entry in model.feature_info
+    ]  # rounded up, as strides do
     assert reported == sides
 
 
@@ -32,15 +34,15 @@ def test_another_stride_changes_no_weight():
     coarse = create_backbone("resnet10_small")
     torch.manual_seed(0)
     fine = create_backbone("resnet10_small", last_stride=1)
-    assert all(torch.equal(a, b) for a, b in zip(coarse.state_dict().values(), fine.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(coarse.state_dict().values(), fine.state_dict().values(), strict=True)
+    )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [({"last_stride": 3}, "last_stride is 1 or 2; got 3"), ({"output_stride": 8}, "set last_stride to 1")],
-)
-def test_other_strides_are_refused(arguments, says):
-    with pytest.raises(ValueError, match=says):
+@pytest.mark.parametrize("arguments", [{"last_stride": 3}, {"output_stride": 8}])
+def test_other_strides_raise_an_error(arguments):
+    with pytest.raises(ValueError, match="last_stride is 2, or 1"):
         create_backbone("resnet10_small", **arguments)
 
 

@@ -1,6 +1,5 @@
 """Weights from files: of several writers, with a classifier for other classes, and refused where they do not fit."""
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,6 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from chaosgate.train import backbones
 from chaosgate.train.backbones import create_backbone
 from chaosgate.train.task import ImageClassifier
 from chaosgate.train.weights import load_weights, network_weights, read_checkpoint, require_fit
@@ -33,7 +31,9 @@ def test_files_of_several_writers_load(form: str, tmp_path: Path) -> None:
             "plain": state,
             "timm": {"state_dict": state, "epoch": 3},
             "ema": {"state_dict": other, "state_dict_ema": state},
-            "compiled": {"state_dict": {f"model._orig_mod.{name}": value for name, value in state.items()}},
+            "compiled": {
+                "state_dict": {f"model._orig_mod.{name}": value for name, value in state.items()}
+            },
             "ddp": {"model": {f"module.{name}": value for name, value in state.items()}},
         }
         torch.save(content[form], path)
@@ -60,10 +60,18 @@ def test_classifier_for_other_classes_starts_fresh_and_a_line_says_so(
     fresh = network(10, seed=2)
     head = fresh.state_dict()["fc.weight"].clone()
     with caplog.at_level("INFO"):
-        assert load_weights(fresh, tmp_path / "seven.pth", "resnet10_small") == ["fc.weight", "fc.bias"]
-    assert "has 7 classes: fc.weight, fc.bias of resnet10_small start from fresh weights" in caplog.text
+        assert load_weights(fresh, tmp_path / "seven.pth", "resnet10_small") == [
+            "fc.weight",
+            "fc.bias",
+        ]
+    assert (
+        "has 7 classes: fc.weight, fc.bias of resnet10_small start from fresh weights"
+        in caplog.text
+    )
     after = fresh.state_dict()
-    assert torch.equal(after["fc.weight"], head) and torch.equal(after["conv1.weight"], state["conv1.weight"])
+    assert torch.equal(after["fc.weight"], head) and torch.equal(
+        after["conv1.weight"], state["conv1.weight"]
+    )
 
 
 def test_another_network_is_refused_and_nothing_is_loaded(tmp_path: Path) -> None:
@@ -75,53 +83,31 @@ def test_another_network_is_refused_and_nothing_is_loaded(tmp_path: Path) -> Non
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_refusal_names_the_settings_that_differ(tmp_path: Path) -> None:
+def test_error_names_the_settings_that_differ(tmp_path: Path) -> None:
     path = tmp_path / "seven.pth"
     torch.save(network(7).state_dict(), path)
     wider = create_backbone("resnet10_small", num_classes=10, in_chans=1)
-    with pytest.raises(ValueError, match="Use the model.backbone, model.backbone_args and model.in_chans it was"):
+    with pytest.raises(ValueError, match="Use the model.backbone, .* it was trained with"):
         load_weights(wider, path, "resnet10_small")
-    with pytest.raises(ValueError, match="Use the model.num_classes it was trained with"):  # where all must fit
+    with pytest.raises(ValueError, match="2 of another shape .*num_classes"):  # here all must fit
         require_fit(network(10), torch.load(path, weights_only=True), path, "resnet10_small")
-
-
-def test_file_from_before_batches_were_counted_loads(tmp_path: Path) -> None:
-    state = network(7, seed=1).state_dict()
-    torch.save({key: value for key, value in state.items() if "num_batches" not in key}, tmp_path / "old.pth")
-    model = network(7, seed=2)
-    assert load_weights(model, tmp_path / "old.pth", "resnet10_small") == []
-    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
-    torch.save({}, tmp_path / "empty.pth")
-    with pytest.raises(ValueError, match=f"{len(state)} missing"):
-        load_weights(model, tmp_path / "empty.pth", "resnet10_small")
 
 
 def test_whole_model_is_refused_without_torch_s_advice_to_load_it_anyway(tmp_path: Path) -> None:
     torch.save(network(), tmp_path / "model.pth")
     with pytest.raises(
-        ValueError, match="cannot be read safely. It is damaged, or .* instead of its state_dict"
+        ValueError, match="cannot be read safely .* instead of its state_dict"
     ) as told:
         read_checkpoint(tmp_path / "model.pth")
     assert "\x1b" not in str(told.value) and "two options" not in str(told.value)
 
 
-def test_checkpoint_implies_no_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backbones, "require_reachable", lambda name: pytest.fail("asked the hub"))
-    torch.save(network(7).state_dict(), tmp_path / "seven.pth")
-    args = {"channels": (8, 8, 16, 16)}
-    ImageClassifier(
-        "resnet10_small", 10, 1, pretrained=True, checkpoint=str(tmp_path / "seven.pth"), backbone_args=args
-    )
-
-
-def test_without_a_network_pretrained_fails_at_once_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*unused: object, **also: object) -> socket.socket:
+def test_without_a_network_the_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*unused: object, **also: object) -> None:
         raise OSError("Network is unreachable")
 
-    monkeypatch.setattr(backbones, "getproxies", dict)
-    monkeypatch.setattr(backbones, "try_to_load_from_cache", lambda *unused: None)
-    monkeypatch.setattr(backbones.socket, "create_connection", refuse)
-    with pytest.raises(ConnectionError, match="--model.checkpoint FILE"):
+    monkeypatch.setattr(timm, "create_model", refuse)
+    with pytest.raises(ValueError, match="unreachable.*--model.weights"):
         create_backbone("resnet18", pretrained=True)
 
 
@@ -133,16 +119,16 @@ def test_damaged_safetensors_are_refused(tmp_path: Path) -> None:
 
 def test_lightning_checkpoint_is_not_taken_for_averaged_weights() -> None:
     state = {"model.fc.weight": torch.ones(2)}
-    assert network_weights({"state_dict": state, "callbacks": {}}) == {"fc.weight": state["model.fc.weight"]}
+    assert network_weights({"state_dict": state, "callbacks": {}}) == {
+        "fc.weight": state["model.fc.weight"]
+    }
 
 
-def test_memory_format_follows_the_device_and_the_bad_case_is_refused() -> None:
-    module = ImageClassifier("resnet10_small", 10, 1, backbone_args={"channels": (8, 8, 16, 16)})
-    weight = module.model.layer2[0].conv1.weight  # type: ignore[index, union-attr]
-    module.choose_memory_format("cpu", training=True)
-    assert weight.is_contiguous()
-    module.choose_memory_format("cuda", training=True)
-    assert weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous()
-    module.channels_last = True
-    with pytest.raises(ValueError, match="fewer than 8 input channels"):
-        module.choose_memory_format("cpu", training=True)
+def test_untrained_classifier_is_not_tested(tmp_path: Path) -> None:
+    torch.save(network(7).state_dict(), tmp_path / "seven.pth")
+    args = {"channels": (8, 8, 16, 16)}
+    module = ImageClassifier("resnet10_small", 10, 1, str(tmp_path / "seven.pth"), args)
+    with pytest.raises(ValueError, match="no classifier for 10 classes.*chaosgate fit"):
+        module.on_test_start()
+    module.on_load_checkpoint({})  # of a trained network
+    module.on_predict_start()

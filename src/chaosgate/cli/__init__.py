@@ -1,1 +1,1 @@
-"""What every command shares: flags, configuration files that are read safely, error messages, processes."""
+"""The command line: ``fit`` and its kin on LightningCLI, every other command a typed function."""

@@ -1,7 +1,8 @@
-"""Every command beside ``fit``, ``validate``, ``test`` and ``predict`` is a typed function; this runs one of them.
+"""Run a command other than ``fit``, ``validate``, ``test`` and ``predict``: each is a typed function.
 
-The signature is the command line: parameters before ``*`` are positional, the others are flags of the same name. The
-docstring is the help. Modules of commands import nothing heavy, so that ``--help`` is quick.
+The signature is the command line: parameters before ``*`` are positional, the others are flags of
+the same name. The docstring is the help. Modules of commands import nothing heavy, so that
+``--help`` is quick.
 """
 
 import inspect
@@ -27,7 +28,7 @@ class _Help(DefaultHelpFormatter, RawDescriptionHelpFormatter):
 
 
 class CommandParser(ArgumentParser):
-    """The command line of a function. A mistake is one line on the standard error, and exit status 2."""
+    """The command line of a function. A mistake is one line on stderr and exit status 2."""
 
     def __init__(self, function: Command, prog: str) -> None:
         text = inspect.getdoc(function) or ""
@@ -71,7 +72,8 @@ class CommandParser(ArgumentParser):
             message.partition("unrecognized arguments: --")[2].partition(" ")[0].partition("=")[0]
         )
         if self.prog.startswith("chaosgate study") and "." in unknown:
-            text += f" The settings of a study are in its file: put '{unknown}: VALUE' under its 'overrides:'."
+            text += " The settings of a study are in its file: put "
+            text += f"'{unknown}: VALUE' under its 'overrides:'."
         elif unknown:
             text += f" {did_you_mean('--' + unknown.replace('-', '_'), self.names)}"
         print(f"{self.prog}: {text} '{self.prog} --help' lists its arguments.", file=sys.stderr)
@@ -87,7 +89,7 @@ def _plain(value: Any) -> Any:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command; return its exit status: 0, 1 if it could not do its work, 2 if it was not understood.
+    """Run a command; return its exit status: 1 if it could not do it, 2 if it was not understood.
 
     Args:
         arguments: The command's name, then its arguments.

@@ -24,9 +24,8 @@ def configs(action: Literal["list", "show", "copy"] = "list", name: str = "") ->
         width = max(map(len, shipped))
         for one, path in shipped.items():
             first = path.read_text(encoding="utf-8").partition("\n")[0]
-            print(
-                f"{one:{width}}  {first.removeprefix('#').strip() if first.startswith('#') else ''}".rstrip()
-            )
+            comment = first.removeprefix("#").strip() if first.startswith("#") else ""
+            print(f"{one:{width}}  {comment}".rstrip())
         return
     if not name:
         raise ValueError(f"'{action}' needs a name; 'chaosgate configs' lists them.")

@@ -149,7 +149,6 @@ def download(name: str, *, to: Path, keep: bool = False) -> None:
         keep: Keep the archive after unpacking.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
     from chaosgate.data.files.download import ARCHIVES
     from chaosgate.data.files.download import download as fetch
@@ -158,10 +157,8 @@ def download(name: str, *, to: Path, keep: bool = False) -> None:
     if name not in ARCHIVES:
         raise ValueError(f"no archive {name!r}. {did_you_mean(name, ARCHIVES)}")
     target = to.expanduser()
-    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        bar = progress.add_task(name, total=None)
-        fetch(name, target, keep, lambda n, total: progress.update(bar, completed=n, total=total))
+    with Console(stderr=True).status(name) as status:
+        fetch(name, target, keep, lambda n, total: status.update(f"{name}: {n >> 20} MB"))
     print(f"{name} is in {target}.")
 
 

@@ -1,14 +1,12 @@
-"""``chaosgate design``: from desiderata to a gate with its derivation, and which gate meets which desideratum."""
+"""``chaosgate design``: from desiderata to a gate; which gate meets which desideratum."""
 
 from typing import TYPE_CHECKING, Any, Literal
 
 from jsonargparse.typing import Path_fc, PositiveFloat, PositiveInt
 
 if TYPE_CHECKING:
-    from chaosgate.compat.desiderata_matrix import Column, GateMeasurement
     from chaosgate.field import Grid
     from chaosgate.gate import Design
-    from chaosgate.gate.desiderata import Family
 
 
 def design(
@@ -20,7 +18,6 @@ def design(
     budget: PositiveFloat | None = None,
     gauge: Literal["boundary", "zero mean", "pinned"] | None = None,
     no_drift: Literal["site", "sample"] | None = None,
-    family: str | None = None,
     signed: bool = False,
     injection: Literal["multiplicative", "additive"] | None = None,
     log_std: PositiveFloat | None = None,
@@ -40,7 +37,6 @@ def design(
       chaosgate design --no_drift site --operator massive:mu=0.1 --gamma 0.5 --budget 24.5
       chaosgate design --operator neumann --gauge pinned  or "zero mean"
       chaosgate design --operator chaosgate.field.Matern:length=2    a kernel, not an operator
-      chaosgate design --family student_t:degrees=5       without D1: a heavy-tailed field
       chaosgate design --signed --injection additive      without positivity (D2)
       chaosgate design --matrix --output desiderata.md
 
@@ -55,7 +51,6 @@ def design(
         budget: D4: mean energy of the log-field; without it beta is 1.
         gauge: D5, for operators that do not charge constants.
         no_drift: D3: mean one per site or per sample (sample).
-        family: Without D1: student_t, or the path of a class, NAME[:ARG=VALUE,...] (Gaussian).
         signed: Without D2: values may be negative.
         injection: How the perturbation is applied to the features.
         log_std: Strength as standard deviation of the log-gate (1; matrix: 0.5).
@@ -69,22 +64,20 @@ def design(
 
     place = as_grid(grid)
     if matrix:
-        from chaosgate.compat.desiderata_matrix import desiderata_matrix
+        from chaosgate.compat.desiderata_matrix import as_markdown, desiderata_matrix
 
         if gamma is not None or config is not None:
             raise ValueError("the matrix compares gates at equal energy: give --log_std only.")
         if draws < 1 << 13:
             raise ValueError(f"--draws is {draws}; a cell of the matrix needs at least {1 << 13}.")
         rows = desiderata_matrix(place, log_std or 0.5, parse_operator(operator), draws)
-        write_text(matrix_markdown(rows, place, log_std or 0.5), output)
+        write_text(as_markdown(rows, place, log_std or 0.5), output)
         return
     if config is not None:
         found = from_config(config, place)
     else:
         found = derive(
             place,
-            least_information=family is None,
-            family=None if family is None else parse_family(family),
             positive=not signed,
             no_drift=no_drift or (None if signed else "sample"),
             coherence=parse_operator(operator),
@@ -126,59 +119,3 @@ def from_config(name: str, grid: "Grid") -> "Design":
         alpha=given.get("alpha", 1.0),
         channels=given.get("channels", "shared"),
     )
-
-
-def parse_family(text: str) -> "Family":
-    """The family for ``NAME`` or ``NAME:argument=value,...``: student_t, or the path of a class.
-
-    >>> parse_family("student_t:degrees=7").keywords
-    {'degrees': 7}
-    """
-    from functools import partial
-    from inspect import signature
-
-    from chaosgate.cli.flags import class_and_arguments
-    from chaosgate.field import Law
-
-    kind, arguments = class_and_arguments(text, Law, {"student_t": "StudentT"})
-    try:
-        signature(kind).bind(None, None, **arguments)
-    except TypeError as error:
-        raise ValueError(f"--family {text}: {error}.") from None
-    return partial(kind, **arguments)
-
-
-def cell(column: "Column", row: "GateMeasurement") -> str:
-    """The number of a cell and its mark."""
-    import math
-
-    value = column.number(row)
-    number = "none" if math.isnan(value) else f"{value:.2g}" if abs(value) < 1e4 else str(value)
-    error = f" ± {row.site_error:.1g}" if column.title == "D3 bias per site" else ""
-    return f"{'✓' if column.holds(row) else '✗'} {number}{error}"
-
-
-def matrix_markdown(rows: "list[GateMeasurement]", grid: "Grid", log_std: float) -> str:
-    """The matrix with its rules, for the documentation."""
-    from chaosgate.compat.desiderata_matrix import COLUMNS
-    from chaosgate.field.arguments import grid_text
-    from chaosgate.gate.desiderata import DESIDERATA
-
-    wishes = ", ".join(f"{text} ({name})" for name, text in DESIDERATA.items())
-    lines = [
-        "# Which gate meets which desideratum",
-        "",
-        f"What the paper asks of a noise: {wishes}.",
-        "",
-        f"Measured on {grid_text(grid)} by `chaosgate design --matrix`, all gates at the injected "
-        f"energy of Gaussian Chaos at log_std {log_std:g}.",
-        "",
-        "| gate | " + " | ".join(column.title for column in COLUMNS) + " |",
-        "|---|" + "---:|" * len(COLUMNS),
-    ]
-    for row in rows:
-        lines.append(f"| {row.name} | " + " | ".join(cell(one, row) for one in COLUMNS) + " |")
-    lines += ["", "A mark follows from its number:", ""]
-    lines += [f"- **{column.title}** holds if {column.rule}." for column in COLUMNS]
-    lines += ["", "The gates, at the strengths that give them this energy:", ""]
-    return "\n".join([*lines, *(f"- `{row.name}`: `{row.gate}`" for row in rows), ""])

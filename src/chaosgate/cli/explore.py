@@ -25,9 +25,9 @@ def explore(
     """Write one HTML page with sliders that needs no server and no network.
 
     The sliders choose operator, grid, log_std and realization. The page shows the field, the gate,
-    spectrum and Green kernel, the feature map of a photograph under the gate, and how many orderings
-    survive, next to Dropout and DropBlock at the same injected energy. All numbers are computed here
-    and stored in the page.
+    spectrum and Green kernel, the feature map of a photograph under the gate, and how many
+    orderings survive, next to Dropout and DropBlock at the same injected energy. All numbers are
+    computed here and stored in the page.
 
     Examples:
       chaosgate explore                      writes explorer.html, about a minute
@@ -110,7 +110,7 @@ def explorer_page(
 
 
 def stored_features() -> "tuple[bytes, dict[int, Tensor]]":
-    """The photograph as JPEG, and feature maps (n, n) of it by n: EfficientNet-Lite0 after its activations."""
+    """The photograph as JPEG, and feature maps (n, n) of it by n, of EfficientNet-Lite0."""
     from importlib.resources import as_file, files
 
     import numpy as np

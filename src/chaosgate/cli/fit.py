@@ -1,80 +1,72 @@
-"""``chaosgate fit|validate|test|predict``: run one of them in this process, or only parse what it would run."""
+"""``chaosgate fit|validate|test|predict``: the short help, and what studies call. Imports nothing heavy by itself."""
 
 import os
 import sys
-import traceback
 from collections.abc import Sequence
-from contextlib import ExitStack, redirect_stderr
 from functools import lru_cache
-from io import StringIO
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch import LightningDataModule
-from lightning.pytorch.cli import LightningArgumentParser
+if TYPE_CHECKING:
+    from chaosgate.cli.config_files import Parser
 
-from chaosgate.cli.training.cli import ChaosgateCLI, plain_config
-from chaosgate.cli.training.errors import one_paragraph
-from chaosgate.cli.training.parser import TeachingParser, close_parser, require_allowed, resolve_configs
-from chaosgate.cli.training.processes import as_command, check_run
-from chaosgate.run.checkpoint import Preempted
-from chaosgate.run.recording import WriteConfig
-from chaosgate.train.task import ImageClassifier
+HELP = """\
+usage: chaosgate {0} -c FILE [-c FILE ...] [--KEY VALUE ...]
 
-_SETTINGS: dict[str, Any] = {
-    "save_config_callback": WriteConfig,
-    "model_class": ImageClassifier,
-    "datamodule_class": LightningDataModule,
-    "subclass_mode_data": True,
-    "seed_everything_default": 0,
-    "trainer_defaults": {"use_distributed_sampler": False},
-    "parser_class": TeachingParser,
-    "load_from_checkpoint_support": False,
+{1}
+
+  chaosgate {0} -c base -c data/fashion_mnist -c noise/gch
+
+files:
+  -c FILE                             a file, or a shipped name; later ones win
+  --print_config                      show the whole configuration, and stop
+network:
+  --model.backbone NAME               of timm, or resnet10_small, resnet18_small
+  --model.weights FILE                start from a .safetensors, .pth or .ckpt
+  --model.optimizer.init_args.lr 0.1  learning rate
+  --model.loss FocalLoss              another loss
+images:
+  --data.root FOLDER                  where they are
+  --data.image_size 224               side in pixels that the network sees
+  --data.batch_size 64                images per process and step
+  --data.num_workers 4                processes that prepare batches
+  --data.corruptions paper            test: paper, all, [fog, contrast] or null
+  --data.severities [1,3,5]           of the corruptions
+noise:
+  --noise.gate.init_args.log_std 0.5  strength of Gaussian Chaos (noise/gch)
+  --noise.stages [L3,L4]              where; see 'chaosgate sites NETWORK'
+  --noise.monte_carlo 8               test, predict: mean of 8 noised passes
+run:
+  --trainer.max_epochs 30             length
+  --trainer.devices 2                 processes or GPUs; with -c trainer/ddp
+  --seed_everything 1                 seed of everything
+  --run_dir FOLDER                    where the run is kept (runs/NAME)
+  --resume                            fit: continue an interrupted run
+  --checkpoints best,last             test: which networks of the run (best)
+  --output FILE.csv                   predict: where to write; .csv or .parquet
+
+'chaosgate configs' lists the shipped files.
+'chaosgate {0} --help all' lists every key.
+"""
+_TITLES = {
+    "fit": "Train a network.",
+    "validate": "Metrics of a trained network on the validation images.",
+    "test": "Test a trained network, clean and corrupted.\nGive the files and keys of its 'fit'.",
+    "predict": "Write what a trained network predicts for every test image.\nGive the files and keys of its 'fit'.",
 }
 
 
-class _Parser(Exception):
-    """Carries the finished parser out of LightningCLI, which would go on to build everything."""
+def main(arguments: Sequence[str]) -> int:
+    """Run a command; return its exit status."""
+    words = list(arguments)
+    for flag in {"-h", "--help"}.intersection(words):
+        place = words.index(flag)
+        if words[place + 1 : place + 2] != ["all"]:
+            print(HELP.format(words[0], _TITLES[words[0]]), end="")
+            return 0
+        del words[place + 1]
+    from chaosgate.cli import training
 
-
-class _ParserOnly(ChaosgateCLI):
-    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        raise _Parser(parser)
-
-
-@lru_cache(maxsize=1)
-def _parser() -> TeachingParser:
-    try:
-        with ExitStack() as cleanup:
-            _ParserOnly(cleanup=cleanup, **_SETTINGS)
-    except _Parser as ready:
-        parser: TeachingParser = ready.args[0]
-        return parser
-    raise AssertionError("LightningCLI did not parse")
-
-
-def parsed(arguments: Sequence[str]) -> dict[str, Any]:
-    """The configuration that a command line means, as plain data with all defaults; nothing is built or written.
-
-    This is what :mod:`chaosgate.run.identity` takes. A command line that the command would refuse raises a ValueError
-    with the same message. The first call makes the parser (about a second), further ones take a few tenths.
-
-    Args:
-        arguments: As after ``chaosgate``: ``fit``, ``test``, ``validate`` or ``predict``, then files and keys.
-    """
-    close_parser()
-    said = StringIO()
-    with redirect_stderr(StringIO()):  # which files stand behind names
-        words = resolve_configs(arguments)
-    try:
-        with redirect_stderr(said):
-            config = _parser().parse_args(words)
-    except SystemExit:
-        raise ValueError(said.getvalue().strip().removeprefix("chaosgate: ")) from None
-    plain = plain_config(config[config.subcommand])
-    check_run(plain)
-    require_allowed(plain)
-    return plain
+    return training.main(words)
 
 
 class Outcome(NamedTuple):
@@ -84,29 +76,46 @@ class Outcome(NamedTuple):
     rows: list[dict[str, Any]]
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run a subcommand in this process; errors of the user's making end in one paragraph and status 1."""
-    return execute(arguments).status
-
-
-def _full_help(words: Sequence[str]) -> list[str]:
-    """``--help all`` is what the parser calls ``--help``; the short help is printed before anything is imported."""
-    return [word for i, word in enumerate(words) if not (word == "all" and words[i - 1] in ("-h", "--help"))]
-
-
 def execute(arguments: Sequence[str]) -> Outcome:
-    """The same for callers that go on with what a test has found."""
+    """Run a command for a program that continues afterwards, such as the worker of a study.
+
+    Lightning starts further processes by repeating ``sys.argv``, and leaves their addresses in the environment, where
+    the next command would look for them.
+    """
+    import torch.distributed as dist
+
+    import chaosgate.__main__ as command
+    from chaosgate.cli.training import run
+
+    argv, environment = sys.argv, dict(os.environ)
+    sys.argv = [str(command.__file__), *arguments]
     try:
-        with ExitStack() as cleanup:
-            close_parser()
-            cleanup.enter_context(as_command(_full_help(resolve_configs(arguments))))
-            command = ChaosgateCLI(cleanup=cleanup, words=arguments, **_SETTINGS)
-    except Preempted as stop:
-        print(f"chaosgate: {stop}", file=sys.stderr)
-        return Outcome(stop.exit_status, [])
-    except (ValueError, OSError, RuntimeError, TypeError, ImportError, MisconfigurationException) as error:
-        if os.environ.get("CHAOSGATE_TRACEBACK"):
-            traceback.print_exc()
-        print(one_paragraph(error), file=sys.stderr)
-        return Outcome(1, [])
-    return Outcome(0, [] if command.results is None else command.results.written)
+        return Outcome(*run(arguments))
+    finally:
+        sys.argv = argv
+        os.environ.clear()
+        os.environ.update(environment)
+        if dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+@lru_cache(maxsize=1)
+def _parser() -> "Parser":
+    from chaosgate.cli.training import ParserOnly
+
+    parser: Parser = ParserOnly("fit", ()).parser  # type: ignore[assignment]
+    return parser
+
+
+def parsed(arguments: Sequence[str]) -> dict[str, Any]:
+    """The configuration that a command line means, as plain data with all defaults; nothing is built or written.
+
+    A command line that the command would refuse raises a ValueError with the same message. The first call makes the
+    parser (about a second).
+
+    Args:
+        arguments: As after ``chaosgate``: ``fit``, ``test``, ``validate`` or ``predict``, then files and keys.
+    """
+    from chaosgate.cli.training import parsed_config, plain_config
+
+    return plain_config(parsed_config(_parser(), arguments[1:]))

@@ -1,7 +1,6 @@
-"""What several commands share: operators by name, and where text goes. Needs no torch before an operator is made."""
+"""What several commands share: operators by name, and where text goes. Needs no torch."""
 
 import os
-from collections.abc import Mapping
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
@@ -34,7 +33,7 @@ def terminal(width: int) -> "Console":
 
 
 def write_text(content: "str | RenderableType", output: Any = None, width: int = 80) -> None:
-    """Print a text or a table, or write it to a file; ``width`` is that of a table in a file or a pipe."""
+    """Print a text or a table, or write it to a file; ``width`` is for a file or a pipe."""
     if output is None and not isinstance(content, str):
         terminal(width).print(content)
         return
@@ -56,7 +55,7 @@ def cores() -> int:
 
 
 def parse_operator(text: str) -> "Operator":
-    """The operator for ``NAME`` or ``NAME:argument=value,...``; NAME is a short name or the path of a class.
+    """The operator for ``NAME`` or ``NAME:argument=value,...``; NAME may be the path of a class.
 
     >>> parse_operator("massive:mu=0.5")
     Massive(DirichletLaplacian(), mu=0.5)
@@ -64,8 +63,21 @@ def parse_operator(text: str) -> "Operator":
     Anisotropic(vertical=2.0, horizontal=1.0)
     """
     from chaosgate.field import Massive, Operator
+    from chaosgate.run.config_files import did_you_mean
 
-    kind, arguments = class_and_arguments(text, Operator, OPERATORS)
+    name, _, given = text.partition(":")
+    path = f"chaosgate.field.{OPERATORS[name]}" if name in OPERATORS else name
+    module, _, attribute = path.rpartition(".")
+    if not module:
+        hint = did_you_mean(name, OPERATORS)
+        raise ValueError(f"no operator {name!r}. {hint} A class is given by its path.")
+    try:
+        kind = getattr(import_module(module), attribute)
+        arguments = yaml.safe_load("{" + given.replace("=", ": ") + "}")
+    except (ImportError, AttributeError, yaml.YAMLError) as error:
+        raise ValueError(f"cannot read {text!r} as NAME:argument=value,...: {error}") from None
+    if not (isinstance(kind, type) and issubclass(kind, Operator)):
+        raise ValueError(f"{name!r} is not a subclass of chaosgate.Operator.")
     if kind is Massive or "operator" in arguments:
         arguments["operator"] = parse_operator(arguments.get("operator", "dirichlet"))
     try:
@@ -73,33 +85,3 @@ def parse_operator(text: str) -> "Operator":
     except (TypeError, ValueError) as error:
         raise ValueError(f"operator {text!r} cannot be made: {error}.") from None
     return made
-
-
-def class_and_arguments(
-    text: str, base: type, short: Mapping[str, str]
-) -> tuple[Any, dict[str, Any]]:
-    """The two parts of ``NAME:argument=value,...``; NAME is a short name or the path of a subclass of ``base``.
-
-    Args:
-        text: What the user typed.
-        base: The class that is expected.
-        short: Names of classes of :mod:`chaosgate.field` by their short names.
-    """
-    from chaosgate.run.config_files import did_you_mean
-
-    name, _, given = text.partition(":")
-    path = f"chaosgate.field.{short[name]}" if name in short else name
-    module, _, attribute = path.rpartition(".")
-    if not module:
-        hint = did_you_mean(name, short)
-        raise ValueError(
-            f"no {base.__name__.lower()} {name!r}. {hint} A class is given by its path."
-        )
-    try:
-        kind = getattr(import_module(module), attribute)
-        arguments = yaml.safe_load("{" + given.replace("=", ": ") + "}")
-    except (ImportError, AttributeError, yaml.YAMLError) as error:
-        raise ValueError(f"cannot read {text!r} as NAME:argument=value,...: {error}") from None
-    if not (isinstance(kind, type) and issubclass(kind, base)):
-        raise ValueError(f"{name!r} is not a subclass of chaosgate.{base.__name__}.")
-    return kind, arguments

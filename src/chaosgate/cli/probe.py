@@ -32,9 +32,9 @@ def probe(
 ) -> None:
     """Measure, stage by stage, what gates do to the feature maps of a network.
 
-    It measures log-ratios, orderings, roughness and topology. All methods inject the same energy at
-    all stages: that of Gaussian Chaos with log_std at the last stage, or the given energy. The table
-    has the paper's predictions in brackets and says whether the late-stage prediction holds here.
+    It measures log-ratios, orderings, roughness and topology. All methods inject the same energy
+    at all stages: that of Gaussian Chaos with log_std at the last stage, or the given energy. The
+    table has the paper's predictions in brackets and says whether the late-stage prediction holds.
 
     Examples:
       chaosgate probe runs/MY_RUN                    a run, on its own validation images

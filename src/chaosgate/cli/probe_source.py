@@ -12,13 +12,13 @@ from torch.nn.functional import interpolate
 from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import InterpolationMode
 
-from chaosgate.cli.training.parser import close_parser
+from chaosgate.cli.allowed import restrict
 from chaosgate.data.files.index import image_files
 from chaosgate.data.module import ImageData
 from chaosgate.data.pipeline.augment import centre_crop, usual_resize
 from chaosgate.data.pipeline.decoding import as_tensor, decode, normalised
 from chaosgate.data.sets.fashion_mnist import FashionMNIST
-from chaosgate.inject.survey import example_input
+from chaosgate.inject.stages import example_input
 from chaosgate.run.config_files import read_yaml
 from chaosgate.run.directory import RunDirectory
 from chaosgate.train.backbones import create_backbone, size_argument
@@ -92,7 +92,7 @@ def run_data(config: Path) -> ImageData | None:
 
 def build(kind: type, node: Any) -> Any:
     """The object that a part of a configuration file describes: a subclass of ``kind``, as in ``fit``."""
-    close_parser()
+    restrict()
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(kind, "made")
     try:

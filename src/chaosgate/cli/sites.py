@@ -1,4 +1,4 @@
-"""``chaosgate sites``: where in a network a gate can go, and how much it changes the logits there."""
+"""``chaosgate sites``: where in a network a gate can go, and what it changes there."""
 
 from pathlib import Path
 from typing import Literal
@@ -55,7 +55,7 @@ def sites(
     from chaosgate.cli.probe_source import find_images, find_network
     from chaosgate.field.arguments import grid_text
     from chaosgate.gate import GaussianChaos
-    from chaosgate.inject.sites import sites as find_sites
+    from chaosgate.inject.effect import sites as find_sites
 
     source = find_network(network, backbone, pretrained, num_classes, in_chans)
     example = None

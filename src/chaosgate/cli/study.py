@@ -11,7 +11,7 @@ may run the same study and share the work. Studies of one 'project:' share their
 
   chaosgate study run quickstart
   chaosgate study run paper/pets_main --size smoke     a table of the paper on synthetic images
-  chaosgate study run FILE --launcher slurm --slurm.partition gpu --slurm.gpus 1 --slurm.time 24:00:00
+  chaosgate study run FILE --launcher slurm --slurm.gpus 1 --slurm.time 24:00:00
 """
 
 import os
@@ -35,7 +35,7 @@ from chaosgate.study.execute.slurm_job import SlurmOptions
 from chaosgate.study.plan import parts
 from chaosgate.study.plan.runs import Run, folders_of, load_study, plan_runs, shared_with
 from chaosgate.study.plan.study import Study
-from chaosgate.study.report import packed, write
+from chaosgate.study.report import packed, planned, write
 
 WORKER = "chaosgate.cli.worker"  # imports torch; only named, so that this process need not
 
@@ -48,7 +48,7 @@ def plan(
     variable: Sequence[str] = (),
     jobs: PositiveInt | None = None,
 ) -> None:
-    """Show the runs of a study, their directories, what is left and what it costs.
+    """Show the runs of a study: state, directory, what is left and what it costs.
 
     Args:
         study: A study file, or the name of a shipped one.
@@ -58,28 +58,7 @@ def plan(
         jobs: Workers at a time, for the cost.
     """
     found, runs, users = _plan(study, root, size, variable)
-    states = states_of(runs)
-    shown = overview(found, runs, states, users, jobs or found.jobs, with_cost=True)
-    Console(highlight=False).print(shown)
-
-
-def status(
-    study: str,
-    *,
-    root: Path = ROOT,
-    size: str | None = None,
-    variable: Sequence[str] = (),
-) -> None:
-    """Show which runs of a study are done, running, failed, interrupted or missing.
-
-    Args:
-        study: A study file, or the name of a shipped one.
-        root: Folder of studies.
-        size: Another size of the study.
-        variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
-    """
-    found, runs, users = _plan(study, root, size, variable)
-    shown = overview(found, runs, states_of(runs), users, found.jobs, with_cost=False)
+    shown = overview(found, runs, states_of(runs), users, jobs or found.jobs, with_cost=True)
     Console(highlight=False).print(shown)
 
 
@@ -123,6 +102,8 @@ def run(
         if unknown := [str(one) for one in asked if one not in there]:
             raise ValueError(f"{flag} {unknown[0]}: the study has {', '.join(map(str, there))}.")
         chosen = [one for one in chosen if not asked or getattr(one, key) in asked]
+    done = sum(state.condition == "done" for state in states_of(runs).values())
+    planned.note_plan(found, root / found.name, done)
     workers, threads = jobs or found.jobs, threads or found.threads
     if launcher == "slurm":
         write.write_layout(runs[0].root)
@@ -208,15 +189,15 @@ def pack(
     print(f"Kept in {kept}; its report: {installed('chaosgate')} study report {kept}")
 
 
-ACTIONS = {"plan": plan, "run": run, "status": status, "report": report, "pack": pack}
+ACTIONS = {"plan": plan, "run": run, "status": plan, "report": report, "pack": pack}
 
 
 def _plan(
     name: str, root: Path, size: str | None, variable: Sequence[str], train: bool = False
 ) -> tuple[Study, list[Run], dict[str, list[str]]]:
-    """A study, its runs, and which other studies share them; before training also look for its data.
+    """A study, its runs, and which studies share them; before training also look for its data.
 
-    Configurations are parsed in a process that has imported what training needs: this one stays light.
+    Configurations are parsed in a process that has imported what training needs.
     """
     if packed.is_packed(Path(name)):
         raise ValueError(

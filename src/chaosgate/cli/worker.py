@@ -1,6 +1,7 @@
-"""``chaosgate worker ORDER``: train and test one run of a study. ``study run`` and SLURM jobs start it.
+"""``chaosgate worker ORDER``: train and test one run of a study.
 
-``study run`` forks its workers from a process that has imported this module, and with it all that training needs.
+``study run`` forks its workers from a process that has imported this module, and with it all that
+training needs. SLURM jobs start the command.
 """
 
 import json
@@ -11,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch.utils.tensorboard  # noqa: F401  the default logger imports it: once here, not in every run
+import torch.utils.tensorboard  # noqa: F401  what the default logger imports: once
 
 from chaosgate.cli.fit import execute, parsed
 from chaosgate.data.files.atomic import file_hash
@@ -31,14 +32,14 @@ def worker(order: Path) -> int:
 
 
 def run_order(order: str, environment: Mapping[str, str]) -> None:
-    """The same in a forked process, in a session of its own: Ctrl-C in a terminal does not reach it."""
+    """The same in a forked process, in its own session: Ctrl-C in a terminal does not reach it."""
     os.setsid()
     os.environ.update(environment)
     sys.exit(worker(Path(order)))
 
 
 def parse(words: Sequence[str]) -> tuple[dict[str, Any], Sources]:
-    """A parsed configuration as JSON has it, and hashes of the files of classes that are not of a known library."""
+    """A configuration as plain data, and hashes of the files of classes of no known library."""
     config: dict[str, Any] = json.loads(json.dumps(parsed(words), default=str))
     roots = {path.split(".")[0] for path in _class_paths(config)}.difference(_KNOWN)
     names = [name for name in sys.modules if name.split(".")[0] in roots]

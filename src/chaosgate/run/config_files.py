@@ -5,7 +5,7 @@ The files of the repository's ``configs/`` are part of the installed package. ``
 """
 
 import os
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -15,8 +15,6 @@ import yaml
 
 ALLOWED = "CHAOSGATE_ALLOW"
 """Environment variable: modules that configurations may name besides, separated by commas."""
-_MOST_VALUES = 100_000  # in one file, aliases written out; the largest shipped file has about a hundred
-_MOST_BYTES = 1_000_000
 
 
 @cache
@@ -30,7 +28,10 @@ def config_folder() -> Path:
 def shipped_configs() -> dict[str, Path]:
     """Every shipped file by its name, such as ``noise/gch``."""
     root = config_folder()
-    return {path.relative_to(root).with_suffix("").as_posix(): path for path in sorted(root.rglob("*.yaml"))}
+    return {
+        path.relative_to(root).with_suffix("").as_posix(): path
+        for path in sorted(root.rglob("*.yaml"))
+    }
 
 
 def config_name(path: Path) -> str:
@@ -51,36 +52,37 @@ def find_config(name: str | Path, folders: Iterable[Path] = (Path(),), group: st
     text = str(name)
     short = text.removeprefix("configs/").removesuffix(".yaml")
     for folder in folders:
-        near = (folder / text, folder / f"{text}.yaml", folder / group / f"{text}.yaml", folder / f"{short}.yaml")
+        near = (
+            folder / text,
+            folder / f"{text}.yaml",
+            folder / group / f"{text}.yaml",
+            folder / f"{short}.yaml",
+        )
         for candidate in near:
             if candidate.is_file():
                 return candidate
     if Path(text).is_dir():
-        raise IsADirectoryError(f"{text} is a folder; give a file, or a name that 'chaosgate configs' lists.")
+        raise IsADirectoryError(
+            f"{text} is a folder; give a file, or a name that 'chaosgate configs' lists."
+        )
     shipped = shipped_configs()
     for known in (short, f"{group}/{short}"):
         if known in shipped:
             return shipped[known]
-    names = {known.removeprefix(f"{group}/") if group else known: known for known in shipped}
-    names |= {known.rsplit("/", 1)[-1]: known for known in reversed(shipped)}  # gch_wik: noise/gch_wick
+    # without its group, in any group (gch_wik: noise/gch_wick), or a local file (min: mine.yaml)
+    names = {known.rsplit("/", 1)[-1]: known for known in reversed(shipped)}
+    names |= {known.removeprefix(f"{group}/") if group else known: known for known in shipped}
     local = [str(path) for folder in folders for path in (folder / text).parent.glob("*.y*ml")]
-    stems = {one.removesuffix(".yaml"): one for one in reversed(local)} | {one: one for one in local}  # min: mine.yaml
-    close = [stems[one] for one in get_close_matches(text, stems, n=2)]
-    close += [names[one] for one in get_close_matches(short.removeprefix(f"{group}/"), names, n=3)]
-    hint = f" Did you mean {' or '.join(map(repr, list(dict.fromkeys(close))[:3]))}?" if close else ""
+    names |= {form: one for one in local for form in (one, one.removesuffix(".yaml"))}
+    similar = [
+        *get_close_matches(text, names, n=2),
+        *get_close_matches(short.removeprefix(f"{group}/"), names, n=3),
+    ]
+    close = list(dict.fromkeys(names[one] for one in similar))[:3]
+    hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
     raise FileNotFoundError(
         f"no configuration {text}: neither a file nor a shipped one ('chaosgate configs' lists those).{hint}"
     )
-
-
-def say_which(found: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Which files names were resolved to, in sentences; nothing about a path that was given."""
-    shipped = [name for name, file in found if name != file and config_folder() in Path(file).parents]
-    if shipped:
-        yield f"{', '.join(shipped)}: configurations that come with the package, in {config_folder()}"
-    for name, file in found:
-        if name != file and name not in shipped:
-            yield f"{name}: the local file {file}"
 
 
 def allowed_modules() -> list[str]:
@@ -104,82 +106,27 @@ def did_you_mean(name: object, choices: Iterable[str]) -> str:
     return f"Did you mean '{close[0]}'?" if close else f"There are {', '.join(choices)}."
 
 
-class UnusableYAML(yaml.YAMLError):
-    """Correct YAML that contradicts itself, or is made to exhaust memory."""
-
-
 class _StrictLoader(yaml.SafeLoader):
-    """Plain data only; a key given twice is an error, which plain YAML resolves silently to the last one."""
+    """Plain data only; a key that is given twice is an error, where YAML takes the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
-                    line = key.start_mark.line + 1
-                    raise UnusableYAML(f"line {line}: '{key.value}' is given twice. Keep one, or rename one.")
-                seen.add(key.value)
+        keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        if twice := [key for key in keys if isinstance(key, str) and keys.count(key) > 1]:
+            line = node.start_mark.line + 1
+            raise yaml.YAMLError(
+                f"'{twice[0]}' is given twice in the mapping at line {line}. Keep one, or rename one."
+            )
         return super().construct_mapping(node, deep)
 
 
-def _refuse_kind(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
-    kind = node.tag.rpartition(":")[2]
-    raise UnusableYAML(f"line {node.start_mark.line + 1}: !!{kind} is not used in configurations. Write a plain value.")
-
-
-for _kind in ("binary", "omap", "pairs", "set"):  # the parser expects mappings, lists and scalars
-    _StrictLoader.add_constructor(f"tag:yaml.org,2002:{_kind}", _refuse_kind)
-
-
-def load_yaml(text: str) -> Any:
-    """The data in a YAML text; ``yaml.YAMLError`` if it is not plain data, or not usable.
-
-    >>> load_yaml("{a: [1, 2]}")
-    {'a': [1, 2]}
-    """
-    if len(text) > _MOST_BYTES:
-        raise UnusableYAML(f"{len(text)} characters are too many for a configuration (at most {_MOST_BYTES}).")
-    loader = _StrictLoader(text)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        if _written_out(node, {}) > _MOST_VALUES:
-            raise UnusableYAML(f"its aliases expand to more than {_MOST_VALUES} values. Write fewer of them.")
-        return loader.construct_document(node)
-    except yaml.YAMLError:
-        raise
-    except ValueError as error:  # a date with month 13, a number of 5,000 digits
-        raise UnusableYAML(f"a value cannot be read: {error}.") from None
-    except RecursionError:
-        raise UnusableYAML("it is nested too deeply. Give a configuration of a few levels.") from None
-    finally:
-        loader.dispose()
-
-
-def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
-    """Values below a node if every alias was replaced by what it stands for."""
-    if id(node) in known:
-        if known[id(node)] == 0:
-            raise UnusableYAML("an alias contains itself. Write the value out.")
-        return known[id(node)]
-    known[id(node)] = 0
-    children = [part for entry in node.value for part in (entry if isinstance(entry, tuple) else (entry,))]
-    below = sum(_written_out(child, known) for child in children) if isinstance(node, yaml.CollectionNode) else 0
-    known[id(node)] = 1 + below
-    return 1 + below
-
-
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; an error names the file and the line."""
+    """The mapping in a YAML file; an error names the file."""
     try:
-        content = load_yaml(path.read_text(encoding="utf-8"))
-    except UnusableYAML as error:
-        raise ValueError(f"{path}: {error}") from None
-    except yaml.YAMLError as error:
+        content = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: no UTF-8, a date with month 13
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text ({error.reason}); a YAML file is needed.") from None
     if not isinstance(content, dict):
-        raise ValueError(f"{path} holds {type(content).__name__}; a mapping of keys to values is needed.")
+        raise ValueError(
+            f"{path} holds {type(content).__name__}; a mapping of keys to values is needed."
+        )
     return content

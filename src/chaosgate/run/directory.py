@@ -1,8 +1,8 @@
-"""One directory per run: what is in it, who may write to it, which checkpoint was selected. Needs no torch."""
+"""One directory per run: its files, its lock, and which checkpoint was selected. Needs no torch."""
 
 import json
-import os
-import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +12,27 @@ from filelock import FileLock, Timeout
 from chaosgate.run.provenance import is_unchanged
 
 ROLES = ("best", "top1", "last")
-"""Networks of a run that are kept under a name: smallest validation NLL, best validation Top-1, final epoch."""
+"""Networks of a run by name: smallest validation NLL, best validation Top-1, final epoch."""
 BEST, TOP1, LAST = (f"{role}.ckpt" for role in ROLES)
 SELECTION = "selection.json"
-_ORPHANS = 8.0  # seconds: the data workers of a killed run notice its end after five, and hold its lock until then
+_ORPHANS = 8.0  # seconds: data workers of a killed run notice its end after five, and hold its lock until then
 
 
 class RunDirectory:
-    """The files of one run, which nobody else names.
+    """The files of one run.
 
-    ========================= =====================================================================================
+    ========================= ====================================================================================
     ``config.yaml``           the whole configuration of the training
-    ``config_history.jsonl``  settings that changed when the run was continued, with the step
-    ``checkpoints/``          ``epoch-*.ckpt``, ``step-*.ckpt``, links ``best``, ``top1``, ``last``, ``selection.json``
+    ``checkpoints/``          ``last.ckpt``, ``epoch-*.ckpt``, links ``best`` and ``top1``, ``selection.json``
     ``curves.jsonl``          loss and validation metrics, one line per epoch
     ``noise.json``            measured strength of the gates at the end of training
-    ``compatibility.jsonl``   what :class:`~chaosgate.compat.CompatibilityProbe` measured, where a run has one
-    ``figures/``              reliability diagrams and the gate at work, as PNG files
+    ``compatibility.jsonl``   rows of :class:`~chaosgate.compat.CompatibilityProbe`, where a run has one
+    ``figures/``              reliability diagrams and gates, as PNG files
     ``results.jsonl``         one line per test cell, with a digest of itself
     ``outputs/``              outputs of the tested network for every image (:mod:`chaosgate.run.outputs`)
     ``predictions.csv``       one line per test image, of ``chaosgate predict``
-    ``progress.json``         how far the run is
-    ========================= =====================================================================================
+    ``progress.json``         phase, epoch and batch
+    ========================= ====================================================================================
 
     Args:
         path: The directory; need not exist yet.
@@ -42,8 +41,8 @@ class RunDirectory:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.config = self.path / "config.yaml"
-        self.history = self.path / "config_history.jsonl"
         self.checkpoints = self.path / "checkpoints"
+        self.last = self.checkpoints / LAST
         self.curves = self.path / "curves.jsonl"
         self.noise = self.path / "noise.json"
         self.figures = self.path / "figures"
@@ -51,7 +50,6 @@ class RunDirectory:
         self.outputs = self.path / "outputs"
         self.predictions = self.path / "predictions.csv"
         self.progress = self.path / "progress.json"
-        self._lock: FileLock | None = None
 
     @classmethod
     def of(cls, trainer: Any) -> "RunDirectory":
@@ -66,21 +64,21 @@ class RunDirectory:
         return content
 
     def rows(self) -> list[dict[str, Any]]:
-        """The result rows that can be read and are what was written; none if the run was never tested."""
+        """The result rows that can be read and are unchanged; empty if the run was never tested."""
         return [row for row in read_lines(self.results)[0] if is_row(row)]
 
     def selected(self, which: str = BEST) -> Path:
-        """The checkpoint with a role (``best``, ``top1`` or ``last``), found by a fresh process."""
+        """The checkpoint with a role (``best``, ``top1`` or ``last``)."""
         role = which.removesuffix(".ckpt")
         path = self.checkpoints / f"{role}.ckpt"
         if not path.is_file() and (recorded := self._recorded(role)) is not None:
             return recorded  # copied without its links
         if not path.is_file():
-            there = sorted(p.name for p in self.checkpoints.glob("*.ckpt")) if self.checkpoints.is_dir() else []
+            there = sorted(p.name for p in self.checkpoints.glob("*.ckpt"))
             found = f"the run has {', '.join(there)}" if there else "the run has none"
             raise FileNotFoundError(
-                f"no checkpoint {path}: {found}. Train first (chaosgate fit with the same files), or give "
-                "--run_dir, or --ckpt_path FILE."
+                f"no checkpoint {path}: {found}. Train first (chaosgate fit with the same files), or give --run_dir, "
+                "or --ckpt_path FILE."
             )
         return path
 
@@ -92,47 +90,34 @@ class RunDirectory:
         path = self.checkpoints / Path(str(name)).name
         return path if path.is_file() else None
 
-    def resumable(self) -> Path | None:
-        """The newest intact checkpoint, or None if the run has not got that far; damaged ones are warned of."""
-        from chaosgate.run.checkpoint.files import newest_intact  # not at the top: reading a directory needs no torch
-
-        newest = newest_intact(self.checkpoints, lambda message: warnings.warn(message, stacklevel=3))
-        if newest is None and (there := sorted(path.name for path in self.checkpoints.glob("*.ckpt"))):
-            raise ValueError(
-                f"none of the checkpoints in {self.checkpoints} can be used ({', '.join(there)}). Nothing was changed; "
-                "restore one, or give another --run_dir to start over."
-            )
-        return newest
-
-    def claim(self, resume: bool) -> None:
-        """Become the only writer, or say who is in the way. Nothing that exists is overwritten."""
-        if not resume and (any(self.checkpoints.glob("*.ckpt")) or self.results.exists()):
+    def check_free(self) -> None:
+        """Raise an error if there is a run already."""
+        if any(self.checkpoints.glob("*.ckpt")) or self.results.exists():
             raise FileExistsError(
                 f"{self.path} already holds a run. Continue it with --resume, or give another --run_dir. Nothing was "
                 "changed."
             )
+
+    @contextmanager
+    def locked(self, wait: float = _ORPHANS) -> Iterator[None]:
+        """Make the directory, and be the only process that trains in it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OSError(f"{self.path} cannot be made: {error.strerror}. Give another --run_dir.") from error
-        if not os.access(self.path, os.W_OK):
-            raise PermissionError(f"{self.path} is not writable. Give another --run_dir.")
-        self._lock = FileLock(self.path / ".lock")
-        try:
-            self._lock.acquire(timeout=_ORPHANS if resume else 0)
+            lock = FileLock(self.path / ".lock").acquire(timeout=wait)
         except Timeout:
             raise RuntimeError(
                 f"another process is writing to {self.path}. Wait for it, or give another --run_dir."
             ) from None
-
-    def release(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        except OSError as error:
+            raise OSError(
+                f"{self.path} cannot be written ({error.strerror}). Give another --run_dir."
+            ) from error
+        with lock:
+            yield
 
 
 def is_row(entry: dict[str, Any]) -> bool:
-    """Whether it is about a cell, as it was written: other objects are no rows of ours."""
+    """Whether an entry is the unchanged row of a cell."""
     about_cell = isinstance(entry.get("corruption"), str) and isinstance(entry.get("severity"), int)
     return about_cell and is_unchanged(entry)
 

@@ -1,106 +1,102 @@
-"""One definition of "the same training" and "the same test", used by ``fit``, ``test`` and studies.
-
-It also decides what a continued run may change. An optimiser that is restored from a checkpoint keeps its learning
-rate, a gate its counters; a changed configuration would be written down and not be followed. So ``--resume`` compares
-the stored configuration with the present one (:func:`check_resume`).
+"""Which run a configuration belongs to: a readable name, and a hash of the settings that shape the result.
 
 Every function takes a **parsed** configuration as plain data: what ``chaosgate fit ... --print_config`` prints, what
-``config.yaml`` in a run directory holds, what :func:`chaosgate.cli.fit.parsed` returns. Defaults are in it, so a
-default that changes in the code is another run, however the configuration is cut into files.
+``config.yaml`` in a run directory holds, what :func:`chaosgate.cli.fit.parsed` returns. Defaults are in it, so the name
+does not depend on how the configuration is split into files.
 
-What does not shape the result is listed here and nowhere else. Keys whose value is null do not count either: an
-optional argument that is added to a class later leaves earlier runs what they were.
+The hash covers what is listed here, so that a new argument of Lightning renames no run. Keys whose value is null do not
+count: an optional argument that is added to a class later leaves earlier runs as they are.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.provenance import config_hash
 
-_DATA = "data.init_args."
-_COMMAND = {
-    "checkpoints",
-    "ckpt_path",
-    "config",
-    "labels",
-    "output",
-    "outputs",
-    "logits",
-    "ood",
-    "resume",
-    "return_predictions",
-    "run_dir",
-    "verbose",
-    "weights_only",
-}
-_TRAINER = {
-    "accelerator",
-    "benchmark",
-    "default_root_dir",
-    "detect_anomaly",
-    "enable_autolog_hparams",
-    "enable_checkpointing",
-    "enable_model_summary",
-    "enable_progress_bar",
-    "inference_mode",
-    "log_every_n_steps",
-    "logger",
-    "model_registry",
-    "num_sanity_val_steps",
-    "profiler",
-}
-NEUTRAL = frozenset(
-    {
-        *_COMMAND,
-        *(f"trainer.{key}" for key in _TRAINER),
-        *(
-            f"{_DATA}{key}"
-            for key in ("cache_dir", "download", "eval_batch_size", "index_dir", "num_workers", "unpack")
-        ),
-        f"{_DATA}seed",  # a copy of seed_everything
-        f"{_DATA}channels_last",
-        "model.channels_last",
-        "noise.check",
-        "saving.every_n_steps",
-    }
+_TRAINER = (
+    "max_epochs",
+    "max_steps",
+    "max_time",
+    "min_epochs",
+    "min_steps",
+    "precision",
+    "devices",
+    "num_nodes",
+) + (
+    "limit_train_batches",
+    "limit_val_batches",
+    "overfit_batches",
+    "val_check_interval",
+    "check_val_every_n_epoch",
+    "accumulate_grad_batches",
+    "gradient_clip_val",
+    "gradient_clip_algorithm",
+    "sync_batchnorm",
 )
-"""Keys that say where, how fast and how visibly; a run is the same run with other values of them."""
-AT_TEST = frozenset(
-    {
-        *(f"{_DATA}{key}" for key in ("corruption_jpeg", "corruption_table", "corruptions", "frost_textures")),
-        *(f"{_DATA}{key}" for key in ("released", "severities")),
-        "noise.class_axis",
-        "noise.monte_carlo",
-        "noise.reestimate_bn",
-        "temperature",
-        "trainer.limit_predict_batches",
-        "trainer.limit_test_batches",
-    }
+"""The trainer's keys that shape a training."""
+_LOADING = (
+    "cache_dir",
+    "channels_last",
+    "download",
+    "eval_batch_size",
+    "index_dir",
+    "num_workers",
+    "seed",
+    "unpack",
 )
-"""Keys that say how a trained network is tested; they have no part in the training."""
-_PUBLISHED = {  # the same images wherever they are; a set of one's own is its folder
-    f"chaosgate.{name}"
-    for name in ("CIFAR10", "CIFAR100", "FashionMNIST", "ImageNet", "ImageNetC", "ImageNetVariant", "OxfordPets")
-}
-_PLACES = tuple(f"{_DATA}{key}" for key in ("root", "clean", "released", "val_folder", "val_labels"))
-_ONLY_SHOWING = {  # callbacks
-    "CompatibilityProbe",
-    "DeviceStatsMonitor",
-    "LearningRateMonitor",
-    "ModelSummary",
-    "RichModelSummary",
-    "RichProgressBar",
-    "TQDMProgressBar",
-}
+"""Keys of the data that say how images are loaded; the seed is that of the run."""
+_TEST_DATA = (
+    "corruption_jpeg",
+    "corruption_table",
+    "corruptions",
+    "frost_textures",
+    "released",
+    "severities",
+)
+_TEST_NOISE = ("class_axis", "monte_carlo", "reestimate_bn")
+"""Keys that matter for a test only."""
+_PUBLISHED = (
+    "CIFAR10",
+    "CIFAR100",
+    "FashionMNIST",
+    "ImageNet",
+    "ImageNetC",
+    "ImageNetVariant",
+    "OxfordPets",
+)
+_PLACES = (
+    "root",
+    "clean",
+    "released",
+    "val_folder",
+    "val_labels",
+)  # a published set is the same in any folder
+_WATCHING = ("Checkpoint", "Monitor", "Probe", "ProgressBar", "Summary")
+"""Callbacks whose class name ends like this do not change a training."""
 _STRENGTHS = ("gamma", "epsilon", "beta", "log_std", "p", "sigma")
-_LENGTH = tuple(f"trainer.{key}" for key in ("max_epochs", "max_steps", "max_time", "min_epochs", "min_steps"))
-_SHOWN = 12  # differences in one message
+
+
+def training_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What :func:`training_hash` hashes, as dotted keys with values."""
+    trainer = config.get("trainer") or {}
+    chosen: dict[str, Any] = {
+        "seed_everything": config.get("seed_everything"),
+        "model": _without(config.get("model") or {}, ("data",)),
+        "data": _data(config.get("data") or {}, (*_LOADING, *_TEST_DATA)),
+        "noise": _without((config.get("noise") or {}), ("check", *_TEST_NOISE)),
+        "trainer": {key: trainer.get(key) for key in _TRAINER},
+        "saving": {"tolerance": (config.get("saving") or {}).get("tolerance")},
+    }
+    if not chosen["noise"].get("gate"):  # the stages of a gate that is not there do not matter
+        del chosen["noise"]
+    acting = [one for one in _callbacks(config) if not class_name(one).endswith(_WATCHING)]
+    chosen["trainer"]["callbacks"] = acting or None
+    return _flat(chosen)
 
 
 def training_hash(config: Mapping[str, Any]) -> str:
-    """A short hash of everything in the parsed configuration of a ``fit`` or ``test`` that shapes the trained network.
+    """A short hash of the settings that shape the trained network.
 
     >>> one = {"seed_everything": 0, "trainer": {"max_epochs": 2, "logger": None}, "data": {"init_args": {"seed": 0}}}
     >>> two = {"seed_everything": 0, "trainer": {"max_epochs": 2.0, "logger": False}, "run_dir": "elsewhere"}
@@ -111,13 +107,16 @@ def training_hash(config: Mapping[str, Any]) -> str:
 
 
 def test_hash(training: Mapping[str, Any], test: Mapping[str, Any]) -> str:
-    """A short hash of everything that shapes the result of a test, except which checkpoint of the run is tested.
+    """A short hash of the settings that shape the result of a test, except which checkpoint of the run is tested.
 
     Args:
         training: The parsed configuration of the ``fit``.
         test: The parsed configuration of the ``test``.
     """
-    return config_hash([training_hash(training), _settings(test, NEUTRAL)])
+    noise = {key: (test.get("noise") or {}).get(key) for key in _TEST_NOISE}
+    more = {"noise": noise, "temperature": test.get("temperature")}
+    more["data"] = _data(test.get("data") or {}, _LOADING)
+    return config_hash([training_hash(training), {**training_settings(test), **_flat(more)}])
 
 
 def run_name(config: Mapping[str, Any]) -> str:
@@ -133,101 +132,73 @@ def readable_name(config: Mapping[str, Any]) -> str:
     >>> readable_name({**config, "noise": {"gate": gate, "stages": ["L3", "L4"]}})
     'resnet18-Pets-GaussianChaos-log_std1-L3+L4-seed3'
     """
-    model, data, noise = ((config.get(key) or {}) for key in ("model", "data", "noise"))
-    words = [str(model.get("backbone", "")), class_name(data), *_noise_words(noise)]
+    model, data = config.get("model") or {}, config.get("data") or {}
+    noise = [word for one in noises(config) for word in _noise_words(one)] or ["none"]
+    words = [str(model.get("backbone", "")), class_name(data), *noise]
     return "-".join([*filter(None, words), f"seed{config.get('seed_everything')}"])
 
 
-def runs_alike(run: RunDirectory, config: Mapping[str, Any]) -> list[RunDirectory]:
-    """Runs beside the asked one whose names begin alike; a start that failed has left nothing but a lock."""
-    names = {readable_name(config), _name_before(config)}
-    others = [RunDirectory(path) for path in sorted(run.path.parent.glob("*/")) if path.name != run.path.name]
-    begun = [other for other in others if other.config.is_file() or other.checkpoints.is_dir()]
-    return [other for other in begun if other.path.name.rpartition("-")[0] in names]
+def noises(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The arguments of every ``NoiseInjection`` with a gate: of the key ``noise`` and of ``trainer.callbacks``."""
+    listed = [one for one in _callbacks(config) if class_name(one) == "NoiseInjection"]
+    every = [config.get("noise") or {}, *(one.get("init_args") or {} for one in listed)]
+    return [one for one in every if one.get("gate")]
 
 
-def _name_before(config: Mapping[str, Any]) -> str:
-    """How run directories were called before: without the strength, and with a hash that left the trainer out."""
-    short = {**config, "noise": {**config["noise"]}}
-    if (gate := config["noise"]["gate"]) is not None:
-        short["noise"]["gate"] = {"class_path": gate["class_path"]} if "class_path" in gate else gate
-    return readable_name(short)
+def _callbacks(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = (config.get("trainer") or {}).get("callbacks") or []
+    return [found] if isinstance(found, Mapping) else found
 
 
-def training_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What :func:`training_hash` hashes: dotted keys with values, for a comparison key by key."""
-    settings = _settings(config, NEUTRAL | AT_TEST)
-    if (config.get("noise") or {}).get("gate") is None:  # without a gate it does not matter where it would stand
-        settings = {key: value for key, value in settings.items() if not key.startswith("noise.")}
-    return settings
-
-
-def check_resume(run: RunDirectory, config: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Refuse to continue a run whose training began with other settings; return what may change and has.
-
-    Workers, folders, logging and callbacks that only show something may change; the length only where neither the
-    learning-rate schedule nor an average of the weights over the last epochs depends on it. Any other callback may
-    change the training (an average of the weights does), so it must be the same.
-
-    Args:
-        run: A run with ``config.yaml``; without one there is nothing to compare with.
-        config: The parsed configuration of the present command.
-    """
-    if not run.config.is_file():
-        return {}
-    stored = run.settings()
-    before, now = training_settings(stored), training_settings(config)
-    free = () if _follows_length(config) else _LENGTH
-    wrong = {key: change for key, change in _differences(before, now).items() if key not in free}
-    if wrong:
-        reason = f" ({_follows_length(config)})" if set(wrong) & set(_LENGTH) else ""
-        raise ValueError(
-            f"{run.path} was started with other settings: {_in_words(wrong)}{reason}. Continue it with the old ones "
-            f"(they are in {run.config}), or give another --run_dir to train from scratch with the new ones. Nothing "
-            "was changed."
+def check_resume(run: RunDirectory, config: Mapping[str, Any]) -> None:
+    """Raise an error if the run was started with other settings: the checkpoint would silently decide some of them."""
+    before = (
+        training_settings(run.settings()) if run.config.is_file() else training_settings(config)
+    )
+    now = training_settings(config)
+    changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
+    if changed:
+        said = "; ".join(
+            f"{key} was {_said(before.get(key))}, now {_said(now.get(key))}" for key in changed
         )
-    return _differences(_flat(stored), _flat(config))
+        raise ValueError(
+            f"{run.path} was started with other settings: {said}. Use the old ones (they are in {run.config}), or "
+            f"start another run from its state: --run_dir OTHER --ckpt_path {run.last}. Nothing was changed."
+        )
 
 
-def changed_settings(run: RunDirectory, config: Mapping[str, Any]) -> str:
-    """What shapes the training and differs from the configuration stored in ``run``, in words."""
-    return _in_words(_differences(training_settings(run.settings()), training_settings(config)))
+def _said(value: Any) -> str:
+    return "not set" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _in_words(differences: Mapping[str, list[Any]]) -> str:
-    shown = [f"{key} was {_said(old)}, now {_said(new)}" for key, (old, new) in differences.items()]
-    more = [f"and {len(shown) - _SHOWN} more"] if len(shown) > _SHOWN else []
-    return "; ".join([*shown[:_SHOWN], *more])
+def _data(data: Mapping[str, Any], left_out: tuple[str, ...]) -> dict[str, Any]:
+    """The data's settings; of a published set it only matters whether a folder is given, not which."""
+    given = _without(data.get("init_args") or {}, left_out)
+    published = (
+        str(data.get("class_path")).startswith("chaosgate.") and class_name(data) in _PUBLISHED
+    )
+    if published:
+        given |= {key: True for key in _PLACES if given.get(key) is not None}
+    return {**data, "init_args": given}
 
 
-def history_line(step: int, changes: Mapping[str, list[Any]]) -> str:
-    """One line of ``config_history.jsonl``: from which step on which settings had which new values."""
-    changed = {key: {"before": before, "now": now} for key, (before, now) in changes.items()}
-    return json.dumps({"step": step, "changed": changed}, default=str) + "\n"
+def _without(node: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value for key, value in node.items() if key not in keys}
 
 
-def _settings(config: Mapping[str, Any], ignored: frozenset[str]) -> dict[str, Any]:
-    published = _plain((config.get("data") or {}).get("class_path"), "class_path") in _PUBLISHED
-    settings: dict[str, Any] = {}
-    for key, value in _leaves(config):
-        if key == "trainer.callbacks":
-            value = [one for one in value or [] if not _only_shows(one)] or None
-        if value is None or any(key == one or key.startswith(f"{one}.") for one in ignored):
-            continue
-        settings[key] = True if published and key in _PLACES else _plain(value, key)
-    return settings
-
-
-def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys with their values, where they are not null."""
+    found: dict[str, Any] = {}
     for key, value in node.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{prefix}{key}.")
+        elif value is not None:
+            found[f"{prefix}{key}"] = _plain(value, key)
+    return found
 
 
 def _plain(value: Any, key: Any = None) -> Any:
-    """Spellings of one value made alike: 1 and 1.0, tuples and lists, the several paths of a class of this package."""
+    """One spelling for each value: 1 and 1.0, tuples and lists, the paths of a class of this package."""
     if isinstance(value, Mapping):
         return {str(k): _plain(v, k) for k, v in value.items() if v is not None}
     if isinstance(value, list | tuple):
@@ -239,19 +210,20 @@ def _plain(value: Any, key: Any = None) -> Any:
     return value
 
 
-def _only_shows(callback: Any) -> bool:
-    path = str(callback.get("class_path")) if isinstance(callback, Mapping) else str(callback)
-    return path.startswith("chaosgate.run.") or path.rsplit(".", 1)[-1] in _ONLY_SHOWING
-
-
 def _noise_words(noise: Mapping[str, Any]) -> list[str]:
     """Class, strength and stages of a gate."""
-    gate = noise.get("gate")
-    if not gate:
-        return ["none"]
+    gate = noise["gate"]
     if "class_path" not in gate:  # a gate for every stage
-        return [word for stage, one in gate.items() for word in _noise_words({"gate": one, "stages": [stage]})]
-    named = [f"{key}{value:g}" for key, value in strengths(gate).items() if key not in ("epsilon", "beta")]
+        return [
+            word
+            for stage, one in gate.items()
+            for word in _noise_words({"gate": one, "stages": [stage]})
+        ]
+    named = [
+        f"{key}{value:g}"
+        for key, value in strengths(gate).items()
+        if key not in ("epsilon", "beta")
+    ]
     return [class_name(gate), *named, "+".join(stages_of(noise))]
 
 
@@ -262,7 +234,7 @@ def strengths(gate: Mapping[str, Any]) -> dict[str, float]:
 
 
 def stages_of(noise: Mapping[str, Any]) -> list[str]:
-    """Where the configured gates stand: one at some stages, or one for each of those that it is given for."""
+    """The stages of the configured gates: of one gate, or of a mapping from stages to gates."""
     if "class_path" not in noise["gate"]:
         return list(noise["gate"])
     stages = noise.get("stages") or ["L4"]
@@ -272,30 +244,3 @@ def stages_of(noise: Mapping[str, Any]) -> list[str]:
 def class_name(node: Mapping[str, Any]) -> str:
     """The last part of a ``class_path``; empty without one."""
     return str(node.get("class_path") or "").rsplit(".", 1)[-1]
-
-
-def _follows_length(config: Mapping[str, Any]) -> str:
-    """What depends on how long training will be; empty if nothing does."""
-    callbacks = (config.get("trainer") or {}).get("callbacks") or []
-    for one in [callbacks] if isinstance(callbacks, Mapping) else callbacks:
-        if "Averag" in class_name(one) and not (one.get("init_args") or {}).get("decay"):  # SWA, not a moving average
-            return "weights are averaged over a share of the whole length"
-    schedule = (config.get("model") or {}).get("lr_scheduler") or {}
-    known = (schedule.get("init_args") or {}).get("total_steps")
-    scheduled = str(schedule.get("class_path", "")).endswith("WarmupCosine") and known is None
-    return "the learning rate is scheduled over the whole length" if scheduled else ""
-
-
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[Any]]:
-    keys = sorted(before.keys() | now.keys())
-    return {key: [before.get(key), now.get(key)] for key in keys if _plain(before.get(key)) != _plain(now.get(key))}
-
-
-def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Every setting by its dotted key, except how this command was started; the data's seed is that of the run."""
-    started = ("ckpt_path", "labels", "resume", "run_dir", "weights_only", f"{_DATA}seed")
-    return {key: value for key, value in _leaves(config) if key not in started}
-
-
-def _said(value: Any) -> str:
-    return "not set" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -2,7 +2,6 @@
 
 import csv
 import io
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
@@ -15,74 +14,64 @@ from chaosgate.data.files.atomic import replace_file
 from chaosgate.data.pipeline.samples import as_sample
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.temperature import from_all_processes, order_of_images
-
-_ENDINGS = (".csv", ".parquet")
+from chaosgate.run.temperature import gather, order_of_images
 
 
 def check_output(output: str | None) -> None:
-    """Refuse a file that predictions cannot be written to, before they are made."""
+    """Raise an error for a file that predictions cannot be written to, before they are made."""
     ending = Path(output).suffix if output is not None else ".csv"
-    if ending not in _ENDINGS:
-        raise ValueError(f"--output {output}: give a file that ends in {' or '.join(_ENDINGS)}.")
+    if ending not in (".csv", ".parquet"):
+        raise ValueError(f"--output {output}: give a file that ends in .csv or .parquet.")
     if ending == ".parquet" and find_spec("pyarrow") is None:
-        raise ImportError(f"--output {output} needs pyarrow: pip install pyarrow, or give a .csv file.")
+        raise ImportError(
+            f"--output {output} needs pyarrow: pip install pyarrow, or give a .csv file."
+        )
 
 
 class WritePredictions(Callback):
-    """Write index, path (where there is one), label, prediction, confidence and probabilities of every test image.
+    """Write index, path (if there is one), label, prediction, confidence and probabilities.
 
-    Monte Carlo prediction (``noise.monte_carlo``) adds the columns of its uncertainty. On several processes the first
-    one writes for all, each image once and in the order of the test set.
+    Monte Carlo prediction (``noise.monte_carlo``) adds its columns of uncertainty. With several
+    processes the first one writes for all, each image once and in the order of the test set.
 
     Args:
-        output: A file that ends in ``.csv`` or ``.parquet``; ``predictions.csv`` in the run directory if not given.
+        output: A ``.csv`` or ``.parquet`` file; null is ``predictions.csv`` in the run directory.
     """
 
     def __init__(self, output: str | None = None) -> None:
         check_output(output)
         self.output = output
         self.said = ""
-        self._kept: list[tuple[Tensor, ...]] = []
-        self._spread: tuple[str, ...] = ()
+        self._parts: list[dict[str, Tensor]] = []
 
     def on_predict_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *unused: Any
     ) -> None:
         batch = as_sample(batch)
-        spread = next((one.spread for one in NoiseInjection.of(trainer) if one.spread), {})
-        self._spread = tuple(spread)
-        columns = (batch.index, batch.target, outputs, *(spread[name].to(outputs.device) for name in spread))
-        self._kept.append(tuple(from_all_processes(column) for column in columns))
+        columns = {"index": batch.index, "label": batch.target, "probabilities": outputs}
+        for noise in NoiseInjection.of(trainer):
+            columns |= {name: value.to(outputs.device) for name, value in noise.spread.items()}
+        self._parts.append({name: gather(value) for name, value in columns.items()})
 
     def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not trainer.is_global_zero or not self._kept:
+        if not trainer.is_global_zero or not self._parts:
             return
-        index, *columns = (torch.cat(part) for part in zip(*self._kept, strict=True))
-        order = order_of_images(index)
-        table = dict(_columns(trainer, index[order], [column[order] for column in columns], self._spread))
-        path = Path(self.output) if self.output is not None else RunDirectory.of(trainer).predictions
+        whole = {name: torch.cat([part[name] for part in self._parts]) for name in self._parts[0]}
+        order = order_of_images(whole["index"])
+        index, label, probabilities, *spread = (value[order] for value in whole.values())
+        confidence, prediction = probabilities.max(-1)
+        listings = getattr(getattr(trainer, "datamodule", None), "listings", None) or {}
+        table: dict[str, list[Any]] = {"index": index.tolist()}
+        if "test" in listings:
+            table["path"] = [str(listings["test"].names[i]) for i in table["index"]]
+        table |= {"label": label.tolist(), "prediction": prediction.tolist()}
+        table |= {"confidence": confidence.tolist()}
+        table |= {name: value.tolist() for name, value in zip([*whole][3:], spread, strict=True)}
+        table |= {f"p{k}": column.tolist() for k, column in enumerate(probabilities.T)}
+        path = Path(self.output) if self.output else RunDirectory.of(trainer).predictions
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, _parquet(table) if path.suffix == ".parquet" else _csv(table))
         self.said = f"{len(order)} predictions in {path}"
-
-
-def _columns(
-    trainer: Trainer, index: Tensor, columns: list[Tensor], spread: tuple[str, ...]
-) -> Iterator[tuple[str, list[Any]]]:
-    target, probabilities, *values = columns
-    yield "index", index.tolist()
-    listing = (getattr(trainer.datamodule, "listings", None) or {}).get("test")  # type: ignore[attr-defined]
-    if listing is not None:
-        yield "path", [str(listing.names[i]) for i in index.tolist()]
-    confidence, prediction = probabilities.max(-1)
-    yield "label", target.tolist()
-    yield "prediction", prediction.tolist()
-    yield "confidence", confidence.tolist()
-    for name, value in zip(spread, values, strict=True):
-        yield name, value.tolist()
-    for k, column in enumerate(probabilities.T):
-        yield f"p{k}", column.tolist()
 
 
 def _csv(table: dict[str, list[Any]]) -> str:
@@ -94,7 +83,6 @@ def _csv(table: dict[str, list[Any]]) -> str:
 
 
 def _parquet(table: dict[str, list[Any]]) -> Any:
-    import pyarrow  # type: ignore[import-untyped]
     import pyarrow.parquet  # type: ignore[import-untyped]
 
     def write(file: IO[bytes]) -> None:

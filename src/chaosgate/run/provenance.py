@@ -1,4 +1,4 @@
-"""Where a number came from: versions, commit, processor, hashes, weights, transform of an image. Needs no torch."""
+"""Where a number came from: versions, commit, processor, weights, transform. Needs no torch."""
 
 import hashlib
 import json
@@ -13,17 +13,18 @@ from typing import Any
 
 from chaosgate.data.files.atomic import file_hash
 
-_PACKAGES = ("torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy")
+_PACKAGES = ("chaosgate", "torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy")
+_TRANSFORM = ("mean", "std", "image_size", "eval_resize", "interpolation", "decoder")
+DIGEST = "digest"
 
 
 @lru_cache
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that can move a number."""
-    return {"python": platform.python_version(), **{name: installed(name) for name in ("chaosgate", *_PACKAGES)}}
+    """Versions of Python and of the packages that can change a number."""
+    return {"python": platform.python_version(), **{name: installed(name) for name in _PACKAGES}}
 
 
 def installed(package: str) -> str:
-    """The version of a package, or that it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -32,7 +33,7 @@ def installed(package: str) -> str:
 
 @lru_cache
 def processor() -> str:
-    """The model of the processor: sums differ in their last digits from one to another, and trainings amplify that."""
+    """Model of the processor: the last digits of sums differ between processors."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
@@ -42,58 +43,58 @@ def processor() -> str:
 
 @lru_cache
 def commit() -> str | None:
-    """The commit of the source tree this code runs from, with ``+`` if files differ from it; None outside of git."""
-    here = Path(__file__).parent
+    """Commit of this source tree, with ``+`` if files differ from it; None outside of git."""
 
     def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", here, *arguments], capture_output=True, text=True, check=True
-        ).stdout.strip()
+        command = ["git", "-C", str(Path(__file__).parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no", ".") else "")
+        changed = git("status", "--porcelain", "--untracked-files=no", ".")
+        return git("rev-parse", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None
 
 
 def tensor_hash(tensors: Mapping[str, Any]) -> str:
-    """SHA-256 of named tensors: names, types, shapes and values, whatever file they came in."""
+    """SHA-256 of named tensors: names, types, shapes and values."""
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         array = tensor.detach().cpu().contiguous().flatten()
+        array = array.float() if array.dtype.itemsize == 2 else array  # NumPy has no bfloat16
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(memoryview(array.float().numpy()) if array.dtype.itemsize == 2 else memoryview(array.numpy()))
+        digest.update(memoryview(array.numpy()))
     return digest.hexdigest()
 
 
 def weights_of(checkpoint: Any, module: Any, run: Path) -> dict[str, str | None]:
-    """Which weights were tested: the checkpoint given to the test, the file the model was built from, or timm's.
+    """Which weights were tested: the checkpoint, or the file or timm weights of the model.
 
-    ``checkpoint`` is the SHA-256 of the file; of weights that timm fetched, that of the tensors themselves.
-    ``weights_file`` is relative to the run directory for a checkpoint of the run, and else as it was given.
+    ``checkpoint`` is the SHA-256 of the file, or of the tensors if timm downloaded them.
+    ``weights_file`` is relative to the run directory for a checkpoint of the run.
     """
-    file = checkpoint or module.hparams.get("checkpoint")
-    if file:
-        inside = Path(file).absolute().is_relative_to(run.absolute())
-        where = Path(file).absolute().relative_to(run.absolute()).as_posix() if inside else str(file)
-        return {"checkpoint": file_hash(file), "checkpoint_name": Path(file).name, "weights_file": where}
-    if module.hparams.get("pretrained"):
-        network: Any = module.model
-        source: dict[str, Any] = getattr(network, "pretrained_cfg", None) or {}
+    weights = checkpoint or getattr(module, "weights", None)
+    digest = name = file = None
+    if weights == "timm":
+        source: dict[str, Any] = getattr(module.model, "pretrained_cfg", None) or {}
+        digest = tensor_hash(module.model.state_dict())
         name = f"timm {source.get('architecture')}.{source.get('tag')}"
-        return {"checkpoint": tensor_hash(network.state_dict()), "checkpoint_name": name, "weights_file": None}
-    return {"checkpoint": None, "checkpoint_name": None, "weights_file": None}
+    elif weights:
+        path, digest = Path(weights).absolute(), file_hash(weights)
+        inside = path.is_relative_to(run.absolute())
+        name = path.name
+        file = path.relative_to(run.absolute()).as_posix() if inside else str(weights)
+    return {"checkpoint": digest, "checkpoint_name": name, "weights_file": file}
 
 
 def transform_of(data: Any) -> dict[str, Any]:
     """What was done to an image before the network saw it, as far as the data module says."""
-    names = ("mean", "std", "image_size", "eval_resize", "interpolation", "decoder")
-    found = {name: getattr(data, name) for name in names if getattr(data, name, None) is not None}
-    return {name: _plain(value) for name, value in found.items()}
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else getattr(value, "value", value)
+    found = {name: getattr(data, name, None) for name in _TRANSFORM}
+    return {
+        name: list(value) if isinstance(value, tuple) else getattr(value, "value", value)
+        for name, value in found.items()
+        if value is not None
+    }
 
 
 def config_hash(config: Any, digits: int = 8) -> str:
@@ -101,16 +102,13 @@ def config_hash(config: Any, digits: int = 8) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:digits]
 
 
-DIGEST = "digest"
-
-
 def with_digest(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry, to be written as JSON, with a hash of the rest of it, so that a change on the disk is noticed."""
+    """An entry with a hash of the rest of it, so that a change on the disk is noticed."""
     return {**entry, DIGEST: _hash_of_rest(json.loads(json.dumps(entry)))}
 
 
 def is_unchanged(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry says what was written; one without a digest is of an earlier version and is believed."""
+    """Whether the digest is right; entries of earlier versions have none."""
     return DIGEST not in entry or entry[DIGEST] == _hash_of_rest(entry)
 
 

@@ -1,4 +1,4 @@
-"""Result rows: one JSON object per test cell, each knowing where it came from; and their table on the terminal."""
+"""Result rows: one JSON object per test cell, with its provenance; and their table on the terminal."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -16,68 +16,70 @@ from chaosgate.data.files.atomic import replace_file
 from chaosgate.metrics import aggregate_cells
 from chaosgate.metrics.names import FITTED_ON_TEST, ON_TEST, is_scaled, title
 from chaosgate.run.directory import RunDirectory, read_lines
-from chaosgate.run.identity import class_name, stages_of, strengths
-from chaosgate.run.provenance import commit, processor, transform_of, versions, weights_of, with_digest
+from chaosgate.run.provenance import (
+    commit,
+    processor,
+    transform_of,
+    versions,
+    weights_of,
+    with_digest,
+)
 
-_NAMES = ("run", "config_hash")
 _COLUMNS = ("top1", "nll", "ece", "gap", "brier", "nll_T", "ece_T")  # of the table on the terminal
-_IDENTITY = ("checkpoint", "checkpoint_name", "corruption", "severity", "noise", "data", "transform")
+_CELL = ("checkpoint", "checkpoint_name", "corruption", "severity", "noise", "data", "transform")
 
 
 def merge_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Add rows to a file in one atomic step; a row about the same cell of the same checkpoint is replaced.
+    """Add rows to a file in one atomic step; rows of the same cell and checkpoint are replaced.
 
-    Two tests that end at the same time wait for each other, so that neither loses its rows.
+    A lock makes two tests that end at the same time wait for each other.
     """
-    new = list(rows)
-    known = {_identity(row) for row in new}
+    new = {json.dumps([row.get(k) for k in _CELL], sort_keys=True): row for row in rows}
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f".{path.name}.lock")):
-        kept, damaged = read_lines(path)
+        old, damaged = read_lines(path)
         if damaged and path.stat().st_size:
-            raise ValueError(f"{path}: {damaged} lines cannot be read. Repair or move the file; nothing was written.")
-        old = [row for row in kept if _identity(row) not in known]
-        replace_file(path, "".join(json.dumps(row) + "\n" for row in [*old, *map(with_digest, new)]))
-
-
-def _identity(row: dict[str, Any]) -> str:
-    return json.dumps([row.get(name) for name in _IDENTITY], sort_keys=True)
+            raise ValueError(
+                f"{path}: {damaged} lines cannot be read. Repair or move the file; nothing was written."
+            )
+        kept = [r for r in old if json.dumps([r.get(k) for k in _CELL], sort_keys=True) not in new]
+        lines = [*kept, *map(with_digest, new.values())]
+        replace_file(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 class WriteResults(Callback):
-    """After a test, write a row per cell, and the hyper-parameters with the final metrics to the loggers.
+    """After a test, write one row per cell, and log hyperparameters with the final metrics.
 
     ``written`` has the rows of all tests so far, on the first process.
 
     Args:
-        provenance: What the command line knows: labels, seed, hash of the configuration, strengths.
+        provenance: What the command line knows: labels, seed, hash of the configuration, noise.
     """
 
     def __init__(self, provenance: dict[str, Any]) -> None:
         self.provenance = provenance
         self.written: list[dict[str, Any]] = []
-        self._last: tuple[list[dict[str, Any]], str | None, str] | None = None
+        self._last: tuple[list[dict[str, Any]], str] | None = None
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Check the counts, add the provenance, write."""
         rows: list[dict[str, Any]] = getattr(pl_module, "test_rows", [])
         if not rows or not trainer.is_global_zero:
             return
-        data = getattr(trainer, "datamodule", None)
+        data: Any = getattr(trainer, "datamodule", None)
         size = getattr(data, "test_size", None)
-        for row in rows:
-            if size is not None and row["n"] != size:
-                raise RuntimeError(
-                    f"cell {row['corruption']}/{row['severity']} counted {row['n']:g} images; the test set has {size}, "
-                    "and a row stands for all of them. Nothing was written; leave trainer.limit_test_batches at 1.0."
-                )
+        if size is not None and any(row["n"] != size for row in rows):
+            raise RuntimeError(
+                f"a test cell counted {rows[0]['n']:g} images; the test set has {size}. Nothing was "
+                "written; leave trainer.limit_test_batches at 1.0."
+            )
         run = RunDirectory.of(trainer)
+        backbone = pl_module.hparams.get("backbone")
         shared = {
             **self.provenance,
-            "backbone": pl_module.hparams.get("backbone"),
+            "backbone": backbone,
             **weights_of(trainer.ckpt_path, pl_module, run.path),
             "noise_measured": json.loads(run.noise.read_text()) if run.noise.exists() else [],
-            "data": data.describe() if data is not None and hasattr(data, "describe") else None,
+            "data": data.describe() if hasattr(data, "describe") else None,
             "transform": transform_of(data),
             "commit": commit(),
             "versions": versions(),
@@ -86,61 +88,49 @@ class WriteResults(Callback):
         whole = [{**shared, **row} for row in rows]
         merge_rows(run.results, whole)
         self.written += whole
-        self._last = (rows, shared["checkpoint_name"], str(run.results))
-        self._log_hyperparameters(trainer, pl_module)
-
-    def show(self) -> None:
-        """Print the table of the last test; when no progress bar is drawn any more."""
-        if self._last is not None:
-            print_results(*self._last)
-
-    def _log_hyperparameters(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._last = whole, str(run.results)
+        settings = columns(self.provenance, str(backbone))
         metrics = {
-            k: float(v) for k, v in sorted(trainer.callback_metrics.items(), key=_order) if k.startswith("test/")
+            name: float(value)
+            for name, value in trainer.callback_metrics.items()
+            if name.startswith("test/")
         }
-        flat = {k: v for k, v in self.provenance.items() if isinstance(v, str | int | float | bool)}
-        flat |= {k: v for k, v in pl_module.hparams.items() if isinstance(v, str | int | float | bool)}
         for logger in trainer.loggers:
             if isinstance(logger, TensorBoardLogger):
-                logger.log_hyperparams(columns(self.provenance, str(flat.get("backbone"))), metrics)
-                continue
-            logger.log_hyperparams(flat)
-            logger.log_metrics(metrics)
+                logger.log_hyperparams(settings, metrics)
+            else:
+                logger.log_hyperparams(settings)
+                logger.log_metrics(metrics)
+
+    def show(self) -> None:
+        """Print the table of the last test; call it when no progress bar is drawn."""
+        if self._last is not None:
+            print_results(self._last[0], self._last[0][0]["checkpoint_name"], self._last[1])
 
 
-def columns(provenance: dict[str, Any], backbone: str) -> dict[str, str | int | float]:
-    """What tells the runs of a study apart, for TensorBoard's table.
+def columns(provenance: dict[str, Any], backbone: str) -> dict[str, Any]:
+    """What distinguishes the runs of a study in the table of a logger: labels, seed, network, gate.
 
-    It shows the first five hyper-parameters by name; among all of them neither the method nor the seed would be there.
-    The others are in ``hparams.yaml``.
+    TensorBoard shows the first five by name, so there are few; config.yaml has everything.
     """
-    labels = {key: value for key, value in provenance.items() if isinstance(value, str) and key not in _NAMES}
-    gate = provenance["noise"]["gate"]
-    if gate is None:
-        return {**labels, "seed": provenance["seed"], "backbone": backbone, "gate": "none", "stages": ""}
-    gates = [gate] if "class_path" in gate else list(gate.values())  # one for all stages, or one for each
-    return {
-        **labels,
-        "seed": provenance["seed"],
-        "backbone": backbone,
-        "gate": ", ".join(map(_gate_words, gates)),
-        "stages": "+".join(stages_of(provenance["noise"])),
-    }
+    labels = {k: v for k, v in provenance.items() if isinstance(v, str)}
+    labels = {k: v for k, v in labels.items() if k not in ("run", "config_hash")}
+    gate, stages = provenance["noise"]["gate"] or {}, provenance["noise"].get("stages") or ["L4"]
+    by_stage = {"+".join(stages): gate} if "class_path" in gate else gate
+    words = [
+        " ".join([one["class_path"].rsplit(".", 1)[-1], *_numbers(one.get("init_args") or {})])
+        for one in by_stage.values()
+    ]
+    noise = {"gate": ", ".join(words) or "none", "stages": "+".join(by_stage)}
+    return {**labels, "seed": provenance["seed"], "backbone": backbone, **noise}
 
 
-def _gate_words(gate: dict[str, Any]) -> str:
-    strength = [f"{key} {value:g}" for key, value in strengths(gate).items()]
-    return " ".join([class_name(gate), *strength])
-
-
-def _order(metric: tuple[str, Any]) -> tuple[int, str]:
-    """The metrics of the tables first."""
-    name = metric[0].rsplit("/", 1)[-1]
-    return _COLUMNS.index(name) if name in _COLUMNS else len(_COLUMNS), metric[0]
+def _numbers(arguments: dict[str, Any]) -> list[str]:
+    return [f"{key} {value:g}" for key, value in arguments.items() if type(value) in (int, float)]
 
 
 def print_results(rows: Sequence[dict[str, Any]], checkpoint: str | None, where: str) -> None:
-    """A line for the clean images, one for each corruption (mean over severities), one for their mean."""
+    """One line for clean images, one per corruption (mean over severities), one for their mean."""
     shown = [name for name in _COLUMNS if all(name in row for row in rows)] or ["confidence"]
     heading = f"{checkpoint or 'given weights'}, {rows[0]['n']:g} images a cell"
     table = Table(title=heading, title_justify="left", box=SIMPLE_HEAD, padding=0)
@@ -149,28 +139,32 @@ def print_results(rows: Sequence[dict[str, Any]], checkpoint: str | None, where:
     marks = {name: ON_TEST if fitted_on_test and is_scaled(name) else "" for name in shown}
     for name in shown:
         table.add_column(title(name), justify="right")
-    corruptions = list(dict.fromkeys(row["corruption"] for row in rows))
-    for corruption in corruptions:
+    for corruption in dict.fromkeys(row["corruption"] for row in rows):
         own = [row for row in rows if row["corruption"] == corruption]
-        table.add_row(_label(own), *(f"{sum(row[name] for row in own) / len(own):.4f}{marks[name]}" for name in shown))
-    corrupted = [row for row in rows if row["severity"] > 0]
-    if len({row["corruption"] for row in corrupted}) > 1:
+        means = {name: sum(row[name] for row in own) / len(own) for name in shown}
+        table.add_row(_label(own), *(f"{means[name]:.4f}{marks[name]}" for name in shown))
+    corrupted = {(row["corruption"], row["severity"]): row for row in rows if row["severity"] > 0}
+    if len({corruption for corruption, _ in corrupted}) > 1:
         table.add_section()
-        cells = {name: {(row["corruption"], row["severity"]): row[name] for row in corrupted} for name in shown}
-        means = {name: float(aggregate_cells(cells[name])) for name in shown}
-        table.add_row("mean of corruptions", *(f"{means[name]:.4f}{marks[name]}" for name in shown))
+        means = {
+            name: aggregate_cells({cell: row[name] for cell, row in corrupted.items()})
+            for name in shown
+        }
+        means_row = (f"{means[name]:.4f}{marks[name]}" for name in shown)
+        table.add_row("mean of corruptions", *means_row)
     console = Console(width=max(Console().width, 80))  # nothing is cut
     console.print(table)
-    if fitted_on_test:
-        console.print(f"{ON_TEST}{FITTED_ON_TEST}", soft_wrap=True, highlight=False)
+    notes = [f"{ON_TEST}{FITTED_ON_TEST}"] if fitted_on_test else []
     if missing := rows[0].get("temperature_missing"):
-        console.print(f"no +T: {missing}", soft_wrap=True, highlight=False)
-    console.print(f"{len(rows)} row{'s' if len(rows) != 1 else ''} in {where}", soft_wrap=True, highlight=False)
+        notes.append(f"no +T: {missing}")
+    for note in (*notes, f"{len(rows)} row{'s' if len(rows) != 1 else ''} in {where}"):
+        console.print(note, soft_wrap=True, highlight=False)
 
 
 def _label(rows: Sequence[dict[str, Any]]) -> str:
-    severities = sorted(row["severity"] for row in rows)
-    name = str(rows[0]["corruption"])
-    if len(severities) > 2 and severities == list(range(severities[0], severities[-1] + 1)):
-        return f"{name} {severities[0]}-{severities[-1]}"
-    return name if severities == [0] else f"{name} {','.join(map(str, severities))}"
+    levels = sorted(row["severity"] for row in rows)
+    if levels == [0]:
+        return str(rows[0]["corruption"])
+    whole = len(levels) > 2 and levels == list(range(levels[0], levels[-1] + 1))
+    text = f"{levels[0]}-{levels[-1]}" if whole else ",".join(map(str, levels))
+    return f"{rows[0]['corruption']} {text}"

@@ -1,46 +1,51 @@
-"""Learning rates that know the length of the training run and the size of its steps; recipes that do not train."""
+"""Learning rates that follow the length of the training and the size of its steps."""
 
 import math
 
+from jsonargparse.typing import ClosedUnitInterval, PositiveInt
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-_HIGH_RATE = 0.01  # of SGD, for networks without BatchNorm
-
 
 class WarmupCosine(LRScheduler):
-    r"""Linear warm-up, then a half cosine to ``final`` times the base rate; stepped once per optimiser step.
+    r"""Linear warm-up, then a half cosine to ``final`` times the base rate; stepped per batch.
 
     .. math:: \eta(s)=\eta_0\begin{cases}(s+1)/(wT+1)&s<wT\\
         f+(1-f)\tfrac12(1+\cos\pi\tfrac{s-wT}{T-wT})&\text{else}\end{cases}
 
     Args:
-        optimizer: Its base rates are the peak.
-        warmup: Share :math:`w` of all steps spent rising, in [0, 1).
-        final: Last rate as a share :math:`f` of the peak, in [0, 1].
-        total_steps: Length :math:`T`; None lets the task fill in the length of the run.
+        optimizer: Its learning rates are the peak.
+        warmup: Share :math:`w` of all steps spent rising.
+        final: Last rate as a share :math:`f` of the peak.
+        total_steps: Length :math:`T`; null takes the length of the run.
+        base_batch: Images per optimizer step that the learning rate is meant for. The peak is
+            multiplied by the images of a step (``data.batch_size`` x processes x accumulated
+            batches) over this number. Null takes the rate as it is.
     """
 
     def __init__(
-        self, optimizer: Optimizer, warmup: float = 0.0, final: float = 0.0, total_steps: int | None = None
+        self,
+        optimizer: Optimizer,
+        warmup: ClosedUnitInterval = 0.0,
+        final: ClosedUnitInterval = 0.0,
+        total_steps: PositiveInt | None = None,
+        base_batch: PositiveInt | None = None,
     ) -> None:
-        if not 0 <= warmup < 1:
-            raise ValueError(f"WarmupCosine: warmup is a share of all steps in [0, 1); got {warmup!r}.")
-        if not 0 <= final <= 1:
-            raise ValueError(f"WarmupCosine: final is a share of the peak in [0, 1]; got {final!r}.")
-        if total_steps is not None and total_steps < 1:
-            raise ValueError(f"WarmupCosine: total_steps is at least 1; got {total_steps!r}.")
-        self.warmup = warmup
-        self.final = final
-        self.total_steps = total_steps
+        self.warmup, self.final = float(warmup), float(final)  # plain numbers in checkpoints
+        self.total_steps = None if total_steps is None else int(total_steps)
+        self.base_batch = None if base_batch is None else int(base_batch)
         super().__init__(optimizer)
 
-    def set_total_steps(self, total_steps: int) -> None:
-        """Set the length, and the rates of the current step with it."""
-        self.total_steps = max(1, total_steps)
+    def follow(self, trainer: Trainer) -> None:
+        """Take the length of the run, and scale the peak with its steps."""
+        if self.total_steps is None:
+            self.total_steps = max(1, int(trainer.estimated_stepping_batches))
+        if self.base_batch is not None:
+            factor = effective_batch(trainer) / self.base_batch
+            self.base_lrs = [base * factor for base in self.base_lrs]
         for group, rate in zip(self.optimizer.param_groups, self.get_lr(), strict=True):
             group["lr"] = rate
 
@@ -60,43 +65,27 @@ class WarmupCosine(LRScheduler):
 
 
 def effective_batch(trainer: Trainer) -> int:
-    """Images of one optimiser step: per process and batch, times processes, times accumulated batches."""
+    """Images per optimizer step: per process and batch, times processes, times accumulation."""
     per_process = getattr(getattr(trainer, "datamodule", None), "batch_size", None)
     if not isinstance(per_process, int):
         raise ValueError(
-            "model.lr_base_batch scales the learning rate with the batch, and the data do not say how large theirs is. "
-            "Give the data module an attribute batch_size, or set model.lr_base_batch to null."
+            "base_batch of the learning rate needs data with a batch_size. Give the data module this "
+            "attribute, or set base_batch to null."
         )
     return per_process * trainer.world_size * trainer.accumulate_grad_batches
-
-
-def require_rates(optimizer: Optimizer) -> None:
-    """Refuse learning rates that no optimiser of torch refuses: nan, and infinity."""
-    for group in optimizer.param_groups:
-        if not math.isfinite(group["lr"]):
-            raise ValueError(f"model.optimizer has lr {group['lr']}; give a finite, positive learning rate.")
-
-
-def scale_rates(optimizer: Optimizer, factor: float) -> None:
-    """Multiply the rate of every parameter group; before a schedule takes them as its base rates."""
-    for group in optimizer.param_groups:
-        group["lr"] = group["lr"] * factor
 
 
 def warn_of_recipe(network: nn.Module, name: str, optimizer: Optimizer) -> None:
     """Warn of a recipe that is known not to train a network from scratch.
 
-    ConvNeXt, ViT and Swin normalise each token by LayerNorm and have no BatchNorm; with SGD at the rates that are usual
-    for a ResNet their loss stays where it starts. They are trained with AdamW.
+    ConvNeXt, ViT and Swin normalize each token by LayerNorm and have no BatchNorm; with SGD at the
+    rates that are usual for a ResNet their loss stays where it starts. They are trained with AdamW.
     """
-    kinds = {type(module).__name__ for module in network.modules()}
-    has_layer_norm = any("LayerNorm" in kind for kind in kinds)
-    has_batch_norm = any("BatchNorm" in kind for kind in kinds)
-    rate = max(float(group["lr"]) for group in optimizer.param_groups)
-    if isinstance(optimizer, SGD) and has_layer_norm and not has_batch_norm and rate >= _HIGH_RATE:
+    kinds = " ".join({type(module).__name__ for module in network.modules()})
+    high_rate = isinstance(optimizer, SGD) and optimizer.param_groups[0]["lr"] >= 0.01
+    if high_rate and "LayerNorm" in kinds and "BatchNorm" not in kinds:
         rank_zero_warn(
-            f"{name} normalises with LayerNorm, and training such a network from scratch with SGD at a rate of "
-            f"{rate:g} is known to fail: the loss stays where it starts. Use AdamW: add -c model/convnext, model/vit "
-            f"or model/swin_tiny in front of --model.backbone {name}, or set model.optimizer.",
+            f"{name} has LayerNorm and no BatchNorm; such networks do not train from scratch with a "
+            "high SGD rate. Use AdamW: -c model/convnext, model/vit or model/swin_tiny.",
             category=UserWarning,
         )

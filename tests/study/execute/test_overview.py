@@ -1,16 +1,17 @@
 """What ``plan`` says about time, ``status`` about failures and damage, and which commands a study suggests."""
 
 from functools import partial
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from chaosgate.study import Run, load_study
-from chaosgate.study.execute.display import cost, overview, same_study, stated_cost
+from chaosgate.study.execute.display import Display, cost, overview, same_study, stated_cost
 from chaosgate.study.execute.runner import reason
 from chaosgate.study.execute.slurm import Submission, summary
-from chaosgate.study.execute.state import FAILED, state_of, write_json
+from chaosgate.study.execute.state import FAILED, State, state_of, write_json
 from tests.study.made import finish
 from tests.study.toy_studies import Plan, Write
 
@@ -63,3 +64,19 @@ def test_status_gives_the_reason_of_a_failure_and_names_damaged_files(plan: Plan
         console.print(shown)
     assert f"{failed.name}: the loss is nan at step 7." in printed.get() and "See --help" not in printed.get()
     assert f"{damaged.directory / 'fitted.json'} is damaged" in printed.get()
+
+
+def test_progress_is_a_line_every_half_minute_where_there_is_no_terminal(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("chaosgate.study.execute.display.time.monotonic", lambda: now[0])
+    shown, (run, *_) = Console(file=StringIO(), width=200), plan()
+    display = Display(shown)
+    working = {run.name: State("running", {"phase": "fit", "epoch": 2, "epochs": 9})}
+    with display.watching([run], {run.name: State("missing")}):
+        display.started(run, 1)
+        for now[0] in (110.0, 131.0, 140.0):
+            display.update(working)
+    lines = [line for line in shown.file.getvalue().splitlines() if "runs finished" in line]
+    assert len(lines) == 1 and "0 of 1 runs finished" in lines[0] and "epoch 3 of 9" in lines[0]

@@ -147,7 +147,8 @@ def train_and_test(directory: Path, order: dict[str, Any], execute: Execute) -> 
     networks = {test["checkpoint"] for test in order["tests"]}
     if not read_json(directory / FITTED) or any(wrong_with(directory, network) for network in networks):
         clock = _Clock()  # a damaged network is trained again from the checkpoint before it, if it is the last one
-        if status := execute(["fit", *order["arguments"], _QUIET, "--resume"]).status:
+        resume = ["--resume"] if RunDirectory(directory).last.is_file() else []
+        if status := execute(["fit", *order["arguments"], _QUIET, *resume]).status:
             return status
         write_fitted(directory, clock.read())
     for test in order["tests"]:
@@ -170,12 +171,12 @@ def train_and_test(directory: Path, order: dict[str, Any], execute: Execute) -> 
 
 def wrong_with(directory: Path, role: str) -> str | None:
     """What is wrong with the network that has a role; None if it is as the training wrote it, under its name."""
-    from chaosgate.run.checkpoint.files import damage  # not at the top: it needs torch
+    from chaosgate.run.checkpoint import damage  # not at the top: it needs torch
 
     path = RunDirectory(directory).checkpoints / f"{role}.ckpt"
     if not path.is_file():
         return f"there is no checkpoint {path}"
-    return f"checkpoint {path.resolve()} is damaged: {wrong}" if (wrong := damage(path.resolve())) else None
+    return damage(path)
 
 
 def write_record(directory: Path, test: str, rows: Sequence[dict[str, Any]], more: dict[str, Any]) -> None:

@@ -1,1 +1,0 @@
-"""What fit, validate, test and predict are made of: parser, LightningCLI, processes, help and error messages."""
