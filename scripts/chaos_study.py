@@ -37,6 +37,7 @@ from typing import Any
 
 import torch
 import yaml
+from chaosgate.run.checkpoint.files import damage
 from matplotlib.figure import Figure
 from rich.console import Console
 
@@ -45,7 +46,6 @@ from chaosgate.cli.worker import worker
 from chaosgate.inject import callback
 from chaosgate.metrics.figure import log_figure
 from chaosgate.run import recording
-from chaosgate.run.checkpoint.files import damage
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.provenance import file_hash
 from chaosgate.study import Run, load_study, plan_runs

@@ -1,4 +1,4 @@
-"""Made-up image folders: real files in the real layouts, the same every time."""
+"""synthetic image folders: real files in the real layouts, the same every time."""
 
 import json
 from pathlib import Path

@@ -29,10 +29,10 @@ def check(root: Path, *, deep: bool = False, workers: PositiveInt | None = None)
     from torchvision.datasets.folder import IMG_EXTENSIONS
 
     from chaosgate.cli.flags import cores
-    from chaosgate.data.files.index import image_files
-    from chaosgate.data.pipeline.decoding import decode_bytes, decoder_warnings, unreadable
-    from chaosgate.data.sets.cifar import check_copies
-    from chaosgate.data.sets.hugging_face import HuggingFace
+    from chaosgate.data.cifar import check_copies
+    from chaosgate.data.decoding import decode_bytes, decoder_warnings, unreadable
+    from chaosgate.data.hugging_face import HuggingFace
+    from chaosgate.data.listing import image_files
 
     root = root.expanduser()
     if not root.is_dir():
@@ -114,10 +114,10 @@ def corrupt(
         workers: Processes (all cores).
     """
     from chaosgate.cli.flags import cores
+    from chaosgate.data.augment import usual_resize
     from chaosgate.data.cells import NAMED, plan_cells, table_for
-    from chaosgate.data.files.corrupted_copies import CopySettings, write_copies
-    from chaosgate.data.pipeline.augment import usual_resize
-    from chaosgate.data.sets.imagenet_layout import list_clean
+    from chaosgate.data.imagenet import list_clean
+    from chaosgate.data.imagenet_c import CopySettings, write_copies
 
     if resize is not None and resize < size:
         raise ValueError(f"--resize {resize} is smaller than --size {size}.")
@@ -150,8 +150,8 @@ def download(name: str, *, to: Path, keep: bool = False) -> None:
     """
     from rich.console import Console
 
-    from chaosgate.data.files.download import ARCHIVES
-    from chaosgate.data.files.download import download as fetch
+    from chaosgate.data.download import ARCHIVES
+    from chaosgate.data.download import download as fetch
     from chaosgate.run.config_files import did_you_mean
 
     if name not in ARCHIVES:

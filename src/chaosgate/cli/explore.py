@@ -44,7 +44,7 @@ def explore(
     from rich.console import Console
 
     from chaosgate.cli.flags import parse_operator
-    from chaosgate.data.files.atomic import replace_file
+    from chaosgate.data.atomic import replace_file
 
     if Path(to).exists():
         raise FileExistsError(f"{to} exists already; remove it, or give another file with --to.")

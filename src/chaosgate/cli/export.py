@@ -54,7 +54,7 @@ def export(
     from importlib import import_module
 
     from chaosgate.cli.probe_source import find_network, run_data
-    from chaosgate.data.files.atomic import file_hash, replace_file
+    from chaosgate.data.atomic import file_hash, replace_file
     from chaosgate.inject.stages import example_input
     from chaosgate.run.directory import RunDirectory
 
@@ -163,7 +163,7 @@ def _about(
     """What one needs to use the network. What is not known is None."""
     import math
 
-    from chaosgate.data.files.atomic import file_hash
+    from chaosgate.data.atomic import file_hash
     from chaosgate.run.provenance import transform_of, versions
     from chaosgate.train.weights import read_checkpoint
 

@@ -13,11 +13,11 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import InterpolationMode
 
 from chaosgate.cli.allowed import restrict
-from chaosgate.data.files.index import image_files
+from chaosgate.data.augment import centre_crop, usual_resize
+from chaosgate.data.decoding import as_tensor, decode, normalised
+from chaosgate.data.fashion_mnist import FashionMNIST
+from chaosgate.data.listing import image_files
 from chaosgate.data.module import ImageData
-from chaosgate.data.pipeline.augment import centre_crop, usual_resize
-from chaosgate.data.pipeline.decoding import as_tensor, decode, normalised
-from chaosgate.data.sets.fashion_mnist import FashionMNIST
 from chaosgate.inject.stages import example_input
 from chaosgate.run.config_files import read_yaml
 from chaosgate.run.directory import RunDirectory

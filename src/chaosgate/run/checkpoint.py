@@ -22,7 +22,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
-from chaosgate.data.files.atomic import replace_file, replace_link
+from chaosgate.data.atomic import replace_file, replace_link
 from chaosgate.run.directory import LAST, SELECTION, RunDirectory
 from chaosgate.train.weights import read_checkpoint
 
