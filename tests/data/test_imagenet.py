@@ -100,10 +100,6 @@ def write_caffe(root: Path) -> Path:
     return path
 
 
-def write_synset_labels(root: Path) -> Path:
-    path = root / "imagenet_2012_validation_synset_labels.txt"
-    path.write_text("".join(f"{wnid}\n" for wnid in val_names(9).values()))
-    return path
 
 
 def write_devkit(root: Path) -> Path:
@@ -120,7 +116,7 @@ def write_devkit(root: Path) -> Path:
     return data.parent
 
 
-@pytest.mark.parametrize("write", [write_wnid_map, write_kaggle, write_caffe, write_synset_labels, write_devkit])
+@pytest.mark.parametrize("write", [write_wnid_map, write_kaggle, write_caffe])
 @pytest.mark.parametrize("given", [False, True])
 def test_a_flat_validation_folder_takes_its_labels_from_a_list(
     tmp_path: Path, write: Callable[[Path], Path], given: bool

@@ -13,6 +13,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.resources import files
@@ -129,17 +130,16 @@ class ImageNetC(ImageNet):
     @classmethod
     def found_in(cls, root: Path) -> "list[ImageData]":
         """Folders ``<corruption>/<severity>``, below those of the groups or not."""
-        places = [root / group for group in ("", *GROUPS)]
-        names = [name for group in GROUPS.values() for name in group]
-        folders = [place / name / str(s) for place in places for name in names for s in SEVERITIES]
-        cells = [folder for folder in folders if folder.is_dir() and has_classes(folder)]
+        names = (*COMMON, *EXTRA)
+        folders = (*root.glob("*/[1-5]"), *root.glob("*/*/[1-5]"))
+        cells = [place for place in sorted(folders) if place.parent.name in names]
+        cells = [place for place in cells if has_classes(place)]
         if not cells:
             return []
         size = picture_size(image_files(cells[0])[0])[0]
         corruptions = list(dict.fromkeys(cell.parent.name for cell in cells))
         severities: Any = sorted({int(cell.name) for cell in cells})
-        data = cls(str(root), size, corruptions=corruptions, severities=severities)
-        return [data]
+        return [cls(str(root), size, corruptions=corruptions, severities=severities)]
 
     def contents(self) -> dict[str, Contents]:
         """One split: the images of the first cell; all others have the same."""
@@ -164,7 +164,7 @@ class ImageNetC(ImageNet):
 
     def _clean_listing(self, cells: Listing) -> Listing:
         """The clean images of the cells, in their order."""
-        clean = self.cut(self._list("val"))
+        clean = self._list("val")
         order = {path.name: place for place, path in enumerate(clean.paths)}
         places = [order.get(path.name, -1) for path in cells.paths]
         if -1 in places:
@@ -192,7 +192,7 @@ class ImageNetC(ImageNet):
             digests.update(f"{cell.corruption} {cell.severity} {listing.digest()}\n".encode())
         assert first is not None
         self.cell_digest = digests.hexdigest()
-        return self.cut(first)
+        return first
 
     @property
     def origin(self) -> str:
@@ -221,8 +221,8 @@ class ImageNetC(ImageNet):
         """Print the mCE, if all fifteen common corruptions were tested."""
         if stage == "test" and self.trainer is not None and self.trainer.is_global_zero:
             rows = getattr(self.trainer.lightning_module, "test_rows", [])
-            top1 = {(row["corruption"], row["severity"]): row.get("top1") for row in rows}
-            if all(top1.get(cell) is not None for cell in all_common_cells()):
+            top1 = {(row["corruption"], row["severity"]): row["top1"] for row in rows}
+            with suppress(ValueError):  # some are missing
                 mce = mean_corruption_error(top1)
                 print(f"mCE {mce:.2f} ({self.origin} corruptions, relative to AlexNet)")
 
@@ -391,23 +391,19 @@ def _claim(target: Path, images: Sequence[tuple[Path, str]], settings: CopySetti
         **asdict(settings),
         **{name: version(name) for name in libraries},
     }
-    if found := read_manifest(target):
-        changed = [
-            f"{key} was {found.get(key)!r}, is {value!r}"
-            for key, value in wanted.items()
-            if found.get(key) != value
-        ]
-        if changed:
-            raise ValueError(
-                f"{target} was started with other settings: {'; '.join(changed)}. Give the same "
-                "settings and images, or another folder."
-            )
-    elif any(not entry.name.startswith(".") for entry in target.iterdir()):
+    found = read_manifest(target)
+    if not found and any(not entry.name.startswith(".") for entry in target.iterdir()):
+        raise ValueError(f"{target} is not empty and was not made by this command. Give another.")
+    found = found or wanted
+    changed = [
+        f"{k} was {found.get(k)!r}, is {v!r}" for k, v in wanted.items() if found.get(k) != v
+    ]
+    if changed:
         raise ValueError(
-            f"{target} is not empty and was not made by this command. Give another with --to."
+            f"{target} was started with other settings: {'; '.join(changed)}. Give the same "
+            "settings and images, or another folder."
         )
-    else:
-        replace_file(target / MANIFEST, json.dumps(wanted, indent=2) + "\n")
+    replace_file(target / MANIFEST, json.dumps(wanted, indent=2) + "\n")
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -426,7 +422,8 @@ def mean_corruption_error(top1: Mapping[tuple[str, int], float]) -> float:
     Raises:
         ValueError: A cell of the fifteen common corruptions is missing.
     """
-    if absent := [cell for cell in all_common_cells() if cell not in top1]:
+    wanted = [(name, severity) for name in COMMON for severity in SEVERITIES]
+    if absent := [cell for cell in wanted if cell not in top1]:
         raise ValueError(
             f"{len(absent)} of the 75 cells of mCE have no top-1, among them {absent[:3]}. Test "
             "them, or use chaosgate.metrics.aggregate_cells."
@@ -435,8 +432,3 @@ def mean_corruption_error(top1: Mapping[tuple[str, int], float]) -> float:
     alexnet = {name: fsum(map(float, errors)) for name, *errors in map(str.split, table)}
     errors = (fsum(1 - top1[name, s] for s in SEVERITIES) / alexnet[name] for name in COMMON)
     return 100 * fsum(errors) / len(COMMON)
-
-
-def all_common_cells() -> list[tuple[str, int]]:
-    """The 75 cells that mCE is made of."""
-    return [(name, severity) for name in COMMON for severity in SEVERITIES]

@@ -159,21 +159,14 @@ def hashed_split(
 
 
 def hashed_share(
-    names: Sequence[str], targets: Sequence[int] | NDArray[np.integer], share: float | int
+    names: Sequence[str], targets: Sequence[int] | NDArray[np.integer], count: int
 ) -> NDArray[np.int64]:
-    r"""Places of a part of every class: the first images by SHA-256 of the name.
+    """Places of the first ``count`` images of every class by SHA-256 of the name.
 
-    :math:`\max(1, \mathrm{round}(n f))` of n images for a share f, at most k for an integer k.
-
-    >>> hashed_share(["a", "b", "c", "d", "e"], [0, 0, 0, 0, 1], 0.5).tolist()
-    [2, 3, 4]
     >>> hashed_share(["a", "b", "c", "d", "e"], [0, 0, 0, 0, 1], 3).tolist()
     [1, 2, 3, 4]
     """
-    kept: list[int] = []
-    for _, places in _by_hash(names, targets):
-        count = share if isinstance(share, int) else max(1, round(len(places) * share))
-        kept += places[:count]
+    kept = [place for _, places in _by_hash(names, targets) for place in places[:count]]
     return np.sort(np.array(kept, dtype=np.int64))
 
 
