@@ -20,7 +20,7 @@ from PIL import Image, ImageOps
 
 from benchmarks.timing import on_threads
 from chaosgate.corruptions import PAPER, corrupt, parameters
-from chaosgate.data.pipeline.streams import lent_streams
+from chaosgate.data.samples import lent_streams
 
 Bytes = npt.NDArray[np.uint8]
 Random = np.random.Generator

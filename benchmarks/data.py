@@ -23,13 +23,13 @@ from torchvision.transforms import InterpolationMode, v2
 from benchmarks.timing import interleaved, on_threads
 from chaosgate.corruptions import PAPER
 from chaosgate.data import Cell, ImageNetC, Sample
-from chaosgate.data.files.corrupted_copies import CopySettings, write_copies
-from chaosgate.data.files.index import image_files
+from chaosgate.data.augment import centre_crop, resized_crop_and_flip
+from chaosgate.data.decoding import as_tensor, decode, normalised, picture_size
+from chaosgate.data.imagenet import wnids
+from chaosgate.data.imagenet_c import CopySettings, write_copies
+from chaosgate.data.listing import image_files
 from chaosgate.data.photos import IMAGENET_MEAN, IMAGENET_STD
-from chaosgate.data.pipeline.augment import centre_crop, resized_crop_and_flip
-from chaosgate.data.pipeline.decoding import as_tensor, decode, normalised, picture_size
-from chaosgate.data.pipeline.streams import lent_streams, sample_generator
-from chaosgate.data.sets.imagenet_layout import wnids
+from chaosgate.data.samples import lent_streams, sample_generator
 
 _BUNDLED = (("skimage", "data/rocket.jpg"), ("matplotlib", "mpl-data/sample_data/grace_hopper.jpg"))
 _MOST = 24

@@ -25,7 +25,7 @@ from torch.nn import functional
 from benchmarks.timing import on_threads
 from chaosgate.cli.fit import execute
 from chaosgate.data.arrays import ArrayData, Part
-from chaosgate.data.pipeline.streams import epoch_order
+from chaosgate.data.samples import epoch_order
 from chaosgate.run.directory import RunDirectory
 from chaosgate.train.schedules import WarmupCosine
 

@@ -1,6 +1,6 @@
 """Make the Fashion-MNIST subset that the package carries, from the four idx files of the full set.
 
-    python scripts/make_fashion_mnist_subset.py SOURCE src/chaosgate/data/sets/fashion_mnist_subset.npz
+    python scripts/make_fashion_mnist_subset.py SOURCE src/chaosgate/data/fashion_mnist_subset.npz
 
 SOURCE is where the idx .gz files are; Debian's package dataset-fashion-mnist puts them into
 /usr/share/datasets/fashion-mnist.
@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from chaosgate.data.pipeline.streams import epoch_order
-from chaosgate.data.sets.fashion_mnist import read_idx
+from chaosgate.data.fashion_mnist import read_idx
+from chaosgate.data.samples import epoch_order
 
 SEED = 20170825  # the day the data set was released
 PER_CLASS = {"train": 600, "val": 100, "test": 200}

@@ -9,12 +9,10 @@ PACKAGE = Path(__file__).parents[1] / "src" / "chaosgate"
 USES = {
     # Who writes a file other than by replace_file, and why a reader never finds half of it.
     r"\.write_(text|bytes)\(|os\.replace\(|\bopen\([^)]*[\"'][wa]b?[\"']": {
-        "data/files/atomic.py",
-        "data/files/download.py",  # a part is continued, and renamed when its digest is right
-        "data/files/corrupted_copies.py",  # a million small files: renamed, but not synchronised one by one
-        "data/pipeline/decoding.py",  # in a temporary folder
-        "data/sets/fashion_mnist.py",  # in a temporary folder
-        "data/sets/made_up.py",  # in a folder that is renamed when it is whole
+        "data/atomic.py",
+        "data/download.py",  # a part is continued, and renamed when its digest is right
+        "data/imagenet_c.py",  # a million small files: renamed, but not synchronised one by one
+        "data/synthetic.py",  # in a folder that is renamed when it is whole
         "study/execute/worker.py",  # the log, as it comes
         "study/execute/state.py",  # gives a damaged file another name
         "cli/flags.py",  # where the user asked for it, which may be a device

@@ -5,7 +5,7 @@ import tarfile
 
 import pytest
 
-from chaosgate.data.files.download import unpack
+from chaosgate.data.download import unpack
 
 
 def member(name, kind=tarfile.REGTYPE, link=""):

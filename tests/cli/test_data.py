@@ -13,7 +13,7 @@ from PIL import Image
 
 from chaosgate.cli.commands import main
 from chaosgate.data import ImageFolder, ImageNetC
-from chaosgate.data.pipeline.decoding import as_tensor
+from chaosgate.data.decoding import as_tensor
 from tests.data.cifar import write_cifar, write_corrupted
 from tests.data.photos import val_names, write_photo, write_val
 

@@ -18,8 +18,8 @@ import pytest
 
 from chaosgate.cli.commands import main
 from chaosgate.cli.data import find_sets
-from chaosgate.data.files.download import ARCHIVES
-from chaosgate.data.sets.made_up import write_made_up
+from chaosgate.data.download import ARCHIVES
+from chaosgate.data.synthetic import write_synthetic
 from tests.data.cifar import write_cifar, write_corrupted
 from tests.data.photos import WNIDS, write_photo, write_train, write_val
 
@@ -54,15 +54,15 @@ def variant(folder: str, names: tuple[str, ...]) -> Callable[[Path], None]:
 
 
 @cache
-def all_made_up() -> Path:
+def all_synthetic() -> Path:
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    write_made_up(folder)
+    write_synthetic(folder)
     return folder
 
 
-def made_up(name: str) -> Callable[[Path], None]:
-    return lambda root: shutil.copytree(all_made_up() / name, root, dirs_exist_ok=True)
+def synthetic(name: str) -> Callable[[Path], None]:
+    return lambda root: shutil.copytree(all_synthetic() / name, root, dirs_exist_ok=True)
 
 
 def hugging_face(root: Path) -> None:
@@ -80,9 +80,9 @@ SETS: dict[str, tuple[Callable[[Path], None], str]] = {
     "fashion_mnist": (fashion_mnist, "54000 train, 10000 test, 6000 val images of 10 classes"),
     "cifar10": (lambda root: cifar(root, 10), "180 train, 100 test, 20 val images of 10 classes"),
     "cifar100": (lambda root: cifar(root, 100), "900 train, 100 test, 100 val images of 100 classes"),
-    "oxford_pets": (made_up("pets"), "296 train, 74 val, 148 test images of 37 classes"),
+    "oxford_pets": (synthetic("pets"), "296 train, 74 val, 148 test images of 37 classes"),
     "imagenet": (imagenet, "9 train, 6 test images of 1000 classes"),
-    "imagenet_c": (made_up("imagenet_c"), "96 test images of 1000 classes"),
+    "imagenet_c": (synthetic("imagenet_c"), "96 test images of 1000 classes"),
     "imagenet_a": (variant("imagenet-a", ("n01498041", "n01531178")), "2 test images of 200 classes"),
     "imagenet_r": (variant("imagenet-r", ("n01443537", "n01484850")), "2 test images of 200 classes"),
     "imagenet_sketch": (variant("sketch", WNIDS), "3 test images of 1000 classes"),

@@ -1,6 +1,5 @@
 """Files are replaced whole, and a failure leaves what was there."""
 
-import errno
 import os
 from pathlib import Path
 from typing import IO
@@ -56,26 +55,6 @@ def test_the_bytes_reach_the_disk_before_the_name_and_the_name_before_the_call_r
     assert steps == ["file", "name", "folder"]
     replace_file(tmp_path / "file", "progress", durable=False)
     assert steps[3:] == ["name"]
-
-
-def test_a_file_system_that_cannot_sync_folders_is_no_obstacle_but_a_broken_disk_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fsync = os.fsync
-
-    def refuse(number: int) -> None:
-        def sync(descriptor: int) -> None:
-            if os.path.isdir(f"/proc/self/fd/{descriptor}"):
-                raise OSError(number, os.strerror(number))
-            fsync(descriptor)
-
-        monkeypatch.setattr(atomic.os, "fsync", sync)
-
-    refuse(errno.EINVAL)
-    replace_file(tmp_path / "file", "text")
-    refuse(errno.EIO)
-    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
-        replace_file(tmp_path / "file", "more")
 
 
 def test_a_link_is_turned_in_one_step(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 
@@ -52,25 +51,6 @@ def test_a_damaged_cache_file_is_made_again(images: np.ndarray, tmp_path: Path):
         victim.write_bytes(damage)
         again = corrupted_copies(images, CELLS, 0, "small", tmp_path)
         assert np.array_equal(again[2], made[2])
-
-
-def test_a_cache_keeps_apart_what_differs(images: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def files() -> int:
-        return len(list(tmp_path.iterdir()))
-
-    cell = [Cell("gaussian_noise", 3)]
-    corrupted_copies(images, cell, 0, "small", tmp_path)
-    corrupted_copies(images, cell, 1, "small", tmp_path)
-    assert files() == 2
-    corrupted_copies(images[::-1], cell, 0, "small", tmp_path)
-    assert files() == 3
-    corrupted_copies(images, cell, 0, "imagenet", tmp_path)
-    assert files() == 4
-    corrupted_copies(images, [Cell("gaussian_noise", 4)], 0, "small", tmp_path)
-    assert files() == 5
-    monkeypatch.setattr(cv2, "__version__", "another")
-    corrupted_copies(images, cell, 0, "small", tmp_path)
-    assert files() == 6
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from chaosgate.corruptions import corrupt
 from chaosgate.data import FashionMNIST
 from chaosgate.data.fashion_mnist import read_idx
 from chaosgate.data.listing import spaced_holdout
@@ -52,25 +51,6 @@ def subset() -> FashionMNIST:
     return module
 
 
-def test_a_part_of_every_class_is_a_part_of_the_same_split(subset: FashionMNIST):
-    part = FashionMNIST(corruptions=None, per_class={"train": 20})
-    part.setup("fit")
-    assert part.sizes() == {"train": 200, "val": 1000, "test": 2000}
-    assert np.bincount(part.train_split.targets).tolist() == [20] * 10
-    whole = {image.numpy().tobytes(): int(target) for image, target in zip(*subset.train_split[:2], strict=True)}
-    kept = {image.numpy().tobytes(): int(target) for image, target in zip(*part.train_split[:2], strict=True)}
-    assert kept.items() <= whole.items() and len(kept) == 200
-    assert part.describe()["subset"] == {"train": 20} and subset.describe()["subset"] is True
-
-
-def test_no_image_of_the_subset_is_in_two_splits():
-    with np.load(SUBSET, allow_pickle=False) as archive:
-        train, val = archive["train_places"], archive["val_places"]
-        assert len(np.union1d(train, val)) == 7000
-        assert len(np.unique(archive["test_places"])) == 2000
-        assert max(train.max(), val.max()) < 60_000 and archive["test_places"].max() < 10_000
-
-
 def test_the_subset_is_described_with_its_hash_and_its_source(subset: FashionMNIST):
     told = subset.describe()
     assert told["subset"] is True and told["corruptions"] is None and told["name"] == "fashion_mnist"
@@ -96,16 +76,6 @@ def test_the_script_makes_the_same_file_twice_from_whatever_it_is_given(
             assert positions(images).tolist() == archive[f"{part}_places"].tolist()
             assert (archive[f"{part}_places"] % 10 == archive[f"{part}_targets"]).all()
             assert len(images) == count
-
-
-def test_test_cells_hold_the_corruption_of_each_test_image():
-    module = FashionMNIST(corruptions=["shot_noise"], severities=[4], seed=7)
-    module.setup("test")
-    clean, noisy = module.test_splits
-    expected = corrupt(clean.images[5, 0].numpy(), "shot_noise", severity=4, seed=7, index=5, table="small")
-    assert np.array_equal(noisy.images[5, 0].numpy(), expected)
-    assert module.describe()["corruptions"] == "generated"
-    assert module.test_size == 2000
 
 
 def test_the_full_set_is_split_evenly_spaced_within_each_class(full: Path):

@@ -82,9 +82,3 @@ def test_a_folder_of_images_is_a_set_too(tmp_path: Path):
 def test_what_does_not_fit_is_named(saved: Path, settings: dict[str, object], message: str):
     with pytest.raises(ValueError, match=message):
         build(saved, **settings)
-
-
-def test_a_set_that_cannot_be_opened_is_named(tmp_path: Path):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"datasets cannot open data.root .*empty.*Give a name on the hub or a folder"):
-        build(tmp_path / "empty")

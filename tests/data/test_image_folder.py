@@ -13,7 +13,6 @@ from torchvision.transforms import v2
 
 from chaosgate.corruptions import corrupt, jpeg_roundtrip
 from chaosgate.data import CLEAN, Cell, ImageFolder
-from chaosgate.data.listing import hashed_split
 from tests.data.recorder import LIGHTNING_WARNINGS, trainer
 
 pytestmark = LIGHTNING_WARNINGS
@@ -77,14 +76,6 @@ def test_the_split_is_a_matter_of_paths_not_of_seeds_places_or_contents(flat: Pa
     assert names(first, "val") == frozen
 
 
-def test_a_part_of_every_class_is_a_matter_of_paths(flat: Path):
-    whole, part = folder(flat), folder(flat, per_class={"train": 5, "test": 2})
-    for split, count in {"train": 5, "val": 2, "test": 2}.items():
-        kept = [names(part, split).count(name) for name in names(whole, split)]
-        assert len(names(part, split)) == count * len(CLASSES) == sum(kept)  # each file is one of the whole split
-    assert part.describe()["subset"] == {"train": 5, "test": 2} and whole.describe()["subset"] is False
-
-
 def test_own_folders_are_used_as_they_are(tmp_path: Path):
     for seed, (split, count) in enumerate({"train": 8, "validation": 3, "test": 4}.items()):
         write_split(tmp_path / split, count, seed)
@@ -92,15 +83,6 @@ def test_own_folders_are_used_as_they_are(tmp_path: Path):
     assert module.sizes() == {"train": 24, "val": 9, "test": 12}
     assert module.describe()["split"] == "folders"
     assert all(name.startswith("validation/") for name in names(module, "val"))
-
-
-def test_train_and_test_alone_give_validation_images_from_train(tmp_path: Path):
-    write_split(tmp_path / "train", 10, 0)
-    write_split(tmp_path / "test", 4, 1)
-    module = folder(tmp_path, val_fraction=0.2)
-    assert module.sizes() == {"train": 24, "val": 6, "test": 12}
-    assert all(name.startswith("train/") for name in names(module, "val"))
-    assert "val 0.2" in module.describe()["split"]
 
 
 def test_images_and_classes_are_those_of_torchvisions_folder(flat: Path):
@@ -112,18 +94,6 @@ def test_images_and_classes_are_those_of_torchvisions_folder(flat: Path):
     for name, image, target in zip(names(module, "test"), batch.image, batch.target, strict=True):
         image_expected, target_expected = theirs[expected[name]]
         assert torch.equal(image, image_expected) and target == target_expected
-
-
-@pytest.mark.parametrize("decoder", ["fast", "pil"])
-def test_training_batches_do_not_depend_on_the_number_of_workers(flat: Path, decoder: str):
-    def epoch(workers: int) -> list[torch.Tensor]:
-        loader = folder(flat, num_workers=workers, decoder=decoder).train_dataloader()
-        loader.sampler.set_epoch(2)
-        return [batch.image for batch in loader]
-
-    reference = epoch(0)
-    assert all(torch.equal(a, b) for a, b in zip(epoch(2), reference, strict=True))
-    assert reference[0].shape == (8, 3, 32, 32) and reference[0].dtype == torch.uint8
 
 
 def test_what_goes_to_a_worker_is_small_and_does_not_hold_the_trainer(flat: Path, tmp_path: Path):
@@ -159,15 +129,6 @@ def test_other_files_and_hidden_folders_are_not_images_and_deeper_folders_are(co
     (copy / "ant" / "more").mkdir()
     shutil.copy(copy / "ant" / "000.png", copy / "ant" / "more" / "000.PNG")
     assert sum(folder(copy).sizes().values()) == 61
-
-
-def test_the_order_of_the_listing_does_not_enter_the_hashed_split():
-    files = [f"{c}/{number}.jpg" for c in "ab" for number in range(30)]
-    targets = [0] * 30 + [1] * 30
-    splits = dict(zip(files, hashed_split(files, targets, {"val": 0.1, "test": 0.3}, ["a", "b"]), strict=True))
-    backwards = hashed_split(files[::-1], targets[::-1], {"val": 0.1, "test": 0.3}, ["a", "b"])
-    assert splits == dict(zip(files[::-1], backwards, strict=True))
-    assert [list(splits.values()).count(name) for name in ("train", "val", "test")] == [36, 6, 18]
 
 
 def test_an_empty_or_damaged_file_is_named(copy: Path):

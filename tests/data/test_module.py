@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from chaosgate.data import CLEAN, Cell, Sample
+from chaosgate.data import Sample
 from tests.data.recorder import LIGHTNING_WARNINGS, FewImages, Recorder, trainer
 
 pytestmark = LIGHTNING_WARNINGS
@@ -92,21 +92,6 @@ def test_images_arrive_in_the_precision_of_the_run(tmp_path: Path, precision: st
     model = Recorder()
     trainer(tmp_path, max_epochs=1, limit_train_batches=1, limit_val_batches=0, precision=precision).fit(model, few())
     assert model.dtypes == {dtype}
-
-
-def test_a_trainer_tests_every_image_of_every_cell_once(tmp_path: Path):
-    module = FewImages(corruptions=["pixelate", "gaussian_noise"], severities=[2, 5], eval_batch_size=64)
-    model = Recorder()
-    trainer(tmp_path).test(model, module, verbose=False)
-    assert module.test_cells == [
-        CLEAN,
-        Cell("pixelate", 2),
-        Cell("pixelate", 5),
-        Cell("gaussian_noise", 2),
-        Cell("gaussian_noise", 5),
-    ]
-    assert sorted(model.evaluated) == [(cell, index) for cell in range(5) for index in range(101)]
-    assert module.test_size * len(module.test_cells) == len(model.evaluated)
 
 
 def test_a_trainer_predicts_the_clean_test_images_in_order(tmp_path: Path):

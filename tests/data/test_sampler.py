@@ -1,7 +1,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DistributedSampler
 
 from chaosgate.data.loader import PADDING, EvalSampler, TrainSampler
 
@@ -66,15 +65,3 @@ def test_tokens_carry_the_epoch_and_the_order_follows_it():
     assert [index for index, _ in first] != [index for index, _ in later]
     sampler.set_epoch(0)
     assert list(sampler) == first
-
-
-def test_a_start_leaves_out_the_head_of_the_shard_but_not_of_its_length():
-    sampler = TrainSampler(range(50), batch_size=10, num_replicas=2, rank=1)
-    whole = list(sampler)
-    sampler.start = 10
-    assert list(sampler) == whole[10:]
-    assert len(sampler) == len(whole) == 20
-
-
-def test_lightning_recognises_both_as_distributed():
-    assert issubclass(TrainSampler, DistributedSampler) and issubclass(EvalSampler, DistributedSampler)

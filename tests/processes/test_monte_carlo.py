@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from chaosgate.data.pipeline.samples import Sample
+from chaosgate.data.samples import Sample
 from chaosgate.gate import Dropout
 from chaosgate.inject.callback import NoiseInjection
 

@@ -55,7 +55,7 @@ def test_setting_that_shapes_the_network_is_another_training(key: str, value: An
         ("data.init_args.num_workers", 8),
         ("data.init_args.cache_dir", "somewhere"),
         ("data.init_args.root", "/b"),
-        ("data.class_path", "chaosgate.data.sets.imagenet.ImageNet"),
+        ("data.class_path", "chaosgate.data.imagenet.ImageNet"),
         ("data.init_args.seed", 7),
         ("trainer.max_epochs", 3.0),
         ("run_dir", "elsewhere"),

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torchvision.transforms import InterpolationMode
 
-from chaosgate.data.files.atomic import file_hash
+from chaosgate.data.atomic import file_hash
 from chaosgate.metrics.names import FITTED_ON_TEST, ON_TEST
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.provenance import tensor_hash, transform_of, weights_of

@@ -11,7 +11,7 @@ from lightning.pytorch import Trainer
 from torch.nn.functional import cross_entropy
 
 import chaosgate as cg
-from chaosgate.data.files.atomic import file_hash
+from chaosgate.data.atomic import file_hash
 from chaosgate.metrics import CellMetrics, temperature_scaling
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.temperature import SCALED, TemperatureScaling, validation_loader

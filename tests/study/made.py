@@ -8,7 +8,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from chaosgate.data.files.atomic import file_hash
+from chaosgate.data.atomic import file_hash
 from chaosgate.run.outputs import samples_file
 from chaosgate.run.provenance import with_digest
 from chaosgate.study import Run

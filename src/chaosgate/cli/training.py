@@ -21,7 +21,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from chaosgate.cli.allowed import check, restrict
 from chaosgate.cli.config_files import ConfigFile, Parser, UsageError
-from chaosgate.data.files.atomic import replace_file
+from chaosgate.data.atomic import replace_file
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints, StopAtNonFiniteLoss
 from chaosgate.run.config_files import allow_flags

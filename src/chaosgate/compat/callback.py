@@ -9,8 +9,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
 from chaosgate.compat.probe import DEFAULT_METHODS, Probe, ProbeReading, probe_figure
-from chaosgate.data.files.atomic import replace_file
-from chaosgate.data.pipeline.samples import as_sample
+from chaosgate.data.atomic import replace_file
+from chaosgate.data.samples import as_sample
 from chaosgate.gate import Gate
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.metrics.figure import log_figure

@@ -1,4 +1,4 @@
-"""Files that are replaced in one step: a reader, or a machine that loses power, has the old content or the new.
+"""Files that are replaced in one step: a reader has the old content or the new, never half.
 
 Also the digest of a file and the user's cache folder. Needs no torch.
 """

@@ -65,8 +65,8 @@ def corrupted_copies(
 ) -> list[NDArray[np.uint8]]:
     """Images (N, H, W) or (N, H, W, C) of every cell.
 
-    Image i is a function of (seed, corruption, severity, i). With ``cache_dir`` each cell is kept in
-    a file whose name covers images, cell, seed, table, and the code and libraries that made it.
+    Image i is a function of (seed, corruption, severity, i). With ``cache_dir`` each cell is kept
+    in a file whose name covers images, cell, seed, table, and the code and libraries that made it.
     """
     key = hashlib.sha256(repr((seed, table, images.shape)).encode() + images.tobytes())
     for library in (np, scipy, cv2, PIL):

@@ -70,8 +70,8 @@ class CIFAR10(ArrayData):
         if not download:
             if not self.folder.is_dir():
                 raise FileNotFoundError(
-                    f"no {self.folder.name} in {root}. Set data.root to the folder that holds it, or "
-                    "set data.download to true."
+                    f"no {self.folder.name} in {root}. Set data.root to its folder, or set "
+                    "data.download to true."
                 )
             self._cell_folder()
 
@@ -87,9 +87,11 @@ class CIFAR10(ArrayData):
     def prepare_data(self) -> None:
         if self.download:
             self.reader(str(self.root), download=True)
-            places = [] if self.released is None else self._cell_places(self.released)
-            if places and not any((place / "labels.npy").is_file() for place in places):
-                download_set(self.corrupted.lower(), places[1])
+            if self.released is not None:
+                try:
+                    self._cell_folder()
+                except FileNotFoundError:
+                    download_set(self.corrupted.lower(), self.released)
 
     def read(self) -> dict[str, Part]:
         """The batches, and the names of the classes."""
@@ -103,8 +105,8 @@ class CIFAR10(ArrayData):
             known = [*files, (self.reader.meta["filename"], self.reader.meta["md5"])]
             bad = [name for name, md5 in known if not check_integrity(self.folder / name, md5)]
             raise ValueError(
-                f"{', '.join(bad)} in {self.folder} are missing or damaged. Remove them and fetch the "
-                "set again (data.download: true)."
+                f"{', '.join(bad)} in {self.folder} are missing or damaged. Fetch the set again "
+                "(data.download: true)."
             ) from error
         self.class_names = list(sets["train"].classes)
         self.origin = {"files": {name: file_hash(self.folder / name) for name, _ in files}}
@@ -142,15 +144,12 @@ class CIFAR10(ArrayData):
             told |= {"corruptions": "released", "corruption_table": None, "corruption_seed": None}
         return told
 
-    def _cell_places(self, released: Path) -> list[Path]:
-        return [released / self.corrupted, released]
-
     def _cell_folder(self) -> Path | None:
         """Folder of the released cells, None if they are generated."""
         if self.released is None:
             return None
-        places = self._cell_places(self.released)
-        folder = next((place for place in places if (place / "labels.npy").is_file()), places[1])
+        below = self.released / self.corrupted
+        folder = below if below.is_dir() else self.released
         names = ["labels", *dict.fromkeys(cell.corruption for cell in self.test_cells[1:])]
         missing = [f"{name}.npy" for name in names if not (folder / f"{name}.npy").is_file()]
         if missing:

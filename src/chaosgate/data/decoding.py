@@ -25,7 +25,7 @@ REMEDY = "Replace or remove it; chaosgate data check FOLDER lists all damaged fi
 
 
 def decode(path: Path, decoder: Decoder = "fast") -> Picture:
-    """The image in ``path`` as torchvision's ``ImageFolder`` reads it: RGB, orientation tags ignored.
+    """The image in ``path`` as torchvision's ``ImageFolder`` reads it: RGB, not rotated.
 
     ``fast`` gives a tensor with the pixels of ``PIL.Image.open(path).convert("RGB")``; ``pil``
     gives a PIL image, so that PIL also resizes, as in published reference numbers.

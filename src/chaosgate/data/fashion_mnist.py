@@ -129,8 +129,8 @@ def _find(root: Path, name: str) -> Path:
             if place.is_file():
                 return place
     raise FileNotFoundError(
-        f"no {name} or {name}.gz in {root} or {root / 'FashionMNIST/raw'}. Point data.root at the full "
-        "set, set data.download to true, or leave data.root out to use the subset in the package."
+        f"no {name} or {name}.gz in {root} or {root / 'FashionMNIST/raw'}. Set data.root to the "
+        "full set, set data.download to true, or leave data.root out to use the subset."
     )
 
 

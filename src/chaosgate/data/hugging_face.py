@@ -66,8 +66,8 @@ class HuggingFace(PhotoData):
         once = len(chosen) == len(set(chosen))  # a split cannot be both trained and tested on
         if not (once and "train" in self.used and set(chosen) <= set(tables)):
             raise ValueError(
-                f"data.splits is {splits}; name one of {', '.join(tables)} for train, and others for "
-                "val and test, each only once."
+                f"data.splits is {splits}; name one of {', '.join(tables)} for train, and others "
+                "for val and test, each only once."
             )
         features = tables[self.used["train"]].features
         self.image_column = self._column("Image", "image_column", image_column, features)
@@ -100,8 +100,8 @@ class HuggingFace(PhotoData):
         except Exception as error:  # of the hub, of pyarrow, of fsspec
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             raise ValueError(
-                f"datasets cannot open data.root {self.source!r} (config {self.config!r}): {reason}. Give a name on the hub or "
-                "a folder."
+                f"datasets cannot open data.root {self.source!r} (config {self.config!r}): "
+                f"{reason}. Give a name on the hub or a folder."
             ) from error
         return dict(found) if isinstance(found, dict) else {"train": found}
 
@@ -125,9 +125,7 @@ class HuggingFace(PhotoData):
             listings[split] = Listing(Path(self.source), names, np.ones_like(targets), targets)
         if missing := {name: f for name, f in self.fractions.items() if name not in listings}:
             whole = listings["train"]
-            rule = hashed_split(whole.names, whole.targets, missing, self.class_names)
-            for split in ("train", *missing):
-                listings[split] = whole.pick(np.flatnonzero(rule == split))
+            listings |= hashed_split(whole, whole.names, missing, self.class_names)
         return listings
 
     def open_images(self, listing: Listing, view: View) -> "TableImages":

@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from jsonargparse.typing import NotEmptyStr, OpenUnitInterval, PositiveInt
 
 from chaosgate.data.listing import (
@@ -75,9 +74,7 @@ class ImageFolder(PhotoData):
             source = "train" if "train" in folders else "all"
             whole = listings.pop(source)
             names = [path.relative_to(folders[source]).as_posix() for path in whole.paths]
-            rule = hashed_split(names, whole.targets, missing, classes)
-            for split in ("train", *missing):
-                listings[split] = whole.pick(np.flatnonzero(rule == split))
+            listings |= hashed_split(whole, names, missing, classes)
         return some_of_each_class({split: listings[split] for split in SPLITS}, self.per_class)
 
     def describe(self) -> dict[str, Any]:
@@ -121,7 +118,7 @@ def class_folders(folders: dict[str, Path]) -> list[str]:
         if found != classes:
             raise ValueError(
                 f"{folders[split]} and {folders[first]} have different classes: only in the former "
-                f"{sorted(found - classes)}, only in the latter {sorted(classes - found)}. Give every "
-                "split the same class folders."
+                f"{sorted(found - classes)}, only in the latter {sorted(classes - found)}. Give "
+                "every split the same class folders."
             )
     return sorted(classes)

@@ -18,11 +18,10 @@ import numpy as np
 from jsonargparse.typing import NotEmptyStr, OpenUnitInterval, PositiveInt
 from lightning.pytorch.utilities import rank_zero_warn
 from numpy.typing import NDArray
-from scipy.io import loadmat
 from torchvision.datasets import imagenet as archives
 
 from chaosgate.data.download import download as download_set
-from chaosgate.data.listing import Listing, hashed_share, hashed_split, walk
+from chaosgate.data.listing import Listing, hashed_split, walk
 from chaosgate.data.module import ImageData
 from chaosgate.data.photos import PhotoData
 from chaosgate.field.arguments import nearest
@@ -31,23 +30,14 @@ WNID = re.compile(r"n\d{8}")
 COUNTS = {"train": 1_281_167, "val": 50_000}
 _ARCHIVES = {"train": "ILSVRC2012_img_train.tar", "val": "ILSVRC2012_img_val.tar"}
 _BASES = ("", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC", "imagenet")
-_LABEL_FILES = (
-    "LOC_val_solution.csv",
-    "ILSVRC/LOC_val_solution.csv",
-    "val.txt",
-    "val_labels.txt",
-    "val_map.txt",
-    "imagenet_2012_validation_synset_labels.txt",
-    "synset_labels.txt",
-    "ILSVRC2012_devkit_t12",
-)
+_LABEL_FILES = ("LOC_val_solution.csv", "ILSVRC/LOC_val_solution.csv", "val.txt", "val_map.txt")
 
 
 class ImageNet(PhotoData):
     """1,281,167 training and 50,000 validation photographs of 1,000 classes; the latter test.
 
-    Layouts: ``train/<wnid>/`` and ``val/<wnid>/`` (Kaggle's nesting too); a flat ``val`` with a list
-    of labels or the unpacked devkit; the original archives, with ``unpack``. A folder with few
+    Layouts: ``train/<wnid>/`` and ``val/<wnid>/`` (Kaggle's nesting too); a flat ``val`` with a
+    list of labels; the original archives, with ``unpack``. A folder with few
     classes keeps their true labels. If there are fewer images than there should be, a warning says
     so and result rows record it; more images, or other classes, stop the run.
 
@@ -59,21 +49,20 @@ class ImageNet(PhotoData):
         root: Folder of train and val.
         image_size: Side of the square that the network sees, in pixels.
         val_folder: The validation folder, if it is not under ``root``.
-        val_labels: List of labels of a flat validation folder, or the unpacked devkit, if it is not
-            found by name.
+        val_labels: List of labels of a flat validation folder, if it is not found by name: lines
+            of file name and WordNet id (or label), also Kaggle's csv.
         unpack: Unpack the original archives in ``root`` first (torchvision checks their md5).
         validation: ``official`` or ``held_out``.
         val_fraction: Share of each training class that is held out; 0.01 gives about 12,800 images.
         classes: Use these classes only: ``imagenet_100``, ``imagenet_a``, ``imagenet_r``, or a file
             of WordNet ids. Labels then count from 0 in the order of the ids; a network of all 1,000
             classes is tested on the logits of these (``logit_columns``).
-        subset: Share of every class of each split that is used, by the hash of the file name; null
-            for all.
         photo: Settings of :class:`~chaosgate.data.photos.PhotoData`.
     """
 
     name, title = "imagenet", "ImageNet-1k"
     test_only = False
+    may_be_absent = False
 
     def __init__(
         self,
@@ -86,40 +75,31 @@ class ImageNet(PhotoData):
         validation: Literal["official", "held_out"] = "official",
         val_fraction: OpenUnitInterval = 0.01,
         classes: str | None = None,
-        subset: OpenUnitInterval | None = None,
         **photo: Any,
     ) -> None:
         super().__init__(root, image_size, **photo)
         self.validation, self.val_fraction = validation, float(val_fraction)
-        self.subset = None if subset is None else float(subset)
         self.unpack = unpack
-        self.val_folder = None if val_folder is None else Path(val_folder).expanduser()
-        self.val_labels = None if val_labels is None else Path(val_labels).expanduser()
+        self.val_folder = val_folder and Path(val_folder).expanduser()
+        self.val_labels = val_labels and Path(val_labels).expanduser()
         self.classes = classes
         self.labels = subset_labels(classes)
         self.num_classes = len(self.labels)
         self.class_names = [wnids()[label] for label in self.labels.tolist()]
         self.found: dict[str, dict[str, int]] = {}
-        if not unpack:
-            self.check_root()
-
-    def check_root(self) -> None:
-        if self.folder("val") is None and self.folder("train") is None:
+        there = self.folder("val") or self.folder("train")
+        if there is None and not (unpack or self.may_be_absent):
             raise FileNotFoundError(self.absent("val"))
 
     @classmethod
     def found_in(cls, root: Path) -> "list[ImageData]":
-        """Folders train and val, or one of them, with classes named by WordNet id; or a flat val."""
+        """Folders train or val with classes named by WordNet id, or a flat val."""
         folders = {split: find_split(root, split) for split in ("train", "val")}
         names = [entry.name for place in folders.values() if place for entry in place.iterdir()]
         if not any(WNID.fullmatch(name) or name.startswith("ILSVRC2012_val_") for name in names):
             return []
         validation: Any = "held_out" if folders["val"] is None else "official"
         return [cls(str(root), validation=validation)]
-
-    def stages(self) -> tuple[str, ...]:
-        fit = () if self.test_only or self.folder("train") is None else ("fit",)
-        return (*fit, "test") if self.folder("val") is not None else fit
 
     def prepare_data(self) -> None:
         if self.unpack:
@@ -128,16 +108,13 @@ class ImageNet(PhotoData):
     def list_images(self, stage: str) -> dict[str, Listing]:
         """The splits that the stage needs."""
         if stage not in ("fit", "validate"):
-            return {"test": self.cut(self._list("val"))}
+            return {"test": self._list("val")}
         if self.validation == "official":
-            val = {"val": self.cut(self._list("val"))}
-            return {"train": self.cut(self._list("train")), **val} if stage == "fit" else val
+            val = {"val": self._list("val")}
+            return {"train": self._list("train"), **val} if stage == "fit" else val
         whole = self._list("train")
-        share = {"val": self.val_fraction}
-        rule = hashed_split(_file_names(whole), whole.targets, share, self.class_names)
-        return {
-            split: self.cut(whole.pick(np.flatnonzero(rule == split))) for split in ("train", "val")
-        }
+        names = [name.rsplit("/", 1)[-1] for name in whole.names]  # the same in every layout
+        return hashed_split(whole, names, {"val": self.val_fraction}, self.class_names)
 
     @property
     def logit_columns(self) -> list[int] | None:
@@ -165,8 +142,8 @@ class ImageNet(PhotoData):
                 "protocol)"
             )
         return (
-            f"official val for test; {self.val_fraction} of each training class held out by hash of "
-            "the file name"
+            f"official val for test; {self.val_fraction} of each training class held out by hash "
+            "of the file name"
         )
 
     def describe(self) -> dict[str, Any]:
@@ -176,7 +153,7 @@ class ImageNet(PhotoData):
             for split, found in self.found.items()
             if (total := self.expected(split)) is not None and found["images"] < total
         }
-        partial = self.subset is not None or self.classes is not None or bool(missing)
+        partial = self.classes is not None or bool(missing)
         told = {**super().describe(), "subset": partial, "validation": self.validation}
         if missing:
             classes = {split: self.found[split]["classes"] for split in missing}
@@ -184,12 +161,10 @@ class ImageNet(PhotoData):
         if self.classes is not None:
             ids = hashlib.sha256(" ".join(self.class_names).encode()).hexdigest()
             told |= {"classes": self.classes, "class_ids": ids}
-        if self.subset is not None:
-            told["subset_rule"] = f"{self.subset} of each class, by hash of the file name"
         return told
 
     def folder(self, split: str) -> Path | None:
-        if split == "val" and self.val_folder is not None:
+        if split == "val" and self.val_folder:
             return self.val_folder if self.val_folder.is_dir() else None
         return find_split(self.root, split)
 
@@ -198,26 +173,17 @@ class ImageNet(PhotoData):
         if folder is None:
             raise FileNotFoundError(self.absent(split))
         if split == "val" and not _folders(folder):
-            listing = list_flat(folder, find_labels(self.root, folder, self.val_labels))
+            listing = list_flat(self.root, folder, self.val_labels or None)
         else:
-            listing = self.list_classes(folder)
-        return self.checked(split, self._relabeled(listing), folder)
+            listing = list_class_folders(folder, set(self.labels.tolist()))
+        return self.checked(split, self.relabeled(listing), folder)
 
-    def list_classes(self, folder: Path) -> Listing:
-        return list_class_folders(folder, set(self.labels.tolist()))
-
-    def _relabeled(self, listing: Listing) -> Listing:
+    def relabeled(self, listing: Listing) -> Listing:
         """The images of the chosen classes, with labels that count from 0."""
         if self.classes is None:
             return listing
         chosen = listing.pick(np.flatnonzero(np.isin(listing.targets, self.labels)))
         return replace(chosen, targets=np.searchsorted(self.labels, chosen.targets))
-
-    def cut(self, listing: Listing) -> Listing:
-        """The share of every class that ``subset`` asks for."""
-        if self.subset is None:
-            return listing
-        return listing.pick(hashed_share(_file_names(listing), listing.targets, self.subset))
 
     def expected(self, split: str) -> int | None:
         """Number of images of a split; None where that is not fixed."""
@@ -240,14 +206,9 @@ class ImageNet(PhotoData):
     def absent(self, split: str) -> str:
         return (
             f"no {split} folder in {self.val_folder or self.root}. Set data.root to a folder with "
-            f"{split}/<wnid>/ (or a flat val with a list of labels), or put {_ARCHIVES[split]} and the "
-            "devkit there and set data.unpack to true."
+            f"{split}/<wnid>/ (or a flat val with a list of labels), or put {_ARCHIVES[split]} and "
+            "the devkit there and set data.unpack to true."
         )
-
-
-def _file_names(listing: Listing) -> list[str]:
-    """Names without folders, which are unique in ImageNet: the rules hold in every layout."""
-    return [name.rsplit("/", 1)[-1] for name in listing.names]
 
 
 @lru_cache
@@ -328,9 +289,8 @@ def list_class_folders(folder: Path, wanted: Collection[int] = range(1000)) -> L
     of = {name: int(name) for name in found} if numbered else labels()
     if strangers := sorted(set(found) - set(of)):
         raise ValueError(
-            f"{folder} has {len(strangers)} folder(s) that are not classes of ImageNet-1k, among them "
-            f"{', '.join(strangers[:3])}. Name class folders by WordNet id (n01440764, ...), or use "
-            "chaosgate.ImageFolder for other classes."
+            f"{folder} has {len(strangers)} folder(s) that are not classes of ImageNet-1k, among "
+            f"them {', '.join(strangers[:3])}. Name classes by WordNet id, or use ImageFolder."
         )
     chosen = sorted((name for name in found if of[name] in wanted), key=of.__getitem__)
     listing = walk(folder, chosen, deep=False)
@@ -338,56 +298,30 @@ def list_class_folders(folder: Path, wanted: Collection[int] = range(1000)) -> L
     return replace(listing, targets=targets[listing.targets])
 
 
-def list_flat(folder: Path, label_file: Path) -> Listing:
-    """Files directly in ``folder`` with the labels that ``label_file`` gives them."""
-    listing = walk(folder, deep=False)
-    known = read_labels(label_file)
-    stems = [name.rsplit(".", 1)[0] for name in listing.names]
-    numbers = [stem.rpartition("_")[2].lstrip("0") for stem in stems]
-    pairs = zip(stems, numbers, strict=True)
-    targets = [known.get(stem, known.get(number, -1)) for stem, number in pairs]
-    if -1 in targets:
-        raise ValueError(
-            f"{label_file} has no label for {targets.count(-1)} of {len(targets)} images in {folder}, "
-            f"among them {listing.names[targets.index(-1)]}. Give their list as data.val_labels."
-        )
-    return replace(listing, targets=np.array(targets, dtype=np.int64))
-
-
-def find_labels(root: Path, folder: Path, given: Path | None) -> Path:
-    """The list of labels of a flat validation folder: the given one, or a usual name near by."""
+def list_flat(root: Path, folder: Path, given: Path | None) -> Listing:
+    """Files directly in ``folder`` with the labels of a list: the given one, or a usual name."""
     places = [base / name for base in (root, folder, folder.parent) for name in _LABEL_FILES]
-    found = given or next((place for place in places if place.exists()), None)
-    if found is None or not found.exists():
+    path = given or next((place for place in places if place.is_file()), None)
+    if path is None or not path.is_file():
         raise FileNotFoundError(
             f"{folder} has no class folders, and there is no list of labels "
             f"{given or ', '.join(_LABEL_FILES)} for it. Set data.val_labels to lines of file name "
-            "and WordNet id, or to the unpacked devkit."
+            "and WordNet id."
         )
-    return found
-
-
-def read_labels(path: Path) -> dict[str, int]:
-    """Labels by file name (without extension) or by number of the validation image ("1", ...).
-
-    From lines of *name, WordNet id* (Kaggle's csv too) or *name, label 0..999*; one WordNet id per
-    line in the order of the images; or the devkit, whose class numbers go through ``meta.mat``.
-    """
-    of = labels()
-    if path.is_dir():
-        data = path / "data" if (path / "data").is_dir() else path
-        synsets = loadmat(data / "meta.mat", squeeze_me=True)["synsets"]
-        ids = {int(entry["ILSVRC2012_ID"]): str(entry["WNID"]) for entry in synsets}
-        truth = (data / "ILSVRC2012_validation_ground_truth.txt").read_text().split()
-        return {str(place): of[ids[int(number)]] for place, number in enumerate(truth, 1)}
-    lines = [re.split(r"[,\s]+", line.strip()) for line in path.read_text().splitlines()]
     known = {}
-    for place, (name, *rest) in enumerate(lines, 1):
-        label = rest[0] if rest else name
-        key = Path(name).name.rsplit(".", 1)[0] if rest else str(place)
-        if label.isdigit() or label in of:
-            known[key] = int(label) if label.isdigit() else of[label]
-    return known
+    for line in path.read_text().splitlines():
+        name, label, *_ = *re.split(r"[,\s]+", line.strip()), ""
+        if label.isdigit() or label in labels():
+            stem = Path(name).name.rsplit(".", 1)[0]
+            known[stem] = int(label) if label.isdigit() else labels()[label]
+    listing = walk(folder, deep=False)
+    targets = [known.get(name.rsplit(".", 1)[0], -1) for name in listing.names]
+    if -1 in targets:
+        raise ValueError(
+            f"{path} has no label for {targets.count(-1)} of {len(targets)} images in {folder}, "
+            f"e.g. {listing.names[targets.index(-1)]}. Set data.val_labels to their list."
+        )
+    return replace(listing, targets=np.array(targets, dtype=np.int64))
 
 
 def unpack_archives(root: Path) -> None:
@@ -416,7 +350,7 @@ def list_clean(folder: Path, val_labels: Path | None = None) -> list[tuple[Path,
     """
     val = find_split(folder, "val") or folder
     if not _folders(val) and (val != folder or val_labels is not None):
-        listing = list_flat(val, find_labels(folder, val, val_labels))
+        listing = list_flat(folder, val, val_labels)
         pairs = zip(listing.names, listing.targets.tolist(), strict=True)
         named = sorted((f"{wnids()[target]}/{name}", name) for name, target in pairs)
     else:
@@ -463,7 +397,6 @@ class ImageNetVariant(ImageNet):
         variant: ``a``, ``r``, ``sketch`` or ``v2``.
         image_size: Side of the square that the network sees, in pixels.
         download: Fetch the set into ``root`` if it is not there.
-        classes: As for ImageNet; all classes of the release if not given.
         imagenet: Settings of :class:`ImageNet`.
     """
 
@@ -476,12 +409,11 @@ class ImageNetVariant(ImageNet):
         image_size: PositiveInt = 224,
         *,
         download: bool = False,
-        classes: str | None = None,
         **imagenet: Any,
     ) -> None:
-        self.variant, self.download = VARIANTS[variant], download
+        self.variant, self.may_be_absent = VARIANTS[variant], download
         self.name, self.title = f"imagenet_{variant}", f"ImageNet-{variant.capitalize()}"
-        super().__init__(root, image_size, classes=classes or self.variant.classes, **imagenet)
+        super().__init__(root, image_size, classes=self.variant.classes, **imagenet)
 
     @classmethod
     def found_in(cls, root: Path) -> "list[ImageData]":
@@ -491,17 +423,12 @@ class ImageNetVariant(ImageNet):
         there = [p for p in places if p.name in known and p.is_dir() and has_classes(p)]
         return [cls(str(place), known[place.name]) for place in there]
 
-    def check_root(self) -> None:
-        if not self.download:
-            super().check_root()
-
     def prepare_data(self) -> None:
-        if self.download and self.folder("val") is None:
+        if self.may_be_absent and self.folder("val") is None:
             download_set(self.name.replace("_", "-"), self.root)
 
     def expected(self, split: str) -> int | None:
-        """The number of images of the release, unless only some classes are used."""
-        return self.variant.images if self.classes == self.variant.classes else None
+        return self.variant.images
 
     def split_rule(self) -> str:
         return "test only"
@@ -510,8 +437,7 @@ class ImageNetVariant(ImageNet):
         """As for ImageNet; the classes of the release are not a subset of it."""
         told = super().describe()
         del told["validation"]
-        other = self.classes != self.variant.classes
-        return {**told, "subset": self.subset is not None or "missing" in told or other}
+        return {**told, "subset": "missing" in told}
 
     def folder(self, split: str) -> Path | None:
         if split == "train":
@@ -523,7 +449,7 @@ class ImageNetVariant(ImageNet):
 
     def absent(self, split: str) -> str:
         return (
-            f"no {self.variant.folders[0]} and no class folders in {self.root}. Set data.root to the "
-            "folder that holds them, or set data.download to true (chaosgate data download "
+            f"no {self.variant.folders[0]} and no class folders in {self.root}. Set data.root to "
+            "their folder, or set data.download to true (chaosgate data download "
             f"{self.name.replace('_', '-')} --to FOLDER)."
         )

@@ -13,6 +13,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.resources import files
@@ -43,7 +44,7 @@ from chaosgate.data.decoding import (
     decode,
     picture_size,
 )
-from chaosgate.data.imagenet import ImageNet, has_classes
+from chaosgate.data.imagenet import ImageNet, has_classes, list_class_folders
 from chaosgate.data.listing import Listing, check_files, image_files
 from chaosgate.data.module import Contents, ImageData
 from chaosgate.data.photos import size_of
@@ -64,10 +65,10 @@ class ImageNetC(ImageNet):
     """Corrupted copies of the ImageNet validation set, for testing only; all cells in one pass.
 
     ``released``: ``root`` holds ``<corruption>/<severity>/<wnid>/`` or the same below the groups of
-    the archives (``noise/gaussian_noise/1/...``). The images are taken as they are: they are already
-    resized and cropped. Missing cells are listed before anything runs. Every cell must have the same
-    files. Copies written by ``chaosgate data corrupt`` are read in the same way; their manifest
-    and the result rows say that they were generated.
+    the archives (``noise/gaussian_noise/1/...``). The images are taken as they are: they are
+    already resized and cropped. Missing cells are listed before anything runs. Every cell must
+    have the same files. Copies written by ``chaosgate data corrupt`` are read in the same way;
+    their manifest and the result rows say that they were generated.
 
     ``generated``: ``root`` holds clean images in any layout of
     :class:`~chaosgate.data.imagenet.ImageNet`; they are resized, cropped, corrupted and saved as
@@ -107,6 +108,7 @@ class ImageNetC(ImageNet):
         released = source == "released"
         self.source = source
         self.has_clean = not released or clean is not None
+        self.may_be_absent = not self.has_clean
         super().__init__(
             clean if released and clean is not None else root,
             image_size,
@@ -128,27 +130,22 @@ class ImageNetC(ImageNet):
     @classmethod
     def found_in(cls, root: Path) -> "list[ImageData]":
         """Folders ``<corruption>/<severity>``, below those of the groups or not."""
-        places = [root / group for group in ("", *GROUPS)]
-        names = [name for group in GROUPS.values() for name in group]
-        folders = [place / name / str(s) for place in places for name in names for s in SEVERITIES]
-        cells = [folder for folder in folders if folder.is_dir() and has_classes(folder)]
+        names = (*COMMON, *EXTRA)
+        folders = (*root.glob("*/[1-5]"), *root.glob("*/*/[1-5]"))
+        cells = [place for place in sorted(folders) if place.parent.name in names]
+        cells = [place for place in cells if has_classes(place)]
         if not cells:
             return []
         size = picture_size(image_files(cells[0])[0])[0]
         corruptions = list(dict.fromkeys(cell.parent.name for cell in cells))
         severities: Any = sorted({int(cell.name) for cell in cells})
-        data = cls(str(root), size, corruptions=corruptions, severities=severities)
-        return [data]
+        return [cls(str(root), size, corruptions=corruptions, severities=severities)]
 
     def contents(self) -> dict[str, Contents]:
         """One split: the images of the first cell; all others have the same."""
         if self.source == "generated":
             return super().contents()
         return {"test": self.stored(self._list_cells())}
-
-    def check_root(self) -> None:
-        if self.has_clean:
-            super().check_root()
 
     def setup(self, stage: str) -> None:
         """List the files of every cell and check that they are the same."""
@@ -167,14 +164,14 @@ class ImageNetC(ImageNet):
 
     def _clean_listing(self, cells: Listing) -> Listing:
         """The clean images of the cells, in their order."""
-        clean = self.cut(self._list("val"))
+        clean = self._list("val")
         order = {path.name: place for place, path in enumerate(clean.paths)}
         places = [order.get(path.name, -1) for path in cells.paths]
         if -1 in places:
             raise ValueError(
-                f"{places.count(-1)} images of the cells are not among the clean ones in {self.root}, "
-                f"e.g. {cells.names[places.index(-1)]}. Set data.clean to the validation set they "
-                "were made from, or to null."
+                f"{places.count(-1)} images of the cells are not among the clean ones in "
+                f"{self.root}, e.g. {cells.names[places.index(-1)]}. Set data.clean to the "
+                "validation set they were made from, or to null."
             )
         return clean.pick(np.array(places, dtype=np.int64))
 
@@ -183,18 +180,19 @@ class ImageNetC(ImageNet):
         first: Listing | None = None
         digests = hashlib.sha256()
         for cell, folder in self.cell_folders.items():
-            listing = self._relabeled(self.list_classes(folder))
+            listing = list_class_folders(folder, set(self.labels.tolist()))
+            listing = self.relabeled(listing)
             check_files({"test": listing})
             first = first or self.checked("val", listing, folder)
             if differing := sorted(set(listing.names) ^ set(first.names)):
                 raise ValueError(
-                    f"{folder} has {len(listing)} images and {first.root} {len(first)}; they differ in "
-                    f"{len(differing)} files, e.g. {differing[0]}. All cells need the same images."
+                    f"{folder} has {len(listing)} images and {first.root} {len(first)}; they "
+                    f"differ in {len(differing)} files, e.g. {differing[0]}. Complete the set."
                 )
             digests.update(f"{cell.corruption} {cell.severity} {listing.digest()}\n".encode())
         assert first is not None
         self.cell_digest = digests.hexdigest()
-        return self.cut(first)
+        return first
 
     @property
     def origin(self) -> str:
@@ -223,8 +221,8 @@ class ImageNetC(ImageNet):
         """Print the mCE, if all fifteen common corruptions were tested."""
         if stage == "test" and self.trainer is not None and self.trainer.is_global_zero:
             rows = getattr(self.trainer.lightning_module, "test_rows", [])
-            top1 = {(row["corruption"], row["severity"]): row.get("top1") for row in rows}
-            if all(top1.get(cell) is not None for cell in all_common_cells()):
+            top1 = {(row["corruption"], row["severity"]): row["top1"] for row in rows}
+            with suppress(ValueError):  # some are missing
                 mce = mean_corruption_error(top1)
                 print(f"mCE {mce:.2f} ({self.origin} corruptions, relative to AlexNet)")
 
@@ -250,9 +248,9 @@ def find_cells(root: Path, cells: Sequence[Cell]) -> dict[Cell, Path]:
         listed = "; ".join(f"{name} {','.join(levels)}" for name, levels in missing.items())
         groups = " ".join(sorted({f"imagenet-c-{group_of(name)}" for name in missing}))
         raise FileNotFoundError(
-            f"{root} lacks {len(cells) - len(found)} of {len(cells)} cells: {listed}. Fetch {groups} "
-            "with chaosgate data download, ask for fewer (data.corruptions, data.severities), or set "
-            "data.source to 'generated' and data.root to clean images."
+            f"{root} lacks {len(cells) - len(found)} of {len(cells)} cells: {listed}. Fetch "
+            f"{groups} with chaosgate data download, test fewer corruptions or severities, or set "
+            "data.source to generated and data.root to clean images."
         )
     return found
 
@@ -279,8 +277,8 @@ class ReleasedImages:
         picture = decode(path, self.decoder)
         if (size := size_of(picture)) != (self.size, self.size):
             raise ValueError(
-                f"{path} is {size[0]}x{size[1]}, data.image_size is {self.size}; the images of a cell "
-                "are not resized. Set data.image_size, or point data.root at the released set."
+                f"{path} is {size[0]}x{size[1]}, data.image_size is {self.size}; the images of a "
+                "cell are not resized. Set data.image_size."
             )
         return picture
 
@@ -393,23 +391,19 @@ def _claim(target: Path, images: Sequence[tuple[Path, str]], settings: CopySetti
         **asdict(settings),
         **{name: version(name) for name in libraries},
     }
-    if found := read_manifest(target):
-        changed = [
-            f"{key} was {found.get(key)!r}, is {value!r}"
-            for key, value in wanted.items()
-            if found.get(key) != value
-        ]
-        if changed:
-            raise ValueError(
-                f"{target} was started with other settings: {'; '.join(changed)}. Give the same "
-                "settings and images, or another folder."
-            )
-    elif any(not entry.name.startswith(".") for entry in target.iterdir()):
+    found = read_manifest(target)
+    if not found and any(not entry.name.startswith(".") for entry in target.iterdir()):
+        raise ValueError(f"{target} is not empty and was not made by this command. Give another.")
+    found = found or wanted
+    changed = [
+        f"{k} was {found.get(k)!r}, is {v!r}" for k, v in wanted.items() if found.get(k) != v
+    ]
+    if changed:
         raise ValueError(
-            f"{target} is not empty and was not made by this command. Give an empty folder with --to."
+            f"{target} was started with other settings: {'; '.join(changed)}. Give the same "
+            "settings and images, or another folder."
         )
-    else:
-        replace_file(target / MANIFEST, json.dumps(wanted, indent=2) + "\n")
+    replace_file(target / MANIFEST, json.dumps(wanted, indent=2) + "\n")
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -426,19 +420,15 @@ def mean_corruption_error(top1: Mapping[tuple[str, int], float]) -> float:
     """The mCE in percent, from the top-1 accuracy of each cell ``(corruption, severity)``.
 
     Raises:
-        ValueError: A cell of the fifteen common corruptions is missing: a mean over fewer is not mCE.
+        ValueError: A cell of the fifteen common corruptions is missing.
     """
-    if absent := [cell for cell in all_common_cells() if cell not in top1]:
+    wanted = [(name, severity) for name in COMMON for severity in SEVERITIES]
+    if absent := [cell for cell in wanted if cell not in top1]:
         raise ValueError(
-            f"{len(absent)} of the 75 cells of mCE have no top-1, among them {absent[:3]}. Test all "
-            "fifteen common corruptions at five severities, or use chaosgate.metrics.aggregate_cells."
+            f"{len(absent)} of the 75 cells of mCE have no top-1, among them {absent[:3]}. Test "
+            "them, or use chaosgate.metrics.aggregate_cells."
         )
     table = (files("chaosgate.data") / "alexnet_errors.txt").read_text().splitlines()[1:]
     alexnet = {name: fsum(map(float, errors)) for name, *errors in map(str.split, table)}
     errors = (fsum(1 - top1[name, s] for s in SEVERITIES) / alexnet[name] for name in COMMON)
     return 100 * fsum(errors) / len(COMMON)
-
-
-def all_common_cells() -> list[tuple[str, int]]:
-    """The 75 cells that mCE is made of."""
-    return [(name, severity) for name in COMMON for severity in SEVERITIES]

@@ -22,7 +22,7 @@ class Listing:
     """Image files with their sizes in bytes and their classes.
 
     Names are relative to ``root``, with "/" between folders. A million ``Path`` objects would take
-    half a gigabyte, so :attr:`paths` makes them when asked. ``linked`` if links lead to some of them.
+    half a gigabyte, so :attr:`paths` makes them when asked. ``linked`` if some are behind links.
     """
 
     root: Path
@@ -120,7 +120,7 @@ def spaced_holdout(
     r"""Mark a share of every class, evenly spaced in the given order.
 
     Image j of a class (j = 0, 1, ...) is held out where
-    :math:`\lfloor (j + 1) f \rfloor > \lfloor j f \rfloor`; n images give :math:`\lfloor n f \rfloor`.
+    :math:`\lfloor (j + 1) f \rfloor > \lfloor j f \rfloor`.
 
     >>> spaced_holdout([0, 0, 0, 0, 1, 1, 1], 0.5).tolist()
     [False, True, False, True, False, True, False]
@@ -135,50 +135,38 @@ def spaced_holdout(
 
 
 def hashed_split(
-    names: Sequence[str],
-    targets: Sequence[int] | NDArray[np.integer],
-    fractions: Mapping[str, float],
-    class_names: Sequence[str],
-) -> NDArray[np.str_]:
-    r"""Split of every image, "train" or a key of ``fractions``, from the name of its file alone.
+    listing: Listing, names: Sequence[str], fractions: Mapping[str, float], classes: Sequence[str]
+) -> dict[str, Listing]:
+    r"""Divide a listing into "train" and the keys of ``fractions``, from ``names`` alone.
 
     Within a class of n images, ordered by the SHA-256 of the name, the first
     :math:`\max(1, \mathrm{round}(n f))` go to the first key of ``fractions``, the next to the
     second, the others to "train". The order of the listing does not matter.
     """
     splits = np.full(len(names), "train")
-    for target, places in _by_hash(names, targets):
+    for target, places in _by_hash(names, listing.targets):
         counts = {split: max(1, round(len(places) * f)) for split, f in fractions.items()}
         if sum(counts.values()) >= len(places):
             raise ValueError(
-                f"class {class_names[target]!r} has {len(places)} image(s); "
-                + ", ".join(f"{split} takes {count}" for split, count in counts.items())
-                + " and none is left for train. Add images, lower the fractions, or give the "
-                "splits their own folders."
+                f"class {classes[target]!r} has {len(places)} image(s) for {counts} and none is "
+                "left for train. Add images, or lower data.val_fraction and data.test_fraction."
             )
         start = 0
         for split, count in counts.items():
             splits[places[start : start + count]] = split
             start += count
-    return splits
+    return {split: listing.pick(np.flatnonzero(splits == split)) for split in ("train", *fractions)}
 
 
 def hashed_share(
-    names: Sequence[str], targets: Sequence[int] | NDArray[np.integer], share: float | int
+    names: Sequence[str], targets: Sequence[int] | NDArray[np.integer], count: int
 ) -> NDArray[np.int64]:
-    r"""Places of a part of every class: the first images by SHA-256 of the name.
+    """Places of the first ``count`` images of every class by SHA-256 of the name.
 
-    :math:`\max(1, \mathrm{round}(n f))` of n images for a share f, at most k for an integer k.
-
-    >>> hashed_share(["a", "b", "c", "d", "e"], [0, 0, 0, 0, 1], 0.5).tolist()
-    [2, 3, 4]
     >>> hashed_share(["a", "b", "c", "d", "e"], [0, 0, 0, 0, 1], 3).tolist()
     [1, 2, 3, 4]
     """
-    kept: list[int] = []
-    for _, places in _by_hash(names, targets):
-        count = share if isinstance(share, int) else max(1, round(len(places) * share))
-        kept += places[:count]
+    kept = [place for _, places in _by_hash(names, targets) for place in places[:count]]
     return np.sort(np.array(kept, dtype=np.int64))
 
 

@@ -48,9 +48,9 @@ class ImageData(pl.LightningDataModule, ABC):
     """Base of all image sets.
 
     Training samples are pure functions of (seed, epoch, index): batches do not depend on the number
-    of workers, on other random draws, or on a restart in the middle of an epoch. Validation and test
-    count every image once on any number of processes. Workers return uint8; scaling to [0, 1] and
-    normalization with ``mean`` and ``std`` happen on the device.
+    of workers, on other random draws, or on a restart in the middle of an epoch. Validation and
+    test count every image once on any number of processes. Workers return uint8; scaling to [0, 1]
+    and normalization with ``mean`` and ``std`` happen on the device.
 
     A subclass fills ``train_split``, ``val_split`` and ``test_splits`` (one per entry of
     ``test_cells``) in ``setup`` and implements ``augmentation``. ``num_classes``, ``in_chans`` and
@@ -96,8 +96,8 @@ class ImageData(pl.LightningDataModule, ABC):
         fit = len(self.mean) == len(self.std) == self.in_chans
         if not fit or not all(map(isfinite, self.mean)) or not all(0 < s < inf for s in self.std):
             raise ValueError(
-                f"data.mean is {list(self.mean)} and data.std {list(self.std)}; give one mean and one "
-                f"positive std for each of the {self.in_chans} channel(s)."
+                f"data.mean is {list(self.mean)} and data.std {list(self.std)}; give one mean and "
+                f"one positive std for each of the {self.in_chans} channel(s)."
             )
         self.batch_size, self.seed = int(batch_size), int(seed)
         self.eval_batch_size = int(eval_batch_size or batch_size)
@@ -169,8 +169,8 @@ class ImageData(pl.LightningDataModule, ABC):
         )
         if len(sampler) == 0:
             raise ValueError(
-                f"{len(dataset)} training images do not fill one step of {self.batch_size} images on "
-                f"{replicas} process(es). Lower data.batch_size, or set data.drop_last to false."
+                f"{len(dataset)} training images do not fill one step of {self.batch_size} images "
+                f"on {replicas} process(es). Lower data.batch_size, or set data.drop_last to false."
             )
         return ResumableLoader(
             dataset,
@@ -279,8 +279,8 @@ class ImageData(pl.LightningDataModule, ABC):
             ]
             if changed:
                 raise ValueError(
-                    f"cannot continue after batch {progress.batches} of epoch {progress.epoch} of the "
-                    f"checkpoint: {'; '.join(changed)}. Resume with the same data settings, or from "
-                    "the end of an epoch."
+                    f"cannot continue after batch {progress.batches} of epoch {progress.epoch} of "
+                    f"the checkpoint: {'; '.join(changed)}. Resume with the same data settings, or "
+                    "from the end of an epoch."
                 )
         return progress

@@ -56,8 +56,8 @@ class OxfordPets(PhotoData):
         self.missing: dict[str, int] = {}
         if not download and self._folder() is None:
             raise FileNotFoundError(
-                f"no {_FOLDER}/images and {_FOLDER}/annotations in {self.root}. Set data.root to the "
-                "folder that holds them, or set data.download to true."
+                f"no {_FOLDER}/images and {_FOLDER}/annotations in {self.root}. Set data.root to "
+                "their folder, or set data.download to true."
             )
 
     def _folder(self) -> Path | None:
@@ -105,8 +105,8 @@ class OxfordPets(PhotoData):
         entries = [(words[0], int(words[1]) - 1) for words in map(str.split, lines)]
         if len(entries) != count or {target for _, target in entries} != set(range(CLASSES)):
             raise ValueError(
-                f"{path} lists {len(entries)} images; the official list has {count} of classes 1 to "
-                f"{CLASSES}. Fetch it again."
+                f"{path} lists {len(entries)} images; the official list has {count} of classes 1 "
+                f"to {CLASSES}. Fetch it again."
             )
         names = {target: name.rsplit("_", 1)[0].replace("_", " ") for name, target in entries}
         self.class_names = [names[target] for target in range(CLASSES)]
@@ -120,7 +120,7 @@ class OxfordPets(PhotoData):
         if self.missing[part]:
             rank_zero_warn(
                 f"{self.missing[part]} of the {count} {part} images are not in {images}; "
-                f"{len({target for _, target in there})} of {CLASSES} classes are left. Result rows "
+                f"{len({target for _, target in there})} of {CLASSES} classes are left. Rows "
                 "record this."
             )
         prefix = images.relative_to(self.root).as_posix()

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -151,15 +152,12 @@ class PhotoData(ImageData):
     def _split(self, name: str, view: View) -> Split:
         return Split(self.open_images(self.listings[name], view), self.listings[name].targets)
 
-    def stages(self) -> tuple[str, ...]:
-        """Stages whose images are there."""
-        return "fit", "test"
-
     def contents(self) -> dict[str, Contents]:
         """The files of every split that is there."""
         listings: dict[str, Listing] = {}
-        for stage in self.stages():
-            listings |= self.list_images(stage)
+        for stage in ("fit", "test"):
+            with suppress(FileNotFoundError):  # ImageNet without a training or validation folder
+                listings |= self.list_images(stage)
         if self.validation_is_test:
             listings.pop("val", None)
         check_files(listings)

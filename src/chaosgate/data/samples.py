@@ -107,8 +107,8 @@ def as_sample(batch: Any) -> Any:
     if not pair or image.ndim != 4 or not image.is_floating_point() or len(target) != len(image):
         raise ValueError(
             f"a batch of the data is {_outline(batch)}. A custom data module gives pairs (image, "
-            "target): images (B, C, H, W) as normalized floats, and B class numbers as integers (or "
-            "class weights (B, K) in training)."
+            "target): images (B, C, H, W) as normalized floats, and B class numbers as integers "
+            "(or class weights (B, K) in training)."
         )
     index: Any = rest[0] if rest else torch.arange(len(image), device=image.device)
     cell: Any = rest[1] if len(rest) > 1 else torch.zeros_like(index)

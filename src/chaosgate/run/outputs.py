@@ -11,7 +11,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chaosgate.data.files.atomic import replace_file
+from chaosgate.data.atomic import replace_file
 from chaosgate.metrics.aggregate import Cell
 from chaosgate.run.directory import RunDirectory
 

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from chaosgate.data.files.atomic import file_hash
+from chaosgate.data.atomic import file_hash
 
 _PACKAGES = ("chaosgate", "torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy")
 _TRANSFORM = ("mean", "std", "image_size", "eval_resize", "interpolation", "decoder")

@@ -17,7 +17,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from chaosgate.data.files.atomic import replace_file
+from chaosgate.data.atomic import replace_file
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.metrics import CellMetrics, classification_scores, reliability_figure
 from chaosgate.metrics.figure import log_figure

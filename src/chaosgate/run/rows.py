@@ -12,7 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from chaosgate.data.files.atomic import replace_file
+from chaosgate.data.atomic import replace_file
 from chaosgate.metrics import aggregate_cells
 from chaosgate.metrics.names import FITTED_ON_TEST, ON_TEST, is_scaled, title
 from chaosgate.run.directory import RunDirectory, read_lines

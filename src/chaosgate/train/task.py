@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import CyclicLR, OneCycleLR
 from torchmetrics import MeanMetric, MetricCollection
 
 from chaosgate.data.module import ImageData
-from chaosgate.data.pipeline.samples import CLEAN, as_sample
+from chaosgate.data.samples import CLEAN, as_sample
 from chaosgate.metrics import CellMetrics, aggregate_cells
 from chaosgate.train.alternatives import CrossEntropy, Mixing
 from chaosgate.train.backbones import create_backbone, size_argument

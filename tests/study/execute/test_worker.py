@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chaosgate.data.files.atomic import file_hash, replace_link
+from chaosgate.data.atomic import file_hash, replace_link
 from chaosgate.run.checkpoint import AtomicCheckpointIO
 from chaosgate.study import Run
 from chaosgate.study.execute.state import LOCK, LOG, read_json, write_fitted

@@ -97,7 +97,7 @@ def test_sizes_change_name_seeds_and_what_is_set_last(write_study: Write, tmp_pa
         ({}, "smoke", "has one size only"),
         ({"sizes": {"smoke": {}}}, "smok", "no size 'smok'. Did you mean 'smoke'?"),
         ({"sizes": {"smoke": {"seed": [0]}}}, "smoke", "no key 'seed'. Did you mean 'seeds'?"),
-        ({"sizes": {"smoke": {"made_up": 3}}}, "smoke", "give true or false"),
+        ({"sizes": {"smoke": {"synthetic": 3}}}, "smoke", "give true or false"),
         ({"sizes": {"smoke": "none_such.yaml"}}, "smoke", "names none_such.yaml"),
         ({"checkpoint": ["best", "best"]}, None, "or several in a list"),
         ({"checkpoint": ["best", "lst"]}, None, "Did you mean 'last'?"),

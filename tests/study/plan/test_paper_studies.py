@@ -227,7 +227,7 @@ def check_smoke(name: str, root: Path) -> None:
     report = root / f"{name}.smoke"
     assert "its numbers say nothing about any method" in (report / "report.html").read_text()
     for table in tables(name):
-        assert f"{table}, smoke size on made-up images" in (report / "report.html").read_text()
+        assert f"{table}, smoke size on synthetic images" in (report / "report.html").read_text()
         assert f"\\label{{{paper_view(table).label}_smoke}}" in (report / "table.tex").read_text()
     runs = runs_of(FOLDER / f"{name}.yaml", "smoke", root)
     finished = collect(runs)

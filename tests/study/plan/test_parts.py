@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from chaosgate.data.files.atomic import file_hash
+from chaosgate.data.atomic import file_hash
 from chaosgate.study import load_study, plan_runs
 from chaosgate.study.plan import parts
 from chaosgate.study.plan.parts import CachedParse, require_allowed, variables

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import yaml
 from filelock import FileLock
 
-from chaosgate.data.files.atomic import file_hash, replace_file
+from chaosgate.data.atomic import file_hash, replace_file
 from chaosgate.run.directory import SELECTION, RunDirectory, is_row, read_lines
 from chaosgate.run.provenance import DIGEST, config_hash, is_unchanged, with_digest
 from chaosgate.study.plan.runs import Run

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import chaosgate
-from chaosgate.data.files.atomic import cache_folder, file_hash, replace_file
+from chaosgate.data.atomic import cache_folder, file_hash, replace_file
 from chaosgate.run.config_files import allowed_modules, config_folder, find_config, read_yaml
 from chaosgate.run.provenance import config_hash, installed
 
@@ -31,7 +31,7 @@ FOLDERS = {
 }
 """Variables of the studies in this repository, and what their folders hold."""
 
-MADE_UP = "made_up"
+SYNTHETIC = "synthetic"
 _PREFIX = "CHAOSGATE_"
 _NAME = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")
 
@@ -100,9 +100,9 @@ def variables(allowed: Iterable[str] = ()) -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
-def made_up_folders(root: str | Path) -> dict[str, str]:
-    """The same variables for images that are written for a smoke study (:mod:`chaosgate.data.sets.made_up`)."""
-    return {name: str(Path(root) / MADE_UP / name.removeprefix(_PREFIX).lower()) for name in FOLDERS}
+def synthetic_folders(root: str | Path) -> dict[str, str]:
+    """The same variables for images that are written for a smoke study (:mod:`chaosgate.data.synthetic`)."""
+    return {name: str(Path(root) / SYNTHETIC / name.removeprefix(_PREFIX).lower()) for name in FOLDERS}
 
 
 def resolve(value: Any, folders: Mapping[str, str]) -> Any:
@@ -153,7 +153,7 @@ def require_folders(names: Iterable[str], folders: Mapping[str, str]) -> None:
     if complaints:
         raise FileNotFoundError(
             f"the data are missing: {'; '.join(complaints)}. Set the variable, e.g. export {wanted[0]}="
-            f"{'FOLDER' if wanted[0] in FOLDERS else 'PATH'}, or try the study on made-up images with --size smoke."
+            f"{'FOLDER' if wanted[0] in FOLDERS else 'PATH'}, or try the study on synthetic images with --size smoke."
         )
 
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from chaosgate.run.config_files import did_you_mean, find_config, read_yaml
 from chaosgate.run.identity import run_name, test_hash
 from chaosgate.run.provenance import config_hash
-from chaosgate.study.plan.parts import ConfigParts, Parse, find_file, made_up_folders, resolve, variables
+from chaosgate.study.plan.parts import ConfigParts, Parse, find_file, resolve, synthetic_folders, variables
 from chaosgate.study.plan.study import CHECKPOINT, CHECKPOINTS, Axis, Planned, Size, Study, StudyTest, Sweep, keys_of
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -133,9 +133,9 @@ def command_line(parts: ConfigParts, folders: Mapping[str, str]) -> list[str]:
 
 
 def folders_of(study: Study, root: str | Path, allowed: Iterable[str] = ()) -> dict[str, str]:
-    """What ``${NAME}`` stands for: environment variables, or folders of made-up images."""
-    made_up = study.size is not None and study.size.made_up
-    return variables(allowed) | (made_up_folders(root) if made_up else {})
+    """What ``${NAME}`` stands for: environment variables, or folders of synthetic images."""
+    synthetic = study.size is not None and study.size.synthetic
+    return variables(allowed) | (synthetic_folders(root) if synthetic else {})
 
 
 def plan_runs(study: Study, root: str | Path, parse: Parse, allowed: Iterable[str] = ()) -> list[Run]:

@@ -163,7 +163,7 @@ class Size(_Entry):
     Attributes:
         overrides: Set last, for all runs.
         tests: What differs in some of the tests, by name.
-        made_up: Train and test on images that are written for the purpose (:mod:`chaosgate.data.sets.made_up`).
+        synthetic: Train and test on images that are written for the purpose (:mod:`chaosgate.data.synthetic`).
     """
 
     seeds: Any = None
@@ -171,7 +171,7 @@ class Size(_Entry):
     threads: Any = None
     overrides: Parts = ()
     tests: dict[str, Parts] = Field({}, description="names of tests with what differs")
-    made_up: StrictBool = Field(False, description="true or false")
+    synthetic: StrictBool = Field(False, description="true or false")
     _own_name: str = PrivateAttr("")
 
     @property
@@ -182,7 +182,7 @@ class Size(_Entry):
     @property
     def warning(self) -> str:
         """What every report of this size says first."""
-        images = ", on made-up images" if self.made_up else ""
+        images = ", on synthetic images" if self.synthetic else ""
         return f"Size {self.name}{images}: it shows that the path works; its numbers say nothing about any method."
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from chaosgate.data.files.atomic import file_hash, replace_file
+from chaosgate.data.atomic import file_hash, replace_file
 from chaosgate.metrics.names import FROM_LOGITS
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.outputs import (

@@ -235,7 +235,7 @@ def paper_view(name: str, results: Results | None = None) -> View:
         names = [shown + COLLAPSED * bool(flag) for shown, flag in zip(names, lost, strict=True)]
         size = results.study.size
         if size is not None:  # nobody should take it for the paper's experiment
-            caption += f", {size.name} size{' on made-up images' * size.made_up}"
+            caption += f", {size.name} size{' on synthetic images' * size.synthetic}"
             label += f"_{size.name}"
     return View(
         caption, "g" if by == STRENGTH else by.capitalize(), pd.DataFrame(table, names), label

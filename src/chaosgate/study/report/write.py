@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from chaosgate.data.files.atomic import replace_file
+from chaosgate.data.atomic import replace_file
 from chaosgate.metrics.names import title
 from chaosgate.study.execute.state import state_of
 from chaosgate.study.plan.runs import Run

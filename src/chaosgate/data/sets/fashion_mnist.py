@@ -1,1 +1,0 @@
-from chaosgate.data.fashion_mnist import *  # old path; removed when every import is changed

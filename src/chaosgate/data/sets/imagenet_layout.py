@@ -1,1 +1,0 @@
-from chaosgate.data.imagenet import *  # old path; removed when every import is changed
