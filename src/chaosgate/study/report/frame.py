@@ -1,7 +1,7 @@
 """One tidy data frame with everything that a study measured; ``table.csv`` is that frame.
 
-Every line is one number. Terminal, Markdown, LaTeX, HTML and figures are made from it. Numbers are not
-rounded; what is missing is empty. The columns:
+Every line is one number. Terminal, Markdown, LaTeX, HTML and figures are made from it. Numbers have
+13 digits in the file; what is missing is empty. The columns:
 
 ====================  ==============================================================================
 study                 name of the study
@@ -20,7 +20,7 @@ value, sd             the metric or its mean over seeds; standard deviation over
 compared_to           what is subtracted
 difference            mean difference, paired by seed
 lo, hi                ends of its 95 % interval (:mod:`~chaosgate.study.report.inference`)
-p, over               p-value without correction; what the interval is about
+p, over               p-value without correction (clean, corrupted); what the interval is about
 mark                  ``better`` or ``worse`` at the 5 % level, with Holm's correction
 floor, floor95        ECE of a perfectly calibrated network with these confidences: mean, percentile
 collapsed             accuracy and confidence were lost together
@@ -313,6 +313,11 @@ class Results:
         order = [*COLUMNS[:4], *dict.fromkeys([STRENGTH, *axes]), *COLUMNS[5:]]
         return pd.DataFrame(lines).reindex(columns=order)
 
+    @property
+    def csv(self) -> str:
+        """The frame as text, numbers with 13 digits."""
+        return str(self.frame.to_csv(index=False, lineterminator="\n", float_format="%.13g"))
+
     def lines(
         self, kind: str = "mean", variants: Iterable[str] | None = None, **where: str
     ) -> pd.DataFrame:
@@ -393,7 +398,7 @@ class Results:
         found: Line = {"compared_to": theirs[0], "difference": mean(by_seed), "seeds": len(by_seed)}
         if interval is not None:
             found |= {"lo": interval.low, "hi": interval.high, "over": interval.over}
-            found |= {"p": interval.p_value} if interval.seeds > 1 else {}
+            found |= {"p": interval.p_value} if interval.seeds > 1 and mine[1] in MAIN else {}
         return found
 
     def _seeds(self) -> Iterator[Line]:

@@ -82,7 +82,7 @@ def report(
         results, pictures, views=tables, paper=paper, verdict=said, warnings=warnings, notes=below
     )
     replace_file(directory / "report.html", page)
-    replace_file(directory / "table.csv", results.frame.to_csv(index=False, lineterminator="\n"))
+    replace_file(directory / "table.csv", results.csv)
     replace_file(directory / "table.md", render("table.md", views=[*tables, *paper], notes=lines))
     whole = pages([*tables, *paper])
     replace_file(directory / "table.tex", render("table.tex", views=whole, notes=lines))
