@@ -37,11 +37,11 @@ def test_dial_scales_the_strength_and_zero_is_no_noise(gate):
     energy = {}
     with cg.attach(model, gate, ["L4"], check=False) as handle, torch.no_grad():
         for factor in (0.0, 0.25, 1.0):
-            handle.set_dial(factor)
-            with handle.forced(draw=1, record=True):
+            handle.set_strength(factor)
+            with handle.forced(draw=1, record=True) as maps:
                 model(x)
-            site = handle.sites[0]
-            energy[factor] = float((site.after - site.before).square().sum())
+            before, after = maps[handle.sites[0].module]
+            energy[factor] = float((after - before).square().sum())
     assert energy[0.0] == pytest.approx(0.0, abs=1e-9)
     assert 0 < energy[0.25] < energy[1.0]
 

@@ -55,7 +55,7 @@ def export(
 
     from chaosgate.cli.probe_source import find_network, run_data
     from chaosgate.data.files.atomic import file_hash, replace_file
-    from chaosgate.inject.survey import example_input
+    from chaosgate.inject.stages import example_input
     from chaosgate.run.directory import RunDirectory
 
     target, path = Path(str(to)).expanduser(), network.expanduser()

@@ -18,7 +18,7 @@ from chaosgate.data.module import ImageData
 from chaosgate.data.pipeline.augment import centre_crop, usual_resize
 from chaosgate.data.pipeline.decoding import as_tensor, decode, normalised
 from chaosgate.data.sets.fashion_mnist import FashionMNIST
-from chaosgate.inject.survey import example_input
+from chaosgate.inject.stages import example_input
 from chaosgate.run.config_files import read_yaml
 from chaosgate.run.directory import RunDirectory
 from chaosgate.train.backbones import create_backbone, size_argument

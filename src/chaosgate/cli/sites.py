@@ -55,7 +55,7 @@ def sites(
     from chaosgate.cli.probe_source import find_images, find_network
     from chaosgate.field.arguments import grid_text
     from chaosgate.gate import GaussianChaos
-    from chaosgate.inject.sites import sites as find_sites
+    from chaosgate.inject.effect import sites as find_sites
 
     source = find_network(network, backbone, pretrained, num_classes, in_chans)
     example = None

@@ -124,7 +124,7 @@ class Operator(ABC):
         The grid is the last ``axes`` dimensions. The map is linear, :math:`\psi = A z` with :math:`A A^\top = G`, and
         draws nothing. It computes in float32 at least, whatever autocast says, and compiles into one graph.
         """
-        if torch.is_autocast_enabled(white.device.type):
+        if white.device.type != "meta" and torch.is_autocast_enabled(white.device.type):
             with torch.autocast(white.device.type, enabled=False):
                 return self.color(white, axes)
         wide = at_least_float32(white)

@@ -77,24 +77,32 @@ Key = Tensor | int
 
 def advance(key: Key, counter: Tensor | int) -> Key:
     """The key of the ``counter``-th event under ``key`` (both may live on the device)."""
-    if isinstance(key, int) or (key.device.type == "cpu" and not torch.compiler.is_compiling()):
-        word = _mixed((int(key) + (int(counter) + 1) * _GOLDEN) & _ALL_BITS)
+    if not torch.compiler.is_compiling():
+        key, counter = _on_host(key), _on_host(counter)
+    if isinstance(key, int) and isinstance(counter, int):
+        word = _mixed((key + (counter + 1) * _GOLDEN) & _ALL_BITS)
         return word - _WORD if word >> 63 else word
     if isinstance(counter, int):
         return mix(key + _signed((counter + 1) * _GOLDEN))
-    return mix(key + (counter + 1) * _signed(_GOLDEN))
+    return mix((counter + 1) * _signed(_GOLDEN) + key)
+
+
+def _on_host(number: Key) -> Key:
+    """A number in the memory of the CPU as a plain integer; any other as it is, since reading it would wait."""
+    return int(number) if type(number) is Tensor and number.device == _CPU else number
 
 
 class Noise:
     """White noise under one key. Each call draws from a sub-stream of its own, in call order.
 
     Args:
-        key: 0-dimensional int64 tensor, whose device is where the numbers appear; or a plain integer, for the CPU.
+        key: A plain integer, or a 0-dimensional int64 tensor.
+        device: Where the numbers appear; None is the device of the key, the CPU for an integer.
     """
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: Key, device: torch.device | None = None) -> None:
         self.key = key
-        self.device = _CPU if isinstance(key, int) else key.device
+        self.device = device if device is not None else _CPU if isinstance(key, int) else key.device
         self._calls = 0
 
     def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
@@ -112,7 +120,8 @@ class Noise:
         count = math.prod(shape)
         half = (count + 1) // 2
         pairs = torch.empty(2, half, dtype=dtype, device=self.device)
-        parts = torch.split(pairs, CHUNK, 1) if isinstance(key, int) and half > CHUNK else (pairs,)
+        on_host = isinstance(key, int) and self.device == _CPU
+        parts = torch.split(pairs, CHUNK, 1) if on_host and half > CHUNK else (pairs,)
         for number, part in enumerate(parts):
             _fill_with_uniforms(part, key, number * CHUNK)
             if then is not None:
@@ -123,7 +132,7 @@ class Noise:
 def _fill_with_uniforms(pairs: Tensor, key: Key, start: int) -> None:
     """Two uniforms on (0, 1) of each word, (2, words), counted from ``start``; the half step keeps zero out."""
     count = pairs.shape[1]
-    if isinstance(key, int):
+    if isinstance(key, int) and pairs.device == _CPU:
         words = mix(_PLACES[:count] + np.uint64((key + start * _GOLDEN) % _WORD))
         numbers = pairs.numpy()
         numbers[::-1] = words.astype("<u8", copy=False).view("<u4").reshape(count, 2).T

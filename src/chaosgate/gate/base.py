@@ -7,12 +7,51 @@ from copy import deepcopy
 from itertools import count
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.module_tracker import ModuleTracker
 
 from chaosgate.field.arguments import AXES, Grid
 from chaosgate.field.white import Noise, advance, fold
+
+
+class Counter:
+    """A number of events that eager and compiled code share.
+
+    Eager code reads and writes an integer, so that no device is waited for. Compiled code uses a tensor on the same
+    memory: an integer would become part of the graph.
+    """
+
+    def __init__(self, value: int = 0) -> None:
+        self._memory = np.array(value, dtype=np.int64)
+        self.tensor = torch.from_numpy(self._memory)
+
+    @property
+    def value(self) -> int:
+        return int(self._memory)
+
+    @value.setter
+    def value(self, value: int) -> None:
+        self._memory[...] = value
+
+    def now(self) -> Tensor | int:
+        """The number so far; the tensor in compiled code."""
+        return self.tensor if torch.compiler.is_compiling() else int(self._memory)
+
+    def next(self) -> Tensor | int:
+        """Count one event and return the new number."""
+        if torch.compiler.is_compiling():
+            return self.tensor.add_(1)
+        with _COUNTING:  # two threads never get the same number
+            self._memory += 1
+            return int(self._memory)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Counter, (self.value,)
+
+
+_COUNTING = threading.Lock()
 
 
 class Gate(nn.Module, ABC):
@@ -80,7 +119,7 @@ class Gate(nn.Module, ABC):
             raise ValueError(f"{type(self).__name__}: seed is a whole number, or None; got {seed!r}.")
         key = fold("gate", next(CONSTRUCTED)) if seed is None else fold(seed, "direct call")
         self.seed = seed
-        self._key, self._calls = torch.tensor(key, device="cpu"), torch.tensor(0, device="cpu")
+        self._key, self._calls = key, Counter()
 
     def forward(self, h: Tensor) -> Tensor:
         r"""Perturb ``h`` (B, C, \*grid) in training mode and advance the private counter; else return ``h`` itself."""
@@ -98,19 +137,10 @@ class Gate(nn.Module, ABC):
                 "checkpointed part."
             )
         require_fresh_draws(h)
-        if torch.compiler.is_compiling():
-            return self.perturb(h, self._next_noise(h.device))
-        with DRAWING:
-            noise = self._next_noise(h.device)
+        key = self._key if (rank := rank_of_process()) == 0 else advance(self._key, rank)
+        noise = Noise(advance(key, self._calls.now()), h.device)
+        self._calls.next()
         return self.perturb(h, noise)
-
-    def _next_noise(self, device: torch.device) -> Noise:
-        if self._calls.device != device:
-            self._key, self._calls = self._key.to(device), self._calls.to(device)
-        rank = rank_of_process()
-        noise = Noise(advance(self._key if rank == 0 else advance(self._key, rank), self._calls))
-        self._calls.add_(1)
-        return noise
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         copied = type(self).__new__(type(self))
@@ -127,9 +157,6 @@ class Gate(nn.Module, ABC):
 
 CONSTRUCTED = count()
 """Numbers of the gates without a seed, in order of construction."""
-
-DRAWING = threading.Lock()
-"""Held while a counter of noise is read and advanced: two threads never get the same number."""
 
 
 def rank_of_process() -> int:
@@ -180,7 +207,7 @@ def noise_state_dict(model: nn.Module) -> dict[str, dict[str, int]]:
     0
     """
     gates = ((name, module) for name, module in model.named_modules() if isinstance(module, Gate))
-    return {name: {"key": int(gate._key), "calls": int(gate._calls)} for name, gate in gates}
+    return {name: {"key": gate._key, "calls": gate._calls.value} for name, gate in gates}
 
 
 def load_noise_state_dict(model: nn.Module, state: Mapping[str, Mapping[str, int]]) -> None:
@@ -192,8 +219,7 @@ def load_noise_state_dict(model: nn.Module, state: Mapping[str, Mapping[str, int
             "into the model it was saved from."
         )
     for name, gate in gates.items():
-        gate._key.fill_(int(state[name]["key"]))
-        gate._calls.fill_(int(state[name]["calls"]))
+        gate._key, gate._calls.value = int(state[name]["key"]), int(state[name]["calls"])
 
 
 def grid_of(h: Tensor) -> Grid:

@@ -101,7 +101,7 @@ class Mechanism(Gate):
 
     def gate(self, h: Tensor, noise: Noise) -> Tensor:
         r"""The realised gate for features (B, C, \*grid): (B, 1 or C, \*grid), float32 at least."""
-        if torch.is_autocast_enabled(h.device.type):
+        if h.device.type != "meta" and torch.is_autocast_enabled(h.device.type):
             with torch.autocast(h.device.type, enabled=False):  # half precision would distort the field, not round it
                 return self.gate(h, noise)
         field = self.field_on(grid_of(h))

@@ -5,13 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from chaosgate.inject.attachment import Attachment, attach
 from chaosgate.inject.diagnostics import batchnorm_shift, reestimate_bn
-from chaosgate.inject.effect import SiteReport
-from chaosgate.inject.modes import Ramp
-from chaosgate.inject.sites import SiteEffect, sites
+from chaosgate.inject.effect import SiteEffect, SiteReport, sites
 from chaosgate.inject.stages import resolve_stages
 
 if TYPE_CHECKING:
-    from chaosgate.inject.callback import NoiseInjection
+    from chaosgate.inject.callback import NoiseInjection, Ramp
 
 __all__ = [
     "Attachment",
@@ -28,6 +26,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "NoiseInjection":  # the only thing here that needs Lightning
-        return import_module("chaosgate.inject.callback").NoiseInjection
+    if name in ("NoiseInjection", "Ramp"):  # the callback needs Lightning
+        return getattr(import_module("chaosgate.inject.callback"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

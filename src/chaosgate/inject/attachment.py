@@ -1,34 +1,128 @@
-"""Attach gates to a network with hooks: no new module, no new parameter, no new key in the ``state_dict``."""
+"""Attach gates to a network with hooks: no new module, no new parameter, no new key in the ``state_dict``.
 
+The life of a forward::
+
+    y = model(x)                  _enter   a Forward is made: step + 1, shape of x. The first one checks the effect.
+          h = layer4(...)         _gate    h becomes gate(h); Forward.passes counts it
+                                  _leave   has every gate acted? The graph of y keeps the Forward, nothing else does.
+    loss(y).backward()                     the gradient arrives at y: this Forward is the current one of the backward
+          layer4 is recomputed    _gate    activation checkpointing: the same step, so the same noise
+
+    model.forward_features(x)              no _enter: each pass of a gated module is a Forward of its own
+"""
+
+import copy
+import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import Any, Self
+from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Variable
+from torch.utils.hooks import RemovableHandle
 
-from chaosgate.field.white import Noise, advance
+from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate import Gate
-from chaosgate.gate.base import DRAWING, in_backward, rank_of_process, require_fresh_draws
-from chaosgate.inject.calls import Call, replaced, tensors
-from chaosgate.inject.effect import SiteReport, check_effect, require_all_fired, require_heard, warn_unchecked
-from chaosgate.inject.hooks import GATED, Entry, Hook, Site, occupy
-from chaosgate.inject.layout import Place, require_layout
-from chaosgate.inject.modes import Forced, MonteCarlo, require_no_averaging
-from chaosgate.inject.recomputation import PendingForwards
-from chaosgate.inject.stages import gates_by_stage, resolve_sites
+from chaosgate.gate.base import Counter, in_backward, rank_of_process, require_fresh_draws
+from chaosgate.inject.diagnostics import MonteCarlo
+from chaosgate.inject.effect import SiteReport, check_effect, require_effect
+from chaosgate.inject.integrations import RestoreWarning
+from chaosgate.inject.layout import NORMS, Layout, LayoutReader, check_layout, features_of, mapped, tensors
+from chaosgate.inject.refusals import refuse
+from chaosgate.inject.stages import find_sites, gates_by_stage, sharded, unwrapped
+
+try:
+    from torch.autograd.graph import queue_callback
+except ImportError:  # older releases of torch have it without a public name
+    queue_callback = Variable._execution_engine.queue_callback
+
+GATED: "WeakKeyDictionary[nn.Module, ReferenceType[Attachment]]" = WeakKeyDictionary()
+"""The attachment on the output of a module; one at most. Its hooks on the module keep it alive."""
+
+
+@dataclass(eq=False)
+class GatedModule:
+    """A module with a gate on its output: as asked for (``stage``) and by its path (``module``)."""
+
+    stage: str
+    module: str
+    gate: Gate
+    reader: LayoutReader
+    identity: tuple[int | str, ...]
+    key: int = 0
+    layout: Layout | None = None
+    read_for: Any = None  # shapes of features and images that the grid of tokens was read for
+
+    def __post_init__(self) -> None:
+        self.key = fold(*self.identity)
+        chain = self.reader.chain
+        self.leader = chain[1] if isinstance(chain[0], NORMS) and len(chain) > 1 else chain[0]
+        """The module whose mode decides; for a normalization layer, which may be frozen, its parent."""
+
+    def __str__(self) -> str:
+        return f"{self.stage if self.stage == self.module else f'{self.stage} -> {self.module}'}: {self.gate}"
+
+    def layout_of(self, output: Any, features: Tensor, images: tuple[int, ...] | None) -> Layout:
+        """Of maps once; of tokens whenever their number or the image changes."""
+        layout = self.layout
+        if layout is None or (layout.grid is not None and self.read_for != (features.shape, images)):
+            if torch.compiler.is_compiling():
+                refuse("compiled too early", module=self.module)
+            layout = self.layout = self.reader(output, images)
+            self.read_for = (features.shape, images)
+        return layout
+
+
+@dataclass(eq=False)
+class Forward:
+    """One forward of the model, or one pass of a module (``module``) if the model is entered otherwise.
+
+    It is also the gradient hook on what the forward returned. ``hidden``: a gate ran without a graph (checkpointing
+    with ``use_reentrant=True``), so that features may be alive although the outputs are gone.
+    """
+
+    attachment: "Attachment"
+    step: Tensor | int
+    images: tuple[int, ...] | None
+    outer: "Forward | None" = None
+    module: str | None = None
+    thread: int = 0
+    passes: dict[str, int] = field(default_factory=dict)
+    frozen: set[str] = field(default_factory=set)
+    recomputed: set[str] = field(default_factory=set)
+    hidden: bool = False
+    pending: bool = False
+
+    def __call__(self, gradient: Tensor) -> None:
+        """The backward pass has come to the outputs of this forward."""
+        self.hidden = False
+        current = self.attachment._backward
+        if self.module is None and current.get(threading.get_ident(), int)() is not self:
+            self.recomputed.clear()
+            queue_callback(current.clear)
+            current[threading.get_ident()] = ref(self)
+
+    def __del__(self) -> None:
+        if self.pending and self.hidden:
+            self.attachment._lost = True
+
+    def wait(self, outputs: Any) -> None:
+        """Stay alive with the graph of the outputs, and be called when a gradient arrives there."""
+        for tensor in tensors(outputs):
+            if tensor.requires_grad:
+                tensor.register_hook(self)  # type: ignore[no-untyped-call]
+                self.pending = True
+        if self.pending:
+            self.attachment._waiting.add(self)
 
 
 class Attachment:
-    """Gates on some stages of a model, until :meth:`remove`. Made by :func:`attach`; also a context manager.
-
-    A gate acts when the module it sits on is in training mode. The noise of a training forward is a pure function of
-    (seed, rank, site, micro-step). The micro-step advances when the whole model is entered, or, if the model is
-    entered otherwise (``model.forward_features``), with every pass of a site; a stage that activation checkpointing
-    runs again sees the same gate.
-    """
+    """Gates on some modules of a model, until :meth:`remove`. Made by :func:`attach`; also a context manager."""
 
     def __init__(
         self,
@@ -39,30 +133,36 @@ class Attachment:
         check: bool = False,
         layout: str | None = None,
         grid: Sequence[int] | None = None,
+        example: Any = None,
         measuring: bool = False,
     ) -> None:
-        sides = require_layout(layout, grid)
+        sides = check_layout(layout, grid)
         self.model = model
-        device = next(model.parameters(), torch.empty(0)).device
         self._follow_rank, self._rank = rank is None, rank_of_process() if rank is None else rank
-        self.sites = [
-            Site.on(gates[asked], asked, Place.of(model, module, layout, sides), (seed, self._rank), device)
-            for asked, module in resolve_sites(model, list(gates)).items()
-        ]
-        self._step = torch.zeros((), dtype=torch.int64, device=device)
-        self._fired = torch.zeros((), dtype=torch.int64, device=device)
+        self.sites = []
+        for stage, (path, shown) in find_sites(model, list(gates), example).items():
+            reader = LayoutReader.of(model, path, layout, sides, shown)
+            own = gates[stage].seed
+            identity = (seed, self._rank, unwrapped(path), *(() if own is None else ("seed", own)))
+            self.sites.append(GatedModule(stage, path, gates[stage], reader, identity))
+        self._steps, self._fired = Counter(), Counter()
+        self._forward: Forward | None = None
         self._forced: Forced | None = None
-        self._measuring, self._entry = measuring, Entry(self.sites)
-        self._pending = PendingForwards()
-        self.on_first_call: Callable[[Call], object] | None = None
-        """Called with the first training forward, before it; again with the next one if it raises."""
+        self._waiting: WeakSet[Forward] = WeakSet()  # forwards whose graphs are alive
+        self._backward: dict[int, ReferenceType[Forward]] = {}  # the current one of each thread's backward pass
+        self._lost = False  # the outputs of a hidden forward were dropped before their backward pass
+        self._measuring = measuring
         self._monte_carlo: MonteCarlo | None = None
-        self._dials: dict[Gate, Tensor | None] = {}
+        self._factors: dict[Gate, Tensor | None] = {}
         self._hooks: list[Hook] = []
-        if check:
-            self.on_first_call = lambda call: self.check(*call.args, **call.kwargs)
+        self.on_first_call: Callable[..., object] | None = partial(require_effect, self) if check else None
+        """Called with the arguments of the first training forward, before it; again with the next one if it raises."""
+        self._resumed: RestoreWarning | None = None
         if not measuring:
-            occupy(self)
+            for site in self.sites:
+                if site.reader.chain[0] in GATED:
+                    refuse("already gated", module=site.module, handle=GATED[site.reader.chain[0]]())
+            GATED.update({site.reader.chain[0]: ref(self) for site in self.sites})
         self._register()
 
     # -- what a user sees ------------------------------------------------------------------------------------------
@@ -75,17 +175,17 @@ class Attachment:
 
     @property
     def gates(self) -> dict[str, Gate]:
-        return {site.asked: site.gate for site in self.sites}
+        return {site.stage: site.gate for site in self.sites}
 
     @property
     def fired(self) -> int:
         """How often a gate acted on features in training mode; 0 after training means that there was no noise."""
-        return int(self._fired)
+        return self._fired.value
 
     @property
     def step(self) -> int:
-        """Micro-steps so far: training forwards of the whole model, or passes of a site entered otherwise."""
-        return int(self._step)
+        """Training forwards of the whole model so far, or passes of a gated module if the model is entered otherwise."""
+        return self._steps.value
 
     @property
     def uncertainty(self) -> dict[str, Tensor]:
@@ -93,29 +193,27 @@ class Attachment:
         return self._monte_carlo.uncertainty if self._monte_carlo is not None else {}
 
     def check(self, *args: Any, **kwargs: Any) -> list[SiteReport]:
-        """Run the model on these arguments with the gates off and on; refuse a site from which nothing arrives.
+        """Run the model on these arguments with the gates off and on; refuse a gate that does not reach the output.
 
-        Leaves weights, running statistics, the micro-step and every random stream as they were. Also fills all caches,
-        which ``torch.compile(fullgraph=True)`` wants to find full. A refusal stands until a check passes.
+        Leaves weights, running statistics, the step and every random stream as they were. Also fills all caches,
+        which ``torch.compile(fullgraph=True)`` needs. A refusal stands until a check passes.
         """
         self._require_attached()
-        reports = check_effect(self, Call(args, kwargs))
+        reports = check_effect(self, args, kwargs)
         self.on_first_call = None
         return reports
 
-    def set_dial(self, factor: float) -> None:
-        """Scale the nominal strength; 0 is no noise, 1 the full strength. For schedules; :meth:`remove` undoes it."""
+    def set_strength(self, factor: float) -> None:
+        """Scale the nominal strength: 0 is no noise, 1 the full strength. For schedules; :meth:`remove` undoes it."""
         if not 0 <= factor <= 1:
-            raise ValueError(
-                f"set_dial takes a factor from 0 (no noise) to 1 (full strength); got {factor!r}. For stronger noise "
-                "make a stronger gate."
-            )
+            refuse("bad factor", factor=factor)
         self._require_attached()
         for gate in dict.fromkeys(self.gates.values()):
-            self._dials.setdefault(gate, gate.dial)
-            if gate.dial is None or gate.dial is self._dials[gate]:
+            self._factors.setdefault(gate, gate.dial)
+            if gate.dial is None or gate.dial is self._factors[gate]:
+                device = next(self.model.parameters(), torch.empty(0)).device
                 with torch.inference_mode(False):  # what is made in that mode cannot be set outside
-                    gate.dial = torch.ones((), device=self._step.device)
+                    gate.dial = torch.ones((), device=device)
             gate.dial.fill_(factor)
 
     @contextmanager
@@ -127,34 +225,49 @@ class Attachment:
         ``entropy`` and the ``mutual_information`` between prediction and gate.
         """
         self._require_attached()
-        kept = int(self._step)
-        self._monte_carlo = MonteCarlo(draws, class_axis)
-        self._step.fill_(step)
+        kept, self._monte_carlo = self.step, MonteCarlo(draws, class_axis)
+        self._steps.value = step
         try:
             yield self
         finally:
             self._monte_carlo.active = False
-            self._step.fill_(kept)
+            self._steps.value = kept
+
+    @contextmanager
+    def forced(
+        self, draw: int, only: set[str] | None = None, record: bool = False
+    ) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
+        """In here gates act in evaluation mode too, with the noise of one numbered draw, on some or all modules.
+
+        Yields what ``record`` keeps of each: the map (B, C, *grid) before and after its gate, by path.
+        """
+        self._require_attached()
+        previous, self._forced = self._forced, Forced(draw, only, record)
+        try:
+            yield self._forced.maps
+        finally:
+            self._forced = previous
 
     def state_dict(self) -> dict[str, int]:
         """The counters, as plain integers."""
         return {"step": self.step, "fired": self.fired}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self._step.fill_(int(state["step"]))
-        self._fired.fill_(int(state["fired"]))
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        self._steps.value, self._fired.value = int(state["step"]), int(state["fired"])
+        if self._resumed is not None:
+            self._resumed.done = True
 
     def remove(self) -> None:
         """Take the gates off; model and gates are as they were."""
-        for hook in self._hooks:
+        for hook in (*self._hooks, *(() if self._resumed is None else (self._resumed,))):
             hook.remove()
         self._hooks = []
         for site in self.sites:
             if not self._measuring:
-                GATED.pop(site.place.chain[0], None)
-        for gate, dial in self._dials.items():
-            gate.dial = dial
-        self._dials = {}
+                GATED.pop(site.reader.chain[0], None)
+        for gate, factor in self._factors.items():
+            gate.dial = factor
+        self._factors = {}
 
     def __enter__(self) -> Self:
         self._require_attached()
@@ -175,142 +288,300 @@ class Attachment:
 
     def _require_attached(self) -> None:
         if not self._hooks:
-            raise RuntimeError("this attachment was removed from its model; attach the gates again.")
+            refuse("removed")
 
     # -- what the hooks do -----------------------------------------------------------------------------------------
 
-    @contextmanager
-    def forced(self, draw: int, only: set[str] | None = None, record: bool = False) -> Iterator[None]:
-        """In here gates act in evaluation mode too, with the noise of one numbered draw, on some or all sites."""
-        self._require_attached()
-        previous = self._forced
-        self._forced = Forced(draw, None if only is None else frozenset(only), record)
-        try:
-            yield
-        finally:
-            self._forced = previous
-
     def _register(self) -> None:
-        hook = partial(Hook, forced=lambda: bool(self._forced or (self._monte_carlo and self._monte_carlo.active)))
+        def hook(module: nn.Module, act: Callable[..., Any]) -> Hook:
+            return Hook(module, act, lambda: bool(self._forced or (self._monte_carlo and self._monte_carlo.active)))
+
         self._hooks.append(hook(self.model, self._enter).before())
         for site in self.sites:
-            self._hooks.append(hook(site.place.chain[0], self._acting_on(site)).behind())
-        self._hooks.append(hook(self.model, self._leave).behind())
-        self._hooks.append(hook(self.model, self._entry.end).behind(always=True))
+            self._hooks.append(hook(site.reader.chain[0], partial(self._gate, site)).behind())
+        self._hooks.append(hook(self.model, self._leave).behind(always=True))
         stem = next((m for m in self.model.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d)), None)
-        if stem is not None:
-            self._hooks.append(hook(stem, self._begin).before())
+        if stem is not None and any(site.reader.grid is None for site in self.sites):
+            self._hooks.append(hook(stem, self._see_images).before())
 
-    def _begin(self, args: Any, kwargs: Any) -> None:
-        """The first convolution of the network runs."""
-        if not args or in_backward():
-            return
-        self._entry.see(args[0])
-        if not self._entry.running and self.model.training and self._forced is None and not self._measuring:
-            require_heard(self)
+    def _see_images(self, args: Any, kwargs: Any) -> None:
+        """The input of the first convolution is the image, whatever the model was called with.
+
+        Frames of a video may come one by one, but a sequence (text, sound) is not what images were turned into.
+        """
+        forward = self._forward
+        if args and not in_backward():
+            if forward is None:
+                self._images = tuple(args[0].shape)
+            elif forward.images is None or args[0].ndim >= min(4, len(forward.images)):
+                forward.images = tuple(args[0].shape)
+
+    _images: tuple[int, ...] | None = None  # of the last image outside of a forward of the model
 
     def _enter(self, args: Any, kwargs: Any) -> None:
         if in_backward():  # the whole model is recomputed
             return
-        training = self._forced is None and any(site.place.chain[0].training for site in self.sites)
-        given = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor) and value.ndim >= 3]
-        self._entry.begin(tuple(given[0].shape) if given else None, training)
-        if not training:
-            return
-        require_no_averaging(self._monte_carlo, "in training mode")
-        self._see_rank()
-        if not torch.compiler.is_compiling():
-            require_fresh_draws(*given, *islice(self.model.parameters(), 1))
-            if self.on_first_call is not None:
-                self.on_first_call(Call(args, kwargs))
-                self.on_first_call = None
-        self._step.add_(1)
+        compiling = torch.compiler.is_compiling()
+        training = False
+        for site in self.sites:
+            training = training or site.leader.training
+        training = training and self._forced is None
+        image = next((v for v in (*args, *kwargs.values()) if isinstance(v, Tensor) and v.ndim >= 3), None)
+        thread = 0 if compiling else threading.get_ident()
+        outer = self._forward
+        if outer is not None and not compiling and outer.thread not in (0, thread):
+            refuse("two threads")
+        images = None if image is None else tuple(image.shape)
+        self._forward = forward = Forward(self, self._steps.now(), images, outer, None, thread)
+        if training:
+            if self._monte_carlo is not None and self._monte_carlo.active:
+                refuse("Monte Carlo", how="in training mode")
+            self._begin(args, kwargs, image)
+            forward.step = self._steps.next()
 
-    def _see_rank(self) -> None:
-        """Gates may be attached before ``torch.distributed`` is initialised."""
+    def _begin(self, args: Any, kwargs: Any, image: Tensor | None) -> None:
+        """Before a training forward: the rank may be known now, and the first one is checked."""
         if self._follow_rank and (rank := rank_of_process()) != self._rank:
-            if torch.compiler.is_compiling():
-                raise RuntimeError(
-                    "the gates were attached before init_process_group. Attach them after it, or give attach the rank."
-                )
             self._rank = rank
             for site in self.sites:
-                site.rekey(rank)
-
-    def _acting_on(self, site: Site) -> Callable[..., Any]:
-        def act(args: Any, kwargs: Any, output: Any) -> Any:
-            if self._forced is None:
-                if self._measuring or not site.place.chain[0].training:
-                    site.skipped = True
-                    if not self._measuring and not self._entry.running:
-                        require_no_averaging(self._monte_carlo, "in parts")
-                    return None
-            elif self._forced.only is not None and site.module not in self._forced.only:
-                return None
-            return self._perturbed(site, output)
-
-        return act
-
-    def _perturbed(self, site: Site, output: Any) -> Any:
-        features = output if isinstance(output, Tensor) else site.place.features(output)
-        again = self._pending.recomputed(site.module) if self._forced is None and in_backward() else None
-        layout = self._entry.layout(site, output, self._entry.images if again is None else again.images)
-        h = layout.to_map(features)
-        if self._step.device != h.device:
-            self._move(h.device)
-        require_fresh_draws(features)
-        step, key = (self._advanced(), site.key()) if again is None else (again.step, site.keys[0])
-        draw = 0 if self._forced is None else self._forced.draw
-        perturbed = site.gate.perturb(h, Noise(advance(advance(key, step), draw)))
-        if self._forced is not None and self._forced.record:
-            site.before, site.after = h.detach(), perturbed.detach()
-        changed = layout.from_map(perturbed, features)
-        if again is None and self._entry.running:
-            site.passes += 1
-        if again is None and self._forced is None:
-            self._fired.add_(1)
-            site.silent = 0
-            if not torch.compiler.is_compiling():
-                if not self._entry.running:
-                    self._pending.add([changed], step, self._entry.images, {site.module: 1}, site=site.module)
-                elif changed.requires_grad:
-                    self._entry.gated.append(changed)
-        return changed if output is features else replaced(output, features, changed)
-
-    def _advanced(self) -> Tensor:
-        """The micro-step; where the model is not entered as a whole, every pass of a site is one."""
-        if self._forced is not None or self._entry.running:
-            return self._step
-        require_no_averaging(self._monte_carlo, "in training mode")
-        self._see_rank()
+                site.identity = (site.identity[0], rank, *site.identity[2:])
+                site.key = fold(*site.identity)
         if torch.compiler.is_compiling():
-            return self._step.add_(1)
+            return
+        require_fresh_draws(*(() if image is None else (image,)), next(self.model.parameters(), torch.empty(0)))
         if self.on_first_call is not None:
+            if sharded(self.model):
+                warnings.warn("the effect of the gates is not checked: the parameters are sharded.", stacklevel=2)
+            else:
+                self.on_first_call(*args, **kwargs)
             self.on_first_call = None
-            warn_unchecked(self)
-        with DRAWING:
-            return self._step.add_(1).clone()
+        if self.step == 0 and self._resumed is None:
+            self._resumed = RestoreWarning(self)
+        elif self._resumed is not None and self._resumed.done:
+            self._resumed.remove()
+
+    def _gate(self, site: GatedModule, args: Any, kwargs: Any, output: Any) -> Any:
+        forced, forward = self._forced, self._forward
+        if forced is None:
+            if self._measuring or not site.leader.training:
+                self._skip(site)
+                return None
+        elif forced.only is not None and site.module not in forced.only:
+            return None
+        again = forced is None and in_backward()
+        if again:
+            forward = self._recomputed(site.module)
+        elif forward is None:
+            forward = self._pass_of(site)
+        elif forward.thread and forward.thread != threading.get_ident():
+            refuse("two threads")
+        features = output if isinstance(output, Tensor) else features_of(site.module, output)
+        layout = site.layout_of(output, features, forward.images)
+        h = layout.to_map(features)
+        require_fresh_draws(features)
+        number = 0 if again else forward.passes.get(site.module, 0)
+        key = site.key if number == 0 else fold(*site.identity, number)  # a module that runs twice gets two gates
+        draw = 0 if forced is None else forced.draw
+        perturbed = site.gate.perturb(h, Noise(advance(advance(key, forward.step), draw), h.device))
+        if forced is not None and forced.record:
+            forced.maps[site.module] = (h.detach(), perturbed.detach())
+        changed = layout.from_map(perturbed, features)
+        if not again:
+            forward.passes[site.module] = number + 1
+            if forced is None:
+                self._fired.next()
+                if not torch.compiler.is_compiling():
+                    self._note(site, forward, features, changed)
+        return changed if output is features else mapped(output, lambda t: changed if t is features else t)
+
+    def _note(self, site: GatedModule, forward: Forward, features: Tensor, changed: Tensor) -> None:
+        """One gate per tensor; and the forward waits for the gradient of what a gate returned."""
+        inner = getattr(features, "_gated_by", None)
+        if inner is not None and inner[1] == features._version:
+            refuse("tensor gated twice", module=site.module, inner=inner[0])
+        changed._gated_by = (site.module, changed._version)  # type: ignore[attr-defined]
+        if changed.requires_grad:
+            forward.wait(changed)
+        elif torch.is_grad_enabled() is False:
+            forward.hidden = True
+
+    def _skip(self, site: GatedModule) -> None:
+        """The gate does not act: its module is in evaluation mode."""
+        if self._forward is not None:
+            self._forward.frozen.add(site.module)
+        elif not self._measuring and self._monte_carlo is not None and self._monte_carlo.active:
+            refuse("Monte Carlo", how="in parts")
+
+    def _pass_of(self, site: GatedModule) -> Forward:
+        """The model is entered otherwise (``forward_features``): every pass of a gated module is a step."""
+        if self._forced is not None:
+            return Forward(self, self._steps.now(), self._images)
+        if self._monte_carlo is not None and self._monte_carlo.active:
+            refuse("Monte Carlo", how="in training mode")
+        if self.on_first_call is not None and not torch.compiler.is_compiling():
+            self.on_first_call = None
+            warnings.warn(
+                "the effect of the gates is not checked, and their strength is not measured: they act in a pass "
+                f"through parts of {type(self.model).__name__} (forward_features, say). Call the whole model, or "
+                "handle.check(batch); or set check=False.",
+                stacklevel=2,
+            )
+        self._begin((), {}, None)
+        return Forward(self, self._steps.next(), self._images, module=site.module)
 
     def _leave(self, args: Any, kwargs: Any, output: Any) -> Any:
-        if self._forced is not None or self._measuring or in_backward():
+        """Also after an exception (out of memory, say) that the loop survives; then without an output."""
+        forward = self._forward
+        compiling = torch.compiler.is_compiling()
+        if forward is None or in_backward() or (not compiling and forward.thread not in (0, threading.get_ident())):
             return None
-        passes = {site.module: site.passes for site in self.sites}
-        if self.model.training:
-            require_all_fired(self, passes)
-        if any(passes.values()) and not torch.compiler.is_compiling():
-            self._pending.add(tensors(output), self._step, self._entry.images, passes, self._entry.gated)
-            self._entry.gated.clear()
+        self._forward = forward.outer
+        if self._forced is not None or self._measuring or (not compiling and output is None):
+            return None
+        if forward.outer is not None:  # of a model that calls itself
+            for module, count in forward.passes.items():
+                forward.outer.passes[module] = forward.outer.passes.get(module, 0) + count
+        if self.model.training and len(forward.passes) < len(self.sites):
+            self._refuse_silence(forward)
+        if forward.passes and not compiling:
+            forward.wait(output)
         if self._monte_carlo is not None and self._monte_carlo.active and not self.model.training:
-            return self._monte_carlo(self, Call(args, kwargs))
+            return self._monte_carlo(self, args, kwargs)
         return None
 
-    def _move(self, device: torch.device) -> None:
-        self._step, self._fired = self._step.to(device), self._fired.to(device)
-        for site in self.sites:
-            site.keys = [key.to(device) for key in site.keys]
-        for gate in self.gates.values():
-            if gate.dial is not None:
-                gate.dial = gate.dial.to(device)
+    def _refuse_silence(self, forward: Forward) -> None:
+        """A gate did not act in a training forward: say why."""
+        site = next(site for site in self.sites if site.module not in forward.passes)
+        facts = {"stage": site.stage, "module": site.module}
+        if site.module in forward.frozen:
+            refuse("frozen", **facts)
+        if dict(self.model.named_modules()).get(site.module) is not site.reader.chain[0]:
+            refuse("replaced", **facts)
+        inner = [name for name, _ in site.reader.chain[0].named_children()]
+        checkpointing = any(getattr(module, "grad_checkpointing", False) for module in self.model.modules())
+        remedy = f" Name the last block inside it: stages=['{site.module}.{inner[-1]}']." if inner else ""
+        refuse(
+            "not called",
+            **facts,
+            why=" (activation checkpointing runs its blocks directly)" if checkpointing else "",
+            remedy=remedy
+            if checkpointing
+            else " If the model was compiled and run before, attach first and compile then: torch.compiler.reset() "
+            "drops what was compiled without the gate.",
+        )
+
+    def _recomputed(self, module: str) -> Forward:
+        """The forward that ``module`` is recomputed for, by activation checkpointing; refused where not certain."""
+        forward = self._backward.get(threading.get_ident(), int)()
+        waiting = list(self._waiting)
+        dropped = ", and the outputs of one were dropped before theirs" if self._lost else ""
+        found = ""
+        if not forward:
+            possible = [f for f in waiting if f.module in (None, module)]
+            forward = possible[0] if len(possible) == 1 and not self._lost else None
+            found = f"{len(possible)} forwards wait for their backward pass{dropped}"
+        elif forward.passes.get(module, 0) > 1:
+            found = f"'{module}' ran {forward.passes[module]} times in that forward"
+            forward = None
+        elif module in forward.recomputed and (len(waiting) > 1 or self._lost):
+            found = (
+                f"it is recomputed twice in one backward pass while {len(waiting)} forwards wait for theirs{dropped}, "
+                "for two of them or by checkpointing inside checkpointing"
+            )
+            forward = None
+        if forward is None:
+            refuse("which forward", module=module, found=found)
+        forward.recomputed.add(module)
+        return forward
+
+
+@dataclass
+class Forced:
+    """Gates act in evaluation mode too, with the noise of one numbered draw, on some or all modules."""
+
+    draw: int
+    only: set[str] | None
+    record: bool
+    maps: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+
+class Hook:
+    """A hook of an attachment. What ``deepcopy``, pickling and ``torch.save`` make of it removes itself.
+
+    Args:
+        module: The module it is registered on; None in a copy.
+        act: What to do, without the module.
+        forced: Whether gates act in evaluation mode too.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module | None = None,
+        act: Callable[..., Any] | None = None,
+        forced: Callable[[], bool] = bool,
+    ) -> None:
+        self.module, self.act, self.forced = module, act, forced
+        self.handle: RemovableHandle | None = None
+        self.always = False
+
+    def before(self) -> Self:
+        """Run before the module's forward, with its arguments."""
+        assert self.module is not None
+        self.handle = self.module.register_forward_pre_hook(self, with_kwargs=True)
+        return self
+
+    def behind(self, always: bool = False) -> Self:
+        """Run after the module's forward, with its arguments and its output; ``always``: also if it raised."""
+        assert self.module is not None
+        self.always = always
+        self.handle = self.module.register_forward_hook(self, with_kwargs=True, always_call=always)
+        return self
+
+    def remove(self) -> None:
+        if self.handle is not None:
+            self.handle.remove()
+
+    def __call__(self, module: nn.Module, *call: Any) -> Any:
+        if self.act is None:
+            self.remove()
+            return None
+        if module is not self.module:
+            if self.always or not (module.training or self.forced()):
+                return None
+            refuse("shared hooks", model=type(module).__name__)
+        return self.act(*call)
+
+    @property
+    def __name__(self) -> str:
+        """What torch.jit.script asks a hook for first."""
+        raise AttributeError(
+            "torch.jit.script cannot read the hooks of a chaosgate gate. Script a copy (copy.deepcopy(model)), which "
+            "is the plain network, or call remove() on the handle before."
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Hook":
+        plain = Hook()
+        plain.handle = copy.deepcopy(self.handle, memo)  # its dictionary of hooks is the copied one, by the memo
+        last = _RemovedAtTheEnd(plain)
+        memo[id(last)] = last  # the memo lives as long as the copying
+        return plain
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.act is not None:
+            warnings.warn(
+                "a chaosgate gate is attached to the model that is being saved; what is loaded from it is the plain "
+                "network. Attach the gate again after loading, or call remove() on its handle before saving.",
+                stacklevel=2,
+            )
+        return Hook, (), {"handle": self.handle}
+
+
+class _RemovedAtTheEnd:
+    def __init__(self, hook: Hook) -> None:
+        self.hook = hook
+
+    def __del__(self) -> None:
+        self.hook.remove()
 
 
 def attach(
@@ -322,21 +593,47 @@ def attach(
     check: bool = True,
     layout: str | None = None,
     grid: Sequence[int] | None = None,
+    example: Any = None,
 ) -> Attachment:
-    """Put ``gate`` on the output of some stages of ``model``. Plain PyTorch; training mode only.
+    """Put ``gate`` on the output of some modules of ``model``. Plain PyTorch; training mode only.
+
+    The contract:
+
+    1. It changes no weight, ``state_dict`` key, mode, random stream or sharding.
+    2. Evaluation output is bit-identical; a copy or a saved model is the plain network.
+    3. A gate acts if and only if its module is in training mode (for a normalization layer, which may be frozen: its
+       parent); ``fired`` counts how often.
+    4. A module path is taken literally.
+    5. L1 to L4 exist only where the network declares its stages (timm's ``feature_info``) or a dry run proves them.
+       L_k is the last place of its resolution.
+    6. Proven means: every path from the image to the output crosses the place (a gradient cut), it is not the output
+       and not behind the classifier, and its batch axis follows the input's.
+    7. Otherwise it raises an error that suggests only modules that were tried and work.
+    8. The layout is declared, proven or given; never guessed.
+    9. Tokens in front of the grid (class, register tokens) are not changed.
+    10. One gate per tensor.
+    11. Noise is a function of (seed, rank, unwrapped module path, step, draw); recomputation repeats it.
+    12. Resuming needs the handle's state; there is one documented line for each framework
+        (:mod:`chaosgate.inject.integrations`).
+    13. The first training forward checks, in training mode, that the gate reaches the output; ``check=False`` skips
+        this.
+    14. Attach before compiling, sharding and creating the optimizer; replace modules before attaching.
+    15. Every refusal is an error of chaosgate that states the cause and what to do, never a raw torch error.
 
     Args:
-        model: A network of timm, torchvision or Hugging Face transformers, bare, wrapped or compiled; or any module if
-            ``stages`` names its modules.
+        model: A network of timm, torchvision or transformers, bare or wrapped; or any module if ``stages`` names its
+            modules.
         gate: What to do to the features; or several by stage, ``{"L3": gate_a, "L4": gate_b}``.
-        stages: ``"L1"`` to ``"L4"`` (see :func:`resolve_stages`), or names of modules; L4 if nothing is said.
-        seed: Selects the noise, together with a seed of the gate's own if it has one: two models with the same seed
-            and sites see the same noise. Never touches torch's global stream.
-        rank: This process among several; None asks ``torch.distributed``, also if it is initialised later.
-        check: At the first training forward, run the batch with the gate off and on, and refuse a gate that the network
-            normalises away. Under ``torch.compile`` call ``handle.check(batch)`` yourself before compiling.
+        stages: ``"L1"`` to ``"L4"`` (see :func:`resolve_stages`), or paths of modules; None is L4.
+        seed: Selects the noise, together with the gate's own seed if it has one: two models with the same seed
+            and modules see the same noise. Never touches torch's global stream.
+        rank: This process among several; None asks ``torch.distributed``, also if it is initialized later.
+        check: Check the effect at the first training forward. Under ``torch.compile`` call ``handle.check(batch)``
+            before compiling.
         layout: Layout of the features where it cannot be known: NCHW, NHWC, NLC (tokens), NCL, NCDHW or NDHWC.
-        grid: Rows and columns of tokens where they cannot be known; tokens in front of them are left alone.
+        grid: Rows and columns of tokens where they cannot be known; tokens in front of them are not changed.
+        example: A batch for the dry run that finds L1 to L4, or the model's arguments as a tuple; None uses noise of
+            the image size that the network declares.
 
     >>> import timm
     >>> from chaosgate import GaussianChaos
@@ -347,4 +644,4 @@ def attach(
     1
     >>> handle.remove()
     """
-    return Attachment(model, gates_by_stage(gate, stages), seed, rank, check, layout, grid)
+    return Attachment(model, gates_by_stage(gate, stages), seed, rank, check, layout, grid, example)

@@ -1,35 +1,75 @@
 """The Lightning callback around :func:`attach`."""
 
+import math
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import islice
+from typing import Any, Literal
 from weakref import ReferenceType, ref
 
-from lightning.pytorch import LightningModule, Trainer
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from lightning.pytorch.utilities.model_helpers import is_overridden
-from torch import nn
+from torch import Tensor, nn
 
 from chaosgate.field.white import fold
 from chaosgate.gate import Gate, load_noise_state_dict, noise_state_dict
 from chaosgate.inject.attachment import Attachment
-from chaosgate.inject.calls import Call
-from chaosgate.inject.diagnostics import batchnorm_shift, gate_figure
-from chaosgate.inject.effect import SiteReport, measure
-from chaosgate.inject.evaluation import Evaluation
-from chaosgate.inject.modes import Ramp
-from chaosgate.inject.stages import gates_by_stage
-from chaosgate.inject.survey import eager
+from chaosgate.inject.diagnostics import batchnorm_shift, first_images, gate_figure, reestimate_bn
+from chaosgate.inject.effect import SiteReport, check_effect, measure
+from chaosgate.inject.layout import mapped, tensors
+from chaosgate.inject.stages import eager, gates_by_stage
 from chaosgate.metrics.figure import log_figure
 
 _PROBE = 32  # images kept for measuring strength once per epoch
 _LAYERS = "noise_of_layers"  # key in a checkpoint
 
 
-class NoiseInjection(Evaluation):
+@dataclass(frozen=True)
+class Ramp:
+    """Raise the strength from ``start`` to one over the first steps or epochs, then hold it.
+
+    Args:
+        steps: Length in optimiser steps. Exactly one of ``steps`` and ``epochs``.
+        epochs: Length in epochs; may be a fraction.
+        start: Factor on the nominal strength at the beginning, in [0, 1].
+        shape: ``"linear"`` or ``"cosine"`` (slow at both ends).
+
+    >>> Ramp(steps=100)(step=25, epoch=0.0)
+    0.25
+    """
+
+    steps: int | None = None
+    epochs: float | None = None
+    start: float = 0.0
+    shape: Literal["linear", "cosine"] = "linear"
+
+    def __post_init__(self) -> None:
+        if (self.steps is None) == (self.epochs is None):
+            raise ValueError(f"Ramp takes exactly one of steps and epochs; got {self.steps!r} and {self.epochs!r}.")
+        name, length = ("steps", self.steps) if self.steps is not None else ("epochs", self.epochs)
+        if length is None or not math.isfinite(length) or length <= 0:
+            raise ValueError(f"Ramp: {name} is the length of the ramp, a positive number; got {length!r}.")
+        if not 0 <= self.start <= 1:
+            raise ValueError(f"Ramp: start is a factor in [0, 1]; got {self.start!r}.")
+        if self.shape not in ("linear", "cosine"):
+            raise ValueError(f"Ramp: shape is 'linear' or 'cosine'; got {self.shape!r}.")
+
+    def __call__(self, step: int, epoch: float) -> float:
+        """The factor at an optimiser step and a (fractional) epoch."""
+        done = step / self.steps if self.steps is not None else epoch / self.epochs if self.epochs is not None else 1.0
+        done = min(max(done, 0.0), 1.0)
+        if self.shape == "cosine":
+            done = 0.5 - 0.5 * math.cos(math.pi * done)
+        return self.start + (1 - self.start) * done
+
+
+class NoiseInjection(Callback):
     """Attach gates to the backbone for training; measure, print and log how strong they really are.
 
     At the first training step the backbone runs with the gates off and on: a gate that cannot act, or that the network
@@ -64,7 +104,6 @@ class NoiseInjection(Evaluation):
         check: bool = True,
         target: str = "model",
     ) -> None:
-        super().__init__()
         if reestimate_bn < 0:
             raise ValueError(f"noise.reestimate_bn is a number of batches, 0 for none; got {reestimate_bn}.")
         if monte_carlo < 0:
@@ -84,11 +123,13 @@ class NoiseInjection(Evaluation):
         self.attachment: Attachment | None = None
         self.reports: list[SiteReport] = []
         self._restored: dict[str, int] | None = None
-        self._probe: Call | None = None
+        self._probe: Any = None  # arguments (args, kwargs) of the first forward, with fewer images
         self._epoch = (0, 0)  # batches of this epoch so far, and how often gates had acted before it
         self._batches = self._before = 0  # batches of this training, and how often gates had acted before it
         self._measured: ReferenceType[nn.Module] | None = None  # the network that the probe was taken from
         self._eager = ExitStack()  # until the first step, which measures, has ended
+        self._averaging: Any = None  # the Monte Carlo prediction of the current batch
+        self._uncertainty: dict[str, list[Tensor]] = {}
 
     @classmethod
     def of(cls, trainer: Trainer) -> "list[NoiseInjection]":
@@ -107,12 +148,18 @@ class NoiseInjection(Evaluation):
         is measured on, so that its curve goes on.
         """
         counters = self.attachment.state_dict() if self.attachment is not None else dict(self._restored or {})
-        probe = self._probe.state() if self._probe is not None else None
-        return counters if probe is None else {**counters, "probe": probe}
+        if not _plain(self._probe):
+            return counters
+        (args, kwargs) = self._probe
+        single = len(args) == 1 and not kwargs and isinstance(args[0], Tensor)
+        return {**counters, "probe": args[0] if single else {"args": list(args), "kwargs": kwargs}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a saved state, before or after the gate is attached."""
-        self._probe, self._measured = Call.from_state(state_dict.get("probe")), None
+        probe, self._measured = state_dict.get("probe"), None
+        if isinstance(probe, Tensor):
+            probe = {"args": [probe], "kwargs": {}}
+        self._probe = None if probe is None else (tuple(probe["args"]), dict(probe["kwargs"]))
         self._restored = {name: int(value) for name, value in state_dict.items() if name != "probe"}
         if self.attachment is not None and self._restored:
             self.attachment.load_state_dict(self._restored)
@@ -202,20 +249,19 @@ class NoiseInjection(Evaluation):
             return
         if self.schedule is not None:
             epoch = trainer.current_epoch + batch_idx / max(1, int(trainer.num_training_batches))
-            self.attachment.set_dial(self.schedule(trainer.global_step, epoch))
+            self.attachment.set_strength(self.schedule(trainer.global_step, epoch))
         if self._probe is None:
             self.attachment.on_first_call = partial(self._first_forward, trainer)
             self._eager.enter_context(eager())
 
-    def _first_forward(self, trainer: Trainer, call: Call) -> None:
+    def _first_forward(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
         assert self.attachment is not None
-        probe = call.first(_PROBE)
-        check = self.attachment.check if self.check else lambda *a, **k: measure(self.attachment, Call(a, k))  # type: ignore[arg-type]
-        self.reports = check(*probe.args, **probe.kwargs)
+        probe = first_images((args, kwargs), _PROBE)
+        self.reports = (check_effect if self.check else measure)(self.attachment, *probe)
         self._probe, self._measured = probe, ref(self.attachment.model)
         for report in self.reports:
             rank_zero_info(str(report))
-        self._log(trainer, figure=False)  # drawn when the epoch is over: nobody waits for a picture in the first step
+        self._log(trainer, figure=False)  # drawn when the epoch is over: a picture must not delay the first step
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -248,8 +294,8 @@ class NoiseInjection(Evaluation):
 
     def _measure(self, pl_module: LightningModule) -> None:
         assert self.attachment is not None and self._probe is not None
-        self._probe = self._probe.to(pl_module.device)  # from a checkpoint
-        self.reports = measure(self.attachment, self._probe)
+        self._probe = mapped(self._probe, lambda t: t.to(pl_module.device))  # from a checkpoint
+        self.reports = measure(self.attachment, *self._probe)
 
     def _no_noise(self, pl_module: LightningModule, when: str) -> str:
         assert self.attachment is not None
@@ -258,7 +304,7 @@ class NoiseInjection(Evaluation):
                 f"no gate acted in {when}: noise.target={self.target!r} was replaced by another module after the gate "
                 "was attached to it. Make it in __init__, setup or configure_model, or between two trainings."
             )
-        frozen = [site.module for site in self.attachment.sites if not site.place.chain[0].training]
+        frozen = [site.module for site in self.attachment.sites if not site.leader.training]
         why = (
             f"{', '.join(map(repr, frozen))} of noise.target={self.target!r} is in evaluation mode, and a gate follows "
             "the mode of the module it sits on. Put it in training mode (its batch norms may stay in evaluation mode)"
@@ -271,15 +317,117 @@ class NoiseInjection(Evaluation):
         if trainer.logger is None or self.attachment is None or self._probe is None or trainer.sanity_checking:
             return
         scalars = {f"noise/{r.stage}/{name}": value for r in self.reports for name, value in r.scalars().items()}
-        for shift in batchnorm_shift(self.attachment, self._probe):
+        args, kwargs = self._probe
+        for shift in batchnorm_shift(self.attachment, *args, **kwargs):
             scalars[f"noise/batchnorm/{shift.module}/mean_shift"] = shift.mean_shift
             scalars[f"noise/batchnorm/{shift.module}/variance_ratio"] = shift.variance_ratio
         step = max(0, trainer.global_step - 1)  # the last one taken, as Lightning numbers what belongs to an epoch
         for logger in trainer.loggers:
             logger.log_metrics(scalars, step=step)
-        image = self._probe.image()
+        image = next((t for t in tensors(self._probe) if t.ndim >= 3), None)
         if figure and trainer.is_global_zero and image is not None and image.ndim == 4:
-            log_figure(trainer.loggers, "noise/gate", partial(gate_figure, self.attachment, self._probe), step)
+            log_figure(trainer.loggers, "noise/gate", partial(gate_figure, self.attachment, *args, **kwargs), step)
+
+    # -- evaluation: Monte Carlo averages and fresh BatchNorm statistics, where asked for ------------------------------
+
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Gather BatchNorm statistics without noise, where asked for."""
+        if self.monte_carlo:
+            self.attach_now(trainer, pl_module)
+        if not self.reestimate_bn:
+            return
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        data.setup("fit")
+        batches = islice(data.train_dataloader(), self.reestimate_bn)
+        moved = (data.on_after_batch_transfer(trainer.strategy.batch_to_device(b), 0)[0] for b in batches)
+        silent: AbstractContextManager[object] = (
+            nullcontext() if self.attachment is None else self.attachment.forced(0, only=set())
+        )
+        with silent:  # a gate may sit on a BatchNorm, which is in training mode here
+            count = reestimate_bn(self.backbone(pl_module), moved)
+        rank_zero_info(f"BatchNorm statistics recomputed from {count} training batches without noise")
+
+    def averaging(self, step: int) -> AbstractContextManager[object]:
+        """In here a test's network answers: by Monte Carlo averages where they are asked for, whose draws belong to
+        ``step``. The batches of a test have the steps from 0 on.
+        """
+        if self.attachment is None or not self.monte_carlo:
+            return nullcontext()
+        return self.attachment.monte_carlo(self.monte_carlo, step, self.class_axis)
+
+    def on_test_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Open Monte Carlo prediction for this batch."""
+        if self.monte_carlo:
+            self.attach_now(trainer, pl_module)
+            self._averaging = self.averaging(batch_idx + (dataloader_idx << 32))
+            self._averaging.__enter__()
+
+    def on_test_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Close it, and keep the uncertainties."""
+        if self._averaging is not None and self.attachment is not None:
+            self._averaging.__exit__(None, None, None)
+            self._averaging = None
+            if not self.attachment.uncertainty:
+                raise RuntimeError(
+                    f"noise.monte_carlo={self.monte_carlo}, and {type(pl_module).__name__} did not call "
+                    f"noise.target={self.target!r} in this batch: nothing was averaged. Set noise.target to what it "
+                    "evaluates, or noise.monte_carlo to 0."
+                )
+            index = getattr(batch, "index", None)  # of a Sample; padding of uneven shards has index -1
+            counted = index >= 0 if isinstance(index, Tensor) else slice(None)
+            for name, value in self.attachment.uncertainty.items():
+                self._uncertainty.setdefault(name, []).append(value[counted].cpu().flatten())
+
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
+    ) -> None:
+        """The same in the command ``validate``; validation during training is plain."""
+        if trainer.state.fn == TrainerFn.VALIDATING:
+            self.on_test_batch_start(trainer, pl_module, *args, **kwargs)
+
+    def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any) -> None:
+        if trainer.state.fn == TrainerFn.VALIDATING:
+            self.on_test_batch_end(trainer, pl_module, *args, **kwargs)
+
+    @property
+    def spread(self) -> dict[str, Tensor]:
+        """Uncertainties of the last batch of a Monte Carlo prediction, one value per image; empty without one."""
+        return dict(self.attachment.uncertainty) if self.attachment is not None and self.monte_carlo else {}
+
+    on_predict_batch_start = on_test_batch_start
+    on_predict_batch_end = on_test_batch_end
+
+    def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Log mean predictive entropy and mutual information of all images on all processes, each counted once."""
+        self._log_uncertainty(trainer, pl_module, "test")
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._log_uncertainty(trainer, pl_module, "val")
+
+    def _log_uncertainty(self, trainer: Trainer, pl_module: LightningModule, split: str) -> None:
+        for name, parts in self._uncertainty.items():
+            values = torch.cat(parts)
+            sums = torch.stack((values.sum(), values.new_tensor(len(values)))).to(pl_module.device)
+            total, count = trainer.strategy.reduce(sums, reduce_op="sum")
+            pl_module.log(f"{split}/monte_carlo/{name}", total / count)
+        self._uncertainty = {}
+
+
+def _plain(value: Any) -> bool:
+    """Whether there is something, and only tensors and plain values are in it, as a checkpoint needs."""
+    if type(value) in (list, tuple, dict):
+        return all(map(_plain, value.values() if isinstance(value, dict) else value))
+    return type(value) in (Tensor, bool, int, float, str)
 
 
 def _gates(gate: Gate | dict[str, Gate], stages: Sequence[str] | None) -> dict[str, Gate]:

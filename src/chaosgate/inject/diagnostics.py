@@ -1,10 +1,11 @@
-"""What a gate does inside a network: a picture of it at work, and BatchNorm under noise.
+"""What gates do around training: averages over draws in evaluation, BatchNorm under noise, a picture.
 
-Running statistics are gathered with the gate on and used with it off. Here is how far apart the two are, and a pass
-that gathers them again without noise, as a control.
+BatchNorm gathers its running statistics with the gate on and uses them with it off. Here is how far apart the two are,
+and a pass that gathers them again without noise, as a control.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from chaosgate.inject.calls import Call
-from chaosgate.inject.survey import eager, evaluation
+from chaosgate.inject.layout import logits_of, mapped, tensors
+from chaosgate.inject.refusals import refuse
+from chaosgate.inject.stages import eager, evaluation, preserved
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,6 +23,51 @@ if TYPE_CHECKING:
     from chaosgate.inject.attachment import Attachment
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+class MonteCarlo:
+    r"""The log of :math:`\bar p=\frac1D\sum_d p_d` over D passes: with draws 1 to D for the first batch, and so on.
+
+    :attr:`uncertainty` then holds the entropy :math:`H(\bar p)` and the mutual information
+    :math:`H(\bar p)-\frac1D\sum_d H(p_d)` of every prediction.
+
+    Args:
+        draws: Number of passes D.
+        class_axis: Axis of the classes; None is the last of (B, K), and refuses any other output.
+    """
+
+    def __init__(self, draws: int, class_axis: int | None = None) -> None:
+        if draws < 1:
+            raise ValueError(f"Monte Carlo prediction needs at least one draw; got {draws}.")
+        self.draws, self.class_axis, self.active = draws, class_axis, True
+        self._passes = 0  # of all calls so far: every batch has draws of its own
+        self.uncertainty: dict[str, Tensor] = {}
+
+    def __call__(self, attachment: "Attachment", args: Any, kwargs: Any) -> Any:
+        """What the model returns in the last pass, with the averaged log-probabilities in the place of its logits."""
+        log_p = []
+        for _ in range(self.draws):
+            self._passes += 1
+            with attachment.forced(self._passes):
+                output = attachment.model(*args, **kwargs)
+            loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+            if isinstance(loss, Tensor):
+                refuse("Monte Carlo loss")
+            found = logits_of(output)
+            axis = -1 if self.class_axis is None else self.class_axis
+            valid = found is not None and -found.ndim <= axis < found.ndim and axis % found.ndim != 0
+            if not valid or found is None or (self.class_axis is None and found.ndim != 2):
+                shapes = ", ".join(str(tuple(t.shape)) for t in tensors(output))
+                refuse(
+                    "Monte Carlo output", output=f"{type(output).__name__} with {shapes} (class_axis={self.class_axis})"
+                )
+            log_p.append(found.float().log_softmax(axis))
+        stacked = torch.stack(log_p)
+        mean = torch.logsumexp(stacked, 0) - math.log(self.draws)
+        entropy = -(mean.exp() * mean).sum(axis)
+        within = -(stacked.exp() * stacked).sum(axis if axis < 0 else axis + 1).mean(0)
+        self.uncertainty = {"entropy": entropy, "mutual_information": (entropy - within).clamp_min(0)}
+        return mapped(output, lambda t: mean if t is found else t)
 
 
 @dataclass(frozen=True)
@@ -36,12 +83,12 @@ class BatchNormShift:
     variance_ratio: float
 
 
-def batchnorm_shift(attachment: "Attachment", batch: Tensor | Call) -> list[BatchNormShift]:
+def batchnorm_shift(attachment: "Attachment", *args: Any, **kwargs: Any) -> list[BatchNormShift]:
     """The shift at every BatchNorm behind a gate; those in front of it see no difference and are left out."""
     with evaluation(attachment.model), torch.no_grad(), eager():
-        plain = _input_statistics(attachment.model, Call.of(batch))
+        plain = _input_statistics(attachment.model, args, kwargs)
         with attachment.forced(draw=-1):
-            gated = _input_statistics(attachment.model, Call.of(batch))
+            gated = _input_statistics(attachment.model, args, kwargs)
     shifts = []
     for name, (mean, variance) in plain.items():
         noisy_mean, noisy_variance = gated[name]
@@ -56,7 +103,7 @@ def batchnorm_shift(attachment: "Attachment", batch: Tensor | Call) -> list[Batc
     return shifts
 
 
-def _input_statistics(model: nn.Module, call: Call) -> dict[str, tuple[Tensor, Tensor]]:
+def _input_statistics(model: nn.Module, args: Any, kwargs: Any) -> dict[str, tuple[Tensor, Tensor]]:
     found: dict[str, tuple[Tensor, Tensor]] = {}
 
     def recorder(name: str) -> Any:
@@ -68,7 +115,7 @@ def _input_statistics(model: nn.Module, call: Call) -> dict[str, tuple[Tensor, T
 
     handles = [m.register_forward_pre_hook(recorder(n)) for n, m in model.named_modules() if isinstance(m, BATCH_NORMS)]
     try:
-        call.run(model)
+        model(*args, **kwargs)
     finally:
         for handle in handles:
             handle.remove()
@@ -92,7 +139,8 @@ def reestimate_bn(model: nn.Module, batches: Iterable[Tensor]) -> int:
     if first is None:
         raise ValueError("reestimate_bn got no batches; the running statistics were left as they are.")
     count = 0
-    with evaluation(model, buffers=False), torch.no_grad():
+    with preserved(model, buffers=False), torch.no_grad():
+        model.eval()
         for norm in norms:
             norm.reset_running_stats()
             norm.momentum = None  # the cumulative average
@@ -105,7 +153,7 @@ def reestimate_bn(model: nn.Module, batches: Iterable[Tensor]) -> int:
     return count
 
 
-def gate_figure(attachment: "Attachment", batch: Tensor | Call) -> "Figure":
+def gate_figure(attachment: "Attachment", *args: Any, **kwargs: Any) -> "Figure":
     """A row for each site and each of three images: input, log-gate, gate, mean absolute feature before and after.
 
     The gate columns are read off the features, so the picture shows what happened, whatever the gate is.
@@ -113,16 +161,16 @@ def gate_figure(attachment: "Attachment", batch: Tensor | Call) -> "Figure":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    call = Call.of(batch).first(3)
-    pictures = call.image()
+    args, kwargs = first_images((args, kwargs), 3)
+    pictures = next((t for t in tensors((args, kwargs)) if t.ndim >= 3), None)
     if pictures is None or pictures.ndim != 4:
         raise ValueError("the network is not called with images, so there is nothing to draw.")
     with evaluation(attachment.model), torch.no_grad(), eager():
-        with attachment.forced(draw=-1, record=True):
-            call.run(attachment.model)
-    rows = [(site.asked, *_maps(site.before, site.after)) for site in attachment.sites]
-    for site in attachment.sites:
-        site.before = site.after = None
+        with attachment.forced(draw=-1, record=True) as maps:
+            attachment.model(*args, **kwargs)
+    if len(maps) < len(attachment.sites):
+        raise RuntimeError("a gate did not act on this batch, so there is nothing to draw.")
+    rows = [(site.stage, *_pictures(*maps[site.module])) for site in attachment.sites]
     shown = [
         (name, i, ratio[i], before[i], after[i]) for name, ratio, before, after in rows for i in range(len(pictures))
     ]
@@ -157,9 +205,13 @@ def gate_figure(attachment: "Attachment", batch: Tensor | Call) -> "Figure":
     return figure
 
 
-def _maps(before: Tensor | None, after: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def _pictures(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Ratio of the channel norms (the gate, where it is shared), and mean absolute features, each (B, H, W)."""
-    if before is None or after is None:
-        raise RuntimeError("the gate did not act on this batch, so there is nothing to draw.")
     ratio = after.double().norm(dim=1) / before.double().norm(dim=1).clamp_min(1e-12)
     return ratio, before.double().abs().mean(1), after.double().abs().mean(1)
+
+
+def first_images(call: Any, images: int) -> Any:
+    """The same arguments with fewer images: every tensor as long as the first one is cut; copies without gradient."""
+    size = next((len(t) for t in tensors(call) if t.ndim), 0)
+    return mapped(call, lambda t: t[:images].detach().clone() if t.ndim and len(t) == size else t.detach())

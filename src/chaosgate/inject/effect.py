@@ -1,42 +1,39 @@
-"""Does the gate arrive? One batch with the gate off and on, and what it did where it acted."""
+"""Does a gate reach the output, and how strong is it there? One batch with the gate off and on."""
 
 import math
-import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from functools import partial
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from chaosgate.field.arguments import grid_text
-from chaosgate.gate.base import Gate
-from chaosgate.inject.calls import Call, compared, floating
-from chaosgate.inject.stages import resolve_stages
-from chaosgate.inject.survey import Survey, eager, evaluation, same_stream
+from chaosgate.gate import Gate, GaussianChaos
+from chaosgate.inject.layout import logits_of, tensors
+from chaosgate.inject.refusals import ChaosgateError, refuse
+from chaosgate.inject.stages import SMALLEST_SHARE, DryRun, eager, evaluation, example_input, find_stages, preserved
 
 if TYPE_CHECKING:
-    from chaosgate.inject.attachment import Attachment
-    from chaosgate.inject.hooks import Site
+    from chaosgate.inject.attachment import Attachment, GatedModule
 
 MINIMAL_CHANGE = 1e-3
-"""Relative change of the logits, as a share of that of the features, below which a gate does not arrive."""
+"""Least change of the output, as a share of what another image changes and of the relative size of the noise."""
+
+Maps = dict[str, tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
 class SiteReport:
-    r"""What a gate does at one site, measured on one batch.
+    r"""What a gate does at one module, measured on one batch in evaluation mode.
 
-    ``energy`` is :math:`E\|\tilde h-h\|^2/E\|h\|^2`, the common axis of all methods: its expectation over the
-    noise, on the features of ``images`` images; ``logit_change`` the relative change of the logits, or of what
-    ``compared`` names: with a zero-initialised head, the features in front of it;
-    ``positive_share`` how much of the map is positive (the log-geometry theorems need positive maps); ``gate_min``,
-    ``gate_max`` and ``log_std`` describe the realised multiplicative gate where there is one; ``fired`` counts the
-    training passes in which the gates of the attachment have acted so far.
+    ``energy`` is :math:`E\|\tilde h-h\|^2/E\|h\|^2`, the common axis of all methods: its expectation over the noise, on
+    the features of ``images`` images; ``logit_change`` the relative change of the logits; ``positive_share`` how much
+    of the map is positive (the log-geometry theorems need positive maps); ``gate_min``, ``gate_max`` and ``log_std``
+    describe the realized multiplicative gate where there is one; ``fired`` counts the training passes in which the
+    gates of the attachment have acted so far.
     """
 
     stage: str
@@ -48,7 +45,6 @@ class SiteReport:
     nominal: dict[str, float]
     energy: float
     logit_change: float
-    compared: str
     positive_share: float
     gate_min: float
     gate_max: float
@@ -56,23 +52,16 @@ class SiteReport:
     fired: int
     images: int
 
-    @property
-    def arrives(self) -> bool:
-        """Whether the logits change at all, in proportion to what is injected; a weak gate is not a lost one."""
-        return self.logit_change >= MINIMAL_CHANGE * min(1.0, math.sqrt(self.energy)) > 0
-
     def __str__(self) -> str:
         nominal = ", ".join(f"{name} {value:.4g}" for name, value in self.nominal.items())
-        realised = f"gate {self.gate_min:.2g} to {self.gate_max:.2g}"
+        realized = f"gate {self.gate_min:.2g} to {self.gate_max:.2g}"
         if not math.isnan(self.log_std):
-            realised += f" (log std {self.log_std:.2f})"
+            realized += f" (log std {self.log_std:.2f})"
         where = self.stage if self.stage == self.module else f"{self.stage} -> {self.module}"
-        grid = grid_text(self.grid)
-        moved = "logits move" if self.compared == "logits" else f"features in front of {self.compared} move"
         return (
-            f"noise at {where}, {self.channels} channels on {grid}: {self.gate} {nominal}; {realised}; injected energy "
-            f"{self.energy:.3g} of the features'; {moved} by {self.logit_change:.2g}; {self.positive_share:.0%} of the "
-            "map is positive"
+            f"noise at {where}, {self.channels} channels on {grid_text(self.grid)}: {self.gate} {nominal}; {realized}; "
+            f"injected energy {self.energy:.3g} of the features'; logits move by {self.logit_change:.2g}; "
+            f"{self.positive_share:.0%} of the map is positive"
         )
 
     def scalars(self) -> dict[str, float]:
@@ -81,65 +70,52 @@ class SiteReport:
         return {k: float(v) for k, v in flat.items() if isinstance(v, float) and math.isfinite(v)}
 
 
-def check_effect(attachment: "Attachment", call: Call) -> list[SiteReport]:
-    """Measure every site; raise if a gate cannot act on its grid, or acts and nothing arrives at the logits.
+def run(attachment: "Attachment", args: Any, kwargs: Any, only: set[str]) -> tuple[Tensor, Maps]:
+    """One forward with the gates of some modules; always the same noise, and the same numbers of torch's stream.
 
-    The question is about the place: it is asked at full strength, wherever a schedule has its dial.
+    Returns the logits (else all floating tensors in a row), and the maps before and after the gates.
     """
-    reports = measure(attachment, call)
-    if not all(report.arrives for report in reports):
-        with _full_strength(attachment):
-            for site, report in zip(attachment.sites, measure(attachment, call), strict=True):
-                if not report.arrives:
-                    raise ValueError(_why_not(attachment, site, report, call))
-    return reports
+    device = next(attachment.model.parameters(), torch.empty(0)).device
+    with attachment.forced(-1, only, record=True) as maps:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            output = attachment.model(*args, **kwargs)
+    found = logits_of(output)
+    if found is None:
+        found = torch.cat([t.detach().double().flatten() for t in tensors(output) if t.is_floating_point()])
+    return found, maps
 
 
-def measure(attachment: "Attachment", call: Call) -> list[SiteReport]:
-    """Run the model once without gates and once per site with its gate, in evaluation mode, and compare.
+def measure(attachment: "Attachment", args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[SiteReport]:
+    """Run the model once without gates and once per gated module, in evaluation mode, and compare.
 
     Weights, running statistics, counters and random streams stay as they were.
     """
     with evaluation(attachment.model), torch.no_grad(), eager():
-        with _hiding_layers(attachment.model) as hidden, same_stream(attachment.model):
-            plain = compared(call.run(attachment.model))
-        return [_measure_site(attachment, site, call, plain, hidden) for site in attachment.sites]
+        plain, _ = run(attachment, args, kwargs, set())
+        return [
+            _report(attachment, site, plain, *run(attachment, args, kwargs, {site.module})) for site in attachment.sites
+        ]
 
 
-def _measure_site(attachment: "Attachment", site: "Site", call: Call, plain: Tensor, hidden: "_Hidden") -> SiteReport:
-    model = attachment.model
-    with (
-        attachment.forced(draw=-1, only={site.module}, record=True),
-        _hiding_layers(model) as gated_hidden,
-        same_stream(model),
-    ):
-        gated = compared(call.run(model))
-    before, after, layout = site.before, site.after, site.layout
-    site.before = site.after = None
-    if before is None or after is None or layout is None:
-        require_all_fired(attachment, {s.module: int(s is not site) for s in attachment.sites})
-        raise RuntimeError(f"the gate at '{site.asked}' did not act.")
+def _report(attachment: "Attachment", site: "GatedModule", plain: Tensor, gated: Tensor, maps: Maps) -> SiteReport:
+    before, after = _maps(site, maps)
     grid = tuple(before.shape[2:])
     site.gate.check(grid)
     site.gate.prepare(grid, before.device)
-    change, where = relative_change(plain, gated), "logits"
-    if change < MINIMAL_CHANGE:  # look in front of the layers that hide it
-        moved = hidden.moved(gated_hidden, all_of_them=change == 0)
-        where = max(moved, key=moved.__getitem__, default=where)
-        change = moved.get(where, change)
-    ratio = _realised(before, after)
+    h = before.double()
+    large = h.abs() > 1e-2 * h.square().mean().sqrt()
+    ratio = after.double()[large] / h[large]  # the multiplicative gate, where the features are not small
     return SiteReport(
-        stage=site.asked,
+        stage=site.stage,
         module=site.module,
         gate=type(site.gate).__name__,
-        layout=layout.kind,
+        layout=site.layout.kind if site.layout is not None else "",
         grid=grid,
         channels=before.shape[1],
         nominal=site.gate.nominal(grid),
         energy=relative_energy(site.gate, before),
         images=len(before),
-        logit_change=change,
-        compared=where,
+        logit_change=relative_change(plain, gated),
         positive_share=float((before > 0).double().mean()),
         gate_min=float(ratio.min()) if ratio.numel() else math.nan,
         gate_max=float(ratio.max()) if ratio.numel() else math.nan,
@@ -148,75 +124,16 @@ def _measure_site(attachment: "Attachment", site: "Site", call: Call, plain: Ten
     )
 
 
-@dataclass(eq=False)
-class _Hidden:
-    """The inputs of the layers that hide what they read, by name.
-
-    ``zeros`` multiply by zero: heads and residual branches that start as nothing. A head whose bias ``drowned`` its
-    input shows the bias alone, as in a network whose BatchNorm statistics are still those of its construction.
-    """
-
-    zeros: dict[str, Tensor] = field(default_factory=dict)
-    drowned: dict[str, Tensor] = field(default_factory=dict)
-
-    def see(self, name: str, module: nn.Module, args: Any) -> None:
-        if found := floating(args):
-            self.zeros[name] = found[0]
-
-    def weigh(self, name: str, module: nn.Module, args: Any, output: Tensor) -> None:
-        self.drowned.clear()  # the last one that runs is the head
-        if isinstance(module.bias, Tensor) and args:
-            bias = module.bias.view(-1, *[1] * (0 if isinstance(module, nn.Linear) else output.ndim - 2))
-            if (output - bias).norm() < MINIMAL_CHANGE * output.norm():
-                self.drowned[name] = args[0]
-
-    def moved(self, gated: "_Hidden", all_of_them: bool) -> dict[str, float]:
-        mine, others = self.drowned, gated.drowned
-        if all_of_them:
-            mine, others = {**self.zeros, **mine}, {**gated.zeros, **others}
-        return {name: relative_change(mine[name], others[name]) for name in mine if name in others}
-
-
-@contextmanager
-def _hiding_layers(model: nn.Module) -> Iterator[_Hidden]:
-    hidden = _Hidden()
-    handles: list[RemovableHandle] = []
-    for name, module in model.named_modules():
-        weights = [p for n, p in module.named_parameters(recurse=False) if "bias" not in n and p.ndim]
-        if any(not bool(p.any()) for p in weights):
-            handles.append(module.register_forward_pre_hook(partial(hidden.see, name)))
-        elif isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
-            handles.append(module.register_forward_hook(partial(hidden.weigh, name)))
-    try:
-        yield hidden
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-@contextmanager
-def _full_strength(attachment: "Attachment") -> Iterator[None]:
-    dials = {gate: gate.dial for gate in attachment.gates.values()}
-    for gate in dials:
-        gate.dial = None
-    try:
-        yield
-    finally:
-        for gate, dial in dials.items():
-            gate.dial = dial
+def _maps(site: "GatedModule", maps: Maps) -> tuple[Tensor, Tensor]:
+    if site.module not in maps:
+        refuse("not called", stage=site.stage, module=site.module, why="", remedy=" Name a module that runs.")
+    return maps[site.module]
 
 
 def relative_energy(gate: Gate, before: Tensor) -> float:
-    """Expected injected energy relative to that of the features ``before (B, C, *grid)``, dial included."""
+    """Expected injected energy relative to that of the features ``before (B, C, *grid)``, at the gate's strength now."""
     total = before.double().square().sum().clamp_min(1e-300)
     return float(gate.expected_energy(before).double().sum() / total)
-
-
-def _realised(before: Tensor, after: Tensor) -> Tensor:
-    """The multiplicative gate read off the features where they are not small; empty if there is nothing to read."""
-    h = before.double()
-    large = h.abs() > 1e-2 * h.square().mean().sqrt()
-    return after.double()[large] / h[large]
 
 
 def relative_change(plain: Tensor, gated: Tensor) -> float:
@@ -225,114 +142,175 @@ def relative_change(plain: Tensor, gated: Tensor) -> float:
     return float((gated.double() - plain.double()).norm() / size) if size > 0 else float((gated != plain).any())
 
 
-def _why_not(attachment: "Attachment", site: "Site", report: SiteReport, call: Call) -> str:
-    where = report.stage if report.stage == report.module else f"{report.stage} ({report.module})"
-    found = working_sites(attachment, site, call)
-    advice = f"Sites that work here: {', '.join(found)}." if found else "No other stage works with this gate either."
-    if report.images == 0:
-        return f"the batch that reached {where} is empty, so the effect of the gate cannot be seen. Give some images."
-    if report.energy == 0:
-        return (
-            f"the gate at {where} changes nothing on this batch: the features there are all zero, or the gate leaves "
-            f"them as they are. Check with trained weights and real images, or use check=False. {advice}"
-        )
-    found_out = (
-        f"the gate at {where} does not reach the logits: they change by {report.logit_change:.1e} (relative) "
-        f"although it injects {report.energy:.1e} of the features' energy. "
-    )
-    return f"{found_out}{_cause(attachment, site, call)} {advice}"
+# -- does the gate reach the output? -----------------------------------------------------------------------------------
 
 
-def _cause(attachment: "Attachment", site: "Site", call: Call) -> str:
-    image = call.image()
-    try:
-        survey = Survey(attachment.model, None if image is None else image[:1])
-    except Exception:  # noqa: BLE001 - the model needs more than an image: the cause stays open
-        return "Something behind the site divides it out or does not read it."
-    if not survey.is_read(site.module):
-        return "Nothing that the logits depend on reads the output of this module."
-    if survey.surviving(site.module) != site.module:
-        return "A normalisation right behind the site divides it out."
-    return "A normalisation behind the site divides it out, or the logits hardly depend on its grid."
+def check_effect(attachment: "Attachment", args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[SiteReport]:
+    """Measure every gated module, and refuse a gate that does not reach the output."""
+    reports = measure(attachment, args, kwargs)
+    require_effect(attachment, *args, **kwargs)
+    return reports
 
 
-def working_sites(attachment: "Attachment", site: "Site", call: Call) -> list[str]:
-    """Stages of the same model at which the same gate does arrive."""
-    image = call.image()
-    try:
-        stages = resolve_stages(attachment.model, None if image is None else image[:1])
-    except (ValueError, TypeError, RuntimeError):
-        return []
-    found = []
-    for stage, module in stages.items():
-        with type(attachment)(attachment.model, {module: site.gate}, measuring=True) as trial:
-            try:
-                report = measure(trial, call)[0]
-            except (RuntimeError, ValueError):
-                continue
-        if report.arrives:
-            found.append(stage if stage == module else f"{stage} ({module})")
-    return found
+def require_effect(attachment: "Attachment", *args: Any, **kwargs: Any) -> None:
+    """Refuse a gate that does not reach the output in training mode, at its full strength.
 
-
-def require_all_fired(attachment: "Attachment", passes: dict[str, int], whole: bool = True) -> None:
-    """Raise if a site did not run in a training forward, given how often each did.
-
-    A forward that is not ``whole`` may end in front of a site: that it was not called is then only a warning.
+    Two forwards for one gate; if it does not reach the output, two more to find the cause and to try a suggestion.
     """
-    missed = [site for site in attachment.sites if not passes[site.module]]  # no generator: torch 2.8 traces none
-    if not missed:
-        return
-    silent = missed[0]
-    if silent.skipped:
-        raise RuntimeError(
-            f"the gate at '{silent.asked}' did not act: '{silent.module}' is in evaluation mode while the model "
-            f"trains, and a gate follows the mode of the module it sits on. Call .train() on '{silent.module}' "
-            "(its batch norms may stay in evaluation mode), name another module, or take the gate off."
-        )
-    if dict(attachment.model.named_modules()).get(silent.module) is not silent.place.chain[0]:
-        raise RuntimeError(
-            f"the gate at '{silent.asked}' never fired: '{silent.module}' of the model was replaced by another module "
-            "after the gate was attached. Call remove() on the handle and attach the gate again."
-        )
-    inner = [name for name, _ in attachment.model.named_modules() if name.startswith(silent.module + ".")]
-    blocks = [name for name in inner if name.count(".") == silent.module.count(".") + 1]
-    remedy = f" Name the last block inside it instead: stages=[{blocks[-1]!r}]." if blocks else ""
-    why = " (activation checkpointing runs its blocks directly)" if _checkpointing(attachment.model) else ""
-    if not why and "torch._dynamo" in sys.modules:
-        remedy += (
-            " If the model was compiled and run before the gate was attached, its compiled code does not know the "
-            "gate: attach first, or call torch.compiler.reset()."
-        )
-    message = f"the gate at '{silent.asked}' never fired: '{silent.module}' was not called{why}.{remedy}"
-    if whole:
-        raise RuntimeError(message)
-    warnings.warn(message, stacklevel=2)
-
-
-def require_heard(attachment: "Attachment") -> None:
-    """Where the model is entered otherwise (``forward_features``): notice two passes in which a gate did not act."""
-    if torch.compiler.is_compiling():
-        return
-    silent = {site.module: site.silent for site in attachment.sites}
-    for site in attachment.sites:
-        site.silent = site.silent % 2 + 1
-    try:
-        require_all_fired(attachment, {module: int(count < 2) for module, count in silent.items()}, whole=False)
-    finally:
+    with preserved(attachment.model), torch.no_grad(), eager(), _full_strength(attachment), ExitStack() as others:
+        for other in type(attachment).on(attachment.model):
+            others.enter_context(other.forced(0, set()))  # also of other attachments no gate acts
+        if not attachment.model.training:
+            attachment.model.train()
+        plain, _ = run(attachment, args, kwargs, set())
         for site in attachment.sites:
-            site.skipped = False
+            gated, maps = run(attachment, args, kwargs, {site.module})
+            before, after = _maps(site, maps)
+            grid = tuple(before.shape[2:])
+            site.gate.check(grid)
+            site.gate.prepare(grid, before.device)
+            effect = Effect.of(plain, gated, before, after)
+            if not effect.arrives:
+                _explain(attachment, site, args, kwargs, plain, effect, before)
 
 
-def warn_unchecked(attachment: "Attachment") -> None:
-    """A check needs a call of the whole model; say that there is none."""
-    warnings.warn(
-        "whether the gates arrive at the logits is not checked, and their strength is not measured: they act in a pass "
-        f"through parts of {type(attachment.model).__name__} (forward_features, say), not in a call of it. Call the "
-        "whole model, or handle.check(batch); or set check=False if you know that they arrive.",
-        stacklevel=2,
-    )
+@dataclass(frozen=True)
+class Effect:
+    """Change of the output relative to that between two images, and the injected energy relative to the features'."""
+
+    change: float
+    energy: float
+
+    @classmethod
+    def of(cls, plain: Tensor, gated: Tensor, before: Tensor, after: Tensor) -> "Effect":
+        y, other = plain.double(), plain.double().roll(1, 0)
+        size = (y - other).norm() if y.ndim > 1 and len(y) > 1 else y.norm()
+        change = (gated.double() - y).norm()
+        energy = (after.double() - before.double()).square().sum() / before.double().square().sum().clamp_min(1e-300)
+        return cls(float(change / size) if size > 0 else math.nan, float(energy))
+
+    @property
+    def arrives(self) -> bool:
+        """In proportion to what is injected: a weak gate is not a lost one."""
+        return self.change >= MINIMAL_CHANGE * min(1.0, math.sqrt(self.energy)) > 0
 
 
-def _checkpointing(model: nn.Module) -> bool:
-    return any(getattr(module, "grad_checkpointing", False) for module in model.modules())
+def _explain(
+    attachment: "Attachment", site: "GatedModule", args: Any, kwargs: Any, plain: Tensor, effect: Effect, h: Tensor
+) -> None:
+    """Refuse with the measured cause; weights that are zero at initialization are only a warning."""
+    where = site.stage if site.stage == site.module else f"{site.stage} ({site.module})"
+    if effect.energy == 0:
+        empty, zero = "the batch is empty", "the features there are all zero"
+        cause = empty if not h.numel() else "the gate leaves the features as they are" if h.any() else zero
+        refuse("constant gate", where=where, cause=cause)
+    try:
+        dry = DryRun(attachment.model, args, kwargs)
+        dry.layouts.setdefault(site.module, site.layout)  # type: ignore[arg-type]
+        share = dry.shares([site.module])[site.module]
+    except (ChaosgateError, KeyError):
+        refuse("no effect", where=where, change=effect.change, energy=effect.energy, cause="unknown", advice="")
+    if share >= SMALLEST_SHARE and dry.replaced:
+        warnings.warn(
+            f"the effect of the gate at {where} cannot be seen yet: weights behind it are (almost) zero at "
+            f"initialization ({dry.replaced[-1]}).",
+            stacklevel=2,
+        )
+        return
+    cause = "unknown"
+    if share == 0:
+        cause = "nothing that the output depends on reads it (dead path)"
+    elif share < SMALLEST_SHARE:
+        cause = "a normalization behind it divides it out"
+    advice = "chaosgate.sites(model, batch) lists the places of this network."
+    tried = dry.alternative(site.module)
+    if tried is not None and _reaches(attachment, tried, site.gate, args, kwargs, plain):
+        advice = f"'{tried}' works here (tried): stages=['{tried}']."
+    refuse("no effect", where=where, change=effect.change, energy=effect.energy, cause=cause, advice=advice)
+
+
+def _reaches(attachment: "Attachment", module: str, gate: Gate, args: Any, kwargs: Any, plain: Tensor) -> bool:
+    with type(attachment)(attachment.model, {module: gate}, measuring=True) as trial:
+        try:
+            gated, maps = run(trial, args, kwargs, {module})
+            return Effect.of(plain, gated, *_maps(trial.sites[0], maps)).arrives
+        except (ValueError, RuntimeError):
+            return False
+
+
+@contextmanager
+def _full_strength(attachment: "Attachment") -> Iterator[None]:
+    factors = {gate: gate.dial for gate in attachment.gates.values()}
+    for gate in factors:
+        gate.dial = None
+    try:
+        yield
+    finally:
+        for gate, factor in factors.items():
+            gate.dial = factor
+
+
+# -- every place of a network ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SiteEffect:
+    """A place for a gate.
+
+    ``stage`` is L1 to L4 where the module stands for one; ``survives`` tells whether a gate there reaches the output in
+    training mode, ``logit_change`` how far the logits move (relative, evaluation mode), ``positive_share`` how much of
+    the map is positive.
+    """
+
+    stage: str | None
+    module: str
+    grid: tuple[int, ...]
+    channels: int
+    layout: str
+    survives: bool
+    logit_change: float
+    positive_share: float
+
+
+def sites(model: nn.Module, example: Tensor | None = None, gate: Gate | None = None) -> list[SiteEffect]:
+    """Try a gate at the stages and at every block that all paths cross, in the order in which they run.
+
+    The network is left as it was found.
+
+    Args:
+        model: As for :func:`attach`.
+        example: A batch as the model takes it; real images tell more than random ones. None makes noise images of the
+            size that the model declares.
+        gate: The gate to try; None is ``GaussianChaos(log_std=1)``.
+
+    >>> import timm
+    >>> found = sites(timm.create_model("resnet18"))
+    >>> [(site.stage, site.module, site.grid) for site in found if site.stage]
+    [('L1', 'layer1', (56, 56)), ('L2', 'layer2', (28, 28)), ('L3', 'layer3', (14, 14)), ('L4', 'layer4', (7, 7))]
+    """
+    from chaosgate.inject.attachment import Attachment
+
+    batch = example_input(model) if example is None else example
+    dry = DryRun(model, (batch,))
+    try:
+        stages = {module: stage for stage, (module, _) in find_stages(model, batch, dry=dry)[0].items()}
+    except ChaosgateError:  # no stages; there may be blocks
+        stages = {}
+    trial = GaussianChaos(log_std=1.0) if gate is None else gate
+    found = []
+    for name in dry.blocks(stages):
+        with Attachment(model, {name: trial}, measuring=True) as attachment:
+            try:
+                (report,) = measure(attachment, (batch,), {})
+                with preserved(model), torch.no_grad(), eager():
+                    model.train()
+                    plain, _ = run(attachment, (batch,), {}, set())
+                    gated, maps = run(attachment, (batch,), {}, {name})
+            except (ValueError, RuntimeError):  # a grid that the gate is not for, a batch too small for BatchNorm
+                continue
+        survives = Effect.of(plain, gated, *maps[name]).arrives
+        described = (report.grid, report.channels, report.layout)
+        found.append(
+            SiteEffect(stages.get(name), name, *described, survives, report.logit_change, report.positive_share)
+        )
+    return found

@@ -1,123 +1,420 @@
-"""Stage names: L1 to L4 of a backbone, as modules whose output a gate can be put on."""
+"""Where in a network: L1 to L4 by declaration or proof, from one dry run with its autograd graph."""
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from chaosgate.field.arguments import grid_text, nearest
-from chaosgate.gate import Gate
-from chaosgate.inject.survey import Survey
+from chaosgate.field.arguments import nearest
+from chaosgate.gate import Gate, load_noise_state_dict, noise_state_dict
+from chaosgate.inject.layout import Layout, LayoutReader, logits_of, possible_layouts, tensors
+from chaosgate.inject.refusals import ChaosgateError, refuse
 
 STAGES = ("L1", "L2", "L3", "L4")
-_WRAPPERS = ("module", "_orig_mod")  # what DistributedDataParallel and torch.compile put in front of a name
+_WRAPPERS = ("_orig_mod", "_forward_module", "_original_module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+_PRIME = (1 << 61) - 1
+SMALLEST_SHARE = 3e-4
+"""Least share of a gradient along the features. Behind a per-token norm it is zero, up to the epsilon of the norm."""
 
 
-def resolve_stages(model: nn.Module, example: Tensor | None = None) -> dict[str, str]:
-    """The modules behind L1, L2, L3, L4.
+class DryRun:
+    """One forward of two images in evaluation mode, with its autograd graph.
 
-    * Hierarchical nets: where the features are 4, 8, 16 and 32 times smaller than the image; with a small-image stem,
-      the last four distinct sizes. timm says it in ``feature_info``, where four entries are the four stages in any
-      case; for others a dry run shows it.
-    * ViT and other nets of constant resolution: quarter depths. With a class token the last two blocks are left out:
-      a gate there scales tokens that only a norm, or nothing at all, reads before the class token is taken.
-    * Where the only reader of a stage's output is a per-token norm (Swin L4, ConvNeXt L1 to L3), that norm: in front
-      of it the gate would be divided out.
+    ``outputs`` holds the features of every module that returns one floating tensor, in the order in which the modules
+    finish; ``layouts`` the layouts that are certain. Weights that are almost zero (heads, branches and layer scales at
+    initialization) hide what lies in front of them: for this forward they are ``replaced`` by random ones.
 
     Args:
-        model: A network of timm, torchvision or Hugging Face, or any that takes an image; bare, or inside a wrapper.
-        example: An input for the dry run; None uses one image of the model's own size.
+        model: The network.
+        example: A batch, or the arguments of the model as a tuple; None makes two images of the declared size.
+        kwargs: Further arguments of the model, by name.
+    """
+
+    @torch.inference_mode(False)  # what is made in that mode has no graph
+    def __init__(self, model: nn.Module, example: Any = None, kwargs: Mapping[str, Any] | None = None) -> None:
+        if sharded(model):
+            refuse("sharded", model=type(model).__name__)
+        self.model = model
+        args = example_input(model) if example is None else example
+        given = dict(enumerate(args if isinstance(args, tuple) else (args,))) | dict(kwargs or {})
+        values = (v for v in given.values() if isinstance(v, Tensor) and v.ndim >= 3 and v.is_floating_point())
+        images = next(values, None)
+        if images is None:
+            refuse("no image", model=type(model).__name__)
+        self.image = images.detach()[:2].clone().requires_grad_()
+        for name, value in given.items():
+            if isinstance(value, Tensor) and value.ndim and len(value) == len(images):
+                given[name] = self.image if value is images else value[:2]
+        self.outputs: dict[str, Tensor] = {}
+        self.layouts: dict[str, Layout] = {}
+        self.finished: dict[str, int] = {}
+        self._nodes: dict[str, tuple[Any, int]] = {}
+        self._shares: dict[str, float] = {}
+        handles = [module.register_forward_hook(self._recorder(name)) for name, module in model.named_modules() if name]
+        drawn = _without_zeros(model)
+        self.replaced = list(drawn)
+        try:
+            with evaluation(model), torch.enable_grad(), eager():
+                made = (*model.named_parameters(), *model.named_buffers())
+                drawn |= {name: tensor.clone() for name, tensor in made if tensor.is_inference()}
+                named = {str(name): value for name, value in given.items() if isinstance(name, str)}
+                positional = tuple(value for name, value in given.items() if isinstance(name, int))
+                self.result = torch.func.functional_call(model, drawn, positional, named)
+        except ChaosgateError:
+            raise
+        except Exception as error:  # noqa: BLE001 - of any library
+            refuse("dry run failed", model=type(model).__name__, shape=tuple(self.image.shape), error=error)
+        finally:
+            for handle in handles:
+                handle.remove()
+        logits = logits_of(self.result)
+        results = list(tensors(self.result)) if logits is None else [logits]
+        self.results = [t for t in results if t.grad_fn is not None]
+        self._above, self._below = _paths(self.results, self.image)
+        self._total = sum(self._below[t.grad_fn] for t in self.results) % _PRIME
+        self._prove_layouts()
+        sizes = {name: math.prod(layout.grid_of(self.outputs[name])) for name, layout in self.layouts.items()}
+        self.sizes = {name: size for name, size in sizes.items() if size > 1}
+
+    def _prove_layouts(self) -> None:
+        """Try the possible layouts of what all paths cross and no one declares; of equal shapes, on the last one."""
+        unknown = {self.outputs[n].shape: n for n in self.outputs if n not in self.layouts and self.crossed(n)}
+        for shape, last in unknown.items():
+            for layout in possible_layouts(shape, tuple(self.image.shape)):
+                self.layouts[last] = layout
+                if self.ordered(last):
+                    same = [n for n, t in self.outputs.items() if t.shape == shape and n not in self.layouts]
+                    self.layouts.update(dict.fromkeys(same, layout))
+                    break
+                del self.layouts[last]
+
+    def _recorder(self, name: str) -> Any:
+        def record(module: nn.Module, args: Any, output: Any) -> None:
+            found = [t for t in tensors(output) if t.is_floating_point()]
+            self.finished[name] = len(self.finished) + 1
+            self.outputs.pop(name, None)  # a module that runs again finishes later
+            self.layouts.pop(name, None)
+            if len(found) != 1 or not isinstance(output, Tensor | tuple | list) or found[0].grad_fn is None:
+                return
+            self.outputs[name] = found[0]
+            self._nodes[name] = (found[0].grad_fn, found[0].output_nr)
+            try:
+                layout = LayoutReader.of(self.model, name)(output, tuple(self.image.shape))
+            except ChaosgateError:
+                return
+            if len(layout.grid_of(found[0])) == self.image.ndim - 2:  # a line is not the grid of an image
+                self.layouts[name] = layout
+
+        return record
+
+    def crossed(self, name: str) -> bool:
+        """Whether every path from the image to the output goes through what this module returned."""
+        node, number = self._nodes[name]
+        through = self._above.get((node, number), 0) * self._below.get(node, 0)
+        return self._total != 0 and through % _PRIME == self._total
+
+    def places(self) -> list[str]:
+        """Modules that every path crosses, on a grid of more than one site, in the order in which they finish."""
+        return [name for name in self.outputs if name in self.sizes and self.crossed(name)]
+
+    @torch.inference_mode(False)  # what is made in that mode has no graph
+    def shares(self, names: Sequence[str]) -> dict[str, float]:
+        r"""Share of the output's gradient along the features, :math:`\|h\cdot g\|/\|\,\|h\|\|g\|\,\|` over the sites.
+
+        A gate scales the features of a site. Where a per-token norm divides that out, the gradient is orthogonal to
+        the features; where nothing reads the sites there is none, and the share is 0.
+        """
+        names = [name for name in names if name not in self._shares]
+        generator = torch.Generator().manual_seed(0)
+        outputs = [self.outputs[name] for name in names]
+        weights = [torch.randn(t.shape, generator=generator).to(t) for t in self.results]
+        gradients = self._gradients(self.results, outputs, weights) if outputs else ()
+        for name, output, gradient in zip(names, outputs, gradients, strict=True):
+            g = torch.zeros_like(output) if gradient is None else gradient
+            h, g = (self.layouts[name].to_map(t.detach()).double() for t in (output, g))
+            size = (h.norm(dim=1) * g.norm(dim=1)).norm()
+            self._shares[name] = float((h * g).sum(1).norm() / size.clamp_min(1e-300))
+        return self._shares
+
+    @torch.inference_mode(False)  # what is made in that mode has no graph
+    def ordered(self, name: str) -> bool:
+        """Whether the sites of the first image depend on it in the order that the layout states, and on no other image.
+
+        The gradients of three corner sites are centred in the same order as the sites. This proves that tokens are row
+        by row, and that the two axes of a map are rows and columns.
+        """
+        layout, zeros = self.layouts[name], torch.zeros_like(self.outputs[name])
+        h = layout.to_map(zeros)
+        if h.ndim != 4:
+            return True
+        centres = []
+        weights = torch.randn(h.shape[1], generator=torch.Generator().manual_seed(0)).to(h)
+        for row, column in ((0, 0), (0, -1), (-1, 0)):
+            at = torch.zeros_like(h)
+            at[0, :, row, column] = weights
+            (gradient,) = self._gradients([self.outputs[name]], [self.image], [layout.from_map(at, zeros)])
+            if gradient is None or gradient[1:].any():
+                return False
+            weight = gradient[0].double().square().sum(0)
+            weight = weight / weight.sum().clamp_min(1e-300)
+            centres.append(
+                [float(weight.sum(1 - axis) @ torch.arange(n).to(weight)) for axis, n in enumerate(weight.shape)]
+            )
+        first, right, below = centres
+        return (h.shape[3] == 1 or first[1] < right[1]) and (h.shape[2] == 1 or first[0] < below[0])
+
+    def _gradients(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor]) -> Any:
+        """Of the weighted outputs; what activation checkpointing recomputes, it recomputes in evaluation mode."""
+        with evaluation(self.model), torch.enable_grad():
+            return torch.autograd.grad(outputs, inputs, weights, retain_graph=True, allow_unused=True)
+
+    def weighted_after(self, name: str) -> list[str]:
+        """Modules with a matrix or a kernel of weights that finish after this one."""
+        names = list(self.outputs)
+        later = names[names.index(name) + 1 :]
+        weights = ((n, getattr(self.model.get_submodule(n), "weight", None)) for n in later)
+        return [n for n, weight in weights if isinstance(weight, Tensor) and weight.ndim > 1]
+
+    def steps(self) -> list[str]:
+        """Places that do not span the network and are not a step inside a block that changes the resolution."""
+        return [n for n in self.places() if not self._spans(n) and not self._inside_a_change(n)]
+
+    def _spans(self, name: str) -> bool:
+        inside = {size for other, size in self.sizes.items() if other == name or other.startswith(f"{name}.")}
+        return len(inside) > 2
+
+    def _inside_a_change(self, name: str) -> bool:
+        parts = name.split(".")
+        around = [".".join(parts[:n]) for n in range(1, len(parts))]
+        size = self.sizes[name]
+        return any(self.sizes.get(outer, size) != size and not self._spans(outer) for outer in around)
+
+    def last(self, name: str) -> str:
+        """The last place of the same grid, if more than one layer with weights lies between; else ``name``."""
+        after = self.weighted_after(name)
+        same = [n for n in self.steps() if self.sizes[n] == self.sizes[name]]
+        names = list(self.outputs)
+        far = [n for n in same if len(after) > 1 and names.index(n) >= names.index(after[1]) and self.weighted_after(n)]
+        return self.outermost(far[-1], same) if far else name
+
+    def standing_for(self, name: str, reduction: int) -> str:
+        """``name``; if it returns several tensors, the next place behind it of this reduction."""
+        size = math.prod(-(-side // reduction) for side in self.image.shape[2:])
+        same = [n for n in self.steps() if self.sizes[n] == size]
+        if name in self.outputs or name not in self.finished:
+            return name
+        return next((self.outermost(n, same) for n in same if self.finished[n] > self.finished[name]), name)
+
+    def outermost(self, name: str, among: Sequence[str]) -> str:
+        """Of the modules that return the same tensor, the one around the others."""
+        return min((n for n in among if self._nodes[n] == self._nodes[name]), key=lambda n: n.count("."))
+
+    def blocks(self, stages: Mapping[str, str]) -> list[str]:
+        """Stages, and blocks that all paths cross; of those that return the same tensor, the outermost."""
+        chosen: dict[Any, str] = {}
+        for name in self.places():  # modules finish from the inside out
+            block = any(True for _ in self.model.get_submodule(name).children()) and not self._spans(name)
+            node = self._nodes[name]
+            if (block or name in stages) and chosen.get(node) not in stages:
+                chosen.pop(node, None)
+                chosen[node] = name
+        return list(chosen.values())
+
+    def alternative(self, name: str) -> str | None:
+        """Another place for a gate that is lost at ``name``: behind the norm, or the last one from which it arrives."""
+        places = [n for n in self.places() if n != name]
+        behind = self.surviving(name) if name in self.places() else None
+        if behind is not None:
+            return behind
+        shares = self.shares(places)
+        return next((n for n in reversed(self.blocks({})) if shares.get(n, 0) >= SMALLEST_SHARE), None)
+
+    def surviving(self, name: str) -> str | None:
+        """``name``, or the next place of the same grid behind a norm that divides the gate out; None if there is none."""
+        places = self.places()
+        following = [n for n in places[places.index(name) :] if self.sizes[n] == self.sizes[name]]
+        shares = self.shares(following)
+        return next((n for n in following if shares[n] >= SMALLEST_SHARE), None) if shares[name] > 0 else None
+
+
+def _without_zeros(model: nn.Module) -> dict[str, Tensor]:
+    """Random values for weights that are almost zero, by name."""
+    generator = torch.Generator().manual_seed(0)
+    found = {}
+    for name, p in model.named_parameters():
+        if p.ndim and p.numel() and not p.is_meta and "bias" not in name and float(p.detach().abs().max()) < 1e-3:
+            values = torch.randn(p.shape, generator=generator).mul_(0.05)
+            found[name] = (values + 0.3 if p.ndim == 1 else values).to(p)
+    return found
+
+
+def _paths(results: Sequence[Tensor], image: Tensor) -> tuple[dict[tuple[Any, int], int], dict[Any, int]]:
+    """Numbers of paths in the autograd graph, modulo a prime: from the output to a tensor, from a node to the image."""
+    order: list[Any] = []  # sources first
+    seen: set[Any] = set()
+    stack = [(result.grad_fn, False) for result in results]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((source, False) for source, _ in node.next_functions if source is not None)
+    below: dict[Any, int] = {}
+    for node in order:
+        sources = sum(below[source] for source, _ in node.next_functions if source is not None)
+        below[node] = 1 if getattr(node, "variable", None) is image else sources % _PRIME
+    above: dict[tuple[Any, int], int] = {}
+    of_node: dict[Any, int] = {}
+
+    def reach(node: Any, number: int, paths: int) -> None:
+        above[node, number] = (above.get((node, number), 0) + paths) % _PRIME
+        of_node[node] = (of_node.get(node, 0) + paths) % _PRIME
+
+    for result in results:
+        reach(result.grad_fn, result.output_nr, 1)
+    for node in reversed(order):
+        for source, number in node.next_functions:
+            if source is not None:
+                reach(source, number, of_node[node])
+    return above, below
+
+
+def resolve_stages(model: nn.Module, example: Any = None) -> dict[str, str]:
+    """The modules behind L1, L2, L3, L4, as far as they exist.
+
+    * timm declares its stages in ``feature_info``; for other networks the dry run must prove them. L_k is the last
+      place of its resolution; every path from the image to the output crosses it.
+    * A network of constant resolution (ViT) has quarter depths, up to the last block from which a gate reaches the
+      output.
+    * Where a per-token norm divides the gate out (Swin L4, ConvNeXt L1 to L3), the output of that norm.
+
+    Args:
+        model: A network of timm, torchvision or transformers, or any that takes an image; bare, or inside a wrapper.
+        example: A batch for the dry run, or the arguments of the model as a tuple; None uses noise of the size that
+            the network declares.
 
     >>> import timm
     >>> resolve_stages(timm.create_model("resnet18"))
     {'L1': 'layer1', 'L2': 'layer2', 'L3': 'layer3', 'L4': 'layer4'}
     """
-    name, backbone = _backbone(model)
-    survey = Survey(backbone, example)
-    found = _stage_modules(backbone) if _feature_entries(backbone) else stages_by_resolution(survey)
-    prefix = f"{name}." if name else ""
-    return {stage: prefix + survey.surviving(module) for stage, module in zip(STAGES, found, strict=True)}
+    found, why = find_stages(model, example)
+    if not found:
+        refuse("no stages", model=type(model).__name__, why="; ".join(dict.fromkeys(why.values())))
+    return {stage: module for stage, (module, _) in found.items()}
 
 
-def resolve_sites(model: nn.Module, asked: Sequence[str], example: Tensor | None = None) -> dict[str, str]:
-    """The module for every name: that of a stage, or the module of this name, which is taken as it is."""
-    stages: dict[str, str] = {}
-    found: dict[str, str] = {}
-    for name in asked:
-        module = _named(model, name)
-        if module is None and name in STAGES:
-            stages = stages or resolve_stages(model, example)
-            module = stages[name]
-        if module is None:
-            modules = [n for n, _ in model.named_modules()]
-            raise ValueError(
-                f"no stage or module {name!r} in {type(model).__name__}; it has {', '.join(STAGES)}."
-                f"{nearest(name, modules, 3)} Set noise.stages to those, or name a module, e.g. {_last_block(model)!r}."
-            )
-        found[name] = module
-    _require_different(model, found)
-    return found
+def find_stages(
+    model: nn.Module, example: Any = None, wanted: Sequence[str] = STAGES, dry: DryRun | None = None
+) -> tuple[dict[str, tuple[str, Layout]], dict[str, str]]:
+    """Module and layout of the wanted stages that are declared or proven; and for the others, the reason why not."""
+    path, backbone = _backbone(model)
+    dry = dry or DryRun(backbone if example is None else model, example)
+    ahead, inside = (f"{path}.", "") if example is None else ("", f"{path}.")
+    if not path:
+        ahead = inside = ""
+    entries = [(inside + str(entry["module"]), int(entry["reduction"])) for entry in _feature_entries(backbone)]
+    stages = _declared(dry, entries) if entries else _proven(dry, inside)
+    sizes = [dry.sizes.get(name) for name in stages.values()]
+    found: dict[str, tuple[str, Layout]] = {}
+    why: dict[str, str] = {}
+    for stage in wanted:
+        if (name := stages.get(stage)) is None:
+            why[stage] = "the dry run does not prove a place of this resolution"
+            continue
+        place, why[stage] = _place(dry, name, sizes.count(dry.sizes.get(name)) == 1)
+        if place is not None:
+            found[stage] = (ahead + place, dry.layouts[place])
+    return found, why
 
 
-def unwrapped_name(module: str) -> str:
-    """The name without the wrappers of distributed training and compilation: noise does not depend on them."""
-    steps = module.split(".")
-    while len(steps) > 1 and steps[0] in _WRAPPERS:
-        steps = steps[1:]
-    return ".".join(steps)
+def _place(dry: DryRun, name: str, alone: bool) -> tuple[str | None, str]:
+    """The place that stands for a declared or proven stage, or the reason why there is none."""
+    if name not in dry.finished:
+        inner = [n for n in dry.places() if n.startswith(f"{name}.")]
+        return None, f"'{name}' is not called (activation checkpointing?); name {inner[-1:] or 'another module'}"
+    if name not in dry.sizes:
+        return None, f"the layout of what '{name}' returns is not certain, or its grid has one site"
+    place = dry.last(name) if alone else name  # several stages on one grid: quarter depths, dilated networks
+    if not dry.crossed(place):
+        return None, f"not every path from the image to the output crosses '{place}'"
+    survives = dry.surviving(place)
+    if survives is None:
+        return None, f"a normalization behind '{place}' divides a gate out, or nothing reads it"
+    if dry.layouts[survives].kind == "NLC" and not dry.ordered(survives):
+        return None, f"what '{survives}' returns is not in the order of the image"
+    return survives, ""
 
 
-def _named(model: nn.Module, name: str) -> str | None:
-    """The module of this name, also inside wrappers."""
-    modules = dict(model.named_modules(remove_duplicate=False))
-    if name and name in modules:
-        return name
-    return next((full for full in modules if name and unwrapped_name(full) == name), None)
+def _declared(dry: DryRun, entries: Sequence[tuple[str, int]]) -> dict[str, str]:
+    """The stages that timm's ``feature_info`` declares, as (module, reduction)."""
+    entries = [(dry.standing_for(name, reduction), reduction) for name, reduction in entries]
+    reductions = [reduction for _, reduction in entries]
+    if len(set(reductions)) == 1:
+        return _by_depth(dry, [name for name, _ in entries])
+    if len(entries) == len(STAGES):
+        return {stage: name for stage, (name, _) in zip(STAGES, entries, strict=True)}
+    last = sorted(set(reductions))[-4:]
+    if len(last) < 4 and len(last) < len(reductions):  # a dilated network
+        listing = ", ".join(f"{name} (reduction {reduction})" for name, reduction in entries)
+        refuse("repeated reductions", model=type(dry.model).__name__, listing=listing, last=entries[-1][0])
+    module = {reduction: name for name, reduction in entries}
+    return {stage: module[reduction] for stage, reduction in zip(STAGES[-len(last) :], last, strict=True)}
 
 
-def _require_different(model: nn.Module, found: dict[str, str]) -> None:
-    by_module: dict[nn.Module, str] = {}
-    for asked, name in found.items():
-        module = model.get_submodule(name)
-        if module in by_module:
-            raise ValueError(
-                f"{by_module[module]!r} and {asked!r} are the same place ('{name}'). Name it once; two gates there "
-                "would be one of another strength."
-            )
-        by_module[module] = asked
+def _proven(dry: DryRun, inside: str) -> dict[str, str]:
+    """The last places of the coarsest resolutions; quarter depths where there is one resolution."""
+    steps = [n for n in dry.steps() if n.startswith(inside)]
+    before = [n for n in steps if dry.weighted_after(n)]
+    sizes = sorted({dry.sizes[n] for n in steps}, reverse=True)[-4:]
+    if steps and min(dry.sizes.values()) < sizes[-1]:  # coarser maps reach the output beside others
+        return {}
+    if len(sizes) < 2:
+        return _by_depth(dry, _row_of_blocks(dry, inside))
+    stages = {}
+    for stage, size in zip(STAGES[-len(sizes) :], sizes, strict=True):
+        same = [n for n in before if dry.sizes[n] == size]
+        if same:
+            stages[stage] = dry.outermost(same[-1], same)
+    return stages
+
+
+def _row_of_blocks(dry: DryRun, inside: str) -> list[str]:
+    """The longest row of blocks of one class that all paths cross."""
+    rows: dict[tuple[str, type], dict[int, str]] = {}
+    for name in dry.places():
+        numbered = re.fullmatch(r"(.*?)(\d+)", name)
+        if numbered and name.startswith(inside):
+            rows.setdefault((numbered[1], type(dry.model.get_submodule(name))), {})[int(numbered[2])] = name
+    longest = max(rows.values(), key=len, default={})
+    return [longest[number] for number in sorted(longest)]
+
+
+def _by_depth(dry: DryRun, row: Sequence[str]) -> dict[str, str]:
+    """Quarter depths, up to the last block from which a gate reaches the output."""
+    blocks = [name for name in row if name in dry.sizes and dry.crossed(name)]
+    while blocks and dry.surviving(blocks[-1]) is None:
+        blocks.pop()
+    if len(blocks) < len(STAGES):
+        return {}
+    return {stage: blocks[math.ceil(len(blocks) * k / 4) - 1] for k, stage in enumerate(STAGES, 1)}
 
 
 def _backbone(model: nn.Module) -> tuple[str, nn.Module]:
     """The network to look at: what is inside wrappers, or the one part that has timm's ``feature_info``."""
-    name, inner = "", model
-    while len(children := dict(inner.named_children())) == 1 and next(iter(children)) in _WRAPPERS:
-        step = next(iter(children))
-        name, inner = f"{name}.{step}".strip("."), children[step]
+    path, inner = "", model
+    while wrapped := next((n for n, _ in inner.named_children() if n in (*_WRAPPERS, "module")), None):
+        path, inner = f"{path}.{wrapped}".strip("."), inner.get_submodule(wrapped)
     known = [(n, m) for n, m in inner.named_modules() if _feature_entries(m)]
     if len(known) == 1:
-        return f"{name}.{known[0][0]}".strip("."), known[0][1]
-    return name, inner
-
-
-def _stage_modules(model: nn.Module) -> list[str]:
-    entries = _feature_entries(model)
-    reductions = [int(entry["reduction"]) for entry in entries]
-    if len(set(reductions)) == 1 and hasattr(model, "blocks"):
-        return _by_depth(model)
-    if len(entries) == len(STAGES):
-        return [str(entry["module"]) for entry in entries]
-    repeated = {r for r in reductions if reductions.count(r) > 1}
-    last_four = sorted(set(reductions))[-4:]
-    if repeated & set(last_four) or len(last_four) < 4:
-        listing = ", ".join(f"{e['module']} (reduction {e['reduction']})" for e in entries)
-        raise ValueError(
-            f"the stages of {type(model).__name__} cannot be told apart by their reduction: {listing}. "
-            "Name modules instead of L1 to L4, e.g. stages=[" + repr(str(entries[-1]["module"])) + "]."
-        )
-    module = {int(entry["reduction"]): str(entry["module"]) for entry in entries}
-    return [module[reduction] for reduction in last_four]
+        return f"{path}.{known[0][0]}".strip("."), known[0][1]
+    return path, inner
 
 
 def _feature_entries(model: nn.Module) -> list[dict[str, Any]]:
@@ -125,34 +422,56 @@ def _feature_entries(model: nn.Module) -> list[dict[str, Any]]:
     entries = getattr(info, "info", info)
     if not isinstance(entries, list | tuple):  # timm's blocks have a method of this name
         return []
-    known = [dict(entry) for entry in entries if "module" in entry and "reduction" in entry]
+    known = [dict(entry) for entry in entries if "module" in entry and entry.get("reduction")]
     names = {name for name, _ in model.named_modules()} if known else set()
     return known if all(entry["module"] in names for entry in known) else []  # timm's MViT names others
 
 
-def _by_depth(model: nn.Module) -> list[str]:
-    depth = len(model.blocks)  # type: ignore[arg-type]
-    pooled_by_token = getattr(model, "num_prefix_tokens", 0) > 0 and getattr(model, "global_pool", "") == "token"
-    return quarter_depths(model, [f"blocks.{i}" for i in range(depth)], pooled_by_token)
+def unwrapped(path: str) -> str:
+    """The path without wrappers of distributed training and compilation: noise does not depend on them."""
+    steps = [step for step in path.split(".") if step not in _WRAPPERS]
+    while len(steps) > 1 and steps[0] == "module":
+        steps = steps[1:]
+    return ".".join(steps)
 
 
-def _last_block(model: nn.Module) -> str:
-    names = [name for name, module in model.named_modules() if name and any(True for _ in module.children())]
-    return names[-1] if names else next((name for name, _ in model.named_modules() if name), "")
+def resolve_sites(model: nn.Module, asked: Sequence[str], example: Any = None) -> dict[str, str]:
+    """The module for every name: that of a stage, or the module of this path."""
+    return {name: module for name, (module, _) in find_sites(model, asked, example).items()}
+
+
+def find_sites(model: nn.Module, asked: Sequence[str], example: Any = None) -> dict[str, tuple[str, Layout | None]]:
+    """The module for every name, with its layout if a dry run has shown it: a stage, or a path, taken literally."""
+    paths = {name: name for name, _ in model.named_modules(remove_duplicate=False) if name}
+    paths = {unwrapped(name): name for name in reversed(paths)} | paths
+    stages = [name for name in asked if name in STAGES and name not in paths]
+    known, why = find_stages(model, example, stages) if stages else ({}, {})
+    found: dict[str, tuple[str, Layout | None]] = {}
+    for name in asked:
+        if name in why and name not in known:
+            others = ", ".join(f"{stage} ({module})" for stage, (module, _) in known.items()) or "none"
+            refuse("no such stage", stage=name, model=type(model).__name__, why=why[name], others=others)
+        if name not in known and name not in paths:
+            near = nearest(name, list(paths), 3)
+            refuse("no such module", name=name, model=type(model).__name__, stages=", ".join(STAGES), nearest=near)
+        module, layout = known[name] if name in known else (paths[name], None)
+        same = [other for other, (path, _) in found.items() if model.get_submodule(path) is model.get_submodule(module)]
+        if same:
+            refuse("same place", first=same[0], second=name, module=module)
+        found[name] = (module, layout)
+    return found
 
 
 def gates_by_stage(gate: Gate | Mapping[str, Gate], stages: str | Sequence[str] | None) -> dict[str, Gate]:
     """One gate for each stage, from one gate for all or from a dict."""
     if isinstance(gate, Mapping):
-        if stages is not None:
-            raise ValueError(f"the gates name their stages themselves ({', '.join(gate)}); leave stages out.")
+        if stages is not None or not gate:
+            refuse("stages twice", stages=", ".join(gate))
         gates = dict(gate)
-        if not gates:
-            raise ValueError("there is no gate in the dict; name at least one stage, e.g. {'L4': gate}.")
     else:
         names = ["L4"] if stages is None else [stages] if isinstance(stages, str) else list(stages)
         if not names or len(set(names)) != len(names):
-            raise ValueError(f"stages must name at least one place, each once, e.g. ['L4']; got {names!r}.")
+            refuse("stages once", stages=names)
         gates = dict.fromkeys(names, gate)
     for stage, found in gates.items():
         if not isinstance(found, Gate):
@@ -160,85 +479,81 @@ def gates_by_stage(gate: Gate | Mapping[str, Gate], stages: str | Sequence[str] 
     return gates
 
 
-# -- networks that do not name their stages: from the resolution of what their modules return in a dry run -------------
+# -- running a network without leaving a trace --------------------------------------------------------------------------
 
 
-def stages_by_resolution(survey: Survey) -> list[str]:
-    """Four modules: the last ones at each of the four coarsest resolutions, or quarter depths where there is only one.
+@contextmanager
+def preserved(model: nn.Module, buffers: bool = True) -> Iterator[None]:
+    """Afterwards every module's mode, all ``buffers``, counters of gates and torch's random streams are as before.
 
-    A module counts at the resolution of its output, but not if it is a step inside a block that changes the resolution,
-    and not if it spans the network.
+    Networks draw and count in either mode: dropout, BatchNorm, masked auto-encoders, queues of contrastive learning.
     """
-    grids = grids_of(survey)
-    sizes = {name: math.prod(grid) for name, grid in grids.items()}
-    distinct = sorted(set(sizes.values()), reverse=True)
-    steps = [name for name in grids if not _inside_a_change(name, sizes) and not spans(name, sizes)]
-    last = {size: _outermost(survey, [n for n in steps if sizes[n] == size]) for size in distinct}
-    found = [name for name in last.values() if name]
-    if len(found) >= 4:
-        return found[-4:]
-    blocks = _repeated_blocks(survey.model, grids)
-    if len(blocks) >= 4:
-        layout = survey.layout(blocks[-1])
-        prefix = layout is not None and layout.prefix > 0
-        pooled_by_token = layout is not None and prefix and not survey.reads_grid(blocks[-1], layout)
-        return quarter_depths(survey.model, blocks, pooled_by_token)
-    listing = ", ".join(f"{name} ({grid_text(grids[name])})" for name in found) or "none"
-    raise ValueError(
-        f"{type(survey.model).__name__} does not have four stages of different resolution, nor a row of equal blocks. "
-        f"Maps: {listing}. Name modules instead of L1 to L4, e.g. stages=[{found[-1] if found else 'features'!r}]."
-    )
+    modes = [(module, module.training) for module in model.modules()]
+    kept = [
+        (module, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if buffers and not buffer.is_meta
+    ]
+    device, noise = next(model.parameters(), torch.empty(0)).device, noise_state_dict(model)
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            yield
+    finally:
+        load_noise_state_dict(model, noise)
+        for module, mode in modes:
+            module.training = mode
+        for module, name, buffer, value in kept:
+            if getattr(module, name) is not buffer:
+                setattr(module, name, buffer)
+            if not torch.equal(buffer, value):
+                with torch.no_grad():
+                    buffer.copy_(value)
 
 
-def quarter_depths(model: nn.Module, blocks: Sequence[str], pooled_by_token: bool) -> list[str]:
-    """Four of the blocks, the last ones of each quarter; behind the last but two a class token is out of reach."""
-    usable = len(blocks) - 2 if pooled_by_token else len(blocks)
-    if usable < 4:
-        raise ValueError(
-            f"{type(model).__name__} has only {len(blocks)} blocks, too few for four stages. Name a module instead of "
-            f"L1 to L4, e.g. {blocks[0]!r}."
-        )
-    return [blocks[math.ceil(usable * k / 4) - 1] for k in range(1, 5)]
+@contextmanager
+def evaluation(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside; afterwards everything is as before."""
+    with preserved(model):
+        model.eval()
+        yield
 
 
-def grids_of(survey: Survey) -> dict[str, tuple[int, ...]]:
-    """The grids of all modules that return features on more than one site, in the order in which they finish."""
-    found = {}
-    for name, output in survey.outputs.items():
-        grid = survey.grid(name)
-        if grid is not None and output is not survey.result and math.prod(grid) > 1:
-            found[name] = grid
-    return found
+def eager() -> AbstractContextManager[object]:
+    """What is compiled runs eagerly inside: the hooks of a compiled network see no values.
+
+    Where the compiler was never loaded, nothing is compiled; asking it would take as long as importing torch.
+    """
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
-def _inside_a_change(name: str, sizes: dict[str, int]) -> bool:
-    """Whether a module around it, short of one that spans the network, returns another resolution."""
-    steps = name.split(".")
-    around = [".".join(steps[:n]) for n in range(1, len(steps))]
-    return any(sizes.get(outer, sizes[name]) != sizes[name] and not spans(outer, sizes) for outer in around)
+def sharded(model: nn.Module) -> bool:
+    """Whether ``fully_shard`` (FSDP2) has split the parameters."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    return fsdp is not None and any(isinstance(module, fsdp.FSDPModule) for module in model.modules())
 
 
-def spans(name: str, sizes: dict[str, int]) -> bool:
-    """Whether there are more than two resolutions inside a module."""
-    inside = {size for other, size in sizes.items() if other == name or other.startswith(name + ".")}
-    return len(inside) > 2
+def example_input(model: nn.Module) -> Tensor:
+    """Two noise images of the size that the network declares, on its device."""
+    parameter = next(model.parameters(), torch.empty(0))
+    stem = next((m for m in model.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d)), None)
+    if stem is not None and not isinstance(stem, nn.Conv2d):
+        refuse("no image", model=type(model).__name__)
+    channels = stem.in_channels if stem is not None else 3
+    noise = torch.randn(2, channels, *_declared_size(model), generator=torch.Generator().manual_seed(0))
+    return noise.to(parameter.device, parameter.dtype)
 
 
-def _outermost(survey: Survey, names: list[str]) -> str:
-    """The last of the modules to finish: of those that return the same tensor, the one around the others."""
-    if not names:
-        return ""
-    last = survey.outputs[names[-1]]
-    return min((name for name in names if survey.outputs[name] is last), key=lambda name: name.count("."))
-
-
-def _repeated_blocks(model: nn.Module, grids: dict[str, tuple[int, ...]]) -> list[str]:
-    """The longest row of equal blocks: numbered members of one container, of one class."""
-    modules = dict(model.named_modules())
-    rows: dict[tuple[str, type], dict[int, str]] = {}
-    for name in grids:
-        numbered = re.fullmatch(r"(.*?)(\d+)", name)
-        if numbered:
-            rows.setdefault((numbered[1], type(modules[name])), {})[int(numbered[2])] = name
-    longest = max(rows.values(), key=len, default={})
-    return [longest[number] for number in sorted(longest)]
+def _declared_size(model: nn.Module) -> tuple[int, int]:
+    """Height and width as timm (``img_size``, then the pretrained configuration), torchvision or transformers state."""
+    for attribute in ("img_size", "pretrained_cfg", "image_size", "config"):
+        for module in model.modules():
+            stated: Any = getattr(module, attribute, None)
+            if attribute == "pretrained_cfg":
+                stated = (stated or {}).get("input_size", (None,))[1:]
+            elif attribute == "config":
+                stated = getattr(stated, "image_size", None)
+            sides = (stated, stated) if isinstance(stated, int) else tuple(stated or ())
+            if len(sides) == 2 and all(isinstance(side, int) for side in sides):
+                return int(sides[0]), int(sides[1])
+    return 224, 224

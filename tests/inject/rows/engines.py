@@ -44,7 +44,7 @@ def compiled_and_run_before():
     compiled = torch.compile(model.train(), backend="aot_eager")
     compiled(x)
     with cg.attach(compiled, gate(), "L4") as handle:
-        with pytest.raises(RuntimeError, match=r"never fired.*torch\.compiler\.reset"):
+        with pytest.raises(RuntimeError, match=r"did not act.*torch\.compiler\.reset"):
             compiled(x)
         torch.compiler.reset()
         assert not torch.equal(compiled(x), compiled(x)) and handle.fired == 2
@@ -103,7 +103,22 @@ def distributed_wrapper():
 
 
 def sharded_parameters():
-    wrapped_for_one_process(lambda model: sharded(model, 1))
+    """14: attach first, then shard; the other order is refused, because a dry run would gather the parameters."""
+
+    def task():
+        model, x = build("timm resnet")
+        with cg.attach(model.train(), gate(), ["L3", "L4"], check=False):
+            split = sharded(model, 1)
+            found = split(x)
+            found.square().mean().backward()
+            assert all(p.grad is not None for p in split.parameters())
+        with pytest.raises(ValueError, match="Attach before sharding"):
+            cg.attach(sharded(build("timm resnet")[0], 1), gate(), "L4")
+        return found.detach()
+
+    with tempfile.TemporaryDirectory() as folder:
+        found = in_a_group(0, 1, Path(folder, "store"), task)
+    torch.testing.assert_close(found, plain_logits()[0], rtol=1e-5, atol=1e-6)
 
 
 def one_rank(rank, folder):
@@ -112,8 +127,10 @@ def one_rank(rank, folder):
         parallel = DistributedDataParallel(model)
         found = logits_of(parallel, x, steps=1)
         found.square().mean().backward()
-        split = logits_of(sharded(build("timm resnet")[0], 2), x, steps=1)
-        return {"logits": found.detach(), "gradients": gradients(model), "sharded": split.detach()}
+        model = build("timm resnet")[0]
+        with cg.attach(model.train(), gate(), ["L3", "L4"], check=False):
+            split = sharded(model, 2)(x)[None]
+        return {"logits": found.detach(), "gradients": gradients(parallel.module), "sharded": split.detach()}
 
     torch.save(in_a_group(rank, 2, Path(folder, "store"), task), Path(folder, f"{rank}.pt"))
 

@@ -10,7 +10,7 @@ import torch
 from torch.optim.swa_utils import AveragedModel
 
 import chaosgate as cg
-from chaosgate.inject.calls import logits
+from chaosgate.inject.layout import logits_of as logits
 from tests.inject.networks import Wrapper, build, features_of, gate
 
 
@@ -98,7 +98,7 @@ def shallow_copy():
     """1: copies that share hooks are refused in training."""
     model, x = build("timm resnet")
     with cg.attach(model.train(), gate(), "L4", check=False):
-        with pytest.raises(RuntimeError, match="belongs to another.*DataParallel"):
+        with pytest.raises(RuntimeError, match="shares its hooks.*DataParallel"):
             copy.copy(model)(x)
 
 

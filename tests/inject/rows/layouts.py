@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import chaosgate as cg
-from chaosgate.inject.calls import logits
+from chaosgate.inject.layout import logits_of as logits
 from tests.inject.networks import Convolutions, Dense, Returning, build, gate, images, timm_vit
 
 
@@ -35,12 +35,12 @@ def dynamic_image_size():
     model, _ = timm_vit(dynamic_img_size=True)
     for shape, grid in (((32, 128), (2, 8)), ((64, 64), (4, 4)), ((96, 32), (6, 2))):
         with cg.attach(model.eval(), gate(), "blocks.1", check=False) as handle, torch.no_grad():
-            with handle.forced(1, record=True):
+            with handle.forced(1, record=True) as maps:
                 model(torch.randn(1, 3, *shape))
-            assert tuple(handle.sites[0].before.shape[2:]) == grid
-            with handle.forced(1, record=True):
+            assert tuple(maps[handle.sites[0].module][0].shape[2:]) == grid
+            with handle.forced(1, record=True) as maps:
                 model.forward_features(torch.randn(1, 3, *shape))
-            assert tuple(handle.sites[0].before.shape[2:]) == grid
+            assert tuple(maps[handle.sites[0].module][0].shape[2:]) == grid
 
 
 def images_among_the_arguments():
@@ -84,7 +84,7 @@ def unrolled_tokens():
     """4: tokens in an order of the network's own."""
     model, x = build("timm_hiera")
     with cg.attach(model.train(), gate(), "blocks.0", check=False):
-        with pytest.raises(ValueError, match="not row by row"):
+        with pytest.raises(ValueError, match="rows and columns are not known"):
             model(x)
 
 
@@ -124,12 +124,12 @@ def unknown_tokens():
     """4: tokens of a network nobody knows need a grid; a class token in front of it is left alone."""
     body = nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 6))
     model, x = nn.Sequential(body, nn.Flatten(), nn.Linear(78, 4)).train(), torch.randn(2, 13, 6)
-    with cg.attach(model, gate(), "0"), pytest.raises(ValueError, match="layout='NCL'.*layout='NLC'"):
+    with cg.attach(model, gate(), "0"), pytest.raises(ValueError, match="Give grid=.*layout='NCL'"):
         model(x)
     with cg.attach(model, gate(), "0", grid=(3, 4)) as handle:
         model(x)
         assert (handle.sites[0].layout.grid, handle.sites[0].layout.prefix) == ((3, 4), 1)
-    with cg.attach(model, gate(), "0", grid=(5, 5)), pytest.raises(ValueError, match="13 tokens.*25 sites"):
+    with cg.attach(model, gate(), "0", grid=(5, 5)), pytest.raises(ValueError, match="13 tokens.*more sites"):
         model(x)
 
 
@@ -145,10 +145,10 @@ def mvit():
     """11: tokens that come with their grid beside them."""
     model, x = build("timm_mvit")
     with cg.attach(model.eval(), gate(), "stages.1", check=False) as handle:
-        with torch.no_grad(), handle.forced(1, record=True):
+        with torch.no_grad(), handle.forced(1, record=True) as maps:
             model(x)
-        assert tuple(handle.sites[0].before.shape[2:]) == (28, 28)
-        with pytest.raises(ValueError, match="normalisation right behind the site"):
+        assert tuple(maps[handle.sites[0].module][0].shape[2:]) == (28, 28)
+        with pytest.raises(ValueError, match="normalization behind"):
             handle.check(x)
     with cg.attach(model.eval(), gate(), "L3") as handle:
         assert handle.check(x)[0].grid == (14, 14)
@@ -165,9 +165,9 @@ def channels_last():
     model, x = build("timm resnet")
     model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
     with cg.attach(model.eval(), gate(), "L3", check=False) as handle, torch.no_grad():
-        with handle.forced(1, record=True):
+        with handle.forced(1, record=True) as maps:
             model(x)
-        assert handle.sites[0].after.is_contiguous(memory_format=torch.channels_last)
+        assert maps[handle.sites[0].module][1].is_contiguous(memory_format=torch.channels_last)
         assert handle.sites[0].layout.kind == "NCHW"
 
 
@@ -185,7 +185,7 @@ def dense_monte_carlo():
             mean = model(x)
         assert torch.allclose(mean.exp(), torch.stack(parts).mean(0), atol=1e-6)
         assert handle.uncertainty["entropy"].shape == (4, 8, 8)
-        with handle.monte_carlo(3, class_axis=0), pytest.raises(ValueError, match="not an axis of classes"):
+        with handle.monte_carlo(3, class_axis=0), pytest.raises(ValueError, match="class_axis=0"):
             model(x)
 
 

@@ -132,7 +132,7 @@ def another_network():
     noise.check = True
     model = timm_swin()[0]
     nn.init.normal_(model.patch_embed.proj.weight, std=10.0)  # far above the epsilon of the norms
-    with pytest.raises(ValueError, match="normalisation right behind"):
+    with pytest.raises(ValueError, match="normalization behind"):
         trainer(noise).fit(Module(model), batches(64))
 
 

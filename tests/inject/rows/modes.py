@@ -41,29 +41,6 @@ def forward_features_after_an_error():
         assert handle.step == 3 and handle.fired == 3
 
 
-def forward_features_without_the_site():
-    """2, 3: entered otherwise, a stage that was replaced or frozen is an error, one that never runs a warning."""
-    model, x = build("timm resnet")
-    with cg.attach(model.train(), gate(), "L4", check=False) as handle:
-        model.layer4.eval()
-        with pytest.raises(RuntimeError, match="'layer4' is in evaluation mode while the model trains"):
-            for _ in range(3):
-                model.forward_features(x)
-        model.layer4.train()
-        for _ in range(3):
-            model.forward_features(x)
-        assert handle.fired == 3
-        kept, model.layer4 = model.layer4, copy.deepcopy(model.layer4)
-        with pytest.raises(RuntimeError, match="'layer4' of the model was replaced"):
-            for _ in range(3):
-                model.forward_features(x)
-        model.layer4 = kept
-        model.set_grad_checkpointing(True)
-        with pytest.warns(UserWarning, match=r"never fired.*activation checkpointing.*layer4\.0"):
-            for _ in range(3):
-                model.forward_features(x)
-
-
 def frozen_site():
     """3: the model trains, the site is in evaluation mode."""
     model, x = build("timm resnet")
@@ -135,7 +112,7 @@ def attached_twice():
 
 def one_place_two_names():
     model, _ = build("timm resnet")
-    with pytest.raises(ValueError, match="'L4' and 'layer4' are the same place"):
+    with pytest.raises(ValueError, match="'L4' and 'layer4' are the same module"):
         cg.attach(model, gate(), ["L4", "layer4"])
 
 
@@ -152,7 +129,7 @@ def several_gates():
 
 
 def zero_head():
-    """8: a head that starts at zero hides the gate; the features in front of it show it."""
+    """8: a head that starts at zero hides the gate: a warning says so, and the training goes on."""
     resnet, small = build("timm resnet")
     nn.init.zeros_(resnet.fc.weight)
     hiera, large = build("timm_hiera")
@@ -165,9 +142,9 @@ def zero_head():
     ):
         assert not model.get_submodule(head).weight.any()
         with cg.attach(model.train(), gate(), module, grid=grid) as handle:
-            model(x)
-            report = handle.check(x)[0]
-            assert report.compared == head and report.logit_change > 1e-3
+            with pytest.warns(UserWarning, match=f"zero at initialization.*{head}"):
+                model(x)
+            assert handle.fired == 1
 
 
 def weak_gate():
@@ -178,28 +155,28 @@ def weak_gate():
         assert handle.fired == 1
 
 
-def dial_at_zero():
+def strength_at_zero():
     """8, 9: a schedule that starts at nothing passes the check; remove() puts the dial back."""
     model, x = build("timm resnet")
     one = gate()
     with cg.attach(model.train(), one, "L4") as handle:
-        handle.set_dial(0.0)
+        handle.set_strength(0.0)
         assert torch.equal(model(x), model(x))
-        handle.set_dial(1.0)
+        handle.set_strength(1.0)
         assert not torch.equal(model(x), model(x))
-        handle.set_dial(0.3)
+        handle.set_strength(0.3)
         for wrong in (-0.1, 1.5, float("nan")):
             with pytest.raises(ValueError, match="factor from 0 .* to 1"):
-                handle.set_dial(wrong)
+                handle.set_strength(wrong)
     assert one.dial is None
 
 
-def energy_at_a_dial():
+def energy_at_a_strength():
     """9: the energy that others are matched to follows the dial, and alpha is part of the nominal strength."""
     model, x = build("timm resnet")
     weaker = gate(log_std=0.5)
     with cg.attach(model, gate(log_std=1.0), "L4") as handle:
-        handle.set_dial(0.5)
+        handle.set_strength(0.5)
         dialled = handle.check(x)[0].energy
     with cg.attach(model, weaker, "L4") as handle:
         assert dialled == pytest.approx(handle.check(x)[0].energy, rel=1e-3)  # interpolated between fixed draws
@@ -236,7 +213,7 @@ def refusal_stands():
     nn.init.normal_(model.patch_embed.proj.weight, std=10.0)  # far above the epsilon of the norms
     with cg.attach(model.train(), gate(), "layers.3") as handle:
         for _ in range(2):
-            with pytest.raises(ValueError, match="normalisation right behind.*L4 \\(norm\\)"):
+            with pytest.raises(ValueError, match="normalization behind.*'norm' works"):
                 model(x)
         assert handle.fired == 0
 
@@ -254,7 +231,7 @@ def nobody_reads():
             return self.used(x).mean((2, 3))
 
     model = Idle().train()
-    with cg.attach(model, gate(), "idle"), pytest.raises(ValueError, match="Nothing that the logits depend on reads"):
+    with cg.attach(model, gate(), "idle"), pytest.raises(ValueError, match="nothing that the output depends on reads"):
         model(images(8))
 
 
@@ -285,10 +262,10 @@ def inference_mode():
     with cg.attach(model.eval(), gate(), "L4") as handle:
         with torch.inference_mode():
             handle.check(x)
-            handle.set_dial(0.5)
+            handle.set_strength(0.5)
             with handle.monte_carlo(2):
                 model(x)
-        handle.set_dial(1.0)
+        handle.set_strength(1.0)
         model.train()(x).sum().backward()
         assert handle.fired == 1 and model.conv1.weight.grad is not None
 
@@ -317,7 +294,6 @@ def after_an_error():
 ROWS = [
     forward_features,
     forward_features_after_an_error,
-    forward_features_without_the_site,
     frozen_site,
     root_in_evaluation,
     frozen_batchnorm,
@@ -328,8 +304,8 @@ ROWS = [
     several_gates,
     zero_head,
     weak_gate,
-    dial_at_zero,
-    energy_at_a_dial,
+    strength_at_zero,
+    energy_at_a_strength,
     layers,
     seed_of_the_gate,
     refusal_stands,

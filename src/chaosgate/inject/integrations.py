@@ -1,0 +1,83 @@
+"""Resuming with the noise of the uninterrupted run: one line for each framework.
+
+The counters of an attachment are not part of the model's ``state_dict``. With ``handle = chaosgate.attach(...)``:
+
+* torch: ``torch.save({"model": model.state_dict(), "noise": handle.state_dict()}, file)``, and
+  ``handle.load_state_dict(torch.load(file)["noise"])``
+* timm: ``CheckpointSaver(model, optimizer, amp_scaler=timm_state(handle, loss_scaler))``, and
+  ``resume_checkpoint(model, file, optimizer, timm_state(handle, loss_scaler))``
+* Hugging Face: ``Trainer(..., callbacks=[trainer_callback(handle)])``
+* accelerate: ``accelerator.register_for_checkpointing(handle)``
+* Fabric: ``fabric.save(file, {"model": model, "noise": handle})``, and ``fabric.load`` with the same dict
+* Lightning: :class:`~chaosgate.NoiseInjection` does it by itself
+
+Without it the noise starts again at step 0, and a warning says so.
+"""
+
+import warnings
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+
+if TYPE_CHECKING:
+    from chaosgate.inject.attachment import Attachment
+
+
+def trainer_callback(handle: "Attachment") -> Any:
+    """A ``TrainerCallback`` of transformers that keeps the counters in ``trainer_state.json``."""
+    from transformers import TrainerCallback
+
+    class NoiseState(TrainerCallback):  # type: ignore[misc, unused-ignore]
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if "chaosgate" in (state.stateful_callbacks or {}):
+                handle.load_state_dict(state.stateful_callbacks["chaosgate"])
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            state.stateful_callbacks["chaosgate"] = handle.state_dict()
+
+    return NoiseState()
+
+
+class timm_state:  # noqa: N801 - used like a function
+    """What timm saves and restores as its loss scaler: the counters, and the state of the scaler if there is one."""
+
+    state_dict_key = "amp_scaler"
+
+    def __init__(self, handle: "Attachment", loss_scaler: Any = None) -> None:
+        self.handle, self.loss_scaler = handle, loss_scaler
+
+    def state_dict(self) -> dict[str, Any]:
+        scaler = {} if self.loss_scaler is None else self.loss_scaler.state_dict()
+        return {**scaler, "noise": self.handle.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        scaler = dict(state)
+        self.handle.load_state_dict(scaler.pop("noise"))
+        if self.loss_scaler is not None:
+            self.loss_scaler.load_state_dict(scaler)
+
+
+class RestoreWarning:
+    """At the first step of an optimizer of this model: warn if it continues a training and the noise does not."""
+
+    def __init__(self, attachment: "Attachment") -> None:
+        self._handle, self._parameters = ref(attachment), {id(p) for p in attachment.model.parameters()}
+        self.done = False
+        self._registered = register_optimizer_step_pre_hook(self)
+
+    def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        handle = self._handle()
+        mine = [p for group in optimizer.param_groups for p in group["params"] if id(p) in self._parameters]
+        if self.done or handle is None or not mine:
+            return
+        self.done = True
+        if handle.step <= 1 and any(optimizer.state.get(p) for p in mine):
+            warnings.warn(
+                "the optimizer continues a training, but the noise starts at step 0: the counters of the gates were "
+                "not restored. Call handle.load_state_dict(...), see chaosgate.inject.integrations.",
+                stacklevel=2,
+            )
+
+    def remove(self) -> None:
+        self._registered.remove()
