@@ -562,22 +562,18 @@ def _facts(finished: Sequence[Finished]) -> dict[str, Any]:
         )
     rows, firsts = finished[0].rows, [one.rows[0] for one in finished]
     corrupted = [row for row in rows if row["corruption"] != CLEAN]
-    images: dict[str, set[int]] = {}  # settings of a grid may differ in them, and in the backbone
-    for row in firsts:
-        for part, many in ((row.get("data") or {}).get("images") or {}).items():
-            images.setdefault(part, set()).add(many)
     data = rows[0].get("data") or {}
+
+    def said(key: str) -> list[str]:
+        return list(dict.fromkeys(str(row.get(key)) for row in firsts))
+
     return {
-        "backbone": " and ".join(dict.fromkeys(str(row.get("backbone")) for row in firsts)),
-        "data": f"{data.get('name')}{' (subset)' if data.get('subset') else ''}",
-        "images": {part: sorted(many) for part, many in images.items()},
-        "made": sorted({(row.get("data") or {}).get("corruptions") or "" for row in corrupted}),
+        "data": f"{data.get('name')}{' (subset)' * bool(data.get('subset'))}",
         "corruptions": list(dict.fromkeys(row["corruption"] for row in corrupted)),
         "severities": sorted({row["severity"] for row in corrupted}),
         "n": rows[0]["n"],
         "bins": bins[0],
         "classes": finished[0].config["model"]["num_classes"],
         "versions": rows[0].get("versions"),
-        "commits": sorted({str(row.get("commit")) for row in firsts}),
-        "processors": sorted({row.get("processor") or "not recorded" for row in firsts}),
+        **{key: said(key) for key in ("backbone", "commit", "processor")},
     }

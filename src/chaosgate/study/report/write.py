@@ -88,8 +88,8 @@ def report(
     replace_file(directory / "table.tex", render("table.tex", views=whole, notes=lines))
     if with_figures:
         (directory / "figures").mkdir(exist_ok=True)
-        for blocks in pictures.values():
-            for name, svg in (item for block in blocks for item in block.images.items()):
+        for block in pictures.values():
+            for name, svg in block.images.items():
                 file = re.sub(r"[^a-z0-9]+", "_", name.lower())
                 replace_file(directory / "figures" / f"{file}.svg", svg)
     return directory
