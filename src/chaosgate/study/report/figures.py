@@ -1,7 +1,7 @@
 """The pictures of a study report, drawn without touching matplotlib's global state.
 
-Bars are 95 % intervals of the difference to the reference, put around the value: a method whose bar does
-not reach the reference's value differs from it.
+Bars are 95 % intervals of the difference to the reference, put around the value: a method whose bar
+does not reach the reference's value differs from it.
 """
 
 import io
@@ -57,7 +57,7 @@ def _columns(results: Results) -> list[tuple[str, str]]:
 
 
 def axis_figure(results: Results, axis: str) -> Figure:
-    """NLL and ECE against the injected energy, which all methods have in common, or along an axis."""
+    """NLL and ECE against the injected energy, which all methods have, or along an axis."""
     if axis == "injected energy":
         energy = results.lines(metric="energy").set_index("variant").value
         return _along(
@@ -132,7 +132,7 @@ def _along(
 
 
 def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
-    """Every row as trained (full marker) and after temperature scaling (hollow marker), with intervals.
+    """Every row as trained (full marker) and after temperature scaling (hollow marker).
 
     The dashed line is the reference after scaling: what noise has to beat to be worth more than one
     fitted number.
@@ -214,7 +214,7 @@ def part_figure(
 
 
 def reliability_figures(results: Results, variants: Sequence[str], part: str) -> dict[str, Figure]:
-    """A reliability diagram per row, of its first seed: the clean set, or all corrupted cells pooled."""
+    """A reliability diagram per row, of its first seed: clean, or all corrupted cells pooled."""
     import torch
 
     from chaosgate.metrics import calibration_bins, effective_counts, reliability_figure

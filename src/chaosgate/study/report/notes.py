@@ -1,4 +1,4 @@
-"""What stands below the tables: a verdict, strengths at the edge of their grid, at most eight notes."""
+"""What stands below the tables: a verdict, strengths at the edge of a grid, at most eight notes."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -79,8 +79,8 @@ def _setting(results: Results) -> Iterator[str]:
     study, facts = results.study, results.facts
     if study.size is not None:
         yield study.size.warning
-    networks = " and ".join(facts["backbone"])
-    yield f"{networks} on {facts['data']}, {study.checkpoint} checkpoint, {facts['n']:g} test images."
+    networks, many = " and ".join(facts["backbone"]), f"{facts['n']:g} test images"
+    yield f"{networks} on {facts['data']}, {study.checkpoint} checkpoint, {many}."
     rows = [row for row in results.rows.values() if row.members == 1]
     if absent := [row.variant for row in rows if len(row.seeds) < len(study.seeds)]:
         yield f"Not finished: {', '.join(absent)}."
@@ -109,9 +109,10 @@ def _marks(results: Results) -> Iterator[str]:
         what = "planned" if planned else "mean"
         kind = "planned contrasts" if planned else "differences; nothing was planned"
         yield (
-            f"✓ better, ✗ worse at the 5 % level, with Holm's correction for {many.get(what, 0)} {kind}. "
-            "No mark: not distinguishable, which does not mean equal. Bold: the best mean, if an "
-            "interval separates it from the second best and an ECE is above its noise floor."
+            "✓ better, ✗ worse at the 5 % level, with Holm's correction for "
+            f"{many.get(what, 0)} {kind}. No mark: not distinguishable, which does not mean equal. "
+            "Bold: the best mean, if an interval separates it from the second best and an ECE is "
+            "above its noise floor."
         )
     if any(len(results.pairs(variants)) > MOST_PAIRS for variants in results.tables.values()):
         yield "There are too many pairs to compare; 'contrast: METHOD' compares one with all."
@@ -137,11 +138,11 @@ def _metrics(results: Results) -> Iterator[str]:
 def _flags(results: Results) -> Iterator[str]:
     if any(part in MAIN for _, part in results.collapsed):
         yield (
-            f"{COLLAPSED} collapsed: accuracy and confidence were lost together; a small ECE there is "
-            "not a success."
+            f"{COLLAPSED} collapsed: accuracy and confidence were lost together; a small ECE there "
+            "is not a success."
         )
     if any(row.selected_on_test for row in results.rows.values()):
-        yield f"{SELECTED}: the checkpoint was selected on the test images; it looks better than it is."
+        yield f"{SELECTED}: the checkpoint was selected on the test images and looks too good."
     for row in (row for row in results.rows.values() if row.members > 1):
         yield f"{row.variant}: {len(row.seeds)} mean(s) of {row.members} networks, not paired."
 

@@ -1,4 +1,4 @@
-"""One self-contained HTML file: tables, figures, configuration. Nothing is fetched when it is opened."""
+"""One self-contained HTML file: tables, figures, configuration. It fetches nothing."""
 
 import base64
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Views in every format: a terminal, Markdown, LaTeX and HTML. Text is escaped where it is printed."""
+"""Views in every format: terminal, Markdown, LaTeX, HTML. Text is escaped where it is printed."""
 
 import re
 from collections.abc import Callable, Iterable
