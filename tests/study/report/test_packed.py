@@ -1,6 +1,5 @@
 """A kept study gives the report of the study it was made from, whatever the parser would say today."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path

@@ -180,7 +180,7 @@ def test_rows_with_fewer_seeds_say_so_and_are_never_bold(build: Build) -> None:
         ("noise.log_std", (0.5, 1.0, 2.0), 1.0, None),  # inside
         ("noise.log_std", (0.0, 1.0, 2.0), 0.0, None),  # nothing is below no noise
         ("noise.log_std", (0.0, 1.0, 3.0), 3.0, 5.0),
-        ("noise.p", (0.1, 0.3, 0.7), 0.7, 0.85),  # a probability
+        ("noise.p", (0.1, 0.5, 0.7), 0.7, 0.85),  # a probability
         ("noise.p", (0.1,), 0.1, None),  # no grid
     ],
 )
@@ -362,12 +362,12 @@ def test_pictures_draw_values_with_the_ends_of_their_intervals(build: Build) -> 
     for figure, along in (
         (figures.axis_figure(results, "injected energy"), 1),
         (figures.temperature_figure(results, list(results.rows)), 0),
-        *((figures.part_figure(results, list(results.rows), ["nll"], places), 1) for places in places_of(results).values()),
+        *((figures.part_figure(results, list(results.rows), ["nll"], at), 1) for at in places_of(results).values()),
     ):
         segments = [path.vertices[:, along] for one in figure.axes[0].collections for path in one.get_paths()]
         assert any(sorted(ends) == pytest.approx(expected) for ends in segments)
 
 
 def test_pictures_cross_out_the_small_ece_of_a_collapsed_network(both: Results) -> None:
-    named = [text.get_text() for legend in figures.axis_figure(both, "injected energy").legends for text in legend.get_texts()]
-    assert "collapsed" in named
+    (legend,) = figures.axis_figure(both, "injected energy").legends
+    assert "collapsed" in [text.get_text() for text in legend.get_texts()]

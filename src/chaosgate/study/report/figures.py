@@ -45,9 +45,10 @@ def _lines(results: Results, part: str, metric: str, variants: Sequence[str]) ->
     return own.reindex([one for one in variants if one in own.index])
 
 
-def _bars(lines: pd.DataFrame) -> list[pd.Series]:
+def _bars(lines: pd.DataFrame) -> list[list[float]]:
     """How far the bars reach down and up."""
-    return [(lines.difference - lines.lo).fillna(0.0), (lines.hi - lines.difference).fillna(0.0)]
+    ends = (lines.difference - lines.lo, lines.hi - lines.difference)
+    return [one.fillna(0.0).tolist() for one in ends]
 
 
 def _columns(results: Results) -> list[tuple[str, str]]:
@@ -89,8 +90,8 @@ def _along(
             if len(own):
                 style = styles[own.index[0]]
                 axes.errorbar(
-                    own.x,
-                    own.value,
+                    own.x.tolist(),
+                    own.value.tolist(),
                     yerr=_bars(own),
                     label=method,
                     lw=1.4,
@@ -100,8 +101,8 @@ def _along(
                 )
             lost = own[own.collapsed.astype(bool)] if metric == "ece" else own[:0]
             axes.plot(
-                lost.x,
-                lost.value,
+                lost.x.tolist(),
+                lost.value.tolist(),
                 "x",
                 ms=11,
                 mew=1.6,
@@ -153,7 +154,7 @@ def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
                 if row.variant in lines.index:
                     line, look = lines.loc[[row.variant]], styles[row.variant]
                     axes.errorbar(
-                        line.value,
+                        line.value.tolist(),
                         [place + lift],
                         xerr=_bars(line),
                         ms=6,
@@ -204,7 +205,9 @@ def part_figure(
             shift = 0.8 * ((rows.index(str(variant)) + 0.5) / len(rows) - 0.5)
             look = {**styles[str(variant)], "ls": "none", "ms": 4.5, "elinewidth": 1}
             x = lines.part.map(places) + shift
-            axes.errorbar(x, lines.value, yerr=_bars(lines), label=variant, **look)
+            axes.errorbar(
+                x.tolist(), lines.value.tolist(), yerr=_bars(lines), label=variant, **look
+            )
         names = [name.replace("_", "\n") for name in places]
         axes.set_xticks(list(places.values()), names)
         axes.set_ylabel(title(metric))

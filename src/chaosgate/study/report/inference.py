@@ -34,7 +34,7 @@ networks and says nothing about another training, so nothing is marked.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import repeat
 from math import fsum, isfinite, log, sqrt
 from statistics import NormalDist, stdev
@@ -48,7 +48,6 @@ from chaosgate.run.outputs import Samples
 
 RESAMPLES = 400  # the relative standard error of a standard deviation is 1 / sqrt(2 * 400) = 3.5 %
 _AT_A_TIME = 100  # bounds the memory: 40 MB for 50,000 images
-_REMEMBERED = 10_000  # images up to which draws are kept for the next network: 32 MB
 NUM_BINS = 15
 RESAMPLED = ("top1", "nll", "ece", "gap", "confidence", "aurc", "ood_auroc")
 """Metrics that are resampled from the kept outputs; NLL and ECE also after temperature scaling."""
@@ -278,17 +277,8 @@ def _weights(samples: Samples) -> Iterable[tuple[Floats, Floats | None]]:
             yield weights, (fitted @ scaled.slope) / (fitted @ scaled.curvature)
 
 
-def _counts(images: int, stream: int) -> Iterable[Floats]:
+def _counts(images: int, stream: int) -> Iterator[Floats]:
     """How often each image is drawn, in pieces (draws, images); always the same."""
-    return _remembered(images, stream) if images <= _REMEMBERED else _drawn(images, stream)
-
-
-@lru_cache(maxsize=4)
-def _remembered(images: int, stream: int) -> list[Floats]:
-    return list(_drawn(images, stream))
-
-
-def _drawn(images: int, stream: int) -> Iterator[Floats]:
     generator = np.random.default_rng(images + stream)
     for _ in range(RESAMPLES // _AT_A_TIME):
         draws = generator.integers(images, size=(_AT_A_TIME, images))

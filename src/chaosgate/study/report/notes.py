@@ -45,7 +45,7 @@ def edges(results: Results) -> list[str]:
 def value_to_add(sweep: Sweep, chosen: float) -> float | None:
     """The next value beyond the edge of a grid; None inside it, or if there is nothing beyond.
 
-    Steps are those of the grid: a factor between positive values. A probability stays below 1.
+    Steps are those of the grid: a factor between positive values. A probability goes at most half of the way to 1.
 
     >>> value_to_add(Sweep(key="noise.log_std", values=(0.5, 1.0, 2.0)), 2.0)
     4.0
@@ -57,8 +57,8 @@ def value_to_add(sweep: Sweep, chosen: float) -> float | None:
         return None
     neighbor = values[-2] if chosen == values[-1] else values[1]
     more = chosen * chosen / neighbor if values[0] > 0 else 2 * chosen - neighbor
-    if sweep.key.endswith(".p") and more >= 1:
-        more = (chosen + 1) / 2
+    if sweep.key.endswith(".p"):
+        more = min(more, (chosen + 1) / 2)
     return float(f"{more:.3g}")
 
 

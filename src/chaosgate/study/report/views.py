@@ -99,7 +99,7 @@ def _pivot(
     wide = table.drop_duplicates(["name", "head"]).pivot(
         index="name", columns="head", values="cell"
     )
-    wide = wide.reindex(index=dict.fromkeys(names), columns=dict.fromkeys(heads))
+    wide = wide.reindex(index=list(dict.fromkeys(names)), columns=list(dict.fromkeys(heads)))
     return wide.map(lambda one: one if isinstance(one, Cell) else Cell(empty))
 
 
