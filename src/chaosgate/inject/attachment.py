@@ -28,7 +28,7 @@ from torch.utils.hooks import RemovableHandle
 
 from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate import Gate
-from chaosgate.gate.base import Counter, in_backward, rank_of_process, require_fresh_draws
+from chaosgate.gate.base import TRACKER, Counter, in_backward, rank_of_process, require_fresh_draws
 from chaosgate.inject.diagnostics import MonteCarlo
 from chaosgate.inject.effect import SiteReport, check_effect, require_effect
 from chaosgate.inject.integrations import RestoreWarning
@@ -101,11 +101,10 @@ class Forward:
     def __call__(self, gradient: Tensor) -> None:
         """The backward pass has come to the outputs of this forward."""
         self.hidden = False
-        current = self.attachment._backward
-        if self.module is None and current.get(threading.get_ident(), int)() is not self:
+        if self.module is None and self.attachment._of_backward() is not self:
             self.recomputed.clear()
-            queue_callback(current.clear)
-            current[threading.get_ident()] = ref(self)
+            queue_callback(self.attachment._backward.clear)
+            self.attachment._backward[threading.get_ident()] = ref(self)
 
     def __del__(self) -> None:
         if self.pending and self.hidden:
@@ -113,12 +112,12 @@ class Forward:
 
     def wait(self, outputs: Any) -> None:
         """Stay alive with the graph of the outputs, and be called when a gradient arrives there."""
-        for tensor in tensors(outputs):
+        for tensor in (outputs,) if isinstance(outputs, Tensor) else tensors(outputs):
             if tensor.requires_grad:
                 tensor.register_hook(self)  # type: ignore[no-untyped-call]
-                self.pending = True
-        if self.pending:
-            self.attachment._waiting.add(self)
+                if not self.pending:
+                    self.pending = True
+                    self.attachment._waiting.add(self)
 
 
 class Attachment:
@@ -145,6 +144,8 @@ class Attachment:
             own = gates[stage].seed
             identity = (seed, self._rank, unwrapped(path), *(() if own is None else ("seed", own)))
             self.sites.append(GatedModule(stage, path, gates[stage], reader, identity))
+        owned = ((m, name) for m in model.modules() for name, _ in m.named_parameters(recurse=False))
+        self._parameter = next(owned, (None, ""))  # one of them, to see the transforms of torch.func
         self._steps, self._fired = Counter(), Counter()
         self._forward: Forward | None = None
         self._forced: Forced | None = None
@@ -301,7 +302,7 @@ class Attachment:
             self._hooks.append(hook(site.reader.chain[0], partial(self._gate, site)).behind())
         self._hooks.append(hook(self.model, self._leave).behind(always=True))
         stem = next((m for m in self.model.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d)), None)
-        if stem is not None and any(site.reader.grid is None for site in self.sites):
+        if stem is not None and any(site.reader.needs_image for site in self.sites):
             self._hooks.append(hook(stem, self._see_images).before())
 
     def _see_images(self, args: Any, kwargs: Any) -> None:
@@ -319,9 +320,9 @@ class Attachment:
     _images: tuple[int, ...] | None = None  # of the last image outside of a forward of the model
 
     def _enter(self, args: Any, kwargs: Any) -> None:
-        if in_backward():  # the whole model is recomputed
-            return
         compiling = torch.compiler.is_compiling()
+        if not compiling and TRACKER.is_bw:  # the whole model is recomputed
+            return
         training = False
         for site in self.sites:
             training = training or site.leader.training
@@ -332,24 +333,26 @@ class Attachment:
         if outer is not None and not compiling and outer.thread not in (0, thread):
             refuse("two threads")
         images = None if image is None else tuple(image.shape)
-        self._forward = forward = Forward(self, self._steps.now(), images, outer, None, thread)
+        self._forward = forward = Forward(self, self._steps.now(compiling), images, outer, None, thread)
         if training:
             if self._monte_carlo is not None and self._monte_carlo.active:
                 refuse("Monte Carlo", how="in training mode")
-            self._begin(args, kwargs, image)
-            forward.step = self._steps.next()
+            self._begin(args, kwargs, image, compiling)
+            forward.step = self._steps.next(compiling)
 
-    def _begin(self, args: Any, kwargs: Any, image: Tensor | None) -> None:
+    def _begin(self, args: Any, kwargs: Any, image: Tensor | None, compiling: bool) -> None:
         """Before a training forward: the rank may be known now, and the first one is checked."""
         if self._follow_rank and (rank := rank_of_process()) != self._rank:
             self._rank = rank
             for site in self.sites:
                 site.identity = (site.identity[0], rank, *site.identity[2:])
                 site.key = fold(*site.identity)
-        if torch.compiler.is_compiling():
+        if compiling:
             return
-        require_fresh_draws(*(() if image is None else (image,)), next(self.model.parameters(), torch.empty(0)))
         if self.on_first_call is not None:
+            owner, name = self._parameter
+            given = (image, getattr(owner, name, None))
+            require_fresh_draws(*(value for value in given if value is not None))
             if sharded(self.model):
                 warnings.warn("the effect of the gates is not checked: the parameters are sharded.", stacklevel=2)
             else:
@@ -361,14 +364,14 @@ class Attachment:
             self._resumed.remove()
 
     def _gate(self, site: GatedModule, args: Any, kwargs: Any, output: Any) -> Any:
-        forced, forward = self._forced, self._forward
+        forced, forward, compiling = self._forced, self._forward, torch.compiler.is_compiling()
         if forced is None:
             if self._measuring or not site.leader.training:
                 self._skip(site)
                 return None
         elif forced.only is not None and site.module not in forced.only:
             return None
-        again = forced is None and in_backward()
+        again = forced is None and not compiling and bool(TRACKER.is_bw)
         if again:
             forward = self._recomputed(site.module)
         elif forward is None:
@@ -378,7 +381,8 @@ class Attachment:
         features = output if isinstance(output, Tensor) else features_of(site.module, output)
         layout = site.layout_of(output, features, forward.images)
         h = layout.to_map(features)
-        require_fresh_draws(features)
+        if not compiling:
+            require_fresh_draws(features)
         number = 0 if again else forward.passes.get(site.module, 0)
         key = site.key if number == 0 else fold(*site.identity, number)  # a module that runs twice gets two gates
         draw = 0 if forced is None else forced.draw
@@ -389,8 +393,8 @@ class Attachment:
         if not again:
             forward.passes[site.module] = number + 1
             if forced is None:
-                self._fired.next()
-                if not torch.compiler.is_compiling():
+                self._fired.next(compiling)
+                if not compiling:
                     self._note(site, forward, features, changed)
         return changed if output is features else mapped(output, lambda t: changed if t is features else t)
 
@@ -415,7 +419,7 @@ class Attachment:
     def _pass_of(self, site: GatedModule) -> Forward:
         """The model is entered otherwise (``forward_features``): every pass of a gated module is a step."""
         if self._forced is not None:
-            return Forward(self, self._steps.now(), self._images)
+            return Forward(self, self._steps.now(torch.compiler.is_compiling()), self._images)
         if self._monte_carlo is not None and self._monte_carlo.active:
             refuse("Monte Carlo", how="in training mode")
         if self.on_first_call is not None and not torch.compiler.is_compiling():
@@ -426,14 +430,15 @@ class Attachment:
                 "handle.check(batch); or set check=False.",
                 stacklevel=2,
             )
-        self._begin((), {}, None)
-        return Forward(self, self._steps.next(), self._images, module=site.module)
+        compiling = torch.compiler.is_compiling()
+        self._begin((), {}, None, compiling)
+        return Forward(self, self._steps.next(compiling), self._images, module=site.module)
 
     def _leave(self, args: Any, kwargs: Any, output: Any) -> Any:
         """Also after an exception (out of memory, say) that the loop survives; then without an output."""
         forward = self._forward
         compiling = torch.compiler.is_compiling()
-        if forward is None or in_backward() or (not compiling and forward.thread not in (0, threading.get_ident())):
+        if forward is None or (not compiling and (TRACKER.is_bw or forward.thread not in (0, threading.get_ident()))):
             return None
         self._forward = forward.outer
         if self._forced is not None or self._measuring or (not compiling and output is None):
@@ -470,13 +475,17 @@ class Attachment:
             "drops what was compiled without the gate.",
         )
 
+    def _of_backward(self) -> Forward | None:
+        found = self._backward.get(threading.get_ident())
+        return None if found is None else found()
+
     def _recomputed(self, module: str) -> Forward:
         """The forward that ``module`` is recomputed for, by activation checkpointing; refused where not certain."""
-        forward = self._backward.get(threading.get_ident(), int)()
+        forward = self._of_backward()
         waiting = list(self._waiting)
         dropped = ", and the outputs of one were dropped before theirs" if self._lost else ""
         found = ""
-        if not forward:
+        if forward is None:
             possible = [f for f in waiting if f.module in (None, module)]
             forward = possible[0] if len(possible) == 1 and not self._lost else None
             found = f"{len(possible)} forwards wait for their backward pass{dropped}"

@@ -88,6 +88,12 @@ class LayoutReader:
         steps = name.split(".")
         return cls(name, [model.get_submodule(".".join(steps[:n])) for n in range(len(steps), -1, -1)], *given)
 
+    @property
+    def needs_image(self) -> bool:
+        """Whether the layout, or the grid of tokens, may depend on the image."""
+        given = self.grid is not None or self.layout not in (None, "NLC")
+        return not given and (self.shown is None or self.shown.kind == "NLC")
+
     def __call__(self, output: Any, images: tuple[int, ...] | None) -> Layout:
         """The layout of ``output``, given the shape (B, C, ...) of the network's input if it is known."""
         shape = tuple(features_of(self.name, output).shape)

@@ -257,7 +257,7 @@ def _paths(results: Sequence[Tensor], image: Tensor) -> tuple[dict[tuple[Any, in
     """Numbers of paths in the autograd graph, modulo a prime: from the output to a tensor, from a node to the image."""
     order: list[Any] = []  # sources first
     seen: set[Any] = set()
-    stack = [(result.grad_fn, False) for result in results]
+    stack: list[tuple[Any, bool]] = [(result.grad_fn, False) for result in results]
     while stack:
         node, done = stack.pop()
         if done:
