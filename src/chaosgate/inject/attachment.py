@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 
 import torch
@@ -447,18 +447,18 @@ class Attachment:
             for module, count in forward.passes.items():
                 forward.outer.passes[module] = forward.outer.passes.get(module, 0) + count
         if self.model.training and len(forward.passes) < len(self.sites):
-            self._refuse_silence(forward)
+            silent = next(site for site in self.sites if site.module not in forward.passes)
+            self.refuse_silence(silent, silent.module in forward.frozen)
         if forward.passes and not compiling:
             forward.wait(output)
         if self._monte_carlo is not None and self._monte_carlo.active and not self.model.training:
             return self._monte_carlo(self, args, kwargs)
         return None
 
-    def _refuse_silence(self, forward: Forward) -> None:
-        """A gate did not act in a training forward: say why."""
-        site = next(site for site in self.sites if site.module not in forward.passes)
+    def refuse_silence(self, site: GatedModule, frozen: bool = False) -> NoReturn:
+        """A gate did not act although the model ran: raise an error with the cause."""
         facts = {"stage": site.stage, "module": site.module}
-        if site.module in forward.frozen:
+        if frozen:
             refuse("frozen", **facts)
         if dict(self.model.named_modules()).get(site.module) is not site.reader.chain[0]:
             refuse("replaced", **facts)
