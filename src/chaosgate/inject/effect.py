@@ -197,7 +197,7 @@ def _explain(
     if effect.energy == 0:
         empty, zero = "the batch is empty", "the features there are all zero"
         cause = empty if not h.numel() else "the gate leaves the features as they are" if h.any() else zero
-        refuse("constant gate", where=where, cause=cause)
+        refuse("constant", where=where, cause=cause)
     try:
         dry = DryRun(attachment.model, args, kwargs)
         dry.layouts.setdefault(site.module, site.layout)  # type: ignore[arg-type]
@@ -292,7 +292,9 @@ def sites(model: nn.Module, example: Tensor | None = None, gate: Gate | None = N
         stages = {}
     trial = GaussianChaos(log_std=1.0) if gate is None else gate
     found = []
-    for name in dry.blocks(stages):
+    for name in dry.places:
+        if name not in stages and (name not in dry.steps or not [*model.get_submodule(name).children()]):
+            continue
         with Attachment(model, {name: trial}, measuring=True) as attachment:
             try:
                 (report,) = measure(attachment, (batch,), {})
