@@ -41,7 +41,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from chaosgate.cli.fit import parsed
-from chaosgate.cli.worker import main as worker
+from chaosgate.cli.worker import worker
 from chaosgate.inject import callback
 from chaosgate.metrics.figure import log_figure
 from chaosgate.run import recording
@@ -104,7 +104,7 @@ def start(run: Run, sabotage: Act = lambda: None) -> int:
     try:
         os.setsid()
         sabotage()
-        status = worker(["worker", str(write_order(run, 1))])
+        status = worker(write_order(run, 1))
     finally:
         os._exit(status)
 

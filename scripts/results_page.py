@@ -21,18 +21,18 @@ PROBED = ("coherence", "GCh keeps", "predicted", "Dropout keeps")
 
 def table(study: str, methods: dict[str, str], short: bool) -> str:
     with (ROOT / "results" / study / "table.csv").open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["table"] in (study, f"{study}: every strength")]
-    found = {(row["method"], row["part"], row["metric"]): row for row in rows}
+        rows = [row for row in csv.DictReader(file) if row["kind"] == "mean"]
+    found = {(row["variant"], row["part"], row["metric"]): row for row in rows}
     heads = [*METRICS.values(), *([] if short else ["corrupted NLL+T - none"])]
     lines = [f"| clean/corrupted | {' | '.join(heads)} |", f"|---|{'--:|' * len(heads)}"]
     for method, label in methods.items():
         cells = []
         for metric in METRICS:
-            values = (number(found[method, part, metric]["mean"]) for part in ("clean", "corrupted"))
+            values = (number(found[method, part, metric]["value"]) for part in ("clean", "corrupted"))
             cells.append("/".join(values))  # without spaces a cell stays on one line
         if not short:
             row = found[method, "corrupted", "nll_T"]
-            ends = [number(row[key], sign="+") for key in ("difference", "low95", "high95") if row[key]]
+            ends = [number(row[key], sign="+") for key in ("difference", "lo", "hi") if row[key]]
             cells.append(f"{ends[0]} ({ends[1]} to {ends[2]})" if len(ends) == 3 else "")
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -102,8 +102,9 @@ def sweep(build, stages, wanted=SIDE, shift=1.0):
         torch.manual_seed(0)
         x = torch.randn(2, 3, side, side)
         try:
-            model = build(**size)
-            model.eval()(x)
+            model = build(**size).eval()
+            with torch.no_grad():
+                model(x)
         except Exception as error:  # of any library: the next size
             problem = error
         else:
@@ -126,21 +127,21 @@ def rows(model_of, family, stages):
 
 def table(found):
     """Markdown with one line per family."""
+    stages = [stage for stage in STAGES if any(row["stage"] == stage for row in found)]
     lines = [TEXT]
     for library in dict.fromkeys(row["library"] for row in found):
-        mine = [row for row in found if row["library"] == library]
-        right = sum(row["stage"] == "L4" and row["verdict"] == "right" for row in mine)
-        names = dict.fromkeys((row["family"], row["model"]) for row in mine)
-        lines += [f"## {library}\n", f"{right} of {len(names)} families have L4.\n"]
-        lines += ["| family | model | L1 | L2 | L3 | L4 |", "|---|---|---|---|---|---|"]
-        for family, model in names:
-            cells = []
-            for stage in STAGES:
-                row = next((r for r in mine if (r["family"], r["stage"]) == (family, stage)), None)
-                right = row is not None and row["verdict"] == "right"
-                bad = row["verdict"] if row else "not run"
-                cells.append(f"`{row['module']}`" if right else bad)
-            lines.append(f"| {family} | {model} | {' | '.join(cells)} |")
+        cells = {}
+        for row in found:
+            if row["library"] == library:
+                right = row["verdict"] == "right"
+                line = cells.setdefault((row["family"], row["model"]), {})
+                line[row["stage"]] = f"`{row['module']}`" if right else row["verdict"]
+        right = sum(line.get("L4", "").startswith("`") for line in cells.values())
+        lines += [f"## {library}\n", f"{right} of {len(cells)} families have L4.\n"]
+        lines += [f"| family | model | {' | '.join(stages)} |", "|---" * (len(stages) + 2) + "|"]
+        for names, line in cells.items():
+            told = [line.get(stage, "not run") for stage in stages]
+            lines.append(f"| {' | '.join([*names, *told])} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -151,7 +152,7 @@ def main():
     parser.add_argument("--table", type=Path, help="write this Markdown file from the CSV")
     parser.add_argument("--only", nargs="*", default=[], help="families, e.g. timm/resnet")
     parser.add_argument("--stages", nargs="*", default=STAGES)
-    parser.add_argument("--seconds", type=int, default=180, help="time limit of a family")
+    parser.add_argument("--seconds", type=int, default=90, help="CPU time limit of a family")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -159,7 +160,7 @@ def main():
     def late(*args):
         raise TimeoutError("time limit")
 
-    signal.signal(signal.SIGALRM, late)
+    signal.signal(signal.SIGPROF, late)
     found = list(csv.DictReader(options.csv.open())) if options.csv.exists() else []
     done = {f"{row['library']}/{row['family']}" for row in found}
     with options.csv.open("a", newline="") as file:
@@ -170,9 +171,9 @@ def main():
             path, start = f"{library}/{family}", time.time()
             if path in done or (options.only and path not in options.only):
                 continue
-            signal.alarm(options.seconds)
+            signal.setitimer(signal.ITIMER_PROF, options.seconds)
             new = [(library, family, *row) for row in rows(model_of, family, options.stages)]
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             found += [dict(zip(COLUMNS, row, strict=True)) for row in new]
             writer.writerows(found[-len(new) :])
             file.flush()

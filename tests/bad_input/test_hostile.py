@@ -23,7 +23,12 @@ BASE: dict[str, Any] = {
     "model": {"backbone": "resnet10_small", "backbone_args": {"channels": [8, 8, 16, 16]}},
     "data": {"class_path": "chaosgate.FashionMNIST", "init_args": {"corruptions": None}},
     "noise": {"gate": None, "stages": ["L4"]},
-    "trainer": {"max_epochs": 1, "limit_train_batches": 1, "limit_val_batches": 1, "enable_progress_bar": False},
+    "trainer": {
+        "max_epochs": 1,
+        "limit_train_batches": 1,
+        "limit_val_batches": 1,
+        "enable_progress_bar": False,
+    },
 }
 """A run that would train: every case changes one thing in it."""
 
@@ -36,7 +41,14 @@ POPEN = spec("subprocess.Popen", args=SHELL, shell=True)
 SYSTEM = spec("os.system", command=SHELL)
 HANDLER = spec(
     "torch.distributed.elastic.multiprocessing.subprocess_handler.SubprocessHandler",
-    **{"entrypoint": "/bin/sh", "args": ["-c", SHELL], "env": {}, "stdout": None, "stderr": None, "local_rank_id": 0},
+    **{
+        "entrypoint": "/bin/sh",
+        "args": ["-c", SHELL],
+        "env": {},
+        "stdout": None,
+        "stderr": None,
+        "local_rank_id": 0,
+    },
 )
 WANDB, DDP = "lightning.pytorch.loggers.WandbLogger", "lightning.pytorch.strategies.DDPStrategy"
 
@@ -67,7 +79,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "untyped value: eval": backbone({"a": spec("builtins.eval", source="1")}),
     "untyped value: a process of torch": backbone(HANDLER),
     "untyped value: torch.hub": backbone(spec("torch.hub.load", repo_or_dir="a/b", model="c")),
-    "untyped value: through a module of ours": backbone(spec("chaosgate.cli.training.os.system", command=SHELL)),
+    "untyped value: through a module of ours": backbone(
+        spec("chaosgate.cli.training.os.system", command=SHELL)
+    ),
     "untyped value: a partial": backbone(spec("functools.partial", func="os.system")),
     "strategy: state of a hook": trainer(strategy=spec(DDP, ddp_comm_state=POPEN)),
     "strategy: a hook": trainer(strategy=spec(DDP, ddp_comm_hook="os.system")),
@@ -75,10 +89,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "scheduler: a function of torch": scheduler("torch.hub.load"),
     "scheduler: a list": scheduler(["os._exit"]),
     "scheduler: another class": scheduler("os._exit", "MultiplicativeLR"),
-    "scheduler: a function of ours that writes": scheduler("chaosgate.data.files.download.unpack"),
+    "scheduler: a function of ours that writes": callback(
+        "StochasticWeightAveraging", swa_lrs=0.1, avg_fn="chaosgate.data.download.unpack"
+    ),
     "scheduler: a command of ours": scheduler("chaosgate.__main__.main"),
     "callback: os.system": callback("LambdaCallback", on_fit_start="os.system"),
-    "callback: a function of lightning": callback("LambdaCallback", on_fit_start="lightning.pytorch.seed_everything"),
+    "callback: a function of lightning": callback(
+        "LambdaCallback", on_fit_start="lightning.pytorch.seed_everything"
+    ),
     "callback: averaging": callback("StochasticWeightAveraging", swa_lrs=0.1, avg_fn="os.system"),
     "callback: pruning": callback("ModelPruning", pruning_fn="torch.hub.load"),
     "callback: throughput": callback("ThroughputMonitor", batch_size_fn="subprocess.getoutput"),
@@ -87,14 +105,21 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "callbacks: through a library": trainer(callbacks=[spec("torch.os.system", command=SHELL)]),
     "profiler: a process of torch": trainer(profiler=HANDLER),
     "profiler: further arguments": trainer(
-        profiler={"class_path": "lightning.pytorch.profilers.PyTorchProfiler", "dict_kwargs": {"on_trace_ready": POPEN}}
+        profiler={
+            "class_path": "lightning.pytorch.profilers.PyTorchProfiler",
+            "dict_kwargs": {"on_trace_ready": POPEN},
+        }
     ),
     "plugins: inside one": trainer(
         plugins=[spec("lightning.pytorch.plugins.io.AsyncCheckpointIO", checkpoint_io=POPEN)]
     ),
-    "plugins: another way to read checkpoints": trainer(plugins=[spec("lightning.pytorch.plugins.TorchCheckpointIO")]),
+    "plugins: another way to read checkpoints": trainer(
+        plugins=[spec("lightning.pytorch.plugins.TorchCheckpointIO")]
+    ),
     "optimizer: os.system": {"model": {"optimizer": SYSTEM}},
-    "optimizer: reads a pickle": {"model": {"optimizer": spec("torch.load", f="trap.ckpt", weights_only=False)}},
+    "optimizer: reads a pickle": {
+        "model": {"optimizer": spec("torch.load", f="trap.ckpt", weights_only=False)}
+    },
     "optimizer: shorthand": {"optimizer": SYSTEM},
     "gate: Popen": {"noise": {"gate": POPEN}},
     "gate: of a stage": {"noise": {"gate": {"L3": POPEN}}},
@@ -108,17 +133,25 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "data: an address": {"data": "http://127.0.0.1:9/evil.yaml"},
     "data: an address of fsspec": {"data": "memory://evil.yaml"},
     "logger: a file with a class": trainer(logger="evil_class.yaml"),
-    "logger: another server": trainer(logger=spec(WANDB, project="x", settings={"base_url": "http://127.0.0.1:9"})),
-    "logger: further arguments": trainer(logger={"class_path": WANDB, "dict_kwargs": {"settings": {"base_url": "x"}}}),
+    "logger: another server": trainer(
+        logger=spec(WANDB, project="x", settings={"base_url": "http://127.0.0.1:9"})
+    ),
+    "logger: further arguments": trainer(
+        logger={"class_path": WANDB, "dict_kwargs": {"settings": {"base_url": "x"}}}
+    ),
     "logger: an entity": trainer(logger=spec(WANDB, project="x", entity="somebody", offline=False)),
-    "logger: of a server": trainer(logger=spec("lightning.pytorch.loggers.MLFlowLogger", tracking_uri="x")),
+    "logger: of a server": trainer(
+        logger=spec("lightning.pytorch.loggers.MLFlowLogger", tracking_uri="x")
+    ),
     "checkpoint: pickles allowed": {"weights_only": False, "ckpt_path": "trap.ckpt"},
     "checkpoint: an address": {"ckpt_path": "http://127.0.0.1:9/trap.ckpt"},
     "checkpoint: of a registry": {"ckpt_path": "registry:somebody/net"},
     "checkpoint: a pickle": {"ckpt_path": "trap.ckpt"},
     "checkpoint: a pickle with another ending": {"ckpt_path": "polyglot.safetensors"},
     "checkpoint: uploaded": trainer(model_registry="somebody/net"),
-    "checkpoint: written to an address": callback("ModelCheckpoint", dirpath="http://127.0.0.1:9/all"),
+    "checkpoint: written to an address": callback(
+        "ModelCheckpoint", dirpath="http://127.0.0.1:9/all"
+    ),
     "network: a pickle": {"model": {"weights": "trap.ckpt"}},
 }
 
@@ -139,7 +172,10 @@ def refuse_to_connect(*unused: Any) -> None:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(socket.socket, "connect", refuse_to_connect)
-    torch.save({"state_dict": {"model.conv1.weight": torch.zeros(1)}, "epoch": 0, "extra": Trap()}, "trap.ckpt")
+    torch.save(
+        {"state_dict": {"model.conv1.weight": torch.zeros(1)}, "epoch": 0, "extra": Trap()},
+        "trap.ckpt",
+    )
     torch.load("trap.ckpt", weights_only=False)
     assert Path(TRACE).exists()  # the trap works
     Path(TRACE).unlink()
@@ -154,7 +190,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     both = {**base, **change}
     for key in base.keys() & change.keys():
-        if isinstance(base[key], dict) and isinstance(change[key], dict) and "class_path" not in change[key]:
+        if (
+            isinstance(base[key], dict)
+            and isinstance(change[key], dict)
+            and "class_path" not in change[key]
+        ):
             both[key] = merged(base[key], change[key])
     return both
 
@@ -168,7 +208,9 @@ def run(command: str, change: dict[str, Any], *words: str) -> int:
 
 
 @pytest.mark.parametrize("case", CONFIGS)
-def test_a_hostile_configuration_runs_nothing_and_sends_nothing(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hostile_configuration_runs_nothing_and_sends_nothing(
+    case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("fit", CONFIGS[case]) in (1, 2)
     assert not Path(TRACE).exists() and not Path("run").exists()
     assert "Traceback" not in capsys.readouterr().err
@@ -179,7 +221,9 @@ def test_there_are_enough_of_them_and_what_they_change_would_train() -> None:
     assert run("fit", {}) == 0
 
 
-@pytest.mark.parametrize("case", ["untyped value: Popen", "scheduler: os._exit", "logger: another server"])
+@pytest.mark.parametrize(
+    "case", ["untyped value: Popen", "scheduler: os._exit", "logger: another server"]
+)
 def test_a_study_refuses_them_as_well(case: str) -> None:
     with pytest.raises(ValueError, match="[a-z]"):
         parsed(["fit", "-c", json.dumps(merged(BASE, CONFIGS[case]))])
@@ -202,12 +246,19 @@ def test_a_run_whose_checkpoint_was_replaced_is_refused() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_checkpoints_that_lightning_finds_by_itself_are_not_unpickled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_that_lightning_finds_by_itself_are_not_unpickled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     Path("found").mkdir()
     Path("found/last.ckpt").write_bytes(Path("trap.ckpt").read_bytes())
     on_exception = callback("OnExceptionCheckpoint", dirpath="found", filename="last")
     assert run("fit", on_exception) == 1
-    for name, value in {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}.items():
+    for name, value in {
+        "SLURM_JOB_ID": "1",
+        "SLURM_NTASKS": "1",
+        "SLURM_PROCID": "0",
+        "SLURM_LOCALID": "0",
+    }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("SLURM_NODELIST", "localhost")
     Path("run").mkdir()
@@ -218,14 +269,21 @@ def test_checkpoints_that_lightning_finds_by_itself_are_not_unpickled(monkeypatc
 
 def test_a_checkpoint_does_not_change_the_configuration() -> None:
     """LightningCLI takes hyper-parameters from the file, after the configuration was checked."""
-    hidden = {"lr_scheduler": CONFIGS["scheduler: os._exit"]["model"]["lr_scheduler"], "num_bins": 3}
+    hidden = {
+        "lr_scheduler": CONFIGS["scheduler: os._exit"]["model"]["lr_scheduler"],
+        "num_bins": 3,
+    }
     assert run("fit", {}) == 0
     content = torch.load("run/checkpoints/last.ckpt", weights_only=True)
-    torch.save({**content, "hyper_parameters": {**content["hyper_parameters"], **hidden}}, "odd.ckpt")
+    torch.save(
+        {**content, "hyper_parameters": {**content["hyper_parameters"], **hidden}}, "odd.ckpt"
+    )
     assert main(["validate", "-c", "evil.yaml", "--run_dir=run", "--ckpt_path=odd.ckpt"]) == 0
 
 
-@pytest.mark.parametrize("content", [b"root:x:0:0\n", b"}", b"\x80\x02", b"cos\nsystem\n", pickle.dumps(print), b""])
+@pytest.mark.parametrize(
+    "content", [b"root:x:0:0\n", b"}", b"\x80\x02", b"cos\nsystem\n", pickle.dumps(print), b""]
+)
 def test_no_other_file_is_a_checkpoint(content: bytes) -> None:
     Path("notes.ckpt").write_bytes(content)
     for read in (read_checkpoint, AtomicCheckpointIO().load_checkpoint):
@@ -233,7 +291,11 @@ def test_no_other_file_is_a_checkpoint(content: bytes) -> None:
             read("notes.ckpt")
 
 
-TAGS = [f"!!python/object/apply:os.system ['{SHELL}']", f"!!python/object/new:os.system ['{SHELL}']", "!Evil {a: 1}"]
+TAGS = [
+    f"!!python/object/apply:os.system ['{SHELL}']",
+    f"!!python/object/new:os.system ['{SHELL}']",
+    "!Evil {a: 1}",
+]
 
 
 @pytest.mark.parametrize("tag", TAGS)
@@ -244,12 +306,16 @@ def test_yaml_that_builds_objects_is_refused(tag: str) -> None:
     assert not Path(TRACE).exists()
 
 
-def test_local_modules_may_be_named_and_others_need_permission(tmp_path_factory, monkeypatch, capsys) -> None:
+def test_local_modules_may_be_named_and_others_need_permission(
+    tmp_path_factory, monkeypatch, capsys
+) -> None:
     code = "import chaosgate\nclass Mine(chaosgate.GaussianChaos): pass\n"
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "far_away.py").write_text(f"{code}open({TRACE!r}, 'w').close()\n")
     monkeypatch.syspath_prepend(str(elsewhere))
-    far, close = ({"noise": {"gate": spec(f"{name}.Mine", log_std=1.0)}} for name in ("far_away", "close_by"))
+    far, close = (
+        {"noise": {"gate": spec(f"{name}.Mine", log_std=1.0)}} for name in ("far_away", "close_by")
+    )
     assert run("fit", far, "--print_config") == 2
     assert not Path(TRACE).exists() and "--allow" in capsys.readouterr().err
     Path("close_by.py").write_text(code)

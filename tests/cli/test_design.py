@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from chaosgate.cli.commands import main
-from chaosgate.cli.design import cell, matrix_markdown
-from chaosgate.compat.desiderata_matrix import COLUMNS, GateMeasurement, desiderata_matrix
+from chaosgate.compat.desiderata_matrix import COLUMNS, GateMeasurement, as_markdown, cell, desiderata_matrix
 
 PAGE = Path(__file__).parents[2] / "docs" / "desiderata.md"
 
@@ -75,7 +74,7 @@ def test_the_committed_page_has_these_marks_and_they_follow_from_the_numbers_sho
 
 
 def test_markdown_shows_every_cell(rows: list[GateMeasurement]) -> None:
-    text = matrix_markdown(rows, (7, 7), 0.5)
+    text = as_markdown(rows, (7, 7), 0.5)
     pages = (text, PAGE.read_text(encoding="utf-8"))
     words = [[line for line in page.splitlines() if not line.startswith(("|", "- `"))] for page in pages]
     assert words[0] == words[1]  # the committed page says the same around its numbers

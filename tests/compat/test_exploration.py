@@ -1,4 +1,6 @@
-"""The explorer's numbers, computed once more: those with a closed form, and those that the shown draw implies."""
+"""The explorer's numbers, computed once more: those with a closed form, and those that the shown
+draw implies.
+"""
 
 import math
 from functools import cache
@@ -65,7 +67,9 @@ def test_masks_have_the_energy_of_the_gate():
 
 
 def test_predicted_orderings_are_those_of_the_paper():
-    """Phi(delta / sqrt(tau R_G)) for the sample-wise gate, 1 - p for dropout, averaged over the same pairs."""
+    """Phi(delta / sqrt(tau R_G)) for the sample-wise gate, 1 - p for dropout, averaged over the
+    same pairs.
+    """
     methods = found()["settings"]["identity"][str(N)]["0.5"]["samplewise"]
     pairs = random_pairs(N * N, 256, Noise(advance(torch.tensor(fold(0, N)), 0)))
     margin = pair_differences(feature().log(), pairs).abs().double()

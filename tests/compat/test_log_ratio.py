@@ -1,4 +1,6 @@
-"""Log-ratios: edge cases, positivity, axes, and laws that gates have. The formulas are in tests/paper."""
+"""Log-ratios: edge cases, positivity, axes, and laws that gates have. The formulas are in
+tests/paper.
+"""
 
 import math
 

@@ -25,7 +25,7 @@ def test_every_method_reports_the_energy_that_was_asked_for(
     for energy in (0.05, 0.6):
         gate = matched_gates(h, energy, [method])[method]
         found = float(gate.expected_energy(h).sum() / h.square().sum())
-        # The sample-wise gate has no closed form: two estimates from different draws agree to one percent.
+        # The sample-wise gate has no closed form: two estimates agree to one percent.
         assert found == pytest.approx(energy, rel=0.01 if method == "gch" else 1e-6)
 
 

@@ -1,4 +1,6 @@
-"""The probe inside small networks: its numbers follow their definitions, and the network is left alone."""
+"""The probe inside small networks: its numbers follow their definitions, and the network is left
+alone.
+"""
 
 import copy
 import json
@@ -29,7 +31,9 @@ from chaosgate.gate import Dropout, Gate, GaussianChaos
 
 
 class Pyramid(nn.Module):
-    """Three stages whose maps are known: the image, made positive, pooled to 8, 4 and 2 sites a side."""
+    """Three stages whose maps are known: the image, made positive, pooled to 8, 4 and 2 sites a
+    side.
+    """
 
     def __init__(self, signed: bool = False) -> None:
         super().__init__()
@@ -82,8 +86,8 @@ def test_stages_are_read_from_the_features_of_the_network(reading: ProbeReading)
 
 @pytest.mark.statistical
 def test_measurements_agree_with_predictions_at_equal_energy(reading: ProbeReading) -> None:
-    # 3,072 independent gates at each stage. On 2x2 sites, the worst case, the share of finite log-ratios
-    # under one mask scatters by 0.34, its mean by 0.006; the other tolerances are five deviations, too.
+    # 3,072 independent gates at each stage. On 2x2 sites, the worst case, the share of finite
+    # log-ratios under one mask scatters by 0.34, its mean by 0.006: five deviations, as elsewhere.
     for stage in STAGES:
         gate, mask = reading.of(stage, "gch"), reading.of(stage, "dropout")
         assert gate.finite == gate.finite_predicted == 1.0
@@ -247,7 +251,9 @@ GRID = (5, 4)
 
 
 def bump(batch: int) -> Tensor:
-    """Strong in the middle, where the field is strong: the Wick correction works against the evidence."""
+    """Strong in the middle, where the field is strong: the Wick correction works against the
+    evidence.
+    """
     rows, columns = (torch.linspace(-1, 1, side) for side in GRID)
     return (-2 * (rows[:, None] ** 2 + columns**2)).exp().expand(batch, 1, *GRID).contiguous()
 

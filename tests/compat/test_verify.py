@@ -1,4 +1,6 @@
-"""``verify`` passes the shipped gates on grids of one, two and three axes, and fails wrong ones at the right row."""
+"""``verify`` passes the shipped gates on grids of one, two and three axes, and fails wrong ones at
+the right row.
+"""
 
 import math
 from dataclasses import dataclass
@@ -65,7 +67,7 @@ def test_masks_and_baselines_pass(gate: Gate, grid: Grid) -> None:
     assert not failed(gate, grid)
 
 
-# -- gates that are wrong, each in one way -----------------------------------------------------------------------
+# -- gates that are wrong, each in one way
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def test_a_cache_keeps_apart_what_differs(images: np.ndarray, tmp_path: Path, mo
     [
         (["gausian_noise"], [1], "no corruption 'gausian_noise'.*Did you mean 'gaussian_noise'"),
         (["pixelate", "pixelate"], [1], "twice"),
-        (["pixelate"], [], "at least one severity"),
+        (["pixelate"], [], "at least one of each"),
     ],
 )
 def test_a_plan_that_cannot_be_made_is_refused(corruptions: list[str], severities: list[int], message: str):

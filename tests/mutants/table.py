@@ -1,4 +1,6 @@
-"""Small faults, one at a time: a function, a piece of its source, and what stands there in the mutant."""
+"""Small faults, one at a time: a function, a piece of its source, and what stands there in the
+mutant.
+"""
 
 import __future__
 
@@ -72,330 +74,252 @@ def mutated(mutant: Mutant) -> Iterator[None]:
             space[key] = original
 
 
-def _of(home: str, *rows: tuple[str, ...]) -> list[Mutant]:
-    return [Mutant(f"{home}:{row[0]}", *row[1:]) for row in rows]
+def _table(text: str) -> list[Mutant]:
+    """Read ``name: old -> new`` below the module of the function."""
+    found, module = [], ""
+    for line in text.strip().splitlines():
+        if not line.startswith(" "):
+            module = line
+            continue
+        name, _, change = line.strip().partition(": ")
+        old, _, new = f"{change} ".partition(" -> ")
+        found.append(Mutant(f"{module}:{name}", old, new.strip()))
+    return found
 
 
-FIELD = [
-    *_of(
-        "field.law",
-        ("beta_from_epsilon", "(2 *", "(4 *"),
-        ("epsilon_from_beta", "(2 *", "(1 *"),
-        ("tau_from_gamma", "gamma**2", "abs(gamma)"),
-        ("gamma_from_tau", "* positive", "/ positive"),
-        ("log_std_from_tau", "math.sqrt(", "("),
-        ("tau_from_log_std", "** 2 ", ""),
-        ("Law.covariance", "/ self.beta", "* self.beta"),
-        ("Law.precision", "* self.beta", "/ self.beta"),
-        ("Law.variance", "/ self.beta", ""),
-        ("MaxEntLaw.entropy", "0.5 * self.rank", "self.rank"),
-        ("MaxEntLaw.log_normalizer", "2 * math.pi", "math.pi"),
-        ("MaxEntLaw.log_prob", "- self.log_normalizer()", "+ self.log_normalizer()"),
-        ("MaxEntLaw.log_prob", "-self.beta", "-2 * self.beta"),
-        ("Law.color", "math.sqrt(self.beta)", "self.beta"),
-        ("Law.sample", "torch.randn(", "torch.rand("),
-    ),
-    *_of(
-        "field.grids",
-        ("GridLaplacian.matrix", "weight * torch", "torch"),
-        (
-            "GridLaplacian.matrix",
-            "torch.kron(before, self.row(grid[index])), after",
-            "torch.kron(after, self.row(grid[index])), before",
-        ),
-        ("GridLaplacian.energy", "0.5 * weight", "weight"),
-        ("DirichletLaplacian.row", "ends[-1] += 1", "ends[-1] += 0"),
-        ("DirichletLaplacian.differences", "1, 1)", "1, 0)"),
-        (
-            "Anisotropic.__init__",
-            '"the vertical weight", vertical',
-            '"the vertical weight", horizontal',
-        ),
-        ("Neumann.differences", "dim=1", "dim=2"),
-        ("Periodic.row", "2 * _eye", "3 * _eye"),
-        ("Periodic.differences", "roll(1, 1)", "roll(2, 1)"),
-        ("Identity.energy", "0.5 *", "1.0 *"),
-    ),
-    *_of(
-        "field.axis",
-        ("Sine.eigenvalues", "(2 * (self.n + 1))", "(2 * self.n)"),
-        ("Sine.basis", "math.sqrt(2 / (self.n + 1))", "math.sqrt(2 / self.n)"),
-        ("Sine.power", "/ (self.n + 1)", "/ self.n"),
-        ("Cosine.eigenvalues", "4 *", "2 *"),
-        ("Cosine.basis", "2 * _numbers(0, self.n) + 1", "2 * _numbers(0, self.n)"),
-        ("Cosine._norms", "1 / self.n", "2 / self.n"),
-        ("Cosine.power", "- values[:, :1]", ""),
-        ("Hartley.eigenvalues", "4 *", "2 *"),
-    ),
-    *_of(
-        "field.operator",
-        ("Massive.matrix", "self.mu *", "2 * self.mu *"),
-        ("Massive.energy", "0.5 * self.mu", "self.mu"),
-        ("Massive.factor", "shifted(self.mu)", "shifted(self.mu**2)"),
-    ),
-    *_of(
-        "field.graph",
-        ("Graph.laplacian", "+ self.boundary", "- self.boundary"),
-        ("Graph.energy", "0.5 *", "1.0 *"),
-    ),
-    *_of(
-        "field.entropy_gap",
-        ("gaussian_entropy_gap", "0.5 * law.rank", "law.rank"),
-        ("gaussian_entropy_gap", "relative - 1", "relative + 1"),
-        ("laplace_entropy_gap", "- 1 + ratio", "+ 1 + ratio"),
-    ),
-    *_of(
-        "field.white",
-        ("_to_normals", "mul_(-2.0)", "mul_(-1.9)"),
-        ("_fill_with_uniforms", "reshape(count, 2).T", "reshape(count, 2).T[:1]"),
-        ("Noise._draw", "self._calls += 1", "self._calls += 0"),
-        ("advance", "(int(counter) + 1)", "(int(counter) // 2 + 1)"),
-    ),
-    *_of(
-        "field.law",
-        ("StudentT.fields", "(self.degrees - 2) /", "self.degrees /"),
-        ("StudentT.entropy", "(nu + r) / 2 * float", "(nu + r) * float"),
-        ("StudentT.log_prob", "2 * self.beta * energy", "self.beta * energy"),
-        ("StudentT._log_peak", "(nu - 2) * math.pi", "nu * math.pi"),
-    ),
-    *_of("field.operator", ("Pinned.mass", "= 0.0", "= 1.0")),
-    *_of("field.matrices", ("CovarianceFunction.covariance", "self.nugget", "2 * self.nugget")),
-    *_of(  # axes longer than any that verify is about
-        "field.axis",
-        ("Sine.transform", "1 : self.n + 1", "0 : self.n"),
-        ("Cosine.phases", "halves[0] *= 2", "halves[0] *= 1"),
-        ("Axis.synthesize", "even.sub_(odd)", "even.add_(odd)"),
-        ("Hartley.transform", "spectrum.real + spectrum.imag", "spectrum.real - spectrum.imag"),
-    ),
-]
+FIELD = _table("""
+field.law
+  beta_from_epsilon: (2 * -> (4 *
+  epsilon_from_beta: (2 * -> (1 *
+  tau_from_gamma: gamma**2 -> abs(gamma)
+  gamma_from_tau: * positive -> / positive
+  log_std_from_tau: math.sqrt( -> (
+  tau_from_log_std: ** 2 ->
+  Law.covariance: / self.beta -> * self.beta
+  Law.precision: * self.beta -> / self.beta
+  Law.variance: / self.beta ->
+  MaxEntLaw.entropy: 0.5 * self.rank -> self.rank
+  MaxEntLaw.log_normalizer: 2 * math.pi -> math.pi
+  MaxEntLaw.log_prob: - self.log_normalizer() -> + self.log_normalizer()
+  MaxEntLaw.log_prob: -self.beta -> -2 * self.beta
+  Law.color: math.sqrt(self.beta) -> self.beta
+  Law.sample: torch.randn( -> torch.rand(
+  StudentT.fields: (self.degrees - 2) / -> self.degrees /
+  StudentT.entropy: (nu + r) / 2 * float -> (nu + r) * float
+  StudentT.log_prob: 2 * self.beta * energy -> self.beta * energy
+  StudentT._log_peak: (nu - 2) * math.pi -> nu * math.pi
+field.grids
+  GridLaplacian.matrix: weight * torch -> torch
+  GridLaplacian.matrix: kron(before -> kron(after
+  GridLaplacian.energy: 0.5 * weight -> weight
+  DirichletLaplacian.row: ends[-1] += 1 -> ends[-1] += 0
+  DirichletLaplacian.differences: 1, 1) -> 1, 0)
+  Anisotropic.__init__: "the vertical weight", vertical -> "the vertical weight", horizontal
+  Neumann.differences: dim=1 -> dim=2
+  Periodic.row: 2 * _eye -> 3 * _eye
+  Periodic.differences: roll(1, 1) -> roll(2, 1)
+  Identity.energy: 0.5 * -> 1.0 *
+field.axis
+  Sine.eigenvalues: (2 * (self.n + 1)) -> (2 * self.n)
+  Sine.basis: math.sqrt(2 / (self.n + 1)) -> math.sqrt(2 / self.n)
+  Sine.power: / (self.n + 1) -> / self.n
+  Cosine.eigenvalues: 4 * -> 2 *
+  Cosine.basis: 2 * _numbers(0, self.n) + 1 -> 2 * _numbers(0, self.n)
+  Cosine._norms: 1 / self.n -> 2 / self.n
+  Cosine.power: - values[:, :1] ->
+  Hartley.eigenvalues: 4 * -> 2 *
+  Sine.transform: 1 : self.n + 1 -> 0 : self.n
+  Cosine.phases: halves[0] *= 2 -> halves[0] *= 1
+  Axis.synthesize: even.sub_(odd) -> even.add_(odd)
+  Hartley.transform: spectrum.real + spectrum.imag -> spectrum.real - spectrum.imag
+field.operator
+  Massive.matrix: self.mu * -> 2 * self.mu *
+  Massive.energy: 0.5 * self.mu -> self.mu
+  Massive.factor: shifted(self.mu) -> shifted(self.mu**2)
+  Pinned.mass: = 0.0 -> = 1.0
+field.graph
+  Graph.laplacian: + self.boundary -> - self.boundary
+  Graph.energy: 0.5 * -> 1.0 *
+field.entropy_gap
+  gaussian_entropy_gap: 0.5 * law.rank -> law.rank
+  gaussian_entropy_gap: relative - 1 -> relative + 1
+  laplace_entropy_gap: - 1 + ratio -> + 1 + ratio
+field.white
+  _to_normals: mul_(-2.0) -> mul_(-1.9)
+  _fill_with_uniforms: reshape(count, 2).T -> reshape(count, 2).T[:1]
+  Noise._draw: self._calls += 1 -> self._calls += 0
+  advance: (int(counter) + 1) -> (int(counter) // 2 + 1)
+field.matrices
+  CovarianceFunction.covariance: self.nugget -> 2 * self.nugget
+""")
 
-GATE = [
-    *_of(
-        "gate.realization",
-        ("wick", "- 0.5 *", "- 0.25 *"),
-        ("wick", "- 0.5", "+ 0.5"),
-        ("samplewise", " * sites.shape[-1]", ""),
-        ("samplewise", "* sites.shape[-1]", "* 1.5 * sites.shape[-1]"),
-        (
-            "samplewise",
-            "torch.softmax(sites, dim=-1) * sites.shape[-1]",
-            "(sites - sites.amax(-1, keepdim=True)).exp()",
-        ),
-        ("samplewise", "torch.softmax(sites, dim=-1) * sites.shape[-1]", "sites.exp()"),
-        ("small_gamma_expansion", "- variance", "+ variance"),
-        ("small_gamma_expansion", "0.5 *", "1.0 *"),
-        ("wick_moment", "diagonal=1", "diagonal=0"),
-        ("gate_kernel", "gamma**2", "gamma"),
-        ("signed", "1 + sigma", "sigma"),
-        ("Wick.site_energy", "expm1", "exp"),
-    ),
-    *_of(
-        "gate.dropout",
-        ("Dropout.perturb", ">= drop", "< drop"),
-        ("Dropout.perturb", "kept / (1 - drop)", "kept"),
-        ("Dropout.perturb", "kept / (1 - drop)", "kept / (1 + drop)"),
-        ("Dropout.expected_energy", "drop / (1 - drop)", "drop"),
-        ("seed_rate", "return rate", "return 2 * rate"),
-        ("drop_probability", "-torch.expm1", "torch.exp"),
-        ("block_coverage", "+ 1", "+ 0"),
-        ("_reach", "size // 2,", "size // 2 + 1,"),
-        ("DropBlock.perturb", "(1 - dropped)", "(1 - dropped.mean())"),
-        ("DropBlock.perturb", "< rate", "< 2 * rate"),
-        ("DropBlock.expected_energy", "dropped / (1 - dropped)", "dropped"),
-    ),
-    *_of(
-        "gate.realization",
-        ("Multiplicative.__call__", "(gate - 1)", "gate"),
-        ("Multiplicative.energy", "self.alpha**2", "self.alpha"),
-        ("Additive.__call__", ".sqrt()", ""),
-    ),
-    *_of(
-        "gate.base",
-        ("Gate.forward", "if not self.training:", "if False:"),
-        ("weighted_energy", ".square()", ".abs()"),
-    ),
-    *_of("gate.deployment", ("estimated_site_energy", "(2 * batch * rounds)", "(batch * rounds)")),
-    *_of("gate.gaussian", ("_unit_variance_law", "operator.mean_variance(grid)", "1.0")),
-    *_of(
-        "gate.gaussian_chaos",
-        ("GaussianChaos._law_on", "else 1.0", "else 2.0"),
-        ("GaussianChaos._law_on", "epsilon=self._epsilon", "beta=self._epsilon"),
-        ("GaussianChaos._deploy", "beta=field.mean_variance", "beta=1.0"),
-    ),
-    *_of(
-        "gate.deployment",
-        ("DeployedField.__init__", ".square().sum((0, 1))", ".square().mean((0, 1))"),
-        ("DeployedField._resized", "align_corners=False", "align_corners=True"),
-        ("DialledEnergy.__call__", "s.square() * reduced", "reduced"),
-    ),
-    *_of(
-        "gate.gaussian",
-        ("UnitVarianceMechanism._matched", "torch.log1p(", "("),
-        (
-            "UnitVarianceMechanism._matched",
-            "weighted_energy(h, field.variance(target.dtype, h.device))",
-            "power",
-        ),
-        ("UnitVarianceMechanism.strength_for", ".sqrt().view", ".view"),
-    ),
-    *_of(
-        "gate.realization",
-        ("_dialled", "strength * dial", "strength"),
-        ("Additive.energy", ".mean()", ".sum()"),
-        ("Signed.site_energy", "** 2", ""),
-        ("Plain.site_energy", "** 2", ""),
-    ),
-    *_of(
-        "gate.mechanism",
-        ("Mechanism.gate", "else h.shape[1]", "else 1"),
-        ("Mechanism.field_on", "if grid not in", "grid = tuple(sorted(grid))\n    if grid not in"),
-    ),
-    *_of("gate.realization", ("Additive.__call__", "h.detach()", "h")),
-    *_of(
-        "gate.gaussian",
-        ("IIDGaussian.__init__", '= "independent"', '= "shared"'),
-        ("CorrelatedGaussian.__init__", '= "shared"', '= "independent"'),
-    ),
-    *_of(
-        "gate.dropout",
-        ("Dropout.perturb", 'h.shape[1] if self.mask == "element" else 1', "1"),
-        ("Dropout._drop", "self.p * self.dial", "self.p"),
-        ("_reach", "(size - 1) // 2", "size // 2"),
-        ("_reach", "min(block_size, length)", "block_size"),
-        ("DropBlock.marginal", "self.p * self.dial.double()", "self.p"),
-        ("DropBlock.perturb", "else h.shape[1]", "else 1"),
-    ),
-    *_of(
-        "gate.base",
-        ("Gate._next_noise", "self._calls.add_(1)", "self._calls.add_(0)"),
-        ("Gate.expected_energy", ".mean(0)", ".sum(0)"),
-    ),
-]
+GATE = _table("""
+gate.realization
+  wick: - 0.5 * -> - 0.25 *
+  wick: - 0.5 -> + 0.5
+  samplewise: * sites.shape[-1] ->
+  samplewise: * sites.shape[-1] -> * 1.5 * sites.shape[-1]
+  samplewise: torch.softmax(sites, dim=-1) * sites.shape[-1] -> sites.exp()
+  small_gamma_expansion: - variance -> + variance
+  small_gamma_expansion: 0.5 * -> 1.0 *
+  wick_moment: diagonal=1 -> diagonal=0
+  gate_kernel: gamma**2 -> gamma
+  signed: 1 + sigma -> sigma
+  Wick.site_energy: expm1 -> exp
+  Multiplicative.__call__: (gate - 1) -> gate
+  Multiplicative.energy: self.alpha**2 -> self.alpha
+  Additive.__call__: .sqrt() ->
+  _dialled: strength * dial -> strength
+  Additive.energy: .mean() -> .sum()
+  Signed.site_energy: ** 2 ->
+  Plain.site_energy: ** 2 ->
+  Additive.__call__: h.detach() -> h
+gate.dropout
+  Dropout.perturb: >= drop -> < drop
+  Dropout.perturb: kept / (1 - drop) -> kept
+  Dropout.perturb: kept / (1 - drop) -> kept / (1 + drop)
+  Dropout.expected_energy: drop / (1 - drop) -> drop
+  seed_rate: return rate -> return 2 * rate
+  drop_probability: -torch.expm1 -> torch.exp
+  block_coverage: + 1 -> + 0
+  _reach: size // 2, -> size // 2 + 1,
+  DropBlock.perturb: (1 - dropped) -> (1 - dropped.mean())
+  DropBlock.perturb: < rate -> < 2 * rate
+  DropBlock.expected_energy: dropped / (1 - dropped) -> dropped
+  Dropout.perturb: h.shape[1] if self.mask == "element" else 1 -> 1
+  Dropout._drop: self.p * self.dial -> self.p
+  _reach: (size - 1) // 2 -> size // 2
+  _reach: min(block_size, length) -> block_size
+  DropBlock.marginal: self.p * self.dial.double() -> self.p
+  DropBlock.perturb: else h.shape[1] -> else 1
+gate.base
+  Gate.forward: if not self.training: -> if False:
+  weighted_energy: .square() -> .abs()
+  Gate._next_noise: self._calls.add_(1) -> self._calls.add_(0)
+  Gate.expected_energy: .mean(0) -> .sum(0)
+gate.deployment
+  estimated_site_energy: (2 * batch * rounds) -> (batch * rounds)
+  DeployedField.__init__: .square().sum((0, 1)) -> .square().mean((0, 1))
+  DeployedField._resized: align_corners=False -> align_corners=True
+  DialledEnergy.__call__: s.square() * reduced -> reduced
+gate.gaussian
+  _unit_variance_law: operator.mean_variance(grid) -> 1.0
+  UnitVarianceMechanism._matched: torch.log1p( -> (
+  UnitVarianceMechanism._matched: field.variance(target.dtype, h.device) -> h.new_ones(())
+  UnitVarianceMechanism.strength_for: .sqrt().view -> .view
+  IIDGaussian.__init__: = "independent" -> = "shared"
+  CorrelatedGaussian.__init__: = "shared" -> = "independent"
+gate.gaussian_chaos
+  GaussianChaos._law_on: else 1.0 -> else 2.0
+  GaussianChaos._law_on: epsilon=self._epsilon -> beta=self._epsilon
+  GaussianChaos._deploy: beta=field.mean_variance -> beta=1.0
+gate.mechanism
+  Mechanism.gate: else h.shape[1] -> else 1
+  Mechanism.field_on: if grid not in -> if (grid := tuple(sorted(grid))) not in
+""")
 
-COMPAT = [
-    *_of(
-        "compat.roughness",
-        ("SiteGraph.degrees", "self.weights.repeat(2)", "2 * self.weights.repeat(2)"),
-        ("SiteGraph.laplacian", "+ matrix.T", ""),
-        ("grid_graph", "enumerate(sides)", "list(enumerate(sides))[-1:]"),
-        ("cycle_graph", "first + 1", "first + 2"),
-        ("interior_graph", "(couplings > 0)", "(couplings.triu(1) - couplings.triu(2) > 0)"),
-        ("interior_graph", "couplings[edges", "3 * couplings[edges"),
-        ("intrinsic_energy", "0.5 *", "1.0 *"),
-        ("roughness_budget", "- 2 *", "+ 2 *"),
-        ("weighted_mass", ".square()", ".abs()"),
-        ("dropout_energy", "(2 * q)", "q"),
-        ("coherence", "(2 *", "(1 *"),
-        ("dropout_amplification", "1 +", "0 +"),
-    ),
-    *_of(
-        "compat.log_ratio",
-        ("all_pairs", "torch.arange(num_sites)", "torch.arange(num_sites - 1)"),
-        ("random_pairs", "step = 1 +", "step = 0 +"),
-        ("pair_differences", "] - flat", "] + flat"),
-        ("log_ratio_deformation", "- log_ratios(before", "+ log_ratios(before"),
-        ("green_metric", "- 2 *", "-"),
-        ("log_ratio_variance", "tau *", "tau**2 *"),
-        ("log_ratio_covariance", "]] - rows", "]] + rows"),
-        ("positive_pairs", "& positive", "| positive"),
-        ("log_margin", ".abs()", ""),
-        ("ranking_probability", ".sqrt()", ""),
-        ("ranking_probability", "margin + shift", "margin - shift"),
-        ("ranking_tail_bound", "(2 * variance)", "variance"),
-        ("ranking_preserved", "> 0", ">= 0"),
-        ("log_ratio_law", "-0.5 * tau", "0.5 * tau"),
-        ("log_ratio_law", "* dial", ""),
-        ("log_ratio_law", "tau * metric", "metric"),
-        ("pair_variances", "new_zeros(len(basis), start)", "new_zeros(len(basis), 0)"),
-        ("chaos_operator", "law.grid == grid", "True"),
-        ("lift", "epsilon * h.mean", "h.mean"),
-    ),
-    *_of(
-        "compat.topology",
-        ("superlevel", ">= threshold", "> threshold"),
-        ("sandwich_width", ".abs()", ""),
-        ("oscillation", "- flat.amin", "+ flat.amin"),
-        ("sandwich_violations", "lost | gained", "lost"),
-        ("sandwich_violations", "(-width)", "width"),
-        ("betti_numbers", "+ components", "- components"),
-        ("betti_numbers", "& maps[:, second]", "| maps[:, second]"),
-        ("betti_numbers", "np.arange(size) // n, maps", "np.arange(size) // n, True | maps"),
-        ("cycle_fracture", "1 - q**n", "1 - q ** (n - 1)"),
-    ),
-    *_of(
-        "compat.matching",
-        ("_signed", "math.sqrt(", "("),
-        ("_gch", "(1, -1)", "(1, 1)"),
-        ("_gch_wick", "s**2 *", "s *"),
-        ("_dropblock", "power.sqrt()", "power"),
-        ("_unit_variance", "/ operator.mean_variance(grid)", ""),
-        ("_solve", "< energy else", "> energy else"),
-        ("power_map", ".square()", ".abs()"),
-    ),
-    *_of(
-        "compat.probe",
-        ("StageMaps._topology", "maps.mean(", "0.5 * maps.mean("),
-        (
-            "StageMaps._topology",
-            "superlevel(behind, level)",
-            "superlevel(behind, behind.mean((1, 2)))",
-        ),
-        ("StageMaps._log_geometry", "* self.order > 0", "* self.order >= 0"),
-        ("StageMaps._log_geometry", "math.sqrt(", "("),
-        ("StageMaps._predicted", "2 * self.steps * tilt", "0"),
-        ("StageMaps._predicted", "self.order * mean", "mean"),
-        ("StageMaps.behind", "keep**2", "keep"),
-        ("StageMaps.reading", "/ (2 * energy)", "/ energy"),
-        ("keep_probability", "float(gate.dial)", "1.0"),
-    ),
-    *_of(
-        "compat.verify",
-        ("Check.passed", "<= self.tolerance", "<= 2 * abs(self.predicted) + self.tolerance"),
-        ("_worst", ".argmax()", ".argmin()"),
-        ("sampled", "STANDARD_ERRORS *", "100 *"),
-        ("exact", "tolerance * size", "1e6 * tolerance * size"),
-        ("_moments", "1.0, spatial, SINGLE", "1.0, 1.0, SINGLE"),
-    ),
-]
+COMPAT = _table("""
+compat.roughness
+  SiteGraph.degrees: self.weights.repeat(2) -> 2 * self.weights.repeat(2)
+  SiteGraph.laplacian: + matrix.T ->
+  grid_graph: enumerate(sides) -> list(enumerate(sides))[-1:]
+  cycle_graph: first + 1 -> first + 2
+  interior_graph: (couplings > 0) -> (couplings.triu(1) - couplings.triu(2) > 0)
+  interior_graph: couplings[edges -> 3 * couplings[edges
+  intrinsic_energy: 0.5 * -> 1.0 *
+  roughness_budget: - 2 * -> + 2 *
+  weighted_mass: .square() -> .abs()
+  dropout_energy: (2 * q) -> q
+  coherence: (2 * -> (1 *
+  dropout_amplification: 1 + -> 0 +
+compat.log_ratio
+  all_pairs: torch.arange(num_sites) -> torch.arange(num_sites - 1)
+  random_pairs: step = 1 + -> step = 0 +
+  pair_differences: ] - flat -> ] + flat
+  log_ratio_deformation: - log_ratios(before -> + log_ratios(before
+  green_metric: - 2 * -> -
+  log_ratio_variance: tau * -> tau**2 *
+  log_ratio_covariance: ]] - rows -> ]] + rows
+  positive_pairs: & positive -> | positive
+  log_margin: .abs() ->
+  ranking_probability: .sqrt() ->
+  ranking_probability: margin + shift -> margin - shift
+  ranking_tail_bound: (2 * variance) -> variance
+  ranking_preserved: > 0 -> >= 0
+  log_ratio_law: -0.5 * tau -> 0.5 * tau
+  log_ratio_law: * dial ->
+  log_ratio_law: tau * metric -> metric
+  pair_variances: new_zeros(len(basis), start) -> new_zeros(len(basis), 0)
+  chaos_operator: law.grid == grid -> True
+  lift: epsilon * h.mean -> h.mean
+compat.topology
+  superlevel: >= threshold -> > threshold
+  sandwich_width: .abs() ->
+  oscillation: - flat.amin -> + flat.amin
+  sandwich_violations: lost | gained -> lost
+  sandwich_violations: (-width) -> width
+  betti_numbers: + components -> - components
+  betti_numbers: & maps[:, second] -> | maps[:, second]
+  betti_numbers: np.arange(size) // n, maps -> np.arange(size) // n, True | maps
+  cycle_fracture: 1 - q**n -> 1 - q ** (n - 1)
+compat.matching
+  _signed: math.sqrt( -> (
+  _gch: )) / 2 -> ))
+  _gch_wick: s**2 * -> s *
+  _dropblock: power.sqrt() -> power
+  _unit_variance: / operator.mean_variance(grid) ->
+  _solve: < energy else -> > energy else
+  power_map: .square() -> .abs()
+compat.probe
+  StageMaps._topology: maps.mean( -> 0.5 * maps.mean(
+  StageMaps._topology: superlevel(behind, level) -> superlevel(behind, behind.mean((1, 2)))
+  StageMaps._log_geometry: * self.order > 0 -> * self.order >= 0
+  StageMaps._log_geometry: math.sqrt( -> (
+  StageMaps._predicted: 2 * self.steps * tilt -> 0
+  StageMaps._predicted: self.order * mean -> mean
+  StageMaps.behind: keep**2 -> keep
+  StageMaps.reading: / (2 * energy) -> / energy
+  keep_probability: float(gate.dial) -> 1.0
+compat.verify
+  Check.passed: <= self.tolerance -> <= 2 * abs(self.predicted) + self.tolerance
+  _worst: .argmax() -> .argmin()
+  sampled: STANDARD_ERRORS * -> 100 *
+  exact: tolerance * size -> 1e6 * tolerance * size
+  _moments: 1.0, spatial, SINGLE -> 1.0, 1.0, SINGLE
+""")
 
-METRICS = [
-    *_of(
-        "metrics.functional",
-        ("_scores", "total**2", "total"),
-        ("_scores", "/ total + 1", "/ total"),
-        ("_scores", "total.log() + below_top", "total.log() - below_top"),
-        ("_scores", "Scores(1 / total", "Scores(total"),
-        ("target_rank", "- 1) / 2", ") / 2"),
-        ("target_rank", "alpha=2", "alpha=1"),
-        ("bin_index", "[1:-1]", "[:-1]"),
-        ("bin_index", "inner)", "inner, right=True)"),
-        ("bin_edges", "k / num_bins", "k / (num_bins + 1)"),
-        ("calibration_error", "difference.sum(-1) / total", "difference.mean(-1)"),
-        ("calibration_error", "gap**2", "gap"),
-        ("calibration_error", "reliability.correct_sum).abs()", "reliability.correct_sum)"),
-        ("adaptive_bins", "right=True", "right=False"),
-        ("adaptive_bins", "mean_of_ties(value, hit)", "hit"),
-        ("mean_of_ties", "total / size", "total"),
-        ("classwise_calibration_error", "(classes * len(probs))", "len(probs)"),
-        ("effective_counts", "count**2 * accuracy", "count * accuracy"),
-        ("top_class", "sub_(handicap)", "add_(handicap)"),
-    ),
-    *_of(
-        "metrics.scoring",
-        ("NegativeLogLikelihood.compute", "nll / count", "nll"),
-        ("BrierScore.compute", "distance / count", "distance"),
-    ),
-    *_of(
-        "metrics.ranking",
-        ("risk_coverage", "descending=True", "descending=False"),
-        ("risk_coverage", "mean_of_ties(value, error)", "error"),
-        ("area_under_roc", "(2 * len(low))", "len(low)"),
-    ),
-    *_of(
-        "metrics.aggregate",
-        ("corruption_means", 'if name != "clean"', "if name"),
-        ("collapsed", "<= limit and", "<= limit or"),
-    ),
-    *_of("metrics.sums", ("carry", "fine - (surplus << 40)", "fine")),
-    *_of("metrics.temperature", ("temperature_scaling", "(1 / inverse", "(inverse")),
-]
+METRICS = _table("""
+metrics.functional
+  _scores: total**2 -> total
+  _scores: / total + 1 -> / total
+  _scores: total.log() + below_top -> total.log() - below_top
+  _scores: Scores(1 / total -> Scores(total
+  target_rank: - 1) / 2 -> ) / 2
+  target_rank: alpha=2 -> alpha=1
+  bin_index: [1:-1] -> [:-1]
+  bin_index: inner) -> inner, right=True)
+  bin_edges: k / num_bins -> k / (num_bins + 1)
+  calibration_error: difference.sum(-1) / total -> difference.mean(-1)
+  calibration_error: gap**2 -> gap
+  calibration_error: reliability.correct_sum).abs() -> reliability.correct_sum)
+  adaptive_bins: right=True -> right=False
+  adaptive_bins: mean_of_ties(value, hit) -> hit
+  mean_of_ties: total / size -> total
+  classwise_calibration_error: (classes * len(probs)) -> len(probs)
+  effective_counts: count**2 * accuracy -> count * accuracy
+  top_class: sub_(handicap) -> add_(handicap)
+metrics.scoring
+  NegativeLogLikelihood.compute: nll / count -> nll
+  BrierScore.compute: distance / count -> distance
+metrics.ranking
+  risk_coverage: descending=True -> descending=False
+  risk_coverage: mean_of_ties(value, error) -> error
+  area_under_roc: (2 * len(low)) -> len(low)
+metrics.aggregate
+  corruption_means: if name != "clean" -> if name
+  collapsed: <= limit and -> <= limit or
+metrics.sums
+  carry: fine - (surplus << 40) -> fine
+metrics.temperature
+  temperature_scaling: (1 / inverse -> (inverse
+""")

@@ -152,7 +152,8 @@ def basis(grid: Grid) -> Tensor:
 
 
 def log_affine(gate: Gate, grid: Grid, centered: bool = False) -> tuple[Tensor, Tensor]:
-    """The log-gate as an affine function of the noise, a + B^T z: a (n,) and B (n, n), read off the gate.
+    """The log-gate as an affine function of the noise, a + B^T z: a (n,) and B (n, n), read off the
+    gate.
 
     ``centered`` takes out a spatial constant of each sample, up to which the sample-wise gate is
     affine. That nothing else is in it is checked on random noise.

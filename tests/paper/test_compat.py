@@ -93,7 +93,7 @@ def test_eq_green_metric_of_a_chain_is_the_resistance_with_both_ends_grounded() 
 def test_cor_ranking_stability_orderings_survive_with_the_probability_of_their_margin(
     grid: Grid,
 ) -> None:
-    """Whether an ordering survives depends on one normal number alone, and flips where it should."""
+    """Whether an ordering survives depends on one normal number, and flips where it should."""
     n, axes = math.prod(grid), len(grid)
     linear = log_affine(gate(), grid, centered=True)[1]
     for x, y in ((0, n - 1), (n // 2, n // 2 - 1)):
@@ -217,7 +217,7 @@ def test_thm_binary_mask_singularity_log_ratios_become_singular() -> None:
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("grid", [(7,), (3, 5), (3, 2, 4)])
 def test_thm_binary_mask_singularity_covers_dropblock(grid: Grid, size: int) -> None:
-    """Every site is deleted with a known probability, and a kept one is divided by its complement."""
+    """Every site is deleted with a known probability; a kept one is divided by its complement."""
     mask, n = DropBlock(1 - Q, size), math.prod(grid)
     places = torch.stack(torch.meshgrid(*map(torch.arange, grid), indexing="ij")).flatten(1).T
     sizes = torch.tensor([min(size, side) for side in grid])
@@ -262,7 +262,7 @@ def test_prop_dropout_energy_dropout_adds_roughness_in_proportion_to_mass(grid: 
 
 
 def coherent(steps: int, *grid: int) -> Tensor:
-    """Maps that keep their mass and lose their roughness: a constant plus ever less of a rough map."""
+    """Maps that keep their mass and lose their roughness: a constant plus less of a rough map."""
     return torch.stack([2 + positive_maps(*grid) * 2.0**-step for step in range(steps)])
 
 

@@ -1,4 +1,4 @@
-"""The law of the log-field: sections 4.2 and 5.1 to 5.3, alg. gch, appendices A and C of the paper."""
+"""The law of the log-field: paper sections 4.2 and 5.1 to 5.3, alg. gch, appendices A and C."""
 
 import math
 from typing import Any
@@ -114,7 +114,7 @@ def test_prop_maxent_logfield_covariance_budget_entropy_and_gap(grid: Grid) -> N
 
 
 def test_prop_maxent_logfield_no_rival_law_found_by_search_has_more_entropy() -> None:
-    """Gaussians by ascent over covariances; other shapes by their exponent or degrees of freedom."""
+    """Gaussians by ascent over covariances; other shapes by exponent or degrees of freedom."""
     law = MaxEntLaw(DirichletLaplacian(), (3, 4), epsilon=EPSILON)
     matrix, n = grid_matrix((3, 4)).numpy(), 12
 

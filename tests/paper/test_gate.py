@@ -162,7 +162,9 @@ def test_eq_samplewise_gate_is_the_exponential_over_its_spatial_mean(grid: Grid)
 
 
 def test_app_norm_the_two_normalizations_differ_by_more_than_a_constant() -> None:
-    """Sitewise means of the sample-wise gate are not one: its moment formulas are those of no Wick gate."""
+    """Sitewise means of the sample-wise gate are not one: its moment formulas are those of no Wick
+    gate.
+    """
     noise = normals(4000, 1, 9)
     means = push(chaos("samplewise", gamma=3.0), torch.ones_like(noise), noise).mean(0)
     assert float((means - 1).abs().max()) > 0.1
@@ -187,7 +189,7 @@ def test_app_theory_a_field_of_a_base_resolution_is_resized(grid: Grid) -> None:
 
 
 def _linear_resize(m: int, n: int) -> Tensor:
-    """Linear interpolation (n, m) between the centers of m cells, constant beyond the outer ones."""
+    """Linear interpolation (n, m) between centers of m cells, constant beyond the outer ones."""
     matrix = torch.zeros(n, m, dtype=torch.float64)
     for i in range(n):
         at = min(max((i + 0.5) * m / n - 0.5, 0.0), m - 1.0)
@@ -222,7 +224,9 @@ def test_a_schedule_scales_the_strength() -> None:
 
 
 def test_sec_main_imagenet_gaussian_baselines_have_the_stated_noise() -> None:
-    """Additive noise relative to the features: iid for every channel, or one correlated field for all."""
+    """Additive noise relative to the features: iid for every channel, or one correlated field for
+    all.
+    """
     h, sigma = positive_maps(1, 2, 3, 4), 0.4
     rms = float(h.square().mean().sqrt())
     kernel = green((3, 4)) / green((3, 4)).diagonal().mean()

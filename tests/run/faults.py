@@ -22,14 +22,24 @@ SMALL = (
     "--saving.every_n_steps=2",
 )
 """A run of 21 steps with dropout (the global random stream), momentum, a schedule, and checkpoints within epochs."""
-_PARTS = ("state_dict", "optimizer_states", "lr_schedulers", "callbacks", "random_states", "global_step", "epoch")
+_PARTS = (
+    "state_dict",
+    "optimizer_states",
+    "lr_schedulers",
+    "callbacks",
+    "random_states",
+    "global_step",
+    "epoch",
+)
 
 
 def differences(run: Path, other: Path) -> list[str]:
     """Names of what differs between two finished runs, to the last bit."""
     mine, theirs = (torch.load(RunDirectory(path).last, weights_only=True) for path in (run, other))
     found = [part for part in _PARTS if not same(mine[part], theirs[part])]
-    best, also = (torch.load(RunDirectory(path).selected(), weights_only=True) for path in (run, other))
+    best, also = (
+        torch.load(RunDirectory(path).selected(), weights_only=True) for path in (run, other)
+    )
     found += [] if same(best["state_dict"], also["state_dict"]) else ["best"]
     for name in (f"checkpoints/{SELECTION}", "curves.jsonl", "noise.json"):
         found += [] if (run / name).read_text() == (other / name).read_text() else [name]
@@ -105,5 +115,3 @@ class BadLossAt(Callback):
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         if trainer.global_step == self.step and first_time(trainer):
             batch[0].fill_(float("inf"))
-
-

@@ -49,7 +49,9 @@ def test_setting_that_shapes_the_network_is_another_training(key: str, value: An
     [
         ("trainer.logger", {"class_path": "lightning.pytorch.loggers.CSVLogger"}),
         ("trainer.callbacks", [{"class_path": "lightning.pytorch.callbacks.LearningRateMonitor"}]),
-        ("trainer.callbacks", [{"class_path": "chaosgate.run.recording.WriteProgress"}]),
+        ("trainer.callbacks", [{"class_path": "lightning.pytorch.callbacks.RichProgressBar"}]),
+        ("trainer.argument_of_a_later_release", 7),
+        ("trainer.accelerator", "cpu"),
         ("data.init_args.num_workers", 8),
         ("data.init_args.cache_dir", "somewhere"),
         ("data.init_args.root", "/b"),
@@ -104,6 +106,14 @@ def test_the_embedded_subset_is_not_the_whole_set() -> None:
 def test_without_a_gate_it_does_not_matter_where_it_would_stand() -> None:
     none = changed("noise.gate", None)
     assert identity.training_hash(none) == identity.training_hash(changed("noise.stages", ["L1"], none))
+
+
+def test_noise_in_the_callbacks_is_part_of_name_and_hash() -> None:
+    callback = {"class_path": "chaosgate.NoiseInjection", "init_args": {"gate": GATE, "stages": ["L3"]}}
+    none = changed("noise.gate", None)
+    listed = changed("trainer.callbacks", [callback], none)
+    assert "-GaussianChaos-log_std1-L3-" in identity.run_name(listed) and "-none-" in identity.run_name(none)
+    assert identity.training_hash(listed) != identity.training_hash(none)
 
 
 def test_what_is_not_plain_data_is_refused() -> None:

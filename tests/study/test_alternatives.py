@@ -8,8 +8,8 @@ import yaml
 from chaosgate.__main__ import main
 from chaosgate.cli.fit import parsed
 from chaosgate.study import load_study, plan_runs
-from chaosgate.study.report.build import build_table
 from chaosgate.study.report.collect import collect
+from chaosgate.study.report.frame import results_of
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 ALTERNATIVES = sorted(path.stem for path in (CONFIGS / "alternative").glob("*.yaml"))
@@ -65,7 +65,7 @@ def test_each_is_trained_and_tested_as_one_line_of_a_study(tmp_path: Path) -> No
     assert main(["study", "run", str(path), "--root", str(tmp_path / "runs")]) == 0
     study = load_study(path)
     runs = plan_runs(study, tmp_path / "runs", parsed)
-    table = build_table(study, runs, collect(runs))
-    means = {row.variant: row.entries["clean", "nll"].mean for row in table.rows}
+    lines = results_of(study, runs, collect(runs)).lines(part="clean", metric="nll")
+    means = dict(zip(lines.variant, lines.value, strict=True))
     assert set(means) == {"none", "dropout", *ALTERNATIVES, "stochastic_depth", "gch_label_smoothing"}
     assert len(set(means.values())) == len(means)  # each has done something

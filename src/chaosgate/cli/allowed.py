@@ -21,16 +21,26 @@ from chaosgate.run.config_files import allowed_modules
 _PL = "lightning.pytorch"
 _LOGGERS = {
     "csv_logs.CSVLogger": ("save_dir", "name"),
-    "tensorboard.TensorBoardLogger": ("save_dir", "name", "version", "default_hp_metric"),
+    "tensorboard.TensorBoardLogger": ("save_dir", "name", "version", "default_hp_metric")
+    + ("comment", "filename_suffix", "flush_secs", "max_queue"),  # of the files that it writes
     "wandb.WandbLogger": ("save_dir", "project", "offline"),
 }
 _ALLOWED = ["chaosgate", "torch.optim", "lightning.fabric.plugins"] + [
-    *(f"{_PL}.{name}" for name in ("callbacks", "cli.ReduceLROnPlateau", "plugins", "profilers", "strategies")),
+    *(
+        f"{_PL}.{name}"
+        for name in ("callbacks", "cli.ReduceLROnPlateau", "plugins", "profilers", "strategies")
+    ),
     *(f"{_PL}.loggers.{name}" for path in _LOGGERS for name in (path, path.partition(".")[2])),
 ]
 _DENIED = [f"torch.optim.lr_scheduler.{name}" for name in ("LambdaLR", "MultiplicativeLR")] + [
-    *(f"{_PL}.{name}" for name in ("callbacks.LambdaCallback", "callbacks.lambda_function", "plugins.io")),
-    *(f"chaosgate.{name}" for name in ("__main__", "cli", "data.files", "study")),
+    *(
+        f"{_PL}.{name}"
+        for name in ("callbacks.LambdaCallback", "callbacks.lambda_function", "plugins.io")
+    ),
+    *(
+        f"chaosgate.{name}"
+        for name in ("__main__", "cli", "data.atomic", "data.download", "data.files", "study")
+    ),
 ]
 
 
@@ -49,22 +59,39 @@ def restrict() -> None:
 def _local_modules() -> list[str]:
     """Modules that an import finds in the working folder; a local os.py does not allow the installed os."""
     here = Path.cwd()
-    names = {path.stem for path in here.iterdir() if path.stem.isidentifier()} - {"chaosgate", "__main__"}
+    names = {path.stem for path in here.iterdir() if path.stem.isidentifier()} - {
+        "chaosgate",
+        "__main__",
+    }
     found = {name: spec for name in names if (spec := find_spec(name)) is not None}
-    places = {name: [spec.origin, *(spec.submodule_search_locations or ())] for name, spec in found.items()}
-    return [name for name in places if any(place and here in Path(place).parents for place in places[name])]
+    places = {
+        name: [spec.origin, *(spec.submodule_search_locations or ())]
+        for name, spec in found.items()
+    }
+    return [
+        name
+        for name in places
+        if any(place and here in Path(place).parents for place in places[name])
+    ]
 
 
 def check(node: Any, key: str = "") -> None:
     """Refuse addresses, and arguments of loggers that are not in their shipped files."""
     if isinstance(node, str) and "://" in node:
-        raise ValueError(f"{key} is {node}; a configuration cannot give addresses. Download the file first.")
+        raise ValueError(
+            f"{key} is {node}; a configuration cannot give addresses. Download the file first."
+        )
     if isinstance(node, Mapping) and str(node.get("class_path")).startswith(_PL):
         module, _, name = str(node["class_path"]).rpartition(".")
         known = next((keys for path, keys in _LOGGERS.items() if path.endswith(f".{name}")), None)
-        defaults = signature(getattr(import_module(module), name)).parameters if known else {}
-        given = {one: value for one, value in (node.get("init_args") or {}).items() if known and one not in known}
-        more = [*(node.get("dict_kwargs") or {}), *(one for one in given if given[one] != defaults[one].default)]
+        more = list(node.get("dict_kwargs") or {})
+        for one, value in (node.get("init_args") or {}).items() if known else ():
+            default = signature(getattr(import_module(module), name)).parameters.get(one)
+            more += (
+                [one]
+                if one not in (known or ()) and value != (default.default if default else None)
+                else []
+            )
         if more:
             raise ValueError(f"{key}: a configuration cannot set {', '.join(more)} of {name}.")
     if isinstance(node, Mapping | list):

@@ -21,7 +21,9 @@ class UsageError(ValueError):
 class ConfigFile(ActionConfigFile):
     """``-c NAME``: a file, or the name of a shipped one. Says which values of earlier files a file changes."""
 
-    def __call__(self, parser: Any, cfg: Any, values: Any, option_string: str | None = None) -> None:
+    def __call__(
+        self, parser: Any, cfg: Any, values: Any, option_string: str | None = None
+    ) -> None:
         if values.lstrip().startswith("{"):  # the content itself, as studies give it
             super().__call__(parser, cfg, values, option_string)  # type: ignore[no-untyped-call]
             return
@@ -33,9 +35,14 @@ class ConfigFile(ActionConfigFile):
         before = dict(cfg.items())
         super().__call__(parser, cfg, str(path), option_string)  # type: ignore[no-untyped-call]
         after, name = dict(cfg.items()), config_name(path.absolute())
-        changed = [key for key, value in after.items() if before.get(key) != value and key != self.dest]
+        changed = [
+            key for key, value in after.items() if before.get(key) != value and key != self.dest
+        ]
         if any(_has_gate(before, key) and not _has_gate(after, key) for key in _GATES):
-            first = next((self.source[key] for key in self.source if key.startswith(_GATES)), "an earlier file")
+            first = next(
+                (self.source[key] for key in self.source if key.startswith(_GATES)),
+                "an earlier file",
+            )
             raise UsageError(
                 f"{name} removes the noise that {first} has set: the network would be trained without it. "
                 "Files compose from left to right; give them in the order base, model, data, noise. To "
@@ -43,7 +50,9 @@ class ConfigFile(ActionConfigFile):
             )
         for key in changed:
             if key in self.source and key in before:
-                _say(f"{key}: {before[key]} ({self.source[key]}) is changed to {after[key]} ({name})")
+                _say(
+                    f"{key}: {before[key]} ({self.source[key]}) is changed to {after[key]} ({name})"
+                )
         self.source |= dict.fromkeys(changed, name)
 
 
@@ -67,7 +76,9 @@ class Parser(LightningArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         if not self.exit_on_error:  # jsonargparse tries the members of a union
             super().error(message, ex)
-        raise UsageError(f"{message}{'' if _HINT in message else self._suggestion(message)}") from ex
+        raise UsageError(
+            f"{message}{'' if _HINT in message else self._suggestion(message)}"
+        ) from ex
 
     def _suggestion(self, message: str) -> str:
         if "arguments are required: data" in message:
@@ -88,7 +99,9 @@ class Parser(LightningArgumentParser):
         parts = {key.rpartition(".")[2] for key in keys}
         names = get_close_matches(last, parts, n=1, cutoff=0.75)
         near = [key for key in keys if key.rpartition(".")[2] in names]
-        near.sort(key=lambda key: (not key.startswith(group), not key.startswith(group.partition(".")[0])))
+        near.sort(
+            key=lambda key: (not key.startswith(group), not key.startswith(group.partition(".")[0]))
+        )
         close = get_close_matches(wrong, keys, n=1, cutoff=0.9) or near
         if not close:
             return "'chaosgate fit --help all' lists all keys."
@@ -96,7 +109,9 @@ class Parser(LightningArgumentParser):
 
 
 _HINT = "\nHint: "
-_KEY = re.compile(r"(?:arguments: --|Group '(?P<group>[\w.]+)' does not accept option '|Option ')(?P<key>[\w.]+)")
+_KEY = re.compile(
+    r"(?:arguments: --|Group '(?P<group>[\w.]+)' does not accept option '|Option ')(?P<key>[\w.]+)"
+)
 _NAME = re.compile(r"(?:has no attribute '|Expected a dot import path string: )(\w+)")
 _PLACE = re.compile(r"Parser key \"([\w.]+)\"")
 
@@ -122,7 +137,11 @@ def _class_arguments() -> dict[str, str]:
     from chaosgate.gate import Gate
 
     found: dict[str, str] = {}
-    for place, base in {"noise.gate": Gate, "data": ImageData, "model.optimizer": Optimizer}.items():
+    for place, base in {
+        "noise.gate": Gate,
+        "data": ImageData,
+        "model.optimizer": Optimizer,
+    }.items():
         for _, one in _classes().values():
             for name in inspect.signature(one).parameters if issubclass(one, base) else ():
                 key = f"{place}.init_args.{name}"

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from jsonargparse.typing import Path_fc, PositiveFloat, PositiveInt
 
 if TYPE_CHECKING:
-    from chaosgate.compat.desiderata_matrix import Column, GateMeasurement
     from chaosgate.field import Grid
     from chaosgate.gate import Design
 
@@ -65,14 +64,14 @@ def design(
 
     place = as_grid(grid)
     if matrix:
-        from chaosgate.compat.desiderata_matrix import desiderata_matrix
+        from chaosgate.compat.desiderata_matrix import as_markdown, desiderata_matrix
 
         if gamma is not None or config is not None:
             raise ValueError("the matrix compares gates at equal energy: give --log_std only.")
         if draws < 1 << 13:
             raise ValueError(f"--draws is {draws}; a cell of the matrix needs at least {1 << 13}.")
         rows = desiderata_matrix(place, log_std or 0.5, parse_operator(operator), draws)
-        write_text(matrix_markdown(rows, place, log_std or 0.5), output)
+        write_text(as_markdown(rows, place, log_std or 0.5), output)
         return
     if config is not None:
         found = from_config(config, place)
@@ -120,39 +119,3 @@ def from_config(name: str, grid: "Grid") -> "Design":
         alpha=given.get("alpha", 1.0),
         channels=given.get("channels", "shared"),
     )
-
-
-def cell(column: "Column", row: "GateMeasurement") -> str:
-    """The number of a cell and its mark."""
-    import math
-
-    value = column.number(row)
-    number = "none" if math.isnan(value) else f"{value:.2g}" if abs(value) < 1e4 else str(value)
-    error = f" ± {row.site_error:.1g}" if column.title == "D3 bias per site" else ""
-    return f"{'✓' if column.holds(row) else '✗'} {number}{error}"
-
-
-def matrix_markdown(rows: "list[GateMeasurement]", grid: "Grid", log_std: float) -> str:
-    """The matrix with its rules, for the documentation."""
-    from chaosgate.compat.desiderata_matrix import COLUMNS
-    from chaosgate.field.arguments import grid_text
-    from chaosgate.gate.desiderata import DESIDERATA
-
-    wishes = ", ".join(f"{text} ({name})" for name, text in DESIDERATA.items())
-    lines = [
-        "# Which gate meets which desideratum",
-        "",
-        f"What the paper asks of a noise: {wishes}.",
-        "",
-        f"Measured on {grid_text(grid)} by `chaosgate design --matrix`, all gates at the injected "
-        f"energy of Gaussian Chaos at log_std {log_std:g}.",
-        "",
-        "| gate | " + " | ".join(column.title for column in COLUMNS) + " |",
-        "|---|" + "---:|" * len(COLUMNS),
-    ]
-    for row in rows:
-        lines.append(f"| {row.name} | " + " | ".join(cell(one, row) for one in COLUMNS) + " |")
-    lines += ["", "A mark follows from its number:", ""]
-    lines += [f"- **{column.title}** holds if {column.rule}." for column in COLUMNS]
-    lines += ["", "The gates, at the strengths that give them this energy:", ""]
-    return "\n".join([*lines, *(f"- `{row.name}`: `{row.gate}`" for row in rows), ""])

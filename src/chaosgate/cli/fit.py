@@ -44,7 +44,8 @@ run:
   --checkpoints best,last             test: which networks of the run (best)
   --output FILE.csv                   predict: where to write; .csv or .parquet
 
-'chaosgate configs' lists the shipped files, 'chaosgate {0} --help all' every key.
+'chaosgate configs' lists the shipped files.
+'chaosgate {0} --help all' lists every key.
 """
 _TITLES = {
     "fit": "Train a network.",

@@ -35,7 +35,7 @@ from chaosgate.study.execute.slurm_job import SlurmOptions
 from chaosgate.study.plan import parts
 from chaosgate.study.plan.runs import Run, folders_of, load_study, plan_runs, shared_with
 from chaosgate.study.plan.study import Study
-from chaosgate.study.report import packed, write
+from chaosgate.study.report import packed, planned, write
 
 WORKER = "chaosgate.cli.worker"  # imports torch; only named, so that this process need not
 
@@ -102,6 +102,8 @@ def run(
         if unknown := [str(one) for one in asked if one not in there]:
             raise ValueError(f"{flag} {unknown[0]}: the study has {', '.join(map(str, there))}.")
         chosen = [one for one in chosen if not asked or getattr(one, key) in asked]
+    done = sum(state.condition == "done" for state in states_of(runs).values())
+    planned.note_plan(found, root / found.name, done)
     workers, threads = jobs or found.jobs, threads or found.threads
     if launcher == "slurm":
         write.write_layout(runs[0].root)

@@ -1,4 +1,4 @@
-"""``chaosgate fit|validate|test|predict``: LightningCLI with the key ``noise``, run directories and result rows."""
+"""``chaosgate fit|validate|test|predict``: LightningCLI with the key ``noise`` and run directories."""
 
 import os
 import shlex
@@ -28,7 +28,13 @@ from chaosgate.run.config_files import allow_flags
 from chaosgate.run.directory import BEST, ROLES, RunDirectory
 from chaosgate.run.identity import check_resume, noises, readable_name, run_name, training_hash
 from chaosgate.run.predictions import WritePredictions, check_output
-from chaosgate.run.recording import KeepOutputs, WriteCurves, WriteFigures, WriteNoise, WriteProgress
+from chaosgate.run.recording import (
+    KeepOutputs,
+    WriteCurves,
+    WriteFigures,
+    WriteNoise,
+    WriteProgress,
+)
 from chaosgate.run.rows import WriteResults
 from chaosgate.run.temperature import TemperatureScaling
 from chaosgate.train.backbones import SyncBatchNorm
@@ -36,18 +42,19 @@ from chaosgate.train.task import ImageClassifier
 from chaosgate.train.weights import network_arguments, network_weights, read_checkpoint, require_fit
 
 _LIMITS = tuple(f"limit_{part}_batches" for part in ("train", "val", "test", "predict"))
-_FIXED = ("barebones", "default_root_dir", "model_registry")  # keys of the trainer that are decided here
+_FIXED = ("barebones", "default_root_dir", "model_registry")  # of the trainer, decided here
+_TEXT = str | None
 _KEYS: dict[str, tuple[Any, Any, str]] = {
-    "run_dir": (str | None, None, "Directory of the run (runs/NAME, where NAME follows from the settings)."),
-    "ckpt_path": (str | None, None, "A checkpoint: fit continues from it, the other commands load its weights."),
+    "run_dir": (_TEXT, None, "Directory of the run (runs/NAME; NAME follows from the settings)."),
+    "ckpt_path": (_TEXT, None, "A checkpoint: fit continues from it, others load its weights."),
     "resume": (bool, False, "fit: continue the run in its directory from checkpoints/last.ckpt."),
-    "checkpoints": (str | None, None, "test: networks of the run, such as best,last (best); also top1."),
+    "checkpoints": (_TEXT, None, "test: networks of the run, such as best,last (best); also top1."),
     "labels": (dict[str, str] | None, None, "Copied into every result row, e.g. study, method."),
-    "temperature": (bool, True, "test: fit a temperature on validation images; add the metrics of scaled logits."),
-    "outputs": (str | None, None, "test: keep confidence, correctness and NLL of every image under this name."),
+    "temperature": (bool, True, "test: also the metrics of logits scaled by a fitted temperature."),
+    "outputs": (_TEXT, None, "test: keep confidence, correctness, NLL of images under this name."),
     "logits": (bool, False, "test, with --outputs: also keep the logits, in half precision."),
     "ood": (bool, False, "test: images of other classes; only confidence is measured."),
-    "output": (str | None, None, "predict: FILE.csv or FILE.parquet (predictions.csv in the run directory)."),
+    "output": (_TEXT, None, "predict: a .csv or .parquet file (predictions.csv of the run)."),
 }
 """Type, default and help of the keys beside trainer, model, data, noise and saving."""
 
@@ -55,7 +62,9 @@ _KEYS: dict[str, tuple[Any, Any, str]] = {
 class SaveConfig(SaveConfigCallback):
     """Write the configuration as it was given to ``config.yaml`` of the run directory."""
 
-    def __init__(self, parser: LightningArgumentParser, config: Namespace, given: Namespace) -> None:
+    def __init__(
+        self, parser: LightningArgumentParser, config: Namespace, given: Namespace
+    ) -> None:
         super().__init__(parser, given, save_to_log_dir=False)
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -65,7 +74,7 @@ class SaveConfig(SaveConfigCallback):
 
 
 class TrainingCLI(LightningCLI):
-    """LightningCLI for one command; it is run by :meth:`run`.
+    """LightningCLI for one command, which :meth:`run` carries out.
 
     Args:
         command: fit, validate, test or predict.
@@ -75,14 +84,12 @@ class TrainingCLI(LightningCLI):
     def __init__(self, command: str, arguments: Sequence[str]) -> None:
         self.command, self.arguments = command, list(arguments)
         self.results: WriteResults | None = None
-        self.networks: list[Path] = []
         super().__init__(
             model_class=ImageClassifier,
             datamodule_class=LightningDataModule,
             subclass_mode_data=True,
             save_config_callback=SaveConfig if command == "fit" else None,
             seed_everything_default=0,
-            parser_class=Parser,
             parser_kwargs={"prog": f"chaosgate {command}", "allow_abbrev": False},
             load_from_checkpoint_support=False,
             args=self.arguments,
@@ -91,18 +98,18 @@ class TrainingCLI(LightningCLI):
 
     def init_parser(self, **kwargs: Any) -> LightningArgumentParser:
         parser = Parser(**kwargs)
-        parser.add_argument("-c", "--config", action=ConfigFile, help="A file, or the name of a shipped one.")
+        parser.add_argument("-c", "--config", action=ConfigFile, help="A file, or a shipped name.")
         return parser
 
     def add_core_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """As LightningCLI; the limits are declared here, because other libraries can turn Lightning's 1 into 1.0.
+        """As LightningCLI, except for the limits: other libraries can turn Lightning's 1 into 1.0.
 
-        ``Optional[Union[int, float]]`` and ``Optional[Union[float, int]]`` are one object: that of the first import.
+        ``Optional[Union[int, float]]`` and ``Optional[Union[float, int]]`` are one object, that of
+        the first import; 1 is one batch, 1.0 all of them.
         """
         skip: set[str | int] = {*_LIMITS, *_FIXED}
-        parser.add_class_arguments(
-            Trainer, "trainer", skip=skip, instantiate=False, fail_untyped=False, sub_configs=True
-        )
+        as_lightning = {"instantiate": False, "fail_untyped": False, "sub_configs": True}
+        parser.add_class_arguments(Trainer, "trainer", skip=skip, **as_lightning)
         for key in _LIMITS:
             parser.add_argument(f"--trainer.{key}", type=int | float | None, default=None)
         parser.add_lightning_class_args(ImageClassifier, "model")
@@ -126,46 +133,47 @@ class TrainingCLI(LightningCLI):
         self.save_config_kwargs = {"given": config.clone()}
         self.run_directory = RunDirectory(config.run_dir or Path("runs", run_name(plain)))
         check_output(config.output)
-        if self.command == "fit":
-            self.networks = self._start(config, plain)
-        else:
-            self.networks = self._tested(config, plain)
+        self.networks = self._start(plain) if self.command == "fit" else self._tested(plain)
         if self.networks and self.command != "fit":
             known = network_arguments(read_checkpoint(self.networks[0]), self.networks[0])
             for key in ("num_classes", "in_chans"):
-                config.model[key] = known.get(key) if config.model.get(key) is None else config.model[key]
-        for logger in [config.trainer.logger] if isinstance(config.trainer.logger, Namespace) else []:
-            logger.init_args.save_dir = str(self.run_directory.path / (logger.init_args.get("save_dir") or ""))
+                config.model[key] = config.model[key] or known.get(key)
+        for logger in _listed(config.trainer.logger):
+            if isinstance(logger, Namespace):
+                inside = logger.init_args.get("save_dir") or ""
+                logger.init_args.save_dir = str(self.run_directory.path / inside)
 
-    def _start(self, config: Namespace, plain: dict[str, Any]) -> list[Path]:
+    def _start(self, plain: dict[str, Any]) -> list[Path]:
         """The checkpoint that a training continues from."""
-        run, requeued = self.run_directory, int(os.environ.get("SLURM_RESTART_COUNT") or 0) > 0
+        config, run = self.config, self.run_directory
         if config.ckpt_path is not None:
             return [Path(config.ckpt_path)]
         if config.resume:
             if not run.last.is_file():
-                raise FileNotFoundError(f"nothing to resume: no checkpoint {run.last}.{_others(run, plain)}")
+                others = _others(run, plain)
+                raise FileNotFoundError(f"nothing to resume: no checkpoint {run.last}.{others}")
             check_resume(run, plain)
             return [run.last]
-        if not requeued and not config.trainer.fast_dev_run and self.is_first_process():
+        requeued = os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
+        if not requeued and not config.trainer.fast_dev_run:
             run.check_free()
         return []
 
-    @staticmethod
-    def is_first_process() -> bool:
-        return os.environ.get("LOCAL_RANK", "0") == "0" and os.environ.get("SLURM_PROCID", "0") == "0"
-
-    def _tested(self, config: Namespace, plain: dict[str, Any]) -> list[Path]:
-        """The checkpoints to load; none if the weights are those that the model starts from."""
+    def _tested(self, plain: dict[str, Any]) -> list[Path]:
+        """The checkpoints to load; none if the model starts from given weights."""
+        config, run = self.config, self.run_directory
         if config.ckpt_path is not None and config.checkpoints is not None:
-            raise ValueError("--checkpoints names networks of the run, --ckpt_path a file: give one of them.")
+            raise ValueError(
+                "--checkpoints names networks of the run, --ckpt_path a file: give one."
+            )
         if config.ckpt_path is not None:
             return [Path(config.ckpt_path)]
-        run = self.run_directory
         if config.checkpoints is not None:
             roles = [role.strip() for role in config.checkpoints.split(",")]
             if unknown := [role for role in roles if role not in ROLES]:
-                raise ValueError(f"--checkpoints has {unknown[0]!r}; give some of {', '.join(ROLES)}.")
+                raise ValueError(
+                    f"--checkpoints has {unknown[0]!r}; give some of {', '.join(ROLES)}."
+                )
             return [run.selected(role) for role in roles]
         if config.model.weights is not None and not any(run.checkpoints.glob("*.ckpt")):
             return []
@@ -176,14 +184,15 @@ class TrainingCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add the callbacks that record, the logger, and checkpoints without pickle."""
         trainer = self.config_init.trainer
-        callbacks = [*_listed(trainer.callbacks)]
-        given = _listed(trainer.logger)
+        callbacks = list(_listed(trainer.callbacks))
         if not trainer.fast_dev_run:
             callbacks += self._recorders()
-            loggers = [self._tensorboard()] if trainer.logger in (None, True) else [one for one in given if one]
+            default = trainer.logger in (None, True)
+            loggers = [self._tensorboard()] if default else [*filter(None, _listed(trainer.logger))]
             kwargs["logger"] = loggers or False
             callbacks += [LearningRateMonitor("step")] if loggers else []
-        if trainer.enable_progress_bar is not False and not any(isinstance(one, ProgressBar) for one in callbacks):
+        bars = [one for one in callbacks if isinstance(one, ProgressBar)]
+        if trainer.enable_progress_bar is not False and not bars:
             callbacks.append(RichProgressBar(refresh_rate=10))
         sync = [SyncBatchNorm()] if trainer.sync_batchnorm else []
         kwargs["plugins"] = [*_listed(trainer.plugins), AtomicCheckpointIO(), *sync]
@@ -191,52 +200,56 @@ class TrainingCLI(LightningCLI):
         return super().instantiate_trainer(callbacks=callbacks, **kwargs)
 
     def _recorders(self) -> list[Callback]:
-        config = self.config
-        recorders: list[Callback] = [WriteProgress(), WriteCurves(), WriteFigures()]
+        config, recorders = self.config, [WriteProgress(), WriteCurves(), WriteFigures()]
         if self.command == "fit":
-            recorders += [StopAtNonFiniteLoss(), WriteNoise()]
+            return [*recorders, StopAtNonFiniteLoss(), WriteNoise()]
         if self.command == "predict":
-            recorders.append(WritePredictions(config.output))
-        if self.command == "test":
-            plain = plain_config(config)
-            noise = next(iter(noises(plain)), plain["noise"])
-            known = [row for row in self.run_directory.rows() if row.get("noise") == noise]
-            recorders += [KeepOutputs(config.outputs, config.logits)] if config.outputs is not None else []
-            recorders += [TemperatureScaling(known)] if config.temperature and not config.ood else []
-            self.results = WriteResults(
-                {
-                    **(plain.get("labels") or {}),
-                    "run": self.run_directory.path.name,
-                    "seed": plain["seed_everything"],
-                    "config_hash": training_hash(plain),
-                    "noise": noise,
-                    "monte_carlo": noise["monte_carlo"],
-                }
-            )
-            recorders.append(self.results)
-        return recorders
+            return [*recorders, WritePredictions(config.output)]
+        if self.command == "validate":
+            return [*recorders]
+        plain = plain_config(config)
+        noise = next(iter(noises(plain)), plain["noise"])
+        known = [row for row in self.run_directory.rows() if row.get("noise") == noise]
+        provenance = {
+            **(plain.get("labels") or {}),
+            "run": self.run_directory.path.name,
+            "seed": plain["seed_everything"],
+            "config_hash": training_hash(plain),
+            "noise": noise,
+            "monte_carlo": noise["monte_carlo"],
+        }
+        self.results = WriteResults(provenance)
+        outputs = [KeepOutputs(config.outputs, config.logits)] if config.outputs is not None else []
+        scaling = [TemperatureScaling(known)] if config.temperature and not config.ood else []
+        return [*recorders, *outputs, *scaling, self.results]
 
     def _tensorboard(self) -> TensorBoardLogger:
-        """The default logger; what a resumed run logged after its checkpoint is dropped."""
-        resumed = self.command == "fit" and bool(self.networks)
-        step = int(read_checkpoint(self.networks[0]).get("global_step", 0)) if resumed else None
-        folder: dict[str, Any] = {"save_dir": str(self.run_directory.path), "name": "", "version": ""}
-        return TensorBoardLogger(**folder, default_hp_metric=False, purge_step=step)
+        """The default logger; values that a resumed run logged after its checkpoint are dropped."""
+        resumed = self.networks if self.command == "fit" else []
+        step = int(read_checkpoint(resumed[0]).get("global_step", 0)) if resumed else None
+        place: dict[str, Any] = {
+            "save_dir": str(self.run_directory.path),
+            "name": "",
+            "version": "",
+        }
+        return TensorBoardLogger(**place, default_hp_metric=False, purge_step=step)
 
     def run(self) -> None:
         """Carry out the command."""
         self.model.ood = self.config.ood
         for path in self.networks:
-            require_fit(self.model.model, network_weights(read_checkpoint(path)), path, self.model.backbone)
-        call = partial(getattr(self.trainer, self.command), self.model, datamodule=self.datamodule, weights_only=True)
+            found = network_weights(read_checkpoint(path))
+            require_fit(self.model.model, found, path, self.model.backbone)
+        method = partial(getattr(self.trainer, self.command), self.model, weights_only=True)
         if self.command == "fit":
-            with self._run_directory():
-                call(ckpt_path=self.networks[0] if self.networks else None)
-            self._say_what_is_there()
+            start = self.networks[0] if self.networks else None
+            with self._locked():
+                method(datamodule=self.datamodule, ckpt_path=start)
+            self._print_summary()
             return
         more = {"return_predictions": False} if self.command == "predict" else {}
         for network in self.networks or (None,):
-            call(ckpt_path=network, **more)
+            method(datamodule=self.datamodule, ckpt_path=network, **more)
             if self.results is not None:
                 self.results.show()
         for one in self.trainer.callbacks:  # type: ignore[attr-defined]
@@ -244,8 +257,8 @@ class TrainingCLI(LightningCLI):
                 print(one.said)
 
     @contextmanager
-    def _run_directory(self) -> Iterator[None]:
-        """Hold the lock of the run directory; remove a new directory if not one step was trained."""
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock of the run directory; remove a new directory if no step was trained."""
         run, new = self.run_directory, not self.run_directory.path.exists()
         if self.config.trainer.fast_dev_run or not self.trainer.is_global_zero:
             yield
@@ -258,27 +271,28 @@ class TrainingCLI(LightningCLI):
                 shutil.rmtree(run.path, ignore_errors=True)
             raise
 
-    def _say_what_is_there(self) -> None:
-        """The files, why training stopped early, and the next commands; a study says this for all its runs."""
-        run = self.run_directory
-        if not self.trainer.is_global_zero or self.config.trainer.fast_dev_run or self.config.labels:
+    def _print_summary(self) -> None:
+        """Why training stopped early, its files, and the next commands; studies print their own."""
+        run, config = self.run_directory, self.config
+        if not self.trainer.is_global_zero or config.trainer.fast_dev_run or config.labels:
             return
         for one in self.trainer.early_stopping_callbacks:
             if one.stopping_reason_message:
                 print(f"Stopped early: {one.stopping_reason_message}")
         print(f"\nRun:         {run.path}   (config.yaml, curves.jsonl, figures/)")
-        print(f"Network:     {run.checkpoints / BEST}   (smallest validation NLL; also top1.ckpt, last.ckpt)")
+        print(f"Network:     {run.checkpoints / BEST}   (smallest validation NLL; also top1, last)")
         for logger in self.trainer.loggers:
             if isinstance(logger, TensorBoardLogger):
-                print(f"TensorBoard: {shlex.join(['tensorboard', '--logdir', str(logger.save_dir)])}")
+                print(f"TensorBoard: tensorboard --logdir {shlex.quote(str(logger.save_dir))}")
             elif logger.log_dir is not None:
                 print(f"Log:         {logger.log_dir}")
         same = [word for word in self.arguments if word.split("=")[0] != "--resume"] + allow_flags()
-        print("\nNext:", *(shlex.join(["chaosgate", one, *same]) for one in ("test", "predict")), sep="\n  ")
+        commands = (shlex.join(["chaosgate", one, *same]) for one in ("test", "predict"))
+        print("\nNext:", *commands, sep="\n  ")
 
 
 class ParserOnly(TrainingCLI):
-    """Builds the parser, and neither parses nor builds anything else."""
+    """Builds the parser; parses and instantiates nothing."""
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         self.config = Namespace(seed_everything=False)  # type: ignore[no-untyped-call]
@@ -298,9 +312,11 @@ def parsed_config(parser: LightningArgumentParser, args: Sequence[str]) -> Names
         if config.get(key):
             config.model[key], config[key] = config[key], None
     callbacks = _listed(config.trainer.callbacks)
-    noise = [one for one in callbacks if isinstance(one, Namespace) and one.class_path.endswith("NoiseInjection")]
+    noise = [one for one in callbacks if one.class_path.endswith("NoiseInjection")]
     if noise and config.noise.gate is not None:
-        raise UsageError("noise.gate is set, and trainer.callbacks has a NoiseInjection, too. Keep one of them.")
+        raise UsageError(
+            "noise.gate is set, and trainer.callbacks has a NoiseInjection. Keep one of them."
+        )
     if len(noise) == 1:
         config.noise = noise[0].init_args
         config.trainer.callbacks = [one for one in callbacks if one is not noise[0]] or None
@@ -319,8 +335,9 @@ def _listed(value: Any) -> list[Any]:
 
 def _others(run: RunDirectory, config: dict[str, Any]) -> str:
     """Runs beside the missing one with the same backbone, data, noise and seed."""
-    found = sorted(str(path) for path in run.path.parent.glob(f"{readable_name(config)}-*/") if path != run.path)
-    return f" Runs with other settings: {', '.join(found)}; give --run_dir for one of them." if found else ""
+    alike = run.path.parent.glob(f"{readable_name(config)}-*/")
+    found = ", ".join(sorted(str(path) for path in alike if path != run.path))
+    return f" Runs with other settings: {found}; give --run_dir for one of them." if found else ""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -335,15 +352,23 @@ def run(arguments: Sequence[str]) -> tuple[int, list[dict[str, Any]]]:
         cli.run()
         return 0, [] if cli.results is None else cli.results.written
     except SIGTERMException:
-        print("chaosgate: stopped by SIGTERM. Continue with the same command and --resume.", file=sys.stderr)
-        return 143, []
+        status, message = 143, "stopped by SIGTERM. Continue with the same command and --resume."
     except SystemExit as stop:
         if not isinstance(stop.__context__, KeyboardInterrupt):  # Lightning exits after Ctrl-C
             return int(stop.code or 0), []
-        print("chaosgate: stopped by Ctrl-C. Continue with the same command and --resume.", file=sys.stderr)
-        return 130, []
-    except (ValueError, OSError, RuntimeError, TypeError, ImportError, MisconfigurationException) as error:
+        status, message = 130, "stopped by Ctrl-C. Continue with the same command and --resume."
+    except UsageError as error:
+        status, message = 2, str(error)
+    except (
+        ValueError,
+        OSError,
+        RuntimeError,
+        TypeError,
+        ImportError,
+        MisconfigurationException,
+    ) as error:
+        status, message = 1, str(error)
         if os.environ.get("CHAOSGATE_TRACEBACK"):
             traceback.print_exc()
-        print(f"chaosgate: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UsageError) else 1, []
+    print(f"chaosgate: {message}", file=sys.stderr)
+    return status, []

@@ -1,7 +1,7 @@
 """``chaosgate verify``: compare a gate with the paper's statements, for an operator, grid and strength."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from jsonargparse.typing import (
     NonNegativeInt,
@@ -69,7 +69,7 @@ def verify(
 
     if gamma is None and (beta or epsilon):
         raise ValueError("--beta and --epsilon go with --gamma; --log_std is a strength by itself.")
-    strength = {"gamma": gamma, "beta": beta, "epsilon": epsilon}
+    strength: dict[str, Any] = {"gamma": gamma, "beta": beta, "epsilon": epsilon}
     strength["log_std"] = log_std or (0.5 if gamma is None else None)
     law, sides = parse_operator(operator), tuple(grid)
     gates: list[Gate] = [

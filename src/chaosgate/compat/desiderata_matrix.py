@@ -7,7 +7,7 @@ otherwise by drawing.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,8 +17,10 @@ from chaosgate.compat.matching import METHODS, matched_gates
 from chaosgate.compat.roughness import grid_graph
 from chaosgate.compat.verify import GivenNoise
 from chaosgate.field import DirichletLaplacian, Grid, Operator
+from chaosgate.field.arguments import grid_text
 from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate import Gate, GaussianChaos, Mechanism
+from chaosgate.gate.desiderata import DESIDERATA
 
 CHUNK = 1 << 13
 ATOMS = 1e-3
@@ -194,3 +196,33 @@ def _geometry(gate: Gate, grid: Grid, operator: Operator, logarithm: bool) -> tu
     centered = linear - linear.mean(1, keepdim=True)
     energy = float((centered @ laplacian * centered).sum() / laplacian.trace())
     return abs(gap) if abs(gap) < 1e-9 else gap, energy / (float(centered.square().sum()) / (n - 1))
+
+
+def cell(column: Column, row: GateMeasurement) -> str:
+    """The number of a cell and its mark."""
+    value = column.number(row)
+    number = "none" if math.isnan(value) else f"{value:.2g}" if abs(value) < 1e4 else str(value)
+    error = f" ± {row.site_error:.1g}" if column.title == "D3 bias per site" else ""
+    return f"{'✓' if column.holds(row) else '✗'} {number}{error}"
+
+
+def as_markdown(rows: Sequence[GateMeasurement], grid: Grid, log_std: float) -> str:
+    """The matrix with its rules, for the documentation."""
+    wishes = ", ".join(f"{text} ({name})" for name, text in DESIDERATA.items())
+    lines = [
+        "# Which gate meets which desideratum",
+        "",
+        f"What the paper asks of a noise: {wishes}.",
+        "",
+        f"Measured on {grid_text(grid)} by `chaosgate design --matrix`, all gates at the injected "
+        f"energy of Gaussian Chaos at log_std {log_std:g}.",
+        "",
+        "| gate | " + " | ".join(column.title for column in COLUMNS) + " |",
+        "|---|" + "---:|" * len(COLUMNS),
+    ]
+    for row in rows:
+        lines.append(f"| {row.name} | " + " | ".join(cell(one, row) for one in COLUMNS) + " |")
+    lines += ["", "A mark follows from its number:", ""]
+    lines += [f"- **{column.title}** holds if {column.rule}." for column in COLUMNS]
+    lines += ["", "The gates, at the strengths that give them this energy:", ""]
+    return "\n".join([*lines, *(f"- `{row.name}`: `{row.gate}`" for row in rows), ""])

@@ -233,13 +233,10 @@ class StageMaps:
         margins: dict[str, float] = {}
         if not self.signed and bool(self.positive.any()):
             found = self.ratios[self.positive].abs().double()
-            found = found[
-                :: math.ceil(len(found) / (1 << 20))
-            ]  # torch.quantile takes at most 16 million
-            quantiles = torch.quantile(found, found.new_tensor([0.1, 0.5, 0.9])).tolist()
-            margins = dict(
-                zip(("margin_low", "margin_median", "margin_high"), quantiles, strict=True)
-            )
+            step = math.ceil(len(found) / (1 << 20))  # torch.quantile takes at most 16 million
+            levels = {"margin_low": 0.1, "margin_median": 0.5, "margin_high": 0.9}
+            values = torch.quantile(found[::step], found.new_tensor(list(levels.values())))
+            margins = dict(zip(levels, values.tolist(), strict=True))
         return StageReading(
             self.stage,
             self.module,
@@ -266,13 +263,12 @@ class StageMaps:
         """
         gated = [gate.perturb(self.h, Noise(advance(self.key, draw + 1))) for draw in range(draws)]
         injected = sum(float((after - self.h).double().square().sum()) for after in gated) / draws
-        inflated = (
-            sum(float(intrinsic_energy(after, self.graph).double().sum()) for after in gated)
-            / draws
-        )
+        energies = [float(intrinsic_energy(after, self.graph).double().sum()) for after in gated]
         numbers = {
             "energy": injected / max(float(self.h.double().square().sum()), 1e-300),
-            "inflation": inflated / float(self.energy) if float(self.energy) > 0 else NAN,
+            "inflation": sum(energies) / draws / float(self.energy)
+            if float(self.energy) > 0
+            else NAN,
         }
         keep = keep_probability(gate)
         if keep is not None:
@@ -291,18 +287,16 @@ class StageMaps:
         squares, finite, kept, growth = 0.0, 0, 0, 0.0
         for after in gated:
             logs = after.log()
-            deformation = (pair_differences(logs, self.pairs, self.axes) - self.ratios)[
-                self.positive
-            ].double()
+            moved = pair_differences(logs, self.pairs, self.axes) - self.ratios
+            deformation = moved[self.positive].double()
             is_finite = deformation.isfinite()
             finite += int(is_finite.sum())
             squares += float(deformation[is_finite].square().sum())
             differences = pair_differences(after, self.pairs, self.axes)
             kept += int(((differences * self.order > 0) & self.ordered).sum())
             steps = pair_differences(logs, self.edges, self.axes)[self.joined].double()
-            growth += float(
-                steps.square().nan_to_num(math.inf, math.inf).sum() - self.steps.square().sum()
-            )
+            grown = steps.square().nan_to_num(math.inf, math.inf)
+            growth += float(grown.sum() - self.steps.square().sum())
         return {
             "deformation": math.sqrt(squares / finite) if finite else NAN,
             "finite": _share(finite, int(self.positive.sum()) * len(gated)),
@@ -791,7 +785,7 @@ def _margin_panel(axis: Axes, reading: ProbeReading) -> None:
         axis.text(
             0.5,
             0.5,
-            "signed maps:\nno log-ratios",
+            "signed maps,\nno log-ratios",
             ha="center",
             va="center",
             transform=axis.transAxes,

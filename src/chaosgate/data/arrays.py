@@ -19,7 +19,7 @@ from chaosgate.data.cells import (
     plan_cells,
 )
 from chaosgate.data.listing import hashed_share, spaced_holdout
-from chaosgate.data.module import Contents, ImageData, PerClass
+from chaosgate.data.module import Contents, ImageData, PerClass, images_per_class
 from chaosgate.data.samples import Augmentation, Images, Split
 
 
@@ -79,7 +79,7 @@ class ArrayData(ImageData):
     ) -> None:
         super().__init__(batch_size=batch_size, num_workers=num_workers, **loading)
         self.val_fraction = float(val_fraction)
-        self.per_class = {split: int(count) for split, count in (per_class or {}).items()}
+        self.per_class = images_per_class(per_class)
         self.cache_dir = None if cache_dir is None else Path(cache_dir).expanduser()
         self.crop_padding, self.horizontal_flip = int(crop_padding), horizontal_flip
         self.test_cells = plan_cells(corruptions, severities, self.corruption_table)

@@ -37,10 +37,10 @@ def plan_cells(
     """The clean set, then every corruption at every severity."""
     names = NAMED[corruptions] if isinstance(corruptions, str) else (corruptions or [])
     cells = [Cell(name, severity) for name in names for severity in severities]
-    if len(set(cells)) < len(cells) or (names and not cells):
+    if len(set(cells)) < len(cells) or (corruptions is not None and not cells):
         raise ValueError(
             f"data.corruptions is {corruptions} and data.severities {list(severities)}; name at "
-            "least one severity, and nothing twice."
+            "least one of each (or corruptions null), and nothing twice."
         )
     try:
         for cell in cells:

@@ -100,7 +100,7 @@ class HuggingFace(PhotoData):
         except Exception as error:  # of the hub, of pyarrow, of fsspec
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             raise ValueError(
-                f"datasets cannot open data.root {self.source!r}: {reason}. Give a name on the hub or "
+                f"datasets cannot open data.root {self.source!r} (config {self.config!r}): {reason}. Give a name on the hub or "
                 "a folder."
             ) from error
         return dict(found) if isinstance(found, dict) else {"train": found}

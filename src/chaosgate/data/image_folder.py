@@ -14,7 +14,7 @@ from chaosgate.data.listing import (
     list_split,
     some_of_each_class,
 )
-from chaosgate.data.module import ImageData, PerClass
+from chaosgate.data.module import ImageData, PerClass, images_per_class
 from chaosgate.data.photos import PhotoData
 
 
@@ -50,7 +50,7 @@ class ImageFolder(PhotoData):
     ) -> None:
         super().__init__(root, image_size, **photo)
         self.fractions = {"val": float(val_fraction), "test": float(test_fraction)}
-        self.per_class = {split: int(count) for split, count in (per_class or {}).items()}
+        self.per_class = images_per_class(per_class)
         self.folders = split_folders(self.root)
         self.class_names = class_folders(self.folders)
         self.num_classes = len(self.class_names)

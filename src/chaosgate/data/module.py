@@ -3,6 +3,7 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,13 @@ from chaosgate.data.samples import (
 )
 
 PerClass = dict[str, PositiveInt]
+
+
+def images_per_class(value: PerClass | None) -> dict[str, int]:
+    """How many images of each class a split keeps at most, by split; empty for all."""
+    if not set(value or {}) <= {"train", "val", "test"}:
+        raise ValueError(f"data.per_class is {value}; its keys are train, val and test.")
+    return {split: int(count) for split, count in (value or {}).items()}
 
 
 class Contents(NamedTuple):
@@ -86,7 +94,7 @@ class ImageData(pl.LightningDataModule, ABC):
         self.mean, self.std = tuple(mean), tuple(std)
         self.in_chans = getattr(self, "in_chans", len(self.mean))
         fit = len(self.mean) == len(self.std) == self.in_chans
-        if not fit or not all(0 < value < float("inf") for value in self.std):
+        if not fit or not all(map(isfinite, self.mean)) or not all(0 < s < inf for s in self.std):
             raise ValueError(
                 f"data.mean is {list(self.mean)} and data.std {list(self.std)}; give one mean and one "
                 f"positive std for each of the {self.in_chans} channel(s)."

@@ -9,7 +9,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from chaosgate.data.download import download
 from chaosgate.data.listing import Listing, some_of_each_class, spaced_holdout
-from chaosgate.data.module import ImageData, PerClass
+from chaosgate.data.module import ImageData, PerClass, images_per_class
 from chaosgate.data.photos import PhotoData
 
 COUNTS = {"trainval": 3_680, "test": 3_669}
@@ -50,7 +50,7 @@ class OxfordPets(PhotoData):
     ) -> None:
         super().__init__(root, image_size, **photo)
         self.val_fraction = float(val_fraction)
-        self.per_class = {split: int(count) for split, count in (per_class or {}).items()}
+        self.per_class = images_per_class(per_class)
         self.download = download
         self.class_names: list[str] = []
         self.missing: dict[str, int] = {}

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import torch
@@ -31,30 +32,44 @@ _RANDOM = "random_states"  # key in a checkpoint
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Write a checkpoint beside its place and rename it; read tensors and plain data of local files only."""
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             replace_file(path, partial(torch.save, checkpoint))
         except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
             reason = str(error).strip().splitlines()[0]
-            kept = "The file before it is intact" if path.exists() else "There is no earlier file of that name"
+            kept = (
+                "The file before it is intact"
+                if path.exists()
+                else "There is no earlier file of that name"
+            )
             raise OSError(
                 f"checkpoint {path} could not be written ({reason}). {kept}. Free some space, then use --resume."
             ) from error
 
-    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
-        """Whatever Lightning asks for (``--ckpt_path``, a requeued SLURM job), no pickled object and no address."""
+    def load_checkpoint(
+        self, path: Any, map_location: Any = None, weights_only: bool | None = True
+    ) -> dict[str, Any]:
+        """Whatever asks for it: no pickled object, no address, no damaged file."""
+        if problem := damage(Path(path)):
+            raise ValueError(problem)
         return read_checkpoint(path)
 
 
 def damage(path: Path) -> str | None:
-    """Why a checkpoint cannot be read; None if it can."""
+    """Why a checkpoint cannot be used; None if it can. torch does not compare the checksums in it."""
     try:
         read_checkpoint(path)
+        with ZipFile(path) as archive:
+            wrong = archive.testzip()
+    except BadZipFile:
+        return f"checkpoint {path} is not of a run. To start from its weights, use --model.weights."
     except (OSError, ValueError) as error:
         return str(error)
-    return None
+    return f"checkpoint {path} is damaged: a checksum does not match." if wrong else None
 
 
 # -- which epoch is the best -------------------------------------------------------------------------------------------
@@ -114,11 +129,16 @@ class KeepCheckpoints(ModelCheckpoint):
 
     def __init__(self, every_n_steps: int | None = None, tolerance: float = 1e-3) -> None:
         if every_n_steps is not None and every_n_steps < 1:
-            raise ValueError(f"saving.every_n_steps is {every_n_steps}; give a positive number, or null.")
+            raise ValueError(
+                f"saving.every_n_steps is {every_n_steps}; give a positive number, or null."
+            )
         if not 0 <= tolerance < math.inf:
             raise ValueError(f"saving.tolerance is {tolerance}; give a number of at least 0.")
         super().__init__(
-            filename=Path(LAST).stem, enable_version_counter=False, save_on_exception=True, save_on_train_epoch_end=True
+            filename=Path(LAST).stem,
+            enable_version_counter=False,
+            save_on_exception=True,
+            save_on_train_epoch_end=True,
         )
         self.every_n_steps, self.tolerance = every_n_steps, tolerance
         self.scores: list[EpochScore] = []
@@ -132,10 +152,14 @@ class KeepCheckpoints(ModelCheckpoint):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.scores = [EpochScore(*score) for score in state_dict["scores"]]
 
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
         checkpoint[_RANDOM] = _gather_random_states()
 
-    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
         """Keep the random streams until the first batch; what is drawn before it does not count."""
         self._restored = checkpoint.get(_RANDOM)
 
@@ -163,7 +187,9 @@ class KeepCheckpoints(ModelCheckpoint):
             raise KeyboardInterrupt
         self._interrupted = True
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         self._between_steps = False
         if self._restored is not None and trainer.global_rank < len(self._restored):
             _restore_random_state(self._restored[trainer.global_rank])
@@ -177,7 +203,11 @@ class KeepCheckpoints(ModelCheckpoint):
         self._between_steps = whole and not trainer.is_last_batch and not _is_trial(trainer)
         if self._between_steps and self._interrupted:
             raise KeyboardInterrupt
-        if self._between_steps and self.every_n_steps and trainer.global_step % self.every_n_steps == 0:
+        if (
+            self._between_steps
+            and self.every_n_steps
+            and trainer.global_step % self.every_n_steps == 0
+        ):
             trainer.save_checkpoint(self.format_checkpoint_name({}), weights_only=False)
 
     def on_validation_batch_start(self, trainer: Trainer, *unused: Any) -> None:
@@ -188,14 +218,21 @@ class KeepCheckpoints(ModelCheckpoint):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the epoch with its scores, then choose."""
         self._between_steps = False
-        value = {name: float(trainer.callback_metrics.get(f"val/{name}", "nan")) for name in ("nll", "ece", "top1")}
+        value = {
+            name: float(trainer.callback_metrics.get(f"val/{name}", "nan"))
+            for name in ("nll", "ece", "top1")
+        }
         epoch = trainer.current_epoch
-        self.scores = [score for score in self.scores if score.epoch < epoch] + [EpochScore(epoch, **value)]
+        self.scores = [score for score in self.scores if score.epoch < epoch] + [
+            EpochScore(epoch, **value)
+        ]
         super().on_train_epoch_end(trainer, pl_module)
         if trainer.is_global_zero and not _is_trial(trainer):
             self._choose()
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
         """Save after a signal, unless a step is half done; errors may have left anything behind."""
         if self._between_steps and isinstance(exception, KeyboardInterrupt | SIGTERMException):
             super().on_exception(trainer, pl_module, exception)
@@ -272,10 +309,14 @@ class StopAtNonFiniteLoss(Callback):
     def __init__(self) -> None:
         self._batch: Any = None
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         self._batch = batch
 
-    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
+    def on_before_backward(
+        self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
+    ) -> None:
         if bool(torch.isfinite(loss)):
             return
         index = getattr(self._batch, "index", None)  # of a plain tuple it is a method

@@ -5,7 +5,7 @@ The files of the repository's ``configs/`` are part of the installed package. ``
 """
 
 import os
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -28,7 +28,10 @@ def config_folder() -> Path:
 def shipped_configs() -> dict[str, Path]:
     """Every shipped file by its name, such as ``noise/gch``."""
     root = config_folder()
-    return {path.relative_to(root).with_suffix("").as_posix(): path for path in sorted(root.rglob("*.yaml"))}
+    return {
+        path.relative_to(root).with_suffix("").as_posix(): path
+        for path in sorted(root.rglob("*.yaml"))
+    }
 
 
 def config_name(path: Path) -> str:
@@ -49,36 +52,37 @@ def find_config(name: str | Path, folders: Iterable[Path] = (Path(),), group: st
     text = str(name)
     short = text.removeprefix("configs/").removesuffix(".yaml")
     for folder in folders:
-        near = (folder / text, folder / f"{text}.yaml", folder / group / f"{text}.yaml", folder / f"{short}.yaml")
+        near = (
+            folder / text,
+            folder / f"{text}.yaml",
+            folder / group / f"{text}.yaml",
+            folder / f"{short}.yaml",
+        )
         for candidate in near:
             if candidate.is_file():
                 return candidate
     if Path(text).is_dir():
-        raise IsADirectoryError(f"{text} is a folder; give a file, or a name that 'chaosgate configs' lists.")
+        raise IsADirectoryError(
+            f"{text} is a folder; give a file, or a name that 'chaosgate configs' lists."
+        )
     shipped = shipped_configs()
     for known in (short, f"{group}/{short}"):
         if known in shipped:
             return shipped[known]
-    names = {known.removeprefix(f"{group}/") if group else known: known for known in shipped}
-    names |= {known.rsplit("/", 1)[-1]: known for known in reversed(shipped)}  # gch_wik: noise/gch_wick
+    # without its group, in any group (gch_wik: noise/gch_wick), or a local file (min: mine.yaml)
+    names = {known.rsplit("/", 1)[-1]: known for known in reversed(shipped)}
+    names |= {known.removeprefix(f"{group}/") if group else known: known for known in shipped}
     local = [str(path) for folder in folders for path in (folder / text).parent.glob("*.y*ml")]
-    stems = {one.removesuffix(".yaml"): one for one in reversed(local)} | {one: one for one in local}  # min: mine.yaml
-    close = [stems[one] for one in get_close_matches(text, stems, n=2)]
-    close += [names[one] for one in get_close_matches(short.removeprefix(f"{group}/"), names, n=3)]
-    hint = f" Did you mean {' or '.join(map(repr, list(dict.fromkeys(close))[:3]))}?" if close else ""
+    names |= {form: one for one in local for form in (one, one.removesuffix(".yaml"))}
+    similar = [
+        *get_close_matches(text, names, n=2),
+        *get_close_matches(short.removeprefix(f"{group}/"), names, n=3),
+    ]
+    close = list(dict.fromkeys(names[one] for one in similar))[:3]
+    hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
     raise FileNotFoundError(
         f"no configuration {text}: neither a file nor a shipped one ('chaosgate configs' lists those).{hint}"
     )
-
-
-def say_which(found: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Which files names were resolved to, in sentences; nothing about a path that was given."""
-    shipped = [name for name, file in found if name != file and config_folder() in Path(file).parents]
-    if shipped:
-        yield f"{', '.join(shipped)}: configurations that come with the package, in {config_folder()}"
-    for name, file in found:
-        if name != file and name not in shipped:
-            yield f"{name}: the local file {file}"
 
 
 def allowed_modules() -> list[str]:
@@ -109,7 +113,9 @@ class _StrictLoader(yaml.SafeLoader):
         keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
         if twice := [key for key in keys if isinstance(key, str) and keys.count(key) > 1]:
             line = node.start_mark.line + 1
-            raise yaml.YAMLError(f"'{twice[0]}' is given twice in the mapping at line {line}. Keep one, or rename one.")
+            raise yaml.YAMLError(
+                f"'{twice[0]}' is given twice in the mapping at line {line}. Keep one, or rename one."
+            )
         return super().construct_mapping(node, deep)
 
 
@@ -120,5 +126,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError) as error:  # ValueError: no UTF-8, a date with month 13
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
-        raise ValueError(f"{path} holds {type(content).__name__}; a mapping of keys to values is needed.")
+        raise ValueError(
+            f"{path} holds {type(content).__name__}; a mapping of keys to values is needed."
+        )
     return content

@@ -109,7 +109,9 @@ class RunDirectory:
                 f"another process is writing to {self.path}. Wait for it, or give another --run_dir."
             ) from None
         except OSError as error:
-            raise OSError(f"{self.path} cannot be written ({error.strerror}). Give another --run_dir.") from error
+            raise OSError(
+                f"{self.path} cannot be written ({error.strerror}). Give another --run_dir."
+            ) from error
         with lock:
             yield
 

@@ -8,13 +8,22 @@ The hash covers what is listed here, so that a new argument of Lightning renames
 count: an optional argument that is added to a class later leaves earlier runs as they are.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.provenance import config_hash
 
-_TRAINER = ("max_epochs", "max_steps", "max_time", "min_epochs", "min_steps", "precision", "devices", "num_nodes") + (
+_TRAINER = (
+    "max_epochs",
+    "max_steps",
+    "max_time",
+    "min_epochs",
+    "min_steps",
+    "precision",
+    "devices",
+    "num_nodes",
+) + (
     "limit_train_batches",
     "limit_val_batches",
     "overfit_batches",
@@ -26,13 +35,43 @@ _TRAINER = ("max_epochs", "max_steps", "max_time", "min_epochs", "min_steps", "p
     "sync_batchnorm",
 )
 """The trainer's keys that shape a training."""
-_LOADING = ("cache_dir", "channels_last", "download", "eval_batch_size", "index_dir", "num_workers", "seed", "unpack")
+_LOADING = (
+    "cache_dir",
+    "channels_last",
+    "download",
+    "eval_batch_size",
+    "index_dir",
+    "num_workers",
+    "seed",
+    "unpack",
+)
 """Keys of the data that say how images are loaded; the seed is that of the run."""
-_TEST_DATA = ("corruption_jpeg", "corruption_table", "corruptions", "frost_textures", "released", "severities")
+_TEST_DATA = (
+    "corruption_jpeg",
+    "corruption_table",
+    "corruptions",
+    "frost_textures",
+    "released",
+    "severities",
+)
 _TEST_NOISE = ("class_axis", "monte_carlo", "reestimate_bn")
 """Keys that matter for a test only."""
-_PUBLISHED = ("CIFAR10", "CIFAR100", "FashionMNIST", "ImageNet", "ImageNetC", "ImageNetVariant", "OxfordPets")
-_PLACES = ("root", "clean", "released", "val_folder", "val_labels")  # a published set is the same in any folder
+_PUBLISHED = (
+    "CIFAR10",
+    "CIFAR100",
+    "FashionMNIST",
+    "ImageNet",
+    "ImageNetC",
+    "ImageNetVariant",
+    "OxfordPets",
+)
+_PLACES = (
+    "root",
+    "clean",
+    "released",
+    "val_folder",
+    "val_labels",
+)  # a published set is the same in any folder
 _WATCHING = ("Checkpoint", "Monitor", "Probe", "ProgressBar", "Summary")
 """Callbacks whose class name ends like this do not change a training."""
 _STRENGTHS = ("gamma", "epsilon", "beta", "log_std", "p", "sigma")
@@ -41,8 +80,6 @@ _STRENGTHS = ("gamma", "epsilon", "beta", "log_std", "p", "sigma")
 def training_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What :func:`training_hash` hashes, as dotted keys with values."""
     trainer = config.get("trainer") or {}
-    callbacks = trainer.get("callbacks") or []
-    callbacks = [callbacks] if isinstance(callbacks, Mapping) else callbacks
     chosen: dict[str, Any] = {
         "seed_everything": config.get("seed_everything"),
         "model": _without(config.get("model") or {}, ("data",)),
@@ -53,8 +90,9 @@ def training_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     }
     if not chosen["noise"].get("gate"):  # the stages of a gate that is not there do not matter
         del chosen["noise"]
-    chosen["trainer"]["callbacks"] = [one for one in callbacks if not class_name(one).endswith(_WATCHING)] or None
-    return {key: _plain(value, key) for key, value in _leaves(chosen) if value is not None}
+    acting = [one for one in _callbacks(config) if not class_name(one).endswith(_WATCHING)]
+    chosen["trainer"]["callbacks"] = acting or None
+    return _flat(chosen)
 
 
 def training_hash(config: Mapping[str, Any]) -> str:
@@ -75,11 +113,10 @@ def test_hash(training: Mapping[str, Any], test: Mapping[str, Any]) -> str:
         training: The parsed configuration of the ``fit``.
         test: The parsed configuration of the ``test``.
     """
-    data = {"data": _data(test.get("data") or {}, _LOADING)}
     noise = {key: (test.get("noise") or {}).get(key) for key in _TEST_NOISE}
-    more = {**data, "noise": noise, "temperature": test.get("temperature")}
-    tested = {key: _plain(value, key) for key, value in _leaves(more) if value is not None}
-    return config_hash([training_hash(training), {**training_settings(test), **tested}])
+    more = {"noise": noise, "temperature": test.get("temperature")}
+    more["data"] = _data(test.get("data") or {}, _LOADING)
+    return config_hash([training_hash(training), {**training_settings(test), **_flat(more)}])
 
 
 def run_name(config: Mapping[str, Any]) -> str:
@@ -103,19 +140,27 @@ def readable_name(config: Mapping[str, Any]) -> str:
 
 def noises(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The arguments of every ``NoiseInjection`` with a gate: of the key ``noise`` and of ``trainer.callbacks``."""
-    callbacks = (config.get("trainer") or {}).get("callbacks") or []
-    callbacks = [callbacks] if isinstance(callbacks, Mapping) else callbacks
-    listed = [one.get("init_args") or {} for one in callbacks if class_name(one) == "NoiseInjection"]
-    return [one for one in (config.get("noise") or {}, *listed) if one.get("gate")]
+    listed = [one for one in _callbacks(config) if class_name(one) == "NoiseInjection"]
+    every = [config.get("noise") or {}, *(one.get("init_args") or {} for one in listed)]
+    return [one for one in every if one.get("gate")]
+
+
+def _callbacks(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = (config.get("trainer") or {}).get("callbacks") or []
+    return [found] if isinstance(found, Mapping) else found
 
 
 def check_resume(run: RunDirectory, config: Mapping[str, Any]) -> None:
     """Raise an error if the run was started with other settings: the checkpoint would silently decide some of them."""
-    before = training_settings(run.settings()) if run.config.is_file() else training_settings(config)
+    before = (
+        training_settings(run.settings()) if run.config.is_file() else training_settings(config)
+    )
     now = training_settings(config)
     changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
     if changed:
-        said = "; ".join(f"{key} was {_said(before.get(key))}, now {_said(now.get(key))}" for key in changed)
+        said = "; ".join(
+            f"{key} was {_said(before.get(key))}, now {_said(now.get(key))}" for key in changed
+        )
         raise ValueError(
             f"{run.path} was started with other settings: {said}. Use the old ones (they are in {run.config}), or "
             f"start another run from its state: --run_dir OTHER --ckpt_path {run.last}. Nothing was changed."
@@ -129,7 +174,9 @@ def _said(value: Any) -> str:
 def _data(data: Mapping[str, Any], left_out: tuple[str, ...]) -> dict[str, Any]:
     """The data's settings; of a published set it only matters whether a folder is given, not which."""
     given = _without(data.get("init_args") or {}, left_out)
-    published = str(data.get("class_path")).startswith("chaosgate.") and class_name(data) in _PUBLISHED
+    published = (
+        str(data.get("class_path")).startswith("chaosgate.") and class_name(data) in _PUBLISHED
+    )
     if published:
         given |= {key: True for key in _PLACES if given.get(key) is not None}
     return {**data, "init_args": given}
@@ -139,12 +186,15 @@ def _without(node: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     return {key: value for key, value in node.items() if key not in keys}
 
 
-def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys with their values, where they are not null."""
+    found: dict[str, Any] = {}
     for key, value in node.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+            found |= _flat(value, f"{prefix}{key}.")
+        elif value is not None:
+            found[f"{prefix}{key}"] = _plain(value, key)
+    return found
 
 
 def _plain(value: Any, key: Any = None) -> Any:
@@ -164,8 +214,16 @@ def _noise_words(noise: Mapping[str, Any]) -> list[str]:
     """Class, strength and stages of a gate."""
     gate = noise["gate"]
     if "class_path" not in gate:  # a gate for every stage
-        return [word for stage, one in gate.items() for word in _noise_words({"gate": one, "stages": [stage]})]
-    named = [f"{key}{value:g}" for key, value in strengths(gate).items() if key not in ("epsilon", "beta")]
+        return [
+            word
+            for stage, one in gate.items()
+            for word in _noise_words({"gate": one, "stages": [stage]})
+        ]
+    named = [
+        f"{key}{value:g}"
+        for key, value in strengths(gate).items()
+        if key not in ("epsilon", "beta")
+    ]
     return [class_name(gate), *named, "+".join(stages_of(noise))]
 
 

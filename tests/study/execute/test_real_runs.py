@@ -65,9 +65,8 @@ def test_table_and_files_are_there(finished: tuple[Path, str]) -> None:
         "table.md",
         "table.tex",
     }
-    assert "| gch | 1 |" in (path.parent / "tiny" / "table.md").read_text()
-    contrasts = 3 * 4  # one pair of methods and each against none+T, in NLL and ECE, clean and corrupted
-    assert len((path.parent / "tiny" / "table.csv").read_text().splitlines()) == 1 + 3 * (8 + 4 + 3) + contrasts
+    assert "| gch |" in (path.parent / "tiny" / "table.md").read_text()
+    assert "tiny,mean,gch,gch,,corrupted,nll_T," in (path.parent / "tiny" / "table.csv").read_text()
 
 
 def test_every_cell_has_one_row_with_its_labels(finished: tuple[Path, str]) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from functools import cache
-from math import isnan
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,9 @@ from chaosgate.study.execute.display import stated_cost
 from chaosgate.study.execute.worker import data_of, missing_data
 from chaosgate.study.plan.parts import require_folders
 from chaosgate.study.plan.study import paper_data
-from chaosgate.study.report.build import build_table
 from chaosgate.study.report.collect import collect
-from chaosgate.study.report.paper_table import paper_table, table_beside_paper
+from chaosgate.study.report.frame import results_of
+from chaosgate.study.report.views import paper_view
 from tests.study.made import finish
 from tests.study.real_studies import parse, runs_of
 from tests.study.real_studies import study as run_study
@@ -67,7 +66,7 @@ def test_study_says_what_it_answers_what_it_costs_and_how_to_run_it(name: str) -
     assert study.paper == (name,) or len(study.paper) > 1
     assert "Paper:" in text and ("A100" in stated_cost(study) or "nothing" in stated_cost(study))
     assert f"chaosgate study run paper/{name}" in text
-    assert all(paper_table(table).label in text for table in study.paper)
+    assert all(paper_view(table).label in text for table in study.paper)
 
 
 @TABLES
@@ -116,17 +115,18 @@ def test_every_number_of_the_paper_finds_ours(name: str, tmp_path: Path) -> None
         tested = cells if len(run.tests) > 1 else CLEAN
         finish(run, {cell: {**row, "top1": top1[run.checkpoint]} for cell, row in tested.items()}, num_classes=1000)
     finished = collect(runs)
-    whole = build_table(study, runs, finished)
+    results = results_of(study, runs, finished)
     for table in study.paper:
-        ours, paper, data = table_beside_paper(table, whole, finished), paper_table(table), paper_data()[table]
-        assert ours.columns == paper.columns and list(ours.rows) == list(paper.rows)
-        numbers = [row[column] for row in ours.rows.values() for column in paper.columns]
-        assert numbers and not any(isnan(number.mean) for number in numbers)
-        assert {isnan(number.std) for number in numbers} == {len(study.seeds) == 1}
+        ours, paper, data = paper_view(table, results).cells, paper_view(table).cells, paper_data()[table]
+        assert list(ours.index) == list(paper.index)
+        heads = [head for head in paper if head != "g"]
+        assert [head for head in ours if head.endswith(" paper")] == [f"{head} paper" for head in heads]
+        texts = [cell.text for head in heads for cell in ours[head]]
+        assert texts and "–" not in texts and {"±" in text for text in texts} == {len(study.seeds) > 1}
         assert len(study.seeds) == data["seeds"]
-        if "top1_percent" in paper.columns:
+        if "Top-1 (%) ↑" in heads:
             expected = 100 * top1[data.get("checkpoint", study.checkpoints[0])]
-            assert {round(row["top1_percent"].mean, 9) for row in ours.rows.values()} == {expected}
+            assert {float(cell.text) for cell in ours["Top-1 (%) ↑"]} == {expected}
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def check_smoke(name: str, root: Path) -> None:
     assert "its numbers say nothing about any method" in (report / "report.html").read_text()
     for table in tables(name):
         assert f"{table}, smoke size on made-up images" in (report / "report.html").read_text()
-        assert f"\\label{{{paper_table(table).label}_smoke}}" in (report / "table.tex").read_text()
+        assert f"\\label{{{paper_view(table).label}_smoke}}" in (report / "table.tex").read_text()
     runs = runs_of(FOLDER / f"{name}.yaml", "smoke", root)
     finished = collect(runs)
     assert len(finished) == len(runs) == RUNS[name][1]

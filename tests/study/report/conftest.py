@@ -4,20 +4,19 @@ import pytest
 
 from chaosgate.study import Run
 from chaosgate.study.plan.runs import load_study
-from chaosgate.study.report.build import build_table
 from chaosgate.study.report.collect import collect
-from chaosgate.study.report.table import Table
+from chaosgate.study.report.frame import Results, results_of
 from tests.study.toy_studies import Plan, Write
 
 
 @pytest.fixture
-def table(plan: Plan, write_study: Write) -> Callable[..., Table]:
-    """Builds the table of a study with the given keys, whose runs are filled one by one."""
+def build(plan: Plan, write_study: Write) -> Callable[..., Results]:
+    """Results of a study with the given keys, whose runs are filled one by one."""
 
-    def build(fill: Callable[[Run], None], **keys: object) -> Table:
+    def made(fill: Callable[[Run], object], **keys: object) -> Results:
         runs = plan(**keys)
         for run in runs:
             fill(run)
-        return build_table(load_study(write_study(**keys)), runs, collect(runs))
+        return results_of(load_study(write_study(**keys)), runs, collect(runs))
 
-    return build
+    return made

@@ -18,6 +18,7 @@ from chaosgate.study.report.inference import (
     ece_floor,
     holm,
     interval_of,
+    prior,
     require_same_images,
     resample,
     resample_auroc,
@@ -113,15 +114,40 @@ def test_bias_is_taken_off_and_widens_the_interval() -> None:
     stars = np.concatenate(([0.010], 0.014 + np.random.default_rng(0).normal(0, 1e-3, 400)))
     found = interval_of([0.010], [stars], biased=True)
     bias = stars[1:].mean() - 0.010
-    assert found is not None and found.centre == pytest.approx(0.010 - bias)
+    assert found is not None and found.center == pytest.approx(0.010 - bias)
     assert found.half_width() == pytest.approx(1.959964 * stars[1:].std(ddof=1) + bias, rel=1e-6)
 
 
-@pytest.mark.parametrize("centre", [0.02, 0.3, 1.5])
-def test_p_value_is_where_the_interval_touches_zero(centre: float) -> None:
-    found = Interval(centre, 0.02, 0.01, 0.005, 3, "seeds and images")
-    assert found.half_width(1 - found.p_value) == pytest.approx(centre, rel=1e-6)
-    assert Interval(0.004, 0.02, 0.01, 0.005, 3, "seeds and images").p_value == 1.0  # within the bias
+@pytest.mark.parametrize("center", [0.02, 0.3, 1.5])
+def test_p_value_is_where_the_interval_touches_zero(center: float) -> None:
+    found = Interval(center, 0.02, 0.01, 0.005, 3, "seeds and images", 4.0)
+    assert found.half_width(1 - found.p_value) == pytest.approx(center, rel=1e-6)
+    assert Interval(0.004, 0.02, 0.01, 0.005, 3, "seeds and images", 4.0).p_value == 1.0  # within the bias
+
+
+def test_moderated_interval_is_that_of_the_formula() -> None:
+    """One common variance: d0 has its bound, and the scale is the geometric mean without its bias."""
+    differences, variances = [0.1, 0.2, 0.3], [0.01, 0.01, 0.01]
+    d0, scale = prior(variances, 2)  # psi(1) = -gamma
+    assert d0 == 2 * (3 - 1) / (3 + 1) and scale == pytest.approx(0.01 * np.exp(np.euler_gamma), rel=1e-12)
+    found = interval_of(differences, variances=variances)
+    expected = 3.1824463 * sqrt((0.01 * np.exp(np.euler_gamma) + 2 * 0.01) / 3 / 3)  # t_3
+    assert found is not None and found.df == 3 and found.half_width() == pytest.approx(expected, rel=1e-6)
+
+
+def test_prior_is_that_of_smyths_moments_and_is_bounded() -> None:
+    from scipy.special import digamma, polygamma
+
+    df, d0, s0 = 4, 3.0, 0.02
+    spread = sqrt(polygamma(1, df / 2) + polygamma(1, d0 / 2))  # of the logarithms, by Smyth's equation
+    middle = np.log(s0) + digamma(df / 2) - np.log(df / 2) - digamma(d0 / 2) + np.log(d0 / 2)
+    variances = np.exp(middle + spread * sqrt(7 / 8) * np.array([-1.0, 1.0] * 4))
+    assert prior(list(variances), df) == pytest.approx((d0, s0), rel=1e-9)
+    assert prior([0.02, 0.02], df)[0] == pytest.approx(df / 3)
+    wide = np.exp(np.log(s0) + np.array([-4.0, 4.0]))  # variances that differ by far are no help
+    assert prior(list(wide), df)[0] < 0.6
+    for few in ([], [0.1], [0.1, 0.0]):  # nothing to learn from; a variance of zero has no logarithm
+        assert prior(few, df) == (0.0, 0.0)
 
 
 def test_holm_is_the_step_down_of_its_definition() -> None:

@@ -28,7 +28,7 @@ from tests.study.made import finish, keep
 from tests.study.toy_studies import Plan, Write
 
 CELLS = [("clean", 0), ("fog", 1), ("fog", 5)]
-FILES = ("table.md", "table.csv", "table.tex", "figures.json")
+FILES = ("table.md", "table.csv", "table.tex", "figures/ece_and_nll_against_injected_energy.svg")
 
 
 @pytest.fixture
@@ -57,8 +57,6 @@ def test_report_of_a_kept_study_is_that_of_the_study(runs: list[Run], write_stud
     assert {name: (folder / name).read_bytes() for name in FILES} == {
         name: (made / name).read_bytes() for name in FILES
     }
-    lines = json.loads((folder / "figures.json").read_text())["ECE and NLL against injected energy"][0]["lines"]
-    assert lines[0][0][1] == 0.61  # the clean NLL of the reference
 
 
 def test_rows_and_settings_are_kept_and_networks_are_not(runs: list[Run], write_study: Write, tmp_path: Path) -> None:
@@ -187,7 +185,7 @@ def test_changed_files_of_a_kept_study_are_named_and_not_used(
     assert [line for line in said if "damaged" in line] == [
         f"{path} is damaged; restore it, or pack it again." for path in paths
     ]
-    assert len(paths) == 3 and "Not finished: none, gch;" in " ".join(" ".join(said).split())
+    assert len(paths) == 3 and "Not finished: none, gch." in " ".join(" ".join(said).split())
 
 
 def test_an_unfinished_study_is_not_kept(runs: list[Run], write_study: Write, tmp_path: Path) -> None:

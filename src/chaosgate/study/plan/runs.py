@@ -18,7 +18,7 @@ from chaosgate.run.config_files import did_you_mean, find_config, read_yaml
 from chaosgate.run.identity import run_name, test_hash
 from chaosgate.run.provenance import config_hash
 from chaosgate.study.plan.parts import ConfigParts, Parse, find_file, made_up_folders, resolve, variables
-from chaosgate.study.plan.study import CHECKPOINT, CHECKPOINTS, Axis, Size, Study, StudyTest, Sweep, keys_of
+from chaosgate.study.plan.study import CHECKPOINT, CHECKPOINTS, Axis, Planned, Size, Study, StudyTest, Sweep, keys_of
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -298,9 +298,10 @@ def _validated(model: type[Model], content: Any, path: Path, prefix: str = "") -
 
 def _sentence(model: type[BaseModel], error: Any, prefix: str) -> str:
     location = [str(part) for part in error["loc"] if not str(part).startswith("[")]
-    nested: dict[str, type[BaseModel]] = {"grid": Axis, "strength": Sweep}
-    inner = nested.get(location[0]) if len(location) > 2 else None
-    field = (inner or model).model_fields.get(location[2] if inner else location[0]) if location else None
+    nested: dict[str, type[BaseModel]] = {"grid": Axis, "strength": Sweep, "planned": Planned}
+    at = 1 if location[:1] == ["planned"] else 2  # grid and strength have names in between
+    inner = nested.get(location[0]) if len(location) > at else None
+    field = (inner or model).model_fields.get(location[at] if inner else location[0]) if location else None
     hint = field.description if field is not None and field.description else str(error["msg"])
     if inner is Axis and location[2] == "levels":  # mostly given without this word
         del location[2]

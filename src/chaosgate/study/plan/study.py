@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from chaosgate.metrics.names import FROM_LOGITS, FROM_OUTPUTS
+from chaosgate.metrics.names import FROM_LOGITS, FROM_OUTPUTS, PLUS_T, scaled
 from chaosgate.run.config_files import did_you_mean
 from chaosgate.run.directory import ROLES
 from chaosgate.study.plan.parts import ConfigPart, ConfigParts, read_parts
@@ -186,6 +186,41 @@ class Size(_Entry):
         return f"Size {self.name}{images}: it shows that the path works; its numbers say nothing about any method."
 
 
+class Planned(_Entry):
+    """What a study is run for, written down before its first run.
+
+    Attributes:
+        claims: What is expected, in words.
+        endpoint: What decides: ``PART METRIC``, e.g. ``clean nll_T``; one or several.
+        contrasts: ``METHOD - METHOD``, or ``METHOD - METHOD+T``; a method with swept strengths stands
+            for its selected one. Significance is corrected for these only.
+        refuted_if: Which result would refute the claims, in words.
+    """
+
+    claims: Annotated[tuple[str, ...], BeforeValidator(_one_or_several)] = Field(
+        min_length=1, description="one or several sentences"
+    )
+    endpoint: Annotated[tuple[str, ...], BeforeValidator(_one_or_several)] = Field(
+        ("clean nll_T",), min_length=1, description="part and metric, e.g. clean nll_T"
+    )
+    contrasts: Annotated[tuple[str, ...], BeforeValidator(_one_or_several)] = Field(
+        min_length=1, description="differences of methods, e.g. [gch - none]"
+    )
+    refuted_if: str = Field(description="a sentence: which result would refute the claims")
+
+    @model_validator(mode="after")
+    def _readable(self) -> "Planned":
+        known = (*METRICS, *map(scaled, PLUS_T))
+        for one in self.endpoint:
+            part, _, metric = one.partition(" ")
+            if part not in ("clean", "corrupted") or metric not in known:
+                raise ValueError(f"endpoint {one!r} is not a part (clean, corrupted) and a metric, e.g. clean nll_T.")
+        for one in self.contrasts:
+            if len(one.split(" - ")) != 2:
+                raise ValueError(f"contrast {one!r} is not a difference of two methods, e.g. gch - none.")
+        return self
+
+
 _NAMES = "names with what they mean, e.g. {none: noise/none}"
 
 
@@ -210,6 +245,8 @@ class Study(_Entry):
         checkpoints: Which network of a run is tested: ``best`` (smallest validation NLL), ``top1`` (largest validation
             Top-1) or ``last`` (final epoch). Several become an axis: a row for each.
         metrics: Columns of the table.
+        planned: What the study is run for (:class:`Planned`). It is hashed before the first run; the report says
+            whether it changed afterwards.
         paper: Tables of the paper that this study answers; the report sets their numbers beside ours.
         keep_logits: Keep the logits of every test and validation image in half precision; metrics that need all
             classes and ensembles do so anyway. ``study plan`` says how large they are.
@@ -237,6 +274,7 @@ class Study(_Entry):
         CHECKPOINTS[:1], min_length=1, alias="checkpoint", description=f"one of {', '.join(CHECKPOINTS)}, or several"
     )
     metrics: tuple[Metric, ...] = Field(METRICS[:4], min_length=1, description=f"a list of {', '.join(METRICS)}")
+    planned: Planned | None = Field(None, description="claims, endpoint, contrasts, refuted_if")
     paper: Annotated[tuple[PaperTable, ...], BeforeValidator(_one_or_several)] = Field(
         (), description="tables of the paper"
     )
@@ -327,6 +365,9 @@ class Study(_Entry):
                 raise ValueError(f"ensemble: {ensemble.of} is varied over {', '.join(self.axes_of(ensemble.of))}.")
             if ensemble.size > len(self.seeds):
                 raise ValueError(f"ensemble: {ensemble.size} members of {ensemble.of}, but {len(self.seeds)} seeds.")
+        for contrast in self.planned.contrasts if self.planned is not None else ():
+            for name in contrast.removesuffix("+T").split(" - "):
+                _require("planned.contrasts", "method", name.split("-")[0], self.methods)
         if bool(self.ood) != ("ood_auroc" in self.metrics):
             raise ValueError("ood: the metric ood_auroc needs a data set under 'ood:', and is all that it is used for.")
         if len(set(self.seeds)) < len(self.seeds):

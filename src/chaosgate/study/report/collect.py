@@ -42,7 +42,9 @@ class Finished:
     def by_cell(self, metric: str) -> dict[tuple[str, int], float]:
         """A metric of every cell that has it; rows tested without a temperature have no ``nll_T``."""
         if metric in FROM_OUTPUTS:
-            return (self._class_metrics if metric in FROM_LOGITS else self._confidence_metrics).get(metric, {})
+            return (self._class_metrics if metric in FROM_LOGITS else self._confidence_metrics).get(
+                metric, {}
+            )
         return {
             (row["corruption"], int(row["severity"])): float(row[metric])
             for row in self.rows
@@ -89,7 +91,10 @@ class Finished:
     @property
     def temperature(self) -> float | None:
         """What the logits were divided by for the columns +T; None where none was fitted."""
-        return next((float(row["temperature"]) for row in self.rows if row.get("temperature") is not None), None)
+        return next(
+            (float(row["temperature"]) for row in self.rows if row.get("temperature") is not None),
+            None,
+        )
 
     @property
     def fitted_on_test(self) -> bool:
@@ -104,7 +109,11 @@ class Finished:
             return nan
         if self.run.checkpoint == "top1":
             return max(lines, key=lambda line: line.get("val/top1", nan))["val/nll"]
-        return lines[-1]["val/nll"] if self.run.checkpoint == "last" else min(line["val/nll"] for line in lines)
+        return (
+            lines[-1]["val/nll"]
+            if self.run.checkpoint == "last"
+            else min(line["val/nll"] for line in lines)
+        )
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -143,7 +152,10 @@ def confidence_metrics(samples: Samples, ood: NDArray[np.float32] | None) -> dic
     from chaosgate.metrics import area_under_risk_coverage, area_under_roc
 
     confidence, correct = torch.from_numpy(samples.confidence), torch.from_numpy(samples.correct)
-    areas = {cell: area_under_risk_coverage(confidence[k], correct[k]) for k, cell in enumerate(samples.cells)}
+    areas = {
+        cell: area_under_risk_coverage(confidence[k], correct[k])
+        for k, cell in enumerate(samples.cells)
+    }
     found = {"aurc": {cell: float(area) for cell, area in areas.items()}}
     if ood is not None and CLEAN_CELL in samples.cells:
         inside = confidence[samples.cells.index(CLEAN_CELL)]
@@ -179,7 +191,9 @@ def class_metrics_of(kept: Logits) -> dict[str, ByCell]:
     """The same of a network's kept logits."""
     import torch
 
-    return class_metrics(kept.cells, lambda k: torch.from_numpy(kept.logits[k]), torch.from_numpy(kept.target).long())
+    return class_metrics(
+        kept.cells, lambda k: torch.from_numpy(kept.logits[k]), torch.from_numpy(kept.target).long()
+    )
 
 
 # -- deep ensembles of existing runs -----------------------------------------------------------------------------------
@@ -209,17 +223,28 @@ def ensemble_name(ensemble: Ensemble) -> str:
     return f"{ensemble.of} ensemble x{ensemble.size}"
 
 
-def ensembles(study: Study, ensemble: Ensemble, finished: Sequence[Finished]) -> list[EnsembleResult]:
+def ensembles(
+    study: Study, ensemble: Ensemble, finished: Sequence[Finished]
+) -> list[EnsembleResult]:
     """As many ensembles as the finished seeds of the method allow, members in the order of the seeds."""
     by_seed = {one.run.seed: one for one in finished if one.run.method == ensemble.of}
     ready = [by_seed[seed] for seed in study.seeds if seed in by_seed]
-    groups = [ready[k : k + ensemble.size] for k in range(0, len(ready) - ensemble.size + 1, ensemble.size)]
+    groups = [
+        ready[k : k + ensemble.size]
+        for k in range(0, len(ready) - ensemble.size + 1, ensemble.size)
+    ]
     found = []
     for group in groups:
-        members = _loaded([load_logits(one.run.directory, one.run.outputs_of(ood=False)) for one in group])
+        members = _loaded(
+            [load_logits(one.run.directory, one.run.outputs_of(ood=False)) for one in group]
+        )
         if members is not None:
-            outside = _loaded([load_logits(one.run.directory, one.run.outputs_of(ood=True)) for one in group])
-            found.append(_together(tuple(one.run.seed for one in group), members, outside, group[0].bins))
+            outside = _loaded(
+                [load_logits(one.run.directory, one.run.outputs_of(ood=True)) for one in group]
+            )
+            found.append(
+                _together(tuple(one.run.seed for one in group), members, outside, group[0].bins)
+            )
     return found
 
 
@@ -256,23 +281,40 @@ def _together(
     found = dict(columns(flat))
     validations = [member.validation for member in members if member.validation is not None]
     temperature = nan
-    if len(validations) == len(members) and all(np.array_equal(one[2], validations[0][2]) for one in validations):
+    if len(validations) == len(members) and all(
+        np.array_equal(one[2], validations[0][2]) for one in validations
+    ):
         on = torch.from_numpy(validations[0][1]).long()
         with suppress(ValueError):  # no temperature is best
-            temperature = temperature_scaling(_mean_log_probability([one[0] for one in validations]), on).temperature
+            temperature = temperature_scaling(
+                _mean_log_probability([one[0] for one in validations]), on
+            ).temperature
     scaled_confidence = None
     if not isnan(temperature):
         scaled_confidence = (logits / temperature).softmax(-1).amax(-1).float().numpy()
-        found |= {scaled(name): column for name, column in columns(flat / temperature).items() if name in PLUS_T}
+        found |= {
+            scaled(name): column
+            for name, column in columns(flat / temperature).items()
+            if name in PLUS_T
+        }
     scores = classification_scores(flat, targets)
-    confidence, nll = (one.float().view(cells, images).numpy() for one in (scores.confidence, scores.nll))
+    confidence, nll = (
+        one.float().view(cells, images).numpy() for one in (scores.confidence, scores.nll)
+    )
     correct = (scores.rank < 1).view(cells, images).numpy()
     samples = Samples(first.cells, confidence, correct, nll, first.index)
     ood = None
     if outside is not None:
-        ood = _mean_log_probability([one.logits[0] for one in outside]).amax(-1).exp().float().numpy()
-    by_cell = confidence_metrics(samples, ood) | class_metrics(first.cells, lambda k: logits[k], target)
-    by_cell |= {name: {cell: float(column[k]) for k, cell in enumerate(first.cells)} for name, column in found.items()}
+        ood = (
+            _mean_log_probability([one.logits[0] for one in outside]).amax(-1).exp().float().numpy()
+        )
+    by_cell = confidence_metrics(samples, ood) | class_metrics(
+        first.cells, lambda k: logits[k], target
+    )
+    by_cell |= {
+        name: {cell: float(column[k]) for k, cell in enumerate(first.cells)}
+        for name, column in found.items()
+    }
     return EnsembleResult(seeds, by_cell, samples, scaled_confidence, temperature)
 
 

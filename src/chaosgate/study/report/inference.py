@@ -1,34 +1,42 @@
-r"""Confidence intervals of differences between networks, and which of them may be called better or worse.
+r"""Confidence intervals of differences between networks, and which may be called better or worse.
 
-Two things vary: the seed, which makes the network, and the test images. With :math:`D_s` the difference of a metric
-at seed :math:`s`, paired by seed and by image, and :math:`D` its mean over :math:`S` seeds,
+Two things vary: the seed, which makes the network, and the test images. With :math:`D_s` the
+difference of a metric at seed :math:`s`, paired by seed and by image, and :math:`D` its mean over
+:math:`S` seeds,
 
 .. math:: \hat D \pm \Bigl(\sqrt{h_t^2 + (1.96\, s_\text{img})^2} + |b|\Bigr), \qquad
-          h_t = t_{S-1}\, \frac{\mathrm{sd}(D_s)}{\sqrt S}, \qquad
+          h_t = t_{d + d_0}\, \frac{\tilde s}{\sqrt S}, \qquad
           s_\text{img}^2 = \frac{S\, V(D^*) - \overline{V(D^*_s)}}{S - 1}.
 
-Stars are bootstrap draws of test images: an image is drawn with all its cells and for all networks at once.
-:math:`V(D^*)` is the variance of the mean difference of these networks; taking off its seed-by-image part, which
-:math:`h_t` holds already, leaves what the choice of images adds for networks in general.
+**Seeds.** Few seeds give a poor variance :math:`s^2` of :math:`D_s` (:math:`d = S - 1` degrees of
+freedom). So it borrows from the other methods, as limma does for genes (Smyth 2004):
+:math:`\tilde s^2 = (d_0 s_0^2 + d s^2) / (d_0 + d)`. :math:`s_0^2` and :math:`d_0` come from the
+variances of all differences to the same row (:func:`prior`). These differences share that row's
+noise, so their variances agree more than independent ones would, and there are few of them.
+Therefore :math:`d_0 \le d (n - 1) / (n + 1)` for :math:`n` differences: the other methods together
+count less than a method's own seeds. Without this bound, intervals cover less than they should.
 
-The binned ECE is too large on finite samples, more so the better the calibration, and resampling repeats the bias.
-:math:`b = \overline{D^*} - D` estimates how far it moves a difference: the centre is :math:`\hat D = D - b`, and as
-the bootstrap finds only a part of a bias that comes from absolute values, the interval is widened by :math:`|b|`. For
-metrics that are means, :math:`b = 0`.
+**Images.** Stars are bootstrap draws of test images: an image is drawn with all its cells and for
+all networks at once. :math:`V(D^*)` is the variance of the mean difference of these networks. Its
+seed-by-image part is in :math:`h_t` already and is subtracted.
 
-The widening by :math:`|b|` was chosen among six variants on simulated studies; on fresh random numbers
-(``tests/study/report/test_coverage.py``, 600 studies each) the intervals cover between 93 and 98 % for Top-1, NLL and
-ECE with 1, 3 and 5 seeds, of moderate and of small calibration error.
+**Bias.** The binned ECE is too large on finite samples, more so the better the calibration, and
+resampling repeats the bias. :math:`b = \overline{D^*} - D` estimates how far it moves a difference:
+the center is :math:`\hat D = D - b`. The bootstrap finds only a part of a bias that comes from
+absolute values, so the interval is widened by :math:`|b|`. For metrics that are means,
+:math:`b = 0`.
 
-One seed: :math:`h_t` is unknown, :math:`s_\text{img}^2 = V(D^*)`. The interval is about these two networks and says
-nothing about what another training would give, so nothing is marked.
+``tests/study/report/test_coverage.py`` measures the coverage at 3, 5 and 10 seeds.
+
+One seed: :math:`h_t` is unknown, :math:`s_\text{img}^2 = V(D^*)`. The interval is about these two
+networks and says nothing about another training, so nothing is marked.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import repeat
-from math import fsum, isfinite, sqrt
+from math import fsum, isfinite, log, sqrt
 from statistics import NormalDist, stdev
 from typing import Literal, TypeVar
 
@@ -56,61 +64,72 @@ class Interval:
     """An interval of a difference.
 
     Args:
-        centre: Its middle: the difference, less an estimated bias.
-        seed_error: Standard error over seeds; 0 where there is one seed.
-        image_error: Standard error over test images; 0 where no outputs were kept.
-        bias: The bias that was taken off.
+        center: Its middle: the difference minus an estimated bias.
+        seed_error: Standard error over seeds; 0 for one seed.
+        image_error: Standard error over test images; 0 if no outputs were kept.
+        bias: The bias that was subtracted.
         seeds: How many there were.
-        over: What it is about: ``seeds and images``, the population; ``seeds``, on these test images, where no outputs
-            were kept; ``these two networks``, where there is one seed.
+        over: What it is about: ``seeds and images``; ``seeds``, on these test images, if no outputs
+            were kept; ``these two networks``, if there is one seed.
+        df: Degrees of freedom of ``seed_error``.
     """
 
-    centre: float
+    center: float
     seed_error: float
     image_error: float
     bias: float
     seeds: int
     over: Over
+    df: float
 
     def half_width(self, level: float = LEVEL) -> float:
         """Half of the width at a level."""
-        from scipy.stats import t
+        from scipy.special import stdtrit
 
         tail = (1 + level) / 2
-        by_seed = float(t.ppf(tail, self.seeds - 1)) * self.seed_error if self.seeds > 1 else 0.0
-        return sqrt(by_seed**2 + (NormalDist().inv_cdf(tail) * self.image_error) ** 2) + abs(self.bias)
+        by_seed = float(stdtrit(self.df, tail)) * self.seed_error if self.seeds > 1 else 0.0
+        by_image = NormalDist().inv_cdf(tail) * self.image_error
+        return sqrt(by_seed**2 + by_image**2) + abs(self.bias)
 
     @cached_property
     def low(self) -> float:
         """The lower end at 95 %."""
-        return self.centre - self.half_width()
+        return self.center - self.half_width()
 
     @cached_property
     def high(self) -> float:
         """The upper end at 95 %."""
-        return self.centre + self.half_width()
+        return self.center + self.half_width()
 
     @cached_property
     def p_value(self) -> float:
         """One minus the largest level at which the interval excludes zero."""
         low, high = 1e-12, 1 - 1e-12
-        if abs(self.centre) <= self.half_width(low):
+        if abs(self.center) <= self.half_width(low):
             return 1.0
         for _ in range(60):  # halves the bracket on the scale of p
             middle = sqrt(low * high)
-            low, high = (middle, high) if abs(self.centre) <= self.half_width(1 - middle) else (low, middle)
+            inside = abs(self.center) <= self.half_width(1 - middle)
+            low, high = (middle, high) if inside else (low, middle)
         return high
 
 
 def interval_of(
-    differences: Sequence[float], drawn: Sequence[Floats] | None = None, biased: bool = False
+    differences: Sequence[float],
+    drawn: Sequence[Floats] | None = None,
+    biased: bool = False,
+    variances: Sequence[float] = (),
 ) -> Interval | None:
-    """The interval of a mean difference; None where there is one seed and no outputs were kept, or one is not finite.
+    """The interval of a mean difference.
+
+    None for one seed without kept outputs, or if a difference is not finite.
 
     Args:
         differences: One per seed.
-        drawn: For each seed the difference as the kept outputs have it, then under every resampling.
-        biased: Whether resampling has a bias to be taken off, as for the ECE.
+        drawn: For each seed the difference as the kept outputs have it, then for every resampling.
+        biased: Whether resampling has a bias to subtract, as for the ECE.
+        variances: Variances over the same seeds of all differences to the same row, this one
+            included: what the variance over seeds borrows from.
 
     >>> interval = interval_of([-0.02, -0.03, -0.01])
     >>> f"{interval.low:.4f} to {interval.high:.4f}"
@@ -120,17 +139,66 @@ def interval_of(
     if not all(map(isfinite, differences)):
         return None
     mean = fsum(differences) / seeds if seeds else 0.0
-    seed_error = stdev(differences) / sqrt(seeds) if seeds > 1 else 0.0
+    seed_error, df = 0.0, 0.0
+    if seeds > 1:
+        d0, scale = prior(variances, seeds - 1)
+        df = d0 + seeds - 1
+        variance = (d0 * scale + (seeds - 1) * stdev(differences) ** 2) / df
+        seed_error = sqrt(variance / seeds)
     if drawn is None or not seeds:
-        return Interval(mean, seed_error, 0.0, 0.0, seeds, "seeds") if seeds > 1 else None
+        return Interval(mean, seed_error, 0.0, 0.0, seeds, "seeds", df) if seeds > 1 else None
     stars = np.stack(drawn)
     bias = float(stars[:, 1:].mean() - stars[:, 0].mean()) if biased else 0.0
     of_mean = float(stars[:, 1:].mean(0).var(ddof=1))
     if seeds == 1:
-        return Interval(mean - bias, 0.0, sqrt(of_mean), bias, seeds, "these two networks")
+        return Interval(mean - bias, 0.0, sqrt(of_mean), bias, seeds, "these two networks", df)
     of_each = float(stars[:, 1:].var(1, ddof=1).mean())
     images = max(0.0, (seeds * of_mean - of_each) / (seeds - 1))
-    return Interval(mean - bias, seed_error, sqrt(images), bias, seeds, "seeds and images")
+    return Interval(mean - bias, seed_error, sqrt(images), bias, seeds, "seeds and images", df)
+
+
+def prior(variances: Sequence[float], df: int) -> tuple[float, float]:
+    r"""Degrees of freedom and scale of the prior of a variance, from several variances.
+
+    Smyth's moments: if :math:`\sigma^2` follows a scaled inverse :math:`\chi^2`, the logarithms of
+    the sample variances have variance :math:`\psi'(d/2) + \psi'(d_0/2)`. The degrees of freedom are
+    bounded, see above; 0 if there are fewer than two variances to learn from.
+
+    Args:
+        variances: Sample variances; zeros carry no information here and are left out.
+        df: Degrees of freedom of each of them.
+    """
+    from scipy.special import digamma, polygamma
+
+    logs = np.log([one for one in variances if one > 0])
+    if len(logs) < 2:
+        return 0.0, 0.0
+    logs = logs - digamma(df / 2) + log(df / 2)
+    excess = float(logs.var(ddof=1) - polygamma(1, df / 2))
+    most = df * (len(logs) - 1) / (len(logs) + 1)
+    if excess <= 0:  # no more spread than chance explains: one common variance
+        return most, float(np.exp(logs.mean()))
+    d0 = 2 * trigamma_inverse(excess)
+    return min(d0, most), float(np.exp(logs.mean() + digamma(d0 / 2) - log(d0 / 2)))
+
+
+def trigamma_inverse(value: float) -> float:
+    """The y with trigamma(y) = value, by Newton's method (Smyth 2004, appendix).
+
+    >>> from scipy.special import polygamma
+    >>> abs(float(polygamma(1, trigamma_inverse(0.3))) - 0.3) < 1e-12
+    True
+    """
+    from scipy.special import polygamma
+
+    y = 0.5 + 1 / value
+    for _ in range(50):
+        trigamma = polygamma(1, y)
+        step = trigamma * (1 - trigamma / value) / polygamma(2, y)
+        y += step
+        if abs(step) < 1e-9 * y:  # the next step would square this
+            break
+    return float(y)
 
 
 def is_biased(metric: str) -> bool:
@@ -159,50 +227,49 @@ def require_same_images(samples: Iterable[Samples]) -> None:
         first = one if first is None else first
         if not np.array_equal(first.index, one.index):
             raise ValueError(
-                f"two runs of this study were tested on different images ({len(first.index)} and {len(one.index)} of "
-                "them, or with other indices), so they cannot be paired. Remove their `outputs` and `tested` folders "
-                "and run the study again."
+                "two runs of this study were tested on different images "
+                f"({len(first.index)} and {len(one.index)} of them, or with other indices), so they "
+                "cannot be paired. Remove their `outputs` and `tested` folders and run the study again."
             )
 
 
 def resample(
     samples: Samples, groups: Groups, metrics: Sequence[str], bins: int = NUM_BINS
 ) -> dict[tuple[str, str], Floats]:
-    """Metrics of one network, (1 + resamples,): as measured, then for every resampling of the test images.
+    """Metrics of one network, (1 + resamples,): as measured, then for every resampling of the images.
 
-    The images drawn are a function of their number alone, so that differences between networks are paired.
+    The images drawn depend on their number only, so differences between networks are paired.
 
     Args:
         samples: What the network said about each image.
-        groups: Name of a column, and its cells by corruption: a metric is averaged within a corruption, then over
-            corruptions.
+        groups: Name of a part, and its cells by corruption: a metric is averaged within a corruption,
+            then over corruptions.
         metrics: Those among :data:`RESAMPLED`, with and without temperature; others are left out.
         bins: Of the ECE.
     """
     found: dict[tuple[str, str], list[Floats]] = {}
+    cells = {cell for part in groups.values() for group in part for cell in group}
     for weights, shift in _weights(samples):
+        by_cell = {cell: _cell_metrics(samples, cell, weights, shift, bins) for cell in cells}
+        if "aurc" in metrics:
+            for cell in cells:
+                by_cell[cell]["aurc"] = _aurc(samples, cell, weights)
         for part, corruptions in groups.items():
-            means: dict[str, list[Floats]] = {}
-            for cells in corruptions:
-                by_cell = [_cell_metrics(samples, cell, weights, shift, bins) for cell in cells]
-                if "aurc" in metrics:
-                    by_cell = [
-                        {**found, "aurc": _aurc(samples, cell, weights)}
-                        for found, cell in zip(by_cell, cells, strict=True)
-                    ]
-                for metric in metrics:
-                    if metric in by_cell[0]:
-                        means.setdefault(metric, []).append(np.mean([cell[metric] for cell in by_cell], axis=0))
-            for metric, values in means.items():
-                found.setdefault((part, metric), []).append(np.mean(values, axis=0))
-    return {column: np.concatenate(parts) for column, parts in found.items()}
+            for metric in [one for one in metrics if one in by_cell[corruptions[0][0]]]:
+                means = [
+                    np.mean([by_cell[c][metric] for c in group], axis=0) for group in corruptions
+                ]
+                found.setdefault((part, metric), []).append(np.mean(means, axis=0))
+    return {column: np.concatenate(pieces) for column, pieces in found.items()}
 
 
 def _weights(samples: Samples) -> Iterable[tuple[Floats, Floats | None]]:
-    """How often each image is drawn, and by how much the refitted log temperature moves; first not at all."""
+    """How often each image is drawn, and how far the refitted log temperature moves; first not at all."""
     images, scaled = len(samples.index), samples.scaled
     yield np.ones((1, images)), None if scaled is None else np.zeros(1)
-    fits = repeat(None) if scaled is None else _counts(images, 0) if scaled.on_test else _counts(len(scaled.slope), 1)
+    fits: Iterable[Floats | None] = repeat(None)
+    if scaled is not None:
+        fits = _counts(images, 0) if scaled.on_test else _counts(len(scaled.slope), 1)
     for weights, fitted in zip(_counts(images, 0), fits, strict=False):
         if scaled is None or fitted is None:
             yield weights, None
@@ -211,7 +278,7 @@ def _weights(samples: Samples) -> Iterable[tuple[Floats, Floats | None]]:
 
 
 def _counts(images: int, stream: int) -> Iterable[Floats]:
-    """How often each image is drawn, in pieces (draws, images): always the same for a number of images and a stream."""
+    """How often each image is drawn, in pieces (draws, images); a function of the arguments only."""
     return _remembered(images, stream) if images <= _REMEMBERED else _drawn(images, stream)
 
 
@@ -227,20 +294,23 @@ def _drawn(images: int, stream: int) -> Iterator[Floats]:
         yield np.stack([np.bincount(row, minlength=images) for row in draws]).astype(np.float64)
 
 
-def _cell_metrics(samples: Samples, cell: Cell, weights: Floats, shift: Floats | None, bins: int) -> dict[str, Floats]:
+def _cell_metrics(
+    samples: Samples, cell: Cell, weights: Floats, shift: Floats | None, bins: int
+) -> dict[str, Floats]:
     """The metrics of one cell under every weighting, each (weightings,)."""
     row = samples.cells.index(cell)
-    confidence, correct = samples.confidence[row].astype(np.float64), samples.correct[row].astype(np.float64)
+    confidence = samples.confidence[row].astype(np.float64)
+    correct = samples.correct[row].astype(np.float64)
     images = len(correct)
     single = np.stack((confidence, correct, samples.nll[row]), axis=1)
     sums = weights @ np.hstack((single, binned(confidence, confidence - correct, bins))) / images
-    found = {"confidence": sums[:, 0], "top1": sums[:, 1], "gap": sums[:, 0] - sums[:, 1], "nll": sums[:, 2]}
-    found["ece"] = np.abs(sums[:, 3:]).sum(1)
+    found = {"confidence": sums[:, 0], "top1": sums[:, 1], "nll": sums[:, 2]}
+    found |= {"gap": sums[:, 0] - sums[:, 1], "ece": np.abs(sums[:, 3:]).sum(1)}
     if samples.scaled is None or shift is None:
         return found
-    confidence, nll, confidence_slope, nll_slope = samples.scaled.per_image[:, row].astype(np.float64)
-    moving = (binned(confidence, confidence - correct, bins), binned(confidence, confidence_slope, bins))
-    sums = weights @ np.hstack((np.stack((nll, nll_slope), axis=1), *moving)) / images
+    confidence, nll, by_t, nll_by_t = samples.scaled.per_image[:, row].astype(np.float64)
+    moving = (binned(confidence, confidence - correct, bins), binned(confidence, by_t, bins))
+    sums = weights @ np.hstack((np.stack((nll, nll_by_t), axis=1), *moving)) / images
     found["nll_T"] = sums[:, 0] + shift * sums[:, 1]
     found["ece_T"] = np.abs(sums[:, 2 : 2 + bins] + shift[:, None] * sums[:, 2 + bins :]).sum(1)
     return found
@@ -261,18 +331,20 @@ def resample_auroc(inside: NDArray[np.float32], outside: NDArray[np.float32]) ->
     """AUROC of one network, (1 + resamples,): as measured, then with both sets of images resampled."""
     low = np.argsort(outside, kind="stable")
     below, up_to = (np.searchsorted(outside[low], inside, side=side) for side in ("left", "right"))
-    measured = np.ones((1, len(inside))), np.ones((1, len(outside)))
+    draws = zip(_counts(len(inside), 0), _counts(len(outside), 2), strict=True)
     found = []
-    for weights, theirs in (measured, *zip(_counts(len(inside), 0), _counts(len(outside), 2), strict=True)):
+    for weights, theirs in ((np.ones((1, len(inside))), np.ones((1, len(outside)))), *draws):
         smaller = np.pad(theirs[:, low].cumsum(1), ((0, 0), (1, 0)))
-        found.append((weights * (smaller[:, below] + smaller[:, up_to])).sum(1) / (2 * len(inside) * len(outside)))
+        pairs = (weights * (smaller[:, below] + smaller[:, up_to])).sum(1)
+        found.append(pairs / (2 * len(inside) * len(outside)))
     return np.concatenate(found)
 
 
 def binned(confidence: Floats, values: NDArray[np.floating], bins: int = NUM_BINS) -> Floats:
-    """Values (images,) spread over the columns of their confidence bins, (images, bins); bins (a, b], first closed."""
+    """Values (images,) in the column of their confidence bin, (images, bins); bins (a, b]."""
     table = np.zeros((len(values), bins))
-    table[np.arange(len(values)), np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)] = values
+    column = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
+    table[np.arange(len(values)), column] = values
     return table
 
 
@@ -282,16 +354,18 @@ def ece_floor(
     corruptions: Sequence[Sequence[Cell]],
     bins: int = NUM_BINS,
 ) -> tuple[float, float]:
-    r"""What a perfectly calibrated network with these confidences would show as its ECE: mean and 95th percentile.
+    r"""The ECE of a perfectly calibrated network with these confidences: mean and 95th percentile.
 
-    Were each answer right with probability :math:`c_i`, its confidence, then the sum of :math:`c_i` minus correctness
-    over a bin would be about normal with variance :math:`v_m = \sum_{i\in m} c_i(1 - c_i)`, and the ECE have mean
-    :math:`\frac1n\sum_m\sqrt{2v_m/\pi}`. The percentile is that of 2,000 draws, independent between cells.
+    If each answer were right with probability :math:`c_i`, its confidence, the sum of :math:`c_i`
+    minus correctness over a bin would be about normal with variance
+    :math:`v_m = \sum_{i\in m} c_i(1 - c_i)`, and the ECE would have mean
+    :math:`\frac1n\sum_m\sqrt{2v_m/\pi}`. The percentile is that of 2,000 draws, independent
+    between cells.
 
     Args:
         confidence: Of every image, (cells, images).
         cells: The cells.
-        corruptions: Those of the column, by corruption.
+        corruptions: Those of the part, by corruption.
         bins: Of the ECE.
     """
     generator = np.random.default_rng(0)
@@ -300,8 +374,11 @@ def ece_floor(
         deviations = []
         for cell in own:
             claimed = confidence[cells.index(cell)].astype(np.float64)
-            deviations.append(np.sqrt(binned(claimed, claimed * (1 - claimed), bins).sum(0)) / len(claimed))
+            variance = binned(claimed, claimed * (1 - claimed), bins).sum(0)
+            deviations.append(np.sqrt(variance) / len(claimed))
         spread = np.stack(deviations)
         means.append(float(np.sqrt(2 / np.pi) * spread.sum(1).mean()))
-        draws.append(np.abs(generator.standard_normal((2000, *spread.shape)) * spread).sum(2).mean(1))
+        draws.append(
+            np.abs(generator.standard_normal((2000, *spread.shape)) * spread).sum(2).mean(1)
+        )
     return float(np.mean(means)), float(np.quantile(np.mean(draws, axis=0), 0.95))

@@ -1,299 +1,210 @@
-"""The marks of a table and the sentences beneath it that say what its numbers are."""
+"""What stands below the tables: a verdict, strengths at the edge of their grid, at most eight notes."""
 
 from collections import Counter
-from collections.abc import Sequence
-from math import isnan
+from collections.abc import Iterator
 
-from chaosgate.metrics.names import FROM_LOGITS, NAMES, ON_TEST, is_scaled, title
-from chaosgate.study.plan.study import STRENGTH
-from chaosgate.study.report.build import rows_by_strength, smallest_validation_nll
-from chaosgate.study.report.inference import LEVEL, RESAMPLES
-from chaosgate.study.report.table import MOST_PAIRS, Column, Mark, Row, Table
-
-MARKS: dict[Mark | None, str] = {"better": "✓", "worse": "✗", None: ""}
-FLAG = "‡"  # beside a collapsed network, where there is no room for the word
-SELECTED = "§"  # beside a row whose network was selected on the test images
-COLLAPSED = (
-    f"{FLAG} collapsed: accuracy and confidence were lost together, half of the reference's lead over chance or more; "
-    "a small ECE there is not a success."
-)
+from chaosgate.metrics.names import ON_TEST, is_scaled, title
+from chaosgate.study.plan.study import STRENGTH, Sweep
+from chaosgate.study.report.frame import CLEAN, MAIN, MOST_PAIRS, PRIMARY, Results, has_direction
+from chaosgate.study.report.views import COLLAPSED, MARKS, SELECTED, change
 
 
-def count(number: int, thing: str) -> str:
-    """A number of things, in the plural where it should be."""
-    return f"{number} {thing}{'' if number == 1 else 's'}"
+def verdict(results: Results) -> list[str]:
+    """The answer: a line for each planned contrast, or one about all methods on the primary metric."""
+    if results.study.planned is not None:
+        return [
+            f"{line['variant']}, {line['part']} {title(line['metric'])}: "
+            + (
+                f"{', '.join(change(line))}: {line['mark'] or 'not distinguishable'}."
+                if change(line)
+                else "not finished."
+            )
+            for line in results.lines("planned").to_dict("records")
+        ]
+    metric = PRIMARY if PRIMARY in results.metrics else "nll"
+    variants = list(results.tables.values())[:2][-1]  # at their selected strengths
+    own = results.lines(variants=variants, part=CLEAN, metric=metric)
+    own = own[own.p.notna()]
+    words = {"better": "better", "worse": "worse", "": "not distinguishable"}
+    groups = [(word, own.variant[own.mark == mark]) for mark, word in words.items()]
+    found = "; ".join(f"{word}: {', '.join(names)}" for word, names in groups if len(names))
+    return [f"Clean {title(metric)} against {_reference(results)}: {found}."] if found else []
 
 
-def number(value: float) -> str:
-    """Three decimals; missing numbers are said to be missing."""
-    return "missing" if isnan(value) else f"{value:.3f}"
+def edges(results: Results) -> list[str]:
+    """Selected strengths that are the smallest or largest of their grid, and which value to add."""
+    found = []
+    for name, variant in results.selected.items():
+        method = results.by_strength[name][0].method
+        if variant is not None and method in results.swept:
+            value = float(results.rows[variant].levels[STRENGTH])
+            if (more := value_to_add(results.study.strength[method], value)) is not None:
+                side = "largest" if more > value else "smallest"
+                found.append(
+                    f"{name}: the selected strength {value:g} is the {side} that was tried, so a better one "
+                    f"may lie beyond. Add {more:g} to strength.{method}.values and run the study again."
+                )
+    return found
 
 
-def signed(value: float) -> str:
-    """A difference with three decimals and without a zero in front.
+def value_to_add(sweep: Sweep, chosen: float) -> float | None:
+    """The next value beyond the edge of a grid; None inside the grid, or if there is nothing beyond.
 
-    >>> signed(-0.0204), signed(1.25)
-    ('-.020', '+1.250')
+    Steps are those of the grid: a factor between positive values. A probability stays below 1.
+
+    >>> value_to_add(Sweep(key="noise.log_std", values=(0.5, 1.0, 2.0)), 2.0)
+    4.0
+    >>> value_to_add(Sweep(key="noise.p", values=(0.1, 0.5)), 0.5)
+    0.75
     """
-    return f"{value:+.3f}".replace("+0.", "+.").replace("-0.", "-.")
+    values = sorted(sweep.values)
+    if len(values) < 2 or chosen not in (values[0], values[-1]) or chosen == 0:
+        return None
+    neighbor = values[-2] if chosen == values[-1] else values[1]
+    more = chosen * chosen / neighbor if values[0] > 0 else 2 * chosen - neighbor
+    if sweep.key.endswith(".p") and more >= 1:
+        more = (chosen + 1) / 2
+    return float(f"{more:.3g}")
 
 
-def seeds_of(row: Row) -> str:
-    """How many networks a row rests on: seeds, or ensembles times their members."""
-    return f"{len(row.seeds)} x {row.members}" if row.members > 1 else str(len(row.seeds))
-
-
-def has_temperature(table: Table) -> bool:
-    """Whether the table has columns +T."""
-    return any(is_scaled(metric) for _, metric in table.columns)
-
-
-def on_test(row: Row) -> str:
-    """The mark of numbers whose temperature has seen the test images; empty for others."""
-    return ON_TEST if row.fitted_on_test else ""
-
-
-def mark_of(table: Table, row: Row, column: Column) -> str:
-    """Whether a difference to the reference may be called better or worse; empty if that cannot be decided."""
-    return MARKS[table.marks.get((row.variant, column))]
-
-
-def footnotes(table: Table, shown: Sequence[Table] = ()) -> list[str]:
-    """What the numbers are, in sentences.
-
-    Args:
-        table: The table with every row.
-        shown: The tables above these notes, if it is shown in several.
-    """
-    facts, study = table.facts, table.study
-    if not facts:
+def notes(results: Results) -> list[str]:
+    """What the numbers are, in at most eight lines."""
+    if not results.facts:
         return ["No run has finished yet."]
-    notes = [] if study.size is None else [study.size.warning]
-    notes.append(
-        f"{facts['backbone']} on {table.data_name}: {study.checkpoint} checkpoint, {facts['n']:g} test images per "
-        f"cell, {count(len(study.seeds), 'seed')}. Signed numbers are differences to {table.reference}. "
-        + bold_note(table)
-    )
-    notes.append(_direction_note(table))
-    if any(metric == "gap" for _, metric in table.columns):
-        notes.append("conf-acc: mean confidence minus accuracy; above 0 is over-confident. It is never marked.")
-    if facts["corruptions"]:
-        notes.append(corrupted_note(table))
-    notes += _metric_notes(table)
-    notes += _interval_notes(table, shown or [table])
-    if any(entry.floors for row in table.rows for entry in row.entries.values()):
-        notes.append(
-            "floor (in parentheses on a terminal): the noise floor of the ECE, what a perfectly calibrated network "
-            "with these confidences would show on this many images. An ECE near it cannot be told from perfect "
-            "calibration."
-        )
-    notes += _temperature_notes(table)
-    if any(row.selected_on_test for row in table.rows):
-        notes.append(
-            f"{SELECTED}: the tested checkpoint was selected on the test images themselves, which are this protocol's "
-            "validation images; its numbers look better than they are."
-        )
-    notes += _selection_notes(table)
-    if any(row.collapsed for row in table.rows):
-        notes.append(COLLAPSED)
-    images = f" on {facts['energy_images']} training images" if facts["energy_images"] else ""
-    notes.append(f"energy: E|h~ - h|^2 / E|h|^2 at the gate, expected over the noise{images} at the end of training.")
-    for row in (row for row in table.rows if row.members > 1):
-        made = f"{count(len(row.seeds), 'ensemble')} here" if row.seeds else "too few finished runs with logits"
-        notes.append(
-            f"{row.variant}: deep ensemble, the mean probability of {row.members} networks, at {row.members} times the "
-            f"cost of training and of testing; {made}. It has no seed of its own to be paired by, so no difference is "
-            "shown. Made from logits kept in half precision, which may move a few images to another bin of the ECE."
-        )
+    parts = (_setting, _intervals, _marks, _temperature, _metrics, _flags, _selection)
+    return [" ".join(lines) for part in parts if (lines := list(part(results)))]
+
+
+def _reference(results: Results) -> str:
+    axes = " and ".join(results.study.axes_of(results.study.reference))
+    return f"{results.study.reference} at the same {axes}" if axes else results.study.reference
+
+
+def _setting(results: Results) -> Iterator[str]:
+    study, facts = results.study, results.facts
+    if study.size is not None:
+        yield study.size.warning
+    yield f"{facts['backbone']} on {facts['data']}: {study.checkpoint} checkpoint, {facts['n']:g} test images per cell."
+    rows = [row for row in results.rows.values() if row.members == 1]
+    if absent := [row.variant for row in rows if len(row.seeds) < len(study.seeds)]:
+        yield f"Not finished: {', '.join(absent)}."
+    if absent := [title(metric) for metric in study.metrics if metric not in results.metrics]:
+        yield f"No finished run has {'; '.join(absent)}."
     if len(facts["commits"]) > 1:
-        notes.append(f"Rows come from several commits: {', '.join(facts['commits'])}.")
+        yield f"Rows come from several commits: {', '.join(facts['commits'])}."
     if len(facts["processors"]) > 1:
-        notes.append(
-            f"Networks come from several processors ({', '.join(facts['processors'])}): at one seed they share initial "
-            "weights and batches, but the same training gives another network on another processor."
-        )
-    if absent := [row.variant for row in table.rows if row.members == 1 and len(row.seeds) < len(study.seeds)]:
-        notes.append(f"Not finished: {', '.join(absent)}; their numbers are missing or rest on fewer seeds.")
-    return notes
+        names = ", ".join(facts["processors"])
+        yield f"Rows come from several processors ({names}), which give different networks."
 
 
-def bold_note(table: Table) -> str:
-    """What bold means; who is never bold where rows rest on fewer seeds."""
-    fewer = any(row.members == 1 and len(row.seeds) < len(table.study.seeds) for row in table.rows)
-    which = (", of rows with the most seeds" if fewer else "") + (
-        ", ensembles included" if any(row.members > 1 for row in table.rows) else ""
+def _intervals(results: Results) -> Iterator[str]:
+    over = set(results.frame.over) - {""}
+    yield (
+        f"Mean ± standard deviation over {len(results.study.seeds)} seed(s). Below: difference to "
+        f"{_reference(results)}, paired by seed and image, and its 95 % interval."
     )
-    return f"Bold: the best mean{which}, distinguishable or not."
+    if "these two networks" in over:
+        yield "With one seed it is about these two networks on other images, so nothing is marked."
+    if "seeds and images" in over:
+        yield "It is about other seeds and other images."
+    if "seeds" in over:
+        yield "Where images were not resampled, it is about other seeds on these images."
+    if over - {"these two networks"}:
+        yield "The variance over seeds borrows from all methods."
+    if over - {"seeds"}:
+        yield "That of an ECE is corrected for bias, so the difference is not in its middle."
 
 
-def bins_note(table: Table) -> str:
-    return f"ECE: {table.facts['bins']} bins of equal width."
-
-
-def _direction_note(table: Table) -> str:
-    """Which way a metric gets better, and the bins of the ECE."""
-    shown = list(dict.fromkeys(metric for _, metric in table.columns if not is_scaled(metric)))
-    words = {"higher": "larger", "lower": "smaller"}
-    sides = {word: [title(m) for m in shown if NAMES[m].better == side] for side, word in words.items()}
-    found = "; ".join(f"{word} for {', '.join(names)}" for word, names in sides.items() if names)
-    return " ".join([f"Better is {found}."] * bool(found) + [bins_note(table)] * ("ece" in shown))
-
-
-def corrupted_note(table: Table) -> str:
-    """What the corrupted columns average."""
-    facts, levels = table.facts, table.facts["severities"]
-    made = " and ".join(filter(None, facts["made"]))
-    several = len(levels) > 1
-    inner = f"the mean over severities {', '.join(map(str, levels))} of " if several else ""
-    return (
-        f"corrupted: mean over {count(len(facts['corruptions']), f'{made} corruption'.strip())} of {inner}each cell's "
-        f"metric; a cell is one corruption at {'one severity' if several else f'severity {levels[0]}'}."
+def _marks(results: Results) -> Iterator[str]:
+    frame = results.frame
+    tested = frame[frame.part.isin(MAIN) & frame.p.notna() & frame.metric.map(has_direction)].kind
+    planned = results.study.planned is not None
+    many = {kind: int((tested == kind).sum()) for kind in ("planned", "mean", "contrast")}
+    if not any(many.values()):
+        return
+    what = f"{many['mean']} differences and, separately, {many['contrast']} contrasts; nothing was planned"
+    what = f"the {many['planned']} planned contrasts" if planned else what
+    yield (
+        f"{MARKS['better']} better, {MARKS['worse']} worse at the 5 % level, with Holm's correction for "
+        f"{what}. No mark: not distinguishable, which does not mean equal. Bold: the best mean, if a "
+        "95 % interval separates it from the second best and an ECE is above its noise floor."
     )
+    if any(len(results.pairs(variants)) > MOST_PAIRS for variants in results.tables.values()):
+        yield f"More than {MOST_PAIRS} pairs are not compared; 'contrast: METHOD' compares one method with all."
+
+
+def _temperature(results: Results) -> Iterator[str]:
+    if not any(map(is_scaled, results.metrics)):
+        yield "+T is missing: no run was tested with temperature scaling."
+        return
+    yield (
+        "+T: logits divided by one temperature T, fitted on the network's own validation NLL. NLL+T is "
+        "the primary metric. 'A - B+T': A as trained, minus B after scaling."
+    )
+    if any(row.on_test for row in results.rows.values()):
+        yield f"{ON_TEST}: T was fitted on the test images themselves; +T looks better than it is."
+    fitted = {
+        key[0]: len(one.by_seed) for key, one in results.measured.items() if key[2] == "temperature"
+    }
+    if absent := [one for one, row in results.rows.items() if fitted.get(one, 0) < len(row.seeds)]:
+        yield f"No temperature for every seed of {', '.join(absent)}."
 
 
 _EXPLAINED = {
-    "adaptive_ece": "ECE, equal mass: bins with equally many images instead of equal width.",
-    "classwise_ece": "ECE, classwise: the calibration error of every class's own probability, averaged over classes.",
-    "brier": "Brier: squared distance between probabilities and the one-hot label, 0 to 2.",
+    "ece": "ECE: {bins} bins of equal width; noise floor: that of a perfectly calibrated network.",
+    "gap": "conf-acc: mean confidence minus accuracy; above 0 is over-confident.",
+    "adaptive_ece": "ECE, equal mass: bins with equally many images.",
+    "classwise_ece": "ECE, classwise: calibration error of every class's probability, averaged.",
     "aurc": "AURC: share of errors among the most confident answers, averaged over how many are given.",
-    "brier_reliability": "Brier rel., Brier res.: reliability (calibration, less is better) and resolution (more is "
-    "better) of the Brier score, 15 bins per class.",
+    "brier_reliability": "Brier rel., res.: reliability and resolution of the Brier score.",
+    "ood_auroc": "OOD AUROC: how well confidence tells test images from those of {ood}.",
 }
 
 
-def _metric_notes(table: Table) -> list[str]:
-    """What rarer metrics are, and which no finished run has."""
-    shown = {metric for _, metric in table.columns}
-    notes = [words for metric, words in _EXPLAINED.items() if metric in shown]
-    if "ood_auroc" in shown:
-        name = next(iter(table.study.ood))
-        notes.append(
-            f"OOD AUROC: probability that a test image has a larger confidence than an image of {name}; .5 is chance."
+def _metrics(results: Results) -> Iterator[str]:
+    facts = results.facts
+    if facts["corruptions"]:
+        made = " and ".join(filter(None, facts["made"]))
+        levels = ", ".join(map(str, facts["severities"]))
+        yield (
+            f"corrupted: mean over {len(facts['corruptions'])} corruption(s){f' ({made})' if made else ''} of "
+            f"the mean over severities ({levels}) of each cell's metric."
         )
-    if shown & set(FROM_LOGITS):
-        notes.append("Classwise ECE and the terms of the Brier score are made from logits kept in half precision.")
-    if absent := [metric for metric in table.study.metrics if metric not in shown]:
-        notes.append(f"No finished run has {'; '.join(map(title, absent))}.")
-    return notes
+    ood = ", ".join(results.study.ood)
+    yield from (
+        _EXPLAINED[m].format(bins=facts["bins"], ood=ood)
+        for m in results.metrics
+        if m in _EXPLAINED
+    )
 
 
-def _interval_notes(table: Table, shown: Sequence[Table]) -> list[str]:
-    entries = [entry for row in table.rows for entry in row.entries.values()]
-    over = {entry.interval.over for entry in entries if entry.interval is not None}
-    notes = []
-    if any(len(row.seeds) > 1 for row in table.rows):
-        notes.append("±: sample standard deviation over seeds (n - 1). Differences are paired by seed and by image.")
-    if "seeds and images" in over:
-        notes.append(
-            "Intervals (95 %) are about methods: other seeds and other test images. They join Student's t interval "
-            f"over seeds and a bootstrap over images ({RESAMPLES} draws); those of an ECE are corrected for bias and "
-            "widened by as much, so that a difference of ECEs is not in their middle."
+def _flags(results: Results) -> Iterator[str]:
+    if any(part in MAIN for _, part in results.collapsed):
+        yield (
+            f"{COLLAPSED} collapsed: half of the reference's lead over chance or more was lost, and the "
+            "confidence with it; a small ECE there is not a success."
         )
-    if "seeds" in over:
-        notes.append(
-            f"Intervals (95 %){_of_metrics(table)} are Student's, over seeds, on these test images: images were not "
-            "resampled for them."
-        )
-    if "these two networks" in over:
-        lead = "One seed" if len(over) == 1 else "Rows and contrasts of one seed"
-        notes.append(
-            f"{lead}: intervals (95 %) are about these two networks on other test images. Another training run would "
-            "differ by more, so nothing is marked as better or worse."
-        )
-    if over - {"these two networks"}:
-        tried = [sum(e.can_be_marked for row in one.rows for e in row.entries.values()) for one in shown]
-        several = len(tried) > 1
-        family = (
-            f"differences of each table ({', '.join(map(str, tried))})" if several else count(tried[0], "difference")
-        )
-        notes.append(
-            f"{MARKS['better']} better, {MARKS['worse']} worse than {table.study.reference} at the 5 % level, with "
-            f"Holm's correction for the {family}: the first mark takes p ≤ 0.05 / "
-            f"{'that number' if several else _with_errors(table, tried[0])}. No mark: not "
-            "distinguishable, which does not mean equal. Intervals are without this correction."
-        )
-    notes += _contrast_notes(shown)
-    return notes
+    if any(row.selected_on_test for row in results.rows.values()):
+        yield f"{SELECTED}: the checkpoint was selected on the test images; it looks better than it is."
+    yield "energy: E|h~ - h|^2 / E|h|^2 at the gate at the end of training."
+    for row in (row for row in results.rows.values() if row.members > 1):
+        made = f"{len(row.seeds)} made" if row.seeds else "too few finished runs with logits"
+        yield f"{row.variant}: mean probability of {row.members} networks, not paired ({made})."
 
 
-def _with_errors(table: Table, tried: int) -> str:
-    """A number of comparisons, and what the first mark takes with so few seeds: Student's t has heavy tails."""
-    from scipy.stats import t
-
-    seeds = len(table.study.seeds)
-    needed = t.ppf(1 - (1 - LEVEL) / tried / 2, seeds - 1)
-    return f"{tried}, with {seeds} seeds a difference of at least {needed:.0f} standard errors over seeds"
-
-
-def _contrast_notes(shown: Sequence[Table]) -> list[str]:
-    """Over how many contrasts is corrected, and what is not compared."""
-    entries = [[entry for one in part.contrasts for entry in one.entries.values()] for part in shown if part.contrasts]
-    notes = []
-    if entries:
-        tried = [sum(entry.can_be_marked for entry in one) for one in entries]
-        signs = f"{MARKS['better']} and {MARKS['worse']}: the first is better, worse."
-        among = ", ".join(map(str, tried))
-        corrected = f" They are corrected among themselves ({among}). {signs}" if any(tried) else ""
-        notes.append(
-            "Contrasts (the second is subtracted): other pairs of methods, and methods as trained against "
-            f"the reference +T.{corrected}"
-        )
-    if any(len(part.pairs) > MOST_PAIRS for part in shown):
-        notes.append(
-            f"Where there are more than {MOST_PAIRS} pairs of methods, they are not compared with each other; "
-            "'contrast: METHOD' in the study compares one method with all others."
-        )
-    return notes
-
-
-def _of_metrics(table: Table) -> str:
-    """Of which metrics the intervals over seeds are, where others are over images, too."""
-    kinds: dict[str, set[str]] = {}
-    for row in table.rows:
-        for (_, metric), entry in row.entries.items():
-            if entry.interval is not None:
-                kinds.setdefault(entry.interval.over, set()).add(metric)
-    alone = [metric for metric in table.study.metrics if metric in kinds["seeds"]]
-    return f" of {'; '.join(map(title, alone))}" if "seeds and images" in kinds else ""
-
-
-def _temperature_notes(table: Table) -> list[str]:
-    """What +T is, on which images it was fitted, and which rows do without."""
-    if not has_temperature(table):
-        return ["+T is missing: no run was tested with temperature scaling."]
-    notes = [
-        "+T: the same network, its logits divided by one temperature T that minimises its validation NLL; the T shown "
-        "is a mean over seeds. Intervals include the fit of T."
-    ]
-    if any(row.fitted_on_test for row in table.rows):
-        notes.append(
-            f"{ON_TEST}: T was fitted on the test images themselves, which are this protocol's validation images; "
-            "+T looks better than it is."
-        )
-    if absent := [row.variant for row in table.rows if len(row.temperature.by_seed) < len(row.seeds)]:
-        notes.append(f"No temperature for every seed of {', '.join(absent)}: the result rows say why, or are older.")
-    return notes
-
-
-def _selection_notes(table: Table) -> list[str]:
-    """How the strengths were selected, what each seed alone would have selected, and whether the test images helped."""
-    notes = []
-    swept = {method for method, sweep in table.study.strength.items() if sweep.paper is not None}
-    for name, rows in rows_by_strength(table).items():
-        chosen = smallest_validation_nll(rows, len(table.study.seeds))
-        if rows[0].method not in swept or len(rows) < 2:
+def _selection(results: Results) -> Iterator[str]:
+    """How strengths were selected, and what each seed alone would have selected."""
+    for name, rows in results.by_strength.items():
+        if rows[0].method not in results.swept or len(rows) < 2:
             continue
-        if chosen is None:
-            notes.append(f"{name}: no strength is selected before every strength has every seed.")
+        if results.selected[name] is None:
+            yield f"{name}: no strength is selected before every strength has every seed."
             continue
-        alone = Counter(
-            min(rows, key=lambda row, seed=seed: row.validation_nll.by_seed[seed]).levels[STRENGTH]  # type: ignore[misc]
-            for seed in rows[0].seeds
-        )
-        votes = ", ".join(f"{level} for {times} of {len(rows[0].seeds)} seeds" for level, times in alone.most_common())
-        saw = " on the test images, which are the validation images here: it looks better than it is"
-        notes.append(
-            f"{name}: strength selected by the mean validation NLL{saw if rows[0].fitted_on_test else ''}; each seed "
-            f"alone would select {votes}."
-        )
-    return notes
+        nll = {
+            row.levels[STRENGTH]: results.series(row.variant, "train", "validation_nll")
+            for row in rows
+        }
+        votes = Counter(min(nll, key=lambda one: nll[one].by_seed[seed]) for seed in rows[0].seeds)  # noqa: B023
+        said = ", ".join(f"{level} ({times})" for level, times in votes.most_common())
+        seen = " on the test images, so it looks better than it is" * rows[0].on_test
+        yield f"{name}: strength selected by mean validation NLL{seen}; single seeds select {said}."

@@ -18,12 +18,20 @@ import numpy as np
 from chaosgate.data.files.atomic import file_hash, replace_file
 from chaosgate.metrics.names import FROM_LOGITS
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.outputs import OF_LOGITS, Samples, read_arrays, sample_files, without_implied, write_small_arrays
+from chaosgate.run.outputs import (
+    OF_LOGITS,
+    Samples,
+    read_arrays,
+    sample_files,
+    without_implied,
+    write_small_arrays,
+)
 from chaosgate.run.provenance import with_digest
 from chaosgate.study.execute.state import FITTED, TESTED, read_json, record_of, rows_of
 from chaosgate.study.plan.runs import Run, load_study
 from chaosgate.study.plan.study import Ensemble, Study
 from chaosgate.study.report.collect import EnsembleResult, Finished, collect, ensembles
+from chaosgate.study.report.planned import NOTE
 
 Array = np.ndarray[Any, Any]
 RUNS = "runs.json"
@@ -50,7 +58,9 @@ def pack(study: Study, runs: Sequence[Run], folder: Path) -> Path:
             f"is kept. Finish it first: chaosgate study run {study.path}"
         )
     if hidden := [metric for metric in study.metrics if metric in FROM_LOGITS]:
-        raise ValueError(f"{study.path}: {hidden[0]} is computed from logits, which are not kept; leave it out.")
+        raise ValueError(
+            f"{study.path}: {hidden[0]} is computed from logits, which are not kept; leave it out."
+        )
     own = folder / study.name
     own.mkdir(parents=True, exist_ok=True)
     for one in finished:
@@ -59,6 +69,8 @@ def pack(study: Study, runs: Sequence[Run], folder: Path) -> Path:
         for number, result in enumerate(ensembles(study, ensemble, finished)):
             _keep_ensemble(own / _ensemble_file(ensemble, number), result)
     replace_file(own / f"{study.path.stem}.yaml", study.path.read_text(encoding="utf-8"))
+    if (plan := runs[0].root.parent / study.name / NOTE).is_file():
+        shutil.copyfile(plan, own / NOTE)
     entries = [
         {
             **{key: getattr(run, key) for key in _OF_A_RUN},
@@ -102,16 +114,25 @@ def _copy(run: Run, to: Path) -> None:
     for path in (source.curves, source.noise):
         if path.exists():  # a run without a gate has no measured noise
             shutil.copyfile(path, to / path.name)
-    _note(to / FITTED, {**read_json(run.directory / FITTED), target.config.name: file_hash(target.config)})
+    _note(
+        to / FITTED,
+        {**read_json(run.directory / FITTED), target.config.name: file_hash(target.config)},
+    )
     records = {test: record_of(run.directory, test) for test in run.test_outputs}
     tested = rows_of(run.directory, list(records.values()))
     rows = (*target.rows(), *tested)  # other studies may have left theirs
-    lines = dict.fromkeys(json.dumps(with_digest(row)) for row in rows)  # those of an earlier version have no digest
+    lines = dict.fromkeys(
+        json.dumps(with_digest(row)) for row in rows
+    )  # those of an earlier version have no digest
     replace_file(target.results, "".join(f"{line}\n" for line in lines))
     for test, name in run.test_outputs.items():
         digests = {}
         for path in sample_files(run.directory, name):
-            scores = {key: values for key, values in read_arrays(path).items() if not key.startswith(OF_LOGITS)}
+            scores = {
+                key: values
+                for key, values in read_arrays(path).items()
+                if not key.startswith(OF_LOGITS)
+            }
             write_small_arrays(target.outputs / path.name, rounded(without_implied(scores)))
             digests[path.name] = file_hash(target.outputs / path.name)
         _note(to / TESTED / f"{test}.json", {**records[test], "outputs": digests})
@@ -149,15 +170,30 @@ def _ensemble_file(ensemble: Ensemble, number: int) -> str:
 
 
 def _keep_ensemble(path: Path, result: EnsembleResult) -> None:
-    samples, metrics = result.samples, {m: [[*cell, v] for cell, v in one.items()] for m, one in result.by_cell.items()}
-    about = {"members": result.members, "temperature": result.temperature, "cells": samples.cells, "metrics": metrics}
-    arrays = {"confidence": samples.confidence, "correct": samples.correct, "nll": samples.nll, "index": samples.index}
+    samples, metrics = (
+        result.samples,
+        {m: [[*cell, v] for cell, v in one.items()] for m, one in result.by_cell.items()},
+    )
+    about = {
+        "members": result.members,
+        "temperature": result.temperature,
+        "cells": samples.cells,
+        "metrics": metrics,
+    }
+    arrays = {
+        "confidence": samples.confidence,
+        "correct": samples.correct,
+        "nll": samples.nll,
+        "index": samples.index,
+    }
     if result.scaled_confidence is not None:
         arrays["scaled_confidence"] = result.scaled_confidence
     write_small_arrays(path, {"about": np.array(json.dumps(about)), **rounded(arrays)})
 
 
-def kept_ensembles(study: Study, ensemble: Ensemble, finished: Sequence[Finished]) -> list[EnsembleResult]:
+def kept_ensembles(
+    study: Study, ensemble: Ensemble, finished: Sequence[Finished]
+) -> list[EnsembleResult]:
     """The ensembles of a kept study, or those that the kept logits of its runs make."""
     found = []
     for number in range(len(study.seeds) // ensemble.size):
@@ -167,11 +203,19 @@ def kept_ensembles(study: Study, ensemble: Ensemble, finished: Sequence[Finished
         arrays = read_arrays(path)
         about = json.loads(str(arrays["about"]))
         cells = tuple((corruption, severity) for corruption, severity in about["cells"])
-        metrics = {m: {(c, s): value for c, s, value in values} for m, values in about["metrics"].items()}
-        samples = Samples(cells, arrays["confidence"], arrays["correct"], arrays["nll"], arrays["index"])
+        metrics = {
+            m: {(c, s): value for c, s, value in values} for m, values in about["metrics"].items()
+        }
+        samples = Samples(
+            cells, arrays["confidence"], arrays["correct"], arrays["nll"], arrays["index"]
+        )
         found.append(
             EnsembleResult(
-                tuple(about["members"]), metrics, samples, arrays.get("scaled_confidence"), about["temperature"]
+                tuple(about["members"]),
+                metrics,
+                samples,
+                arrays.get("scaled_confidence"),
+                about["temperature"],
             )
         )
     return found

@@ -1,0 +1,578 @@
+"""One tidy data frame with everything that a study measured; ``table.csv`` is that frame.
+
+Every line is one number. Terminal, Markdown, LaTeX, HTML and figures are made from it. Numbers are not
+rounded; what is missing is empty. The columns:
+
+====================  ==============================================================================
+study                 name of the study
+kind                  ``mean`` over seeds, one ``seed``, ``contrast`` of two rows, ``planned`` contrast
+variant               row of the table: method and levels; ``A - B`` for a contrast
+method                the method alone
+strength              the swept strength; every other axis of the study has a column, too
+part                  ``clean``; ``corrupted`` (mean over corruptions of the mean over severities); one
+                      corruption (mean over severities); ``severity N`` (mean over corruptions);
+                      ``train``; for a temperature the images it was fitted on
+metric                the metric; ``_T``: after temperature scaling
+seed                  the seed, in lines of one seed
+seeds                 how many seeds (or ensembles) the number rests on
+members               networks that answer together; more than 1 for an ensemble
+value, sd             the metric or its mean over seeds; standard deviation over seeds (n - 1)
+compared_to           what is subtracted
+difference            mean difference, paired by seed
+lo, hi                ends of its 95 % interval (:mod:`~chaosgate.study.report.inference`)
+p, over               p-value without correction; what the interval is about
+mark                  ``better`` or ``worse`` at the 5 % level, with Holm's correction
+floor, floor95        ECE of a perfectly calibrated network with these confidences: mean, percentile
+collapsed             accuracy and confidence were lost together
+on_test               the temperature was fitted on the test images
+selected, at_paper    strength with the smallest validation NLL; strength of the paper
+====================  ==============================================================================
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import fsum, isfinite, isnan, nan
+from statistics import stdev
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from chaosgate.metrics.aggregate import Cell, aggregate_cells, collapsed
+from chaosgate.metrics.names import NAMES, PLUS_T, improvement, is_scaled, scaled
+from chaosgate.run.outputs import CLEAN_CELL
+from chaosgate.study.plan.runs import Run
+from chaosgate.study.plan.study import STRENGTH, Ensemble, Study
+from chaosgate.study.report import inference
+from chaosgate.study.report.collect import Finished, ensemble_name
+from chaosgate.study.report.inference import Floats, Groups, Interval, is_biased
+from chaosgate.study.report.packed import kept_ensembles
+
+CLEAN, CORRUPTED = MAIN = ("clean", "corrupted")
+PRIMARY = "nll_T"
+COLUMNS = (
+    *(
+        "study",
+        "kind",
+        "variant",
+        "method",
+        "strength",
+        "part",
+        "metric",
+        "seed",
+        "seeds",
+        "members",
+    ),
+    *(
+        "value",
+        "sd",
+        "compared_to",
+        "difference",
+        "lo",
+        "hi",
+        "p",
+        "over",
+        "mark",
+        "floor",
+        "floor95",
+    ),
+    *("collapsed", "on_test", "selected", "at_paper"),
+)
+MOST_PAIRS = 20
+"""Beyond these, methods are not compared with each other: a study names one under ``contrast``."""
+_OTHER = ("train", "validation", "test")
+Key = tuple[str, str, str]  # variant, part, metric
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Series:
+    """A metric of one row: by seed, for every resampling of the images, and the floor of an ECE."""
+
+    by_seed: dict[int, float] = field(default_factory=dict)
+    drawn: dict[int, Floats] = field(default_factory=dict)
+    floors: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def mean(self) -> float:
+        return mean(self.by_seed.values())
+
+
+class Row(NamedTuple):
+    """A row of the table: a method at one level of every axis, or an ensemble."""
+
+    variant: str
+    method: str
+    levels: Mapping[str, str]
+    reference: str  # the row it is compared to; empty for the reference itself
+    seeds: tuple[int, ...]
+    checkpoint: str
+    on_test: bool  # whether its temperature was fitted on the test images
+    members: int = 1
+
+    @property
+    def selected_on_test(self) -> bool:
+        """Whether its checkpoint was selected on the test images."""
+        return self.on_test and self.checkpoint != "last"
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything that a report is made of.
+
+    Args:
+        study: The study.
+        finished: Its finished runs.
+        rows: Rows of the table in order; a row without finished seeds is there, too.
+        measured: What the frame is computed from.
+        facts: Data, backbones, images, commits.
+    """
+
+    study: Study
+    finished: Sequence[Finished]
+    rows: Mapping[str, Row]
+    measured: Mapping[Key, Series]
+    facts: Mapping[str, Any]
+
+    def series(self, variant: str, part: str, metric: str) -> Series:
+        """A metric of a row; empty if there is none."""
+        key = (variant, part, metric)
+        return self.measured.get(key, Series())
+
+    def compare(self, mine: Key, theirs: Key) -> tuple[list[float], Interval | None]:
+        """Paired differences and their interval; the variance borrows from all differences to ``theirs``."""
+        a, b = self.series(*mine), self.series(*theirs)
+        seeds = [seed for seed in a.by_seed if seed in b.by_seed]
+        differences = [a.by_seed[seed] - b.by_seed[seed] for seed in seeds]
+        drawn = None
+        if seeds and all(seed in a.drawn and seed in b.drawn for seed in seeds):
+            drawn = [a.drawn[seed] - b.drawn[seed] for seed in seeds]
+        others = [self.series(one, *mine[1:]).by_seed for one in self.rows if one != theirs[0]]
+        others = [one for one in others if len(seeds) > 1 and all(seed in one for seed in seeds)]
+        variances = [
+            float(np.var([one[s] - b.by_seed[s] for s in seeds], ddof=1)) for one in others
+        ]
+        return differences, inference.interval_of(differences, drawn, is_biased(mine[2]), variances)
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """The metrics of the tables in order: Top-1, the primary one, then those of the study."""
+        own = [
+            [metric, *([scaled(metric)] if metric in PLUS_T else [])]
+            for metric in self.study.metrics
+        ]
+        found = {key[2] for key in self.measured if key[1] in MAIN}
+        return [one for one in dict.fromkeys(["top1", PRIMARY, *sum(own, [])]) if one in found]
+
+    @cached_property
+    def parts(self) -> list[str]:
+        """Clean, corrupted, single corruptions and severities, as far as they were tested."""
+        return list(dict.fromkeys(part for _, part, _ in self.measured if part not in _OTHER))
+
+    # -- strengths ---------------------------------------------------------------------------------
+
+    @cached_property
+    def tables(self) -> dict[str, list[str]]:
+        """Titles of the tables with their rows.
+
+        A study of strengths has three: each method at the strength of the paper, each at its own
+        selected one, every strength. A sweep without a strength of the paper is shown as it is.
+        """
+        name, chosen = self.study.name, set(self.selected.values())
+        if not self.swept:
+            return {name: list(self.rows)}
+        return {
+            f"{name}: strength of the paper": [
+                v for v, row in self.rows.items() if self.at_paper(row)
+            ],
+            f"{name}: strength with the smallest validation NLL": [
+                v for v, row in self.rows.items() if row.method not in self.swept or v in chosen
+            ],
+            f"{name}: every strength": list(self.rows),
+        }
+
+    @property
+    def swept(self) -> dict[str, float]:
+        """Methods whose strength is selected, with the strength of the paper."""
+        return {m: one.paper for m, one in self.study.strength.items() if one.paper is not None}
+
+    def at_paper(self, row: Row) -> bool:
+        """Whether a row has the strength of the paper, or none that is swept."""
+        return row.method not in self.swept or float(row.levels[STRENGTH]) == self.swept[row.method]
+
+    @cached_property
+    def by_strength(self) -> dict[str, list[Row]]:
+        """Rows that differ in strength only, by the rest of their name."""
+        groups: dict[str, list[Row]] = {}
+        for row in (row for row in self.rows.values() if STRENGTH in row.levels):
+            rest = [level for axis, level in row.levels.items() if axis != STRENGTH]
+            groups.setdefault("-".join([row.method, *rest]), []).append(row)
+        return groups
+
+    @cached_property
+    def selected(self) -> dict[str, str | None]:
+        """The row with the smallest validation NLL among those that differ in strength only.
+
+        The test set is not used. None if a strength or a seed is missing: a selection among the runs
+        that happen to be finished would be no selection.
+        """
+        chosen: dict[str, str | None] = {}
+        for name, rows in self.by_strength.items():
+            nll = {
+                row.variant: self.series(row.variant, "train", "validation_nll").mean
+                for row in rows
+            }
+            whole = all(len(row.seeds) == len(self.study.seeds) for row in rows)
+            whole = whole and not any(map(isnan, nll.values()))
+            chosen[name] = min(nll, key=nll.__getitem__) if whole else None
+        return chosen
+
+    @cached_property
+    def collapsed(self) -> set[tuple[str, str]]:
+        """Row and part where the network lost its accuracy and its confidence together."""
+        found = set()
+        for row in self.rows.values():
+            for part in self.parts:
+                top1 = self.series(row.variant, part, "top1").mean
+                confidence = self.series(row.variant, part, "confidence").mean
+                theirs = self.series(row.reference or row.variant, part, "top1").mean
+                known = not isnan(top1 + confidence + theirs)
+                if known and collapsed(top1, confidence, theirs, num_classes=self.facts["classes"]):
+                    found.add((row.variant, part))
+        return found
+
+    # -- what is compared --------------------------------------------------------------------------
+
+    def _asked(self, variants: Iterable[str]) -> tuple[list[Row], list[Row]]:
+        """Rows besides the reference, and those that ``contrast`` names among them, or all."""
+        rows = [self.rows[variant] for variant in variants]
+        others = [row for row in rows if row.seeds and row.reference and row.members == 1]
+        return others, [row for row in others if row.method in self.study.contrast] or others
+
+    def pairs(self, variants: Sequence[str]) -> list[tuple[str, str]]:
+        """Two methods at the same levels, each pair once."""
+        others, asked = self._asked(variants)
+
+        def comparable(mine: Row, theirs: Row) -> bool:
+            both = mine.levels.keys() & theirs.levels.keys() - {STRENGTH}
+            first = theirs not in asked or asked.index(theirs) < asked.index(mine)
+            same = all(mine.levels[axis] == theirs.levels[axis] for axis in both)
+            return first and same and mine.method != theirs.method
+
+        return [(a.variant, b.variant) for b in others for a in asked if comparable(a, b)]
+
+    @cached_property
+    def contrasts(self) -> list[tuple[str, str]]:
+        """Methods with methods, if there are few pairs, and methods with the reference +T."""
+        found = [
+            pair
+            for rows in self.tables.values()
+            if len(pairs := self.pairs(rows)) <= MOST_PAIRS
+            for pair in pairs
+        ]
+        if any(map(is_scaled, self.metrics)):
+            _, asked = self._asked(self.rows)
+            found += [
+                (r.variant, f"{r.reference}+T") for r in asked if self.rows[r.reference].seeds
+            ]
+        return list(dict.fromkeys(found))
+
+    def planned(self) -> Iterator[tuple[str, str, str, str]]:
+        """Planned contrasts: two rows, part, metric. A swept method stands for its selected strength."""
+        if (plan := self.study.planned) is None:
+            return
+        for contrast in plan.contrasts:
+            names = contrast.removesuffix("+T").split(" - ")
+            first, second = (
+                one if one in self.rows else self.selected.get(one) or one for one in names
+            )
+            for endpoint in plan.endpoint:
+                yield first, second + "+T" * contrast.endswith("+T"), *endpoint.split(" ", 1)  # type: ignore[misc]
+
+    # -- the frame ---------------------------------------------------------------------------------
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """The tidy data frame."""
+        lines = [*self._means(), *self._contrasts(), *self._seeds()]
+        families = ("planned",) if self.study.planned is not None else ("mean", "contrast")
+        for kind in families:  # better or worse: of what was planned, else of all differences
+            own = {
+                k: line["p"] for k, line in enumerate(lines) if line["kind"] == kind and "p" in line
+            }
+            own = {
+                k: p
+                for k, p in own.items()
+                if lines[k]["part"] in MAIN and has_direction(lines[k]["metric"])
+            }
+            for line in (lines[k] for k in inference.holm(own)):
+                gain = improvement(line["metric"], 0.0, line["lo"] + line["hi"])
+                line["mark"] = "better" if gain > 0 else "worse"
+        axes = dict.fromkeys(axis for row in self.rows.values() for axis in row.levels)
+        order = [*COLUMNS[:4], *dict.fromkeys([STRENGTH, *axes]), *COLUMNS[5:]]
+        return pd.DataFrame(lines).reindex(columns=order)
+
+    def lines(
+        self, kind: str = "mean", variants: Iterable[str] | None = None, **where: str
+    ) -> pd.DataFrame:
+        """Lines of a kind, of some rows, of a part or metric."""
+        chosen = self.frame.kind == kind
+        for column, value in where.items():
+            chosen &= self.frame[column] == value
+        return self.frame[
+            chosen if variants is None else chosen & self.frame.variant.isin(list(variants))
+        ]
+
+    def _line(self, kind: str, row: Row, part: str, metric: str) -> Line:
+        about = {
+            "study": self.study.name,
+            "kind": kind,
+            "variant": row.variant,
+            "method": row.method,
+        }
+        seeds = len(self.series(row.variant, part, metric).by_seed)
+        more = {"part": part, "metric": metric, "seeds": seeds, "members": row.members}
+        return about | dict(row.levels) | more | {"compared_to": "", "over": "", "mark": ""}
+
+    def _means(self) -> Iterator[Line]:
+        main = {key[1:] for key in self.measured if key[1] in MAIN}
+        for row in self.rows.values():
+            numbers = [(part, metric) for part in self.parts for metric in self.metrics]
+            numbers += [("train", "energy"), ("train", "validation_nll")]
+            numbers += [("test" if row.on_test else "validation", "temperature")]
+            for part, metric in numbers:
+                series = self.series(row.variant, part, metric)
+                if not series.by_seed and part != "train" and (part, metric) not in main:
+                    continue  # an unfinished row is shown, but not by corruption
+                values = list(series.by_seed.values())
+                usual = len(values) > 1 and all(map(isfinite, values))
+                line = self._line("mean", row, part, metric)
+                line |= {"value": series.mean, "sd": stdev(values) if usual else nan}
+                line |= {"collapsed": (row.variant, part) in self.collapsed, "on_test": row.on_test}
+                line["selected"] = row.variant in self.selected.values()
+                line["at_paper"] = row.method in self.swept and self.at_paper(row)
+                if series.floors:
+                    line["floor"], line["floor95"] = map(
+                        mean, zip(*series.floors.values(), strict=True)
+                    )
+                if row.reference and part in self.parts:
+                    found = self._difference(
+                        (row.variant, part, metric), (row.reference, part, metric)
+                    )
+                    line |= found | {"seeds": line["seeds"]}
+                yield line
+
+    def _contrasts(self) -> Iterator[Line]:
+        """With every ECE stand the Top-1 and the NLL of the same two rows."""
+        asked = [
+            ("contrast", mine, theirs, part, metric)
+            for mine, theirs in self.contrasts
+            for part in MAIN
+            for metric in ("top1", PRIMARY, "nll", "ece")
+            if not (theirs.endswith("+T") and metric == PRIMARY)  # is among the results already
+        ]
+        for kind, mine, theirs, part, metric in [
+            *asked,
+            *(("planned", *one) for one in self.planned()),
+        ]:
+            other = theirs.removesuffix("+T")
+            if mine not in self.rows or other not in self.rows:
+                continue
+            after = scaled(metric) if theirs != other and metric in PLUS_T else metric
+            found = self._difference((mine, part, metric), (other, part, after))
+            if found or kind == "planned":
+                line = self._line(kind, self.rows[mine], part, metric) | {"seeds": 0} | found
+                line |= {"variant": f"{mine} - {theirs}", "compared_to": theirs}
+                yield line | {"on_test": theirs != other and self.rows[other].on_test}
+
+    def _difference(self, mine: Key, theirs: Key) -> Line:
+        by_seed, interval = self.compare(mine, theirs)
+        if not by_seed:
+            return {}
+        found: Line = {"compared_to": theirs[0], "difference": mean(by_seed), "seeds": len(by_seed)}
+        if interval is not None:
+            found |= {"lo": interval.low, "hi": interval.high, "over": interval.over}
+            found |= {"p": interval.p_value} if interval.seeds > 1 else {}
+        return found
+
+    def _seeds(self) -> Iterator[Line]:
+        for (variant, part, metric), series in self.measured.items():
+            row = self.rows[variant]
+            if row.members == 1 and (part in _OTHER or (part in MAIN and metric in self.metrics)):
+                for seed, value in series.by_seed.items():
+                    line = self._line("seed", row, part, metric)
+                    yield line | {"seed": seed, "seeds": 1, "value": value}
+
+
+def has_direction(metric: str) -> bool:
+    """Whether better and worse have a meaning."""
+    return metric.removesuffix("_T") in NAMES and NAMES[metric.removesuffix("_T")].better in (
+        "higher",
+        "lower",
+    )
+
+
+def mean(values: Iterable[float]) -> float:
+    """The mean; nan if there is nothing."""
+    values = list(values)
+    return fsum(values) / len(values) if values else nan
+
+
+# -- from finished runs to results -----------------------------------------------------------------
+
+
+def results_of(study: Study, runs: Sequence[Run], finished: Sequence[Finished]) -> Results:
+    """The results of a study; a run that is not finished counts as missing."""
+    inference.require_same_images(one.samples for one in finished if one.samples is not None)
+    measured: dict[Key, Series] = {}
+    for one in finished:
+        _measure(study, one, measured)
+    rows: dict[str, Row] = {}
+    axes = study.axes_of(study.reference)
+    for run in runs:
+        ones = [one for one in finished if one.run.variant == run.variant]
+        levels = [level for axis, level in run.levels.items() if axis in axes]
+        reference = "-".join([study.reference, *levels])
+        reference = "" if run.variant == reference else reference
+        seeds, on_test = (
+            tuple(one.run.seed for one in ones),
+            any(one.fitted_on_test for one in ones),
+        )
+        row = Row(run.variant, run.method, run.levels, reference, seeds, run.checkpoint, on_test)
+        rows.setdefault(run.variant, row)
+    for ensemble in study.ensemble:
+        rows[ensemble_name(ensemble)] = _ensemble(study, ensemble, finished, measured)
+    return Results(study, finished, rows, measured, _facts(finished))
+
+
+def parts_of(cells: Iterable[Cell]) -> Groups:
+    """Parts of a test with their cells by corruption."""
+    by_name: dict[str, list[Cell]] = {}
+    for cell in cells:
+        by_name.setdefault(cell[0], []).append(cell)
+    clean = by_name.pop(CLEAN, None)
+    groups: dict[str, list[list[Cell]]] = {CLEAN: [clean]} if clean else {}
+    if by_name:
+        groups[CORRUPTED] = list(by_name.values())
+        groups |= {name: [own] for name, own in by_name.items()}
+        every = [cell for own in by_name.values() for cell in own]
+        for level in sorted({level for _, level in every}):
+            groups[f"severity {level}"] = [[cell] for cell in every if cell[1] == level]
+    return groups
+
+
+def _value(by_cell: Mapping[Cell, float], part: str, groups: Groups) -> float | None:
+    """Mean over corruptions of the mean over severities; None if a cell is missing."""
+    own = {cell: by_cell[cell] for group in groups[part] for cell in group if cell in by_cell}
+    if len(own) < sum(map(len, groups[part])):
+        return None
+    if part == CORRUPTED:  # refuses a hole in the grid of corruptions and severities
+        return aggregate_cells(own)
+    return mean(mean(own[cell] for cell in group) for group in groups[part])
+
+
+def _measure(study: Study, one: Finished, measured: dict[Key, Series]) -> None:
+    """Add the numbers of a run."""
+    seed = one.run.seed
+
+    def series(part: str, metric: str) -> Series:
+        return measured.setdefault((one.run.variant, part, metric), Series())
+
+    always = ("top1", "nll", "ece", "confidence", *map(scaled, PLUS_T))
+    metrics = list(dict.fromkeys([*study.metrics, *always]))
+    groups = parts_of(one.by_cell("top1"))
+    for metric in metrics:
+        by_cell = one.by_cell(metric)
+        for part in groups:
+            if (value := _value(by_cell, part, groups)) is not None:
+                series(part, metric).by_seed[seed] = value
+    series("train", "energy").by_seed[seed] = one.energy
+    series("train", "validation_nll").by_seed[seed] = one.validation_nll
+    if one.temperature is not None:
+        series("test" if one.fitted_on_test else "validation", "temperature").by_seed[seed] = (
+            one.temperature
+        )
+    if one.samples is None:
+        return
+    for (part, metric), draws in inference.resample(one.samples, groups, metrics, one.bins).items():
+        series(part, metric).drawn[seed] = draws
+        source = one.samples.scaled if is_scaled(metric) else one.samples
+        if is_biased(metric) and part in MAIN and source is not None:
+            cells = one.samples.cells
+            floor = inference.ece_floor(source.confidence, cells, groups[part], one.bins)
+            series(part, metric).floors[seed] = floor
+    if "ood_auroc" in metrics and one.ood_confidence is not None:
+        inside = one.samples.confidence[one.samples.cells.index(CLEAN_CELL)]
+        series(CLEAN, "ood_auroc").drawn[seed] = inference.resample_auroc(
+            inside, one.ood_confidence
+        )
+
+
+def _ensemble(
+    study: Study, ensemble: Ensemble, finished: Sequence[Finished], measured: dict[Key, Series]
+) -> Row:
+    """A row from kept logits. Its keys are no seeds, so it is paired with nothing."""
+    name = ensemble_name(ensemble)
+    members = [one for one in finished if one.run.method == ensemble.of]
+    on_test = any(one.fitted_on_test for one in members)
+    found = {-1 - k: one for k, one in enumerate(kept_ensembles(study, ensemble, finished))}
+
+    def series(part: str, metric: str) -> Series:
+        return measured.setdefault((name, part, metric), Series())
+
+    for key, one in found.items():
+        groups = parts_of(one.samples.cells)
+        for metric, by_cell in one.by_cell.items():
+            for part in (part for part in MAIN if part in groups):
+                if (value := _value(by_cell, part, groups)) is None:
+                    continue
+                series(part, metric).by_seed[key] = value
+                scores = {"ece": one.samples.confidence, "ece_T": one.scaled_confidence}.get(metric)
+                if scores is not None:
+                    floor = inference.ece_floor(
+                        scores, one.samples.cells, groups[part], finished[0].bins
+                    )
+                    series(part, metric).floors[key] = floor
+        if not isnan(one.temperature):
+            series("test" if on_test else "validation", "temperature").by_seed[key] = (
+                one.temperature
+            )
+    if found:
+        series("train", "energy").by_seed.update({one.run.seed: one.energy for one in members})
+    checkpoint = study.checkpoints[0]
+    return Row(
+        name, ensemble.of, {}, study.reference, tuple(found), checkpoint, on_test, ensemble.size
+    )
+
+
+def _facts(finished: Sequence[Finished]) -> dict[str, Any]:
+    """What the rows of all runs say about data, networks and provenance."""
+    if not finished:
+        return {}
+    if len(bins := sorted({one.bins for one in finished})) > 1:
+        raise ValueError(
+            f"runs of this study have an ECE of {' and '.join(map(str, bins))} bins, which cannot be "
+            "compared. Set model.num_bins under 'overrides:' of the study, not in a method."
+        )
+    rows, firsts = finished[0].rows, [one.rows[0] for one in finished]
+    corrupted = [row for row in rows if row["corruption"] != CLEAN]
+    images: dict[str, set[int]] = {}  # settings of a grid may differ in them, and in the backbone
+    for row in firsts:
+        for part, many in ((row.get("data") or {}).get("images") or {}).items():
+            images.setdefault(part, set()).add(many)
+    data = rows[0].get("data") or {}
+    return {
+        "backbone": " and ".join(dict.fromkeys(str(row.get("backbone")) for row in firsts)),
+        "data": f"{data.get('name')}{' (subset)' if data.get('subset') else ''}",
+        "images": {part: sorted(many) for part, many in images.items()},
+        "made": sorted({(row.get("data") or {}).get("corruptions") or "" for row in corrupted}),
+        "corruptions": list(dict.fromkeys(row["corruption"] for row in corrupted)),
+        "severities": sorted({row["severity"] for row in corrupted}),
+        "n": rows[0]["n"],
+        "bins": bins[0],
+        "classes": finished[0].config["model"]["num_classes"],
+        "versions": rows[0].get("versions"),
+        "commits": sorted({str(row.get("commit")) for row in firsts}),
+        "processors": sorted({row.get("processor") or "not recorded" for row in firsts}),
+    }

@@ -1,0 +1,279 @@
+"""What a report shows: pivots of the frame, one cell for every number. Every format prints these."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isnan, nan
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from chaosgate.metrics.names import NAMES, ON_TEST, PLUS_T, is_scaled, scaled, title
+from chaosgate.study.plan.study import STRENGTH, paper_data
+from chaosgate.study.report.frame import MAIN, Results, Row, has_direction
+
+MARKS = {"better": "✓", "worse": "✗"}
+COLLAPSED, SELECTED, MISSING = "‡", "§", "–"
+ROW_TITLES = {
+    "none": "None",
+    "dropout": "Dropout",
+    "dropblock": "DropBlock",
+    "iid_gaussian": "IID Gaussian",
+    "correlated_gaussian": "Corr. Gaussian",
+    "gch": "GCh",
+}
+_PAPER_METHOD = "gch"  # the method of the paper's tables over stages and strengths
+
+
+class Cell(NamedTuple):
+    """A number as it is shown: the text, and smaller lines below it."""
+
+    text: str = ""
+    below: tuple[str, ...] = ()
+    bold: bool = False
+    mark: str = ""
+
+
+class View(NamedTuple):
+    """A table to show.
+
+    Args:
+        title: What it shows.
+        first: Head of the column of names.
+        cells: A :class:`Cell` for every name of a row and head of a column.
+        label: Of the paper's table, for LaTeX.
+    """
+
+    title: str
+    first: str
+    cells: pd.DataFrame
+    label: str = ""
+
+
+def head(metric: str) -> str:
+    """The head of a column, with an arrow in the direction of improvement.
+
+    >>> head("ece_T"), head("gap")
+    ('ECE+T ↓', 'conf-acc')
+    """
+    arrow = {"higher": " ↑", "lower": " ↓"}.get(NAMES[metric.removesuffix("_T")].better or "", "")
+    return title(metric) + arrow
+
+
+def signed(value: float) -> str:
+    """A difference with three decimals and without a zero in front.
+
+    >>> signed(-0.0204), signed(1.25)
+    ('-.020', '+1.250')
+    """
+    return f"{value:+.3f}".replace("+0.", "+.").replace("-0.", "-.")
+
+
+def number(value: float, sd: float = nan, decimals: int = 3) -> str:
+    """A mean with its standard deviation; what is missing is a dash.
+
+    >>> number(0.03, 0.001), number(nan)
+    ('0.030 ± 0.001', '–')
+    """
+    if isnan(value):
+        return MISSING
+    return f"{value:.{decimals}f}" + ("" if isnan(sd) else f" ± {sd:.{decimals}f}")
+
+
+def change(line: Mapping[str, Any]) -> tuple[str, ...]:
+    """A difference with its mark, then its interval; nothing if there is none."""
+    if isnan(line["difference"]):
+        return ()
+    ends = () if isnan(line["lo"]) else (f"{signed(line['lo'])} to {signed(line['hi'])}",)
+    return (f"{signed(line['difference'])} {MARKS.get(line['mark'], '')}".strip(), *ends)
+
+
+def _pivot(
+    lines: pd.DataFrame,
+    names: Sequence[str],
+    heads: Sequence[str],
+    cell: Callable[[dict[str, Any]], Cell],
+    empty: str = "",
+) -> pd.DataFrame:
+    """Cells by name of the row and head of the column, in the order in which they first appear."""
+    cells = [cell(line) for line in lines.to_dict("records")]
+    table = pd.DataFrame({"name": names, "head": heads, "cell": cells})
+    wide = table.drop_duplicates(["name", "head"]).pivot(
+        index="name", columns="head", values="cell"
+    )
+    wide = wide.reindex(index=dict.fromkeys(names), columns=dict.fromkeys(heads))
+    return wide.map(lambda one: one if isinstance(one, Cell) else Cell(empty))
+
+
+def views(results: Results) -> list[View]:
+    """All tables of a report, without those of the paper."""
+    found = []
+    for name, variants in results.tables.items():
+        parts = [part for part in MAIN if part in results.parts]
+        found += [result_view(results, f"{name}, {part}", variants, part) for part in parts]
+        pairs = [
+            f"{a} - {b}" for a, b in results.contrasts if {a, b.removesuffix("+T")} <= {*variants}
+        ]
+        found.append(difference_view(results, f"{name}: contrasts", "contrast", pairs))
+    found.append(difference_view(results, "planned contrasts", "planned"))
+    return [view for view in found if len(view.cells)]
+
+
+def result_view(results: Results, name: str, variants: Sequence[str], part: str) -> View:
+    """A row per method, a column per metric: mean, difference to the reference, its interval."""
+    own = results.lines(variants=variants, part=part)
+    best = {metric: best_of(results, variants, part, metric) for metric in own.metric.unique()}
+
+    def cell(line: dict[str, Any]) -> Cell:
+        flag = ON_TEST * (is_scaled(line["metric"]) and line["on_test"] and line["seeds"] > 0)
+        text = number(line["value"], line["sd"]) + flag
+        return Cell(text, change(line), best[line["metric"]] == line["variant"], line["mark"])
+
+    names = [_row_name(results, variant, part) for variant in own.variant]
+    table = _pivot(own, names, [head(metric) for metric in own.metric], cell, MISSING)
+    for metric, short in (("temperature", "T"), ("energy", "energy")):
+        values = results.lines(metric=metric).set_index("variant").value
+        if len(values):
+            table[short] = [
+                Cell(number(values.get(variant, nan))) for variant in own.variant.unique()
+            ]
+    floors = own[own.floor.notna()].groupby("metric").floor.agg(["min", "max"])
+    if len(floors):
+        ends = {
+            head(str(one)): (f"{low:.3f}", f"{high:.3f}") for one, low, high in floors.itertuples()
+        }
+        texts = {shown: "–".join(dict.fromkeys(pair)) for shown, pair in ends.items()}
+        table.loc["noise floor"] = [Cell(texts.get(shown, "")) for shown in table]
+    return View(name, part, table)
+
+
+def _row_name(results: Results, variant: str, part: str) -> str:
+    """The name of a row with its flags, and how many seeds it rests on where some are missing."""
+    row, asked = results.rows[variant], len(results.study.seeds)
+    fewer = f" ({len(row.seeds)} of {asked})" if row.members == 1 and len(row.seeds) < asked else ""
+    flags = SELECTED * row.selected_on_test + COLLAPSED * ((variant, part) in results.collapsed)
+    return variant + fewer + flags
+
+
+def best_of(results: Results, variants: Sequence[str], part: str, metric: str) -> str | None:
+    """The row with the best mean, if it is above the noise.
+
+    The 95 % interval of its difference to the second best must exclude zero, and an ECE must be larger
+    than what a perfectly calibrated network would show. Ensembles, collapsed networks and rows with
+    fewer seeds than others do not count.
+    """
+    if not has_direction(metric):
+        return None
+    lower = NAMES[metric.removesuffix("_T")].better == "lower"
+    own = results.lines(variants=variants, part=part, metric=metric)
+    own = own[own.value.notna() & (own.members == 1) & ~own.collapsed.astype(bool)]
+    own = own[own.seeds == own.seeds.max()].sort_values("value", ascending=lower, kind="stable")
+    if len(own) < 2 or own.seeds.max() < 2:
+        return None
+    first, second = own.iloc[0], own.iloc[1]
+    _, interval = results.compare((first.variant, part, metric), (second.variant, part, metric))
+    above = interval is not None and interval.low * interval.high > 0
+    return str(first.variant) if above and not first.value <= first.floor95 else None
+
+
+def difference_view(
+    results: Results, name: str, kind: str, pairs: Iterable[str] | None = None
+) -> View:
+    """Differences between rows: with every ECE stand Top-1 and NLL."""
+    own, asked = results.lines(kind, pairs), len(results.study.seeds)
+
+    def cell(line: dict[str, Any]) -> Cell:
+        shown = change(line) or (MISSING,)
+        return Cell(shown[0], shown[1:], mark=line["mark"])
+
+    names = [
+        line.variant
+        + ON_TEST * bool(line.on_test)
+        + (f" ({line.seeds} of {asked})" if line.seeds < asked else "")
+        for line in own.itertuples()
+    ]
+    heads = [f"{line.part} {head(str(line.metric))}" for line in own.itertuples()]
+    return View(name, "difference", _pivot(own, names, heads, cell))
+
+
+# -- tables of the paper ---------------------------------------------------------------------------
+
+
+def paper_view(name: str, results: Results | None = None) -> View:
+    """A table of the paper in its rows, columns and digits; with results, our numbers stand first.
+
+    Our columns +T come last: the paper has none. What we do not have is a dash.
+    """
+    data = paper_data()[name]
+    rows, by, printed = data["rows"], data["by"], data["decimals"]
+    table: dict[str, list[Cell]] = {}
+    if any("g" in cells for cells in rows.values()):
+        table["g"] = [Cell(f"{cells['g']:g}" if "g" in cells else "") for cells in rows.values()]
+    columns = {column: (*_metric(column, by), decimals) for column, decimals in printed.items()}
+    more = [
+        (scaled(metric), method, k) for metric, method, k in columns.values() if metric in PLUS_T
+    ]
+    for column, (metric, method, decimals) in [*columns.items(), *(("", one) for one in more)]:
+        scale = 100 if column.endswith("_percent") else 1
+        shown = head(metric).replace(" ", " (%) ") if scale == 100 else head(metric)
+        shown += f" ({ROW_TITLES.get(method, method)})" if method else ""
+        if results is not None:
+            ours = [_ours(results, data, str(row), metric, method) for row in rows]
+            texts = [number(scale * value, scale * sd, decimals) + flag for value, sd, flag in ours]
+            if column or set(texts) != {MISSING}:
+                table[shown] = [Cell(text) for text in texts]
+        if column:
+            theirs = [(*cells[column], nan)[:2] for cells in rows.values()]
+            there = shown if results is None else f"{shown} paper"
+            table[there] = [Cell(number(value, sd, decimals)) for value, sd in theirs]
+    names, caption, label = (
+        [ROW_TITLES.get(str(row), str(row)) for row in rows],
+        name,
+        data["label"],
+    )
+    if results is not None:
+        found = [_row(results, data, str(row), str(row)) for row in rows]
+        lost = [row and (row.variant, data["part"]) in results.collapsed for row in found]
+        names = [shown + COLLAPSED * bool(flag) for shown, flag in zip(names, lost, strict=True)]
+        size = results.study.size
+        if size is not None:  # nobody should take it for the paper's experiment
+            caption += f", {size.name} size{' on made-up images' * size.made_up}"
+            label += f"_{size.name}"
+    return View(
+        caption, "g" if by == STRENGTH else by.capitalize(), pd.DataFrame(table, names), label
+    )
+
+
+def _metric(column: str, by: str) -> tuple[str, str]:
+    """Metric of a column, and its method in a table by corruption, e.g. ``ece_gch``."""
+    metric, _, method = column.partition("_")
+    return metric, method if by == "corruption" else ""
+
+
+def _row(results: Results, data: Mapping[str, Any], name: str, method: str) -> Row | None:
+    """Our row: a method at the strength of the paper, or the paper's method at a stage or strength.
+
+    None unless there is exactly one.
+    """
+
+    def fits(row: Row) -> bool:
+        if data["by"] in ("method", "corruption"):
+            return row.method == method and results.at_paper(row)
+        level = row.levels.get(data["by"], "nan")
+        same = float(level) == float(name) if data["by"] == STRENGTH else level == name
+        return row.method == _PAPER_METHOD and same
+
+    rows = [row for row in results.rows.values() if row.members == 1 and fits(row)]
+    rows = [row for row in rows if data.get("checkpoint") in (None, row.checkpoint)]
+    return rows[0] if len(rows) == 1 else None
+
+
+def _ours(
+    results: Results, data: Mapping[str, Any], name: str, metric: str, method: str
+) -> tuple[float, float, str]:
+    """Mean, standard deviation, and a flag if the temperature was fitted on the test images."""
+    row = _row(results, data, name, method or name)
+    part = name if data["by"] == "corruption" else data["part"]
+    own = results.lines(variants=[row.variant] if row else [], part=part, metric=metric)
+    if not len(own) or isnan(own.value.iloc[0]):
+        return nan, nan, ""
+    flag = ON_TEST if is_scaled(metric) and own.on_test.iloc[0] else ""
+    return float(own.value.iloc[0]), float(own.sd.iloc[0]), flag

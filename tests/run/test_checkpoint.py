@@ -1,0 +1,84 @@
+"""Checkpoint files: whole, and chosen by validation; one writer per run directory."""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from chaosgate.run import checkpoint
+from chaosgate.run.checkpoint import AtomicCheckpointIO, EpochScore, damage, select
+from chaosgate.run.directory import RunDirectory
+
+
+def test_a_failed_write_keeps_the_old_file_and_leaves_no_trace(tmp_path, monkeypatch):
+    path = tmp_path / "last.ckpt"
+    AtomicCheckpointIO().save_checkpoint({"global_step": 7}, path)
+    before = path.read_bytes()
+
+    def full(content, file):
+        file.write(b"half of")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(checkpoint.torch, "save", full)
+    with pytest.raises(OSError, match=r"No space left on device.*The file before it is intact.*--resume"):
+        AtomicCheckpointIO().save_checkpoint({"global_step": 8}, path)
+    assert path.read_bytes() == before and [one.name for one in tmp_path.iterdir()] == ["last.ckpt"]
+
+
+@pytest.mark.parametrize("how", ["one bit", "truncated", "empty"])
+def test_damage_is_seen(tmp_path, how):
+    path = tmp_path / "last.ckpt"
+    AtomicCheckpointIO().save_checkpoint({"weights": torch.arange(1000)}, path)
+    assert damage(path) is None
+    content = bytearray(path.read_bytes())
+    if how == "one bit":
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    else:
+        path.write_bytes(content[: len(content) // 2] if how == "truncated" else b"")
+    assert "last.ckpt" in str(damage(path))
+    with pytest.raises(ValueError, match="last.ckpt"):
+        AtomicCheckpointIO().load_checkpoint(path)
+
+
+def test_selection_breaks_ties_by_ece_within_the_tolerance():
+    scores = [
+        EpochScore(0, nll=0.500, ece=0.001, top1=0.70),
+        EpochScore(1, nll=0.4008, ece=0.020, top1=0.80),
+        EpochScore(2, nll=0.4000, ece=0.030, top1=0.81),
+        EpochScore(3, nll=0.4020, ece=0.002, top1=0.81),
+        EpochScore(4, nll=float("nan"), ece=float("nan"), top1=float("nan")),
+    ]
+    chosen = select(scores, tolerance=1e-3)
+    assert (chosen.best, chosen.top1, chosen.candidates) == (1, 2, [1, 2])
+    assert select(scores, tolerance=0.0).best == 2
+    assert select(scores[-1:], tolerance=1e-3).best == 4  # without validation the newest
+
+
+def test_a_role_is_found_without_its_link(tmp_path):
+    run = RunDirectory(tmp_path)
+    AtomicCheckpointIO().save_checkpoint({"global_step": 7}, run.checkpoints / "epoch-0003.ckpt")
+    record = {"best": "epoch-0003.ckpt", "last": "../../secret.ckpt"}
+    (run.checkpoints / "selection.json").write_text(json.dumps(record))
+    assert run.selected("best") == run.checkpoints / "epoch-0003.ckpt"
+    with pytest.raises(FileNotFoundError, match=r"the run has epoch-0003.ckpt"):
+        run.selected("last")
+
+
+def test_only_one_process_trains_in_a_directory(tmp_path):
+    with RunDirectory(tmp_path / "run").locked():
+        with pytest.raises(RuntimeError, match="another process is writing"):
+            with RunDirectory(tmp_path / "run").locked(wait=0):
+                pass
+    with RunDirectory(tmp_path / "run").locked(wait=0):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"file/run cannot be written .Not a directory.. Give another --run_dir"):
+        with RunDirectory(Path(tmp_path) / "file" / "run").locked():
+            pass
