@@ -146,7 +146,7 @@ class Attachment:
         self._hooks: list[Hook] = []
         self.on_first_call: Callable[..., object] | None = partial(require_effect, self) if check else None
         """Called with the arguments of the first training forward, before it; again with the next one if it raises."""
-        self._resumed: RestoreWarning | None = None
+        self.resumed: RestoreWarning | None = None
         if not measuring:
             for site in self.sites:
                 if site.reader.chain[0] in GATED:
@@ -247,12 +247,12 @@ class Attachment:
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
         self._steps.value, self._fired.value = int(state["step"]), int(state["fired"])
-        if self._resumed is not None:
-            self._resumed.done = True
+        if self.resumed is not None:
+            self.resumed.done = True
 
     def remove(self) -> None:
         """Take the gates off; model and gates are as they were."""
-        for hook in (*self._hooks, *(() if self._resumed is None else (self._resumed,))):
+        for hook in (*self._hooks, *(() if self.resumed is None else (self.resumed,))):
             hook.remove()
         self._hooks = []
         for site in self.sites:
@@ -342,10 +342,6 @@ class Attachment:
             else:
                 self.on_first_call(*args, **kwargs)
             self.on_first_call = None
-        if self.step == 0 and self._resumed is None:
-            self._resumed = RestoreWarning(self)
-        elif self._resumed is not None and self._resumed.done:
-            self._resumed.remove()
 
     def _gate(self, site: GatedModule, args: Any, kwargs: Any, output: Any) -> Any:
         forced, forward, compiling = self._forced, self._forward, torch.compiler.is_compiling()
@@ -596,4 +592,6 @@ def attach(
     1
     >>> handle.remove()
     """
-    return Attachment(model, gates_by_stage(gate, stages), seed, rank, check, layout, grid, example)
+    handle = Attachment(model, gates_by_stage(gate, stages), seed, rank, check, layout, grid, example)
+    handle.resumed = RestoreWarning(handle)
+    return handle

@@ -170,7 +170,9 @@ class NoiseInjection(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Attach before anything compiles or wraps the network, unless ``configure_model`` has yet to make it."""
-        later = is_overridden("configure_model", pl_module)  # may make the network: attached on the start of fit or test
+        later = is_overridden(
+            "configure_model", pl_module
+        )  # may make the network: attached on the start of fit or test
         if self.gates and not later and (stage == "fit" or self.monte_carlo):
             self.attach_now(trainer, pl_module)
 
@@ -329,7 +331,13 @@ class NoiseInjection(Callback):
             self._averaging.__enter__()
 
     def on_test_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
         """Close it, and keep the uncertainties."""
         if self._averaging is not None and self.attachment is not None:
@@ -345,7 +353,9 @@ class NoiseInjection(Callback):
             for name, value in self.attachment.uncertainty.items():
                 self._uncertainty.setdefault(name, []).append(value[counted].cpu().flatten())
 
-    def on_validation_batch_start(self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any) -> None:
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
+    ) -> None:
         """The same in the command ``validate``; validation during training is plain."""
         if trainer.state.fn == TrainerFn.VALIDATING:
             self.on_test_batch_start(trainer, pl_module, *args, **kwargs)

@@ -143,7 +143,7 @@ class DryRun:
     def ordered(self, name: str) -> bool:
         """Whether the sites of the first image depend on it in the order that the layout states, and on no other image.
 
-        The gradients of three corner sites are centred in the same order as the sites. This proves that tokens are row
+        The gradients of five sites of the first row and column are centred in the same order as the sites. This proves that tokens are row
         by row, and that the two axes of a map are rows and columns.
         """
         layout, zeros = self.layouts[name], torch.zeros_like(self.outputs[name])
@@ -152,7 +152,8 @@ class DryRun:
             return True
         centres = []
         weights = torch.randn(h.shape[1], generator=torch.Generator().manual_seed(0)).to(h)
-        for row, column in ((0, 0), (0, -1), (-1, 0)):
+        rows, columns = h.shape[2:]
+        for row, column in ((0, 0), (0, -1), (-1, 0), (0, columns // 2), (rows // 2, 0)):
             at = torch.zeros_like(h)
             at[0, :, row, column] = weights
             (gradient,) = self._gradients([self.outputs[name]], [self.image], [layout.from_map(at, zeros)])
@@ -163,8 +164,16 @@ class DryRun:
             centres.append(
                 [float(weight.sum(1 - axis) @ torch.arange(n).to(weight)) for axis, n in enumerate(weight.shape)]
             )
-        first, right, below = centres
-        return (h.shape[3] == 1 or first[1] < right[1]) and (h.shape[2] == 1 or first[0] < below[0])
+        first, right, below, top, left = centres
+        height, width = below[0] - first[0], right[1] - first[1]
+
+        def in_first(at: list[float], axis: int, size: float) -> bool:  # row or column
+            return abs(at[axis] - first[axis]) <= 0.35 * size
+
+        in_rows = rows == 1 or (height > 0 and all(in_first(at, 0, height) for at in (right, top)))
+        in_columns = columns == 1 or (width > 0 and all(in_first(at, 1, width) for at in (below, left)))
+        between = first[1] <= top[1] <= right[1] and first[0] <= left[0] <= below[0]
+        return in_rows and in_columns and between
 
     def _gradients(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor]) -> Any:
         """Of the weighted outputs; what activation checkpointing recomputes, it recomputes in evaluation mode."""
@@ -356,10 +365,11 @@ def _proven(dry: DryRun, inside: str) -> dict[str, str]:
     """The last places of the coarsest resolutions; quarter depths where there is one resolution."""
     steps = [n for n in dry.steps if n.startswith(inside)]
     sizes = sorted({dry.sizes[n] for n in steps}, reverse=True)[-4:]
-    unknown = [t.shape[1] for n, t in dry.outputs.items() if n not in dry.sizes and t.ndim == 3 and dry.crossed(n)]
-    coarser = [size for size in (*dry.sizes.values(), *unknown) if 1 < size < (sizes or [0])[-1]]
-    if coarser:  # maps that reach the output beside others, or in an unknown order
-        return {}
+    other = [t for n, t in dry.outputs.items() if n not in dry.sizes and t.ndim == 3 and dry.crossed(n)]
+    tokens = {t.shape[1] for t in other if t.shape[2] > 1}  # else a pooled vector
+    unknown = [n for n in tokens if n > 1 and not any(0 <= n - size <= 5 for size in dry.sizes.values())]
+    if unknown or any(size < (sizes or [0])[-1] for size in dry.sizes.values()):
+        return {}  # a resolution of unknown order, or one that reaches the output beside others
     if len(sizes) < 2:
         return _by_depth(dry, _row_of_blocks(dry, inside))
     stages = {}
