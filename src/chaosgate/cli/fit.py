@@ -1,15 +1,5 @@
-"""``chaosgate fit|validate|test|predict``: the short help, and what studies call. Light to import."""
+"""``chaosgate fit|validate|test|predict``: what studies call, and the short help.
 
-import os
-import sys
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from chaosgate.cli.config_files import Parser
-
-HELP = """\
 usage: chaosgate {0} -c FILE [-c FILE ...] [--KEY VALUE ...]
 
 {1}
@@ -37,6 +27,17 @@ usage: chaosgate {0} -c FILE [-c FILE ...] [--KEY VALUE ...]
 
 'chaosgate configs' lists the shipped files, '--help all' every key.
 """
+
+import os
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from chaosgate.cli.config_files import Parser
+
+HELP = __doc__.partition("\n\n")[2]
 _TITLES = {
     "fit": "Train a network.",
     "validate": "Metrics of a trained network on validation images; give the words of its 'fit'.",
