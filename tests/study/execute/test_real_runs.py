@@ -24,7 +24,8 @@ from tests.study.real_studies import KILL, RECORD, noise, numbers, runs_of, star
 
 
 def table_of(printed: str) -> str:
-    return printed[printed.index("study tiny") : printed.index("Report:")]
+    """The tables, without the lines about runs above them."""
+    return printed[printed.index("Top-1") : printed.index("Report:")]
 
 
 @pytest.fixture(scope="module")
