@@ -10,7 +10,7 @@ Order of the training augmentations:
 * ``full``: as ``standard``, then RandAugment ``rand-m9-mstd0.5-inc1``, then with probability 1/4 a
   rectangle of normal noise. This is the recipe of Swin-T (Liu et al. 2021; Touvron et al. 2021)
   with timm's own tools. Its mixup, cutmix and label smoothing belong to the model:
-  ``model.mixup: 0.8``, ``model.cutmix: 1.0``, ``model.label_smoothing: 0.1``.
+  ``model.mixing`` and ``model.loss`` (recipe/imagenet_full).
 """
 
 import math

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from chaosgate.cli.commands import main
-from chaosgate.cli.study import files_of
-from chaosgate.run.config_files import config_folder, say_which
+from chaosgate.run.config_files import config_folder
 from chaosgate.study import load_study
 from tests.study.toy_studies import Write
 
@@ -77,9 +76,6 @@ def test_a_local_copy_wins_in_a_shipped_study_and_is_named(tmp_path: Path, monke
     (gch,) = study.methods["gch"]
     assert gch.source == copy and gch.content["noise"]["gate"]["init_args"]["log_std"] == 0.125
     assert study.methods["none"][0].source == config_folder() / "noise" / "none.yaml"
-    shipped, local = say_which(files_of(study, "quickstart"))
-    assert shipped.startswith("quickstart, base, data/fashion_mnist, noise/none, noise/dropblock: ")
-    assert local == "noise/gch: the local file noise/gch.yaml"
 
 
 def test_method_may_be_one_line_with_a_file_and_keys(write_study: Write) -> None:
