@@ -18,6 +18,7 @@ from chaosgate.field import (
     tau_from_gamma,
     tau_from_log_std,
 )
+from chaosgate.field.white import Noise
 from chaosgate.gate import (
     CorrelatedGaussian,
     DropBlock,
@@ -279,3 +280,12 @@ def test_sec_main_imagenet_matched_baselines_inject_the_energy_of_the_gate() -> 
             close((h[0].square() * variance.expm1()).sum(), target)
         else:
             close((values - values[:1]).square().sum(), target)
+
+
+def test_a_custom_gate_reports_the_energy_that_it_injects() -> None:
+    class Doubled(Gate):
+        def perturb(self, h: Tensor, noise: Noise) -> Tensor:
+            return 2 * h
+
+    h = positive_maps(3, 2, 3, 4)
+    close(Doubled().expected_energy(h), h.square().flatten(1).sum(1), 1e-6)
