@@ -181,7 +181,7 @@ def _cells(
     named = [(paths[n % len(paths)], f"{wnids()[n % 8]}/ILSVRC2012_val_{n:08d}.JPEG") for n in range(count)]
     write_copies(sorted(named, key=lambda pair: pair[1]), place / "cells", cells, CopySettings(), quiet=True)
 
-    def module(corruptions: Sequence[str], severities: Sequence[int]) -> ImageNetC:
+    def module(corruptions: Sequence[str], severities: Sequence[Any]) -> ImageNetC:
         return ImageNetC(
             str(place / "cells"),
             corruptions=list(corruptions),

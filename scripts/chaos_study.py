@@ -37,7 +37,6 @@ from typing import Any
 
 import torch
 import yaml
-from chaosgate.run.checkpoint.files import damage
 from matplotlib.figure import Figure
 from rich.console import Console
 
@@ -46,6 +45,7 @@ from chaosgate.cli.worker import worker
 from chaosgate.inject import callback
 from chaosgate.metrics.figure import log_figure
 from chaosgate.run import recording
+from chaosgate.run.checkpoint import damage
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.provenance import file_hash
 from chaosgate.study import Run, load_study, plan_runs
@@ -71,7 +71,7 @@ STUDY: dict[str, Any] = {
     "checkpoint": "last",
 }
 COMPARED = "config.yaml curves.jsonl noise.json checkpoints/*.ckpt checkpoints/selection.json outputs/*.npz".split()
-TRAINING = "checkpoints/epoch-0001.ckpt checkpoints/epoch-0001.json curves.jsonl checkpoints/selection.json".split()
+TRAINING = "checkpoints/last.ckpt curves.jsonl checkpoints/selection.json".split()
 TRAINED = [*TRAINING[:3], "checkpoints/last.ckpt", "config.yaml", "noise.json", "fitted.json"]  # links are read then
 TESTED = "results.jsonl tested/*.json outputs/*.npz fitted.json noise.json curves.jsonl progress.json".split()
 TESTED.append("checkpoints/selection.json")  # read where a copy has lost its links
@@ -212,7 +212,7 @@ class Chaos:
                     continue
                 if (pattern, how, missing) != (TESTED[-1], "gone", []):  # networks of a finished run may be deleted
                     yield f"damage {moment}: {how} {pattern}", partial(self.damaged, pattern, how, missing)
-        for write in ("config.yaml", "checkpoints/epoch-0000.ckpt", "noise.json", "results.jsonl"):
+        for write in ("config.yaml", "checkpoints/last.ckpt", "noise.json", "results.jsonl"):
             delete = partial(shutil.rmtree, self.run.directory)
             yield f"deleted before {write}", partial(self.broken, self.at(f"replace {write} 1", delete))
             yield f"read-only before {write}", partial(self.broken, self.at(f"replace {write} 1", self.read_only))
@@ -281,7 +281,7 @@ class Chaos:
         return self.verdict(self.run, self.peace)
 
     def stopped(self) -> str:
-        stop = self.at("replace checkpoints/epoch-0000.ckpt 1", lambda: os.kill(os.getpid(), signal.SIGSTOP))
+        stop = self.at("replace checkpoints/last.ckpt 1", lambda: os.kill(os.getpid(), signal.SIGSTOP))
         os.waitpid(pid := start(self.run, stop), os.WUNTRACED)
         other = end(start(self.run))
         os.kill(pid, signal.SIGCONT)

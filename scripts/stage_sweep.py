@@ -128,22 +128,25 @@ def rows(model_of, family, stages):
 def table(found):
     """Markdown with one line per family."""
     stages = [stage for stage in STAGES if any(row["stage"] == stage for row in found)]
-    lines = [TEXT]
-    for library in dict.fromkeys(row["library"] for row in found):
-        cells = {}
-        for row in found:
-            if row["library"] == library:
-                right = row["verdict"] == "right"
-                line = cells.setdefault((row["family"], row["model"]), {})
-                line[row["stage"]] = f"`{row['module']}`" if right else row["verdict"]
-        right = sum(line.get("L4", "").startswith("`") for line in cells.values())
-        lines += [f"## {library}\n", f"{right} of {len(cells)} families have L4.\n"]
-        lines += [f"| family | model | {' | '.join(stages)} |", "|---" * (len(stages) + 2) + "|"]
-        for names, line in cells.items():
-            told = [line.get(stage, "not run") for stage in stages]
-            lines.append(f"| {' | '.join([*names, *told])} |")
-        lines.append("")
-    return "\n".join(lines)
+    lines, known = {}, {(row["library"], row["family"], row["stage"]): row for row in found}
+    models = {(row["library"], row["family"]): row["model"] for row in found}
+    for library, family, _ in families():
+        cells = []
+        for stage in stages:
+            row = known.get((library, family, stage), {"verdict": "not run"})
+            cells.append(f"`{row['module']}`" if row["verdict"] == "right" else row["verdict"])
+        names = [family, models.get((library, family), "")]
+        lines.setdefault(library, []).append(f"| {' | '.join([*names, *cells])} |")
+    text = [TEXT]
+    for library, table in lines.items():
+        last = [line.split(" | ")[-1].removesuffix(" |") for line in table]
+        counts = {"right": sum(cell.startswith("`") for cell in last)}
+        counts |= {verdict: last.count(verdict) for verdict in ("refused", "WRONG", "not run")}
+        told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+        text += [f"## {library}\n", f"{len(table)} families. {stages[-1]}: {told}.\n"]
+        text += [f"| family | model | {' | '.join(stages)} |", "|---" * (len(stages) + 2) + "|"]
+        text += [*table, ""]
+    return "\n".join(text)
 
 
 def main():

@@ -1,15 +1,4 @@
-"""``chaosgate COMMAND ...``: dispatch without importing anything heavy before it is needed."""
-
-import os
-import shlex
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from importlib import import_module
-from types import TracebackType
-
-HELP = """\
-usage: chaosgate COMMAND ...
+"""usage: chaosgate COMMAND ...
 
 Designed internal noise for neural networks: train with it, test calibration, compare methods.
 
@@ -29,10 +18,20 @@ Designed internal noise for neural networks: train with it, test calibration, co
 
 Configurations compose from left to right: base, model, data, noise. -c takes a file or the name
 of a shipped one; a local file wins. Any value can be set on the command line, for example
---noise.gate.init_args.log_std 0.5. A configuration may name classes of this package, of torch,
-torchvision, timm, lightning, torchmetrics and of modules in the current folder; --allow MODULE
+--noise.gate.init_args.log_std 0.5. A configuration may name classes of this package, torch.optim,
+Lightning's callbacks, loggers and plugins, and modules in the current folder; --allow MODULE
 allows another module. 'chaosgate COMMAND --help' explains a command.
 """
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from types import TracebackType
+
+HELP = __doc__ or ""
 TRAINING = ("fit", "validate", "test", "predict")
 COMMANDS = ("study", "verify", "design", "probe", "sites", "data", "explore", "export", "configs")
 _SAFE_PATH = "PYTHONSAFEPATH"  # Python's own: the working folder does not precede what is installed

@@ -118,7 +118,7 @@ def test_cells_can_be_added_later_and_each_image_has_its_own_draws(clean: Path, 
 
 
 def test_a_folder_begun_with_other_settings_is_refused(clean: Path, whole: Path, capsys: pytest.CaptureFixture[str]):
-    for more, message in ((["--seed", "1"], "seed was 0, is 1"), (["--resize", "90"], "resize was 82, is 90")):
+    for more, message in ((["--seed", "1"], "seed was 0, is 1"), (["--size", "64"], "size was 72, is 64")):
         assert write(clean, whole, *more) == 1
         assert message in capsys.readouterr().err
 
@@ -142,7 +142,6 @@ def test_a_flat_validation_folder_is_sorted_into_classes(clean: Path, whole: Pat
         (["--corruptions", "rain"], "no corruption 'rain'"),
         (["--corruptions", "frost"], "frost needs the textures"),
         (["--severities", "9"], "severities"),
-        (["--size", "72", "--resize", "50"], "--resize 50"),
     ],
 )
 def test_bad_requests_end_in_one_message(
@@ -161,7 +160,7 @@ def test_check_lists_all_bad_files_at_once(tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "class" / "x.png").write_text("no image")
     Image.new("CMYK", (9, 9)).save(tmp_path / "class" / "cmyk.jpg")
     capsys.readouterr()
-    assert main(["data", "check", str(tmp_path), "--workers", "2"]) == 1
+    assert main(["data", "check", str(tmp_path)]) == 1
     out = capsys.readouterr().out
     assert "3 of 6 images" in out and all(name in out for name in ("1.jpg (0 bytes)", "2.jpg", "x.png"))
     assert "cmyk" not in out
@@ -170,7 +169,7 @@ def test_check_lists_all_bad_files_at_once(tmp_path: Path, capsys: pytest.Captur
 def test_check_of_nothing_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["data", "check", str(tmp_path / "nowhere")]) == 1
     assert main(["data", "check", str(tmp_path)]) == 1
-    assert "no image files below" in capsys.readouterr().err
+    assert "no image files and no known data set" in capsys.readouterr().err
 
 
 def damaged(good: bytes) -> dict[str, bytes]:
@@ -190,7 +189,7 @@ def test_a_deep_check_names_every_file_that_decodes_with_a_warning(tmp_path: Pat
     printed = capsys.readouterr().out
     assert "cut.JPEG decodes with a warning: Corrupt JPEG data" in printed
     assert "overwritten.JPEG decodes with a warning" in printed
-    assert "good.jpg" not in printed and "2 images decode with a warning" in printed
+    assert "good.jpg" not in printed
 
 
 def test_a_deep_check_names_copies_of_an_image_in_two_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -203,7 +202,7 @@ def test_a_deep_check_names_copies_of_an_image_in_two_splits(tmp_path: Path, cap
     capsys.readouterr()
     assert main(["data", "check", str(tmp_path), "--deep"]) == 1
     printed = capsys.readouterr().out
-    assert "train/a/2.jpg" in printed and "leak.jpg" in printed and "1 images are in two splits" in printed
+    assert "train/a/2.jpg" in printed and "leak.jpg" in printed
 
 
 def test_a_deep_check_sees_copies_that_the_split_by_hash_would_separate(

@@ -152,19 +152,6 @@ def digest_of(path: Path, kind: str) -> str:
     return hashlib.new(kind, path.read_bytes()).hexdigest()
 
 
-def test_a_bad_row_of_a_table_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    datasets = pytest.importorskip("datasets")
-    (tmp_path / "set").mkdir()
-    hugging_face(tmp_path / "set")
-    table = datasets.load_from_disk(str(tmp_path / "set"))["train"].cast_column("image", datasets.Image(decode=False))
-    rows = {"image": [*table["image"][:19], {"bytes": b"broken", "path": None}], "label": list(table["label"])}
-    whole = datasets.DatasetDict({"train": datasets.Dataset.from_dict(rows, features=table.features)})
-    whole.save_to_disk(str(tmp_path / "bad"))
-    assert main(["data", "check", str(tmp_path / "bad")]) == 1
-    printed = capsys.readouterr().out
-    assert "train/19 (6 bytes)" in printed and "1 of 20 images" in printed
-
-
 def test_arrays_with_one_image_in_two_splits_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     fashion_mnist(tmp_path)  # all images are alike
     assert main(["data", "check", str(tmp_path), "--deep"]) == 1

@@ -115,10 +115,7 @@ def test_kernel_and_pinned_gauge_on_the_command_line(capsys: pytest.CaptureFixtu
     ("words", "message"),
     [
         (["--operator", "neumann"], "D5 is missing"),
-        (["--injection", "additive"], "D2 and an additive injection exclude each other"),
-        (["--signed"], "the injection is missing"),
         (["--budget", "3"], "log_std and budget exclude each other"),
-        (["--matrix", "--gamma", "1"], "give --log_std"),
         (["-c", "noise/dropout"], "no noise.gate of class chaosgate.GaussianChaos"),
     ],
 )

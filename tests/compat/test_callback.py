@@ -101,24 +101,16 @@ def test_the_probe_looks_at_the_same_images_every_time_and_after_a_restart(tmp_p
     assert len(rows(tmp_path)) == count
 
 
-def test_a_run_without_noise_and_without_logger_is_probed_with_the_default_gate(
-    tmp_path: Path,
-) -> None:
-    watching = probe(every_n_steps=100)
-    train(tmp_path, watching, steps=2, noise=False)
-    assert watching.reading is not None
-    assert watching.reading.method_names() == ["gch", "dropout"]
-    assert sorted({row["step"] for row in rows(tmp_path)}) == [0, 2]
-
-
-def test_a_gate_of_its_own_sets_the_energy(tmp_path: Path) -> None:
-    watching = probe(gate=GaussianChaos(log_std=0.1), every_n_steps=100, energy=None)
-    train(tmp_path, watching, steps=1)
-    assert (
-        watching.reading is not None
-        and "GaussianChaos (attached)" not in watching.reading.method_names()
-    )
-    assert watching.reading.of("L4", "dropout").energy < 0.05
+def test_the_default_gate_or_a_given_one_sets_the_energy(tmp_path: Path) -> None:
+    default = probe(energy=None)
+    given = probe(stages=["L4"], gate=GaussianChaos(log_std=0.1), energy=None)
+    train(tmp_path, default, given, steps=1, noise=False)
+    for watching, weak in ((default, False), (given, True)):
+        assert watching.reading is not None and watching.reading.method_names() == [
+            "gch",
+            "dropout",
+        ]
+        assert (watching.reading.of("L4", "dropout").energy < 0.05) == weak
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Gates on sequences (B, C, L), planes (B, C, H, W) and volumes (B, C, D, H, W)."""
 
-import itertools
 
 import pytest
 import torch
@@ -87,43 +86,6 @@ def test_energy_at_a_dial_is_that_of_the_weaker_gate(grid, log_std):
         weaker = cg.GaussianChaos(log_std=log_std * dial).site_energy(grid)
         # at 1e-3 the energy itself, 1e-6, is a difference of float32 numbers near one
         torch.testing.assert_close(gate.site_energy(grid), weaker, rtol=1e-3, atol=0)
-
-
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_the_samplewise_gate_has_spatial_mean_one(grid):
-    gate = cg.GaussianChaos(log_std=1.0, channels="independent")
-    means = gate(torch.ones(4, 3, *grid)).flatten(2).mean(2)
-    torch.testing.assert_close(means, torch.ones(4, 3), rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_a_field_from_a_base_grid_has_the_variance_of_the_resized_law(grid):
-    base = [2] * len(grid)
-    gate = cg.GaussianChaos(gamma=1.0, base_size=base)
-    field = gate.field_on(grid)
-    resize = nn.Upsample(grid, mode={1: "linear", 2: "bilinear", 3: "trilinear"}[len(grid)])
-    columns = resize(torch.eye(2 ** len(grid), dtype=torch.float64).view(1, -1, *base))[0].flatten(1).T
-    expected = (columns @ cg.DirichletLaplacian().green(tuple(base)) @ columns.T).diagonal().view(grid)
-    torch.testing.assert_close(field.variance(torch.float64, torch.device("cpu")), expected)
-    with pytest.raises(ValueError, match="cannot be resized"):
-        gate.field_on((*grid, 4) if len(grid) < 3 else grid[1:])
-
-
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_dropblock_drops_what_a_seed_within_reach_drops(grid):
-    """Exact: the mask from the seeds by the definition, site by site."""
-    gate, h = cg.DropBlock(0.3, block_size=3), torch.ones(8, 1, *grid)
-    rate, dropped = gate.marginal(grid)
-    key = torch.tensor(fold("blocks"))
-    seeds = Noise(key).uniform((8, 1, *grid)) < rate
-    out = gate.perturb(h, Noise(key))
-    for site in itertools.product(*map(range, grid)):
-        near = [
-            range(max(0, i - min(3, n) // 2), min(n, i + (min(3, n) - 1) // 2 + 1))
-            for i, n in zip(site, grid, strict=True)
-        ]
-        hit = torch.stack([seeds[(slice(None), 0, *other)] for other in itertools.product(*near)]).any(0)
-        torch.testing.assert_close(out[(slice(None), 0, *site)], (~hit).float() / (1 - dropped[site]).float())
 
 
 @pytest.mark.parametrize(

@@ -12,61 +12,6 @@ def noise(*parts):
     return Noise(torch.tensor(fold(*parts)))
 
 
-def test_gate_is_the_realised_field_of_its_law():
-    gate = GaussianChaos(gamma=0.7, beta=2.0, realization="wick")
-    law = MaxEntLaw(DirichletLaplacian(), (4, 6), beta=2.0)
-    h = torch.ones(3, 2, 4, 6, dtype=torch.float64)
-    psi = law.color(noise("a").normal((3, 1, 4, 6), torch.float64))
-    expected = torch.exp(0.7 * psi - 0.5 * 0.49 * law.variance)
-    assert torch.allclose(gate.perturb(h, noise("a")), expected.expand_as(h), rtol=1e-12)
-
-
-def test_law_depends_on_tau_alone():
-    h = torch.rand(2, 3, 5, 4, dtype=torch.float64)
-    first = GaussianChaos(gamma=0.5, beta=1.0).perturb(h, noise("t"))
-    second = GaussianChaos(gamma=1.0, beta=4.0).perturb(h, noise("t"))
-    assert torch.allclose(first, second, rtol=1e-12)
-
-
-def test_budget_fixes_beta():
-    nominal = GaussianChaos(gamma=0.1, epsilon=6272).nominal((7, 7))
-    assert nominal["beta"] == pytest.approx(49 / (2 * 6272))
-    assert nominal["log_std"] == pytest.approx(1.0086, abs=1e-4)
-
-
-@pytest.mark.parametrize("grid", [(7, 7), (4, 9), (1, 6)])
-@pytest.mark.parametrize("base_size", [None, [3, 4]])
-def test_log_std_is_the_root_of_the_mean_log_variance(grid, base_size):
-    gate = GaussianChaos(log_std=0.8, base_size=base_size)
-    field = gate.field_on(grid)
-    # exact: push a basis through the deployed map, no sampling
-    law = field.law
-    basis = torch.eye(law.grid[0] * law.grid[1], dtype=torch.float64).view(-1, 1, *law.grid)
-    columns = law.color(basis)
-    if law.grid != grid:
-        columns = torch.nn.functional.interpolate(columns, size=grid, mode="bilinear", align_corners=False)
-    variance = columns.square().sum((0, 1))
-    assert float((0.64 * variance).mean()) == pytest.approx(0.64, rel=1e-10)
-    assert torch.allclose(field.variance(torch.float64, torch.device("cpu")), variance, rtol=1e-10)
-
-
-@pytest.mark.parametrize("realization", ["samplewise", "wick"])
-@pytest.mark.parametrize("channels", ["shared", "independent"])
-def test_channels_share_one_gate_or_have_their_own(realization, channels):
-    gate = GaussianChaos(log_std=1.0, realization=realization, channels=channels)
-    xi = gate.perturb(torch.ones(2, 4, 5, 5), noise("c"))
-    same = torch.equal(xi[:, 0], xi[:, 1])
-    assert same == (channels == "shared")
-    assert (xi > 0).all()
-
-
-def test_residual_form_interpolates():
-    h = torch.rand(2, 3, 5, 5, dtype=torch.float64)
-    full = GaussianChaos(log_std=1.0).perturb(h, noise("r"))
-    half = GaussianChaos(log_std=1.0, alpha=0.25).perturb(h, noise("r"))
-    assert torch.allclose(half, h + 0.25 * (full - h), rtol=1e-12)
-
-
 def test_wick_gate_is_legitimate_on_one_site_and_samplewise_is_not():
     GaussianChaos(log_std=1.0, realization="wick").check((1, 1))
     with pytest.raises(ValueError, match="constant one"):

@@ -148,7 +148,7 @@ field.white
   _to_normals: mul_(-2.0) -> mul_(-1.9)
   _fill_with_uniforms: reshape(count, 2).T -> reshape(count, 2).T[:1]
   Noise._draw: self._calls += 1 -> self._calls += 0
-  advance: (int(counter) + 1) -> (int(counter) // 2 + 1)
+  advance: _mixed((key + (counter + 1) -> _mixed((key + (counter // 2 + 1)
 field.matrices
   CovarianceFunction.covariance: self.nugget -> 2 * self.nugget
 """)
@@ -195,7 +195,7 @@ gate.dropout
 gate.base
   Gate.forward: if not self.training: -> if False:
   weighted_energy: .square() -> .abs()
-  Gate._next_noise: self._calls.add_(1) -> self._calls.add_(0)
+  Gate.forward: self._calls.next() -> self._calls.now()
   Gate.expected_energy: .mean(0) -> .sum(0)
 gate.deployment
   estimated_site_energy: (2 * batch * rounds) -> (batch * rounds)
@@ -224,8 +224,6 @@ compat.roughness
   SiteGraph.laplacian: + matrix.T ->
   grid_graph: enumerate(sides) -> list(enumerate(sides))[-1:]
   cycle_graph: first + 1 -> first + 2
-  interior_graph: (couplings > 0) -> (couplings.triu(1) - couplings.triu(2) > 0)
-  interior_graph: couplings[edges -> 3 * couplings[edges
   intrinsic_energy: 0.5 * -> 1.0 *
   roughness_budget: - 2 * -> + 2 *
   weighted_mass: .square() -> .abs()

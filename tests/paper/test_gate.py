@@ -1,6 +1,7 @@
 """The gate and its injection: sections 4.1, 5.4 and 5.6, appendices B and G of the paper."""
 
 import math
+from collections.abc import Callable
 from functools import reduce
 from typing import Literal
 
@@ -19,9 +20,13 @@ from chaosgate.field import (
 )
 from chaosgate.gate import (
     CorrelatedGaussian,
+    DropBlock,
+    Dropout,
+    Gate,
     GaussianChaos,
     IIDGaussian,
-    Wick,
+    IIDLogNormal,
+    SignedCorrelated,
     gate_kernel,
     small_gamma_expansion,
     wick_moment,
@@ -208,19 +213,36 @@ def test_app_theory_channels_may_have_gates_of_their_own() -> None:
     assert torch.equal(chaos("samplewise").eval()(h), h)
 
 
-def test_a_schedule_scales_the_strength() -> None:
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda part: chaos("samplewise", gamma=part * GAMMA),
+        lambda part: chaos("wick", gamma=part * GAMMA),
+        lambda part: SignedCorrelated(part * 0.4),
+        lambda part: Dropout(part * 0.4, mask="site"),
+        lambda part: DropBlock(part * 0.4),
+    ],
+    ids=["samplewise", "wick", "signed", "dropout", "dropblock"],
+)
+def test_a_schedule_scales_the_strength(make: Callable[[float], Gate]) -> None:
     """Not in the paper, but every statement must hold at the strength that a schedule leaves."""
-    for realization in REALIZATIONS:
-        half = chaos(realization)
-        half.dial = torch.tensor(0.5, dtype=torch.float64)
-        noise = normals(4, 1, 3, 4)
-        weaker = chaos(realization, gamma=GAMMA / 2)
-        close(
-            push(half, torch.ones_like(noise), noise), push(weaker, torch.ones_like(noise), noise)
-        )
-    energy = (TAU * green((3, 4)).diagonal()).expm1().sum()
-    close(chaos("wick").expected_energy(torch.ones(1, 1, 3, 4, dtype=torch.float64)), energy)
-    assert Wick(0.5) == chaos("wick", gamma=0.5).realization
+    half, weaker, h = make(1.0), make(0.5), positive_maps(8, 1, 3, 4)
+    half.dial = torch.tensor(0.5, dtype=torch.float64)
+    noise = normals(8, 1, 3, 4)
+    if isinstance(half, Dropout | DropBlock):
+        noise = torch.special.ndtr(noise)
+    close(push(half, h, noise), push(weaker, h, noise), 1e-6)
+    close(half.expected_energy(h), weaker.expected_energy(h), 0.02)
+
+
+def test_dropout_drops_single_numbers_or_whole_sites() -> None:
+    h, noise = positive_maps(2, 3, 3, 4), torch.special.ndtr(normals(2, 3, 3, 4))
+    close(push(Dropout(0.4), h, noise), h * (noise >= 0.4) / 0.6, 1e-6)
+    sites = noise[:, :1]
+    close(push(Dropout(0.4, mask="site"), h, sites), h * (sites >= 0.4) / 0.6, 1e-6)
+    found = push(DropBlock(0.4, channels="independent"), h, noise)
+    for c in range(3):  # blocks of its own for every channel, as if it were alone
+        close(found[:, c : c + 1], push(DropBlock(0.4), h[:, c : c + 1], noise[:, c : c + 1]))
 
 
 def test_sec_main_imagenet_gaussian_baselines_have_the_stated_noise() -> None:
@@ -242,3 +264,18 @@ def test_sec_main_imagenet_gaussian_baselines_have_the_stated_noise() -> None:
         push(gate, leaf, normals(*shape)).sum().backward()  # type: ignore[no-untyped-call]
         assert torch.equal(leaf.grad, torch.ones_like(h))  # the noise passes no gradient
         close(gate.expected_energy(h), sigma**2 * h.square().sum())
+
+
+def test_sec_main_imagenet_matched_baselines_inject_the_energy_of_the_gate() -> None:
+    """Exactly, on features of uneven strength: from a basis of the noise."""
+    grid, partner = (3, 4), chaos("wick")
+    h = positive_maps(1, 1, *grid)
+    target = (h.square().flatten() * (TAU * green(grid).diagonal()).expm1()).sum()
+    close(partner.expected_energy(h), target)
+    for kind in (IIDGaussian, CorrelatedGaussian, SignedCorrelated, IIDLogNormal):
+        values = push(kind(match=partner), h, basis(grid))
+        if kind is IIDLogNormal:  # the log-gate is affine in the noise, with mean one
+            variance = (values / values[:1]).log().square().sum(0)
+            close((h[0].square() * variance.expm1()).sum(), target)
+        else:
+            close((values - values[:1]).square().sum(), target)

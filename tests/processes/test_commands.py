@@ -166,6 +166,8 @@ def test_rate_follows_the_images_of_a_step(trained: Path) -> None:
 def test_one_process_can_run_one_command_after_the_other(trained: Path) -> None:
     """As a study's worker does: the test starts its own processes, and does not wait for those of the training."""
     commands = [words("fit", trained, 2, "both"), words("test", trained, 2, "both")]
-    program = f"from chaosgate.__main__ import main\nfor words in {commands!r}: assert main(words) == 0"
+    program = (
+        f"from chaosgate.cli.fit import execute\nfor words in {commands!r}: assert execute(words).status == 0"
+    )
     run([sys.executable, "-c", program], trained)
     assert [row["n"] for row in RunDirectory(trained / "both").rows()] == [IMAGES] * CELLS

@@ -23,7 +23,7 @@ def test_effective_batch_counts_processes_and_accumulated_batches():
 
 
 def test_data_of_unknown_batch_cannot_scale_the_rate():
-    with pytest.raises(ValueError, match="no batch_size.*base_batch to null"):
+    with pytest.raises(ValueError, match="base_batch.*needs data with a batch_size.*base_batch to null"):
         effective_batch(trainer(None))
 
 

@@ -27,9 +27,9 @@ class Watcher(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         module = pl_module.get_submodule(f"model.{self.stage}")
-        module.register_forward_hook(self._before, prepend=True)
+        list(module.children())[-1].register_forward_hook(self._before)  # the map before the gate
         module.register_forward_hook(self._after)
-        self.rates = [float(group["initial_lr"]) for group in trainer.optimizers[0].param_groups]
+        self.rates = [float(rate) for rate in trainer.lr_scheduler_configs[0].scheduler.base_lrs]
 
     def _before(self, module: Any, inputs: Any, output: Tensor) -> None:
         self._clean = output.detach().clone()

@@ -250,8 +250,8 @@ class Network:
                 if p in self.crossed and self.calls[p] == 1:
                     yield p
 
-    def wrong(self, name, following=None):
-        """What is wrong with a gate at this place; ``following`` is that of the next stage."""
+    def wrong(self, name, following=None, last=True):
+        """What is wrong with this place; ``following`` is that of the next stage, if known."""
         if self.calls.get(name, 0) != 1:
             return f"it runs {self.calls.get(name, 0)} times"
         sizes = []
@@ -272,7 +272,8 @@ class Network:
         until = following and self.side(following)
         for p in list(self.later(name, following))[:8]:
             same = self.side(p) == self.side(name) != until
-            skipped = self.side(p) < self.side(name) and (until is None or self.side(p) > until)
+            between = last if until is None else self.side(p) > until
+            skipped = between and self.side(p) < self.side(name)
             if (same or skipped) and all(self.cut(p)) and self.effect(p) > 1e-3:
                 return f"{'the last of its grid is' if same else 'it skips the coarser'} {p}"
         return ""
@@ -331,9 +332,12 @@ def verdicts(model, x, stages=STAGES, sized=False, shift=1.0):
                     verdict, reason = "WRONG", f"the suggested {name} does not work: {reason}"
         else:
             later = [placed[s] for s in stages if s > stage and isinstance(placed[s], str)]
-            reason = network.wrong(module, later[0] if later else None)
+            reason = network.wrong(module, later[0] if later else None, stage == "L4")
             with cg.attach(model, Pattern(), stage, check=False, **example) as handle:
-                if not reason and not alike(handle, x, module, network.layout[module]):
+                again = handle.sites[0].module
+                if not reason and again != module:
+                    reason = f"after a training forward it is {again}"
+                elif not reason and not alike(handle, x, module, network.layout[module]):
                     reason = "the gate differs from the multiplication by hand"
             verdict = "WRONG" if reason else "right"
         yield stage, module, network.side(module), verdict, " ".join(reason.split())[:400]

@@ -31,9 +31,9 @@ def build(name):
         return torchvision.models.get_model(model, num_classes=10)
     if library == "transformers":
         transformers = pytest.importorskip("transformers")
-        given = {"image_size": 128, "num_labels": 10} | (
-            {"embed_dim": 24} if model == "Hiera" else {}
-        )
+        given = {"image_size": 128, "num_labels": 10}
+        if model == "Hiera":
+            given |= {"image_size": [128, 128], "embed_dim": 24}
         config = getattr(transformers, f"{model}Config")(**given)
         return getattr(transformers, f"{model}ForImageClassification")(config)
     return timm.create_model(model, num_classes=10)

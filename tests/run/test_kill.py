@@ -1,4 +1,4 @@
-"""Ten times kill -9 at a random moment: the resumed run has the same bits as one that was left alone."""
+"""Killed or stopped at a random moment, a resumed run has the same bits as one that was left alone."""
 
 import os
 import random
@@ -18,7 +18,7 @@ TRAINING = (
     *(f"--config={REPOSITORY}/configs/{name}.yaml" for name in FILES),
     "--model.backbone_args={channels: [8, 8, 16, 16], drop_rate: 0.2}",
     "--data.init_args.batch_size=50",
-    "--trainer.max_epochs=4",
+    "--trainer.max_epochs=6",
     "--trainer.limit_train_batches=24",
     "--trainer.limit_val_batches=4",
     "--trainer.enable_progress_bar=false",
@@ -60,9 +60,16 @@ KILLS = (
 )
 
 
-@pytest.mark.parametrize(("where", "number"), KILLS)
-def test_a_killed_run_resumes_to_identical_bits(
-    where: str, number: int, alone: dict[int, Path], tmp_path: Path
+STATUS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGKILL: -9}
+STOPS = [(*kill, signal.SIGKILL) for kill in KILLS] + [
+    ("two", 1, signal.SIGTERM),
+    ("two", 2, signal.SIGINT),
+]
+
+
+@pytest.mark.parametrize(("where", "number", "signum"), STOPS)
+def test_a_stopped_run_resumes_to_identical_bits(
+    where: str, number: int, signum: signal.Signals, alone: dict[int, Path], tmp_path: Path
 ) -> None:
     dice, run = random.Random(f"{where} {number}"), tmp_path / "run"
     words = {"two": TWO, "anywhere": ()}.get(where, WORKERS)
@@ -71,8 +78,8 @@ def test_a_killed_run_resumes_to_identical_bits(
     deadline = time.monotonic() + PATIENCE
     while not wanted.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
-    time.sleep(dice.uniform(0, 4) if where == "anywhere" else dice.uniform(0, 0.5))
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    time.sleep(dice.uniform(0, 2) if where == "anywhere" else dice.uniform(0, 0.5))
+    os.killpg(process.pid, signum)
+    assert process.wait(PATIENCE) == STATUS[signum]
     finish(run, *words, *(["--resume"] if (run / "checkpoints" / "last.ckpt").exists() else []))
     assert differences(run, alone[2 if where == "two" else 1]) == []

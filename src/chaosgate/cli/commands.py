@@ -47,10 +47,11 @@ class CommandParser(ArgumentParser):
             flags = ["-c", "--config"] if name == "config" else [f"--{name}"]
             if parameter.kind is not parameter.KEYWORD_ONLY:
                 flags = [name]
-                settings |= {} if default is parameter.empty else {"nargs": "?", "default": default}
-            else:
-                given = {"default": list(default) if isinstance(default, tuple) else default}
-                settings |= {"required": True} if default is parameter.empty else given
+                settings |= {} if default is parameter.empty else {"nargs": "?"}
+            elif default is parameter.empty:
+                settings["required"] = True
+            if default is not parameter.empty:
+                settings["default"] = list(default) if isinstance(default, tuple) else default
             if kind is bool:
                 settings["action"] = "store_true"
                 del settings["type"]
@@ -99,13 +100,9 @@ def main(arguments: Sequence[str]) -> int:
     actions: dict[str, Command] = getattr(module, "ACTIONS", {})
     if actions:
         if not words or words[0] in ("-h", "--help"):
-            first = {
-                action: (inspect.getdoc(one) or "").partition("\n")[0]
-                for action, one in actions.items()
-            }
             print(f"usage: {prog} {{{','.join(actions)}}} ...\n\n{inspect.getdoc(module)}\n")
-            print(*(f"  {action:<10} {text}" for action, text in first.items()), sep="\n")
-            print(f"\n'{prog} {next(iter(actions))} --help' shows the arguments.")
+            for action, one in actions.items():
+                print(f"  {action:<10} {(inspect.getdoc(one) or '').splitlines()[0]}")
             return 0 if words else 2
         action = words.pop(0)
         prog += f" {action}"

@@ -1,4 +1,4 @@
-"""Configuration files on the command line of a training: names after ``-c``, overridden values, suggestions."""
+"""``-c`` of a training: names of files, values that a later file changes, suggestions for mistakes."""
 
 import inspect
 import os
@@ -13,13 +13,20 @@ from lightning.pytorch.cli import LightningArgumentParser
 
 from chaosgate.run.config_files import config_folder, config_name, find_config
 
+_HINT = "\nHint: "
+_KEY = re.compile(
+    r"(?:arguments: --|Group '(?P<group>[\w.]+)' does not accept option '|Option ')([\w.]+)"
+)
+_NAME = re.compile(r"(?:has no attribute '|Expected a dot import path string: )(\w+)")
+_PLACE = re.compile(r"Parser key \"([\w.]+)\"")
+
 
 class UsageError(ValueError):
     """The command line or a configuration cannot be understood."""
 
 
 class ConfigFile(ActionConfigFile):
-    """``-c NAME``: a file, or the name of a shipped one. Says which values of earlier files a file changes."""
+    """``-c NAME``: a file, or the name of a shipped one. Reports changed values of earlier files."""
 
     def __call__(
         self, parser: Any, cfg: Any, values: Any, option_string: str | None = None
@@ -27,93 +34,74 @@ class ConfigFile(ActionConfigFile):
         if values.lstrip().startswith("{"):  # the content itself, as studies give it
             super().__call__(parser, cfg, values, option_string)  # type: ignore[no-untyped-call]
             return
-        path = find_config(values)
+        path, before = find_config(values), dict(cfg.items())
+        name, reports = config_name(path.absolute()), []
         if str(path) != values and config_folder() not in path.parents:
-            _say(f"{values}: the local file {path}")
+            reports.append(f"{values}: the local file {path}")
         if not cfg.get(self.dest):
-            self.source: dict[str, str] = {}  # which file has set a key
-        before = dict(cfg.items())
+            self.source: dict[str, str] = {}  # the file that has set a key
         super().__call__(parser, cfg, str(path), option_string)  # type: ignore[no-untyped-call]
-        after, name = dict(cfg.items()), config_name(path.absolute())
-        changed = [
-            key for key, value in after.items() if before.get(key) != value and key != self.dest
-        ]
-        if any(_has_gate(before, key) and not _has_gate(after, key) for key in _GATES):
-            first = next(
-                (self.source[key] for key in self.source if key.startswith(_GATES)),
-                "an earlier file",
-            )
+        after = dict(cfg.items())
+        if _has_noise(before) and not _has_noise(after):
+            found = [file for key, file in self.source.items() if key.startswith(_NOISE)]
+            first = found[0] if found else "what is given before it"
             raise UsageError(
-                f"{name} removes the noise that {first} has set: the network would be trained without it. "
-                "Files compose from left to right; give them in the order base, model, data, noise. To "
-                f"train without noise, leave out {first}, or end the command with --noise.gate null."
+                f"{name} removes the noise of {first}: the network would be trained without it. Files "
+                "compose from left to right; give them in the order base, model, data, noise. To train "
+                f"without noise, leave out {first}, or end the command with --noise.gate null."
             )
-        for key in changed:
-            if key in self.source and key in before:
-                _say(
-                    f"{key}: {before[key]} ({self.source[key]}) is changed to {after[key]} ({name})"
-                )
-        self.source |= dict.fromkeys(changed, name)
+        for key, value in after.items():
+            if before.get(key) != value and key != self.dest:
+                if key in self.source and key in before:
+                    old = f"{key}: {before[key]} ({self.source[key]})"
+                    reports.append(f"{old} is changed to {value} ({name})")
+                self.source[key] = name
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            print(*(f"chaosgate: {line}\n" for line in reports), sep="", end="", file=sys.stderr)
 
 
-_GATES = ("noise.gate", "trainer.callbacks")
+_NOISE = ("noise.gate", "trainer.callbacks")
 
 
-def _has_gate(values: Mapping[str, Any], key: str) -> bool:
-    if key == "noise.gate":
-        return any(name.startswith("noise.gate.") for name in values)
-    return "NoiseInjection" in str(values.get(key))
-
-
-def _say(line: str) -> None:
-    if os.environ.get("LOCAL_RANK", "0") == "0":
-        print(f"chaosgate: {line}", file=sys.stderr)
+def _has_noise(values: Mapping[str, Any]) -> bool:
+    listed = "NoiseInjection" in str(values.get("trainer.callbacks"))
+    return listed or any(key.startswith("noise.gate.") for key in values)
 
 
 class Parser(LightningArgumentParser):
-    """LightningCLI's parser; an error is one exception, with a suggestion for a key or name that does not exist."""
+    """LightningCLI's parser; an error is an exception, with a suggestion for a key or a name."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         if not self.exit_on_error:  # jsonargparse tries the members of a union
             super().error(message, ex)
-        raise UsageError(
-            f"{message}{'' if _HINT in message else self._suggestion(message)}"
-        ) from ex
+        hint = "" if _HINT in message else self._suggestion(message)
+        raise UsageError(f"{message}{_HINT if hint else ''}{hint}") from ex
 
     def _suggestion(self, message: str) -> str:
         if "arguments are required: data" in message:
-            return f"{_HINT}Name the images, e.g. -c data/fashion_mnist ('chaosgate configs' lists the files)."
+            return (
+                "Name the images, e.g. -c data/fashion_mnist. 'chaosgate configs' lists the files."
+            )
         if "is not allowed, denied by" in message:
-            return f"{_HINT}A configuration may not name this; --allow MODULE allows a module that you trust."
+            return "A configuration may not name this; --allow MODULE allows a module you trust."
         if wrong := _KEY.search(message):
-            group = wrong["group"] or next(iter(_PLACE.findall(message)[-1:]), "")
-            return f"{_HINT}{self._nearest('.'.join(filter(None, (group, wrong['key']))))}"
+            return self._nearest(wrong["group"] or "".join(_PLACE.findall(message)[-1:]), wrong[2])
         name, classes = _NAME.search(message), _classes()
         close = get_close_matches(name[1], classes, n=1) if name else []
-        return f"{_HINT}Did you mean {classes[close[0]][0]}?" if close else ""
+        return f"Did you mean {classes[close[0]][0]}?" if close else ""
 
-    def _nearest(self, wrong: str) -> str:
-        """The key that is most like a wrong one, in its whole or in its last part, with the class that has it."""
+    def _nearest(self, group: str, wrong: str) -> str:
+        """The key whose last part is most like that of a wrong one, with the class that has it."""
         keys = dict.fromkeys(self.get_defaults().keys(), "") | _class_arguments()
-        group, _, last = wrong.rpartition(".")
         parts = {key.rpartition(".")[2] for key in keys}
-        names = get_close_matches(last, parts, n=1, cutoff=0.75)
+        names = get_close_matches(wrong.rpartition(".")[2], parts, n=1, cutoff=0.75)
         near = [key for key in keys if key.rpartition(".")[2] in names]
-        near.sort(
-            key=lambda key: (not key.startswith(group), not key.startswith(group.partition(".")[0]))
+        start = (group or wrong).partition(".")[0]
+        best = min(near, key=lambda key: not key.startswith(start), default="")
+        of = f", an argument of {keys[best]}" if best and keys[best] else ""
+        return (
+            f"Did you mean --{best}{of}?" if best else "'chaosgate fit --help all' lists all keys."
         )
-        close = get_close_matches(wrong, keys, n=1, cutoff=0.9) or near
-        if not close:
-            return "'chaosgate fit --help all' lists all keys."
-        return f"Did you mean --{close[0]}{f', an argument of {keys[close[0]]}' if keys[close[0]] else ''}?"
-
-
-_HINT = "\nHint: "
-_KEY = re.compile(
-    r"(?:arguments: --|Group '(?P<group>[\w.]+)' does not accept option '|Option ')(?P<key>[\w.]+)"
-)
-_NAME = re.compile(r"(?:has no attribute '|Expected a dot import path string: )(\w+)")
-_PLACE = re.compile(r"Parser key \"([\w.]+)\"")
 
 
 def _classes() -> dict[str, tuple[str, type]]:
@@ -130,20 +118,17 @@ def _classes() -> dict[str, tuple[str, type]]:
 
 
 def _class_arguments() -> dict[str, str]:
-    """Keys inside values that are classes, with the class; if several classes have a key, with their base."""
+    """Keys inside values that are classes, with the class, or the base of several classes."""
     from torch.optim import Optimizer
 
     from chaosgate.data.module import ImageData
     from chaosgate.gate import Gate
 
     found: dict[str, str] = {}
-    for place, base in {
-        "noise.gate": Gate,
-        "data": ImageData,
-        "model.optimizer": Optimizer,
-    }.items():
-        for _, one in _classes().values():
-            for name in inspect.signature(one).parameters if issubclass(one, base) else ():
+    places = {"noise.gate": Gate, "data": ImageData, "model.optimizer": Optimizer}
+    for place, base in places.items():
+        for one in (one for _, one in _classes().values() if issubclass(one, base)):
+            for name in inspect.signature(one).parameters:
                 key = f"{place}.init_args.{name}"
                 found[key] = base.__name__ if key in found else one.__name__
     return found

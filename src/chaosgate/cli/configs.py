@@ -27,9 +27,7 @@ def configs(action: Literal["list", "show", "copy"] = "list", name: str = "") ->
             comment = first.removeprefix("#").strip() if first.startswith("#") else ""
             print(f"{one:{width}}  {comment}".rstrip())
         return
-    if not name:
-        raise ValueError(f"'{action}' needs a name; 'chaosgate configs' lists them.")
-    source = find_config(name, (), "study")
+    source = find_config(name or "NAME", (), "study")
     if action == "show":
         print(source.read_text(encoding="utf-8"), end="")
         return

@@ -4,23 +4,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jsonargparse.typing import NonNegativeInt, Path_fc, PositiveFloat, PositiveInt
+from jsonargparse.typing import PositiveFloat, PositiveInt
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from chaosgate.field import Operator
 
 _STRIPES = "anisotropic:vertical=4,horizontal=0.25"
 
 
 def explore(
     *,
-    to: Path_fc = "explorer.html",
+    to: Path = Path("explorer.html"),  # noqa: B008
     operators: Sequence[str] = ("dirichlet", "massive:mu=1", _STRIPES, "periodic", "identity"),
     grids: Sequence[PositiveInt] = (7, 14, 28),
     log_std: Sequence[PositiveFloat] = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0),
-    seed: NonNegativeInt = 0,
 ) -> None:
     """Write one HTML page with sliders that needs no server and no network.
 
@@ -38,56 +35,30 @@ def explore(
         to: The file to write; it must not exist.
         operators: Operators to offer, NAME[:ARG=VALUE,...].
         grids: Sites per side, 2 to 56.
-        log_std: Strengths up to 2.
-        seed: Selects the noise.
-    """
-    from rich.console import Console
-
-    from chaosgate.cli.flags import parse_operator
-    from chaosgate.data.atomic import replace_file
-
-    if Path(to).exists():
-        raise FileExistsError(f"{to} exists already; remove it, or give another file with --to.")
-    made = {name: parse_operator(name) for name in operators}
-    with Console(stderr=True).status("computing gates"):
-        page = explorer_page(made, sorted(set(grids)), sorted(set(log_std)), seed)
-    replace_file(Path(to), page)
-    print(f"{to}: open it in a browser; it needs nothing else")
-
-
-def explorer_page(
-    operators: "Mapping[str, Operator]",
-    grids: Sequence[int],
-    log_stds: Sequence[float],
-    seed: int = 0,
-) -> str:
-    """The page with all numbers in it.
-
-    Args:
-        operators: By the names that the slider shows.
-        grids: Sites per side, 2 to 56.
-        log_stds: Strengths, each at most 2.
-        seed: Selects the noise.
+        log_std: Strengths up to 2, where DropBlock can inject as much energy.
     """
     import base64
-    import json
+    from json import dumps
 
     import numpy as np
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from matplotlib import colormaps
+    from rich.console import Console
 
-    from chaosgate.compat.exploration import REALIZATIONS
-    from chaosgate.compat.exploration import explore as compute
+    from chaosgate.cli.flags import parse_operator
+    from chaosgate.compat import exploration
     from chaosgate.run.provenance import versions
 
+    grids, strengths = sorted(set(grids)), sorted(set(log_std))
     photo, maps = stored_features()
-    if min(grids) < 2 or max(grids) > max(maps):
-        raise ValueError(f"--grids: give 2 to {max(maps)} sites per side.")
-    if max(log_stds) > 2:
-        raise ValueError(
-            f"--log_std {max(log_stds):g}: no DropBlock injects the energy of a Wick gate beyond 2."
-        )
-    found = compute({n: feature_map(maps, n) for n in grids}, operators, log_stds, seed)
+    if to.exists():
+        raise FileExistsError(f"{to} exists already; remove it, or give another file with --to.")
+    if min(grids) < 2 or max(grids) > max(maps) or strengths[-1] > 2:
+        raise ValueError(f"give --grids of 2 to {max(maps)} sites, and --log_std up to 2.")
+    features = {n: feature_map(maps, n) for n in grids}
+    made = {name: parse_operator(name) for name in operators}
+    with Console(stderr=True).status("computing gates"):
+        found = exploration.explore(features, made, strengths, seed=0)
     colours = {
         name: (colormaps[name](np.arange(256))[:, :3] * 255).round().astype(np.uint8).tobytes()
         for name in ("viridis", "magma", "RdBu_r")
@@ -95,28 +66,28 @@ def explorer_page(
     data = {
         **_plain(found),
         "grids": [str(n) for n in grids],
-        "log_stds": [f"{value:g}" for value in log_stds],
-        "realizations": list(REALIZATIONS),
+        "log_stds": [f"{value:g}" for value in strengths],
+        "realizations": list(exploration.REALIZATIONS),
         "colours": {name: base64.b64encode(rgb).decode() for name, rgb in colours.items()},
     }
     loader = PackageLoader(__package__, ".")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    return environment.get_template("explore.html").render(
-        data=json.dumps(data, allow_nan=False).replace("<", "\\u003c"),
+    page = environment.get_template("explore.html").render(
+        data=dumps(data, allow_nan=False).replace("<", "\\u003c"),
         photo=base64.b64encode(photo).decode(),
         version=versions()["chaosgate"],
-        seed=seed,
+        seed=0,
     )
+    to.write_text(page, encoding="utf-8")
+    print(f"{to}: open it in a browser; it needs nothing else")
 
 
 def stored_features() -> "tuple[bytes, dict[int, Tensor]]":
     """The photograph as JPEG, and feature maps (n, n) of it by n, of EfficientNet-Lite0."""
-    from importlib.resources import as_file, files
-
     import numpy as np
     import torch
 
-    with as_file(files("chaosgate.cli") / "explore_photo.npz") as path, np.load(path) as stored:
+    with np.load(Path(__file__).with_name("explore_photo.npz")) as stored:
         names = [name for name in stored.files if name.startswith("map")]
         maps = {int(name[3:]): torch.from_numpy(stored[name]) for name in names}
         return stored["photo"].tobytes(), maps
@@ -135,10 +106,10 @@ def _plain(value: Any) -> Any:
     import base64
     import math
 
-    from torch import Tensor
-
-    if isinstance(value, Tensor):
-        return base64.b64encode(value.float().contiguous().numpy().astype("<f4").tobytes()).decode()
     if isinstance(value, dict):
         return {key: _plain(one) for key, one in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if not hasattr(value, "numpy"):
+        return value
+    return base64.b64encode(value.float().contiguous().numpy().astype("<f4").tobytes()).decode()

@@ -1,25 +1,23 @@
 """``chaosgate export``: a trained network as a file for timm, onnxruntime or plain PyTorch."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jsonargparse.typing import Path_fc, PositiveInt
+from jsonargparse.typing import PositiveInt
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from chaosgate.data.module import ImageData
+    from chaosgate.cli.probe_source import Source
 
 TOLERANCE = 1e-5  # of the largest logit, between the network here and the network in the file
-_SCALED = "(pixels / 255 - mean) / std, per channel"
 _METRICS = ("top1", "top5", "nll", "ece", "gap", "brier", "nll_T", "ece_T")
 
 
 def export(
-    network: Path,
+    network: str,
     *,
-    to: Path_fc,
+    to: Path,
     backbone: str | None = None,
     num_classes: PositiveInt | None = None,
     in_chans: PositiveInt | None = None,
@@ -50,73 +48,57 @@ def export(
         in_chans: Channels of the images, if the file does not state it.
         image_size: Side in pixels of the ONNX input (that of the run, or of the network).
     """
-    import json
-    from importlib import import_module
-
-    from chaosgate.cli.probe_source import find_network, run_data
-    from chaosgate.data.atomic import file_hash, replace_file
-    from chaosgate.inject.stages import example_input
-    from chaosgate.run.directory import RunDirectory
-
-    target, path = Path(str(to)).expanduser(), network.expanduser()
-    beside = target.with_name(f"{target.name}.json")
-    if target.suffix not in (".safetensors", ".pth", ".onnx"):
-        raise ValueError(
-            f"--to {to}: the suffix decides the format; use .safetensors, .onnx or .pth."
-        )
-    for file in (target, beside):
-        if file.exists():
-            raise FileExistsError(f"{file} exists already; remove it, or give another --to.")
-    for package in ("onnx", "onnxscript", "onnxruntime") if target.suffix == ".onnx" else ():
-        try:
-            import_module(package)
-        except ImportError:
-            need = f"--to {to} needs {package}: pip install 'chaosgate[export]'."
-            raise ImportError(need) from None
-    run = RunDirectory(path if path.is_dir() else path.absolute().parent.parent)
-    if not path.exists():
-        raise FileNotFoundError(f"no run directory or checkpoint file {path}.")
-    checkpoint = run.selected() if path.is_dir() else path
-    of_run = run.config.is_file() and checkpoint.absolute().parent == run.checkpoints.absolute()
-    model = find_network(str(checkpoint), backbone, False, num_classes, in_chans).model
-    data, rows = None, []
-    if of_run:
-        rows = [row for row in run.rows() if row.get("checkpoint") == file_hash(checkpoint)]
-        try:
-            if (data := run_data(run.config)) is not None:
-                data.setup("validate")
-        except (ValueError, OSError):  # its images are not on this machine
-            data = None
-    channels, height, width = example_input(model).shape[1:]
-    sizes = [(row.get("transform") or {}).get("image_size") for row in rows]
-    side = image_size or next(filter(None, sizes), None) or getattr(data, "image_size", None)
-    shape = (channels, int(side or height), int(side or width))
-    content = _onnx(model, shape) if target.suffix == ".onnx" else _weights(model, target.suffix)
-    about = _about(checkpoint, backbone, model, data, rows, shape)
-    text = json.dumps(about, indent=1, allow_nan=False) + "\n"
-    replace_file(target, content)
-    replace_file(beside, text)
-    print(f"{to}: {checkpoint}, for images of {'x'.join(map(str, shape))}")
-    known = ("classes", "normalisation", "temperature", "test")
-    print(f"{to}.json: {', '.join(key if about[key] else f'no {key}' for key in known)}")
-
-
-def _weights(model: "nn.Module", suffix: str) -> bytes:
     from io import BytesIO
+    from json import dumps
 
     import torch
     from safetensors.torch import save
 
-    state = {
-        name: value.detach().clone().contiguous() for name, value in model.state_dict().items()
-    }
-    if suffix == ".safetensors":
-        return save(state)
-    torch.save(state, buffer := BytesIO())
-    return buffer.getvalue()
+    from chaosgate.cli.probe_source import find_network
+    from chaosgate.inject.stages import example_input
+
+    beside = to.with_name(f"{to.name}.json")
+    if to.suffix not in (".safetensors", ".pth", ".onnx"):
+        raise ValueError(f"--to {to}: the suffix decides the format: .safetensors, .onnx or .pth.")
+    if existing := [file for file in (to, beside) if file.exists()]:
+        raise FileExistsError(f"{existing[0]} exists already; remove it, or give another --to.")
+    if to.suffix == ".onnx":
+        _require_packages(to)
+    if not Path(network).expanduser().exists():
+        raise FileNotFoundError(f"no run directory or checkpoint file {network}.")
+    source = find_network(network, backbone, False, num_classes, in_chans)
+    about = _about(source, backbone)
+    channels, *sides = example_input(source.model).shape[1:]
+    side = image_size or (about["normalisation"] or {}).get("image_size")
+    shape = (channels, *([side, side] if side else sides))
+    state = {key: value.detach().clone() for key, value in source.model.state_dict().items()}
+    if to.suffix == ".onnx":
+        content = _onnx(source.model, shape)
+    elif to.suffix == ".safetensors":
+        content = save(state)
+    else:
+        torch.save(state, buffer := BytesIO())
+        content = buffer.getvalue()
+    about["input"] = {"name": "image", "shape": ["batch", *shape], "dtype": "float32"}
+    to.write_bytes(content)
+    beside.write_text(dumps(about, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    print(f"{to}: {source.file}, for images of {'x'.join(map(str, shape))}")
+    known = ("classes", "normalisation", "temperature", "test")
+    print(f"{beside}: {', '.join(key if about[key] else f'no {key}' for key in known)}")
 
 
-def _onnx(model: "nn.Module", shape: tuple[int, int, int]) -> bytes:
+def _require_packages(to: Path) -> None:
+    from importlib import import_module
+
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        try:
+            import_module(name)
+        except ImportError:
+            text = f"--to {to} needs {name}: pip install 'chaosgate[export]'."
+            raise ImportError(text) from None
+
+
+def _onnx(model: "nn.Module", shape: tuple[int, ...]) -> bytes:
     """The network as ONNX, compared with this one on batches of several sizes."""
     import warnings
     from contextlib import redirect_stderr, redirect_stdout
@@ -152,50 +134,50 @@ def _onnx(model: "nn.Module", shape: tuple[int, int, int]) -> bytes:
     return content
 
 
-def _about(
-    checkpoint: Path,
-    backbone: str | None,
-    model: "nn.Module",
-    data: "ImageData | None",
-    rows: Sequence[dict[str, Any]],
-    shape: tuple[int, int, int],
-) -> dict[str, Any]:
+def _about(source: "Source", backbone: str | None) -> dict[str, Any]:
     """What one needs to use the network. What is not known is None."""
     import math
+    from contextlib import suppress
 
     from chaosgate.data.atomic import file_hash
+    from chaosgate.inject.stages import example_input
     from chaosgate.run.provenance import transform_of, versions
-    from chaosgate.train.weights import read_checkpoint
+    from chaosgate.train.weights import network_arguments, read_checkpoint
 
-    known: dict[str, Any] = read_checkpoint(checkpoint).get("hyper_parameters") or {}
-    transform = (rows[-1].get("transform") if rows else None) or transform_of(data) or None
-    origin, classes = type(model).__module__, int(model.num_classes)  # type: ignore[arg-type]
-    names = list(getattr(data, "class_names", None) or ())
-    fitted = next((row for row in reversed(rows) if row.get("temperature") is not None), None)
-    arguments = {"num_classes": classes, "in_chans": shape[0]} | (known.get("backbone_args") or {})
+    model, file, data = source.model, source.file, source.data
+    assert file is not None
+    digest, names = file_hash(file), []
+    rows = [] if source.run is None else source.run.rows()
+    rows = [row for row in rows if row.get("checkpoint") == digest]
+    with suppress(ValueError, OSError):  # its images are not on this machine
+        if data is not None:
+            data.setup("validate")
+            names = list(getattr(data, "class_names", None) or ())
+    known = network_arguments(read_checkpoint(file), file)
+    classes: Any = model.num_classes
+    arguments = {"num_classes": classes, "in_chans": example_input(model).shape[1]}
+    arguments |= known.get("backbone_args", {})
+    origin = type(model).__module__
     needs = None if origin.startswith("timm.") else f"import {origin}  # registers the name"
-    temperature: dict[str, Any] | None = fitted and {
-        "value": fitted["temperature"],
-        "formula": "softmax(logits / value)",
-        "fitted_on": f"{fitted['temperature_n']} images of {fitted['temperature_split']}",
-    }
-    cells = [
-        {"corruption": row["corruption"], "severity": row["severity"], "n": int(row["n"])}
-        | {key: v for key in _METRICS if (v := row.get(key)) is not None and math.isfinite(v)}
-        | {"data": row.get("data")}
-        for row in rows
-    ]
+    transform = (rows[-1].get("transform") if rows else None) or transform_of(data) or None
+    scaled = {"formula": "(pixels / 255 - mean) / std, per channel"}
+    fitted = next((row for row in reversed(rows) if row.get("temperature") is not None), None)
     name = backbone or known.get("backbone")
-    source: dict[str, Any] = {"checkpoint": checkpoint.name, "sha256": file_hash(checkpoint)}
-    source |= {"versions": versions()}
-    image = {"name": "image", "shape": ["batch", *shape], "layout": "NCHW", "dtype": "float32"}
     return {
         "network": {"timm_name": name, "arguments": arguments, "needs": needs},
-        "input": image,
-        "output": {"name": "logits", "shape": ["batch", classes]},
         "classes": names if len(names) == classes else None,
-        "normalisation": transform and {"formula": _SCALED, **transform},
-        "temperature": temperature,
-        "test": cells or None,
-        "source": source,
+        "normalisation": transform and scaled | transform,
+        "temperature": fitted
+        and {
+            "value": fitted["temperature"],
+            "formula": "softmax(logits / value)",
+            "fitted_on": f"{fitted['temperature_n']} images of {fitted['temperature_split']}",
+        },
+        "test": [
+            {"corruption": row["corruption"], "severity": row["severity"], "n": int(row["n"])}
+            | {key: v for key in _METRICS if (v := row.get(key)) is not None and math.isfinite(v)}
+            for row in rows
+        ]
+        or None,
+        "source": {"checkpoint": file.name, "sha256": digest, "versions": versions()},
     }

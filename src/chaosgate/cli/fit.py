@@ -1,4 +1,4 @@
-"""``chaosgate fit|validate|test|predict``: the short help, and what studies call. Imports nothing heavy by itself."""
+"""``chaosgate fit|validate|test|predict``: the short help, and what studies call. Light to import."""
 
 import os
 import sys
@@ -16,26 +16,17 @@ usage: chaosgate {0} -c FILE [-c FILE ...] [--KEY VALUE ...]
 
   chaosgate {0} -c base -c data/fashion_mnist -c noise/gch
 
-files:
   -c FILE                             a file, or a shipped name; later ones win
   --print_config                      show the whole configuration, and stop
-network:
   --model.backbone NAME               of timm, or resnet10_small, resnet18_small
   --model.weights FILE                start from a .safetensors, .pth or .ckpt
-  --model.optimizer.init_args.lr 0.1  learning rate
-  --model.loss FocalLoss              another loss
-images:
-  --data.root FOLDER                  where they are
-  --data.image_size 224               side in pixels that the network sees
+  --optimizer.lr 0.1                  with --optimizer NAME
+  --data.root FOLDER                  where the images are
   --data.batch_size 64                images per process and step
-  --data.num_workers 4                processes that prepare batches
   --data.corruptions paper            test: paper, all, [fog, contrast] or null
-  --data.severities [1,3,5]           of the corruptions
-noise:
   --noise.gate.init_args.log_std 0.5  strength of Gaussian Chaos (noise/gch)
   --noise.stages [L3,L4]              where; see 'chaosgate sites NETWORK'
   --noise.monte_carlo 8               test, predict: mean of 8 noised passes
-run:
   --trainer.max_epochs 30             length
   --trainer.devices 2                 processes or GPUs; with -c trainer/ddp
   --seed_everything 1                 seed of everything
@@ -44,14 +35,13 @@ run:
   --checkpoints best,last             test: which networks of the run (best)
   --output FILE.csv                   predict: where to write; .csv or .parquet
 
-'chaosgate configs' lists the shipped files.
-'chaosgate {0} --help all' lists every key.
+'chaosgate configs' lists the shipped files, '--help all' every key.
 """
 _TITLES = {
     "fit": "Train a network.",
-    "validate": "Metrics of a trained network on the validation images.",
-    "test": "Test a trained network, clean and corrupted.\nGive the files and keys of its 'fit'.",
-    "predict": "Write what a trained network predicts for every test image.\nGive the files and keys of its 'fit'.",
+    "validate": "Metrics of a trained network on validation images; give the words of its 'fit'.",
+    "test": "Test a trained network, clean and corrupted; give the words of its 'fit'.",
+    "predict": "Write the predictions for all test images; give the words of the 'fit'.",
 }
 
 
@@ -79,8 +69,8 @@ class Outcome(NamedTuple):
 def execute(arguments: Sequence[str]) -> Outcome:
     """Run a command for a program that continues afterwards, such as the worker of a study.
 
-    Lightning starts further processes by repeating ``sys.argv``, and leaves their addresses in the environment, where
-    the next command would look for them.
+    Lightning starts further processes by repeating ``sys.argv``, and leaves their addresses in the
+    environment, where the next command would look for them.
     """
     import torch.distributed as dist
 
@@ -108,13 +98,13 @@ def _parser() -> "Parser":
 
 
 def parsed(arguments: Sequence[str]) -> dict[str, Any]:
-    """The configuration that a command line means, as plain data with all defaults; nothing is built or written.
+    """The configuration of a command line as plain data with all defaults; nothing is built.
 
-    A command line that the command would refuse raises a ValueError with the same message. The first call makes the
+    What the command would refuse raises a ValueError with the same message. The first call makes the
     parser (about a second).
 
     Args:
-        arguments: As after ``chaosgate``: ``fit``, ``test``, ``validate`` or ``predict``, then files and keys.
+        arguments: As after ``chaosgate``: ``fit`` or another command, then files and keys.
     """
     from chaosgate.cli.training import parsed_config, plain_config
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
-from jsonargparse.typing import NonNegativeInt, Path_fc, PositiveFloat, PositiveInt
+from jsonargparse.typing import NonNegativeInt, PositiveFloat, PositiveInt
 
 
 def probe(
@@ -26,9 +25,8 @@ def probe(
     draws: PositiveInt = 8,
     seed: NonNegativeInt = 0,
     device: str = "cpu",
-    format: Literal["table", "markdown", "json"] = "table",
-    output: Path_fc | None = None,
-    figure: Path_fc | None = None,
+    json: bool = False,
+    figure: Path | None = None,
 ) -> None:
     """Measure, stage by stage, what gates do to the feature maps of a network.
 
@@ -61,39 +59,26 @@ def probe(
         draws: Gates per image.
         seed: Selects the noise.
         device: Where the network runs.
-        format: Of the output.
-        output: File to write instead of the terminal.
+        json: Print JSON.
         figure: File of the figure (compatibility.png, in the run directory if there is one).
     """
-    import json
     import sys
+    from json import dumps
 
-    import torch
     from rich.console import Console
 
-    from chaosgate.cli.flags import parse_operator, write_text
+    from chaosgate.cli.flags import parse_operator, show
     from chaosgate.cli.probe_source import find_images, find_network
-    from chaosgate.compat.probe import (
-        DEFAULT_METHODS,
-        Probe,
-        as_markdown,
-        as_table,
-        probe_figure,
-        verdict,
-    )
+    from chaosgate.compat import probe as compat
     from chaosgate.gate import GaussianChaos
     from chaosgate.run.provenance import commit, versions
 
     source = find_network(network, backbone, pretrained, num_classes, in_chans)
-    try:
-        torch.zeros(1, device=device)  # some are known but not there
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"--device {device}: {str(error).partition(chr(10))[0]}") from None
     batch = find_images(source, images, count, image_size)
     gate = GaussianChaos(log_std=log_std, operator=parse_operator(operator))
-    measure = Probe(
+    measure = compat.Probe(
         stages=stages,
-        methods=methods or DEFAULT_METHODS,
+        methods=methods or compat.DEFAULT_METHODS,
         channels=channels,
         draws=draws,
         logit_draws=1,
@@ -102,15 +87,13 @@ def probe(
     )
     with Console(stderr=True).status(f"probing {source.name} on {len(batch)} images"):
         reading = measure(source.model.to(device), batch.to(device), gate)
-    target = figure or (source.folder or Path()) / "compatibility.png"
-    drawn = probe_figure(reading, f"{source.name}: gates at equal energy, stage by stage")
-    drawn.savefig(target)
-    if format == "table":
-        write_text(as_table(reading), output, 132)
-    elif format == "markdown":
-        write_text(as_markdown(reading), output)
-    else:
+    target = figure or (source.run.path if source.run else Path()) / "compatibility.png"
+    title = f"{source.name}: gates at equal energy, stage by stage"
+    compat.probe_figure(reading, title).savefig(target)
+    if json:
         origin = {"network": source.name, "commit": commit(), "versions": versions()}
-        content = {**origin, "verdict": verdict(reading), "rows": reading.rows()}
-        write_text(json.dumps(content, indent=1, allow_nan=False), output)
+        content = {**origin, "verdict": compat.verdict(reading), "rows": reading.rows()}
+        print(dumps(content, indent=1, allow_nan=False))
+    else:
+        show(compat.as_markdown(reading))
     print(f"figure: {target}", file=sys.stderr)

@@ -35,7 +35,7 @@ from chaosgate.study.execute.slurm_job import SlurmOptions
 from chaosgate.study.plan import parts
 from chaosgate.study.plan.runs import Run, folders_of, load_study, plan_runs, shared_with
 from chaosgate.study.plan.study import Study
-from chaosgate.study.report import packed, planned, write
+from chaosgate.study.report import packed, write
 
 WORKER = "chaosgate.cli.worker"  # imports torch; only named, so that this process need not
 
@@ -46,7 +46,6 @@ def plan(
     root: Path = ROOT,
     size: str | None = None,
     variable: Sequence[str] = (),
-    jobs: PositiveInt | None = None,
 ) -> None:
     """Show the runs of a study: state, directory, what is left and what it costs.
 
@@ -55,11 +54,9 @@ def plan(
         root: Folder of studies.
         size: Another size of the study, e.g. smoke: synthetic images, minutes instead of days.
         variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
-        jobs: Workers at a time, for the cost.
     """
     found, runs, users = _plan(study, root, size, variable)
-    shown = overview(found, runs, states_of(runs), users, jobs or found.jobs, with_cost=True)
-    Console(highlight=False).print(shown)
+    Console().print(overview(found, runs, states_of(runs), users, found.jobs, with_cost=True))
 
 
 def run(
@@ -95,48 +92,32 @@ def run(
     found, runs, _ = _plan(study, root, size, variable, train=True)
     flags = [study, *([] if root == ROOT else ["--root", str(root)])]
     flags += [*(["--size", size] if size else []), *(["--variable", *variable] if variable else [])]
-    again = partial(same_study, flags=flags)
-    chosen = runs
-    for flag, asked, key in (("--only", only, "variant"), ("--seed", seed, "seed")):
-        there = list(dict.fromkeys(getattr(one, key) for one in runs))
-        if unknown := [str(one) for one in asked if one not in there]:
-            raise ValueError(f"{flag} {unknown[0]}: the study has {', '.join(map(str, there))}.")
-        chosen = [one for one in chosen if not asked or getattr(one, key) in asked]
-    done = sum(state.condition == "done" for state in states_of(runs).values())
-    planned.note_plan(found, root / found.name, done)
+    chosen = [one for one in runs if not only or one.variant in only]
+    chosen = [one for one in chosen if not seed or one.seed in seed]
+    if not chosen:
+        there = ", ".join(f"{one.variant} ({one.seed})" for one in runs)
+        raise ValueError(f"no run of {[*only, *seed]}; the study has the methods (seeds) {there}.")
     workers, threads = jobs or found.jobs, threads or found.threads
+    write.write_layout(runs[0].root)
     if launcher == "slurm":
-        write.write_layout(runs[0].root)
         command = (sys.executable, "-m", "chaosgate", "worker")
+        again = partial(same_study, flags=flags)
         outcome = launch(chosen, slurm, threads or slurm.cpus, command, again, console, wait)
     else:
-        limit = os.environ.get("OMP_NUM_THREADS", "")
-        available = min(cores(), int(limit)) if limit.isdigit() and int(limit) else cores()
-        threads = threads or max(1, available // workers)
-        runner = Runner(chosen, Display(console), workers, threads, WORKER)
-        if runner.pending:
-            write.write_layout(runs[0].root)
-        outcome = runner()
+        limit = int(os.environ.get("OMP_NUM_THREADS") or cores())
+        threads = threads or max(1, min(cores(), limit) // workers)
+        outcome = Runner(chosen, Display(console), workers, threads, WORKER)()
     if outcome.refused is not None:
         raise ValueError(f"nothing was trained. {outcome.refused}")
     if launcher == "slurm" and not wait:
         return 0
     _report(found, runs, root, console)
-    logs = {one.name: one.directory / "log.txt" for one in runs}
     for name, lines in outcome.failed.items():
-        console.print(f"\n[red]failed[/]: {name}; last lines of {logs[name]}:")
-        _print_whole(console, *(f"  {line}" for line in lines))
-    if outcome.interrupted:
-        _print_whole(
-            console, "\nStopped. Finished runs are kept; continue with:", f"  {again('run')}"
-        )
-        return 130
-    if outcome.failed:
-        _print_whole(console, f"Try the failed runs again: {again('run')}")
-        return 1
-    _print_whole(
-        console, "\nNext:", *(f"  {one}" for one in _next_commands(found, runs, again("run")))
-    )
+        print(f"\nfailed: {name}; the last lines of its log.txt:", *lines, sep="\n  ")
+    if outcome.interrupted or outcome.failed:
+        print(f"\nFinished runs are kept; continue with:\n  {same_study('run', flags)}")
+        return 130 if outcome.interrupted else 1
+    print("\nNext:", *_next_commands(found, runs, same_study("run", flags)), sep="\n  ")
     return 0
 
 
@@ -157,9 +138,8 @@ def report(
     """
     console, folder = Console(highlight=False), Path(study)
     if packed.is_packed(folder):
-        found, runs = packed.load_packed(folder)
-        page = write.report(found, runs, folder.parent, console, with_figures=True) / "report.html"
-        _print_whole(console, f"\nReport: {page}   (also table.md, table.csv, table.tex, figures)")
+        directory = write.report(*packed.load_packed(folder), folder.parent, console, True)
+        print(f"\nReport: {directory / 'report.html'}   (also tables and figures)")
     else:
         found, runs, _ = _plan(study, root, size, variable)
         _report(found, runs, root, console)
@@ -200,62 +180,35 @@ def _plan(
     Configurations are parsed in a process that has imported what training needs.
     """
     if packed.is_packed(Path(name)):
-        raise ValueError(
-            f"{name} is a packed study, which can only be reported; it has no networks."
-        )
-    if root.is_file():
-        raise ValueError(f"--root {root} is a file; give a folder.")
+        raise ValueError(f"{name} is a packed study: it can only be reported.")
     study = load_study(name, size)
     names = {key for part in study.parts() for key in parts.names_in(part.content)}
     folders = folders_of(study, root, variable)
     parts.require_allowed(names, folders)
     with ProcessPoolExecutor(1, mp_context=warm(WORKER)) as pool:  # starts with its first work
-        if train and study.size is not None and study.size.synthetic:
-            synthetic = ("chaosgate.data.synthetic", "write_synthetic", root / parts.SYNTHETIC)
-            pool.submit(call, *synthetic).result()
+        if train and study.size is not None and study.size.made_up:
+            made_up = ("chaosgate.data.synthetic", "write_synthetic", root / parts.MADE_UP)
+            pool.submit(call, *made_up).result()
         if train:
             parts.require_folders(names, folders)
-        parse = parts.CachedParse(
-            lambda words: pool.submit(call, WORKER, "parse", list(words)).result()
-        )
+        parse = parts.CachedParse(lambda w: pool.submit(call, WORKER, "parse", list(w)).result())
         runs = plan_runs(study, root, parse, variable)
         users = {} if train else shared_with(study, runs, parse, variable)
-    for key, file in files_of(study, name):
-        if key == name and study.path.is_relative_to(config_folder()):
-            print(f"chaosgate study: {name} comes with the package", file=sys.stderr)
-        elif key != file and not Path(file).is_relative_to(config_folder()):
-            print(f"chaosgate study: {key} is the local file {file}", file=sys.stderr)
+    for part in study.parts():  # a local file wins over the shipped one of the same name
+        if part.source is not None and f"{part.name}.yaml" == os.path.relpath(part.source):
+            print(
+                f"chaosgate study: {part.name} is the local file {part.name}.yaml", file=sys.stderr
+            )
     return study, runs, users
-
-
-def files_of(study: Study, name: str) -> list[tuple[str, str]]:
-    """The study and the files that it names, each as it was named and where it was found."""
-    named = {name: study.path}
-    named |= {part.name: part.source for part in study.parts() if part.source is not None}
-    return [
-        (one, str(file) if file.is_relative_to(config_folder()) else os.path.relpath(file))
-        for one, file in named.items()
-    ]
 
 
 def _report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> None:
     page = write.report(study, runs, root, console) / "report.html"
-    _print_whole(console, f"\nReport:      {page}   (also table.md, table.csv, table.tex)")
-    _print_whole(console, f"TensorBoard: {_tensorboard(runs)}")
-
-
-def _tensorboard(runs: Sequence[Run]) -> str:
-    return shlex.join([installed("tensorboard"), "--logdir", str(runs[0].root)])
-
-
-def _print_whole(console: Console, *lines: str) -> None:
-    """Lines that can be copied: not broken at the edge of the terminal, brackets as they are."""
-    for line in lines:
-        console.print(line, soft_wrap=True, markup=False)
+    print(f"\nReport:      {page}   (also table.md, table.csv, table.tex)")
+    print(f"TensorBoard: {shlex.join([installed('tensorboard'), '--logdir', str(runs[0].root)])}")
 
 
 def _next_commands(study: Study, runs: Sequence[Run], again: str) -> Iterator[str]:
-    yield _tensorboard(runs)
     program = installed("chaosgate")
     for run in runs:  # a gate whose strength can be changed on the command line
         gate = run.parts[-1].content.get("noise", {}).get("gate") or {}
@@ -265,7 +218,7 @@ def _next_commands(study: Study, runs: Sequence[Run], again: str) -> Iterator[st
             words += ["--noise.gate.init_args.log_std", "1.5", *allow_flags()]
             yield shlex.join([program, "fit", *words])
             break
-    line = "gch_strong: [noise/gch, {noise.gate.init_args.log_std: 1.5}]"
     if study.path.is_relative_to(config_folder()):
         again = f"{program} configs copy {config_name(study.path)}"
+    line = "gch_strong: [noise/gch, {noise.gate.init_args.log_std: 1.5}]"
     yield f"{again}   # then add a line under 'methods:', e.g. {line}"

@@ -27,7 +27,7 @@ from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints, StopAt
 from chaosgate.run.config_files import allow_flags
 from chaosgate.run.directory import BEST, ROLES, RunDirectory
 from chaosgate.run.identity import check_resume, noises, readable_name, run_name, training_hash
-from chaosgate.run.predictions import WritePredictions, check_output
+from chaosgate.run.predictions import WritePredictions
 from chaosgate.run.recording import (
     KeepOutputs,
     WriteCurves,
@@ -57,6 +57,9 @@ _KEYS: dict[str, tuple[Any, Any, str]] = {
     "output": (_TEXT, None, "predict: a .csv or .parquet file (predictions.csv of the run)."),
 }
 """Type, default and help of the keys beside trainer, model, data, noise and saving."""
+
+
+_EXPECTED = (ValueError, OSError, RuntimeError, TypeError, ImportError, MisconfigurationException)
 
 
 class SaveConfig(SaveConfigCallback):
@@ -132,16 +135,15 @@ class TrainingCLI(LightningCLI):
         config, plain = self.config, plain_config(self.config)
         self.save_config_kwargs = {"given": config.clone()}
         self.run_directory = RunDirectory(config.run_dir or Path("runs", run_name(plain)))
-        check_output(config.output)
         self.networks = self._start(plain) if self.command == "fit" else self._tested(plain)
         if self.networks and self.command != "fit":
             known = network_arguments(read_checkpoint(self.networks[0]), self.networks[0])
             for key in ("num_classes", "in_chans"):
                 config.model[key] = config.model[key] or known.get(key)
         for logger in _listed(config.trainer.logger):
-            if isinstance(logger, Namespace):
-                inside = logger.init_args.get("save_dir") or ""
-                logger.init_args.save_dir = str(self.run_directory.path / inside)
+            if isinstance(logger, Namespace):  # a relative folder is inside of the run directory
+                inside = self.run_directory.path / (logger.init_args.get("save_dir") or "")
+                logger.init_args.save_dir = str(inside)
 
     def _start(self, plain: dict[str, Any]) -> list[Path]:
         """The checkpoint that a training continues from."""
@@ -150,8 +152,7 @@ class TrainingCLI(LightningCLI):
             return [Path(config.ckpt_path)]
         if config.resume:
             if not run.last.is_file():
-                others = _others(run, plain)
-                raise FileNotFoundError(f"nothing to resume: no checkpoint {run.last}.{others}")
+                raise FileNotFoundError(f"nothing to resume: no {run.last}.{_others(run, plain)}")
             check_resume(run, plain)
             return [run.last]
         requeued = os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
@@ -162,24 +163,17 @@ class TrainingCLI(LightningCLI):
     def _tested(self, plain: dict[str, Any]) -> list[Path]:
         """The checkpoints to load; none if the model starts from given weights."""
         config, run = self.config, self.run_directory
-        if config.ckpt_path is not None and config.checkpoints is not None:
-            raise ValueError(
-                "--checkpoints names networks of the run, --ckpt_path a file: give one."
-            )
         if config.ckpt_path is not None:
             return [Path(config.ckpt_path)]
-        if config.checkpoints is not None:
-            roles = [role.strip() for role in config.checkpoints.split(",")]
-            if unknown := [role for role in roles if role not in ROLES]:
-                raise ValueError(
-                    f"--checkpoints has {unknown[0]!r}; give some of {', '.join(ROLES)}."
-                )
-            return [run.selected(role) for role in roles]
-        if config.model.weights is not None and not any(run.checkpoints.glob("*.ckpt")):
-            return []
-        if not run.path.is_dir() and (others := _others(run, plain)):
-            raise FileNotFoundError(f"no run {run.path}.{others}")
-        return [run.selected(BEST)]
+        if config.checkpoints is None:
+            if config.model.weights is not None and not any(run.checkpoints.glob("*.ckpt")):
+                return []
+            if not run.path.is_dir() and (others := _others(run, plain)):
+                raise FileNotFoundError(f"no run {run.path}.{others}")
+        roles = (config.checkpoints or BEST.removesuffix(".ckpt")).split(",")
+        if unknown := set(roles).difference(ROLES):
+            raise ValueError(f"--checkpoints has {unknown}; give some of {', '.join(ROLES)}.")
+        return [run.selected(role) for role in roles]
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add the callbacks that record, the logger, and checkpoints without pickle."""
@@ -279,16 +273,13 @@ class TrainingCLI(LightningCLI):
         for one in self.trainer.early_stopping_callbacks:
             if one.stopping_reason_message:
                 print(f"Stopped early: {one.stopping_reason_message}")
-        print(f"\nRun:         {run.path}   (config.yaml, curves.jsonl, figures/)")
-        print(f"Network:     {run.checkpoints / BEST}   (smallest validation NLL; also top1, last)")
-        for logger in self.trainer.loggers:
-            if isinstance(logger, TensorBoardLogger):
-                print(f"TensorBoard: tensorboard --logdir {shlex.quote(str(logger.save_dir))}")
-            elif logger.log_dir is not None:
-                print(f"Log:         {logger.log_dir}")
+        logs = [str(one.log_dir) for one in self.trainer.loggers if one.log_dir is not None]
+        print(f"\nRun:      {run.path}   (config.yaml, curves.jsonl, figures/)")
+        print(f"Network:  {run.checkpoints / BEST}   (smallest validation NLL; also top1, last)")
+        print(*(f"Log:      {log}\n" for log in logs), "\nNext:", sep="")
         same = [word for word in self.arguments if word.split("=")[0] != "--resume"] + allow_flags()
-        commands = (shlex.join(["chaosgate", one, *same]) for one in ("test", "predict"))
-        print("\nNext:", *commands, sep="\n  ")
+        for command in ("test", "predict"):
+            print(f"  {shlex.join(['chaosgate', command, *same])}")
 
 
 class ParserOnly(TrainingCLI):
@@ -359,14 +350,7 @@ def run(arguments: Sequence[str]) -> tuple[int, list[dict[str, Any]]]:
         status, message = 130, "stopped by Ctrl-C. Continue with the same command and --resume."
     except UsageError as error:
         status, message = 2, str(error)
-    except (
-        ValueError,
-        OSError,
-        RuntimeError,
-        TypeError,
-        ImportError,
-        MisconfigurationException,
-    ) as error:
+    except _EXPECTED as error:
         status, message = 1, str(error)
         if os.environ.get("CHAOSGATE_TRACEBACK"):
             traceback.print_exc()

@@ -6,8 +6,9 @@ training needs. SLURM jobs start the command.
 
 import json
 import os
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,18 +41,8 @@ def run_order(order: str, environment: Mapping[str, str]) -> None:
 
 def parse(words: Sequence[str]) -> tuple[dict[str, Any], Sources]:
     """A configuration as plain data, and hashes of the files of classes of no known library."""
-    config: dict[str, Any] = json.loads(json.dumps(parsed(words), default=str))
-    roots = {path.split(".")[0] for path in _class_paths(config)}.difference(_KNOWN)
+    text = json.dumps(parsed(words), default=str)
+    roots = set(re.findall(r'"class_path": "(\w+)', text)).difference(_KNOWN)
     names = [name for name in sys.modules if name.split(".")[0] in roots]
     files = {getattr(sys.modules[name], "__file__", None) for name in names}
-    return config, {file: file_hash(file) for file in sorted(filter(None, files))}
-
-
-def _class_paths(node: Any) -> Iterator[str]:
-    if isinstance(node, Mapping):
-        if isinstance(node.get("class_path"), str):
-            yield node["class_path"]
-        node = list(node.values())
-    if isinstance(node, list):
-        for entry in node:
-            yield from _class_paths(entry)
+    return json.loads(text), {file: file_hash(file) for file in sorted(filter(None, files))}

@@ -30,7 +30,6 @@ from chaosgate.compat.roughness import (
     dropout_amplification,
     dropout_energy,
     grid_graph,
-    interior_graph,
     intrinsic_energy,
     roughness_budget,
     weighted_mass,
@@ -46,20 +45,16 @@ from chaosgate.compat.topology import (
 
 if TYPE_CHECKING:
     from chaosgate.compat.callback import CompatibilityProbe
-    from chaosgate.compat.probe import MethodReading, Probe, ProbeReading, StageReading
+    from chaosgate.compat.probe import Probe, ProbeReading
 
-_LATE = {"CompatibilityProbe": "callback"}  # the only thing here that needs Lightning
-_LATE |= dict.fromkeys(
-    ("MethodReading", "Probe", "ProbeReading", "StageReading"), "probe"
-)  # matplotlib and rich
+# Only the callback needs Lightning, only the probe matplotlib.
+_LATE = {"CompatibilityProbe": "callback", "Probe": "probe", "ProbeReading": "probe"}
 
 __all__ = [
     "CompatibilityProbe",
-    "MethodReading",
     "Probe",
     "ProbeReading",
     "SiteGraph",
-    "StageReading",
     "all_pairs",
     "betti_numbers",
     "coherence",
@@ -69,7 +64,6 @@ __all__ = [
     "dropout_energy",
     "green_metric",
     "grid_graph",
-    "interior_graph",
     "intrinsic_energy",
     "lift",
     "log_margin",

@@ -70,10 +70,12 @@ class GateMeasurement:
 
 @dataclass(frozen=True)
 class Column:
-    """A desideratum as it is measured: its number, the rule for its mark, and the rule as text."""
+    """A desideratum as it is measured: the field with its number, the rule for its mark, the rule
+    as text.
+    """
 
     title: str
-    number: Callable[[GateMeasurement], float]
+    number: str
     holds: Callable[[GateMeasurement], bool]
     rule: str
 
@@ -81,34 +83,32 @@ class Column:
 COLUMNS = (
     Column(
         "D1 entropy gap",
-        lambda m: m.entropy_gap,
+        "entropy_gap",
         lambda m: m.entropy_gap < 1e-6,
         "below 1e-6 nats per direction",
     ),
     Column(
         "D2 share <= 0",
-        lambda m: m.not_positive,
+        "not_positive",
         lambda m: m.not_positive == 0,
         "no value is at or below zero",
     ),
     Column(
         "D3 bias per site",
-        lambda m: m.site_bias,
+        "site_bias",
         lambda m: m.site_bias <= STANDARD_ERRORS * m.site_error,
         f"within {STANDARD_ERRORS:g} standard errors of zero",
     ),
-    Column(
-        "D3 bias per sample", lambda m: m.sample_bias, lambda m: m.sample_bias < 1e-5, "below 1e-5"
-    ),
+    Column("D3 bias per sample", "sample_bias", lambda m: m.sample_bias < 1e-5, "below 1e-5"),
     Column(
         "D4 roughness",
-        lambda m: m.roughness,
+        "roughness",
         lambda m: m.roughness < SMOOTH,
         f"below {SMOOTH}; white noise has 1",
     ),
     Column(
         "D5 spectrum",
-        lambda m: m.smallest_eigenvalue,
+        "smallest_eigenvalue",
         lambda m: m.smallest_eigenvalue > SINGULAR,
         "the smallest eigenvalue of the operator over its largest, from drawn fields, is above "
         f"{SINGULAR:g}",
@@ -127,10 +127,8 @@ def desiderata_matrix(
     """
     operator = operator or DirichletLaplacian()
     ones = torch.ones(1, 1, *grid)
-    energy = (
-        float(GaussianChaos(log_std=log_std, operator=operator).expected_energy(ones))
-        / ones.numel()
-    )
+    reference = GaussianChaos(log_std=log_std, operator=operator)
+    energy = float(reference.expected_energy(ones)) / ones.numel()
     gates = matched_gates(ones, energy, tuple(METHODS), operator)
     measured = [measure(name, gates[name], grid, operator, draws) for name in METHODS]
     return [GateMeasurement("none"), *measured]
@@ -200,7 +198,7 @@ def _geometry(gate: Gate, grid: Grid, operator: Operator, logarithm: bool) -> tu
 
 def cell(column: Column, row: GateMeasurement) -> str:
     """The number of a cell and its mark."""
-    value = column.number(row)
+    value = getattr(row, column.number)
     number = "none" if math.isnan(value) else f"{value:.2g}" if abs(value) < 1e4 else str(value)
     error = f" ± {row.site_error:.1g}" if column.title == "D3 bias per site" else ""
     return f"{'✓' if column.holds(row) else '✗'} {number}{error}"

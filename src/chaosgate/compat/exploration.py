@@ -58,7 +58,6 @@ def explore(
                 "field": law.draw(_shown_noise(seed, n), (1, 1))[0, 0],
                 "kernel": law.covariance[n // 2 * n + n // 2].view(n, n).float(),
                 "spectrum": torch.where(modes > 0, 1 / modes, 0.0).tolist(),
-                "mean_variance": law.beta,
             }
             metric = pair_variances(operator, (n, n), torch.cat([maps.pairs, maps.edges]))
             found["settings"].setdefault(name, {})[str(n)] = {

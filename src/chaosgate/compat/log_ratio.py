@@ -210,16 +210,6 @@ def is_signed(h: Tensor) -> bool:
     return not bool((h >= 0).all())
 
 
-def require_nonnegative(h: Tensor) -> None:
-    """Raise unless every value is zero or positive."""
-    if is_signed(h):
-        share = float((h < 0).double().mean())
-        raise ValueError(
-            f"log-ratios need non-negative maps; {share:.1%} of these values are negative. Use a "
-            "stage behind a ReLU; roughness and coherence exist for signed maps, too."
-        )
-
-
 def lift(h: Tensor, epsilon: float = 0.01, axes: int = 2) -> Tensor:
     r""":math:`h + \varepsilon \bar h` with :math:`\bar h` the spatial mean of each map.
 
@@ -232,5 +222,9 @@ def lift(h: Tensor, epsilon: float = 0.01, axes: int = 2) -> Tensor:
     """
     if not (epsilon > 0 and math.isfinite(epsilon)):
         raise ValueError(f"the lift epsilon must be positive and finite; got {epsilon}.")
-    require_nonnegative(h)
+    if is_signed(h):
+        raise ValueError(
+            f"log-ratios need non-negative maps; {float((h < 0).double().mean()):.1%} of these "
+            "values are negative. Use a stage behind a ReLU."
+        )
     return h + epsilon * h.mean(tuple(range(-axes, 0)), keepdim=True)

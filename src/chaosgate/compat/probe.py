@@ -189,7 +189,7 @@ class ProbeReading:
 def _json(value: Any) -> Any:
     """JSON has neither NaN nor infinity: null and "inf" stand for them."""
     if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else "inf" if value > 0 else "-inf"
+        return None if math.isnan(value) else str(value)
     return value
 
 
@@ -400,7 +400,7 @@ class Probe:
         counts = min(self.channels, self.draws, self.pairs, self.logit_draws + 1)
         if counts < 1 or not 0 <= self.lift < math.inf or not 0 < energy < math.inf:
             raise ValueError(
-                "channels, draws and pairs are at least 1, lift and logit_draws zero or positive, "
+                "channels, draws and pairs are at least 1, lift and logit_draws at least 0, "
                 f"energy positive; got {self}."
             )
         self._default = GaussianChaos(log_std=1.0)
@@ -533,9 +533,8 @@ HEADINGS = (
 
 NOTE = (
     "In brackets: predicted by the paper. log-ratio std: root mean square change of the finite "
-    "log-ratios. finite: log-ratios that stay finite. roughness x: factor on the intrinsic energy. "
-    "Betti kept: superlevel sets at the mean of each map with the same components and cycles. "
-    "Log-ratios are measured on positive sites."
+    "log-ratios, on positive sites. roughness x: factor on the intrinsic energy. Betti kept: "
+    "superlevel sets at the mean of each map with the same components and cycles."
 )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from chaosgate.field import Grid, Operator
+from chaosgate.field import Grid
 from chaosgate.field.arguments import as_grid
 
 
@@ -34,17 +34,6 @@ class SiteGraph:
     grid: Grid
     edges: Tensor
     weights: Tensor
-
-    def __post_init__(self) -> None:
-        ends, n = self.edges, self.num_sites
-        if bool((ends < 0).any() | (ends >= n).any() | (ends[:, 0] == ends[:, 1]).any()):
-            raise ValueError(
-                f"edges join two different sites among 0 to {n - 1}; got {ends.tolist()}."
-            )
-        if len(self.weights) != len(ends) or not bool((self.weights > 0).all()):
-            raise ValueError(
-                f"{len(ends)} edges need as many positive weights; got {self.weights.tolist()}."
-            )
 
     @property
     def num_sites(self) -> int:
@@ -96,23 +85,6 @@ def cycle_graph(n: int) -> SiteGraph:
     return SiteGraph(
         (n,), torch.stack([first, (first + 1) % n], 1), torch.ones(n, dtype=torch.float64)
     )
-
-
-def interior_graph(operator: Operator, grid: Grid) -> SiteGraph:
-    r"""The edges of an operator between sites, :math:`c_{xy} = -Q(x, y)`, without masses and
-    boundary terms.
-
-    A matrix with a positive entry off its diagonal is not a graph Laplacian plus a mass, and is
-    refused.
-    """
-    couplings = -torch.triu(operator.matrix(grid), diagonal=1)
-    if float(couplings.min()) < -1e-12 * float(couplings.abs().max()):
-        raise ValueError(
-            f"{operator} has positive entries off its diagonal, so it has no edge weights. Use "
-            "grid_graph(grid) instead."
-        )
-    edges = (couplings > 0).nonzero()
-    return SiteGraph(grid, edges, couplings[edges[:, 0], edges[:, 1]])
 
 
 def intrinsic_energy(field: Tensor, graph: SiteGraph) -> Tensor:

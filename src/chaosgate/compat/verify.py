@@ -12,11 +12,11 @@ r"""Compare one gate on one grid with the paper's statements: predicted, measure
   roughness, independence of the map's scale and the threshold band of the sample-wise gate.
 * **dropout**: values, singular log-ratios, kept orderings, added roughness and broken cycles.
 
-The reference is dense algebra in float64 with the operator's own ``matrix``. Exact rows push a
-basis of the noise through the gate in float64. Sampled rows draw in float32, as training does, and
-allow six standard errors: a correct gate fails with probability below 1e-6. That the shipped
-operators and functions are right on any grid is checked by the project's tests (``tests/paper``),
-not here.
+The reference is dense algebra in float64 with the operator's own ``matrix``. Exact rows push a basis
+of the noise through the gate in float64. Sampled rows draw in float32, as training does, and allow
+six standard errors: chance fails a correct gate with probability 2e-9 per compared number. That the
+shipped operators and functions are right on any grid is checked by the project's tests
+(``tests/paper``), not here.
 """
 
 import math

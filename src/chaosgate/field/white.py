@@ -77,12 +77,13 @@ Key = Tensor | int
 
 def advance(key: Key, counter: Tensor | int) -> Key:
     """The key of the ``counter``-th event under ``key`` (both may live on the device)."""
-    if not torch.compiler.is_compiling():
+    if not (type(key) is int and type(counter) is int) and not torch.compiler.is_compiling():
         key, counter = _on_host(key), _on_host(counter)
-    if isinstance(key, int) and isinstance(counter, int):
+    if type(key) is int and type(counter) is int:
         word = _mixed((key + (counter + 1) * _GOLDEN) & _ALL_BITS)
         return word - _WORD if word >> 63 else word
     if isinstance(counter, int):
+        assert isinstance(key, Tensor)
         return mix(key + _signed((counter + 1) * _GOLDEN))
     return mix((counter + 1) * _signed(_GOLDEN) + key)
 
@@ -148,7 +149,7 @@ def _fill_with_uniforms(pairs: Tensor, key: Key, start: int) -> None:
 
 def _to_normals(pairs: Tensor) -> None:
     """Turn pairs of independent uniforms into pairs of independent normals, in place (Box and Muller 1958)."""
-    radius, angle = pairs
+    radius, angle = pairs[0], pairs[1]
     radius.log_().mul_(-2.0).sqrt_()
     cosine = angle.mul_(2.0 * math.pi).cos()
     angle.sin_().mul_(radius)

@@ -35,13 +35,13 @@ class Counter:
     def value(self, value: int) -> None:
         self._memory[...] = value
 
-    def now(self) -> Tensor | int:
+    def now(self, compiling: bool) -> Tensor | int:
         """The number so far; the tensor in compiled code."""
-        return self.tensor if torch.compiler.is_compiling() else int(self._memory)
+        return self.tensor if compiling else int(self._memory)
 
-    def next(self) -> Tensor | int:
+    def next(self, compiling: bool) -> Tensor | int:
         """Count one event and return the new number."""
-        if torch.compiler.is_compiling():
+        if compiling:
             return self.tensor.add_(1)
         with _COUNTING:  # two threads never get the same number
             self._memory += 1
@@ -138,8 +138,9 @@ class Gate(nn.Module, ABC):
             )
         require_fresh_draws(h)
         key = self._key if (rank := rank_of_process()) == 0 else advance(self._key, rank)
-        noise = Noise(advance(key, self._calls.now()), h.device)
-        self._calls.next()
+        compiling = torch.compiler.is_compiling()
+        noise = Noise(advance(key, self._calls.now(compiling)), h.device)
+        self._calls.next(compiling)
         return self.perturb(h, noise)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -165,12 +166,12 @@ def rank_of_process() -> int:
     return torch.distributed.get_rank() if initialized else 0
 
 
-_TRACKER = ModuleTracker()
+TRACKER = ModuleTracker()
 
 
 def in_backward() -> bool:
     """Whether autograd is running backward: then a forward is the second run of one under activation checkpointing."""
-    return not torch.compiler.is_compiling() and bool(_TRACKER.is_bw)
+    return not torch.compiler.is_compiling() and bool(TRACKER.is_bw)
 
 
 def require_fresh_draws(*values: Tensor) -> None:

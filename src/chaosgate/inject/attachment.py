@@ -12,13 +12,12 @@ The life of a forward::
 """
 
 import copy
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 
 import torch
@@ -28,7 +27,7 @@ from torch.utils.hooks import RemovableHandle
 
 from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate import Gate
-from chaosgate.gate.base import Counter, in_backward, rank_of_process, require_fresh_draws
+from chaosgate.gate.base import TRACKER, Counter, in_backward, rank_of_process, require_fresh_draws
 from chaosgate.inject.diagnostics import MonteCarlo
 from chaosgate.inject.effect import SiteReport, check_effect, require_effect
 from chaosgate.inject.integrations import RestoreWarning
@@ -54,13 +53,11 @@ class GatedModule:
     gate: Gate
     reader: LayoutReader
     identity: tuple[int | str, ...]
-    key: int = 0
     layout: Layout | None = None
     read_for: Any = None  # shapes of features and images that the grid of tokens was read for
 
     def __post_init__(self) -> None:
-        self.key = fold(*self.identity)
-        chain = self.reader.chain
+        self.key, chain = fold(*self.identity), self.reader.chain
         self.leader = chain[1] if isinstance(chain[0], NORMS) and len(chain) > 1 else chain[0]
         """The module whose mode decides; for a normalization layer, which may be frozen, its parent."""
 
@@ -69,12 +66,12 @@ class GatedModule:
 
     def layout_of(self, output: Any, features: Tensor, images: tuple[int, ...] | None) -> Layout:
         """Of maps once; of tokens whenever their number or the image changes."""
-        layout = self.layout
-        if layout is None or (layout.grid is not None and self.read_for != (features.shape, images)):
+        layout, shapes = self.layout, (features.shape, images)
+        if layout is None or (layout.grid is not None and self.read_for != shapes):
             if torch.compiler.is_compiling():
-                refuse("compiled too early", module=self.module)
-            layout = self.layout = self.reader(output, images)
-            self.read_for = (features.shape, images)
+                refuse("compiled", module=self.module)
+            layout, self.read_for = self.reader(output, images), shapes
+            self.layout = layout
         return layout
 
 
@@ -82,8 +79,8 @@ class GatedModule:
 class Forward:
     """One forward of the model, or one pass of a module (``module``) if the model is entered otherwise.
 
-    It is also the gradient hook on what the forward returned. ``hidden``: a gate ran without a graph (checkpointing
-    with ``use_reentrant=True``), so that features may be alive although the outputs are gone.
+    It is also the gradient hook on what the forward returned, so it lives as long as the graph. ``hidden``: a gate ran
+    without a graph, as under checkpointing with ``use_reentrant=True``.
     """
 
     attachment: "Attachment"
@@ -91,34 +88,25 @@ class Forward:
     images: tuple[int, ...] | None
     outer: "Forward | None" = None
     module: str | None = None
-    thread: int = 0
     passes: dict[str, int] = field(default_factory=dict)
     frozen: set[str] = field(default_factory=set)
     recomputed: set[str] = field(default_factory=set)
     hidden: bool = False
-    pending: bool = False
 
     def __call__(self, gradient: Tensor) -> None:
         """The backward pass has come to the outputs of this forward."""
-        self.hidden = False
-        current = self.attachment._backward
-        if self.module is None and current.get(threading.get_ident(), int)() is not self:
+        if self.module is None and self.attachment._backward != ref(self):
             self.recomputed.clear()
-            queue_callback(current.clear)
-            current[threading.get_ident()] = ref(self)
-
-    def __del__(self) -> None:
-        if self.pending and self.hidden:
-            self.attachment._lost = True
+            queue_callback(partial(setattr, self.attachment, "_backward", None))
+            self.attachment._backward = ref(self)
 
     def wait(self, outputs: Any) -> None:
         """Stay alive with the graph of the outputs, and be called when a gradient arrives there."""
-        for tensor in tensors(outputs):
+        for tensor in (outputs,) if isinstance(outputs, Tensor) else tensors(outputs):
             if tensor.requires_grad:
                 tensor.register_hook(self)  # type: ignore[no-untyped-call]
-                self.pending = True
-        if self.pending:
-            self.attachment._waiting.add(self)
+                if self not in self.attachment._waiting:
+                    self.attachment._waiting.add(self)
 
 
 class Attachment:
@@ -145,19 +133,20 @@ class Attachment:
             own = gates[stage].seed
             identity = (seed, self._rank, unwrapped(path), *(() if own is None else ("seed", own)))
             self.sites.append(GatedModule(stage, path, gates[stage], reader, identity))
+        owned = ((m, name) for m in model.modules() for name, _ in m.named_parameters(recurse=False))
+        self._parameter = next(owned, (None, ""))  # one of them, to see the transforms of torch.func
         self._steps, self._fired = Counter(), Counter()
         self._forward: Forward | None = None
         self._forced: Forced | None = None
         self._waiting: WeakSet[Forward] = WeakSet()  # forwards whose graphs are alive
-        self._backward: dict[int, ReferenceType[Forward]] = {}  # the current one of each thread's backward pass
-        self._lost = False  # the outputs of a hidden forward were dropped before their backward pass
+        self._backward: ReferenceType[Forward] | None = None  # the forward that the backward pass is in
         self._measuring = measuring
         self._monte_carlo: MonteCarlo | None = None
         self._factors: dict[Gate, Tensor | None] = {}
         self._hooks: list[Hook] = []
         self.on_first_call: Callable[..., object] | None = partial(require_effect, self) if check else None
         """Called with the arguments of the first training forward, before it; again with the next one if it raises."""
-        self._resumed: RestoreWarning | None = None
+        self.resumed: RestoreWarning | None = None
         if not measuring:
             for site in self.sites:
                 if site.reader.chain[0] in GATED:
@@ -192,6 +181,10 @@ class Attachment:
         """Of the last Monte Carlo forward: predictive ``entropy`` and ``mutual_information`` per prediction."""
         return self._monte_carlo.uncertainty if self._monte_carlo is not None else {}
 
+    @property
+    def _averages(self) -> bool:
+        return self._monte_carlo is not None and self._monte_carlo.active
+
     def check(self, *args: Any, **kwargs: Any) -> list[SiteReport]:
         """Run the model on these arguments with the gates off and on; refuse a gate that does not reach the output.
 
@@ -206,7 +199,7 @@ class Attachment:
     def set_strength(self, factor: float) -> None:
         """Scale the nominal strength: 0 is no noise, 1 the full strength. For schedules; :meth:`remove` undoes it."""
         if not 0 <= factor <= 1:
-            refuse("bad factor", factor=factor)
+            refuse("factor", factor=factor)
         self._require_attached()
         for gate in dict.fromkeys(self.gates.values()):
             self._factors.setdefault(gate, gate.dial)
@@ -254,12 +247,12 @@ class Attachment:
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
         self._steps.value, self._fired.value = int(state["step"]), int(state["fired"])
-        if self._resumed is not None:
-            self._resumed.done = True
+        if self.resumed is not None:
+            self.resumed.done = True
 
     def remove(self) -> None:
         """Take the gates off; model and gates are as they were."""
-        for hook in (*self._hooks, *(() if self._resumed is None else (self._resumed,))):
+        for hook in (*self._hooks, *(() if self.resumed is None else (self.resumed,))):
             hook.remove()
         self._hooks = []
         for site in self.sites:
@@ -278,9 +271,8 @@ class Attachment:
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
-            "an attachment belongs to its model object and cannot be copied or saved. Save handle.state_dict(), and "
-            "attach again to the copy. If the handle is an attribute of the model, keep it elsewhere: "
-            "chaosgate.Attachment.on(model) finds it."
+            "an attachment belongs to its model and cannot be copied or saved. Save handle.state_dict(). Do not keep the "
+            "handle in the model: chaosgate.Attachment.on(model) finds it."
         )
 
     def __repr__(self) -> str:
@@ -293,16 +285,16 @@ class Attachment:
     # -- what the hooks do -----------------------------------------------------------------------------------------
 
     def _register(self) -> None:
-        def hook(module: nn.Module, act: Callable[..., Any]) -> Hook:
-            return Hook(module, act, lambda: bool(self._forced or (self._monte_carlo and self._monte_carlo.active)))
+        def forced() -> bool:
+            return self._forced is not None or self._averages
 
-        self._hooks.append(hook(self.model, self._enter).before())
-        for site in self.sites:
-            self._hooks.append(hook(site.reader.chain[0], partial(self._gate, site)).behind())
-        self._hooks.append(hook(self.model, self._leave).behind(always=True))
         stem = next((m for m in self.model.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d)), None)
-        if stem is not None and any(site.reader.grid is None for site in self.sites):
-            self._hooks.append(hook(stem, self._see_images).before())
+        acts: list[tuple[nn.Module, Callable[..., Any], str]] = [(self.model, self._enter, "before")]
+        acts += [(site.reader.chain[0], partial(self._gate, site), "behind") for site in self.sites]
+        acts += [(self.model, self._leave, "always")]
+        if stem is not None and any(site.reader.needs_image for site in self.sites):
+            acts += [(stem, self._see_images, "before")]
+        self._hooks = [Hook(module, act, forced, when) for module, act, when in acts]
 
     def _see_images(self, args: Any, kwargs: Any) -> None:
         """The input of the first convolution is the image, whatever the model was called with.
@@ -319,66 +311,59 @@ class Attachment:
     _images: tuple[int, ...] | None = None  # of the last image outside of a forward of the model
 
     def _enter(self, args: Any, kwargs: Any) -> None:
-        if in_backward():  # the whole model is recomputed
-            return
         compiling = torch.compiler.is_compiling()
-        training = False
-        for site in self.sites:
-            training = training or site.leader.training
-        training = training and self._forced is None
+        if not compiling and TRACKER.is_bw:  # the whole model is recomputed
+            return
+        training = self._forced is None and any([site.leader.training for site in self.sites])
         image = next((v for v in (*args, *kwargs.values()) if isinstance(v, Tensor) and v.ndim >= 3), None)
-        thread = 0 if compiling else threading.get_ident()
-        outer = self._forward
-        if outer is not None and not compiling and outer.thread not in (0, thread):
-            refuse("two threads")
         images = None if image is None else tuple(image.shape)
-        self._forward = forward = Forward(self, self._steps.now(), images, outer, None, thread)
+        self._forward = forward = Forward(self, self._steps.now(compiling), images, self._forward)
         if training:
-            if self._monte_carlo is not None and self._monte_carlo.active:
-                refuse("Monte Carlo", how="in training mode")
-            self._begin(args, kwargs, image)
-            forward.step = self._steps.next()
+            if self._averages:
+                refuse("averages", how="in training mode")
+            self._begin(args, kwargs, image, compiling)
+            forward.step = self._steps.next(compiling)
 
-    def _begin(self, args: Any, kwargs: Any, image: Tensor | None) -> None:
+    def _begin(self, args: Any, kwargs: Any, image: Tensor | None, compiling: bool) -> None:
         """Before a training forward: the rank may be known now, and the first one is checked."""
         if self._follow_rank and (rank := rank_of_process()) != self._rank:
             self._rank = rank
             for site in self.sites:
                 site.identity = (site.identity[0], rank, *site.identity[2:])
                 site.key = fold(*site.identity)
-        if torch.compiler.is_compiling():
+        if compiling:
             return
-        require_fresh_draws(*(() if image is None else (image,)), next(self.model.parameters(), torch.empty(0)))
         if self.on_first_call is not None:
+            owner, name = self._parameter
+            given = (image, getattr(owner, name, None))
+            require_fresh_draws(*(value for value in given if value is not None))
             if sharded(self.model):
                 warnings.warn("the effect of the gates is not checked: the parameters are sharded.", stacklevel=2)
             else:
                 self.on_first_call(*args, **kwargs)
             self.on_first_call = None
-        if self.step == 0 and self._resumed is None:
-            self._resumed = RestoreWarning(self)
-        elif self._resumed is not None and self._resumed.done:
-            self._resumed.remove()
 
     def _gate(self, site: GatedModule, args: Any, kwargs: Any, output: Any) -> Any:
-        forced, forward = self._forced, self._forward
+        forced, forward, compiling = self._forced, self._forward, torch.compiler.is_compiling()
         if forced is None:
             if self._measuring or not site.leader.training:
-                self._skip(site)
+                if forward is not None:
+                    forward.frozen.add(site.module)
+                elif not self._measuring and self._averages:
+                    refuse("averages", how="in parts")
                 return None
         elif forced.only is not None and site.module not in forced.only:
             return None
-        again = forced is None and in_backward()
+        again = forced is None and not compiling and bool(TRACKER.is_bw)
         if again:
             forward = self._recomputed(site.module)
         elif forward is None:
             forward = self._pass_of(site)
-        elif forward.thread and forward.thread != threading.get_ident():
-            refuse("two threads")
         features = output if isinstance(output, Tensor) else features_of(site.module, output)
         layout = site.layout_of(output, features, forward.images)
         h = layout.to_map(features)
-        require_fresh_draws(features)
+        if not compiling:
+            require_fresh_draws(features)
         number = 0 if again else forward.passes.get(site.module, 0)
         key = site.key if number == 0 else fold(*site.identity, number)  # a module that runs twice gets two gates
         draw = 0 if forced is None else forced.draw
@@ -389,8 +374,8 @@ class Attachment:
         if not again:
             forward.passes[site.module] = number + 1
             if forced is None:
-                self._fired.next()
-                if not torch.compiler.is_compiling():
+                self._fired.next(compiling)
+                if not compiling:
                     self._note(site, forward, features, changed)
         return changed if output is features else mapped(output, lambda t: changed if t is features else t)
 
@@ -398,42 +383,35 @@ class Attachment:
         """One gate per tensor; and the forward waits for the gradient of what a gate returned."""
         inner = getattr(features, "_gated_by", None)
         if inner is not None and inner[1] == features._version:
-            refuse("tensor gated twice", module=site.module, inner=inner[0])
+            refuse("gated twice", module=site.module, inner=inner[0])
         changed._gated_by = (site.module, changed._version)  # type: ignore[attr-defined]
         if changed.requires_grad:
             forward.wait(changed)
-        elif torch.is_grad_enabled() is False:
+        else:
             forward.hidden = True
-
-    def _skip(self, site: GatedModule) -> None:
-        """The gate does not act: its module is in evaluation mode."""
-        if self._forward is not None:
-            self._forward.frozen.add(site.module)
-        elif not self._measuring and self._monte_carlo is not None and self._monte_carlo.active:
-            refuse("Monte Carlo", how="in parts")
 
     def _pass_of(self, site: GatedModule) -> Forward:
         """The model is entered otherwise (``forward_features``): every pass of a gated module is a step."""
         if self._forced is not None:
-            return Forward(self, self._steps.now(), self._images)
-        if self._monte_carlo is not None and self._monte_carlo.active:
-            refuse("Monte Carlo", how="in training mode")
+            return Forward(self, self._steps.now(torch.compiler.is_compiling()), self._images)
+        if self._averages:
+            refuse("averages", how="in training mode")
         if self.on_first_call is not None and not torch.compiler.is_compiling():
             self.on_first_call = None
             warnings.warn(
-                "the effect of the gates is not checked, and their strength is not measured: they act in a pass "
-                f"through parts of {type(self.model).__name__} (forward_features, say). Call the whole model, or "
-                "handle.check(batch); or set check=False.",
+                f"the effect of the gates is not checked in a pass through parts of {type(self.model).__name__} "
+                "(forward_features, say). Call handle.check(batch), or set check=False.",
                 stacklevel=2,
             )
-        self._begin((), {}, None)
-        return Forward(self, self._steps.next(), self._images, module=site.module)
+        compiling = torch.compiler.is_compiling()
+        self._begin((), {}, None, compiling)
+        return Forward(self, self._steps.next(compiling), self._images, module=site.module)
 
     def _leave(self, args: Any, kwargs: Any, output: Any) -> Any:
         """Also after an exception (out of memory, say) that the loop survives; then without an output."""
         forward = self._forward
         compiling = torch.compiler.is_compiling()
-        if forward is None or in_backward() or (not compiling and forward.thread not in (0, threading.get_ident())):
+        if forward is None or (not compiling and TRACKER.is_bw):
             return None
         self._forward = forward.outer
         if self._forced is not None or self._measuring or (not compiling and output is None):
@@ -442,54 +420,37 @@ class Attachment:
             for module, count in forward.passes.items():
                 forward.outer.passes[module] = forward.outer.passes.get(module, 0) + count
         if self.model.training and len(forward.passes) < len(self.sites):
-            self._refuse_silence(forward)
+            silent = next(site for site in self.sites if site.module not in forward.passes)
+            self.refuse_silence(silent, silent.module in forward.frozen)
         if forward.passes and not compiling:
             forward.wait(output)
-        if self._monte_carlo is not None and self._monte_carlo.active and not self.model.training:
+        if self._averages and not self.model.training:
+            assert self._monte_carlo is not None
             return self._monte_carlo(self, args, kwargs)
         return None
 
-    def _refuse_silence(self, forward: Forward) -> None:
-        """A gate did not act in a training forward: say why."""
-        site = next(site for site in self.sites if site.module not in forward.passes)
+    def refuse_silence(self, site: GatedModule, frozen: bool = False) -> NoReturn:
+        """A gate did not act although the model ran: raise an error with the cause."""
         facts = {"stage": site.stage, "module": site.module}
-        if site.module in forward.frozen:
+        if frozen:
             refuse("frozen", **facts)
         if dict(self.model.named_modules()).get(site.module) is not site.reader.chain[0]:
             refuse("replaced", **facts)
-        inner = [name for name, _ in site.reader.chain[0].named_children()]
-        checkpointing = any(getattr(module, "grad_checkpointing", False) for module in self.model.modules())
-        remedy = f" Name the last block inside it: stages=['{site.module}.{inner[-1]}']." if inner else ""
-        refuse(
-            "not called",
-            **facts,
-            why=" (activation checkpointing runs its blocks directly)" if checkpointing else "",
-            remedy=remedy
-            if checkpointing
-            else " If the model was compiled and run before, attach first and compile then: torch.compiler.reset() "
-            "drops what was compiled without the gate.",
-        )
+        inner = [f" ('{site.module}.{name}')" for name, _ in site.reader.chain[0].named_children()]
+        refuse("not called", **facts, inner=inner[-1] if inner else "")
 
     def _recomputed(self, module: str) -> Forward:
         """The forward that ``module`` is recomputed for, by activation checkpointing; refused where not certain."""
-        forward = self._backward.get(threading.get_ident(), int)()
-        waiting = list(self._waiting)
-        dropped = ", and the outputs of one were dropped before theirs" if self._lost else ""
-        found = ""
-        if not forward:
-            possible = [f for f in waiting if f.module in (None, module)]
-            forward = possible[0] if len(possible) == 1 and not self._lost else None
-            found = f"{len(possible)} forwards wait for their backward pass{dropped}"
+        forward = None if self._backward is None else self._backward()
+        waiting = [f for f in self._waiting if f.module in (None, module)]
+        if forward is None and len(waiting) == 1 and not waiting[0].hidden:
+            forward = waiting[0]
+        elif forward is None:
+            refuse("which forward", module=module, found=f"{len(waiting)} forwards wait for their backward pass")
         elif forward.passes.get(module, 0) > 1:
-            found = f"'{module}' ran {forward.passes[module]} times in that forward"
-            forward = None
-        elif module in forward.recomputed and (len(waiting) > 1 or self._lost):
-            found = (
-                f"it is recomputed twice in one backward pass while {len(waiting)} forwards wait for theirs{dropped}, "
-                "for two of them or by checkpointing inside checkpointing"
-            )
-            forward = None
-        if forward is None:
+            refuse("which forward", module=module, found=f"it ran {forward.passes[module]} times in that forward")
+        elif module in forward.recomputed and (len(waiting) > 1 or forward.hidden):
+            found = f"it is recomputed twice while {len(waiting)} forwards wait (checkpointing inside checkpointing?)"
             refuse("which forward", module=module, found=found)
         forward.recomputed.add(module)
         return forward
@@ -512,6 +473,7 @@ class Hook:
         module: The module it is registered on; None in a copy.
         act: What to do, without the module.
         forced: Whether gates act in evaluation mode too.
+        when: ``before`` or ``behind`` the forward of the module; ``always`` behind it, also if it raised.
     """
 
     def __init__(
@@ -519,23 +481,14 @@ class Hook:
         module: nn.Module | None = None,
         act: Callable[..., Any] | None = None,
         forced: Callable[[], bool] = bool,
+        when: str = "before",
     ) -> None:
-        self.module, self.act, self.forced = module, act, forced
+        self.module, self.act, self.forced, self.when = module, act, forced, when
         self.handle: RemovableHandle | None = None
-        self.always = False
-
-    def before(self) -> Self:
-        """Run before the module's forward, with its arguments."""
-        assert self.module is not None
-        self.handle = self.module.register_forward_pre_hook(self, with_kwargs=True)
-        return self
-
-    def behind(self, always: bool = False) -> Self:
-        """Run after the module's forward, with its arguments and its output; ``always``: also if it raised."""
-        assert self.module is not None
-        self.always = always
-        self.handle = self.module.register_forward_hook(self, with_kwargs=True, always_call=always)
-        return self
+        if module is not None and when == "before":
+            self.handle = module.register_forward_pre_hook(self, with_kwargs=True)
+        elif module is not None:
+            self.handle = module.register_forward_hook(self, with_kwargs=True, always_call=when == "always")
 
     def remove(self) -> None:
         if self.handle is not None:
@@ -546,7 +499,7 @@ class Hook:
             self.remove()
             return None
         if module is not self.module:
-            if self.always or not (module.training or self.forced()):
+            if self.when == "always" or not (module.training or self.forced()):
                 return None
             refuse("shared hooks", model=type(module).__name__)
         return self.act(*call)
@@ -554,10 +507,7 @@ class Hook:
     @property
     def __name__(self) -> str:
         """What torch.jit.script asks a hook for first."""
-        raise AttributeError(
-            "torch.jit.script cannot read the hooks of a chaosgate gate. Script a copy (copy.deepcopy(model)), which "
-            "is the plain network, or call remove() on the handle before."
-        )
+        raise AttributeError("torch.jit.script cannot read the hooks of a gate. Script a copy (copy.deepcopy(model)).")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Hook":
         plain = Hook()
@@ -569,9 +519,7 @@ class Hook:
     def __reduce__(self) -> tuple[Any, ...]:
         if self.act is not None:
             warnings.warn(
-                "a chaosgate gate is attached to the model that is being saved; what is loaded from it is the plain "
-                "network. Attach the gate again after loading, or call remove() on its handle before saving.",
-                stacklevel=2,
+                "a model with a gate is saved as the plain network; attach again after loading.", stacklevel=2
             )
         return Hook, (), {"handle": self.handle}
 
@@ -644,4 +592,6 @@ def attach(
     1
     >>> handle.remove()
     """
-    return Attachment(model, gates_by_stage(gate, stages), seed, rank, check, layout, grid, example)
+    handle = Attachment(model, gates_by_stage(gate, stages), seed, rank, check, layout, grid, example)
+    handle.resumed = RestoreWarning(handle)
+    return handle

@@ -50,19 +50,16 @@ class Ramp:
     shape: Literal["linear", "cosine"] = "linear"
 
     def __post_init__(self) -> None:
-        if (self.steps is None) == (self.epochs is None):
-            raise ValueError(f"Ramp takes exactly one of steps and epochs; got {self.steps!r} and {self.epochs!r}.")
-        name, length = ("steps", self.steps) if self.steps is not None else ("epochs", self.epochs)
-        if length is None or not math.isfinite(length) or length <= 0:
-            raise ValueError(f"Ramp: {name} is the length of the ramp, a positive number; got {length!r}.")
-        if not 0 <= self.start <= 1:
-            raise ValueError(f"Ramp: start is a factor in [0, 1]; got {self.start!r}.")
+        length = self.steps if self.epochs is None else self.epochs
+        one = (self.steps is None) != (self.epochs is None)
+        if not one or length is None or not 0 < length < math.inf or not 0 <= self.start <= 1:
+            raise ValueError(f"Ramp takes one of steps and epochs, positive, and start from 0 to 1; got {self!r}.")
         if self.shape not in ("linear", "cosine"):
             raise ValueError(f"Ramp: shape is 'linear' or 'cosine'; got {self.shape!r}.")
 
     def __call__(self, step: int, epoch: float) -> float:
         """The factor at an optimiser step and a (fractional) epoch."""
-        done = step / self.steps if self.steps is not None else epoch / self.epochs if self.epochs is not None else 1.0
+        done = step / self.steps if self.steps is not None else epoch / (self.epochs or 1.0)
         done = min(max(done, 0.0), 1.0)
         if self.shape == "cosine":
             done = 0.5 - 0.5 * math.cos(math.pi * done)
@@ -87,8 +84,7 @@ class NoiseInjection(Callback):
         class_axis: Axis of the classes for ``monte_carlo`` where outputs are not (B, K), e.g. 1 for (B, K, H, W).
         reestimate_bn: Before a test recompute the BatchNorm statistics from this many training batches without noise;
             0 tests with the statistics that training gathered under noise. A control; checkpoints are not changed.
-        check: Refuse a gate that does not reach the logits, and an epoch without noise; false does neither. A training
-            in which no gate ever acted ends in an error in any case.
+        check: Refuse a gate that does not reach the output, and an epoch without noise; false does neither.
         target: Attribute of the LightningModule that holds the backbone.
     """
 
@@ -104,28 +100,23 @@ class NoiseInjection(Callback):
         check: bool = True,
         target: str = "model",
     ) -> None:
-        if reestimate_bn < 0:
-            raise ValueError(f"noise.reestimate_bn is a number of batches, 0 for none; got {reestimate_bn}.")
-        if monte_carlo < 0:
-            raise ValueError(f"noise.monte_carlo is a number of draws, 0 for none; got {monte_carlo}.")
-        if monte_carlo and gate is None:
-            raise ValueError("noise.monte_carlo needs a gate; noise.gate is null.")
+        if reestimate_bn < 0 or monte_carlo < 0 or (monte_carlo and gate is None):
+            raise ValueError(
+                f"noise.monte_carlo={monte_carlo} and noise.reestimate_bn={reestimate_bn} are 0 or more; "
+                "Monte Carlo needs a noise.gate."
+            )
         if seed is not None and not 0 <= seed < 2**63:
-            raise ValueError(f"noise.seed is a whole number from 0 to 2^63 - 1, or null for the run's; got {seed}.")
-        self.gates = {} if gate is None else _gates(gate, stages)
-        self.seed = seed
-        self.schedule = schedule
-        self.monte_carlo = monte_carlo
-        self.class_axis = class_axis
-        self.reestimate_bn = reestimate_bn
-        self.check = check
-        self.target = target
+            raise ValueError(f"noise.seed is a whole number from 0 to 2^63 - 1, or null; got {seed}.")
+        if isinstance(gate, dict) and stages is not None and list(stages) == list(gate):
+            stages = None  # what a dict of gates says already
+        self.gates = {} if gate is None else gates_by_stage(gate, stages)
+        self.seed, self.schedule, self.check, self.target = seed, schedule, check, target
+        self.monte_carlo, self.class_axis, self.reestimate_bn = monte_carlo, class_axis, reestimate_bn
         self.attachment: Attachment | None = None
         self.reports: list[SiteReport] = []
         self._restored: dict[str, int] | None = None
         self._probe: Any = None  # arguments (args, kwargs) of the first forward, with fewer images
         self._epoch = (0, 0)  # batches of this epoch so far, and how often gates had acted before it
-        self._batches = self._before = 0  # batches of this training, and how often gates had acted before it
         self._measured: ReferenceType[nn.Module] | None = None  # the network that the probe was taken from
         self._eager = ExitStack()  # until the first step, which measures, has ended
         self._averaging: Any = None  # the Monte Carlo prediction of the current batch
@@ -150,14 +141,13 @@ class NoiseInjection(Callback):
         counters = self.attachment.state_dict() if self.attachment is not None else dict(self._restored or {})
         if not _plain(self._probe):
             return counters
-        (args, kwargs) = self._probe
-        single = len(args) == 1 and not kwargs and isinstance(args[0], Tensor)
-        return {**counters, "probe": args[0] if single else {"args": list(args), "kwargs": kwargs}}
+        args, kwargs = self._probe
+        return {**counters, "probe": {"args": list(args), "kwargs": kwargs}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a saved state, before or after the gate is attached."""
         probe, self._measured = state_dict.get("probe"), None
-        if isinstance(probe, Tensor):
+        if isinstance(probe, Tensor):  # of an older checkpoint
             probe = {"args": [probe], "kwargs": {}}
         self._probe = None if probe is None else (tuple(probe["args"]), dict(probe["kwargs"]))
         self._restored = {name: int(value) for name, value in state_dict.items() if name != "probe"}
@@ -180,7 +170,9 @@ class NoiseInjection(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Attach before anything compiles or wraps the network, unless ``configure_model`` has yet to make it."""
-        later = is_overridden("configure_model", pl_module) and self._find(pl_module) is None
+        later = is_overridden(
+            "configure_model", pl_module
+        )  # may make the network: attached on the start of fit or test
         if self.gates and not later and (stage == "fit" or self.monte_carlo):
             self.attach_now(trainer, pl_module)
 
@@ -204,23 +196,15 @@ class NoiseInjection(Callback):
         """``configure_model`` has made or replaced the backbone by now."""
         if self.gates:
             self.attach_now(trainer, pl_module)
-            assert self.attachment is not None
-            self._batches, self._before = 0, self.attachment.fired
-
-    def _find(self, pl_module: LightningModule) -> nn.Module | None:
-        try:
-            return pl_module.get_submodule(self.target) if self.target else None
-        except AttributeError:
-            return None
 
     def backbone(self, pl_module: LightningModule) -> nn.Module:
-        backbone = self._find(pl_module)
-        if backbone is None:
+        try:
+            return pl_module.get_submodule(self.target)
+        except AttributeError:
+            known = ", ".join(name for name, _ in pl_module.named_children())
             raise ValueError(
-                f"noise.target={self.target!r} is not a module of {type(pl_module).__name__}; its modules are "
-                f"{', '.join(name for name, _ in pl_module.named_children()) or 'none'}."
-            )
-        return backbone
+                f"noise.target={self.target!r} is not a module of {type(pl_module).__name__}; it has {known}."
+            ) from None
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Leave the network as it was found."""
@@ -267,7 +251,6 @@ class NoiseInjection(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._eager.close()
-        self._batches += 1
         self._epoch = self._epoch[0] + 1, self._epoch[1]
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -276,15 +259,17 @@ class NoiseInjection(Callback):
             return
         batches, fired = self._epoch
         if self.check and batches and self.attachment.fired == fired:
-            raise RuntimeError(self._no_noise(pl_module, f"this epoch of {batches} batches"))
+            known = self.backbone(pl_module) is self.attachment.model
+            frozen = [site.module for site in self.attachment.sites if not site.leader.training]
+            why = f"{frozen} is in evaluation mode" if frozen else "it was not called in training mode"
+            raise RuntimeError(
+                f"no gate acted in this epoch of {batches} batches: noise.target={self.target!r}: "
+                f"{why if known else 'it was replaced by another module'}. Make and call it so that it trains, set "
+                "noise.target to what does, noise.gate to null, or noise.check to false."
+            )
         if self._probe is not None:
             self._measure(pl_module)
             self._log(trainer, figure=trainer.current_epoch in (0, (trainer.max_epochs or 0) - 1))
-
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """A training without noise is an error."""
-        if self.attachment is not None and self._batches and self.attachment.fired == self._before:
-            raise RuntimeError(self._no_noise(pl_module, "this training"))
 
     def last_reports(self, pl_module: LightningModule) -> list[SiteReport]:
         """The last measurement; made now if the training was resumed after its last epoch, where no hook of it runs."""
@@ -296,22 +281,6 @@ class NoiseInjection(Callback):
         assert self.attachment is not None and self._probe is not None
         self._probe = mapped(self._probe, lambda t: t.to(pl_module.device))  # from a checkpoint
         self.reports = measure(self.attachment, *self._probe)
-
-    def _no_noise(self, pl_module: LightningModule, when: str) -> str:
-        assert self.attachment is not None
-        if self._find(pl_module) is not self.attachment.model:
-            return (
-                f"no gate acted in {when}: noise.target={self.target!r} was replaced by another module after the gate "
-                "was attached to it. Make it in __init__, setup or configure_model, or between two trainings."
-            )
-        frozen = [site.module for site in self.attachment.sites if not site.leader.training]
-        why = (
-            f"{', '.join(map(repr, frozen))} of noise.target={self.target!r} is in evaluation mode, and a gate follows "
-            "the mode of the module it sits on. Put it in training mode (its batch norms may stay in evaluation mode)"
-            if frozen
-            else f"{type(pl_module).__name__} never called it in training mode. Set noise.target to what it trains"
-        )
-        return f"no gate acted in {when}: {why}, set noise.gate to null, or noise.check to false to continue anyway."
 
     def _log(self, trainer: Trainer, figure: bool) -> None:
         if trainer.logger is None or self.attachment is None or self._probe is None or trainer.sanity_checking:
@@ -340,10 +309,7 @@ class NoiseInjection(Callback):
         data.setup("fit")
         batches = islice(data.train_dataloader(), self.reestimate_bn)
         moved = (data.on_after_batch_transfer(trainer.strategy.batch_to_device(b), 0)[0] for b in batches)
-        silent: AbstractContextManager[object] = (
-            nullcontext() if self.attachment is None else self.attachment.forced(0, only=set())
-        )
-        with silent:  # a gate may sit on a BatchNorm, which is in training mode here
+        with nullcontext() if self.attachment is None else self.attachment.forced(0, set()):  # a gate on a BatchNorm
             count = reestimate_bn(self.backbone(pl_module), moved)
         rank_zero_info(f"BatchNorm statistics recomputed from {count} training batches without noise")
 
@@ -379,9 +345,8 @@ class NoiseInjection(Callback):
             self._averaging = None
             if not self.attachment.uncertainty:
                 raise RuntimeError(
-                    f"noise.monte_carlo={self.monte_carlo}, and {type(pl_module).__name__} did not call "
-                    f"noise.target={self.target!r} in this batch: nothing was averaged. Set noise.target to what it "
-                    "evaluates, or noise.monte_carlo to 0."
+                    f"nothing was averaged: noise.target={self.target!r} was not called in this batch. Set "
+                    "noise.target to what is evaluated, or noise.monte_carlo to 0."
                 )
             index = getattr(batch, "index", None)  # of a Sample; padding of uneven shards has index -1
             counted = index >= 0 if isinstance(index, Tensor) else slice(None)
@@ -428,19 +393,3 @@ def _plain(value: Any) -> bool:
     if type(value) in (list, tuple, dict):
         return all(map(_plain, value.values() if isinstance(value, dict) else value))
     return type(value) in (Tensor, bool, int, float, str)
-
-
-def _gates(gate: Gate | dict[str, Gate], stages: Sequence[str] | None) -> dict[str, Gate]:
-    """As :func:`gates_by_stage`, in the words of a configuration."""
-    if isinstance(gate, dict) and stages is not None and list(stages) != list(gate):
-        raise ValueError(
-            f"noise.gate names its stages itself ({', '.join(gate)}), and noise.stages says {stages!r}. Set "
-            "noise.stages to null."
-        )
-    if (
-        not isinstance(gate, dict)
-        and not isinstance(stages, str | None)
-        and (not stages or len(set(stages)) < len(stages))
-    ):
-        raise ValueError(f"noise.stages is {list(stages)}; name at least one stage, each once, e.g. [L4].")
-    return gates_by_stage(gate, None if isinstance(gate, dict) else stages)

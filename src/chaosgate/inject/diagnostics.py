@@ -52,15 +52,13 @@ class MonteCarlo:
                 output = attachment.model(*args, **kwargs)
             loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
             if isinstance(loss, Tensor):
-                refuse("Monte Carlo loss")
+                refuse("loss")
             found = logits_of(output)
             axis = -1 if self.class_axis is None else self.class_axis
             valid = found is not None and -found.ndim <= axis < found.ndim and axis % found.ndim != 0
             if not valid or found is None or (self.class_axis is None and found.ndim != 2):
                 shapes = ", ".join(str(tuple(t.shape)) for t in tensors(output))
-                refuse(
-                    "Monte Carlo output", output=f"{type(output).__name__} with {shapes} (class_axis={self.class_axis})"
-                )
+                refuse("no logits", output=f"{type(output).__name__} with {shapes} (class_axis={self.class_axis})")
             log_p.append(found.float().log_softmax(axis))
         stacked = torch.stack(log_p)
         mean = torch.logsumexp(stacked, 0) - math.log(self.draws)

@@ -98,7 +98,7 @@ def measure(attachment: "Attachment", args: tuple[Any, ...], kwargs: Mapping[str
 
 
 def _report(attachment: "Attachment", site: "GatedModule", plain: Tensor, gated: Tensor, maps: Maps) -> SiteReport:
-    before, after = _maps(site, maps)
+    before, after = maps[site.module] if site.module in maps else attachment.refuse_silence(site)
     grid = tuple(before.shape[2:])
     site.gate.check(grid)
     site.gate.prepare(grid, before.device)
@@ -122,12 +122,6 @@ def _report(attachment: "Attachment", site: "GatedModule", plain: Tensor, gated:
         log_std=float(ratio.log().std()) if ratio.numel() and bool((ratio > 0).all()) else math.nan,
         fired=attachment.fired,
     )
-
-
-def _maps(site: "GatedModule", maps: Maps) -> tuple[Tensor, Tensor]:
-    if site.module not in maps:
-        refuse("not called", stage=site.stage, module=site.module, why="", remedy=" Name a module that runs.")
-    return maps[site.module]
 
 
 def relative_energy(gate: Gate, before: Tensor) -> float:
@@ -165,7 +159,7 @@ def require_effect(attachment: "Attachment", *args: Any, **kwargs: Any) -> None:
         plain, _ = run(attachment, args, kwargs, set())
         for site in attachment.sites:
             gated, maps = run(attachment, args, kwargs, {site.module})
-            before, after = _maps(site, maps)
+            before, after = maps[site.module] if site.module in maps else attachment.refuse_silence(site)
             grid = tuple(before.shape[2:])
             site.gate.check(grid)
             site.gate.prepare(grid, before.device)
@@ -203,7 +197,7 @@ def _explain(
     if effect.energy == 0:
         empty, zero = "the batch is empty", "the features there are all zero"
         cause = empty if not h.numel() else "the gate leaves the features as they are" if h.any() else zero
-        refuse("constant gate", where=where, cause=cause)
+        refuse("constant", where=where, cause=cause)
     try:
         dry = DryRun(attachment.model, args, kwargs)
         dry.layouts.setdefault(site.module, site.layout)  # type: ignore[arg-type]
@@ -233,8 +227,8 @@ def _reaches(attachment: "Attachment", module: str, gate: Gate, args: Any, kwarg
     with type(attachment)(attachment.model, {module: gate}, measuring=True) as trial:
         try:
             gated, maps = run(trial, args, kwargs, {module})
-            return Effect.of(plain, gated, *_maps(trial.sites[0], maps)).arrives
-        except (ValueError, RuntimeError):
+            return Effect.of(plain, gated, *maps[module]).arrives
+        except (ValueError, RuntimeError, KeyError):
             return False
 
 
@@ -298,7 +292,9 @@ def sites(model: nn.Module, example: Tensor | None = None, gate: Gate | None = N
         stages = {}
     trial = GaussianChaos(log_std=1.0) if gate is None else gate
     found = []
-    for name in dry.blocks(stages):
+    for name in dry.places:
+        if name not in stages and (name not in dry.steps or not [*model.get_submodule(name).children()]):
+            continue
         with Attachment(model, {name: trial}, measuring=True) as attachment:
             try:
                 (report,) = measure(attachment, (batch,), {})

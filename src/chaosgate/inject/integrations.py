@@ -72,7 +72,7 @@ class RestoreWarning:
         if self.done or handle is None or not mine:
             return
         self.done = True
-        if handle.step <= 1 and any(optimizer.state.get(p) for p in mine):
+        if any(optimizer.state.get(p) for p in mine):
             warnings.warn(
                 "the optimizer continues a training, but the noise starts at step 0: the counters of the gates were "
                 "not restored. Call handle.load_state_dict(...), see chaosgate.inject.integrations.",

@@ -88,14 +88,20 @@ class LayoutReader:
         steps = name.split(".")
         return cls(name, [model.get_submodule(".".join(steps[:n])) for n in range(len(steps), -1, -1)], *given)
 
+    @property
+    def needs_image(self) -> bool:
+        """Whether the layout, or the grid of tokens, may depend on the image."""
+        given = self.grid is not None or self.layout not in (None, "NLC")
+        return not given and (self.shown is None or self.shown.kind == "NLC")
+
     def __call__(self, output: Any, images: tuple[int, ...] | None) -> Layout:
         """The layout of ``output``, given the shape (B, C, ...) of the network's input if it is known."""
         shape = tuple(features_of(self.name, output).shape)
         given = self.layout is not None or self.grid is not None
         if images is not None and shape[0] != images[0] and not given:
-            refuse("windows", name=self.name, shape=shape, maps=shape[0], images=images[0])
+            refuse("windows", name=self.name, maps=shape[0], images=images[0])
         if self.layout is not None and KINDS[self.layout] != len(shape):
-            refuse("layout does not fit", layout=self.layout, name=self.name, shape=shape)
+            refuse("does not fit", layout=self.layout, grid=None, name=self.name, shape=shape)
         image = None if images is None else images[2:]
         if len(shape) == 3:
             return self._tokens(shape, output, image)
@@ -132,7 +138,7 @@ class LayoutReader:
         grid = self.grid or _grid_beside(output)
         if grid is not None:
             if shape[1] < math.prod(grid):
-                refuse("grid does not fit", name=self.name, tokens=shape[1], grid=grid)
+                refuse("does not fit", layout="NLC", grid=grid, name=self.name, shape=shape)
             return Layout("NLC", grid, shape[1] - math.prod(grid))
         stated = (n for n in map(_prefix_tokens, self.chain) if n is not None)
         prefix = next(stated, None) if self.shown is None else self.shown.prefix
@@ -141,7 +147,7 @@ class LayoutReader:
                 grids = _token_grids(shape[1] - count, image)
                 if len(grids) == 1:
                     return Layout("NLC", grids[0], count)
-        return refuse("unknown tokens", name=self.name, shape=shape, tokens=shape[1], image=image)
+        return refuse("tokens", name=self.name, shape=shape, tokens=shape[1])
 
 
 def _of_parts(module: nn.Module, axes: int) -> str | None:
@@ -155,14 +161,12 @@ def _of_parts(module: nn.Module, axes: int) -> str | None:
 def check_layout(layout: str | None, grid: Any) -> tuple[int, ...] | None:
     """Check the arguments ``layout`` and ``grid`` of ``attach``; return the grid as a tuple."""
     if layout is not None and layout not in KINDS:
-        refuse("unknown layout", kinds=", ".join(KINDS), layout=layout)
+        refuse("layout", kinds=", ".join(KINDS), layout=layout)
     if grid is None:
         return None
     sides = tuple(grid) if isinstance(grid, list | tuple) else ()
-    if not 1 <= len(sides) <= 3 or any(not isinstance(side, int) or side < 1 for side in sides):
-        refuse("unknown grid", grid=grid)
-    if layout not in (None, "NLC"):
-        refuse("grid of a map", layout=layout)
+    if not 1 <= len(sides) <= 3 or any(not isinstance(n, int) or n < 1 for n in sides) or layout not in (None, "NLC"):
+        refuse("grid", grid=grid, layout=layout)
     return sides
 
 

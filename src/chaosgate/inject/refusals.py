@@ -1,10 +1,10 @@
-"""Everything that ``attach`` refuses, in one table: the condition, the kind of error, the message with its remedy."""
+"""Everything that ``attach`` refuses, in one table: condition, and message with its remedy."""
 
 from typing import Any, NoReturn
 
 
 class ChaosgateError(Exception):
-    """Base of the errors in :data:`REFUSALS`."""
+    """Base of the errors in :data:`PLACEMENT` and :data:`LOOPS`."""
 
 
 class PlacementError(ChaosgateError, ValueError):
@@ -17,158 +17,73 @@ class LoopError(ChaosgateError, RuntimeError):
 
 def refuse(condition: str, **facts: Any) -> NoReturn:
     """Raise the error of a condition, with the facts filled in."""
-    kind, message = REFUSALS[condition]
+    kind = PlacementError if condition in PLACEMENT else LoopError
     cause = facts.get("error")
-    raise kind(message.format(**facts)) from (cause if isinstance(cause, BaseException) else None)
+    message = {**PLACEMENT, **LOOPS}[condition].format(**facts)
+    raise kind(message) from (cause if isinstance(cause, BaseException) else None)
 
 
-REFUSALS: dict[str, tuple[type[ChaosgateError], str]] = {
+PLACEMENT = {
     # -- arguments
-    "stages once": (
-        PlacementError,
-        "stages must name at least one stage or module, each once, e.g. ['L4']; got {stages!r}.",
-    ),
-    "stages twice": (
-        PlacementError,
-        "a dict of gates names its stages itself, at least one ({stages}); leave stages out.",
-    ),
-    "unknown layout": (PlacementError, "layout is one of {kinds}, or None; got {layout!r}."),
-    "unknown grid": (PlacementError, "grid is the number of sites along each axis, e.g. (14, 14); got {grid!r}."),
-    "grid of a map": (PlacementError, "grid is for tokens (layout='NLC'); the shape of {layout} features has it."),
-    "bad factor": (
-        PlacementError,
-        "set_strength takes a factor from 0 (no noise) to 1 (full strength); got {factor!r}. For stronger noise make a "
-        "stronger gate.",
-    ),
+    "stages once": "stages must name at least one stage or module, each once, e.g. ['L4']; got {stages!r}.",
+    "stages twice": "a dict of gates names its stages itself, at least one ({stages}); leave stages out.",
+    "layout": "layout is one of {kinds}, or None; got {layout!r}.",
+    "grid": "grid is the number of sites along each axis of tokens, e.g. (14, 14); got {grid!r} for layout {layout}.",
+    "factor": "set_strength takes a factor from 0 (no noise) to 1 (full strength); got {factor!r}.",
     # -- where
-    "no such module": (
-        PlacementError,
-        "no stage or module {name!r} in {model}. Stages are {stages}; modules go by their path.{nearest} "
-        "chaosgate.sites(model) lists the places of this network.",
-    ),
-    "no such stage": (
-        PlacementError,
-        "{model} has no stage {stage}: {why}. Stages that were found: {others}. Name one of these, or a module of "
-        "chaosgate.sites(model).",
-    ),
-    "no stages": (
-        PlacementError,
-        "{model} declares no stages, and the dry run proves none: {why}. Name modules instead of L1 to L4; "
-        "chaosgate.sites(model, batch) lists them.",
-    ),
-    "repeated reductions": (
-        PlacementError,
-        "several stages of {model} have the same reduction: {listing}. Name a module instead, e.g. stages=[{last!r}].",
-    ),
-    "same place": (PlacementError, "{first!r} and {second!r} are the same module ('{module}'). Name it once."),
-    "already gated": (
-        PlacementError,
-        "'{module}' already has a gate, by {handle!r}. Remove it first (handle.remove(); "
-        "chaosgate.Attachment.on(model) finds the handle).",
-    ),
-    "tensor gated twice": (
-        PlacementError,
-        "'{module}' returns the tensor that '{inner}' returned, which already has a gate. Name one of the two.",
-    ),
-    "no image": (
-        PlacementError,
-        "{model} takes no image, so that L1 to L4 cannot be found. Name modules, or give a batch with example=.",
-    ),
-    "dry run failed": (
-        PlacementError,
-        "the dry run of {model} on images of shape {shape} failed: {error}. Give a batch that the model takes, "
-        "attach(..., example=batch), or name modules instead of L1 to L4.",
-    ),
-    "sharded": (
-        PlacementError,
-        "the parameters of {model} are sharded (fully_shard), and a dry run would leave them gathered. Attach before "
-        "sharding, or name a module and set check=False.",
-    ),
+    "no such module": "no stage or module {name!r} in {model}. Stages are {stages}.{nearest} "
+    "chaosgate.sites(model) lists all places.",
+    "no such stage": "{model} has no stage {stage}: {why}. Name a module; chaosgate.sites(model, batch) "
+    "lists those that work.",
+    "repeated reductions": "several stages of {model} have the same reduction: {listing}. Name a module, "
+    "e.g. stages=[{last!r}].",
+    "same module": "{first!r} and {second!r} are the same module ('{module}'). Name it once.",
+    "already gated": "'{module}' already has a gate, by {handle!r}. Remove it first (handle.remove(); "
+    "chaosgate.Attachment.on(model) finds the handle).",
+    "gated twice": "'{module}' returns the tensor that '{inner}' returned, which already has a gate. Name one.",
+    "no image": "{model} takes no image. Name modules instead of L1 to L4, or give a batch (example=).",
+    "dry run": "the dry run of {model} on images of shape {shape} failed: {error}. Give a batch that the "
+    "model takes, attach(..., example=batch), or name modules instead of L1 to L4.",
+    "sharded": "the parameters of {model} are sharded (fully_shard). Attach before sharding, or name a module.",
     # -- layouts
-    "not one map": (
-        PlacementError,
-        "module '{name}' returns {type} with {shapes}; a gate needs one map (B, C, H, W) or (B, H, W, C), one sequence "
-        "or volume, or tokens (B, L, C). Name another module, e.g. one inside it.",
-    ),
-    "windows": (
-        PlacementError,
-        "'{name}' returns {shape}: {maps} maps for {images} inputs, such as windows of them. Name a module outside of "
-        "the windows; or give layout= (grid= for tokens) if each is a map of its own.",
-    ),
-    "two readings": (
-        PlacementError,
-        "'{name}' returns {shape}, which can be layout='{first}' or layout='{last}'. Give one of them.",
-    ),
-    "unknown tokens": (
-        PlacementError,
-        "'{name}' returns {shape}: {tokens} tokens whose rows and columns are not known for an image of {image}, or a "
-        "sequence. Give grid=(rows, columns) for tokens, layout='NCL' for a sequence with channels first.",
-    ),
-    "layout does not fit": (
-        PlacementError,
-        "layout='{layout}' does not fit: '{name}' returns a tensor of shape {shape}.",
-    ),
-    "grid does not fit": (PlacementError, "'{name}' returns {tokens} tokens; a grid of {grid} has more sites."),
+    "not one map": "'{name}' returns {type} with {shapes}; a gate needs one map, sequence or volume, or "
+    "tokens (B, L, C). Name another module, e.g. one inside it.",
+    "windows": "'{name}' returns {maps} maps for {images} inputs, such as windows of them. Name a module "
+    "outside of the windows; or give layout= (grid= for tokens) if each is a map of its own.",
+    "two readings": "'{name}' returns {shape}, which can be layout='{first}' or layout='{last}'. Give one.",
+    "tokens": "'{name}' returns {shape}: {tokens} tokens whose rows and columns are not known. "
+    "Give grid=(rows, columns) for tokens, layout='NCL' for a sequence with channels first.",
+    "does not fit": "layout={layout!r}, grid={grid} does not fit: '{name}' returns a tensor of shape {shape}.",
     # -- effect
-    "no effect": (
-        PlacementError,
-        "the gate at {where} does not reach the output: it changes by {change:.1e} of what another image changes, "
-        "although the gate injects {energy:.1e} of the features' energy. Cause: {cause}. {advice}",
-    ),
-    "constant gate": (
-        PlacementError,
-        "the gate at {where} changes nothing on this batch: {cause}. Check with trained weights and real images, or use "
-        "check=False.",
-    ),
-    # -- loops
-    "removed": (LoopError, "this attachment was removed from its model; attach the gates again."),
-    "frozen": (
-        LoopError,
-        "the gate at '{stage}' did not act: '{module}' is in evaluation mode while the model trains, and a gate follows "
-        "the mode of its module. Call .train() on '{module}' (its batch norms may stay frozen), name another module, or "
-        "remove the gate.",
-    ),
-    "replaced": (
-        LoopError,
-        "the gate at '{stage}' did not act: '{module}' was replaced by another module after the gate was attached. "
-        "Replace modules first, then attach (handle.remove(), then attach again).",
-    ),
-    "not called": (LoopError, "the gate at '{stage}' did not act: '{module}' was not called{why}.{remedy}"),
-    "shared hooks": (
-        LoopError,
-        "this {model} shares its hooks with the gated one (torch.nn.DataParallel and copy.copy do that). Use "
-        "DistributedDataParallel, or copy.deepcopy and attach a gate to the copy.",
-    ),
-    "two threads": (
-        LoopError,
-        "a gated model runs in two threads at once. Give each thread a copy.deepcopy of the model with a gate of its "
-        "own, or let one forward end before the next begins.",
-    ),
-    "compiled too early": (
-        LoopError,
-        "the layout at '{module}' is not known yet, and compiled code has no values to find it. Call "
-        "handle.check(batch) before the compiled model runs.",
-    ),
-    "which forward": (
-        LoopError,
-        "activation checkpointing runs '{module}' again in the backward pass, and it is not certain for which forward: "
-        "{found}. Call backward() after each forward and keep no output of an earlier one, put the views into one "
-        "batch, use checkpointing with use_reentrant=False and call the whole model, or switch checkpointing off.",
-    ),
-    "Monte Carlo": (
-        LoopError,
-        "Monte Carlo prediction averages calls of the whole model in evaluation mode; here it runs {how}. Call "
-        "model.eval() and model(...), or leave monte_carlo().",
-    ),
-    "Monte Carlo loss": (
-        PlacementError,
-        "Monte Carlo prediction averages probabilities; the loss that the model returns would be that of a single draw. "
-        "Call it without labels, and compute the loss from the averages (nll_loss: they are log-probabilities).",
-    ),
-    "Monte Carlo output": (
-        PlacementError,
-        "Monte Carlo prediction needs logits (B, K); the model returns {output}. Give class_axis=, e.g. 1 for "
-        "(B, K, H, W), or wrap the model so that it returns the logits, alone or under that name.",
-    ),
+    "no effect": "the gate at {where} does not reach the output: it changes by {change:.1e} of what another "
+    "image changes, although the gate injects {energy:.1e} of the features' energy. Cause: {cause}. {advice}",
+    "constant": "the gate at {where} changes nothing on this batch: {cause}. Check with trained weights and "
+    "real images, or use check=False.",
+    # -- Monte Carlo prediction
+    "loss": "Monte Carlo prediction averages probabilities; the loss would be that of a single draw. Call the "
+    "model without labels, and compute the loss from the averaged log-probabilities (nll_loss).",
+    "no logits": "Monte Carlo prediction needs logits (B, K); the model returns {output}. Give class_axis=, e.g. "
+    "1 for (B, K, H, W), or return the logits alone or under that name.",
 }
-"""Condition, kind of error, message."""
+"""Refused when a gate is attached or checked."""
+
+LOOPS = {
+    "removed": "this attachment was removed from its model; attach the gates again.",
+    "frozen": "the gate at '{stage}' did not act: '{module}' is in evaluation mode while the model trains. "
+    "Call .train() on '{module}' (its batch norms may stay frozen), name another module, or remove the gate.",
+    "replaced": "the gate at '{stage}' did not act: '{module}' was replaced by another module. Replace modules "
+    "first, then attach.",
+    "not called": "the gate at '{stage}' did not act: '{module}' was not called. Activation checkpointing may "
+    "run its blocks directly: name the last one{inner}. If the model was compiled and run before the gate was "
+    "attached: attach first; torch.compiler.reset() drops the old code.",
+    "shared hooks": "this {model} shares its hooks with the gated one (torch.nn.DataParallel, copy.copy). Use "
+    "DistributedDataParallel, or copy.deepcopy and attach a gate to the copy.",
+    "compiled": "the layout at '{module}' is not known yet, and compiled code has no values to find it. Call "
+    "handle.check(batch) before the compiled model runs.",
+    "which forward": "activation checkpointing runs '{module}' again in the backward pass, and it is not certain "
+    "for which forward: {found}. Call backward() after each forward, put the views into one batch, use "
+    "use_reentrant=False and call the whole model, or switch checkpointing off.",
+    "averages": "Monte Carlo prediction averages calls of the whole model in evaluation mode; here it runs "
+    "{how}. Call model.eval() and model(...), or leave monte_carlo().",
+}
+"""Refused while the model runs."""

@@ -3,6 +3,7 @@
 import math
 import re
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -52,7 +53,7 @@ class DryRun:
                 given[name] = self.image if value is images else value[:2]
         self.outputs: dict[str, Tensor] = {}
         self.layouts: dict[str, Layout] = {}
-        self.finished: dict[str, int] = {}
+        self.finished: dict[str, float] = {}
         self._nodes: dict[str, tuple[Any, int]] = {}
         self._shares: dict[str, float] = {}
         handles = [module.register_forward_hook(self._recorder(name)) for name, module in model.named_modules() if name]
@@ -68,7 +69,7 @@ class DryRun:
         except ChaosgateError:
             raise
         except Exception as error:  # noqa: BLE001 - of any library
-            refuse("dry run failed", model=type(model).__name__, shape=tuple(self.image.shape), error=error)
+            refuse("dry run", model=type(model).__name__, shape=tuple(self.image.shape), error=error)
         finally:
             for handle in handles:
                 handle.remove()
@@ -80,6 +81,7 @@ class DryRun:
         self._prove_layouts()
         sizes = {name: math.prod(layout.grid_of(self.outputs[name])) for name, layout in self.layouts.items()}
         self.sizes = {name: size for name, size in sizes.items() if size > 1}
+        self._find_places()
 
     def _prove_layouts(self) -> None:
         """Try the possible layouts of what all paths cross and no one declares; of equal shapes, on the last one."""
@@ -96,7 +98,7 @@ class DryRun:
     def _recorder(self, name: str) -> Any:
         def record(module: nn.Module, args: Any, output: Any) -> None:
             found = [t for t in tensors(output) if t.is_floating_point()]
-            self.finished[name] = len(self.finished) + 1
+            self.finished[name] = time.perf_counter()
             self.outputs.pop(name, None)  # a module that runs again finishes later
             self.layouts.pop(name, None)
             if len(found) != 1 or not isinstance(output, Tensor | tuple | list) or found[0].grad_fn is None:
@@ -117,10 +119,6 @@ class DryRun:
         node, number = self._nodes[name]
         through = self._above.get((node, number), 0) * self._below.get(node, 0)
         return self._total != 0 and through % _PRIME == self._total
-
-    def places(self) -> list[str]:
-        """Modules that every path crosses, on a grid of more than one site, in the order in which they finish."""
-        return [name for name in self.outputs if name in self.sizes and self.crossed(name)]
 
     @torch.inference_mode(False)  # what is made in that mode has no graph
     def shares(self, names: Sequence[str]) -> dict[str, float]:
@@ -145,7 +143,7 @@ class DryRun:
     def ordered(self, name: str) -> bool:
         """Whether the sites of the first image depend on it in the order that the layout states, and on no other image.
 
-        The gradients of three corner sites are centred in the same order as the sites. This proves that tokens are row
+        The gradients of five sites of the first row and column are centred in the same order as the sites. This proves that tokens are row
         by row, and that the two axes of a map are rows and columns.
         """
         layout, zeros = self.layouts[name], torch.zeros_like(self.outputs[name])
@@ -154,7 +152,8 @@ class DryRun:
             return True
         centres = []
         weights = torch.randn(h.shape[1], generator=torch.Generator().manual_seed(0)).to(h)
-        for row, column in ((0, 0), (0, -1), (-1, 0)):
+        rows, columns = h.shape[2:]
+        for row, column in ((0, 0), (0, -1), (-1, 0), (0, columns // 2), (rows // 2, 0)):
             at = torch.zeros_like(h)
             at[0, :, row, column] = weights
             (gradient,) = self._gradients([self.outputs[name]], [self.image], [layout.from_map(at, zeros)])
@@ -165,79 +164,73 @@ class DryRun:
             centres.append(
                 [float(weight.sum(1 - axis) @ torch.arange(n).to(weight)) for axis, n in enumerate(weight.shape)]
             )
-        first, right, below = centres
-        return (h.shape[3] == 1 or first[1] < right[1]) and (h.shape[2] == 1 or first[0] < below[0])
+        first, right, below, top, left = centres
+        height, width = below[0] - first[0], right[1] - first[1]
+
+        def in_first(at: list[float], axis: int, size: float) -> bool:  # row or column
+            return abs(at[axis] - first[axis]) <= 0.35 * size
+
+        in_rows = rows == 1 or (height > 0 and all(in_first(at, 0, height) for at in (right, top)))
+        in_columns = columns == 1 or (width > 0 and all(in_first(at, 1, width) for at in (below, left)))
+        between = first[1] <= top[1] <= right[1] and first[0] <= left[0] <= below[0]
+        return in_rows and in_columns and between
 
     def _gradients(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor]) -> Any:
         """Of the weighted outputs; what activation checkpointing recomputes, it recomputes in evaluation mode."""
         with evaluation(self.model), torch.enable_grad():
             return torch.autograd.grad(outputs, inputs, weights, retain_graph=True, allow_unused=True)
 
-    def weighted_after(self, name: str) -> list[str]:
-        """Modules with a matrix or a kernel of weights that finish after this one."""
-        names = list(self.outputs)
-        later = names[names.index(name) + 1 :]
-        weights = ((n, getattr(self.model.get_submodule(n), "weight", None)) for n in later)
-        return [n for n, weight in weights if isinstance(weight, Tensor) and weight.ndim > 1]
+    def _find_places(self) -> None:
+        """``places``: modules that every path crosses, on a grid of several sites. ``steps``: those that do not span the
+        network and are not inside a block that changes the resolution; of equal tensors, the outermost module.
+        """
 
-    def steps(self) -> list[str]:
-        """Places that do not span the network and are not a step inside a block that changes the resolution."""
-        return [n for n in self.places() if not self._spans(n) and not self._inside_a_change(n)]
+        def spans(name: str) -> bool:
+            inside = {size for other, size in self.sizes.items() if f"{other}.".startswith(f"{name}.")}
+            return len(inside) > 2
 
-    def _spans(self, name: str) -> bool:
-        inside = {size for other, size in self.sizes.items() if other == name or other.startswith(f"{name}.")}
-        return len(inside) > 2
+        def inside_a_change(name: str) -> bool:
+            around = (name[:i] for i, letter in enumerate(name) if letter == ".")
+            return any(self.sizes.get(n, self.sizes[name]) != self.sizes[name] and not spans(n) for n in around)
 
-    def _inside_a_change(self, name: str) -> bool:
-        parts = name.split(".")
-        around = [".".join(parts[:n]) for n in range(1, len(parts))]
-        size = self.sizes[name]
-        return any(self.sizes.get(outer, size) != size and not self._spans(outer) for outer in around)
+        self.places = [name for name in self.outputs if name in self.sizes and self.crossed(name)]
+        steps: dict[Any, str] = {}
+        for name in self.places:
+            known = steps.setdefault(self._nodes[name], name) if not spans(name) and not inside_a_change(name) else ""
+            if known.count(".") > name.count("."):
+                steps[self._nodes[name]] = name
+        self.steps = list(steps.values())
+        weights = ((n, getattr(self.model.get_submodule(n), "weight", None)) for n in self.outputs)
+        self._weighted = [self.finished[n] for n, w in weights if isinstance(w, Tensor) and w.ndim > 1]
+
+    def weighted_after(self, name: str) -> list[float]:
+        """When modules with a matrix or a kernel of weights finish after this one."""
+        return [time for time in self._weighted if time > self.finished[name]]
 
     def last(self, name: str) -> str:
-        """The last place of the same grid, if more than one layer with weights lies between; else ``name``."""
-        after = self.weighted_after(name)
-        same = [n for n in self.steps() if self.sizes[n] == self.sizes[name]]
-        names = list(self.outputs)
-        far = [n for n in same if len(after) > 1 and names.index(n) >= names.index(after[1]) and self.weighted_after(n)]
-        return self.outermost(far[-1], same) if far else name
+        """The last step of the same grid, if more than one layer with weights lies between; else ``name``."""
+        second = [*self.weighted_after(name), math.inf, math.inf][1]
+        same = [n for n in self.steps if self.sizes[n] == self.sizes[name] and self.weighted_after(n)]
+        return next((n for n in reversed(same) if self.finished[n] >= second), name)
 
     def standing_for(self, name: str, reduction: int) -> str:
-        """``name``; if it returns several tensors, the next place behind it of this reduction."""
-        size = math.prod(-(-side // reduction) for side in self.image.shape[2:])
-        same = [n for n in self.steps() if self.sizes[n] == size]
+        """``name``; if it returns several tensors, the next step behind it of this reduction."""
         if name in self.outputs or name not in self.finished:
             return name
-        return next((self.outermost(n, same) for n in same if self.finished[n] > self.finished[name]), name)
-
-    def outermost(self, name: str, among: Sequence[str]) -> str:
-        """Of the modules that return the same tensor, the one around the others."""
-        return min((n for n in among if self._nodes[n] == self._nodes[name]), key=lambda n: n.count("."))
-
-    def blocks(self, stages: Mapping[str, str]) -> list[str]:
-        """Stages, and blocks that all paths cross; of those that return the same tensor, the outermost."""
-        chosen: dict[Any, str] = {}
-        for name in self.places():  # modules finish from the inside out
-            block = any(True for _ in self.model.get_submodule(name).children()) and not self._spans(name)
-            node = self._nodes[name]
-            if (block or name in stages) and chosen.get(node) not in stages:
-                chosen.pop(node, None)
-                chosen[node] = name
-        return list(chosen.values())
+        size = math.prod(-(-side // reduction) for side in self.image.shape[2:])
+        later = (n for n in self.steps if self.sizes[n] == size and self.finished[n] > self.finished[name])
+        return next(later, name)
 
     def alternative(self, name: str) -> str | None:
         """Another place for a gate that is lost at ``name``: behind the norm, or the last one from which it arrives."""
-        places = [n for n in self.places() if n != name]
-        behind = self.surviving(name) if name in self.places() else None
-        if behind is not None:
-            return behind
-        shares = self.shares(places)
-        return next((n for n in reversed(self.blocks({})) if shares.get(n, 0) >= SMALLEST_SHARE), None)
+        behind = self.surviving(name) if name in self.places else None
+        others = [n for n in self.steps if n != name and self.weighted_after(n)]
+        shares = self.shares(others)
+        return behind or next((n for n in reversed(others) if shares[n] >= SMALLEST_SHARE), None)
 
     def surviving(self, name: str) -> str | None:
-        """``name``, or the next place of the same grid behind a norm that divides the gate out; None if there is none."""
-        places = self.places()
-        following = [n for n in places[places.index(name) :] if self.sizes[n] == self.sizes[name]]
+        """``name``, or the next place of the same grid, behind a norm that divides the gate out; None without one."""
+        following = [n for n in self.places[self.places.index(name) :] if self.sizes[n] == self.sizes[name]]
         shares = self.shares(following)
         return next((n for n in following if shares[n] >= SMALLEST_SHARE), None) if shares[name] > 0 else None
 
@@ -257,7 +250,7 @@ def _paths(results: Sequence[Tensor], image: Tensor) -> tuple[dict[tuple[Any, in
     """Numbers of paths in the autograd graph, modulo a prime: from the output to a tensor, from a node to the image."""
     order: list[Any] = []  # sources first
     seen: set[Any] = set()
-    stack = [(result.grad_fn, False) for result in results]
+    stack: list[tuple[Any, bool]] = [(result.grad_fn, False) for result in results]
     while stack:
         node, done = stack.pop()
         if done:
@@ -306,7 +299,7 @@ def resolve_stages(model: nn.Module, example: Any = None) -> dict[str, str]:
     """
     found, why = find_stages(model, example)
     if not found:
-        refuse("no stages", model=type(model).__name__, why="; ".join(dict.fromkeys(why.values())))
+        refuse("no such stage", stage="L4", model=type(model).__name__, why=why["L4"])
     return {stage: module for stage, (module, _) in found.items()}
 
 
@@ -337,7 +330,7 @@ def find_stages(
 def _place(dry: DryRun, name: str, alone: bool) -> tuple[str | None, str]:
     """The place that stands for a declared or proven stage, or the reason why there is none."""
     if name not in dry.finished:
-        inner = [n for n in dry.places() if n.startswith(f"{name}.")]
+        inner = [n for n in dry.places if n.startswith(f"{name}.")]
         return None, f"'{name}' is not called (activation checkpointing?); name {inner[-1:] or 'another module'}"
     if name not in dry.sizes:
         return None, f"the layout of what '{name}' returns is not certain, or its grid has one site"
@@ -370,25 +363,27 @@ def _declared(dry: DryRun, entries: Sequence[tuple[str, int]]) -> dict[str, str]
 
 def _proven(dry: DryRun, inside: str) -> dict[str, str]:
     """The last places of the coarsest resolutions; quarter depths where there is one resolution."""
-    steps = [n for n in dry.steps() if n.startswith(inside)]
-    before = [n for n in steps if dry.weighted_after(n)]
+    steps = [n for n in dry.steps if n.startswith(inside)]
     sizes = sorted({dry.sizes[n] for n in steps}, reverse=True)[-4:]
-    if steps and min(dry.sizes.values()) < sizes[-1]:  # coarser maps reach the output beside others
-        return {}
+    other = [t for n, t in dry.outputs.items() if n not in dry.sizes and t.ndim == 3 and dry.crossed(n)]
+    tokens = {t.shape[1] for t in other if t.shape[2] > 1}  # else a pooled vector
+    unknown = [n for n in tokens if n > 1 and not any(0 <= n - size <= 5 for size in dry.sizes.values())]
+    if unknown or any(size < (sizes or [0])[-1] for size in dry.sizes.values()):
+        return {}  # a resolution of unknown order, or one that reaches the output beside others
     if len(sizes) < 2:
         return _by_depth(dry, _row_of_blocks(dry, inside))
     stages = {}
     for stage, size in zip(STAGES[-len(sizes) :], sizes, strict=True):
-        same = [n for n in before if dry.sizes[n] == size]
+        same = [n for n in steps if dry.sizes[n] == size and dry.weighted_after(n)]
         if same:
-            stages[stage] = dry.outermost(same[-1], same)
+            stages[stage] = same[-1]
     return stages
 
 
 def _row_of_blocks(dry: DryRun, inside: str) -> list[str]:
     """The longest row of blocks of one class that all paths cross."""
     rows: dict[tuple[str, type], dict[int, str]] = {}
-    for name in dry.places():
+    for name in dry.places:
         numbered = re.fullmatch(r"(.*?)(\d+)", name)
         if numbered and name.startswith(inside):
             rows.setdefault((numbered[1], type(dry.model.get_submodule(name))), {})[int(numbered[2])] = name
@@ -449,15 +444,14 @@ def find_sites(model: nn.Module, asked: Sequence[str], example: Any = None) -> d
     found: dict[str, tuple[str, Layout | None]] = {}
     for name in asked:
         if name in why and name not in known:
-            others = ", ".join(f"{stage} ({module})" for stage, (module, _) in known.items()) or "none"
-            refuse("no such stage", stage=name, model=type(model).__name__, why=why[name], others=others)
+            refuse("no such stage", stage=name, model=type(model).__name__, why=why[name])
         if name not in known and name not in paths:
             near = nearest(name, list(paths), 3)
             refuse("no such module", name=name, model=type(model).__name__, stages=", ".join(STAGES), nearest=near)
         module, layout = known[name] if name in known else (paths[name], None)
         same = [other for other, (path, _) in found.items() if model.get_submodule(path) is model.get_submodule(module)]
         if same:
-            refuse("same place", first=same[0], second=name, module=module)
+            refuse("same module", first=same[0], second=name, module=module)
         found[name] = (module, layout)
     return found
 
@@ -539,7 +533,7 @@ def example_input(model: nn.Module) -> Tensor:
     stem = next((m for m in model.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d)), None)
     if stem is not None and not isinstance(stem, nn.Conv2d):
         refuse("no image", model=type(model).__name__)
-    channels = stem.in_channels if stem is not None else 3
+    channels = stem.in_channels if stem is not None and stem.in_channels <= 4 else 3  # else not that of the image
     noise = torch.randn(2, channels, *_declared_size(model), generator=torch.Generator().manual_seed(0))
     return noise.to(parameter.device, parameter.dtype)
 

@@ -15,7 +15,7 @@ ROLES = ("best", "top1", "last")
 """Networks of a run by name: smallest validation NLL, best validation Top-1, final epoch."""
 BEST, TOP1, LAST = (f"{role}.ckpt" for role in ROLES)
 SELECTION = "selection.json"
-_ORPHANS = 8.0  # seconds: data workers of a killed run notice its end after five, and hold its lock until then
+_ORPHANS = 8.0  # seconds: data workers of a killed run hold its lock for five
 
 
 class RunDirectory:
@@ -27,7 +27,7 @@ class RunDirectory:
     ``curves.jsonl``          loss and validation metrics, one line per epoch
     ``noise.json``            measured strength of the gates at the end of training
     ``compatibility.jsonl``   rows of :class:`~chaosgate.compat.CompatibilityProbe`, where a run has one
-    ``figures/``              reliability diagrams and gates, as PNG files
+    ``figures/``              reliability diagrams, as PNG files
     ``results.jsonl``         one line per test cell, with a digest of itself
     ``outputs/``              outputs of the tested network for every image (:mod:`chaosgate.run.outputs`)
     ``predictions.csv``       one line per test image, of ``chaosgate predict``
@@ -39,21 +39,24 @@ class RunDirectory:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self.config = self.path / "config.yaml"
-        self.checkpoints = self.path / "checkpoints"
+        self.path = path = Path(path)
+        self.checkpoints, self.figures, self.outputs = (
+            path / "checkpoints",
+            path / "figures",
+            path / "outputs",
+        )
         self.last = self.checkpoints / LAST
-        self.curves = self.path / "curves.jsonl"
-        self.noise = self.path / "noise.json"
-        self.figures = self.path / "figures"
-        self.results = self.path / "results.jsonl"
-        self.outputs = self.path / "outputs"
-        self.predictions = self.path / "predictions.csv"
-        self.progress = self.path / "progress.json"
+        self.config, self.noise, self.progress = (
+            path / "config.yaml",
+            path / "noise.json",
+            path / "progress.json",
+        )
+        self.curves, self.results = path / "curves.jsonl", path / "results.jsonl"
+        self.predictions = path / "predictions.csv"
 
     @classmethod
     def of(cls, trainer: Any) -> "RunDirectory":
-        """The run directory that a callback writes to: the trainer's ``default_root_dir``. It exists afterwards."""
+        """The run directory that a callback writes to, which is made if it does not exist."""
         run = cls(trainer.default_root_dir)
         run.path.mkdir(parents=True, exist_ok=True)
         return run
@@ -69,33 +72,20 @@ class RunDirectory:
 
     def selected(self, which: str = BEST) -> Path:
         """The checkpoint with a role (``best``, ``top1`` or ``last``)."""
-        role = which.removesuffix(".ckpt")
-        path = self.checkpoints / f"{role}.ckpt"
-        if not path.is_file() and (recorded := self._recorded(role)) is not None:
-            return recorded  # copied without its links
+        path = self.checkpoints / f"{which.removesuffix('.ckpt')}.ckpt"
         if not path.is_file():
-            there = sorted(p.name for p in self.checkpoints.glob("*.ckpt"))
-            found = f"the run has {', '.join(there)}" if there else "the run has none"
+            found = ", ".join(sorted(one.name for one in self.checkpoints.glob("*.ckpt"))) or "none"
             raise FileNotFoundError(
-                f"no checkpoint {path}: {found}. Train first (chaosgate fit with the same files), or give --run_dir, "
-                "or --ckpt_path FILE."
+                f"no checkpoint {path}; the run has {found}. Train first (chaosgate fit with the same "
+                "files), or give --run_dir, or --ckpt_path FILE."
             )
         return path
-
-    def _recorded(self, role: str) -> Path | None:
-        try:
-            name = json.loads((self.checkpoints / SELECTION).read_text(encoding="utf-8")).get(role)
-        except (OSError, ValueError):
-            return None
-        path = self.checkpoints / Path(str(name)).name
-        return path if path.is_file() else None
 
     def check_free(self) -> None:
         """Raise an error if there is a run already."""
         if any(self.checkpoints.glob("*.ckpt")) or self.results.exists():
             raise FileExistsError(
-                f"{self.path} already holds a run. Continue it with --resume, or give another --run_dir. Nothing was "
-                "changed."
+                f"{self.path} already holds a run. Continue it with --resume, or give another --run_dir."
             )
 
     @contextmanager
@@ -123,7 +113,7 @@ def is_row(entry: dict[str, Any]) -> bool:
 
 
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The objects in a file of JSON lines, and how many lines are not one; an existing file has at least one line."""
+    """The objects in a file of JSON lines, and how many lines are not one (1 for an empty file)."""
     if not path.exists():
         return [], 0
     entries: list[dict[str, Any]] = []

@@ -27,7 +27,7 @@ from chaosgate.run.outputs import samples_file, write_arrays
 from chaosgate.run.temperature import TemperatureScaling
 
 _CURVES = ("train/loss", "val/top1", "val/nll", "val/ece", "val/gap")
-_EVERY = 0.5  # seconds between two writes of the progress within an epoch
+_EVERY = 1.0  # seconds between two writes of the progress within an epoch
 
 
 class WriteProgress(Callback):

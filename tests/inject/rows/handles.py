@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import threading
 from unittest.mock import patch
 from weakref import ref
 
@@ -49,36 +48,6 @@ def calls_itself():
         model(x)
         model(x)
     assert len({tuple(d.tolist()) for d in drawn}) == 4 and handle.fired == 4
-
-
-def two_threads():
-    """6: forwards at the same time would share their noise: the second is refused, the first goes on."""
-    model, x = build("timm resnet")
-    refused = []
-
-    def second():
-        try:
-            model(x)
-        except RuntimeError as error:
-            refused.append(str(error))
-
-    def meanwhile(*_):
-        if threading.current_thread() is threading.main_thread():
-            thread = threading.Thread(target=second)
-            thread.start()
-            thread.join()
-
-    with cg.attach(model.train(), gate(), "L4", check=False) as handle:
-        plain = [model(x).detach() for _ in range(3)][1:]
-        handle.load_state_dict({"step": 1, "fired": 0})
-        during = model.layer2.register_forward_hook(meanwhile)
-        assert torch.equal(model(x), plain[0]) and "two threads at once" in refused[0]
-        during.remove()
-        threads = [threading.Thread(target=second) for _ in range(2)]
-        for thread in threads:  # one after the other
-            thread.start()
-            thread.join()
-        assert len(refused) == 1 and handle.step == 4
 
 
 def removed_handle():
@@ -254,7 +223,6 @@ def rank_known_later():
 ROWS = [
     two_handles,
     calls_itself,
-    two_threads,
     removed_handle,
     averages_of_nothing,
     averages_of_batches,

@@ -116,12 +116,16 @@ def nested_checkpointing(use_reentrant):
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "None of the inputs have requires_grad")  # of the inner, reentrant one
+        if use_reentrant:  # the gates run without a graph: two recomputations cannot be told apart
+            with pytest.raises(RuntimeError, match="checkpointing inside checkpointing"):
+                run(True)
+            return
         assert torch.allclose(run(True), run(False), rtol=1e-4, atol=1e-7)
         warnings.simplefilter("ignore")
         try:
             twice = run(True, views=2)
         except RuntimeError as error:
-            assert re.search("2 forwards wait.*checkpointing inside checkpointing", str(error))
+            assert re.search("checkpointing inside checkpointing", str(error))
         else:  # transformers 4 checkpoints the blocks alone, so that nothing is nested
             assert torch.allclose(twice, run(False, views=2), rtol=1e-4, atol=1e-7)
 
@@ -131,7 +135,7 @@ def hidden_by_checkpointing():
     model, x = build("timm resnet")
     with cg.attach(model.train(), gate(), "L4", check=False):
         model.set_grad_checkpointing(True)
-        with pytest.raises(RuntimeError, match=r"not called.*activation checkpointing.*layer4\.0"):
+        with pytest.raises(RuntimeError, match=r"not called.*checkpointing.*layer4\.0"):
             model(x)
     with pytest.raises(ValueError, match=r"not called.*layer4\.0"):
         cg.attach(model, gate(), "L4")

@@ -1,6 +1,5 @@
 """A kept study gives the report of the study it was made from, whatever the parser would say today."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +51,7 @@ def test_report_of_a_kept_study_is_that_of_the_study(runs: list[Run], write_stud
     made = report(study, runs, tmp_path / "there", Console(quiet=True), with_figures=True)
     folder = pack(study, runs, tmp_path / "kept")
     shutil.rmtree(runs[0].root)  # nothing of the runs is left
+    (study.path.parent / "gch.yaml").unlink()  # nor of what the study names
     assert is_packed(folder) and folder == tmp_path / "kept" / study.name
     assert main(["study", "report", str(folder)]) == 0
     assert {name: (folder / name).read_bytes() for name in FILES} == {
@@ -154,20 +154,6 @@ def test_a_kept_study_names_no_place_of_the_machine(runs: list[Run], write_study
     assert not any(str(runs[0].root) in text or data in text for text in texts)
     assert any(f"run_dir: {runs[0].training}\nroot: ${{CHAOSGATE_PHOTOS}}\n" in text for text in texts)
     assert all(state_of(run).condition == "done" for run in load_packed(folder)[1])
-
-
-def test_study_of_an_earlier_version_is_kept_with_digests(runs: list[Run], write_study: Write, tmp_path: Path) -> None:
-    old = [path for run in runs for path in (run.directory / "fitted.json", *run.directory.glob("tested/*.json"))]
-    for path in (*old, *(run.directory / "results.jsonl" for run in runs)):
-        entries = [json.loads(line) for line in path.read_text().splitlines()]
-        without = [{key: value for key, value in one.items() if key not in ("digest", "outputs")} for one in entries]
-        path.write_text("".join(json.dumps(one) + "\n" for one in without))
-    folder = pack(load_study(write_study(seeds=[0, 1, 2])), runs, tmp_path / "kept")
-    assert {state_of(run).condition for run in load_packed(folder)[1]} == {"done"}
-    lines = [
-        line for run in load_packed(folder)[1] for line in (run.directory / "results.jsonl").read_text().splitlines()
-    ]
-    assert len(lines) == len(runs) * len(CELLS) and all("digest" in json.loads(line) for line in lines)
 
 
 def test_changed_files_of_a_kept_study_are_named_and_not_used(

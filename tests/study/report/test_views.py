@@ -12,6 +12,7 @@ from rich.console import Console
 from chaosgate.study import Run, load_study
 from chaosgate.study.plan.study import Sweep, paper_data
 from chaosgate.study.report import figures
+from chaosgate.study.report.figures import places_of
 from chaosgate.study.report.frame import Results
 from chaosgate.study.report.notes import edges, notes, value_to_add, verdict
 from chaosgate.study.report.page import html_page
@@ -93,7 +94,7 @@ def test_everything_is_escaped_in_every_format(both: Results) -> None:
     table = [line for line in markdown.splitlines() if line.startswith("|")]
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
     page = html_page(both, {}, views=[hostile], paper=[], notes=[HOSTILE], verdict=[HOSTILE], warnings=[HOSTILE])
-    assert "<b> |" not in page and page.count("&lt;b&gt;") == 7
+    assert "<b> |" not in page and page.count("&lt;b&gt;") == 8
     out = io.StringIO()
     print_view(hostile._replace(title="[red]x[/]"), Console(width=300, file=out))
     assert "[red]x[/]" in out.getvalue() and HOSTILE in out.getvalue()
@@ -179,7 +180,7 @@ def test_rows_with_fewer_seeds_say_so_and_are_never_bold(build: Build) -> None:
         ("noise.log_std", (0.5, 1.0, 2.0), 1.0, None),  # inside
         ("noise.log_std", (0.0, 1.0, 2.0), 0.0, None),  # nothing is below no noise
         ("noise.log_std", (0.0, 1.0, 3.0), 3.0, 5.0),
-        ("noise.p", (0.1, 0.3, 0.7), 0.7, 0.85),  # a probability
+        ("noise.p", (0.1, 0.5, 0.7), 0.7, 0.85),  # a probability
         ("noise.p", (0.1,), 0.1, None),  # no grid
     ],
 )
@@ -224,7 +225,7 @@ def test_correction_covers_the_planned_contrasts_only(build: Build) -> None:
     assert set(results.frame[results.frame.mark != ""].kind) == {"planned"}  # 'other' is better still, but not planned
     (line,) = verdict(results)
     assert line.startswith("gch - none, clean NLL+T: -.100") and line.endswith("better.")
-    assert "the 1 planned contrasts" in "\n".join(notes(results)) and views(results)[-1].title == "planned contrasts"
+    assert "for 1 planned contrasts" in "\n".join(notes(results)) and views(results)[-1].title == "planned contrasts"
 
 
 def test_report_says_whether_the_plan_changed(build: Build, tmp_path: Path, write_study: Write) -> None:
@@ -359,15 +360,14 @@ def test_pictures_draw_values_with_the_ends_of_their_intervals(build: Build) -> 
     (line,) = results.lines(variants=["gch"], part="clean", metric="nll").to_dict("records")
     expected = [line["value"] + line[end] - line["difference"] for end in ("lo", "hi")]
     for figure, along in (
-        (figures.energy_figure(results), 1),
+        (figures.axis_figure(results, "injected energy"), 1),
         (figures.temperature_figure(results, list(results.rows)), 0),
-        (figures.corruption_figure(results, list(results.rows), "nll"), 1),
-        (figures.severity_figure(results, list(results.rows), ["nll"]), 1),
+        *((figures.part_figure(results, list(results.rows), ["nll"], at), 1) for at in places_of(results).values()),
     ):
         segments = [path.vertices[:, along] for one in figure.axes[0].collections for path in one.get_paths()]
         assert any(sorted(ends) == pytest.approx(expected) for ends in segments)
 
 
 def test_pictures_cross_out_the_small_ece_of_a_collapsed_network(both: Results) -> None:
-    named = [text.get_text() for legend in figures.energy_figure(both).legends for text in legend.get_texts()]
-    assert "collapsed" in named
+    (legend,) = figures.axis_figure(both, "injected energy").legends
+    assert "collapsed" in [text.get_text() for text in legend.get_texts()]

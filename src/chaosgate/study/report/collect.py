@@ -1,6 +1,6 @@
-"""What a report reads of the finished runs of a study: rows, curves, outputs; and deep ensembles of these runs."""
+"""What a report reads of finished runs: rows, curves, outputs; and deep ensembles of these runs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,15 +32,13 @@ class Finished:
     Args:
         run: The run.
         rows: One per cell that the study asks for.
-        record: What the worker wrote last: time, threads, checkpoint.
     """
 
     run: Run
     rows: Sequence[dict[str, Any]]
-    record: dict[str, Any]
 
     def by_cell(self, metric: str) -> dict[tuple[str, int], float]:
-        """A metric of every cell that has it; rows tested without a temperature have no ``nll_T``."""
+        """A metric of every cell that has it; a row may have no ``nll_T``."""
         if metric in FROM_OUTPUTS:
             return (self._class_metrics if metric in FROM_LOGITS else self._confidence_metrics).get(
                 metric, {}
@@ -55,7 +53,7 @@ class Finished:
     def energy(self) -> float:
         """Injected energy relative to that of the features at the end of training, over all sites.
 
-        0 without a gate; nan for a gate that was not measured: the run was interrupted between its last epoch and that.
+        0 without a gate; nan for a gate that was not measured.
         """
         if self.rows[0]["noise"]["gate"] is not None and not self.rows[0]["noise_measured"]:
             return nan
@@ -68,7 +66,7 @@ class Finished:
 
     @cached_property
     def ood_confidence(self) -> NDArray[np.float32] | None:
-        """Confidence in every image that belongs to none of the classes; None without such a test."""
+        """Confidence in images that belong to none of the classes; None without such a test."""
         names = self.run.outputs_of(ood=True)
         outside = load_samples(self.run.directory, names[0]) if names else None
         return None if outside is None else outside.confidence[0]
@@ -80,7 +78,12 @@ class Finished:
     @cached_property
     def _class_metrics(self) -> dict[str, ByCell]:
         kept = load_logits(self.run.directory, self.run.outputs_of(ood=False))
-        return {} if kept is None else class_metrics_of(kept)
+        if kept is None:
+            return {}
+        import torch
+
+        logits = (torch.from_numpy(one) for one in kept.logits)
+        return class_metrics(kept.cells, logits, torch.from_numpy(kept.target).long())
 
     @cached_property
     def curves(self) -> list[dict[str, float]]:
@@ -98,22 +101,19 @@ class Finished:
 
     @property
     def fitted_on_test(self) -> bool:
-        """Whether that temperature has seen the test images, as where the protocol selects checkpoints on them."""
+        """Whether that temperature was fitted on the test images."""
         return any(row.get("temperature_split") == "test" for row in self.rows)
 
     @property
     def validation_nll(self) -> float:
-        """Of the tested checkpoint: that of the last epoch, the smallest, or that of the first largest Top-1."""
+        """Of the tested checkpoint: the last, the smallest, or that of the first largest Top-1."""
         lines = [line for line in self.curves if "val/nll" in line]
         if not lines:
             return nan
         if self.run.checkpoint == "top1":
             return max(lines, key=lambda line: line.get("val/top1", nan))["val/nll"]
-        return (
-            lines[-1]["val/nll"]
-            if self.run.checkpoint == "last"
-            else min(line["val/nll"] for line in lines)
-        )
+        last = lines[-1]["val/nll"]
+        return last if self.run.checkpoint == "last" else min(line["val/nll"] for line in lines)
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -129,34 +129,30 @@ def collect(runs: Sequence[Run]) -> list[Finished]:
     """The finished ones among the runs, in order."""
     found: list[Finished] = []
     for run in runs:
-        state = state_of(run)
-        if state.condition == "done":
+        if state_of(run).condition == "done":
             records = [record_of(run.directory, test) for test in run.test_outputs]
             rows = [row for row in rows_of(run.directory, records) if not row.get("ood")]
-            found.append(Finished(run, rows, state.record))
+            found.append(Finished(run, rows))
     return found
 
 
-# -- metrics that are made of kept outputs -----------------------------------------------------------------------------
+# -- metrics that are made of kept outputs ---------------------------------------------------------
 
 
 def confidence_metrics(samples: Samples, ood: NDArray[np.float32] | None) -> dict[str, ByCell]:
-    """Metrics of the confidences of all images: the AURC of every cell; the AUROC of clean against other images.
+    """AURC of every cell, and AUROC of clean images against others.
 
     Args:
         samples: Outputs of the network for every image.
-        ood: Confidences of images that belong to none of its classes, where there was such a test.
+        ood: Confidences of images that belong to none of its classes, if there was such a test.
     """
     import torch
 
     from chaosgate.metrics import area_under_risk_coverage, area_under_roc
 
     confidence, correct = torch.from_numpy(samples.confidence), torch.from_numpy(samples.correct)
-    areas = {
-        cell: area_under_risk_coverage(confidence[k], correct[k])
-        for k, cell in enumerate(samples.cells)
-    }
-    found = {"aurc": {cell: float(area) for cell, area in areas.items()}}
+    pairs = zip(samples.cells, confidence, correct, strict=True)
+    found = {"aurc": {cell: float(area_under_risk_coverage(c, right)) for cell, c, right in pairs}}
     if ood is not None and CLEAN_CELL in samples.cells:
         inside = confidence[samples.cells.index(CLEAN_CELL)]
         found["ood_auroc"] = {CLEAN_CELL: float(area_under_roc(inside, torch.from_numpy(ood)))}
@@ -164,39 +160,30 @@ def confidence_metrics(samples: Samples, ood: NDArray[np.float32] | None) -> dic
 
 
 def class_metrics(
-    cells: Sequence[Cell], logits: "Callable[[int], torch.Tensor]", target: "torch.Tensor"
+    cells: Sequence[Cell], logits: "Iterable[torch.Tensor]", target: "torch.Tensor"
 ) -> dict[str, ByCell]:
-    """Metrics of the probabilities of all classes, cell by cell: classwise ECE, and two terms of the Brier score.
+    """Classwise ECE and two terms of the Brier score, which need the probabilities of all classes.
 
     Args:
         cells: The cells.
-        logits: Logits (images, classes) of the k-th of them.
+        logits: Logits (images, classes) of each of them.
         target: True classes, (cells, images).
     """
     from chaosgate.metrics import BrierScore, classwise_calibration_error
 
     found: dict[str, ByCell] = {name: {} for name in FROM_LOGITS}
-    for k, cell in enumerate(cells):
-        probs = logits(k).double().softmax(-1)
+    for cell, own, truth in zip(cells, logits, target, strict=True):
+        probs = own.double().softmax(-1)
         brier = BrierScore(probs.shape[1])
-        brier.update(probs, target[k])
+        brier.update(probs, truth)
         terms = brier.decomposition()
-        found["classwise_ece"][cell] = float(classwise_calibration_error(probs, target[k]))
+        found["classwise_ece"][cell] = float(classwise_calibration_error(probs, truth))
         found["brier_reliability"][cell] = float(terms.reliability)
         found["brier_resolution"][cell] = float(terms.resolution)
     return found
 
 
-def class_metrics_of(kept: Logits) -> dict[str, ByCell]:
-    """The same of a network's kept logits."""
-    import torch
-
-    return class_metrics(
-        kept.cells, lambda k: torch.from_numpy(kept.logits[k]), torch.from_numpy(kept.target).long()
-    )
-
-
-# -- deep ensembles of existing runs -----------------------------------------------------------------------------------
+# -- deep ensembles of existing runs ---------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -207,8 +194,8 @@ class EnsembleResult:
         members: The seeds of its members.
         by_cell: Metrics, each with its value in every cell.
         samples: Confidence, correctness and NLL of every image.
-        scaled_confidence: Confidence after temperature scaling, (cells, images); None without a temperature.
-        temperature: Fitted on the mean probabilities of the validation images; nan if there is none.
+        scaled_confidence: Confidence after temperature scaling, (cells, images), if there is one.
+        temperature: Fitted on the mean probabilities of validation images; nan if there is none.
     """
 
     members: tuple[int, ...]
@@ -226,37 +213,31 @@ def ensemble_name(ensemble: Ensemble) -> str:
 def ensembles(
     study: Study, ensemble: Ensemble, finished: Sequence[Finished]
 ) -> list[EnsembleResult]:
-    """As many ensembles as the finished seeds of the method allow, members in the order of the seeds."""
+    """As many ensembles as the finished seeds of the method allow, in the order of seeds."""
+
+    def logits_of(group: Sequence[Finished], ood: bool) -> list[Logits]:
+        kept = [load_logits(one.run.directory, one.run.outputs_of(ood=ood)) for one in group]
+        return [one for one in kept if one is not None]
+
     by_seed = {one.run.seed: one for one in finished if one.run.method == ensemble.of}
-    ready = [by_seed[seed] for seed in study.seeds if seed in by_seed]
-    groups = [
-        ready[k : k + ensemble.size]
-        for k in range(0, len(ready) - ensemble.size + 1, ensemble.size)
-    ]
+    ready, size = [by_seed[seed] for seed in study.seeds if seed in by_seed], ensemble.size
     found = []
-    for group in groups:
-        members = _loaded(
-            [load_logits(one.run.directory, one.run.outputs_of(ood=False)) for one in group]
-        )
-        if members is not None:
-            outside = _loaded(
-                [load_logits(one.run.directory, one.run.outputs_of(ood=True)) for one in group]
-            )
-            found.append(
-                _together(tuple(one.run.seed for one in group), members, outside, group[0].bins)
-            )
+    for k in range(0, len(ready) - size + 1, size):
+        group = ready[k : k + size]
+        members, outside = logits_of(group, ood=False), logits_of(group, ood=True)
+        if len(members) == size:
+            ood = None
+            if len(outside) == size:
+                ood = _mean_log_probability([one.logits[0] for one in outside])
+            seeds = tuple(one.run.seed for one in group)
+            found.append(_together(seeds, members, ood, group[0].bins))
     return found
 
 
-def _loaded(kept: Sequence[Logits | None]) -> list[Logits] | None:
-    members = [one for one in kept if one is not None]
-    return members if len(members) == len(kept) else None
-
-
 def _together(
-    seeds: tuple[int, ...], members: Sequence[Logits], outside: Sequence[Logits] | None, bins: int
+    seeds: tuple[int, ...], members: Sequence[Logits], ood: "torch.Tensor | None", bins: int
 ) -> EnsembleResult:
-    """The mean of the members' probabilities as one network; its temperature is fitted as that of a single one."""
+    """The mean of the members' probabilities as one network, with a temperature of its own."""
     import torch
 
     from chaosgate.metrics import CellMetrics, classification_scores, temperature_scaling
@@ -265,56 +246,38 @@ def _together(
     for member in members[1:]:
         if member.cells != first.cells or not np.array_equal(member.index, first.index):
             raise ValueError(
-                f"the runs of seeds {seeds} were tested on different images; they cannot form an ensemble."
+                f"the runs of seeds {seeds} were tested on different images; they cannot form an "
+                "ensemble."
             )
     logits = _mean_log_probability([member.logits for member in members])
     target = torch.from_numpy(first.target).long()
     cells, images, classes = logits.shape
     flat, targets = logits.view(-1, classes), target.reshape(-1)
-    number = torch.arange(cells).repeat_interleave(images)
 
     def columns(values: "torch.Tensor") -> dict[str, "torch.Tensor"]:
         metrics = CellMetrics(cells, bins, adaptive_bins=bins)
-        metrics.update(values, targets, number)
+        metrics.update(values, targets, torch.arange(cells).repeat_interleave(images))
         return metrics.compute()
 
-    found = dict(columns(flat))
+    found, temperature, scaled_confidence = dict(columns(flat)), nan, None
     validations = [member.validation for member in members if member.validation is not None]
-    temperature = nan
-    if len(validations) == len(members) and all(
-        np.array_equal(one[2], validations[0][2]) for one in validations
-    ):
-        on = torch.from_numpy(validations[0][1]).long()
+    same = all(np.array_equal(one[2], validations[0][2]) for one in validations)
+    if same and len(validations) == len(members):
+        mean, on = _mean_log_probability([one[0] for one in validations]), validations[0][1]
         with suppress(ValueError):  # no temperature is best
-            temperature = temperature_scaling(
-                _mean_log_probability([one[0] for one in validations]), on
-            ).temperature
-    scaled_confidence = None
+            temperature = temperature_scaling(mean, torch.from_numpy(on).long()).temperature
     if not isnan(temperature):
         scaled_confidence = (logits / temperature).softmax(-1).amax(-1).float().numpy()
-        found |= {
-            scaled(name): column
-            for name, column in columns(flat / temperature).items()
-            if name in PLUS_T
-        }
+        after = columns(flat / temperature)
+        found |= {scaled(name): after[name] for name in PLUS_T}
     scores = classification_scores(flat, targets)
-    confidence, nll = (
-        one.float().view(cells, images).numpy() for one in (scores.confidence, scores.nll)
-    )
-    correct = (scores.rank < 1).view(cells, images).numpy()
+    one_each = (scores.confidence.float(), scores.rank < 1, scores.nll.float())
+    confidence, correct, nll = (one.view(cells, images).numpy() for one in one_each)
     samples = Samples(first.cells, confidence, correct, nll, first.index)
-    ood = None
-    if outside is not None:
-        ood = (
-            _mean_log_probability([one.logits[0] for one in outside]).amax(-1).exp().float().numpy()
-        )
-    by_cell = confidence_metrics(samples, ood) | class_metrics(
-        first.cells, lambda k: logits[k], target
-    )
-    by_cell |= {
-        name: {cell: float(column[k]) for k, cell in enumerate(first.cells)}
-        for name, column in found.items()
-    }
+    outside = None if ood is None else ood.amax(-1).exp().float().numpy()
+    by_cell = confidence_metrics(samples, outside) | class_metrics(first.cells, logits, target)
+    for name, column in found.items():
+        by_cell[name] = dict(zip(first.cells, map(float, column), strict=True))
     return EnsembleResult(seeds, by_cell, samples, scaled_confidence, temperature)
 
 

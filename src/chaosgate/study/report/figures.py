@@ -1,7 +1,7 @@
 """The pictures of a study report, drawn without touching matplotlib's global state.
 
-Bars are 95 % intervals of the difference to the reference, put around the value: a method whose bar does
-not reach the reference's value differs from it.
+Bars are 95 % intervals of the difference to the reference, put around the value: a method whose bar
+does not reach the reference's value differs from it.
 """
 
 import io
@@ -11,9 +11,7 @@ from typing import Any
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogFormatter, MaxNLocator
 
 from chaosgate.metrics.names import ON_TEST, scaled, title
 from chaosgate.study.plan.study import STRENGTH
@@ -23,7 +21,6 @@ from chaosgate.study.report.frame import CLEAN, MAIN, Results
 _OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _COLORS = (*_OKABE_ITO, "#332288", "#882255", "#999933", "#661100", "#44AA99", "#AA4499")
 _MARKERS = ("s", "D", "^", "v", "P", "X", "p")  # seven and twelve: 84 different pairs
-_DASHES = ("-", "--", ":", "-.")
 INK, MUTED, _REFERENCE = "#1f2430", "#8a8f99", "#5a5f6a"
 
 
@@ -48,9 +45,10 @@ def _lines(results: Results, part: str, metric: str, variants: Sequence[str]) ->
     return own.reindex([one for one in variants if one in own.index])
 
 
-def _bars(lines: pd.DataFrame) -> list[pd.Series]:
+def _bars(lines: pd.DataFrame) -> list[list[float]]:
     """How far the bars reach down and up."""
-    return [(lines.difference - lines.lo).fillna(0.0), (lines.hi - lines.difference).fillna(0.0)]
+    ends = (lines.difference - lines.lo, lines.hi - lines.difference)
+    return [one.fillna(0.0).tolist() for one in ends]
 
 
 def _columns(results: Results) -> list[tuple[str, str]]:
@@ -59,21 +57,19 @@ def _columns(results: Results) -> list[tuple[str, str]]:
     return [(part, metric) for part in MAIN for metric in ("nll", "ece") if (part, metric) in known]
 
 
-def energy_figure(results: Results) -> Figure:
-    """NLL and ECE against the injected energy: the axis that all methods have in common."""
-    energy = results.lines(metric="energy").set_index("variant").value
-    return _along(results, energy.dropna().to_dict(), "injected energy / energy of the features")
-
-
 def axis_figure(results: Results, axis: str) -> Figure:
-    """NLL and ECE along an axis of the study: strength, stage."""
-    levels = {row.variant: row.levels[axis] for row in results.rows.values() if axis in row.levels}
-    names = list(dict.fromkeys(levels.values()))
-    if axis == STRENGTH:
-        keys = {sweep.key.rpartition(".")[2]: None for sweep in results.study.strength.values()}
+    """NLL and ECE against the injected energy, which all methods have, or along an axis."""
+    if axis == "injected energy":
+        energy = results.lines(metric="energy").set_index("variant").value
         return _along(
-            results, {k: float(v) for k, v in levels.items()}, f"strength ({', '.join(keys)})"
+            results, energy.dropna().to_dict(), "injected energy / energy of the features"
         )
+    levels = {row.variant: row.levels[axis] for row in results.rows.values() if axis in row.levels}
+    if axis == STRENGTH:
+        keys = dict.fromkeys(one.key.rpartition(".")[2] for one in results.study.strength.values())
+        at = {variant: float(level) for variant, level in levels.items()}
+        return _along(results, at, f"strength ({', '.join(keys)})")
+    names = list(dict.fromkeys(levels.values()))
     at = {variant: float(names.index(level)) for variant, level in levels.items()}
     return _along(results, at, axis, names)
 
@@ -94,8 +90,8 @@ def _along(
             if len(own):
                 style = styles[own.index[0]]
                 axes.errorbar(
-                    own.x,
-                    own.value,
+                    own.x.tolist(),
+                    own.value.tolist(),
                     yerr=_bars(own),
                     label=method,
                     lw=1.4,
@@ -105,8 +101,8 @@ def _along(
                 )
             lost = own[own.collapsed.astype(bool)] if metric == "ece" else own[:0]
             axes.plot(
-                lost.x,
-                lost.value,
+                lost.x.tolist(),
+                lost.value.tolist(),
                 "x",
                 ms=11,
                 mew=1.6,
@@ -137,7 +133,7 @@ def _along(
 
 
 def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
-    """Every row as trained (full marker) and after temperature scaling (hollow marker), with intervals.
+    """Every row as trained (full marker) and after temperature scaling (hollow marker).
 
     The dashed line is the reference after scaling: what noise has to beat to be worth more than one
     fitted number.
@@ -158,7 +154,7 @@ def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
                 if row.variant in lines.index:
                     line, look = lines.loc[[row.variant]], styles[row.variant]
                     axes.errorbar(
-                        line.value,
+                        line.value.tolist(),
                         [place + lift],
                         xerr=_bars(line),
                         ms=6,
@@ -186,93 +182,42 @@ def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
     return figure
 
 
-def corruption_figure(results: Results, variants: Sequence[str], metric: str) -> Figure:
-    """A metric of every corruption, averaged over severities, rows side by side."""
-    names = results.facts["corruptions"]
-    figure = _figure(max(9.6, 1.2 * len(names)), 2.8)
-    axes = figure.subplots()
-    rows = [variant for variant in variants if results.rows[variant].members == 1]
-    step = 0.8 / max(1, len(rows))
-    shifts = {variant: (k - (len(rows) - 1) / 2) * step for k, variant in enumerate(rows)}
-    places = {name: float(k) for k, name in enumerate(names)}
-    _by_part(axes, results, shifts, metric, places, {"ls": "none", "ms": 4.5})
-    axes.set_xticks(range(len(names)), [name.replace("_", "\n") for name in names])
-    legend(figure)
-    return figure
+def places_of(results: Results) -> dict[str, dict[str, float]]:
+    """Where parts stand in a figure by corruption, and in one by severity; severity 0 is clean."""
+    levels = {f"severity {level}": float(level) for level in results.facts["severities"]}
+    names = {name: float(k) for k, name in enumerate(results.facts["corruptions"])}
+    return {"Corruption": names, "Severity": {CLEAN: 0.0} | levels}
 
 
-def severity_figure(results: Results, variants: Sequence[str], metrics: Sequence[str]) -> Figure:
-    """Metrics against severity, averaged over corruptions and seeds; severity 0 is the clean set."""
-    figure, panels = panel_grid(len(metrics))
-    places = {CLEAN: 0.0} | {
-        f"severity {level}": float(level) for level in results.facts["severities"]
-    }
-    rows = {variant: 0.0 for variant in variants if results.rows[variant].members == 1}
-    for axes, metric in zip(panels, metrics, strict=True):
-        _by_part(axes, results, rows, metric, places, {"lw": 1.4, "ms": 5})
-        axes.set_xticks(list(places.values()))
-        axes.set_xlabel("severity (0: clean)")
-    legend(figure)
-    return figure
-
-
-def _by_part(
-    axes: Axes,
+def part_figure(
     results: Results,
-    shifts: Mapping[str, float],
-    metric: str,
+    variants: Sequence[str],
+    metrics: Sequence[str],
     places: Mapping[str, float],
-    look: Mapping[str, Any],
-) -> None:
-    """A metric of several parts, each at its place, rows shifted."""
-    own = results.lines(variants=shifts, metric=metric)
-    own = own[own.part.isin(list(places)) & own.value.notna()]
-    for variant, lines in own.groupby("variant", sort=False):
-        lines = lines.sort_values("part", key=lambda parts: parts.map(places))
-        x = lines.part.map(places) + shifts[str(variant)]
-        style = {**styles_of(results)[str(variant)], **look}
-        axes.errorbar(x, lines.value, yerr=_bars(lines), elinewidth=1, label=variant, **style)
-    axes.set_ylabel(title(metric))
-    tidy(axes)
-
-
-def curves_figure(results: Results, variants: Sequence[str]) -> Figure:
-    """Training loss and validation NLL by epoch; one line per run."""
-    figure, panels = panel_grid(2)
+) -> Figure:
+    """Metrics of several parts, each at its place, rows side by side."""
+    figure, panels = panel_grid(len(metrics), columns=1)
+    rows = [variant for variant in variants if results.rows[variant].members == 1]
     styles = styles_of(results)
-    names = {"train/loss": "training loss", "val/nll": "validation NLL"}
-    for axes, (key, name) in zip(panels, names.items(), strict=True):
-        for one in (one for one in results.finished if one.run.variant in variants):
-            points = [(line["epoch"] + 1, line[key]) for line in one.curves if key in line]
-            color = styles[one.run.variant]["color"]
-            same = [variant for variant in variants if styles[variant]["color"] == color]
-            dashes = _DASHES[same.index(one.run.variant) % len(_DASHES)]
-            if points:
-                axes.plot(
-                    *zip(*points, strict=True),
-                    color=color,
-                    ls=dashes,
-                    lw=1.3,
-                    label=one.run.variant,
-                )
-        axes.set(xlabel="epoch", ylabel=name, yscale="log")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.yaxis.set_major_formatter(_PlainLog(minor_thresholds=(1.5, 0.5)))
-        axes.yaxis.set_minor_formatter(_PlainLog(minor_thresholds=(1.5, 0.5)))
+    for axes, metric in zip(panels, metrics, strict=True):
+        own = results.lines(variants=rows, metric=metric)
+        for variant, lines in own[own.part.isin(list(places))].groupby("variant", sort=False):
+            shift = 0.8 * ((rows.index(str(variant)) + 0.5) / len(rows) - 0.5)
+            look = {**styles[str(variant)], "ls": "none", "ms": 4.5, "elinewidth": 1}
+            x = lines.part.map(places) + shift
+            axes.errorbar(
+                x.tolist(), lines.value.tolist(), yerr=_bars(lines), label=variant, **look
+            )
+        names = [name.replace("_", "\n") for name in places]
+        axes.set_xticks(list(places.values()), names)
+        axes.set_ylabel(title(metric))
         tidy(axes)
     legend(figure)
     return figure
 
 
-class _PlainLog(LogFormatter):
-    """Labels the ticks that matplotlib would, as 0.6 instead of 6e-01."""
-
-    def __call__(self, x: float, pos: int | None = None) -> str:
-        return f"{x:g}" if super().__call__(x, pos) else ""
-
-
 def reliability_figures(results: Results, variants: Sequence[str], part: str) -> dict[str, Figure]:
-    """A reliability diagram per row, of its first seed: the clean set, or all corrupted cells pooled."""
+    """A reliability diagram per row, of its first seed: clean, or all corrupted cells pooled."""
     import torch
 
     from chaosgate.metrics import calibration_bins, effective_counts, reliability_figure
@@ -293,20 +238,14 @@ def reliability_figures(results: Results, variants: Sequence[str], part: str) ->
     return figures
 
 
-def panel_grid(count: int, height: float = 3.0) -> tuple[Figure, list[Axes]]:
-    """Panels in rows of two."""
-    rows = max(1, -(-count // 2))
-    figure = _figure(9.6, height * rows)
-    panels = list(figure.subplots(rows, 2, squeeze=False).flat)
+def panel_grid(count: int, height: float = 3.0, columns: int = 2) -> tuple[Figure, list[Axes]]:
+    """Panels in rows."""
+    rows = max(1, -(-count // columns))
+    figure = Figure(figsize=(9.6, height * rows), layout="constrained")
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes in panels[count:]:
         axes.set_axis_off()
     return figure, panels[:count]
-
-
-def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
 
 
 def tidy(axes: Axes, grid: str = "y") -> None:

@@ -1,16 +1,16 @@
 """One tidy data frame with everything that a study measured; ``table.csv`` is that frame.
 
-Every line is one number. Terminal, Markdown, LaTeX, HTML and figures are made from it. Numbers are not
-rounded; what is missing is empty. The columns:
+Every line is one number. Terminal, Markdown, LaTeX, HTML and figures are made from it. Numbers have
+13 digits in the file; what is missing is empty. The columns:
 
 ====================  ==============================================================================
 study                 name of the study
-kind                  ``mean`` over seeds, one ``seed``, ``contrast`` of two rows, ``planned`` contrast
+kind                  ``mean`` over seeds, one ``seed``, ``contrast`` of two rows, ``planned``
 variant               row of the table: method and levels; ``A - B`` for a contrast
 method                the method alone
 strength              the swept strength; every other axis of the study has a column, too
-part                  ``clean``; ``corrupted`` (mean over corruptions of the mean over severities); one
-                      corruption (mean over severities); ``severity N`` (mean over corruptions);
+part                  ``clean``; ``corrupted`` (mean over corruptions of the mean over severities);
+                      one corruption (mean over severities); ``severity N`` (mean over corruptions);
                       ``train``; for a temperature the images it was fitted on
 metric                the metric; ``_T``: after temperature scaling
 seed                  the seed, in lines of one seed
@@ -20,7 +20,7 @@ value, sd             the metric or its mean over seeds; standard deviation over
 compared_to           what is subtracted
 difference            mean difference, paired by seed
 lo, hi                ends of its 95 % interval (:mod:`~chaosgate.study.report.inference`)
-p, over               p-value without correction; what the interval is about
+p, over               p-value without correction (clean, corrupted); what the interval is about
 mark                  ``better`` or ``worse`` at the 5 % level, with Holm's correction
 floor, floor95        ECE of a perfectly calibrated network with these confidences: mean, percentile
 collapsed             accuracy and confidence were lost together
@@ -43,7 +43,7 @@ from chaosgate.metrics.aggregate import Cell, aggregate_cells, collapsed
 from chaosgate.metrics.names import NAMES, PLUS_T, improvement, is_scaled, scaled
 from chaosgate.run.outputs import CLEAN_CELL
 from chaosgate.study.plan.runs import Run
-from chaosgate.study.plan.study import STRENGTH, Ensemble, Study
+from chaosgate.study.plan.study import STRENGTH, Study
 from chaosgate.study.report import inference
 from chaosgate.study.report.collect import Finished, ensemble_name
 from chaosgate.study.report.inference import Floats, Groups, Interval, is_biased
@@ -141,7 +141,7 @@ class Results:
         return self.measured.get(key, Series())
 
     def compare(self, mine: Key, theirs: Key) -> tuple[list[float], Interval | None]:
-        """Paired differences and their interval; the variance borrows from all differences to ``theirs``."""
+        """Paired differences and interval; the variance borrows from other differences."""
         a, b = self.series(*mine), self.series(*theirs)
         seeds = [seed for seed in a.by_seed if seed in b.by_seed]
         differences = [a.by_seed[seed] - b.by_seed[seed] for seed in seeds]
@@ -214,8 +214,8 @@ class Results:
     def selected(self) -> dict[str, str | None]:
         """The row with the smallest validation NLL among those that differ in strength only.
 
-        The test set is not used. None if a strength or a seed is missing: a selection among the runs
-        that happen to be finished would be no selection.
+        The test set is not used. None if a strength or a seed is missing: a selection among the
+        runs that happen to be finished would be no selection.
         """
         chosen: dict[str, str | None] = {}
         for name, rows in self.by_strength.items():
@@ -279,7 +279,7 @@ class Results:
         return list(dict.fromkeys(found))
 
     def planned(self) -> Iterator[tuple[str, str, str, str]]:
-        """Planned contrasts: two rows, part, metric. A swept method stands for its selected strength."""
+        """Planned contrasts: two rows, part, metric; swept methods at their selected strength."""
         if (plan := self.study.planned) is None:
             return
         for contrast in plan.contrasts:
@@ -312,6 +312,11 @@ class Results:
         axes = dict.fromkeys(axis for row in self.rows.values() for axis in row.levels)
         order = [*COLUMNS[:4], *dict.fromkeys([STRENGTH, *axes]), *COLUMNS[5:]]
         return pd.DataFrame(lines).reindex(columns=order)
+
+    @property
+    def csv(self) -> str:
+        """The frame as text, numbers with 13 digits."""
+        return str(self.frame.to_csv(index=False, lineterminator="\n", float_format="%.13g"))
 
     def lines(
         self, kind: str = "mean", variants: Iterable[str] | None = None, **where: str
@@ -393,7 +398,7 @@ class Results:
         found: Line = {"compared_to": theirs[0], "difference": mean(by_seed), "seeds": len(by_seed)}
         if interval is not None:
             found |= {"lo": interval.low, "hi": interval.high, "over": interval.over}
-            found |= {"p": interval.p_value} if interval.seeds > 1 else {}
+            found |= {"p": interval.p_value} if interval.seeds > 1 and mine[1] in MAIN else {}
         return found
 
     def _seeds(self) -> Iterator[Line]:
@@ -422,14 +427,45 @@ def mean(values: Iterable[float]) -> float:
 # -- from finished runs to results -----------------------------------------------------------------
 
 
+class _Store(dict[Key, Series]):
+    """Series by key, made when they are first asked for."""
+
+    def at(self, variant: str, part: str, metric: str) -> Series:
+        return self.setdefault((variant, part, metric), Series())
+
+    def add(
+        self, variant: str, seed: int, metric: str, by_cell: Mapping[Cell, float], groups: Groups
+    ) -> None:
+        """Add a metric to every part of which it has all cells."""
+        for part, corruptions in groups.items():
+            own = {
+                cell: by_cell[cell] for group in corruptions for cell in group if cell in by_cell
+            }
+            if len(own) == sum(map(len, corruptions)):
+                value = mean(mean(own[cell] for cell in group) for group in corruptions)
+                if part == CORRUPTED:  # refuses a hole in the grid of corruptions and severities
+                    value = aggregate_cells(own)
+                self.at(variant, part, metric).by_seed[seed] = value
+
+    def add_floors(
+        self, variant: str, seed: int, scores: Mapping[str, Any], cells: Sequence[Cell], bins: int
+    ) -> None:
+        """Add the noise floors of the ECEs of these confidences."""
+        groups = parts_of(cells)
+        for metric, confidence in scores.items():
+            for part in (part for part in MAIN if part in groups and confidence is not None):
+                floor = inference.ece_floor(confidence, cells, groups[part], bins)
+                self.at(variant, part, metric).floors[seed] = floor
+
+
 def results_of(study: Study, runs: Sequence[Run], finished: Sequence[Finished]) -> Results:
     """The results of a study; a run that is not finished counts as missing."""
     inference.require_same_images(one.samples for one in finished if one.samples is not None)
-    measured: dict[Key, Series] = {}
-    for one in finished:
-        _measure(study, one, measured)
+    store, axes = _Store(), study.axes_of(study.reference)
     rows: dict[str, Row] = {}
-    axes = study.axes_of(study.reference)
+    always = ("top1", "nll", "ece", "confidence", *map(scaled, PLUS_T))
+    for one in finished:
+        _measure(store, one, list(dict.fromkeys([*study.metrics, *always])))
     for run in runs:
         ones = [one for one in finished if one.run.variant == run.variant]
         levels = [level for axis, level in run.levels.items() if axis in axes]
@@ -441,9 +477,58 @@ def results_of(study: Study, runs: Sequence[Run], finished: Sequence[Finished]) 
         )
         row = Row(run.variant, run.method, run.levels, reference, seeds, run.checkpoint, on_test)
         rows.setdefault(run.variant, row)
-    for ensemble in study.ensemble:
-        rows[ensemble_name(ensemble)] = _ensemble(study, ensemble, finished, measured)
-    return Results(study, finished, rows, measured, _facts(finished))
+    for ensemble in study.ensemble:  # its keys are no seeds, so it is paired with nothing
+        name, of = ensemble_name(ensemble), ensemble.of
+        found = {-1 - k: one for k, one in enumerate(kept_ensembles(study, ensemble, finished))}
+        for key, made in found.items():
+            groups = {
+                part: own for part, own in parts_of(made.samples.cells).items() if part in MAIN
+            }
+            for metric, by_cell in made.by_cell.items():
+                store.add(name, key, metric, by_cell, groups)
+            scores = {"ece": made.samples.confidence, "ece_T": made.scaled_confidence}
+            store.add_floors(name, key, scores, made.samples.cells, finished[0].bins)
+            if not isnan(made.temperature):
+                part = "test" if rows[of].on_test else "validation"
+                store.at(name, part, "temperature").by_seed[key] = made.temperature
+            store.at(name, "train", "energy").by_seed.update(
+                store.at(of, "train", "energy").by_seed
+            )
+        rows[name] = Row(
+            name,
+            of,
+            {},
+            study.reference,
+            tuple(found),
+            rows[of].checkpoint,
+            rows[of].on_test,
+            ensemble.size,
+        )
+    return Results(study, finished, rows, store, _facts(finished))
+
+
+def _measure(store: _Store, one: Finished, metrics: Sequence[str]) -> None:
+    """Add the numbers of a run."""
+    variant, seed, samples = one.run.variant, one.run.seed, one.samples
+    groups = parts_of(one.by_cell("top1"))
+    for metric in metrics:
+        store.add(variant, seed, metric, one.by_cell(metric), groups)
+    store.at(variant, "train", "energy").by_seed[seed] = one.energy
+    store.at(variant, "train", "validation_nll").by_seed[seed] = one.validation_nll
+    if one.temperature is not None:
+        part = "test" if one.fitted_on_test else "validation"
+        store.at(variant, part, "temperature").by_seed[seed] = one.temperature
+    if samples is None:
+        return
+    for (part, metric), draws in inference.resample(samples, groups, metrics, one.bins).items():
+        store.at(variant, part, metric).drawn[seed] = draws
+    scaled_scores = samples.scaled.confidence if samples.scaled is not None else None
+    scores = {"ece": samples.confidence, "ece_T": scaled_scores}
+    store.add_floors(variant, seed, scores, samples.cells, one.bins)
+    if "ood_auroc" in metrics and one.ood_confidence is not None:
+        inside = samples.confidence[samples.cells.index(CLEAN_CELL)]
+        drawn = inference.resample_auroc(inside, one.ood_confidence)
+        store.at(variant, CLEAN, "ood_auroc").drawn[seed] = drawn
 
 
 def parts_of(cells: Iterable[Cell]) -> Groups:
@@ -462,117 +547,29 @@ def parts_of(cells: Iterable[Cell]) -> Groups:
     return groups
 
 
-def _value(by_cell: Mapping[Cell, float], part: str, groups: Groups) -> float | None:
-    """Mean over corruptions of the mean over severities; None if a cell is missing."""
-    own = {cell: by_cell[cell] for group in groups[part] for cell in group if cell in by_cell}
-    if len(own) < sum(map(len, groups[part])):
-        return None
-    if part == CORRUPTED:  # refuses a hole in the grid of corruptions and severities
-        return aggregate_cells(own)
-    return mean(mean(own[cell] for cell in group) for group in groups[part])
-
-
-def _measure(study: Study, one: Finished, measured: dict[Key, Series]) -> None:
-    """Add the numbers of a run."""
-    seed = one.run.seed
-
-    def series(part: str, metric: str) -> Series:
-        return measured.setdefault((one.run.variant, part, metric), Series())
-
-    always = ("top1", "nll", "ece", "confidence", *map(scaled, PLUS_T))
-    metrics = list(dict.fromkeys([*study.metrics, *always]))
-    groups = parts_of(one.by_cell("top1"))
-    for metric in metrics:
-        by_cell = one.by_cell(metric)
-        for part in groups:
-            if (value := _value(by_cell, part, groups)) is not None:
-                series(part, metric).by_seed[seed] = value
-    series("train", "energy").by_seed[seed] = one.energy
-    series("train", "validation_nll").by_seed[seed] = one.validation_nll
-    if one.temperature is not None:
-        series("test" if one.fitted_on_test else "validation", "temperature").by_seed[seed] = (
-            one.temperature
-        )
-    if one.samples is None:
-        return
-    for (part, metric), draws in inference.resample(one.samples, groups, metrics, one.bins).items():
-        series(part, metric).drawn[seed] = draws
-        source = one.samples.scaled if is_scaled(metric) else one.samples
-        if is_biased(metric) and part in MAIN and source is not None:
-            cells = one.samples.cells
-            floor = inference.ece_floor(source.confidence, cells, groups[part], one.bins)
-            series(part, metric).floors[seed] = floor
-    if "ood_auroc" in metrics and one.ood_confidence is not None:
-        inside = one.samples.confidence[one.samples.cells.index(CLEAN_CELL)]
-        series(CLEAN, "ood_auroc").drawn[seed] = inference.resample_auroc(
-            inside, one.ood_confidence
-        )
-
-
-def _ensemble(
-    study: Study, ensemble: Ensemble, finished: Sequence[Finished], measured: dict[Key, Series]
-) -> Row:
-    """A row from kept logits. Its keys are no seeds, so it is paired with nothing."""
-    name = ensemble_name(ensemble)
-    members = [one for one in finished if one.run.method == ensemble.of]
-    on_test = any(one.fitted_on_test for one in members)
-    found = {-1 - k: one for k, one in enumerate(kept_ensembles(study, ensemble, finished))}
-
-    def series(part: str, metric: str) -> Series:
-        return measured.setdefault((name, part, metric), Series())
-
-    for key, one in found.items():
-        groups = parts_of(one.samples.cells)
-        for metric, by_cell in one.by_cell.items():
-            for part in (part for part in MAIN if part in groups):
-                if (value := _value(by_cell, part, groups)) is None:
-                    continue
-                series(part, metric).by_seed[key] = value
-                scores = {"ece": one.samples.confidence, "ece_T": one.scaled_confidence}.get(metric)
-                if scores is not None:
-                    floor = inference.ece_floor(
-                        scores, one.samples.cells, groups[part], finished[0].bins
-                    )
-                    series(part, metric).floors[key] = floor
-        if not isnan(one.temperature):
-            series("test" if on_test else "validation", "temperature").by_seed[key] = (
-                one.temperature
-            )
-    if found:
-        series("train", "energy").by_seed.update({one.run.seed: one.energy for one in members})
-    checkpoint = study.checkpoints[0]
-    return Row(
-        name, ensemble.of, {}, study.reference, tuple(found), checkpoint, on_test, ensemble.size
-    )
-
-
 def _facts(finished: Sequence[Finished]) -> dict[str, Any]:
     """What the rows of all runs say about data, networks and provenance."""
     if not finished:
         return {}
     if len(bins := sorted({one.bins for one in finished})) > 1:
         raise ValueError(
-            f"runs of this study have an ECE of {' and '.join(map(str, bins))} bins, which cannot be "
-            "compared. Set model.num_bins under 'overrides:' of the study, not in a method."
+            f"runs of this study have an ECE of {' and '.join(map(str, bins))} bins, which cannot "
+            "be compared. Set model.num_bins under 'overrides:' of the study, not in a method."
         )
     rows, firsts = finished[0].rows, [one.rows[0] for one in finished]
     corrupted = [row for row in rows if row["corruption"] != CLEAN]
-    images: dict[str, set[int]] = {}  # settings of a grid may differ in them, and in the backbone
-    for row in firsts:
-        for part, many in ((row.get("data") or {}).get("images") or {}).items():
-            images.setdefault(part, set()).add(many)
     data = rows[0].get("data") or {}
+
+    def said(key: str) -> list[str]:
+        return list(dict.fromkeys(str(row.get(key)) for row in firsts))
+
     return {
-        "backbone": " and ".join(dict.fromkeys(str(row.get("backbone")) for row in firsts)),
-        "data": f"{data.get('name')}{' (subset)' if data.get('subset') else ''}",
-        "images": {part: sorted(many) for part, many in images.items()},
-        "made": sorted({(row.get("data") or {}).get("corruptions") or "" for row in corrupted}),
+        "data": f"{data.get('name')}{' (subset)' * bool(data.get('subset'))}",
         "corruptions": list(dict.fromkeys(row["corruption"] for row in corrupted)),
         "severities": sorted({row["severity"] for row in corrupted}),
         "n": rows[0]["n"],
         "bins": bins[0],
         "classes": finished[0].config["model"]["num_classes"],
         "versions": rows[0].get("versions"),
-        "commits": sorted({str(row.get("commit")) for row in firsts}),
-        "processors": sorted({row.get("processor") or "not recorded" for row in firsts}),
+        **{key: said(key) for key in ("backbone", "commit", "processor")},
     }

@@ -34,7 +34,7 @@ networks and says nothing about another training, so nothing is marked.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import repeat
 from math import fsum, isfinite, log, sqrt
 from statistics import NormalDist, stdev
@@ -48,7 +48,6 @@ from chaosgate.run.outputs import Samples
 
 RESAMPLES = 400  # the relative standard error of a standard deviation is 1 / sqrt(2 * 400) = 3.5 %
 _AT_A_TIME = 100  # bounds the memory: 40 MB for 50,000 images
-_REMEMBERED = 10_000  # images up to which draws are kept for the next network: 32 MB
 NUM_BINS = 15
 RESAMPLED = ("top1", "nll", "ece", "gap", "confidence", "aurc", "ood_auroc")
 """Metrics that are resampled from the kept outputs; NLL and ECE also after temperature scaling."""
@@ -228,22 +227,23 @@ def require_same_images(samples: Iterable[Samples]) -> None:
         if not np.array_equal(first.index, one.index):
             raise ValueError(
                 "two runs of this study were tested on different images "
-                f"({len(first.index)} and {len(one.index)} of them, or with other indices), so they "
-                "cannot be paired. Remove their `outputs` and `tested` folders and run the study again."
+                f"({len(first.index)} and {len(one.index)} of them, or with other indices), so "
+                "they cannot be paired. Remove their `outputs` and `tested` folders and run the "
+                "study again."
             )
 
 
 def resample(
     samples: Samples, groups: Groups, metrics: Sequence[str], bins: int = NUM_BINS
 ) -> dict[tuple[str, str], Floats]:
-    """Metrics of one network, (1 + resamples,): as measured, then for every resampling of the images.
+    """Metrics of one network, (1 + resamples,): as measured, then for every resampling.
 
     The images drawn depend on their number only, so differences between networks are paired.
 
     Args:
         samples: What the network said about each image.
-        groups: Name of a part, and its cells by corruption: a metric is averaged within a corruption,
-            then over corruptions.
+        groups: Name of a part, and its cells by corruption: a metric is averaged within a
+            corruption, then over corruptions.
         metrics: Those among :data:`RESAMPLED`, with and without temperature; others are left out.
         bins: Of the ECE.
     """
@@ -264,7 +264,7 @@ def resample(
 
 
 def _weights(samples: Samples) -> Iterable[tuple[Floats, Floats | None]]:
-    """How often each image is drawn, and how far the refitted log temperature moves; first not at all."""
+    """How often each image is drawn, and how far the refitted log temperature moves."""
     images, scaled = len(samples.index), samples.scaled
     yield np.ones((1, images)), None if scaled is None else np.zeros(1)
     fits: Iterable[Floats | None] = repeat(None)
@@ -273,21 +273,12 @@ def _weights(samples: Samples) -> Iterable[tuple[Floats, Floats | None]]:
     for weights, fitted in zip(_counts(images, 0), fits, strict=False):
         if scaled is None or fitted is None:
             yield weights, None
-        else:  # one Newton step in log T from the fitted temperature: with b = 1 / T, d log T = -db / b
+        else:  # one Newton step in log T from the fitted one: with b = 1 / T, d log T = -db / b
             yield weights, (fitted @ scaled.slope) / (fitted @ scaled.curvature)
 
 
-def _counts(images: int, stream: int) -> Iterable[Floats]:
-    """How often each image is drawn, in pieces (draws, images); a function of the arguments only."""
-    return _remembered(images, stream) if images <= _REMEMBERED else _drawn(images, stream)
-
-
-@lru_cache(maxsize=4)
-def _remembered(images: int, stream: int) -> list[Floats]:
-    return list(_drawn(images, stream))
-
-
-def _drawn(images: int, stream: int) -> Iterator[Floats]:
+def _counts(images: int, stream: int) -> Iterator[Floats]:
+    """How often each image is drawn, in pieces (draws, images); always the same."""
     generator = np.random.default_rng(images + stream)
     for _ in range(RESAMPLES // _AT_A_TIME):
         draws = generator.integers(images, size=(_AT_A_TIME, images))
@@ -328,7 +319,7 @@ def _aurc(samples: Samples, cell: Cell, weights: Floats) -> Floats:
 
 
 def resample_auroc(inside: NDArray[np.float32], outside: NDArray[np.float32]) -> Floats:
-    """AUROC of one network, (1 + resamples,): as measured, then with both sets of images resampled."""
+    """AUROC of one network, (1 + resamples,): as measured, then with both sets resampled."""
     low = np.argsort(outside, kind="stable")
     below, up_to = (np.searchsorted(outside[low], inside, side=side) for side in ("left", "right"))
     draws = zip(_counts(len(inside), 0), _counts(len(outside), 2), strict=True)

@@ -1,4 +1,4 @@
-"""What stands below the tables: a verdict, strengths at the edge of their grid, at most eight notes."""
+"""What stands below the tables: a verdict, strengths at the edge of a grid, at most eight notes."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -6,28 +6,23 @@ from collections.abc import Iterator
 from chaosgate.metrics.names import ON_TEST, is_scaled, title
 from chaosgate.study.plan.study import STRENGTH, Sweep
 from chaosgate.study.report.frame import CLEAN, MAIN, MOST_PAIRS, PRIMARY, Results, has_direction
-from chaosgate.study.report.views import COLLAPSED, MARKS, SELECTED, change
+from chaosgate.study.report.views import COLLAPSED, SELECTED, change
 
 
 def verdict(results: Results) -> list[str]:
-    """The answer: a line for each planned contrast, or one about all methods on the primary metric."""
+    """The answer: a line per planned contrast, or one about all methods on the primary metric."""
     if results.study.planned is not None:
         return [
             f"{line['variant']}, {line['part']} {title(line['metric'])}: "
-            + (
-                f"{', '.join(change(line))}: {line['mark'] or 'not distinguishable'}."
-                if change(line)
-                else "not finished."
-            )
+            f"{', '.join(change(line)) or 'not finished'}: {line['mark'] or 'not distinguishable'}."
             for line in results.lines("planned").to_dict("records")
         ]
     metric = PRIMARY if PRIMARY in results.metrics else "nll"
     variants = list(results.tables.values())[:2][-1]  # at their selected strengths
     own = results.lines(variants=variants, part=CLEAN, metric=metric)
-    own = own[own.p.notna()]
-    words = {"better": "better", "worse": "worse", "": "not distinguishable"}
-    groups = [(word, own.variant[own.mark == mark]) for mark, word in words.items()]
-    found = "; ".join(f"{word}: {', '.join(names)}" for word, names in groups if len(names))
+    own = own[own.p.notna()].replace({"mark": {"": "not distinguishable"}})
+    groups = own.groupby("mark").variant.agg(", ".join)
+    found = "; ".join(f"{mark}: {names}" for mark, names in groups.items())
     return [f"Clean {title(metric)} against {_reference(results)}: {found}."] if found else []
 
 
@@ -39,18 +34,18 @@ def edges(results: Results) -> list[str]:
         if variant is not None and method in results.swept:
             value = float(results.rows[variant].levels[STRENGTH])
             if (more := value_to_add(results.study.strength[method], value)) is not None:
-                side = "largest" if more > value else "smallest"
                 found.append(
-                    f"{name}: the selected strength {value:g} is the {side} that was tried, so a better one "
-                    f"may lie beyond. Add {more:g} to strength.{method}.values and run the study again."
+                    f"{name}: the selected strength {value:g} is the "
+                    f"{'largest' if more > value else 'smallest'} that was tried. "
+                    f"Add {more:g} to strength.{method}.values and run the study again."
                 )
     return found
 
 
 def value_to_add(sweep: Sweep, chosen: float) -> float | None:
-    """The next value beyond the edge of a grid; None inside the grid, or if there is nothing beyond.
+    """The next value beyond the edge of a grid; None inside it, or if there is nothing beyond.
 
-    Steps are those of the grid: a factor between positive values. A probability stays below 1.
+    Steps are those of the grid: a factor between positive values. A probability goes at most half of the way to 1.
 
     >>> value_to_add(Sweep(key="noise.log_std", values=(0.5, 1.0, 2.0)), 2.0)
     4.0
@@ -62,8 +57,8 @@ def value_to_add(sweep: Sweep, chosen: float) -> float | None:
         return None
     neighbor = values[-2] if chosen == values[-1] else values[1]
     more = chosen * chosen / neighbor if values[0] > 0 else 2 * chosen - neighbor
-    if sweep.key.endswith(".p") and more >= 1:
-        more = (chosen + 1) / 2
+    if sweep.key.endswith(".p"):
+        more = min(more, (chosen + 1) / 2)
     return float(f"{more:.3g}")
 
 
@@ -71,7 +66,7 @@ def notes(results: Results) -> list[str]:
     """What the numbers are, in at most eight lines."""
     if not results.facts:
         return ["No run has finished yet."]
-    parts = (_setting, _intervals, _marks, _temperature, _metrics, _flags, _selection)
+    parts = (_setting, _intervals, _marks, _metrics, _flags, _selection)
     return [" ".join(lines) for part in parts if (lines := list(part(results)))]
 
 
@@ -84,112 +79,72 @@ def _setting(results: Results) -> Iterator[str]:
     study, facts = results.study, results.facts
     if study.size is not None:
         yield study.size.warning
-    yield f"{facts['backbone']} on {facts['data']}: {study.checkpoint} checkpoint, {facts['n']:g} test images per cell."
+    networks, many = " and ".join(facts["backbone"]), f"{facts['n']:g} test images"
+    yield f"{networks} on {facts['data']}, {study.checkpoint} checkpoint, {many}."
     rows = [row for row in results.rows.values() if row.members == 1]
     if absent := [row.variant for row in rows if len(row.seeds) < len(study.seeds)]:
         yield f"Not finished: {', '.join(absent)}."
-    if absent := [title(metric) for metric in study.metrics if metric not in results.metrics]:
-        yield f"No finished run has {'; '.join(absent)}."
-    if len(facts["commits"]) > 1:
-        yield f"Rows come from several commits: {', '.join(facts['commits'])}."
-    if len(facts["processors"]) > 1:
-        names = ", ".join(facts["processors"])
-        yield f"Rows come from several processors ({names}), which give different networks."
+    for key in ("commit", "processor"):
+        if len(facts[key]) > 1:
+            yield f"Rows come from several {key}s: {', '.join(facts[key])}."
 
 
 def _intervals(results: Results) -> Iterator[str]:
-    over = set(results.frame.over) - {""}
+    over = dict.fromkeys(one for one in results.frame.over if one)
     yield (
         f"Mean ± standard deviation over {len(results.study.seeds)} seed(s). Below: difference to "
-        f"{_reference(results)}, paired by seed and image, and its 95 % interval."
+        f"{_reference(results)}, paired by seed and image, with its 95 % interval."
     )
+    if over:
+        yield f"Intervals are about {' or '.join(over)}; that of an ECE is corrected for bias."
     if "these two networks" in over:
-        yield "With one seed it is about these two networks on other images, so nothing is marked."
-    if "seeds and images" in over:
-        yield "It is about other seeds and other images."
-    if "seeds" in over:
-        yield "Where images were not resampled, it is about other seeds on these images."
-    if over - {"these two networks"}:
-        yield "The variance over seeds borrows from all methods."
-    if over - {"seeds"}:
-        yield "That of an ECE is corrected for bias, so the difference is not in its middle."
+        yield "Another training would differ by more, so nothing is marked."
 
 
 def _marks(results: Results) -> Iterator[str]:
-    frame = results.frame
-    tested = frame[frame.part.isin(MAIN) & frame.p.notna() & frame.metric.map(has_direction)].kind
-    planned = results.study.planned is not None
-    many = {kind: int((tested == kind).sum()) for kind in ("planned", "mean", "contrast")}
-    if not any(many.values()):
-        return
-    what = f"{many['mean']} differences and, separately, {many['contrast']} contrasts; nothing was planned"
-    what = f"the {many['planned']} planned contrasts" if planned else what
-    yield (
-        f"{MARKS['better']} better, {MARKS['worse']} worse at the 5 % level, with Holm's correction for "
-        f"{what}. No mark: not distinguishable, which does not mean equal. Bold: the best mean, if a "
-        "95 % interval separates it from the second best and an ECE is above its noise floor."
-    )
+    frame, planned = results.frame, results.study.planned is not None
+    own = frame[frame.part.isin(MAIN) & frame.p.notna() & frame.metric.map(has_direction)]
+    many = own.kind.value_counts()
+    if len(many):
+        what = "planned" if planned else "mean"
+        kind = "planned contrasts" if planned else "differences; nothing was planned"
+        yield (
+            "✓ better, ✗ worse at the 5 % level, with Holm's correction for "
+            f"{many.get(what, 0)} {kind}. No mark: not distinguishable, which does not mean equal. "
+            "Bold: the best mean, if an interval separates it from the second best and an ECE is "
+            "above its noise floor."
+        )
     if any(len(results.pairs(variants)) > MOST_PAIRS for variants in results.tables.values()):
-        yield f"More than {MOST_PAIRS} pairs are not compared; 'contrast: METHOD' compares one method with all."
-
-
-def _temperature(results: Results) -> Iterator[str]:
-    if not any(map(is_scaled, results.metrics)):
-        yield "+T is missing: no run was tested with temperature scaling."
-        return
-    yield (
-        "+T: logits divided by one temperature T, fitted on the network's own validation NLL. NLL+T is "
-        "the primary metric. 'A - B+T': A as trained, minus B after scaling."
-    )
-    if any(row.on_test for row in results.rows.values()):
-        yield f"{ON_TEST}: T was fitted on the test images themselves; +T looks better than it is."
-    fitted = {
-        key[0]: len(one.by_seed) for key, one in results.measured.items() if key[2] == "temperature"
-    }
-    if absent := [one for one, row in results.rows.items() if fitted.get(one, 0) < len(row.seeds)]:
-        yield f"No temperature for every seed of {', '.join(absent)}."
-
-
-_EXPLAINED = {
-    "ece": "ECE: {bins} bins of equal width; noise floor: that of a perfectly calibrated network.",
-    "gap": "conf-acc: mean confidence minus accuracy; above 0 is over-confident.",
-    "adaptive_ece": "ECE, equal mass: bins with equally many images.",
-    "classwise_ece": "ECE, classwise: calibration error of every class's probability, averaged.",
-    "aurc": "AURC: share of errors among the most confident answers, averaged over how many are given.",
-    "brier_reliability": "Brier rel., res.: reliability and resolution of the Brier score.",
-    "ood_auroc": "OOD AUROC: how well confidence tells test images from those of {ood}.",
-}
+        yield "There are too many pairs to compare; 'contrast: METHOD' compares one with all."
 
 
 def _metrics(results: Results) -> Iterator[str]:
+    """What is averaged, and what the temperature is."""
     facts = results.facts
     if facts["corruptions"]:
-        made = " and ".join(filter(None, facts["made"]))
-        levels = ", ".join(map(str, facts["severities"]))
         yield (
-            f"corrupted: mean over {len(facts['corruptions'])} corruption(s){f' ({made})' if made else ''} of "
-            f"the mean over severities ({levels}) of each cell's metric."
+            f"corrupted: mean over {len(facts['corruptions'])} corruption(s) of the mean over "
+            f"severities {', '.join(map(str, facts['severities']))}."
         )
-    ood = ", ".join(results.study.ood)
-    yield from (
-        _EXPLAINED[m].format(bins=facts["bins"], ood=ood)
-        for m in results.metrics
-        if m in _EXPLAINED
-    )
+    yield f"ECE: {facts['bins']} bins; noise floor: that of a perfectly calibrated network."
+    if not any(map(is_scaled, results.metrics)):
+        yield "+T is missing: no run was tested with temperature scaling."
+        return
+    yield "+T: logits divided by one temperature T, fitted on validation images."
+    if any(row.on_test for row in results.rows.values()):
+        yield f"{ON_TEST}: T was fitted on the test images themselves; +T looks better than it is."
 
 
 def _flags(results: Results) -> Iterator[str]:
     if any(part in MAIN for _, part in results.collapsed):
         yield (
-            f"{COLLAPSED} collapsed: half of the reference's lead over chance or more was lost, and the "
-            "confidence with it; a small ECE there is not a success."
+            f"{COLLAPSED} collapsed: accuracy and confidence were lost together; a small ECE there "
+            "is not a success."
         )
     if any(row.selected_on_test for row in results.rows.values()):
-        yield f"{SELECTED}: the checkpoint was selected on the test images; it looks better than it is."
-    yield "energy: E|h~ - h|^2 / E|h|^2 at the gate at the end of training."
+        yield f"{SELECTED}: the checkpoint was selected on the test images and looks too good."
     for row in (row for row in results.rows.values() if row.members > 1):
-        made = f"{len(row.seeds)} made" if row.seeds else "too few finished runs with logits"
-        yield f"{row.variant}: mean probability of {row.members} networks, not paired ({made})."
+        yield f"{row.variant}: {len(row.seeds)} mean(s) of {row.members} networks, not paired."
 
 
 def _selection(results: Results) -> Iterator[str]:
@@ -200,11 +155,8 @@ def _selection(results: Results) -> Iterator[str]:
         if results.selected[name] is None:
             yield f"{name}: no strength is selected before every strength has every seed."
             continue
-        nll = {
-            row.levels[STRENGTH]: results.series(row.variant, "train", "validation_nll")
-            for row in rows
-        }
-        votes = Counter(min(nll, key=lambda one: nll[one].by_seed[seed]) for seed in rows[0].seeds)  # noqa: B023
-        said = ", ".join(f"{level} ({times})" for level, times in votes.most_common())
-        seen = " on the test images, so it looks better than it is" * rows[0].on_test
-        yield f"{name}: strength selected by mean validation NLL{seen}; single seeds select {said}."
+        seen = " on the test images" * rows[0].on_test
+        own = results.lines("seed", [row.variant for row in rows], metric="validation_nll")
+        best = own.loc[own.groupby("seed").value.idxmin(), STRENGTH]
+        votes = ", ".join(f"{level} ({many})" for level, many in Counter(best).most_common())
+        yield f"{name}: strength selected by validation NLL{seen}; single seeds select {votes}."

@@ -1,10 +1,10 @@
-"""A finished study in a folder to keep: what its report is made of, without networks, logs and logits.
+"""A finished study in a folder to keep: what its report needs, without networks, logs and logits.
 
-``chaosgate study pack NAME --to results`` copies the rows, curves, configurations and per-image scores of all finished
-runs to ``results/PROJECT/RUN`` (scores rounded, without those that follow from others), and lists the runs in
-``results/NAME/runs.json`` beside the study file. ``chaosgate study report results/NAME`` makes the report from these
-files alone: it does not ask the parser which runs the study would have today, so that a default that changes in the
-code later leaves a kept study readable.
+``chaosgate study pack NAME --to results`` copies the rows, curves, configurations and per-image
+scores of all finished runs to ``results/PROJECT/RUN`` (scores rounded, without those that follow
+from others), and lists the runs in ``results/NAME/runs.json`` beside the study file.
+``chaosgate study report results/NAME`` makes the report from these files alone: a default that
+changes in the code later leaves a kept study readable.
 """
 
 import json
@@ -54,8 +54,8 @@ def pack(study: Study, runs: Sequence[Run], folder: Path) -> Path:
     finished = collect(runs)
     if len(finished) < len(runs):
         raise ValueError(
-            f"{len(runs) - len(finished)} of {len(runs)} runs of {study.name} are not finished; only a finished study "
-            f"is kept. Finish it first: chaosgate study run {study.path}"
+            f"{len(runs) - len(finished)} of {len(runs)} runs of {study.name} are not finished; "
+            f"only a finished study is kept. Finish it first: chaosgate study run {study.path}"
         )
     if hidden := [metric for metric in study.metrics if metric in FROM_LOGITS]:
         raise ValueError(
@@ -139,7 +139,7 @@ def _copy(run: Run, to: Path) -> None:
 
 
 def _note(path: Path, content: dict[str, Any]) -> None:
-    """Leave a note of a worker with other digests: the configuration names no places, scores are rounded."""
+    """Leave a note of a worker with the digests of the kept files."""
     replace_file(path, json.dumps(with_digest(content)) + "\n")
 
 
@@ -152,7 +152,7 @@ def _without_places(text: str, run: Run) -> str:
 
 
 def rounded(arrays: dict[str, Array]) -> dict[str, Array]:
-    """Half precision; slopes, by which the fitted temperature widens an interval a little, to six binary digits."""
+    """Half precision; slopes, which widen an interval a little, to six binary digits."""
     kept = {}
     for key, values in arrays.items():
         if "slope" in key:
@@ -162,7 +162,7 @@ def rounded(arrays: dict[str, Array]) -> dict[str, Array]:
     return kept
 
 
-# -- ensembles: rows that are made of logits, which are not kept -------------------------------------------------------
+# -- ensembles: rows that are made of logits, which are not kept --------------------------------
 
 
 def _ensemble_file(ensemble: Ensemble, number: int) -> str:

@@ -1,13 +1,12 @@
-"""One self-contained HTML file: tables, figures, configuration. Nothing is fetched when it is opened."""
+"""One self-contained HTML file: tables, figures, configuration. It fetches nothing."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import yaml
 from matplotlib.figure import Figure
 
-from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report import figures
 from chaosgate.study.report.frame import CLEAN, CORRUPTED, PRIMARY, Results
 from chaosgate.study.report.render import render
@@ -17,13 +16,10 @@ class Block(NamedTuple):
     """Pictures side by side below a sentence: SVG by name."""
 
     images: Mapping[str, str]
-    text: str = ""
+    text: str
 
 
-Pictures = Mapping[str, Sequence[Block]]  # by heading
-
-
-def html_page(results: Results, pictures: Pictures, **content: Any) -> str:
+def html_page(results: Results, pictures: Mapping[str, Block], **content: Any) -> str:
     """The report.
 
     Args:
@@ -31,112 +27,52 @@ def html_page(results: Results, pictures: Pictures, **content: Any) -> str:
         pictures: What :func:`pictures_of` gave.
         content: Views, tables of the paper, notes, verdict and warnings.
     """
-    facts, study = results.facts, results.study
-    lead, configuration = "No run has finished yet.", {}
-    if facts:
-        images = [
-            f"{' or '.join(f'{n:,}' for n in many)} {part}"
-            for part, many in facts["images"].items()
-        ]
-        seeds = f"{len(study.seeds)} seed{'s' * (len(study.seeds) != 1)}"
-        lead = f"{facts['backbone']} on {facts['data']}: {', '.join(images)} images; {seeds}."
-        lead = f"{study.size.warning} {lead}" if study.size is not None else lead
+    configuration = {"Study file": results.study.path.read_text(encoding="utf-8")}
+    if results.finished:
         first = results.finished[0]
-        about = {"commit": facts["commits"], "versions": facts["versions"]}
-        configuration = {
-            "Study file": study.path.read_text(encoding="utf-8"),
-            "Versions": yaml.safe_dump(about, sort_keys=False),
-            f"Whole configuration of {first.run.name}": yaml.safe_dump(
-                first.config, sort_keys=False
-            ),
-        }
+        about = {key: results.facts[key] for key in ("commit", "versions")}
+        configuration["Versions"] = yaml.safe_dump(about, sort_keys=False)
+        name = f"Whole configuration of {first.run.name}"
+        configuration[name] = yaml.safe_dump(first.config, sort_keys=False)
     sections = ["Results", *(["Beside the paper"] if content["paper"] else []), *pictures]
-    runs = []
-    for one in results.finished:
-        seconds = {f"{what}": f"{one.record['seconds'][what]:.0f}" for what in ("fit", "test")}
-        runs.append(
-            {
-                "name": one.run.variant,
-                "seed": one.run.seed,
-                "directory": one.run.training,
-                **seconds,
-            }
-        )
     return render(
         "report.html",
-        title=study.name,
-        lead=lead,
-        sections=[*sections, *(["Runs", "Configuration"] if runs else [])],
-        pictures={
-            heading: [
-                block._replace(images={name: _source(svg) for name, svg in block.images.items()})
-                for block in own
-            ]
-            for heading, own in pictures.items()
-        },
-        runs=runs,
+        title=results.study.name,
+        sections=[*sections, "Configuration"],
+        pictures=pictures,
         configuration=configuration,
+        encode=lambda svg: base64.b64encode(svg.encode()).decode(),
         **content,
     )
 
 
-def _source(svg: str) -> str:
-    """A ``data:`` address: as an image, so that names inside cannot clash with those of the next."""
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
-
-
-def pictures_of(results: Results) -> Pictures:
+def pictures_of(results: Results) -> dict[str, Block]:
     """Headings with what stands below them; figures by method show the first table."""
-    sections: dict[str, list[Block]] = {}
     facts = results.facts
     if not facts or not results.metrics:
-        return sections
-    shown = [
-        variant for variant in next(iter(results.tables.values())) if results.rows[variant].seeds
-    ]
+        return {}
+    sections: dict[str, Block] = {}
+    shown = [one for one in next(iter(results.tables.values())) if results.rows[one].seeds]
     bars = f"Bars: 95 % intervals of the difference to {results.study.reference}, around the value."
 
-    def block(text: str = "", **drawn: Figure) -> Block:
-        return Block(
-            {name.replace("_", " "): figures.svg_of(one) for name, one in drawn.items()}, text
-        )
+    def add(heading: str, drawn: Mapping[str, Figure], text: str = bars) -> None:
+        if drawn:
+            sections[heading] = Block({k: figures.svg_of(one) for k, one in drawn.items()}, text)
 
     if PRIMARY in results.metrics:
         drawn = figures.temperature_figure(results, shown)
-        sections["Temperature"] = [
-            block(bars, ECE_and_NLL_before_and_after_temperature_scaling=drawn)
-        ]
-    sections["Energy"] = [
-        block(bars, ECE_and_NLL_against_injected_energy=figures.energy_figure(results))
-    ]
-    for axis in dict.fromkeys(axis for row in results.rows.values() for axis in row.levels):
-        heading = "Strength" if axis == STRENGTH else axis.capitalize()
-        drawn = figures.axis_figure(results, axis)
-        sections[heading] = [block(bars, **{f"ECE and NLL against {axis}": drawn})]
+        add("Temperature", {"ECE and NLL before and after temperature scaling": drawn})
+    axes = dict.fromkeys(axis for row in results.rows.values() for axis in row.levels)
+    for axis in ("injected energy", *axes):
+        add(axis.capitalize(), {f"ECE and NLL against {axis}": figures.axis_figure(results, axis)})
     if facts["corruptions"]:
-        metrics = [
-            metric for metric in ("top1", PRIMARY, "nll", "ece", "gap") if metric in results.metrics
-        ]
-        sections["Corruptions"] = [
-            block(
-                bars,
-                **{f"{metric} by corruption": figures.corruption_figure(results, shown, metric)},
-            )
-            for metric in metrics
-        ]
-        drawn = figures.severity_figure(results, shown, metrics)
-        sections["Severity"] = [block(bars, metrics_against_severity=drawn)]
-    words = {
-        CLEAN: f"Clean test set, the first seed of each method, {facts['bins']} bins.",
-        CORRUPTED: "All corrupted cells pooled: the ECE above each is not that of the tables.",
-    }
-    for part, text in words.items():
-        diagrams = figures.reliability_figures(results, shown, part)
-        if diagrams:
-            named = {f"reliability of {name}, {part}": one for name, one in diagrams.items()}
-            sections.setdefault("Reliability", []).append(block(text, **named))
-    if any(one.curves for one in results.finished):
-        text = "A line per run. Training losses of methods with other targets cannot be compared."
-        drawn = figures.curves_figure(results, shown)
-        sections["Training"] = [block(text, training_curves=drawn)]
+        metrics = [one for one in ("top1", PRIMARY, "nll", "ece", "gap") if one in results.metrics]
+        for heading, places in figures.places_of(results).items():
+            drawn = figures.part_figure(results, shown, metrics, places)
+            add(heading, {f"metrics by {heading}": drawn})
+    clean = "The first seed of each method, clean test set."
+    pooled = "All corrupted cells pooled: the ECE above each is not that of the tables."
+    for part, text in ((CLEAN, clean), (CORRUPTED, pooled)):
+        found = figures.reliability_figures(results, shown, part).items()
+        add(f"Reliability, {part}", {f"reliability of {k}, {part}": one for k, one in found}, text)
     return sections

@@ -1,4 +1,4 @@
-"""Views in every format: a terminal, Markdown, LaTeX and HTML. Text is escaped where it is printed."""
+"""Views in every format: terminal, Markdown, LaTeX, HTML. Text is escaped where it is printed."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -104,6 +104,8 @@ def print_view(view: View, console: Console) -> None:
         while end < len(heads) and width + widths[end] + 3 <= console.width:
             width += widths[end] + 3
             end += 1
+        if end < len(heads) and heads[end].endswith(" paper") and end > at + 1:
+            end -= 1  # our number and the paper's stay together
         grid = Table(
             title=Text(view.title) if at == 0 else None,
             title_style="bold",

@@ -1,4 +1,4 @@
-"""What a report shows: pivots of the frame, one cell for every number. Every format prints these."""
+"""What a report shows: pivots of the frame, a cell for every number. Every format prints these."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isnan, nan
@@ -99,7 +99,7 @@ def _pivot(
     wide = table.drop_duplicates(["name", "head"]).pivot(
         index="name", columns="head", values="cell"
     )
-    wide = wide.reindex(index=dict.fromkeys(names), columns=dict.fromkeys(heads))
+    wide = wide.reindex(index=list(dict.fromkeys(names)), columns=list(dict.fromkeys(heads)))
     return wide.map(lambda one: one if isinstance(one, Cell) else Cell(empty))
 
 
@@ -156,9 +156,9 @@ def _row_name(results: Results, variant: str, part: str) -> str:
 def best_of(results: Results, variants: Sequence[str], part: str, metric: str) -> str | None:
     """The row with the best mean, if it is above the noise.
 
-    The 95 % interval of its difference to the second best must exclude zero, and an ECE must be larger
-    than what a perfectly calibrated network would show. Ensembles, collapsed networks and rows with
-    fewer seeds than others do not count.
+    The 95 % interval of its difference to the second best must exclude zero, and an ECE must be
+    larger than what a perfectly calibrated network would show. Ensembles, collapsed networks and
+    rows with fewer seeds than others do not count.
     """
     if not has_direction(metric):
         return None

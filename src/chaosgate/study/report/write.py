@@ -1,8 +1,7 @@
-"""Build a study's outputs from what is finished: terminal, Markdown, CSV, LaTeX, HTML; and TensorBoard's view of it.
+"""Write a study's report from what is finished, and TensorBoard's layout of its charts.
 
-TensorBoard shows each run directory as a run; its *custom scalars* tab draws the charts that a layout asks for, all
-selected runs in each. The layout is a small event file beside the runs, the same for every study of a project. The
-*hparams* tab needs no help: every tested run has left its method, seed and gate with its test metrics.
+TensorBoard's *custom scalars* tab draws the charts that a layout asks for, all selected runs in
+each. The layout is a small event file beside the runs, the same for every study of a project.
 """
 
 import re
@@ -48,7 +47,7 @@ def report(
         console: Where to print.
         with_figures: Also write every figure as a file.
     """
-    # pandas, matplotlib and jinja2 take a second to import, which `study status` should not wait for
+    # pandas, matplotlib and jinja2 take a second to import; `study status` should not wait for them
     from chaosgate.study.report.collect import collect
     from chaosgate.study.report.frame import results_of
     from chaosgate.study.report.notes import edges, notes, verdict
@@ -82,14 +81,14 @@ def report(
         results, pictures, views=tables, paper=paper, verdict=said, warnings=warnings, notes=below
     )
     replace_file(directory / "report.html", page)
-    replace_file(directory / "table.csv", results.frame.to_csv(index=False, lineterminator="\n"))
+    replace_file(directory / "table.csv", results.csv)
     replace_file(directory / "table.md", render("table.md", views=[*tables, *paper], notes=lines))
     whole = pages([*tables, *paper])
     replace_file(directory / "table.tex", render("table.tex", views=whole, notes=lines))
     if with_figures:
         (directory / "figures").mkdir(exist_ok=True)
-        for blocks in pictures.values():
-            for name, svg in (item for block in blocks for item in block.images.items()):
+        for block in pictures.values():
+            for name, svg in block.images.items():
                 file = re.sub(r"[^a-z0-9]+", "_", name.lower())
                 replace_file(directory / "figures" / f"{file}.svg", svg)
     return directory
