@@ -52,16 +52,6 @@ def test_released_cells_are_the_stored_images_of_their_severity(
     assert len(pickle.dumps(copy)) < 1000 and torch.equal(copy[3], data.test_splits[1].images[3])
 
 
-def test_generated_cells_need_no_release(tmp_path: Path):
-    write_cifar(tmp_path, 10, test=20)
-    data = CIFAR10(str(tmp_path), corruptions="paper", severities=[1], cache_dir=str(tmp_path / "cache"))
-    data.setup("test")
-    assert len(data.test_splits) == 8 and data.describe()["corruptions"] == "generated"
-    again = CIFAR10(str(tmp_path), corruptions="paper", severities=[1], cache_dir=str(tmp_path / "cache"))
-    again.setup("test")  # from the cache
-    assert all(torch.equal(a.images, b.images) for a, b in zip(data.test_splits, again.test_splits, strict=True))
-
-
 def damage_labels(folder: Path) -> None:
     np.save(folder / "labels.npy", np.zeros(500, dtype=np.int64))
 

@@ -1,7 +1,5 @@
 import gzip
 import hashlib
-import runpy
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -60,24 +58,6 @@ def test_the_subset_is_described_with_its_hash_and_its_source(subset: FashionMNI
     assert len(subset.class_names) == subset.num_classes == 10 and subset.in_chans == 1
 
 
-def test_the_script_makes_the_same_file_twice_from_whatever_it_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    write_set(tmp_path, train=8000, test=2500, suffix=".gz")
-    files = [tmp_path / "first.npz", tmp_path / "second.npz"]
-    for file in files:
-        monkeypatch.setattr(sys, "argv", [str(SCRIPT), str(tmp_path), str(file)])
-        runpy.run_path(str(SCRIPT), run_name="__main__")
-    assert files[0].read_bytes() == files[1].read_bytes()
-    assert hashlib.sha256(files[0].read_bytes()).hexdigest() in capsys.readouterr().out
-    with np.load(files[0], allow_pickle=False) as archive:
-        for part, count in (("train", 6000), ("val", 1000), ("test", 2000)):
-            images = torch.from_numpy(archive[f"{part}_images"])[:, None]
-            assert positions(images).tolist() == archive[f"{part}_places"].tolist()
-            assert (archive[f"{part}_places"] % 10 == archive[f"{part}_targets"]).all()
-            assert len(images) == count
-
-
 def test_the_full_set_is_split_evenly_spaced_within_each_class(full: Path):
     module = FashionMNIST(str(full), corruptions=None, val_fraction=0.1)
     module.setup("fit")
@@ -107,13 +87,6 @@ def test_a_damaged_idx_file_is_named(tmp_path: Path, damage: bytes):
     (tmp_path / "broken").write_bytes(damage)
     with pytest.raises(ValueError, match="broken.*fetch it again"):
         read_idx(tmp_path / "broken")
-
-
-def test_a_truncated_gzip_file_is_named(tmp_path: Path):
-    write_idx(tmp_path / "labels.gz", np.arange(100))
-    (tmp_path / "labels.gz").write_bytes((tmp_path / "labels.gz").read_bytes()[:-20])
-    with pytest.raises(ValueError, match="labels.gz.*fetch it again"):
-        read_idx(tmp_path / "labels.gz")
 
 
 def test_the_holdout_has_the_stated_share_of_every_class():

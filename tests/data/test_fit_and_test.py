@@ -1,14 +1,13 @@
 """Sets from file to result row through ``chaosgate fit`` and ``chaosgate test``, on small copies in the real format."""
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from chaosgate.data.synthetic import picture, write_synthetic
+from chaosgate.data.synthetic import picture
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 CIFAR = ("airplane", "automobile", "bird")
@@ -62,15 +61,6 @@ def test_class_folders_of_small_images_get_the_recipe_for_small_images(command, 
     assert command("predict", *files, *QUICK, *options)[0] == 0
     paths = [line.split(",")[1] for line in Path("run/predictions.csv").read_text().splitlines()]
     assert paths == ["path", *(f"test/{name}/{number:04d}.jpg" for name in CIFAR for number in range(4))]
-
-
-@pytest.mark.slow
-def test_pets_train_and_test(command, configs, tmp_path):
-    write_synthetic(tmp_path / "synthetic")
-    options = (f"--data.init_args.root={tmp_path / 'synthetic' / 'pets'}", "--data.init_args.image_size=64")
-    row = fit_and_test(command, configs("base", "data/pets", "noise/gch"), *options)
-    assert row["n"] == 148 and row["data"]["subset"] is True and row["data"]["missing"]["test"] == 3669 - 148
-    assert row["data"]["recipe"] == "standard" and row["transform"]["eval_resize"] == 73
 
 
 OWN_SETS = """
@@ -134,25 +124,3 @@ def test_a_custom_set_trains_and_tests(name, command, configs, tmp_path):
     )
     row = fit_and_test(command, [*configs("base"), "-c", own, *configs("noise/none")])
     assert row["n"] == 10 and row["data"]["name"] == name.lower()
-
-
-@pytest.mark.slow
-@pytest.mark.data
-@pytest.mark.skipif("CHAOSGATE_CIFAR10_JPEG" not in os.environ, reason="the class folders of CIFAR-10 as JPEG files")
-def test_real_class_folders_of_cifar10(command, configs):
-    options = (
-        f"--data.init_args.root={os.environ['CHAOSGATE_CIFAR10_JPEG']}",
-        "--data.init_args.image_size=32",
-        "--model.num_classes=10",
-    )
-    row = fit_and_test(command, configs("base", "data/image_folder", "noise/gch"), *options)
-    assert row["n"] == 10_000 and row["data"]["recipe"] == "small"
-
-
-@pytest.mark.slow
-@pytest.mark.data
-@pytest.mark.skipif("CHAOSGATE_PETS" not in os.environ, reason="CHAOSGATE_PETS is the folder of the real photographs")
-def test_real_pets(command, configs):
-    options = (f"--data.init_args.root={os.environ['CHAOSGATE_PETS']}", "--data.init_args.image_size=64")
-    row = fit_and_test(command, configs("base", "data/pets", "noise/gch"), *options)
-    assert row["n"] == 3669 and row["data"]["subset"] is False

@@ -76,15 +76,6 @@ def test_the_split_is_a_matter_of_paths_not_of_seeds_places_or_contents(flat: Pa
     assert names(first, "val") == frozen
 
 
-def test_own_folders_are_used_as_they_are(tmp_path: Path):
-    for seed, (split, count) in enumerate({"train": 8, "validation": 3, "test": 4}.items()):
-        write_split(tmp_path / split, count, seed)
-    module = folder(tmp_path)
-    assert module.sizes() == {"train": 24, "val": 9, "test": 12}
-    assert module.describe()["split"] == "folders"
-    assert all(name.startswith("validation/") for name in names(module, "val"))
-
-
 def test_images_and_classes_are_those_of_torchvisions_folder(flat: Path):
     module = folder(flat, decoder="pil", eval_resize=36)
     view = v2.Compose([v2.Resize(36, antialias=True), v2.CenterCrop(32), v2.PILToTensor()])
@@ -121,14 +112,6 @@ def test_test_images_are_corrupted_on_the_fly_image_by_image(flat: Path):
             assert np.array_equal(image.permute(1, 2, 0).numpy(), jpeg_roundtrip(noisy, quality=85))
     told = module.describe()
     assert (told["corruptions"], told["corruption_table"], told["corruption_jpeg"]) == ("generated", "small", True)
-
-
-def test_other_files_and_hidden_folders_are_not_images_and_deeper_folders_are(copy: Path):
-    (copy / "ant" / "notes.txt").write_text("not an image, and not called one")
-    (copy / ".cache").mkdir()
-    (copy / "ant" / "more").mkdir()
-    shutil.copy(copy / "ant" / "000.png", copy / "ant" / "more" / "000.PNG")
-    assert sum(folder(copy).sizes().values()) == 61
 
 
 def test_an_empty_or_damaged_file_is_named(copy: Path):

@@ -1,16 +1,12 @@
 """ImageNet-1k in the layouts people have, as real JPEG folders of few classes."""
 
-import hashlib
 import shutil
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from scipy.io import savemat
-from torchvision.datasets import imagenet as torchvision_imagenet
 
 from chaosgate.data import ImageNet
 from chaosgate.data.imagenet import labels, wnids
@@ -100,22 +96,6 @@ def write_caffe(root: Path) -> Path:
     return path
 
 
-
-
-def write_devkit(root: Path) -> Path:
-    """The devkit numbers the classes its own way, and has inner nodes of the tree behind the thousand."""
-    fields = [("ILSVRC2012_ID", "i4"), ("WNID", object), ("words", object), ("gloss", object), ("num_children", "i4")]
-    order = list(reversed(wnids()))
-    entries = [(number + 1, wnid, f"word{number}, other", "", 0) for number, wnid in enumerate(order)]
-    entries += [(1001, "n00001740", "entity", "", 3)]
-    data = root / "ILSVRC2012_devkit_t12" / "data"
-    data.mkdir(parents=True)
-    savemat(data / "meta.mat", {"synsets": np.array(entries, dtype=fields)})
-    numbers = [order.index(wnid) + 1 for wnid in val_names(9).values()]
-    (data / "ILSVRC2012_validation_ground_truth.txt").write_text("".join(f"{number}\n" for number in numbers))
-    return data.parent
-
-
 @pytest.mark.parametrize("write", [write_wnid_map, write_kaggle, write_caffe])
 @pytest.mark.parametrize("given", [False, True])
 def test_a_flat_validation_folder_takes_its_labels_from_a_list(
@@ -137,39 +117,6 @@ def test_a_flat_validation_folder_without_or_with_a_wrong_list_is_refused(tmp_pa
     path.write_text(path.read_text().splitlines()[0])
     with pytest.raises(ValueError, match="no label for 8 of 9 images"):
         imagenet(tmp_path, "test")
-
-
-def pack(path: Path, members: dict[str, Path]) -> str:
-    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as archive:
-        for name, source in members.items():
-            archive.add(source, name)
-    return hashlib.md5(path.read_bytes()).hexdigest()
-
-
-def test_the_original_archives_are_unpacked_when_asked(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    devkit, home = write_devkit(tmp_path / "kit"), tmp_path / "home"
-    home.mkdir()
-    inner = {}
-    for wnid in WNIDS:
-        inner[f"{wnid}.tar"] = tmp_path / f"{wnid}.tar"
-        pack(inner[f"{wnid}.tar"], {path.name: path for path in (root / "train" / wnid).iterdir()})
-    names = {
-        "train": pack(home / "ILSVRC2012_img_train.tar", inner),
-        "val": pack(home / "ILSVRC2012_img_val.tar", {path.name: path for path in (root / "val").rglob("*.JPEG")}),
-        "devkit": pack(home / "ILSVRC2012_devkit_t12.tar.gz", {"ILSVRC2012_devkit_t12": devkit}),
-    }
-    with pytest.raises(FileNotFoundError, match="no val folder.*data.unpack"):
-        ImageNet(str(home))
-    for part, md5 in names.items():
-        archive = torchvision_imagenet.ARCHIVE_META[part][0]
-        monkeypatch.setitem(torchvision_imagenet.ARCHIVE_META, part, (archive, md5))
-    (home / "train.unpacking").mkdir()  # left by an interrupted attempt
-    module = ImageNet(str(home), 32, num_workers=0, unpack=True)
-    module.prepare_data()
-    module.setup("fit")
-    assert truth(module, "val") == val_names(9)
-    assert module.sizes() == {"train": 36, "val": 9}
-    assert not (home / "train.unpacking").exists()
 
 
 def test_both_protocols_of_selection_are_offered_and_labelled(root: Path):

@@ -80,11 +80,6 @@ def test_all_cells_come_in_one_pass_as_they_are_on_disk(root: Path):
     assert data.describe()["corruptions"] == "released" and data.describe()["subset"] is True
 
 
-def test_a_subset_of_corruptions_and_severities_reads_only_its_own_cells(root: Path):
-    data = module(root, corruptions=["pixelate"], severities=[5])
-    assert len(images(data)) == 6
-
-
 def test_missing_cells_are_all_listed_before_the_run_starts(root: Path):
     with pytest.raises(FileNotFoundError, match=r"lacks 3 of 4 cells: fog 1; snow 1,2\. Fetch imagenet-c-weather"):
         module(root, corruptions=["fog", "snow"], severities=[1, 2])
@@ -100,12 +95,6 @@ def test_clean_images_are_tested_in_the_same_pass_when_given(root: Path, clean: 
     assert data.test_cells[0] == CLEAN and len(seen) == 5 * 6
     assert all(seen[0, index][1] == seen[3, index][1] for index in range(6))  # one order in all cells
     assert seen[0, 0][0].shape == (3, 32, 32)
-
-
-def test_clean_images_of_another_set_are_refused(root: Path, tmp_path: Path):
-    write_val(tmp_path / "val", 3)
-    with pytest.raises(ValueError, match="3 images of the cells are not among the clean ones"):
-        module(root, clean=str(tmp_path)).setup("test")
 
 
 def test_images_of_another_size_are_named_and_never_resized(copy: Path):

@@ -87,10 +87,6 @@ def test_images_and_classes_are_those_of_torchvision(root: Path):
         assert torch.equal(split.images[index][:, 8, 8], torch.tensor(image.getpixel((13, 10)), dtype=torch.uint8))
 
 
-def test_the_folder_itself_may_be_given(root: Path):
-    assert pets(root / "oxford-iiit-pet").sizes() == pets(root).sizes()
-
-
 def test_a_partial_set_warns_and_is_recorded(copy: Path):
     images = copy / "oxford-iiit-pet" / "images"
     gone = sorted(images.glob("*breed_5_test*"))
@@ -130,13 +126,3 @@ def test_a_missing_set_says_where_it_was_looked_for_and_is_fetched_only_when_ask
         (tmp_path / "oxford-iiit-pet" / name).mkdir(parents=True)
     OxfordPets(str(tmp_path), download=True).prepare_data()
     assert len(fetched) == 1
-
-
-@pytest.mark.data
-@pytest.mark.skipif("CHAOSGATE_PETS" not in os.environ, reason="CHAOSGATE_PETS is the folder of the real photographs")
-def test_every_real_photograph_is_decoded():
-    module = pets(Path(os.environ["CHAOSGATE_PETS"]), eval_batch_size=512, drop_last=False)
-    assert module.describe()["subset"] is False
-    for loader, count in ((module.train_dataloader(), 2946), (module.val_dataloader(), 734)):
-        assert sum(len(batch.target) for batch in loader) == count
-    assert sum(len(batch.target) for batch in module.test_dataloader()) == 3669

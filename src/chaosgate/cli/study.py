@@ -186,9 +186,9 @@ def _plan(
     folders = folders_of(study, root, variable)
     parts.require_allowed(names, folders)
     with ProcessPoolExecutor(1, mp_context=warm(WORKER)) as pool:  # starts with its first work
-        if train and study.size is not None and study.size.made_up:
-            made_up = ("chaosgate.data.synthetic", "write_synthetic", root / parts.MADE_UP)
-            pool.submit(call, *made_up).result()
+        if train and study.size is not None and study.size.synthetic:
+            synthetic = ("chaosgate.data.synthetic", "write_synthetic", root / parts.SYNTHETIC)
+            pool.submit(call, *synthetic).result()
         if train:
             parts.require_folders(names, folders)
         parse = parts.CachedParse(lambda w: pool.submit(call, WORKER, "parse", list(w)).result())
