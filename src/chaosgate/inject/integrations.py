@@ -18,7 +18,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 if TYPE_CHECKING:
     from chaosgate.inject.attachment import Attachment
@@ -64,7 +64,7 @@ class RestoreWarning:
     def __init__(self, attachment: "Attachment") -> None:
         self._handle, self._parameters = ref(attachment), {id(p) for p in attachment.model.parameters()}
         self.done = False
-        self._registered = register_optimizer_step_pre_hook(self)
+        self._registered = register_optimizer_step_pre_hook(self), register_optimizer_step_post_hook(self._after)
 
     def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         handle = self._handle()
@@ -79,5 +79,10 @@ class RestoreWarning:
                 stacklevel=2,
             )
 
+    def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Made inside a step with a closure, as under Lightning: that step was the first, and is over."""
+        self.done = self.done or any(id(p) in self._parameters for g in optimizer.param_groups for p in g["params"])
+
     def remove(self) -> None:
-        self._registered.remove()
+        for hook in self._registered:
+            hook.remove()
