@@ -17,7 +17,7 @@ class Watcher(Callback):
         steps: Training steps whose gates are kept.
     """
 
-    def __init__(self, stage: str = "layer4", steps: int = 2) -> None:
+    def __init__(self, stage: str = "layer4", steps: int = 6) -> None:
         self.stage = stage
         self.steps = steps
         self.gates: list[list[float]] = []
@@ -28,15 +28,15 @@ class Watcher(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         module = pl_module.get_submodule(f"model.{self.stage}")
         list(module.children())[-1].register_forward_hook(self._before)  # the map before the gate
-        module.register_forward_hook(self._after)
+        pl_module.get_submodule("model.global_pool").register_forward_pre_hook(self._after)  # what follows it
         self.rates = [float(rate) for rate in trainer.lr_scheduler_configs[0].scheduler.base_lrs]
 
     def _before(self, module: Any, inputs: Any, output: Tensor) -> None:
         self._clean = output.detach().clone()
 
-    def _after(self, module: Any, inputs: Any, output: Tensor) -> None:
+    def _after(self, module: Any, inputs: Any) -> None:
         if module.training and len(self.gates) < self.steps and self._clean is not None:
-            ratio = torch.where(self._clean > 0, output.detach() / self._clean, torch.nan)
+            ratio = torch.where(self._clean > 0, inputs[0].detach() / self._clean, torch.nan)
             self.gates.append(ratio.double().nanmean(1).flatten().tolist())  # one gate for all channels
 
     def on_test_batch_end(
