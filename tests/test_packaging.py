@@ -72,11 +72,9 @@ def test_a_gate_on_a_plain_network_loads_torch_and_nothing_heavy() -> None:
 # -- extras -----------------------------------------------------------------------------------------------------------
 
 FIT = ("fit", "-c", "base", "-c", "data/hugging_face", "-c", "noise/none", "--data.init_args.root=beans")
-WANDB = ("fit", "-c", "base", "-c", "data/fashion_mnist", "-c", "noise/none", "-c", "logger/wandb")
 ABSENT = {  # extra: the module that is missing, and a command that needs it
     "slurm": ("submitit", ("study", "run", "quickstart", "--launcher", "slurm", "--slurm.time", "1:00:00")),
     "hub": ("datasets", FIT),
-    "wandb": ("wandb", WANDB),
     "export": ("onnxscript", ("export", "nowhere.ckpt", "--to", "model.onnx")),
 }
 NAMES: dict[str, str] = {}
@@ -85,7 +83,7 @@ FOR_THE_CLONE = {"test", "dev", "docs", "bench", "programs"}  # nothing in the p
 
 
 def test_every_extra_is_looked_at() -> None:
-    assert set(PROJECT["optional-dependencies"]) == set(ABSENT) | {"notebooks"} | FOR_THE_CLONE
+    assert set(PROJECT["optional-dependencies"]) == set(ABSENT) | {"notebooks", "wandb"} | FOR_THE_CLONE
 
 
 def hide(package: str, monkeypatch: pytest.MonkeyPatch) -> None:

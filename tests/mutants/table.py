@@ -195,7 +195,7 @@ gate.dropout
 gate.base
   Gate.forward: if not self.training: -> if False:
   weighted_energy: .square() -> .abs()
-  Gate.forward: self._calls.next() -> self._calls.now()
+  Gate.forward: self._calls.next(compiling) -> self._calls.now(compiling)
   Gate.expected_energy: .mean(0) -> .sum(0)
 gate.deployment
   estimated_site_energy: (2 * batch * rounds) -> (batch * rounds)

@@ -382,9 +382,9 @@ class Attachment:
     def _note(self, site: GatedModule, forward: Forward, features: Tensor, changed: Tensor) -> None:
         """One gate per tensor; and the forward waits for the gradient of what a gate returned."""
         inner = getattr(features, "_gated_by", None)
-        if inner is not None and inner[1] == features._version:
-            refuse("gated twice", module=site.module, inner=inner[0])
-        changed._gated_by = (site.module, changed._version)  # type: ignore[attr-defined]
+        if inner is not None:
+            refuse("gated twice", module=site.module, inner=inner)
+        changed._gated_by = site.module  # type: ignore[attr-defined]
         if changed.requires_grad:
             forward.wait(changed)
         else:

@@ -42,7 +42,11 @@ def test_every_run_is_worked_on_once_and_never_again(write_study: Write, start: 
 
 
 def test_failing_run_is_tried_twice_and_the_study_goes_on(write_study: Write, start: Start, runs_of: Any) -> None:
-    methods = {"none": "none.yaml", "a": ["gch.yaml", {"stub": "fail"}], "b": ["gch.yaml", {"stub": "fail_once"}]}
+    methods = {
+        "none": "none.yaml",
+        "a": ["gch.yaml", {"stub": "fail"}],
+        "b": ["gch.yaml", {"stub": "fail_once", "noise.stages": ["L3"]}],
+    }
     study = write_study(methods=methods)
     none, a, b = runs_of(study)
     outcome = finish(start(study))
@@ -140,7 +144,11 @@ def test_workers_at_a_time_have_a_device_each_and_one_alone_has_all(
 
 
 def test_crash_of_one_run_leaves_the_others_alone(write_study: Write, start: Start, runs_of: Any) -> None:
-    methods = {"none": "none.yaml", "a": ["gch.yaml", {"stub": "crash"}], "b": ["gch.yaml", {"stub": "work"}]}
+    methods = {
+        "none": "none.yaml",
+        "a": ["gch.yaml", {"stub": "crash"}],
+        "b": ["gch.yaml", {"stub": "work", "noise.stages": ["L3"]}],
+    }
     study = write_study(methods=methods, seeds=[0, 1])
     outcome = finish(start(study, jobs=2))
     runs = runs_of(study)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from chaosgate.data.atomic import file_hash, replace_link
 from chaosgate.run.checkpoint import AtomicCheckpointIO
@@ -33,7 +34,7 @@ def trained(plan: Plan) -> Run:
 
 
 def save(run: Run) -> None:
-    content = {"state_dict": {}, "global_step": 3, "epoch": 3}
+    content = {"state_dict": {"weight": torch.arange(4096.0)}, "global_step": 3, "epoch": 3}
     AtomicCheckpointIO().save_checkpoint(content, run.directory / "checkpoints" / NAME)
     replace_link(run.directory / "checkpoints" / f"{run.checkpoint}.ckpt", NAME)
 
@@ -81,7 +82,7 @@ def test_intact_network_is_tested_and_not_trained_again(trained: Run) -> None:
 
 
 @pytest.mark.parametrize("damage", [flip, Path.unlink])
-@pytest.mark.parametrize("name", [NAME, "epoch-0003.json", "link"])
+@pytest.mark.parametrize("name", [NAME, "link"])
 def test_damaged_network_is_trained_again_before_it_is_tested(name: str, damage: Any, trained: Run) -> None:
     """Without its link it would be tested under another name: rows say which network they are about."""
     damage(trained.directory / "checkpoints" / name.replace("link", f"{trained.checkpoint}.ckpt"))
@@ -95,4 +96,4 @@ def test_network_that_training_does_not_write_again_is_named_and_not_tested(
     flip(trained.directory / "checkpoints" / NAME)
     assert work(trained, saves=False) == (1, ["fit"])
     said = capsys.readouterr().out
-    assert f"{NAME} is damaged: its checksum does not match. Restore it, or delete" in said
+    assert "is damaged: a checksum does not match" in said
