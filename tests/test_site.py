@@ -15,7 +15,6 @@ from benchmarks.gate import measure_stage
 
 from chaosgate import gate
 from chaosgate.__main__ import main
-from tests.study.real_studies import gate_of, runs_of
 
 REPOSITORY = Path(__file__).parents[1]
 DOCS = REPOSITORY / "docs"
@@ -253,7 +252,6 @@ def test_yaml_of_the_pages_is_accepted(tmp_path: Path, capsys: pytest.CaptureFix
             file.write_text(yaml.safe_dump({**study, **content}))
             assert main(["study", "plan", str(file), "--root", str(tmp_path)]) == 0
             assert list(content["methods"])[-1] in capsys.readouterr().out
-            assert all((gate_of(run) is None) == (run.method == "none") for run in runs_of(file))
         else:
             words = ["-c", "base", "-c", "data/fashion_mnist", "-c", str(file), "--print_config"]
             assert main(["test", *words]) == 0
