@@ -173,7 +173,7 @@ class Attachment:
 
     @property
     def step(self) -> int:
-        """Training forwards of the whole model so far, or passes of a gated module if the model is entered otherwise."""
+        """Training forwards of the model so far, or passes of a gated module if the model is entered otherwise."""
         return self._steps.value
 
     @property
@@ -271,8 +271,8 @@ class Attachment:
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
-            "an attachment belongs to its model and cannot be copied or saved. Save handle.state_dict(). Do not keep the "
-            "handle in the model: chaosgate.Attachment.on(model) finds it."
+            "an attachment belongs to its model and cannot be copied or saved. Save handle.state_dict(); do not keep "
+            "the handle in the model: chaosgate.Attachment.on(model) finds it."
         )
 
     def __repr__(self) -> str:

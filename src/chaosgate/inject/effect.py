@@ -125,7 +125,7 @@ def _report(attachment: "Attachment", site: "GatedModule", plain: Tensor, gated:
 
 
 def relative_energy(gate: Gate, before: Tensor) -> float:
-    """Expected injected energy relative to that of the features ``before (B, C, *grid)``, at the gate's strength now."""
+    """Expected injected energy relative to that of the features ``before (B, C, *grid)``, at the current strength."""
     total = before.double().square().sum().clamp_min(1e-300)
     return float(gate.expected_energy(before).double().sum() / total)
 

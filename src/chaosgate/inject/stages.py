@@ -143,7 +143,8 @@ class DryRun:
     def ordered(self, name: str) -> bool:
         """Whether the sites of the first image depend on it in the order that the layout states, and on no other image.
 
-        The gradients of five sites of the first row and column are centred in the same order as the sites. This proves that tokens are row
+        The gradients of five sites of the first row and column are centred in the same order as the sites. This proves
+        that tokens are row
         by row, and that the two axes of a map are rows and columns.
         """
         layout, zeros = self.layouts[name], torch.zeros_like(self.outputs[name])
@@ -181,7 +182,7 @@ class DryRun:
             return torch.autograd.grad(outputs, inputs, weights, retain_graph=True, allow_unused=True)
 
     def _find_places(self) -> None:
-        """``places``: modules that every path crosses, on a grid of several sites. ``steps``: those that do not span the
+        """``places``: modules that every path crosses, on a grid of several sites. ``steps``: those not spanning the
         network and are not inside a block that changes the resolution; of equal tensors, the outermost module.
         """
 
@@ -473,7 +474,7 @@ def gates_by_stage(gate: Gate | Mapping[str, Gate], stages: str | Sequence[str] 
     return gates
 
 
-# -- running a network without leaving a trace --------------------------------------------------------------------------
+# -- running a network without leaving a trace ------------------------------------------------------------------
 
 
 @contextmanager
