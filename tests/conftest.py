@@ -1,5 +1,6 @@
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import lightning.pytorch  # noqa: F401 - its log handlers keep the stream they find; not that of a single test
@@ -50,3 +51,18 @@ def command(monkeypatch, tmp_path, capfd):
         return status, out, err
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def _no_processes_left() -> Iterator[None]:
+    """Lightning leaves the address of its processes in the environment; the next launch would wait for them."""
+    names = ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "WORLD_SIZE")
+    before = {name: os.environ.get(name) for name in names}
+    yield
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

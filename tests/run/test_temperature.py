@@ -184,6 +184,7 @@ def test_temperature_of_monte_carlo_averages_is_fitted_on_averages_of_validation
     assert row["temperature_n"] == 101 and row["nll_T"] < row["nll"]
 
 
+@pytest.mark.slow
 @pytest.mark.ddp
 @pytest.mark.filterwarnings("ignore:It is recommended to use .self.log")
 def test_the_same_on_three_processes(tmp_path, done):
