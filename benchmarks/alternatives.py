@@ -24,7 +24,9 @@ from chaosgate.train.alternatives import CrossEntropy, FocalLoss, Mixing
 CLASSES, DRAWS, MEMBERS = 10, 20, 5
 
 
-def run(threads: int = 1, repeats: int = 15, batch: int = 32, side: int = 64) -> list[dict[str, Any]]:
+def run(
+    threads: int = 1, repeats: int = 15, batch: int = 32, side: int = 64
+) -> list[dict[str, Any]]:
     """Medians over ``repeats`` rounds; ``over_plain``: the median ratio to the same without it in the same round."""
     keep_memory()
     generator = torch.Generator().manual_seed(0)
@@ -58,7 +60,9 @@ def _training_steps(images: Tensor, target: Tensor) -> dict[str, Callable[[], ob
     ) -> Callable[[], object]:
         model = network(drop_path_rate)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-        averaged = AveragedModel(model, avg_fn=lambda a, c, n: a + 0.001 * (c - a), use_buffers=True)
+        averaged = AveragedModel(
+            model, avg_fn=lambda a, c, n: a + 0.001 * (c - a), use_buffers=True
+        )
         if dropout:
             attach(model, Dropout(0.1), "L4", check=False)
 
@@ -110,5 +114,7 @@ def _tests(images: Tensor) -> dict[str, Callable[[], object]]:
 
 def network(drop_path_rate: float = 0.0) -> nn.Module:
     """A fresh ResNet-18 in training mode."""
-    made: nn.Module = timm.create_model("resnet18", num_classes=CLASSES, drop_path_rate=drop_path_rate)
+    made: nn.Module = timm.create_model(
+        "resnet18", num_classes=CLASSES, drop_path_rate=drop_path_rate
+    )
     return made.train()

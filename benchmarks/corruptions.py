@@ -63,16 +63,26 @@ def run(
                         peers.append(1e3 * (perf_counter() - start))
             rows.append(_row(name, median(ours), median(theirs)))
             if peers:
-                rows[-1] |= {"package_ms": median(peers), "package_ratio": median(peers) / median(ours)}
-    rows.append(_row("sum", sum(row["ours_ms"] for row in rows), sum(row["reference_ms"] for row in rows)))
+                rows[-1] |= {
+                    "package_ms": median(peers),
+                    "package_ratio": median(peers) / median(ours),
+                }
+    rows.append(
+        _row("sum", sum(row["ours_ms"] for row in rows), sum(row["reference_ms"] for row in rows))
+    )
     return rows
 
 
 def photographs(size: int) -> list[Bytes]:
     """The photographs that come with scikit-image, shrunk and cut to squares."""
     data = _scikit_image("data")
-    pictures = [Image.fromarray(getattr(data, name)()) for name in ("astronaut", "cat", "coffee", "rocket")]
-    return [np.array(ImageOps.fit(picture, (size, size), Image.Resampling.LANCZOS)) for picture in pictures]
+    pictures = [
+        Image.fromarray(getattr(data, name)()) for name in ("astronaut", "cat", "coffee", "rocket")
+    ]
+    return [
+        np.array(ImageOps.fit(picture, (size, size), Image.Resampling.LANCZOS))
+        for picture in pictures
+    ]
 
 
 def _scikit_image(module: str) -> Any:
@@ -105,7 +115,12 @@ def _working(
 
 
 def _row(name: str, ours: float, reference: float) -> dict[str, Any]:
-    return {"corruption": name, "ours_ms": ours, "reference_ms": reference, "ratio": reference / ours}
+    return {
+        "corruption": name,
+        "ours_ms": ours,
+        "reference_ms": reference,
+        "ratio": reference / ours,
+    }
 
 
 def _finish(values: npt.NDArray[Any]) -> Bytes:
@@ -129,8 +144,12 @@ def _defocus_blur(image: Bytes, random: Random, radius: int, alias: float) -> By
     y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
     lens = (x**2 + y**2 <= radius**2).astype(np.float32)
     width = 3 if radius <= 8 else 5
-    lens = np.asarray(cv2.GaussianBlur(lens / lens.sum(), (width, width), sigmaX=alias), dtype=np.float32)
-    return _finish(np.stack([cv2.filter2D(image[..., c] / 255.0, -1, lens) for c in range(3)], axis=-1))
+    lens = np.asarray(
+        cv2.GaussianBlur(lens / lens.sum(), (width, width), sigmaX=alias), dtype=np.float32
+    )
+    return _finish(
+        np.stack([cv2.filter2D(image[..., c] / 255.0, -1, lens) for c in range(3)], axis=-1)
+    )
 
 
 def _glass_blur(image: Bytes, random: Random, sigma: float, reach: int, scans: int) -> Bytes:
@@ -158,7 +177,9 @@ def _motion_blur(image: Bytes, random: Random, radius: int, sigma: float) -> Byt
 
 def _pixelate(image: Bytes, random: Random, factor: float) -> Bytes:
     height, width = image.shape[:2]
-    small = Image.fromarray(image).resize((int(width * factor), int(height * factor)), Image.Resampling.BOX)
+    small = Image.fromarray(image).resize(
+        (int(width * factor), int(height * factor)), Image.Resampling.BOX
+    )
     return np.array(small.resize((width, height), Image.Resampling.BOX))
 
 

@@ -67,15 +67,25 @@ def run(
         )
         ours, peer = (decoding[name] / len(paths) for name in ("ours", "peer"))
         for row in rows:
-            row |= {"decode_ms": ours, "reference_decode_ms": peer, "bound": row["reference_ms"] / ours}
+            row |= {
+                "decode_ms": ours,
+                "reference_decode_ms": peer,
+                "bound": row["reference_ms"] / ours,
+            }
             row["photographs"] = _named(paths)
-        rows.append(_cells(paths, Path(place), max(1, repeats // 5), images_per_cell, workers, corruptions))
+        rows.append(
+            _cells(paths, Path(place), max(1, repeats // 5), images_per_cell, workers, corruptions)
+        )
     return rows
 
 
 def _photos(folder: str | None) -> list[Path]:
     if folder is not None:
-        files = [path for path in image_files(Path(folder).expanduser()) if path.suffix.lower() in (".jpg", ".jpeg")]
+        files = [
+            path
+            for path in image_files(Path(folder).expanduser())
+            if path.suffix.lower() in (".jpg", ".jpeg")
+        ]
         if not files:
             raise ValueError(f"no JPEG files below {folder}.")
         return files[:: -(-len(files) // _MOST)]
@@ -83,25 +93,33 @@ def _photos(folder: str | None) -> list[Path]:
     places = [Path(str(spec.origin)).parent / place for spec, place in specs if spec is not None]
     found = [place for place in places if place.is_file()]
     if not found:
-        raise ValueError("neither scikit-image nor matplotlib is installed; give a folder of photographs.")
+        raise ValueError(
+            "neither scikit-image nor matplotlib is installed; give a folder of photographs."
+        )
     return found * (_MOST // len(found))
 
 
 def _named(paths: Sequence[Path]) -> str:
     sizes = {path.name: picture_size(path) for path in paths}
-    shown = ", ".join(f"{name} {width}x{height}" for name, (width, height) in list(sizes.items())[:3])
+    shown = ", ".join(
+        f"{name} {width}x{height}" for name, (width, height) in list(sizes.items())[:3]
+    )
     return shown + (f" and {len(sizes) - 3} more" if len(sizes) > 3 else "")
 
 
 def _train(paths: Sequence[Path], repeats: int, normalised: bool) -> dict[str, Any]:
-    theirs = v2.Compose([v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip(), *_ending(normalised)])
+    theirs = v2.Compose(
+        [v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip(), *_ending(normalised)]
+    )
     rounds = iter(range(1_000_000))
 
     def ours() -> None:
         turn = next(rounds)
         for index, path in enumerate(paths):
             generator = sample_generator(0, turn, index)
-            cut = resized_crop_and_flip(decode(path), generator, 224, (0.08, 1.0), _BILINEAR, flip=True)
+            cut = resized_crop_and_flip(
+                decode(path), generator, 224, (0.08, 1.0), _BILINEAR, flip=True
+            )
             _normalise(as_tensor(cut), normalised)
 
     def peer() -> None:
@@ -109,7 +127,12 @@ def _train(paths: Sequence[Path], repeats: int, normalised: bool) -> dict[str, A
             for path in paths:
                 theirs(pil_loader(str(path)))
 
-    return _row("train transform", normalised, interleaved({"ours": ours, "peer": peer}, repeats), len(paths))
+    return _row(
+        "train transform",
+        normalised,
+        interleaved({"ours": ours, "peer": peer}, repeats),
+        len(paths),
+    )
 
 
 def _eval(paths: Sequence[Path], repeats: int, normalised: bool) -> dict[str, Any]:
@@ -126,9 +149,15 @@ def _eval(paths: Sequence[Path], repeats: int, normalised: bool) -> dict[str, An
     }
     row = _row("eval transform", normalised, interleaved(contenders, repeats), len(paths))
     if not normalised:
-        gaps = [(as_tensor(view(decode(path))).int() - theirs(pil_loader(str(path))).int()).abs() for path in paths]
+        gaps = [
+            (as_tensor(view(decode(path))).int() - theirs(pil_loader(str(path))).int()).abs()
+            for path in paths
+        ]
         row["within_1"] = float((torch.stack(gaps) <= 1).float().mean())
-        exact = all(torch.equal(as_tensor(view(decode(path, "pil"))), theirs(pil_loader(str(path)))) for path in paths)
+        exact = all(
+            torch.equal(as_tensor(view(decode(path, "pil"))), theirs(pil_loader(str(path))))
+            for path in paths
+        )
         row["pil_equal"] = exact
     return row
 
@@ -136,7 +165,11 @@ def _eval(paths: Sequence[Path], repeats: int, normalised: bool) -> dict[str, An
 def _ending(normalised: bool) -> list[Any]:
     if not normalised:
         return [v2.PILToTensor()]
-    return [v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(IMAGENET_MEAN, IMAGENET_STD)]
+    return [
+        v2.PILToTensor(),
+        v2.ToDtype(torch.float32, scale=True),
+        v2.Normalize(IMAGENET_MEAN, IMAGENET_STD),
+    ]
 
 
 def _normalise(image: Tensor, wanted: bool) -> Tensor:
@@ -175,11 +208,21 @@ def _test(data: ImageNetC) -> int:
 
 
 def _cells(
-    paths: Sequence[Path], place: Path, repeats: int, count: int, workers: int, corruptions: Sequence[str]
+    paths: Sequence[Path],
+    place: Path,
+    repeats: int,
+    count: int,
+    workers: int,
+    corruptions: Sequence[str],
 ) -> dict[str, Any]:
     cells = [Cell(name, severity) for name in corruptions for severity in range(1, 6)]
-    named = [(paths[n % len(paths)], f"{wnids()[n % 8]}/ILSVRC2012_val_{n:08d}.JPEG") for n in range(count)]
-    write_copies(sorted(named, key=lambda pair: pair[1]), place / "cells", cells, CopySettings(), quiet=True)
+    named = [
+        (paths[n % len(paths)], f"{wnids()[n % 8]}/ILSVRC2012_val_{n:08d}.JPEG")
+        for n in range(count)
+    ]
+    write_copies(
+        sorted(named, key=lambda pair: pair[1]), place / "cells", cells, CopySettings(), quiet=True
+    )
 
     def module(corruptions: Sequence[str], severities: Sequence[Any]) -> ImageNetC:
         return ImageNetC(
@@ -194,7 +237,10 @@ def _cells(
         assert _test(module(corruptions, range(1, 6))) == len(cells) * count
 
     def one_by_one() -> None:
-        assert sum(_test(module([cell.corruption], [cell.severity])) for cell in cells) == len(cells) * count
+        assert (
+            sum(_test(module([cell.corruption], [cell.severity])) for cell in cells)
+            == len(cells) * count
+        )
 
     with _silence():
         times = interleaved({"ours": one_pass, "peer": one_by_one}, repeats)

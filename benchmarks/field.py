@@ -32,7 +32,9 @@ DENSE_SITES = 56 * 56
 """Largest grid for the dense sampler: its matrix takes 39 MB there, and 16 times as much on the next."""
 
 
-def run(threads: int = 1, repeats: int = 31, grids: tuple[Grid, ...] = GRIDS) -> list[dict[str, Any]]:
+def run(
+    threads: int = 1, repeats: int = 31, grids: tuple[Grid, ...] = GRIDS
+) -> list[dict[str, Any]]:
     """Median milliseconds for 64 fields per grid, ours and scipy taking turns; a ratio below 1 means ours is faster.
 
     Grids of more than 100,000 sites are repeated a fifth as often.
@@ -46,11 +48,20 @@ def _measure(grid: Grid, threads: int, repeats: int) -> dict[str, Any]:
     white = torch.randn(BATCH, *grid, generator=torch.Generator().manual_seed(0))
     array = white.numpy()
     contenders = {
-        "ours": lambda: operator.color(white),  # the first round, which is not counted, builds the factor
+        "ours": lambda: operator.color(
+            white
+        ),  # the first round, which is not counted, builds the factor
         "scipy": lambda: scipy.fft.dstn(array, type=1, axes=(1, 2), norm="ortho", workers=threads),
     }
-    ours, theirs = interleaved(contenders, repeats if sites <= 100_000 else -(-repeats // 5)).values()
-    row: dict[str, Any] = {"grid": grid_text(grid), "ours_ms": ours, "scipy_ms": theirs, "ratio": ours / theirs}
+    ours, theirs = interleaved(
+        contenders, repeats if sites <= 100_000 else -(-repeats // 5)
+    ).values()
+    row: dict[str, Any] = {
+        "grid": grid_text(grid),
+        "ours_ms": ours,
+        "scipy_ms": theirs,
+        "ratio": ours / theirs,
+    }
     if sites <= DENSE_SITES:  # on its own: its matrix drives everything else out of the cache
         root = _dense_root(operator, grid)
         row |= interleaved({"dense_cholesky_ms": lambda: white.view(BATCH, sites) @ root}, repeats)

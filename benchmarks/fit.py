@@ -30,10 +30,18 @@ from chaosgate.run.directory import RunDirectory
 from chaosgate.train.schedules import WarmupCosine
 
 _TURNS = "turns.json"
-_COMMON = ["--data.crop_padding=0", "--data.horizontal_flip=false"]  # as in the quickstart: images as they are
+_COMMON = [
+    "--data.crop_padding=0",
+    "--data.horizontal_flip=false",
+]  # as in the quickstart: images as they are
 CASES: dict[str, list[str]] = {
     "quickstart: resnet10_small, 28 px, batch 64": [
-        *("-c", "data/fashion_mnist", "--model.backbone_args.channels=[8,16,32,64]", "--data.batch_size=64")
+        *(
+            "-c",
+            "data/fashion_mnist",
+            "--model.backbone_args.channels=[8,16,32,64]",
+            "--data.batch_size=64",
+        )
     ],
     "resnet18, 64 px, batch 32": [
         *("--model.backbone=resnet18", "--model.num_classes=10"),
@@ -43,7 +51,10 @@ CASES: dict[str, list[str]] = {
 
 
 def run(
-    threads: int = 1, repeats: int = 5, cases: Sequence[str] = tuple(CASES), more: Sequence[str] = ()
+    threads: int = 1,
+    repeats: int = 5,
+    cases: Sequence[str] = tuple(CASES),
+    more: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """Seconds per epoch: medians over ``repeats`` epochs of each after one that warms up.
 
@@ -62,7 +73,9 @@ def _measure(case: str, repeats: int, more: Sequence[str]) -> dict[str, Any]:
         with open(log, "w", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
             status = execute([*words, "--trainer.callbacks+=benchmarks.fit.TakeTurns"]).status
         if status:
-            raise RuntimeError(f"chaosgate fit ended with {status}: {log.read_text(encoding='utf-8')[-2000:]}")
+            raise RuntimeError(
+                f"chaosgate fit ended with {status}: {log.read_text(encoding='utf-8')[-2000:]}"
+            )
         found = json.loads((run.path / _TURNS).read_text(encoding="utf-8"))
     fit, plain = (found[name][1:] for name in ("fit", "plain"))
     shares = [theirs / ours for ours, theirs in zip(fit, plain, strict=True)]
@@ -87,7 +100,9 @@ class TakeTurns(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        self._plain = PlainLoop(copy.deepcopy(_network(pl_module)), data, int(trainer.estimated_stepping_batches))
+        self._plain = PlainLoop(
+            copy.deepcopy(_network(pl_module)), data, int(trainer.estimated_stepping_batches)
+        )
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._since:
@@ -96,7 +111,9 @@ class TakeTurns(Callback):
         self.times["plain"].append(0.0)
         self._turn(lambda plain: plain.begin(trainer.current_epoch))
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         self._turn(lambda plain: plain.step(batch_idx))
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -114,7 +131,9 @@ class TakeTurns(Callback):
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert self._plain is not None
         self._end_epoch()
-        ours, theirs = (network.state_dict().values() for network in (_network(pl_module), self._plain.model))
+        ours, theirs = (
+            network.state_dict().values() for network in (_network(pl_module), self._plain.model)
+        )
         same = all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
         found = {**self.times, "same_weights": same}
         (RunDirectory.of(trainer).path / _TURNS).write_text(json.dumps(found), encoding="utf-8")
@@ -131,7 +150,9 @@ class PlainLoop:
 
     def __init__(self, model: nn.Module, data: ArrayData, steps: int) -> None:
         self.model, self.data = model, data
-        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)  # of base.yaml
+        self.optimizer = torch.optim.SGD(
+            model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4
+        )  # of base.yaml
         self.schedule = WarmupCosine(self.optimizer, warmup=0.05, total_steps=steps)
         assert data.train_split is not None and data.val_split is not None
         self.images, self.targets = _tensors(data.train_split)
@@ -156,7 +177,9 @@ class PlainLoop:
         self.model.eval()
         loss, right = 0.0, 0
         size = self.data.eval_batch_size
-        for images, targets in zip(*(torch.split(part, size) for part in self.held_out), strict=True):
+        for images, targets in zip(
+            *(torch.split(part, size) for part in self.held_out), strict=True
+        ):
             logits = self.model(self.data.normalise(images))
             loss += float(functional.cross_entropy(logits, targets, reduction="sum"))
             right += int((logits.argmax(1) == targets).sum())
@@ -171,7 +194,9 @@ class RandomImages(ArrayData):
     image_size, in_chans = 64, 3
     sizes_of = {"train": 1024, "val": 128, "test": 32}
 
-    def __init__(self, mean: Sequence[float] = (0.5,) * 3, std: Sequence[float] = (0.5,) * 3, **arrays: Any) -> None:
+    def __init__(
+        self, mean: Sequence[float] = (0.5,) * 3, std: Sequence[float] = (0.5,) * 3, **arrays: Any
+    ) -> None:
         super().__init__(mean=mean, std=std, **arrays)
         self.class_names = [str(number) for number in range(self.num_classes)]
 
@@ -179,7 +204,10 @@ class RandomImages(ArrayData):
         words = np.random.default_rng(0)
         shape = (self.image_size, self.image_size, self.in_chans)
         return {
-            name: Part(words.integers(0, 256, (count, *shape), np.uint8), words.integers(0, 10, count, np.int64))
+            name: Part(
+                words.integers(0, 256, (count, *shape), np.uint8),
+                words.integers(0, 10, count, np.int64),
+            )
             for name, count in self.sizes_of.items()
         }
 

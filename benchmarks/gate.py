@@ -38,13 +38,17 @@ def run(threads: int = 1, repeats: int = 15) -> list[dict[str, Any]]:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        rows = [row for stage, shape in SHAPES.items() for row in measure_stage(stage, shape, repeats)]
+        rows = [
+            row for stage, shape in SHAPES.items() for row in measure_stage(stage, shape, repeats)
+        ]
         return [*rows, *_share_of_a_step(min(repeats, 3))]
     finally:
         torch.set_num_threads(before)
 
 
-def measure_stage(stage: str, shape: tuple[int, int, int, int], repeats: int) -> list[dict[str, Any]]:
+def measure_stage(
+    stage: str, shape: tuple[int, int, int, int], repeats: int
+) -> list[dict[str, Any]]:
     """Times of every contender on features of one shape."""
     gc.collect()
     h = torch.randn(shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -72,7 +76,9 @@ def measure_stage(stage: str, shape: tuple[int, int, int, int], repeats: int) ->
                 gate.prepare((shape[2], shape[3]), h.device)
         with torch.no_grad():
             forward = _means(rounds({n: _forward(c, h) for n, c in contenders.items()}, repeats))
-        rounds_of = rounds({n: _forward_backward(c, h, grad) for n, c in contenders.items()}, repeats)
+        rounds_of = rounds(
+            {n: _forward_backward(c, h, grad) for n, c in contenders.items()}, repeats
+        )
         both = _means(rounds_of)
     return [
         {
@@ -139,7 +145,10 @@ def _share_of_a_step(repeats: int) -> list[dict[str, Any]]:
         optimizer.step()
 
     times = interleaved({"step": step, "gate": gate}, repeats)
-    found = {"GaussianChaos in a ResNet-50 step": times["gate"], "hooks alone in it": _hooks(h[:, :1].detach())}
+    found = {
+        "GaussianChaos in a ResNet-50 step": times["gate"],
+        "hooks alone in it": _hooks(h[:, :1].detach()),
+    }
     return [
         {"stage": "L4", "shape": "16x2048x7x7", "what": what, "both_ms": ms}
         | {"step_ms": times["step"], "share_of_step": ms / times["step"]}
@@ -151,7 +160,9 @@ def _hooks(h: Tensor) -> float:
     """What hooks and their checks add to a forward and backward: the median over 500 rounds on a small map."""
     h.requires_grad_()
     gates = {"attached": _attached(GaussianChaos(log_std=1.0)), "not": GaussianChaos(log_std=1.0)}
-    times = rounds({name: _forward_backward(gate, h, torch.ones_like(h)) for name, gate in gates.items()}, 500)
+    times = rounds(
+        {name: _forward_backward(gate, h, torch.ones_like(h)) for name, gate in gates.items()}, 500
+    )
     added: float = median(a - b for a, b in zip(*times.values(), strict=True))
     return added
 
@@ -160,7 +171,9 @@ def _forward(call: Callable[[Tensor], Tensor], h: Tensor) -> Callable[[], object
     return lambda: call(h)
 
 
-def _forward_backward(call: Callable[[Tensor], Tensor], h: Tensor, grad: Tensor) -> Callable[[], object]:
+def _forward_backward(
+    call: Callable[[Tensor], Tensor], h: Tensor, grad: Tensor
+) -> Callable[[], object]:
     def step() -> None:
         h.grad = None
         torch.autograd.backward(call(h), grad)

@@ -12,9 +12,25 @@ from lightning.pytorch import Callback
 from benchmarks.timing import interleaved
 
 _CHAOSGATE = "import sys; from chaosgate.__main__ import main; sys.exit(main({}))"
-_QUICKSTART = ["-c", "base", "-c", "data/fashion_mnist", "-c", "noise/gch", "--data.batch_size=64"] + [
-    *("--model.backbone_args.channels=[8,16,32,64]", "--data.severities=[1,3,5]", "--data.crop_padding=0"),
-    *("--data.horizontal_flip=false", "--trainer.enable_model_summary=false", "--trainer.accelerator=cpu"),
+_QUICKSTART = [
+    "-c",
+    "base",
+    "-c",
+    "data/fashion_mnist",
+    "-c",
+    "noise/gch",
+    "--data.batch_size=64",
+] + [
+    *(
+        "--model.backbone_args.channels=[8,16,32,64]",
+        "--data.severities=[1,3,5]",
+        "--data.crop_padding=0",
+    ),
+    *(
+        "--data.horizontal_flip=false",
+        "--trainer.enable_model_summary=false",
+        "--trainer.accelerator=cpu",
+    ),
 ]
 _END = "--trainer.callbacks+=benchmarks.imports.EndAtFirstStep"
 
@@ -46,19 +62,33 @@ def run(threads: int = 1, repeats: int = 5) -> list[dict[str, Any]]:
                 "import torch",
             ),
             "chaosgate fit --help": (_CHAOSGATE.format(["fit", "--help"]), "import lightning"),
-            "chaosgate fit, first step": (_CHAOSGATE.format(["fit", *words, begun, _END]), "import lightning"),
-            "chaosgate test, first batch": (_CHAOSGATE.format(["test", *words, trained, _END]), "import lightning"),
+            "chaosgate fit, first step": (
+                _CHAOSGATE.format(["fit", *words, begun, _END]),
+                "import lightning",
+            ),
+            "chaosgate test, first batch": (
+                _CHAOSGATE.format(["test", *words, trained, _END]),
+                "import lightning",
+            ),
         }
         codes = {code for pair in cases.values() for code in pair}
         times = interleaved({code: partial(_process, code, environment) for code in codes}, repeats)
     return [
-        {"case": case, "ms": times[code], "peer": peer, "peer ms": times[peer], "ratio": times[code] / times[peer]}
+        {
+            "case": case,
+            "ms": times[code],
+            "peer": peer,
+            "peer ms": times[peer],
+            "ratio": times[code] / times[peer],
+        }
         | {"more, ms": times[code] - times[peer]}
         for case, (code, peer) in cases.items()
     ]
 
 
 def _process(code: str, environment: dict[str, str]) -> None:
-    done = subprocess.run([sys.executable, "-c", code], env=environment, check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, check=False, capture_output=True, text=True
+    )
     if done.returncode:
         raise RuntimeError(f"{code[:200]} ended with {done.returncode}: {done.stderr[-1000:]}")

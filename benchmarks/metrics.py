@@ -24,7 +24,9 @@ def _state_bytes(metric: Metric | MetricCollection) -> int:
     return sum(x.numel() * x.element_size() for x in tensors)
 
 
-def _timed(make: Callable[[], Metric | MetricCollection], inputs: Tensor, target: Tensor) -> tuple[float, int]:
+def _timed(
+    make: Callable[[], Metric | MetricCollection], inputs: Tensor, target: Tensor
+) -> tuple[float, int]:
     metric = make()
     start = perf_counter()
     # Ten batches, again and again: what is timed is the metric, not the memory that 200 MB of logits come from.
@@ -62,12 +64,18 @@ def run(threads: int = 1, repeats: int = 5) -> list[dict[str, Any]]:
     contests: dict[str, tuple[Callable[[], Any], Callable[[], Any], Tensor]] = {
         "calibration error from probabilities": (CalibrationError, theirs, probs),
         "CellMetrics against calibration error": (CellMetrics, theirs, logits),
-        "CellMetrics against calibration error, top-1 and top-5": (CellMetrics, their_collection, logits),
+        "CellMetrics against calibration error, top-1 and top-5": (
+            CellMetrics,
+            their_collection,
+            logits,
+        ),
     }
     rows = []
     with on_threads(threads):
         for name, (ours, peer, inputs) in contests.items():
-            pairs = [(_timed(ours, inputs, target), _timed(peer, inputs, target)) for _ in range(repeats)]
+            pairs = [
+                (_timed(ours, inputs, target), _timed(peer, inputs, target)) for _ in range(repeats)
+            ]
             our_time, peer_time = (median(pair[side][0] for pair in pairs) for side in (0, 1))
             rows.append(
                 {

@@ -43,13 +43,27 @@ def run(threads: int = 1, repeats: int = 20) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "tiny.yaml")
         path.write_text(yaml.safe_dump({**STUDY, "seeds": list(range(repeats))}), encoding="utf-8")
-        warm, fresh = (plan_runs(load_study(path), Path(folder, name), parsed) for name in ("warm", "fresh"))
-        words = ["study", "run", str(path), f"--root={Path(folder, 'warm')}", "--jobs=1", f"--threads={threads}"]
+        warm, fresh = (
+            plan_runs(load_study(path), Path(folder, name), parsed) for name in ("warm", "fresh")
+        )
+        words = [
+            "study",
+            "run",
+            str(path),
+            f"--root={Path(folder, 'warm')}",
+            "--jobs=1",
+            f"--threads={threads}",
+        ]
         warm_s = _seconds(folder, [words], f"a study of {repeats} runs")
         orders = [["worker", str(write_order(one, threads))] for one in fresh]
         fresh_s = _seconds(folder, orders, "a fresh process for each")
         same = _numbers(warm) == _numbers(fresh)
-    row = {"study": f"{repeats} tiny runs", "warm_s": warm_s, "fresh_s": fresh_s, "ratio": warm_s / fresh_s}
+    row = {
+        "study": f"{repeats} tiny runs",
+        "warm_s": warm_s,
+        "fresh_s": fresh_s,
+        "ratio": warm_s / fresh_s,
+    }
     return [{**row, "saved_per_run_s": (fresh_s - warm_s) / repeats, "same_rows": same}]
 
 
@@ -59,7 +73,9 @@ def _seconds(folder: str, commands: Sequence[Sequence[str]], what: str) -> float
         command = [sys.executable, "-m", "chaosgate", *words]
         done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
         if done.returncode:
-            raise RuntimeError(f"chaosgate {words[0]} ended with {done.returncode}: {done.stderr[-1000:]}")
+            raise RuntimeError(
+                f"chaosgate {words[0]} ended with {done.returncode}: {done.stderr[-1000:]}"
+            )
     return perf_counter() - start
 
 

@@ -72,7 +72,13 @@ STUDY: dict[str, Any] = {
 }
 COMPARED = "config.yaml curves.jsonl noise.json checkpoints/*.ckpt checkpoints/selection.json outputs/*.npz".split()
 TRAINING = "checkpoints/last.ckpt curves.jsonl checkpoints/selection.json".split()
-TRAINED = [*TRAINING[:3], "checkpoints/last.ckpt", "config.yaml", "noise.json", "fitted.json"]  # links are read then
+TRAINED = [
+    *TRAINING[:3],
+    "checkpoints/last.ckpt",
+    "config.yaml",
+    "noise.json",
+    "fitted.json",
+]  # links are read then
 TESTED = "results.jsonl tested/*.json outputs/*.npz fitted.json noise.json curves.jsonl progress.json".split()
 TESTED.append("checkpoints/selection.json")  # read where a copy has lost its links
 LATER = "results.jsonl tested/*.json fitted.json noise.json".split()
@@ -84,7 +90,9 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "noise": lambda whole: b"\x00\xff{[:",
     "flip": lambda whole: flip(whole, len(whole) // 2),
     "flip at the end of": lambda whole: flip(whole, len(whole) - 2),
-    "flip a digit of": lambda whole: flip(whole, found.end() - 1 if (found := NUMBER.search(whole)) else None),
+    "flip a digit of": lambda whole: flip(
+        whole, found.end() - 1 if (found := NUMBER.search(whole)) else None
+    ),
 }
 COMMAND = "import sys, time; from chaosgate.__main__ import main; now = time.time; time.time = lambda: now() + {}; "
 COMMAND += "sys.exit(main(sys.argv[1:]))"
@@ -126,12 +134,16 @@ def watch_writes(directory: Path, see: Callable[[str], object]) -> None:
 
     def watched(call: str, real: Callable[..., None], *arguments: Any) -> None:
         path = arguments[1] if call == "replace" else os.readlink(f"/proc/self/fd/{arguments[0]}")
-        write = f"{call} " + re.sub(r"[.]([^/]+?)([.][0-9]+){2}[.]tmp$", r"\1", os.path.relpath(path, directory))
+        write = f"{call} " + re.sub(
+            r"[.]([^/]+?)([.][0-9]+){2}[.]tmp$", r"\1", os.path.relpath(path, directory)
+        )
         count[write] += 1
         see(f"{write} {count[write]}")
         real(*arguments)
 
-    os.fsync, os.replace = (partial(watched, call, getattr(os, call)) for call in ("fsync", "replace"))
+    os.fsync, os.replace = (
+        partial(watched, call, getattr(os, call)) for call in ("fsync", "replace")
+    )
 
 
 def freeze(pid: int) -> None:
@@ -153,14 +165,22 @@ class Chaos:
         self.undisturbed(self.run, "first")  # it makes the corrupted images
         with open(folder / "writes", "w+") as log:
             note = partial(print, file=log, flush=True)
-            self.peace = self.undisturbed(self.run, "peace", partial(watch_writes, self.run.directory, note))
+            self.peace = self.undisturbed(
+                self.run, "peace", partial(watch_writes, self.run.directory, note)
+            )
             log.seek(0)
             # How often progress is written depends on the time; pictures are of no use to anybody who comes next.
-            self.writes = [write for write in log.read().splitlines() if not re.search("progress|figures", write)]
+            self.writes = [
+                write
+                for write in log.read().splitlines()
+                if not re.search("progress|figures", write)
+            ]
 
     def plan(self, name: str, **more: Any) -> Run:
         path = self.folder / f"{name}.yaml"
-        path.write_text(yaml.safe_dump({**STUDY, "overrides": {**STUDY["overrides"], **more}}, sort_keys=False))
+        path.write_text(
+            yaml.safe_dump({**STUDY, "overrides": {**STUDY["overrides"], **more}}, sort_keys=False)
+        )
         return plan_runs(load_study(path), self.root, parsed)[0]
 
     def undisturbed(self, run: Run, name: str, sabotage: Act = lambda: None) -> dict[str, Any]:
@@ -185,7 +205,10 @@ class Chaos:
         for row in rows:
             row.pop("digest", None)
             row["checkpoint"] = row["checkpoint"] == file_hash(run.directory / row["weights_file"])
-            left |= {f"{key} of {row['corruption']} {row['severity']}": value for key, value in row.items()}
+            left |= {
+                f"{key} of {row['corruption']} {row['severity']}": value
+                for key, value in row.items()
+            }
         return left
 
     def verdict(self, run: Run, peace: dict[str, Any]) -> str:
@@ -195,30 +218,60 @@ class Chaos:
         if (condition := state_of(run).condition) != "done":
             return f"the run is {condition}"
         left = self.left(run)
-        return ", ".join(sorted(f"other {key}" for key in peace | left if peace.get(key) != left.get(key)))
+        return ", ".join(
+            sorted(f"other {key}" for key in peace | left if peace.get(key) != left.get(key))
+        )
 
     def faults(self) -> Iterator[tuple[str, Callable[[], str]]]:
         full, kill = self.refuse(errno.ENOSPC), lambda: os.kill(os.getpid(), signal.SIGKILL)
         for write in self.writes:
             folder = not Path(write.split()[1]).suffix
-            if folder or "replace" in write:  # a file whose bytes are not on the disk is as much as one without a name
+            if (
+                folder or "replace" in write
+            ):  # a file whose bytes are not on the disk is as much as one without a name
                 yield f"kill before {write}", partial(self.broken, self.at(write, kill))
             if not folder:
-                yield f"disk full from {write}", partial(self.broken, self.at(write, full, lasting=True))
-        moments = ("in training", TRAINING, LATER), ("before the test", TRAINED, LATER[:2]), ("at the end", TESTED, [])
+                yield (
+                    f"disk full from {write}",
+                    partial(self.broken, self.at(write, full, lasting=True)),
+                )
+        moments = (
+            ("in training", TRAINING, LATER),
+            ("before the test", TRAINED, LATER[:2]),
+            ("at the end", TESTED, []),
+        )
         for moment, patterns, missing in moments:
             for pattern, how in product(patterns, (*DAMAGES, "gone")):
                 if "digit" in how and pattern not in NUMBERED:
                     continue
-                if (pattern, how, missing) != (TESTED[-1], "gone", []):  # networks of a finished run may be deleted
-                    yield f"damage {moment}: {how} {pattern}", partial(self.damaged, pattern, how, missing)
+                if (pattern, how, missing) != (
+                    TESTED[-1],
+                    "gone",
+                    [],
+                ):  # networks of a finished run may be deleted
+                    yield (
+                        f"damage {moment}: {how} {pattern}",
+                        partial(self.damaged, pattern, how, missing),
+                    )
         for write in ("config.yaml", "checkpoints/last.ckpt", "noise.json", "results.jsonl"):
             delete = partial(shutil.rmtree, self.run.directory)
-            yield f"deleted before {write}", partial(self.broken, self.at(f"replace {write} 1", delete))
-            yield f"read-only before {write}", partial(self.broken, self.at(f"replace {write} 1", self.read_only))
+            yield (
+                f"deleted before {write}",
+                partial(self.broken, self.at(f"replace {write} 1", delete)),
+            )
+            yield (
+                f"read-only before {write}",
+                partial(self.broken, self.at(f"replace {write} 1", self.read_only)),
+            )
         for hours in (24, -24):
-            yield f"clock {hours:+d} h", partial(self.broken, partial(self.turn_clock, 3600 * hours))
-            yield f"runner's clock {hours:+d} h", partial(self.runners, 1, lambda _, worker: self.kill(worker), hours)
+            yield (
+                f"clock {hours:+d} h",
+                partial(self.broken, partial(self.turn_clock, 3600 * hours)),
+            )
+            yield (
+                f"runner's clock {hours:+d} h",
+                partial(self.runners, 1, lambda _, worker: self.kill(worker), hours),
+            )
         for code in (errno.ENOLCK, errno.EOPNOTSUPP):
             fail = partial(setattr, fcntl, "flock", self.refuse(code))
             yield f"locks fail with {errno.errorcode[code]}", partial(self.broken, fail)
@@ -281,18 +334,28 @@ class Chaos:
         return self.verdict(self.run, self.peace)
 
     def stopped(self) -> str:
-        stop = self.at("replace checkpoints/last.ckpt 1", lambda: os.kill(os.getpid(), signal.SIGSTOP))
+        stop = self.at(
+            "replace checkpoints/last.ckpt 1", lambda: os.kill(os.getpid(), signal.SIGSTOP)
+        )
         os.waitpid(pid := start(self.run, stop), os.WUNTRACED)
         other = end(start(self.run))
         os.kill(pid, signal.SIGCONT)
         statuses = end(pid), other
-        return self.verdict(self.run, self.peace) if statuses == (0, BUSY) else f"ended with {statuses}"
+        return (
+            self.verdict(self.run, self.peace)
+            if statuses == (0, BUSY)
+            else f"ended with {statuses}"
+        )
 
     def three(self) -> str:
         statuses = sorted(end(pid) for pid in [start(self.run) for _ in range(3)])
         if statuses == [0, BUSY, BUSY]:
             self.happened.touch()
-        return self.verdict(self.run, self.peace) if set(statuses) <= {0, BUSY} else f"ended with {statuses}"
+        return (
+            self.verdict(self.run, self.peace)
+            if set(statuses) <= {0, BUSY}
+            else f"ended with {statuses}"
+        )
 
     def first_of_two(self) -> str:
         """Two processes sum in another order than one: they are compared with two that were left in peace."""
@@ -316,12 +379,18 @@ class Chaos:
     def runners(self, count: int, disturb: Callable[[int, int], object], hours: int = 0) -> str:
         """Runners of the whole study, and one more after them that must find or make the rows."""
         words = ["study", "run", "chaos.yaml", "--threads=1", f"--root={self.root}"]
-        command, said = [sys.executable, "-c", COMMAND.format(3600 * hours), *words], self.folder / "said"
+        command, said = (
+            [sys.executable, "-c", COMMAND.format(3600 * hours), *words],
+            self.folder / "said",
+        )
         with open(said, "w") as file:
             begin = partial(subprocess.Popen, command, cwd=self.folder, stdout=file, stderr=file)
             found = [begin() for _ in range(count)]
             disturb(found[0].pid, self.await_progress(self.run))
-            if abs(read_json(self.run.directory / ORDER)["time"] - time.time() - 3600 * hours) > 3600:
+            if (
+                abs(read_json(self.run.directory / ORDER)["time"] - time.time() - 3600 * hours)
+                > 3600
+            ):
                 self.happened.unlink(missing_ok=True)  # the clock was not wrong
             for runner in found:
                 runner.wait()
@@ -352,7 +421,9 @@ class Chaos:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default="", help="faults whose name contains this")
     parser.add_argument("--most", type=int, help="as many of them at most, spread evenly")
     options = parser.parse_args()
@@ -370,10 +441,14 @@ def main() -> int:
                 complaint = fault()
             survived = not complaint if chaos.happened.exists() else None
             found[survived] += 1
-            verdict = {None: f"did not happen ({complaint})", True: "survived", False: complaint}[survived]
+            verdict = {None: f"did not happen ({complaint})", True: "survived", False: complaint}[
+                survived
+            ]
             console.print(f"{number + 1:3} of {len(faults)}  {title}: {verdict}", markup=False)
             shutil.rmtree(chaos.root, ignore_errors=True)
-        console.print(f"{found[True]} of {found[True] + found[False]} faults survived; {found[None]} did not happen.")
+        console.print(
+            f"{found[True]} of {found[True] + found[False]} faults survived; {found[None]} did not happen."
+        )
     return 1 if found[False] else 0
 
 

@@ -26,12 +26,22 @@ OPERATORS = {
 }
 
 
-def panels(titles: Sequence[str], values: Sequence[Tensor], colours: str, low: float, high: float) -> Figure:
+def panels(
+    titles: Sequence[str], values: Sequence[Tensor], colours: str, low: float, high: float
+) -> Figure:
     """Maps side by side on one scale."""
     side = 10.4 / len(values)  # inches; all figures have one width
     figure = Figure(figsize=(10.4, side + 0.32), facecolor="white")
-    grid = {"left": 0.008, "right": 0.992, "bottom": 0.03, "top": 1 - 0.36 / (side + 0.32), "wspace": 0.05}
-    for axis, title, value in zip(figure.subplots(1, len(values), gridspec_kw=grid), titles, values, strict=True):
+    grid = {
+        "left": 0.008,
+        "right": 0.992,
+        "bottom": 0.03,
+        "top": 1 - 0.36 / (side + 0.32),
+        "wspace": 0.05,
+    }
+    for axis, title, value in zip(
+        figure.subplots(1, len(values), gridspec_kw=grid), titles, values, strict=True
+    ):
         axis.imshow(value, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
         axis.set_title(title, fontsize=12)
         axis.set_axis_off()
@@ -60,9 +70,13 @@ def gates() -> Figure:
     """One field, four strengths."""
     strengths = (0.25, 0.5, 1.0, 2.0)
     ones = torch.ones(1, 1, *GRID)
-    maps = [cg.GaussianChaos(log_std=strength).gate(ones, _noise("field"))[0, 0] for strength in strengths]
+    maps = [
+        cg.GaussianChaos(log_std=strength).gate(ones, _noise("field"))[0, 0]
+        for strength in strengths
+    ]
     titles = [
-        f"log_std {s:g}: {float(m.min()):.2g} to {float(m.max()):.2g}" for s, m in zip(strengths, maps, strict=True)
+        f"log_std {s:g}: {float(m.min()):.2g} to {float(m.max()):.2g}"
+        for s, m in zip(strengths, maps, strict=True)
     ]
     return panels(titles, maps, "viridis", 0, 3)
 
@@ -74,8 +88,13 @@ def features() -> Figure:
     energy = float(chaos.expected_energy(h)) / float(h.double().square().sum())
     masks = matched_gates(h, energy, ["dropout", "dropblock"])
     shown = {"feature map": h, "Gaussian Chaos, log_std 0.7": chaos.perturb(h, _noise("features"))}
-    shown |= {f"{type(gate).__name__}, p = {gate.p:.2f}": gate.perturb(h, _noise(name)) for name, gate in masks.items()}
-    return panels(list(shown), [value[0, 0] for value in shown.values()], "magma", 0, 1.6 * float(h.max()))
+    shown |= {
+        f"{type(gate).__name__}, p = {gate.p:.2f}": gate.perturb(h, _noise(name))
+        for name, gate in masks.items()
+    }
+    return panels(
+        list(shown), [value[0, 0] for value in shown.values()], "magma", 0, 1.6 * float(h.max())
+    )
 
 
 def orderings() -> Figure:
@@ -89,7 +108,12 @@ def orderings() -> Figure:
     margins = torch.linspace(0.02, 3, 100, dtype=torch.float64)
     figure = Figure(figsize=(8, 3.6), layout="constrained", facecolor="white")
     axis = figure.subplots()
-    axis.plot(margins, ranking_probability(margins, variance), color="#0072b2", label="Gaussian Chaos, log_std 0.5")
+    axis.plot(
+        margins,
+        ranking_probability(margins, variance),
+        color="#0072b2",
+        label="Gaussian Chaos, log_std 0.5",
+    )
     axis.plot(
         margins,
         torch.full_like(margins, 1 - dropout.p),
@@ -101,7 +125,13 @@ def orderings() -> Figure:
             h = torch.ones(4000, 1, *GRID)
             h.view(4000, -1)[:, x] = math.exp(margin)
             after = gate.perturb(h, _noise(f"orderings {margin}")).view(4000, -1)
-            axis.plot(margin, float((after[:, x] > after[:, y]).double().mean()), "o", color=colour, markersize=5)
+            axis.plot(
+                margin,
+                float((after[:, x] > after[:, y]).double().mean()),
+                "o",
+                color=colour,
+                markersize=5,
+            )
     axis.set(xlabel="log-margin between two sites", ylabel="ordering kept", ylim=(0, 1.02))
     axis.legend(frameon=False, loc="lower right")
     axis.spines[["top", "right"]].set_visible(False)
@@ -120,4 +150,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "docs" / "concepts")
+    main(
+        Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "docs" / "concepts"
+    )

@@ -40,7 +40,9 @@ def choose(labels: NDArray[np.uint8], counts: list[int]) -> list[NDArray[np.int6
 
 def main() -> None:
     """Read, choose, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("source", type=Path, help="folder with the four idx .gz files")
     parser.add_argument("target", type=Path, help="the .npz file to write")
     args = parser.parse_args()
@@ -48,11 +50,20 @@ def main() -> None:
     arrays: dict[str, NDArray[np.uint8] | NDArray[np.int64]] = {}
     digests: dict[str, str] = {}
     for prefix, parts in (("train", ["train", "val"]), ("t10k", ["test"])):
-        files = [args.source / f"{prefix}-{kind}.gz" for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")]
+        files = [
+            args.source / f"{prefix}-{kind}.gz"
+            for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
+        ]
         digests |= {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
         images, labels = (read_idx(file) for file in files)
-        for part, places in zip(parts, choose(labels, [PER_CLASS[part] for part in parts]), strict=True):
-            arrays |= {f"{part}_images": images[places], f"{part}_targets": labels[places], f"{part}_places": places}
+        for part, places in zip(
+            parts, choose(labels, [PER_CLASS[part] for part in parts]), strict=True
+        ):
+            arrays |= {
+                f"{part}_images": images[places],
+                f"{part}_targets": labels[places],
+                f"{part}_places": places,
+            }
     source = json.dumps({"sha256 of the source files": digests, "seed": SEED}, sort_keys=True)
     arrays["source"] = np.frombuffer(source.encode(), dtype=np.uint8)
 

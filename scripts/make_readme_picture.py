@@ -24,10 +24,17 @@ import chaosgate as cg
 from chaosgate.field.white import Noise, fold
 
 REPOSITORY = Path(__file__).parents[1]
-SITES = {4: "blocks.2.0.bn1", 8: "blocks.3.0.bn1", 16: "blocks.5.0.bn1", 32: "bn2"}  # behind a ReLU6, by stride
+SITES = {
+    4: "blocks.2.0.bn1",
+    8: "blocks.3.0.bn1",
+    16: "blocks.5.0.bn1",
+    32: "bn2",
+}  # behind a ReLU6, by stride
 STRENGTHS = (0.25, 0.5, 1.0)
 SIDE = 448  # pixels: at stride 4 the map has 112 x 112 sites, enough to see the geometry
-CHANNEL = 87  # of the map at stride 4: edges and bright regions, so that one recognises the photograph
+CHANNEL = (
+    87  # of the map at stride 4: edges and bright regions, so that one recognises the photograph
+)
 INK, GROUND = "#e6edf3", "#0d1117"
 FIELD = ["#c6e6ff", "#4aa3f0", "#1d4a80", "#11161d", "#8a3d16", "#f08a3c", "#ffe0b3"]
 CELL, GAP, TITLE = 336, 20, 52  # pixels; a site is 3 x 3 of them
@@ -52,7 +59,9 @@ def square(image: Image.Image) -> Image.Image:
 
 def features(model: nn.Module, image: Image.Image, side: int, module: str) -> Tensor:
     """What ``module`` gives for the image at ``side`` pixels, (C, H, W); non-negative."""
-    pixels = torch.from_numpy(np.array(image.resize((side, side), Image.Resampling.BICUBIC))).permute(2, 0, 1)
+    pixels = torch.from_numpy(
+        np.array(image.resize((side, side), Image.Resampling.BICUBIC))
+    ).permute(2, 0, 1)
     found: list[Tensor] = []
     hook = model.get_submodule(module).register_forward_hook(lambda *call: found.append(call[-1]))
     with torch.no_grad():
@@ -67,7 +76,9 @@ def picture(image: Image.Image, before: Tensor) -> Figure:
     def noise() -> Noise:  # the same numbers each time: one field, three strengths
         return Noise(torch.tensor(fold("picture", 5)))
 
-    gates = {s: cg.GaussianChaos(log_std=s).gate(before[None, None], noise())[0, 0] for s in STRENGTHS}
+    gates = {
+        s: cg.GaussianChaos(log_std=s).gate(before[None, None], noise())[0, 0] for s in STRENGTHS
+    }
     energy = float((before * (gates[0.5] - 1)).square().sum() / before.square().sum())
     hard = cg.DropBlock(p=energy / (1 + energy), block_size=7)
     dropped = hard.perturb(before[None, None], noise())[0, 0]
@@ -76,7 +87,10 @@ def picture(image: Image.Image, before: Tensor) -> Figure:
     columns = [
         (("photograph", image, {}), ("a feature map of it", before, map_)),
         *(
-            ((f"log-field, log_std {s:g}", (g.log() - g.log().mean()), field), ("features under it", before * g, map_))
+            (
+                (f"log-field, log_std {s:g}", (g.log() - g.log().mean()), field),
+                ("features under it", before * g, map_),
+            )
             for s, g in gates.items()
         ),
         (
@@ -98,7 +112,9 @@ def picture(image: Image.Image, before: Tensor) -> Figure:
 
 def main() -> None:
     """Write docs/gate.png, and what the explorer shows if there is a photograph for it."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("weights", type=Path)
     options.add_argument("photo", type=Path, nargs="?")
     given = options.parse_args()
@@ -110,7 +126,10 @@ def main() -> None:
     image = square(Image.open(given.photo))
     small = io.BytesIO()
     image.resize((160, 160), Image.Resampling.BICUBIC).save(small, "JPEG", quality=85)
-    maps = {f"map{224 // stride}": features(model, image, 224, site).mean(0) for stride, site in SITES.items()}
+    maps = {
+        f"map{224 // stride}": features(model, image, 224, site).mean(0)
+        for stride, site in SITES.items()
+    }
     np.savez_compressed(
         REPOSITORY / "src" / "chaosgate" / "commands" / "explore_photo.npz",
         photo=np.frombuffer(small.getvalue(), dtype=np.uint8),

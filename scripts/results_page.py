@@ -14,7 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", ROOT / "results" / "README.md")
-BLOCK = re.compile(r"(<!-- (short )?table of (\w+)(?:: (.*?))? -->\n).*?(<!-- end of table -->)", re.DOTALL)
+BLOCK = re.compile(
+    r"(<!-- (short )?table of (\w+)(?:: (.*?))? -->\n).*?(<!-- end of table -->)", re.DOTALL
+)
 METRICS = {"top1": "Top-1", "nll": "NLL", "ece": "ECE", "nll_T": "NLL+T"}
 PROBED = ("coherence", "GCh keeps", "predicted", "Dropout keeps")
 
@@ -28,7 +30,9 @@ def table(study: str, methods: dict[str, str], short: bool) -> str:
     for method, label in methods.items():
         cells = []
         for metric in METRICS:
-            values = (number(found[method, part, metric]["value"]) for part in ("clean", "corrupted"))
+            values = (
+                number(found[method, part, metric]["value"]) for part in ("clean", "corrupted")
+            )
             cells.append("/".join(values))  # without spaces a cell stays on one line
         if not short:
             row = found[method, "corrupted", "nll_T"]
@@ -44,7 +48,11 @@ def probes(runs: dict[str, str]) -> str:
     for run, label in runs.items():
         file = ROOT / "results" / "probes" / f"{run}.jsonl"
         rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        last = {(row["stage"], row.get("method")): row for row in rows if row["step"] == rows[-1]["step"]}
+        last = {
+            (row["stage"], row.get("method")): row
+            for row in rows
+            if row["step"] == rows[-1]["step"]
+        }
         for stage in (stage for stage, method in last if method is None):
             gch = last[stage, "gch"]
             kept = (gch["ranking"], gch["ranking_predicted"], last[stage, "dropout"]["ranking"])

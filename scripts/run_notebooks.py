@@ -16,8 +16,12 @@ def main(paths: list[str]) -> None:
     for name in paths:
         start = time.monotonic()
         notebook = nbformat.read(name, as_version=4)
-        NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(Path(name).parent)}}).execute()
-        print(f"{name}: {sum(c.cell_type == 'code' for c in notebook.cells)} cells in {time.monotonic() - start:.0f} s")
+        NotebookClient(
+            notebook, timeout=600, resources={"metadata": {"path": str(Path(name).parent)}}
+        ).execute()
+        print(
+            f"{name}: {sum(c.cell_type == 'code' for c in notebook.cells)} cells in {time.monotonic() - start:.0f} s"
+        )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@ LOOKS = {
 def main(folder: Path, pages: list[Path]) -> None:
     """``FOLDER/NAME-light.png`` and so on; names are those of the files with their folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    chromium = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+    )
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for look, settings in LOOKS.items():
@@ -31,7 +33,9 @@ def main(folder: Path, pages: list[Path]) -> None:
                 page.wait_for_timeout(1200)  # the tabs of a site fade in
                 wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
                 print(f"{look} {path}{': wider than the screen' if wide else ''}")
-                page.screenshot(path=folder / f"{path.parent.name}-{path.stem}-{look}.png", full_page=True)
+                page.screenshot(
+                    path=folder / f"{path.parent.name}-{path.stem}-{look}.png", full_page=True
+                )
         browser.close()
 
 

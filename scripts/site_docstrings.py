@@ -10,8 +10,12 @@ import griffe
 
 _ROLE = re.compile(r":(?:class|func|meth|mod|data|attr):`~?([^`<]+?)`")
 _INLINE = re.compile(r":math:`([^`]+)`")
-_BLOCK = re.compile(r"^([ \t]*)\.\. math::[ \t]*(.*(?:\n(?:\1[ \t]+\S.*|[ \t]*(?=\n\1[ \t]+\S)))*)", re.MULTILINE)
-_DOCTEST = re.compile(r"^([ \t]*)>>> .*(?:\n\1[ \t]*\S.*)*", re.MULTILINE)  # up to the next empty line
+_BLOCK = re.compile(
+    r"^([ \t]*)\.\. math::[ \t]*(.*(?:\n(?:\1[ \t]+\S.*|[ \t]*(?=\n\1[ \t]+\S)))*)", re.MULTILINE
+)
+_DOCTEST = re.compile(
+    r"^([ \t]*)>>> .*(?:\n\1[ \t]*\S.*)*", re.MULTILINE
+)  # up to the next empty line
 _TABLE = re.compile(r"^((?:[ \t]*)=+(?: =+)+[ \t]*)\n(.*?)\n\1[ \t]*$", re.MULTILINE | re.DOTALL)
 
 

@@ -41,12 +41,23 @@ REPAIRS = (  # what browsers show badly in the MathML of latex2mathml
     (r"<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>"),  # distributed as
     (r"<mo>&#x0221E;</mo>", "<mi>&#x0221E;</mi>"),  # infinity is not an operator
     (r"<mi>(log|exp|sin|cos)</mi>", r'<mo lspace="0.12em" rspace="0.12em">\1</mo>'),
-    (r"<mo>&#x02016;</mo>", '<mo stretchy="false">&#x02016;</mo>'),  # both bars of a norm equally high
-    (r'<mo stretchy="false">&#x0007C;</mo>', '<mo stretchy="false" lspace="0" rspace="0">&#x0007C;</mo>'),
-    (r"<mo[^>]*( minsize=[^>]*)>\|", r'<mo stretchy="true" symmetric="true" lspace="0.1em" rspace="0.1em"\1>|'),
+    (
+        r"<mo>&#x02016;</mo>",
+        '<mo stretchy="false">&#x02016;</mo>',
+    ),  # both bars of a norm equally high
+    (
+        r'<mo stretchy="false">&#x0007C;</mo>',
+        '<mo stretchy="false" lspace="0" rspace="0">&#x0007C;</mo>',
+    ),
+    (
+        r"<mo[^>]*( minsize=[^>]*)>\|",
+        r'<mo stretchy="true" symmetric="true" lspace="0.1em" rspace="0.1em"\1>|',
+    ),
     (r"<mi>;</mi>", '<mo separator="true">;</mo>'),
 )
-_STYLED = re.compile(r'<(m[in]) mathvariant="(script|double-struck|fraktur|bold)">(\w)</\1>')  # ignored by browsers
+_STYLED = re.compile(
+    r'<(m[in]) mathvariant="(script|double-struck|fraktur|bold)">(\w)</\1>'
+)  # ignored by browsers
 COST = REPOSITORY / "results" / "bench_gate.json"
 RATIOS = REPOSITORY / "results" / "bench_alternatives.json"
 FIRST = {  # on the page of their package; then the other names of 'import chaosgate', classes, functions
@@ -58,7 +69,17 @@ FIRST = {  # on the page of their package; then the other names of 'import chaos
     "corruptions": ("corrupt",),
     "data": ("ImageFolder", "ImageData"),
 }
-COMMANDS = ("fit", "study", "verify", "design", "probe", "sites", "data", "data check", "data download")
+COMMANDS = (
+    "fit",
+    "study",
+    "verify",
+    "design",
+    "probe",
+    "sites",
+    "data",
+    "data check",
+    "data download",
+)
 COMMANDS += ("data corrupt", "configs", "export", "explore")
 
 
@@ -88,11 +109,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, **kwargs: Any) -> str:
     """Fill in what the cards leave to the code."""
     markdown = re.sub(r"\{\{ config (\S+) \}\}", lambda match: config_block(match[1]), markdown)
-    markdown = re.sub(r"\{\{ desiderata (\w+) \}\}", lambda match: desiderata_row(match[1]), markdown)
+    markdown = re.sub(
+        r"\{\{ desiderata (\w+) \}\}", lambda match: desiderata_row(match[1]), markdown
+    )
     markdown = re.sub(r"\{\{ ratio (\w+) \}\}", lambda match: alternative_ratio(match[1]), markdown)
     markdown = re.sub(r"\{\{ cost ([\w ]+) \}\}", lambda match: cost_table(match[1]), markdown)
     rows = re.compile(r"^\|.*$", re.MULTILINE)  # a mark, a number and its error stay on one line
-    return rows.sub(lambda match: re.sub(r"(?<=[✓✗]) (?=\d)| (?=± )|(?<=±) ", "\u00a0", match[0]), markdown)
+    return rows.sub(
+        lambda match: re.sub(r"(?<=[✓✗]) (?=\d)| (?=± )|(?<=±) ", "\u00a0", match[0]), markdown
+    )
 
 
 def on_page_content(content: str, **kwargs: Any) -> str:
@@ -114,7 +139,9 @@ def on_page_content(content: str, **kwargs: Any) -> str:
 
 def styled(match: re.Match[str]) -> str:
     """A letter or digit of another alphabet as the character that Unicode has for it."""
-    kind = re.sub("LATIN|LETTER", "", unicodedata.name(match[3])).split()  # such as CAPITAL N, DIGIT ONE
+    kind = re.sub(
+        "LATIN|LETTER", "", unicodedata.name(match[3])
+    ).split()  # such as CAPITAL N, DIGIT ONE
     for start in (["MATHEMATICAL"], []):  # some letters are older than that block
         try:
             return f"<{match[1]}>{unicodedata.lookup(' '.join([*start, match[2].upper(), *kind]))}</{match[1]}>"
@@ -140,7 +167,12 @@ def commands_page() -> str:
     from chaosgate.__main__ import HELP, main
 
     jumps = " · ".join(f"[{command}](#{command.replace(' ', '-')})" for command in COMMANDS)
-    parts = ["---\nhide: [toc]\n---", "# Commands", jumps, f"```text\n{HELP}```"]  # long lines need the whole width
+    parts = [
+        "---\nhide: [toc]\n---",
+        "# Commands",
+        jumps,
+        f"```text\n{HELP}```",
+    ]  # long lines need the whole width
     os.environ["COLUMNS"] = "110"
     for command in COMMANDS:
         printed = io.StringIO()
@@ -164,7 +196,9 @@ def configs_page() -> str:
     intro = "Every file below comes with the package and is found by its name: `-c noise/gch`, `study run quickstart`. "
     intro += "`chaosgate configs copy NAME` puts a copy here; a local file wins over a shipped one of the same name."
     parts, room = [head, "# Configurations", intro], ""
-    for name in sorted(shipped_configs(), key=lambda name: ("/" in name, name)):  # base first, then folder by folder
+    for name in sorted(
+        shipped_configs(), key=lambda name: ("/" in name, name)
+    ):  # base first, then folder by folder
         if name.partition("/")[0] != room and "/" in name:
             room = name.partition("/")[0]
             parts.append(f"## {room}/")
@@ -193,9 +227,19 @@ def api_page(package: str) -> str:
     if package == "train":
         names = ["chaosgate.train.task.ImageClassifier", "chaosgate.train.schedules.WarmupCosine"]
     else:
-        found = [one for one in (getattr(module, name) for name in module.__all__) if hasattr(one, "__qualname__")]
-        found = [one for one in found if one.__module__.startswith("chaosgate.")]  # an alias has the name of its target
-        names = list(dict.fromkeys(f"{one.__module__}.{one.__qualname__}" for one in sorted(found, key=place)))
+        found = [
+            one
+            for one in (getattr(module, name) for name in module.__all__)
+            if hasattr(one, "__qualname__")
+        ]
+        found = [
+            one for one in found if one.__module__.startswith("chaosgate.")
+        ]  # an alias has the name of its target
+        names = list(
+            dict.fromkeys(
+                f"{one.__module__}.{one.__qualname__}" for one in sorted(found, key=place)
+            )
+        )
     if package == "corruptions":  # what names there are
         names += [f"chaosgate.corruptions.tables.{name}" for name in ("COMMON", "EXTRA", "PAPER")]
     blocks = "\n\n".join(f"::: {name}" for name in names)
@@ -212,7 +256,9 @@ def results_page() -> str:
             "quickstart (one seed). The studies under `configs/study/evidence` and the paper's tables under "
             "`configs/study/paper` are ready to run; their reports will stand here.\n"
         )
-    return "---\nhide: [navigation]\n---\n\n" + "\n\n".join(_part(path, folder) for path in tables)  # tables are wide
+    return "---\nhide: [navigation]\n---\n\n" + "\n\n".join(
+        _part(path, folder) for path in tables
+    )  # tables are wide
 
 
 def _anchor(path: Path) -> str:
@@ -249,7 +295,9 @@ def stacked(text: str) -> str:
     lines = text.splitlines()
     for i, line in enumerate(lines):
         if line.startswith("|"):
-            lines[i] = re.sub(r" \(((?:[+-]|floor)[^()|]*)\)", cell, line).replace(" ± ", "&nbsp;±&nbsp;")
+            lines[i] = re.sub(r" \(((?:[+-]|floor)[^()|]*)\)", cell, line).replace(
+                " ± ", "&nbsp;±&nbsp;"
+            )
     return "\n".join(lines)
 
 
@@ -294,7 +342,9 @@ def desiderata_row(gate: str) -> str:
     lines = (REPOSITORY / "docs" / "desiderata.md").read_text(encoding="utf-8").splitlines()
     head = [line for line in lines if line.startswith("|")][:2]
     (row,) = [line for line in lines if line.startswith(f"| {gate} |")]
-    return "\n".join([*head, row, "", "Measured on 7x7; [all gates and the rules](../desiderata.md)."])
+    return "\n".join(
+        [*head, row, "", "Measured on 7x7; [all gates and the rules](../desiderata.md)."]
+    )
 
 
 def cost_table(gate: str) -> str:
@@ -302,7 +352,11 @@ def cost_table(gate: str) -> str:
     command = "`python -m benchmarks gate --json results/bench_gate.json`"
     if not COST.is_file():
         return f"Not measured yet: {command} writes the table that will stand here."
-    rows = [row for row in json.loads(COST.read_text(encoding="utf-8")) if row.get("what") == gate and "shape" in row]
+    rows = [
+        row
+        for row in json.loads(COST.read_text(encoding="utf-8"))
+        if row.get("what") == gate and "shape" in row
+    ]
     if not rows:
         return f"{command} has no row for this gate."
     lines = [
@@ -315,7 +369,11 @@ def cost_table(gate: str) -> str:
         ),
     ]
     return "\n".join(
-        [*lines, "", f"Times over those of a bare multiply in the same run, one CPU thread; from {command}."]
+        [
+            *lines,
+            "",
+            f"Times over those of a bare multiply in the same run, one CPU thread; from {command}.",
+        ]
     )
 
 

@@ -9,8 +9,12 @@ import torch
 
 torch.set_num_threads(1)  # xdist starts as many processes as there are cores
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # under nohup, or in a background job of a shell
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start inherits it; Ctrl-C is tested
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # under nohup, or in a background job of a shell
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # what tests start inherits it; Ctrl-C is tested
 
 os.environ["CHAOSGATE_ALLOW"] = "tests"  # configurations of the tests name classes of the tests
 
@@ -29,7 +33,9 @@ def configs():
     """Configuration files of the repository as ``-c`` arguments, by short name."""
 
     def arguments(*names):
-        return [word for name in names for word in ("-c", str(REPOSITORY / "configs" / f"{name}.yaml"))]
+        return [
+            word for name in names for word in ("-c", str(REPOSITORY / "configs" / f"{name}.yaml"))
+        ]
 
     return arguments
 

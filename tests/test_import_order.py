@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
-LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+LINT = (
+    "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+)
 BACK_EDGES = {
     "upper": ("train/schedules.py", "def late():\n    from chaosgate.cli import flags\n"),
     "noise": ("field/law.py", "def late():\n    import chaosgate.gate.base\n"),
@@ -20,7 +22,9 @@ BACK_EDGES = {
 
 def lint(folder: Path) -> tuple[int, str]:
     environment = {**os.environ, "PYTHONPATH": str(folder / "src")}
-    process = subprocess.run([sys.executable, "-c", LINT], cwd=folder, env=environment, capture_output=True, text=True)
+    process = subprocess.run(
+        [sys.executable, "-c", LINT], cwd=folder, env=environment, capture_output=True, text=True
+    )
     return process.returncode, process.stdout + process.stderr
 
 
@@ -32,7 +36,9 @@ def test_no_room_imports_one_above_it() -> None:
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("copy")
-    shutil.copytree(REPOSITORY / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        REPOSITORY / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__")
+    )
     shutil.copy(REPOSITORY / "pyproject.toml", folder)
     return folder
 

@@ -21,7 +21,17 @@ from chaosgate.run.predictions import check_output
 REPOSITORY = Path(__file__).parents[1]
 PACKAGE = REPOSITORY / "src" / "chaosgate"
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-HEAVY = {"lightning", "timm", "torchvision", "torchmetrics", "jsonargparse", "cv2", "matplotlib", "PIL", "skimage"} | {
+HEAVY = {
+    "lightning",
+    "timm",
+    "torchvision",
+    "torchmetrics",
+    "jsonargparse",
+    "cv2",
+    "matplotlib",
+    "PIL",
+    "skimage",
+} | {
     "torch._dynamo",
     "torch._inductor",
     "scipy",
@@ -71,9 +81,21 @@ def test_a_gate_on_a_plain_network_loads_torch_and_nothing_heavy() -> None:
 
 # -- extras -----------------------------------------------------------------------------------------------------------
 
-FIT = ("fit", "-c", "base", "-c", "data/hugging_face", "-c", "noise/none", "--data.init_args.root=beans")
+FIT = (
+    "fit",
+    "-c",
+    "base",
+    "-c",
+    "data/hugging_face",
+    "-c",
+    "noise/none",
+    "--data.init_args.root=beans",
+)
 ABSENT = {  # extra: the module that is missing, and a command that needs it
-    "slurm": ("submitit", ("study", "run", "quickstart", "--launcher", "slurm", "--slurm.time", "1:00:00")),
+    "slurm": (
+        "submitit",
+        ("study", "run", "quickstart", "--launcher", "slurm", "--slurm.time", "1:00:00"),
+    ),
     "hub": ("datasets", FIT),
     "export": ("onnxscript", ("export", "nowhere.ckpt", "--to", "model.onnx")),
 }
@@ -83,7 +105,10 @@ FOR_THE_CLONE = {"test", "dev", "docs", "bench", "programs"}  # nothing in the p
 
 
 def test_every_extra_is_looked_at() -> None:
-    assert set(PROJECT["optional-dependencies"]) == set(ABSENT) | {"notebooks", "wandb"} | FOR_THE_CLONE
+    assert (
+        set(PROJECT["optional-dependencies"])
+        == set(ABSENT) | {"notebooks", "wandb"} | FOR_THE_CLONE
+    )
 
 
 def hide(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +118,9 @@ def hide(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sentences(extra: str, said: str) -> list[str]:
-    return re.findall(rf"^.*needs [\w -]+: pip install 'chaosgate\[{extra}\]'\.$", said, flags=re.MULTILINE)
+    return re.findall(
+        rf"^.*needs [\w -]+: pip install 'chaosgate\[{extra}\]'\.$", said, flags=re.MULTILINE
+    )
 
 
 @pytest.mark.parametrize("extra", ABSENT)
@@ -108,10 +135,15 @@ def test_an_absent_extra_is_named_in_one_sentence(
     assert any(requirement.startswith(NAMES.get(missing, missing)) for requirement in requirements)
 
 
-def test_parquet_without_pyarrow_is_refused_before_anything_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_without_pyarrow_is_refused_before_anything_is_predicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     hide("pyarrow", monkeypatch)
     check_output("predictions.csv")
-    with pytest.raises(ImportError, match=r"^--output a\.parquet needs pyarrow: pip install pyarrow, or give a \.csv"):
+    with pytest.raises(
+        ImportError,
+        match=r"^--output a\.parquet needs pyarrow: pip install pyarrow, or give a \.csv",
+    ):
         check_output("a.parquet")
 
 
@@ -129,11 +161,15 @@ def test_every_dependency_has_a_lower_bound_and_a_pin_that_meets_it() -> None:
     groups = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
     asked = {line for group in groups for line in group if not line.startswith("chaosgate[")}
     lines = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pins = {name(line): line.partition("==")[2] for line in lines if line and not line.startswith("#")}
+    pins = {
+        name(line): line.partition("==")[2] for line in lines if line and not line.startswith("#")
+    }
     for line in sorted(asked):
         assert ">=" in line, f"{line} has no lower bound"
         assert name(line) in pins, f"constraints.txt has no pin of {name(line)}"
-        assert numbers(pins[name(line)]) >= numbers(line.partition(">=")[2]), f"{line} is above its pin"
+        assert numbers(pins[name(line)]) >= numbers(line.partition(">=")[2]), (
+            f"{line} is above its pin"
+        )
 
 
 def test_ci_covers_every_supported_python_and_the_oldest_and_newest_versions() -> None:
@@ -141,16 +177,26 @@ def test_ci_covers_every_supported_python_and_the_oldest_and_newest_versions() -
     jobs = yaml.safe_load((workflows / "ci.yaml").read_text(encoding="utf-8"))["jobs"]
     matrix = jobs["tests"]["strategy"]["matrix"]["include"]
     prefix = "Programming Language :: Python :: "
-    supported = {line.removeprefix(prefix) for line in PROJECT["classifiers"] if line.startswith(prefix)}
+    supported = {
+        line.removeprefix(prefix) for line in PROJECT["classifiers"] if line.startswith(prefix)
+    }
     assert {job["python"] for job in matrix if job["versions"] == "pinned"} == supported
     assert {job["versions"] for job in matrix} == {"oldest", "pinned", "newest"}
     assert f">={min(supported, key=numbers)}" == PROJECT["requires-python"]
-    targets = set(re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    targets = set(
+        re.findall(
+            r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE
+        )
+    )
     for path in workflows.glob("*.yaml"):
         for job in yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values():
             runs = [step["run"] for step in job["steps"] if "run" in step]
-            assert {target for run in runs for target in re.findall(r"^make ([\w-]+)", run)} <= targets
-            assert not any(">" in run and "constraints" in run for run in runs)  # tests read that file
+            assert {
+                target for run in runs for target in re.findall(r"^make ([\w-]+)", run)
+            } <= targets
+            assert not any(
+                ">" in run and "constraints" in run for run in runs
+            )  # tests read that file
 
 
 def name(requirement: str) -> str:
@@ -169,7 +215,9 @@ OF_THE_CLONE = re.compile(
     r"|\bmake (test|install|quickstart|wheel|chaos|notebooks|lint|docs)\b"
 )
 COMMANDS = re.findall(r"^  (\w+)  ", chaosgate.__main__.HELP, flags=re.MULTILINE)
-SHOWN = [[], *([command] for command in COMMANDS)] + [["study", part] for part in ("run", "plan", "status", "report")]
+SHOWN = [[], *([command] for command in COMMANDS)] + [
+    ["study", part] for part in ("run", "plan", "status", "report")
+]
 
 
 @pytest.mark.parametrize("words", SHOWN, ids=" ".join)
@@ -185,7 +233,9 @@ def test_help_points_to_no_file_of_the_clone(
 def test_no_shipped_configuration_points_to_a_file_of_the_clone() -> None:
     texts = {name: path.read_text(encoding="utf-8") for name, path in shipped_configs().items()}
     assert len(texts) > 30
-    assert not {name: found[0] for name, text in texts.items() if (found := OF_THE_CLONE.search(text))}
+    assert not {
+        name: found[0] for name, text in texts.items() if (found := OF_THE_CLONE.search(text))
+    }
 
 
 def test_no_sentence_of_the_package_points_to_a_file_of_the_clone() -> None:
@@ -195,6 +245,13 @@ def test_no_sentence_of_the_package_points_to_a_file_of_the_clone() -> None:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in bare:
-                found += [f"{path.name}:{node.lineno} {text[0]}" for text in OF_THE_CLONE.finditer(node.value)]
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and id(node) not in bare
+            ):
+                found += [
+                    f"{path.name}:{node.lineno} {text[0]}"
+                    for text in OF_THE_CLONE.finditer(node.value)
+                ]
     assert not found

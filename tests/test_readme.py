@@ -13,7 +13,12 @@ from chaosgate.__main__ import main
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-LIMITS = {"README.md": 9_000, "results/README.md": 14_000, "CONTRIBUTING.md": 6_000, "CHANGELOG.md": 4_000}
+LIMITS = {
+    "README.md": 9_000,
+    "results/README.md": 14_000,
+    "CONTRIBUTING.md": 6_000,
+    "CHANGELOG.md": 4_000,
+}
 NOT_RUN = ("make ", "study run quickstart")  # set up an environment; more than a minute
 
 
@@ -38,7 +43,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's hints about a tiny training
-def test_python_blocks_run_in_order_in_one_process(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_blocks_run_in_order_in_one_process(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     names: dict[str, object] = {"__name__": "readme"}
     for code in blocks("python"):
         exec(compile(code, "README.md", "exec"), names)

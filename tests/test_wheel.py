@@ -25,7 +25,9 @@ TINY = (
 SHIPPED = ("-c", "base", "-c", "data/fashion_mnist", "-c", "noise/gch")
 STUDY = {
     "base": ["base", "data/fashion_mnist"],
-    "overrides": {word[2:].partition("=")[0]: yaml.safe_load(word.partition("=")[2]) for word in TINY},
+    "overrides": {
+        word[2:].partition("=")[0]: yaml.safe_load(word.partition("=")[2]) for word in TINY
+    },
     "methods": {"none": "noise/none", "gch": "configs/noise/gch.yaml"},
     "reference": "none",
     "metrics": ["top1", "ece"],
@@ -38,7 +40,9 @@ pytestmark = pytest.mark.slow
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], cwd=REPOSITORY, check=True
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=REPOSITORY,
+        check=True,
     )
     (built,) = folder.glob("*.whl")
     return built
@@ -50,7 +54,17 @@ def chaosgate(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"
-    install = ["-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
+    install = [
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        str(wheel),
+    ]
     subprocess.run([sys.executable, *install], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
     # A line in a .pth file adds a folder, but does not read the .pth files in it: an editable chaosgate stays unseen.
@@ -67,23 +81,33 @@ def empty(tmp_path: Path) -> Path:
 
 def run(words: list[str], folder: Path) -> str:
     unset = ("PYTHONPATH", "CHAOSGATE_ALLOW")
-    environment = {name: value for name, value in os.environ.items() if name not in unset} | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=1800)
+    environment = {name: value for name, value in os.environ.items() if name not in unset} | {
+        "OMP_NUM_THREADS": "1"
+    }
+    done = subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, timeout=1800
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
 def test_the_wheel_holds_every_configuration_and_the_data_of_the_package(wheel: Path) -> None:
     names = set(ZipFile(wheel).namelist())
-    configs = {path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / "configs").rglob("*.yaml")}
+    configs = {
+        path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / "configs").rglob("*.yaml")
+    }
     assert len(configs) > 30 and {f"chaosgate/{name}" for name in configs} <= names
     package = REPOSITORY / "src" / "chaosgate"
-    others = {path for path in package.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    others = {
+        path for path in package.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")
+    }
     assert {path.relative_to(package.parent).as_posix() for path in others} <= names
     assert "chaosgate/py.typed" in names
 
 
-def test_training_and_testing_by_shipped_names_in_an_empty_folder(chaosgate: Path, empty: Path) -> None:
+def test_training_and_testing_by_shipped_names_in_an_empty_folder(
+    chaosgate: Path, empty: Path
+) -> None:
     said = run([str(chaosgate), "fit", *SHIPPED, *TINY, "--run_dir=run"], empty)
     assert "base, data/fashion_mnist, noise/gch: configurations that come with the package" in said
     assert "1 row in" in run([str(chaosgate), "test", *SHIPPED, *TINY, "--run_dir=run"], empty)
@@ -125,4 +149,6 @@ def test_the_newcomers_walk(chaosgate: Path, empty: Path) -> None:
     assert (empty / "runs" / "first" / "results.jsonl").is_file()
     assert "my_operators.Biharmonic" in (empty / "runs" / "mine" / "config.yaml").read_text()
     assert list((empty / "runs" / "studies" / "compare").glob("*.html"))
-    assert (empty / "model.safetensors").is_file() and re.search(r"\['(red|green|blue)', ", done[-1])
+    assert (empty / "model.safetensors").is_file() and re.search(
+        r"\['(red|green|blue)', ", done[-1]
+    )

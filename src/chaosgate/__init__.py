@@ -17,13 +17,47 @@ except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
 _HOME = {
-    "field": ("Anisotropic", "Dense", "DirichletLaplacian", "EdgeWeighted", "Graph", "Massive", "MaxEntLaw", "Neumann")
-    + ("Operator", "Periodic", "Pinned", "CovarianceFunction", "CovarianceMatrix", "Kernel", "Law", "Matern")
+    "field": (
+        "Anisotropic",
+        "Dense",
+        "DirichletLaplacian",
+        "EdgeWeighted",
+        "Graph",
+        "Massive",
+        "MaxEntLaw",
+        "Neumann",
+    )
+    + (
+        "Operator",
+        "Periodic",
+        "Pinned",
+        "CovarianceFunction",
+        "CovarianceMatrix",
+        "Kernel",
+        "Law",
+        "Matern",
+    )
     + ("StudentT",),
-    "gate": ("CorrelatedGaussian", "DropBlock", "Dropout", "Gate", "GaussianChaos", "IIDGaussian", "Mechanism")
+    "gate": (
+        "CorrelatedGaussian",
+        "DropBlock",
+        "Dropout",
+        "Gate",
+        "GaussianChaos",
+        "IIDGaussian",
+        "Mechanism",
+    )
     + ("design", "load_noise_state_dict", "noise_state_dict"),
     "inject": ("Attachment", "NoiseInjection", "attach", "resolve_stages", "sites"),
-    "data": ("CIFAR10", "CIFAR100", "FashionMNIST", "HuggingFace", "ImageFolder", "ImageNet", "ImageNetC")
+    "data": (
+        "CIFAR10",
+        "CIFAR100",
+        "FashionMNIST",
+        "HuggingFace",
+        "ImageFolder",
+        "ImageNet",
+        "ImageNetC",
+    )
     + ("ImageNetVariant", "OxfordPets"),
     "compat": ("CompatibilityProbe",),
     "train.task": ("ImageClassifier",),

@@ -44,7 +44,11 @@ def test_an_archive_that_leaves_its_folder_is_refused_as_a_whole(kind, tmp_path)
     with pytest.raises(ValueError, match="refused, nothing was unpacked"):
         unpack(path, tmp_path / "target")
     assert list((tmp_path / "target").iterdir()) == []
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["archive.tar", "secret.txt", "target"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "archive.tar",
+        "secret.txt",
+        "target",
+    ]
     assert (tmp_path / "secret.txt").read_text() == "mine"
 
 
@@ -52,7 +56,10 @@ def test_an_absolute_member_stays_below_the_target(tmp_path):
     unpack(
         packed(tmp_path, [member(f"{tmp_path}/outside/stolen.txt")]), tmp_path / "target"
     )  # tar drops the leading slash
-    assert not (tmp_path / "outside").exists() and (tmp_path / "target" / "good.txt").read_bytes() == b"data"
+    assert (
+        not (tmp_path / "outside").exists()
+        and (tmp_path / "target" / "good.txt").read_bytes() == b"data"
+    )
 
 
 def test_an_archive_with_a_file_and_a_folder_of_one_name_is_named(tmp_path):

@@ -22,7 +22,9 @@ CELLS = ["--corruptions", "gaussian_noise", "glass_blur", "--severities", "1", "
 
 
 def write(clean: Path, target: Path, *more: str) -> int:
-    return main(["data", "corrupt", str(clean), "--to", str(target), *CELLS, "--workers", "1", *more])
+    return main(
+        ["data", "corrupt", str(clean), "--to", str(target), *CELLS, "--workers", "1", *more]
+    )
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -65,12 +67,22 @@ def test_copies_are_what_the_data_module_generates(clean: Path, whole: Path):
 def test_copies_on_disk_say_that_they_were_generated_and_how(whole: Path, tmp_path: Path):
     settings = {"image_size": 72, "corruptions": ["glass_blur"], "severities": [1, 4]}
     told = ImageNetC(str(whole), **settings).describe()
-    assert (told["corruptions"], told["corruption_table"], told["corruption_seed"]) == ("generated", "imagenet", 0)
-    assert told["corruption_jpeg"] and told["manifest"]["images"] == 9 and "numpy" in told["manifest"]
+    assert (told["corruptions"], told["corruption_table"], told["corruption_seed"]) == (
+        "generated",
+        "imagenet",
+        0,
+    )
+    assert (
+        told["corruption_jpeg"] and told["manifest"]["images"] == 9 and "numpy" in told["manifest"]
+    )
     shutil.copytree(whole, tmp_path / "c")
     (tmp_path / "c" / "chaosgate.json").unlink()  # as the release has none
     told = ImageNetC(str(tmp_path / "c"), **settings).describe()
-    assert told["corruptions"] == "released" and told["corruption_seed"] is None and "manifest" not in told
+    assert (
+        told["corruptions"] == "released"
+        and told["corruption_seed"] is None
+        and "manifest" not in told
+    )
     for content in ('{"corruptions": ', "[]", "{}"):
         (tmp_path / "c" / "chaosgate.json").write_text(content)
         with pytest.raises(ValueError, match="chaosgate.json"):
@@ -79,7 +91,9 @@ def test_copies_on_disk_say_that_they_were_generated_and_how(whole: Path, tmp_pa
 
 def kill_midway(process: multiprocessing.process.BaseProcess, target: Path) -> None:
     deadline = time.monotonic() + 120
-    while len(list(target.rglob("*.JPEG"))) < 3 and time.monotonic() < deadline and process.is_alive():
+    while (
+        len(list(target.rglob("*.JPEG"))) < 3 and time.monotonic() < deadline and process.is_alive()
+    ):
         time.sleep(0.001)
     process.kill()
     process.join()
@@ -94,7 +108,9 @@ def resume(clean: Path, target: Path) -> None:
     assert write(clean, target) == 0
 
 
-def test_a_killed_run_that_is_started_again_ends_with_the_same_bytes(clean: Path, whole: Path, tmp_path: Path):
+def test_a_killed_run_that_is_started_again_ends_with_the_same_bytes(
+    clean: Path, whole: Path, tmp_path: Path
+):
     target = tmp_path / "c"
     process = multiprocessing.get_context("fork").Process(target=write, args=(clean, target))
     process.start()
@@ -103,27 +119,49 @@ def test_a_killed_run_that_is_started_again_ends_with_the_same_bytes(clean: Path
     assert tree(target) == tree(whole)
 
 
-def test_finished_files_are_not_made_again(clean: Path, whole: Path, capsys: pytest.CaptureFixture[str]):
+def test_finished_files_are_not_made_again(
+    clean: Path, whole: Path, capsys: pytest.CaptureFixture[str]
+):
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*.JPEG")}
     assert write(clean, whole) == 0
     assert "9 images x 4 cells; 0 files were written now" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in whole.rglob("*.JPEG")} == before
 
 
-def test_cells_can_be_added_later_and_each_image_has_its_own_draws(clean: Path, whole: Path, tmp_path: Path):
+def test_cells_can_be_added_later_and_each_image_has_its_own_draws(
+    clean: Path, whole: Path, tmp_path: Path
+):
     target = tmp_path / "c"
     for severity in ("4", "1"):
-        assert write(clean, target, "--corruptions", "glass_blur", "gaussian_noise", "--severities", severity) == 0
+        assert (
+            write(
+                clean,
+                target,
+                "--corruptions",
+                "glass_blur",
+                "gaussian_noise",
+                "--severities",
+                severity,
+            )
+            == 0
+        )
     assert tree(target) == tree(whole)
 
 
-def test_a_folder_begun_with_other_settings_is_refused(clean: Path, whole: Path, capsys: pytest.CaptureFixture[str]):
-    for more, message in ((["--seed", "1"], "seed was 0, is 1"), (["--size", "64"], "size was 72, is 64")):
+def test_a_folder_begun_with_other_settings_is_refused(
+    clean: Path, whole: Path, capsys: pytest.CaptureFixture[str]
+):
+    for more, message in (
+        (["--seed", "1"], "seed was 0, is 1"),
+        (["--size", "64"], "size was 72, is 64"),
+    ):
         assert write(clean, whole, *more) == 1
         assert message in capsys.readouterr().err
 
 
-def test_a_foreign_folder_is_refused(clean: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_foreign_folder_is_refused(
+    clean: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     (tmp_path / "thesis.tex").write_text("precious")
     assert write(clean, tmp_path) == 1
     assert "is not empty and was not made by this command" in capsys.readouterr().err
@@ -131,7 +169,9 @@ def test_a_foreign_folder_is_refused(clean: Path, tmp_path: Path, capsys: pytest
 
 def test_a_flat_validation_folder_is_sorted_into_classes(clean: Path, whole: Path, tmp_path: Path):
     write_val(tmp_path / "val", 9, flat=True, size=(100, 90))
-    (tmp_path / "val_map.txt").write_text("".join(f"{name} {wnid}\n" for name, wnid in val_names(9).items()))
+    (tmp_path / "val_map.txt").write_text(
+        "".join(f"{name} {wnid}\n" for name, wnid in val_names(9).items())
+    )
     assert write(tmp_path, tmp_path / "c") == 0
     assert tree(tmp_path / "c") == tree(whole)
 
@@ -162,7 +202,9 @@ def test_check_lists_all_bad_files_at_once(tmp_path: Path, capsys: pytest.Captur
     capsys.readouterr()
     assert main(["data", "check", str(tmp_path)]) == 1
     out = capsys.readouterr().out
-    assert "3 of 6 images" in out and all(name in out for name in ("1.jpg (0 bytes)", "2.jpg", "x.png"))
+    assert "3 of 6 images" in out and all(
+        name in out for name in ("1.jpg (0 bytes)", "2.jpg", "x.png")
+    )
     assert "cmyk" not in out
 
 
@@ -179,7 +221,9 @@ def damaged(good: bytes) -> dict[str, bytes]:
     return {"cut": good[: len(good) // 2] + b"\xff\xd9", "overwritten": bytes(overwritten)}
 
 
-def test_a_deep_check_names_every_file_that_decodes_with_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_deep_check_names_every_file_that_decodes_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     write_photo(tmp_path / "good.jpg", 1, size=(200, 150))
     for name, data in damaged((tmp_path / "good.jpg").read_bytes()).items():
         (tmp_path / f"{name}.JPEG").write_bytes(data)
@@ -192,8 +236,17 @@ def test_a_deep_check_names_every_file_that_decodes_with_a_warning(tmp_path: Pat
     assert "good.jpg" not in printed
 
 
-def test_a_deep_check_names_copies_of_an_image_in_two_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    names = ("train/a/1.jpg", "train/a/2.jpg", "train/b/1.jpg", "valid/a/3.jpg", "valid/b/3.jpg", "test/a/4.jpg")
+def test_a_deep_check_names_copies_of_an_image_in_two_splits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    names = (
+        "train/a/1.jpg",
+        "train/a/2.jpg",
+        "train/b/1.jpg",
+        "valid/a/3.jpg",
+        "valid/b/3.jpg",
+        "test/a/4.jpg",
+    )
     for place, name in enumerate((*names, "test/b/4.jpg")):
         write_photo(tmp_path / name, place)
     (tmp_path / "train" / "a" / "again.jpg").write_bytes((tmp_path / "train/a/1.jpg").read_bytes())
@@ -210,17 +263,24 @@ def test_a_deep_check_sees_copies_that_the_split_by_hash_would_separate(
 ):
     for name in ("ant", "bee"):
         for number in range(12):
-            write_photo(tmp_path / name / f"{number}.jpg", 100 * len(name) + number + (50 if name == "bee" else 0))
+            write_photo(
+                tmp_path / name / f"{number}.jpg",
+                100 * len(name) + number + (50 if name == "bee" else 0),
+            )
     assert main(["data", "check", str(tmp_path), "--deep"]) == 0
     assert "image_folder: 18 train, 2 val, 4 test images of 2 classes" in capsys.readouterr().out
     splits = {split: part.names for split, part in ImageFolder(str(tmp_path)).contents().items()}
     shutil.copyfile(splits["train"][0], splits["test"][0])
     assert main(["data", "check", str(tmp_path), "--deep"]) == 1
     printed = capsys.readouterr().out
-    assert f"{splits['train'][0]} and {splits['test'][0]} are the same image in two splits" in printed
+    assert (
+        f"{splits['train'][0]} and {splits['test'][0]} are the same image in two splits" in printed
+    )
 
 
-def test_a_check_reads_cifar_and_its_corrupted_copies(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_check_reads_cifar_and_its_corrupted_copies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     _, test = write_cifar(tmp_path, 10)
     write_corrupted(tmp_path / "CIFAR-10-C", test, 10)
     with warnings.catch_warnings():

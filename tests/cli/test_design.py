@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from chaosgate.cli.commands import main
-from chaosgate.compat.desiderata_matrix import COLUMNS, GateMeasurement, as_markdown, cell, desiderata_matrix
+from chaosgate.compat.desiderata_matrix import (
+    COLUMNS,
+    GateMeasurement,
+    as_markdown,
+    cell,
+    desiderata_matrix,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "desiderata.md"
 
@@ -34,7 +40,9 @@ def marks(row: GateMeasurement) -> str:
 
 
 @pytest.mark.statistical
-def test_only_gaussian_chaos_meets_all_desiderata_per_site_or_per_sample(rows: list[GateMeasurement]) -> None:
+def test_only_gaussian_chaos_meets_all_desiderata_per_site_or_per_sample(
+    rows: list[GateMeasurement],
+) -> None:
     assert {row.name: marks(row) for row in rows} == MARKS
 
 
@@ -62,21 +70,35 @@ def _number(text: str) -> float:
 
 
 def test_the_committed_page_has_these_marks_and_they_follow_from_the_numbers_shown() -> None:
-    shown = [line.split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines() if "✓" in line]
-    found = {cells[0].removeprefix("| "): [text.strip(" |") for text in cells[1:]] for cells in shown}
+    shown = [
+        line.split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines() if "✓" in line
+    ]
+    found = {
+        cells[0].removeprefix("| "): [text.strip(" |") for text in cells[1:]] for cells in shown
+    }
     assert {name: "".join(text[0] for text in cells) for name, cells in found.items()} == MARKS
     for cells in found.values():  # the rules again, on the numbers as printed
         gap, below, (bias, error), drift, rough, smallest = (
-            tuple(float(word) for word in text[2:].split(" ± ")) if "±" in text else _number(text) for text in cells
+            tuple(float(word) for word in text[2:].split(" ± ")) if "±" in text else _number(text)
+            for text in cells
         )
-        holds = (gap < 1e-6, below == 0, bias <= 5.3 * error, drift < 1e-5, rough < 0.99, smallest > 0)  # rounded error
+        holds = (
+            gap < 1e-6,
+            below == 0,
+            bias <= 5.3 * error,
+            drift < 1e-5,
+            rough < 0.99,
+            smallest > 0,
+        )  # rounded error
         assert "".join("✓" if ok else "✗" for ok in holds) == "".join(text[0] for text in cells)
 
 
 def test_markdown_shows_every_cell(rows: list[GateMeasurement]) -> None:
     text = as_markdown(rows, (7, 7), 0.5)
     pages = (text, PAGE.read_text(encoding="utf-8"))
-    words = [[line for line in page.splitlines() if not line.startswith(("|", "- `"))] for page in pages]
+    words = [
+        [line for line in page.splitlines() if not line.startswith(("|", "- `"))] for page in pages
+    ]
     assert words[0] == words[1]  # the committed page says the same around its numbers
     assert all(cell(column, row) in text for row in rows for column in COLUMNS)
 

@@ -16,7 +16,15 @@ OPERATORS = ["dirichlet", "identity", "massive:mu=2"]
 GRIDS = [5, 7]
 LOG_STDS = [0.5, 1.0]
 FLAGS = ["--operators", *OPERATORS, "--grids", "7", "5", "--log_std", "1", "0.5"]
-NUMBERS = ("expected_energy", "energy", "ranking", "ranking_predicted", "finite", "smallest", "largest")
+NUMBERS = (
+    "expected_energy",
+    "energy",
+    "ranking",
+    "ranking_predicted",
+    "finite",
+    "smallest",
+    "largest",
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +38,19 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def expected() -> dict[str, Any]:
     """The same from the library alone."""
     _, maps = stored_features()
-    return explore({n: feature_map(maps, n) for n in GRIDS}, {n: parse_operator(n) for n in OPERATORS}, LOG_STDS)
+    return explore(
+        {n: feature_map(maps, n) for n in GRIDS},
+        {n: parse_operator(n) for n in OPERATORS},
+        LOG_STDS,
+    )
 
 
 @pytest.fixture(scope="module")
 def browser():
     playwright = pytest.importorskip("playwright.sync_api")
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    chromium = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     if chromium is None:
         pytest.skip("no Chromium on this machine")
     with playwright.sync_playwright() as play:
@@ -45,19 +59,31 @@ def browser():
 
 
 @pytest.mark.slow
-def test_sliders_show_the_numbers_of_the_library(browser, page_file: Path, expected: dict[str, Any]) -> None:
+def test_sliders_show_the_numbers_of_the_library(
+    browser, page_file: Path, expected: dict[str, Any]
+) -> None:
     page = browser.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("request", lambda request: request.url.startswith(("file:", "data:")) or wrong.append(request.url))
+    page.on(
+        "request",
+        lambda request: request.url.startswith(("file:", "data:")) or wrong.append(request.url),
+    )
     page.goto(page_file.as_uri())
     gates = set()
     for o, operator in enumerate(OPERATORS):
         for g, grid in enumerate(map(str, GRIDS)):
             for s, log_std in enumerate(("0.5", "1")):
                 for r, realization in enumerate(("samplewise", "wick")):
-                    for name, value in (("operator", o), ("grid", g), ("log_std", s), ("realization", r)):
-                        page.locator(f"#{name}").fill(str(value))  # moves the slider; the page hears an input event
+                    for name, value in (
+                        ("operator", o),
+                        ("grid", g),
+                        ("log_std", s),
+                        ("realization", r),
+                    ):
+                        page.locator(f"#{name}").fill(
+                            str(value)
+                        )  # moves the slider; the page hears an input event
                     shown = page.evaluate(
                         "Object.fromEntries([...document.querySelectorAll('[data-number]')].map("
                         "cell => [cell.dataset.number, cell.dataset.exact]))"
@@ -66,13 +92,22 @@ def test_sliders_show_the_numbers_of_the_library(browser, page_file: Path, expec
                     assert page.text_content("#operator-value") == operator
                     for method, reading in methods.items():
                         strength = reading["strength"]["tau" if method == "gch" else "p"]
-                        assert float(shown[f"{method}.strength"]) == strength  # stored and shown without rounding
+                        assert (
+                            float(shown[f"{method}.strength"]) == strength
+                        )  # stored and shown without rounding
                         for key in NUMBERS:
                             text = shown[f"{method}.{key}"]
-                            assert (float(text) if text else None) == reading[key], (operator, grid, method, key)
+                            assert (float(text) if text else None) == reading[key], (
+                                operator,
+                                grid,
+                                method,
+                                key,
+                            )
                     assert float(shown["gch.mean"]) == methods["gch"]["mean"]
                     gates.add(page.evaluate("document.getElementById('gate').toDataURL()"))
-    assert len(gates) == 24 and wrong == []  # every setting has a picture of its own; nothing was fetched
+    assert (
+        len(gates) == 24 and wrong == []
+    )  # every setting has a picture of its own; nothing was fetched
 
 
 @pytest.mark.slow
@@ -87,7 +122,11 @@ def test_keys_move_the_sliders_as_a_user_does(browser, page_file: Path) -> None:
 
 def test_the_page_refers_to_nothing_outside(page_file: Path) -> None:
     text = page_file.read_text(encoding="utf-8")
-    assert not re.search(r"""(?:src|href)=["'](?!data:)""", text) and "@import" not in text and "url(" not in text
+    assert (
+        not re.search(r"""(?:src|href)=["'](?!data:)""", text)
+        and "@import" not in text
+        and "url(" not in text
+    )
 
 
 def test_an_existing_page_stays(page_file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,7 +34,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "photos" / name).mkdir(parents=True)
         for i in range(12):
             pixels = random.integers(0, 160, (48, 48, 3), dtype=np.uint8)
-            pixels[..., channel] += 90 if i % 4 else 0  # nobody is always right: there is a temperature
+            pixels[..., channel] += (
+                90 if i % 4 else 0
+            )  # nobody is always right: there is a temperature
             Image.fromarray(pixels).save(folder / "photos" / name / f"{i}.png")
     words = ["-c", "base", "-c", "data/image_folder", "-c", "noise/gch", *SETTINGS]
     words += [f"--data.init_args.root={folder / 'photos'}", "--data.init_args.image_size=64"]
@@ -75,12 +77,16 @@ def read(path: Path) -> dict[str, Any]:
     return found
 
 
-def test_timm_loads_the_safetensors_by_checkpoint_path(run: Path, tmp_path: Path, images, expected) -> None:
+def test_timm_loads_the_safetensors_by_checkpoint_path(
+    run: Path, tmp_path: Path, images, expected
+) -> None:
     file = tmp_path / "model.safetensors"
     assert export(["export", str(run), "--to", str(file)]) == 0
     network = read(Path(f"{file}.json"))["network"]
     assert network["needs"] is None
-    model = timm.create_model(network["timm_name"], checkpoint_path=str(file), **network["arguments"])
+    model = timm.create_model(
+        network["timm_name"], checkpoint_path=str(file), **network["arguments"]
+    )
     with torch.no_grad():
         assert torch.equal(model.eval()(images), expected)  # the same weights: no rounding anywhere
 
@@ -94,11 +100,16 @@ def test_the_pth_is_a_plain_state_dict(run: Path, tmp_path: Path, images, expect
         assert torch.equal(model.eval()(images), expected)
 
 
-def test_onnxruntime_gives_the_same_logits_for_any_batch_size(run: Path, tmp_path: Path, images, expected) -> None:
+def test_onnxruntime_gives_the_same_logits_for_any_batch_size(
+    run: Path, tmp_path: Path, images, expected
+) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     file = tmp_path / "model.onnx"
     assert export(["export", str(run), "--to", str(file)]) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "model.onnx.json"]  # no external data
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "model.onnx",
+        "model.onnx.json",
+    ]  # no external data
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     assert session.get_inputs()[0].shape == ["batch", 3, 64, 64]
     for size in (1, 2, 5):
@@ -111,7 +122,9 @@ def test_the_json_has_what_one_needs_and_what_was_measured(run: Path, tmp_path: 
     assert export(["export", str(run), "--to", str(file)]) == 0
     about = read(tmp_path / "model.pth.json")
     rows = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
-    assert about["classes"] == sorted(CLASSES)  # in the order of the folders, which is that of the logits
+    assert about["classes"] == sorted(
+        CLASSES
+    )  # in the order of the folders, which is that of the logits
     assert about["normalisation"]["mean"] == rows[0]["transform"]["mean"]
     assert about["normalisation"]["image_size"] == 64
     assert about["temperature"]["value"] == rows[0]["temperature"] is not None
@@ -132,16 +145,24 @@ def test_numbers_of_another_checkpoint_are_not_given(run: Path, tmp_path: Path) 
     torch.save(content, other)
     assert export(["export", str(other), "--to", str(tmp_path / "model.pth")]) == 0
     about = read(tmp_path / "model.pth.json")
-    assert about["test"] is None and about["temperature"] is None and about["classes"] == sorted(CLASSES)
+    assert (
+        about["test"] is None
+        and about["temperature"] is None
+        and about["classes"] == sorted(CLASSES)
+    )
     other.unlink()
 
 
 @pytest.mark.parametrize("there", ["model.pth", "model.pth.json"])
-def test_nothing_is_overwritten(run: Path, tmp_path: Path, there: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_overwritten(
+    run: Path, tmp_path: Path, there: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / there).write_text("mine")
     assert export(["export", str(run), "--to", str(tmp_path / "model.pth")]) == 1
     assert f"{there} exists already" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == [there] and (tmp_path / there).read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == [there] and (
+        tmp_path / there
+    ).read_text() == "mine"
 
 
 def test_missing_packages_are_named(
@@ -166,7 +187,9 @@ def test_an_onnx_file_that_differs_is_not_written(
     assert "differs from the checkpoint" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
-def test_small_image_networks_say_what_registers_their_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_small_image_networks_say_what_registers_their_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     network = timm.create_model("resnet10_small", num_classes=10, in_chans=1)
     torch.save(network.state_dict(), tmp_path / "weights.pth")
     given = ["--backbone", "resnet10_small", "--in_chans", "1", "--num_classes", "10"]

@@ -12,7 +12,11 @@ from chaosgate.cli.fit import HELP, parsed
 from chaosgate.run.config_files import find_config
 
 FILES = ("-c", "base", "-c", "data/fashion_mnist", "-c", "noise/none")
-QUICK = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=1", "--trainer.limit_val_batches=1") + (
+QUICK = (
+    "--trainer.max_epochs=1",
+    "--trainer.limit_train_batches=1",
+    "--trainer.limit_val_batches=1",
+) + (
     "--model.backbone_args={channels: [8, 8, 16, 16]}",
     "--trainer.enable_progress_bar=false",
     "--run_dir=my run",
@@ -29,16 +33,26 @@ def test_help_is_one_screen_and_imports_no_torch() -> None:
 
 def test_every_key_in_the_help_is_one_that_the_parser_takes(tmp_path: Path) -> None:
     given = {"optimizer": "SGD"} | dict(re.findall(r"^  --([\w.]+) (\S+)", HELP, re.MULTILINE))
-    given |= {"data.root": str(tmp_path), "model.weights": "x.pth", "run_dir": "x", "output": "x.csv"}
+    given |= {
+        "data.root": str(tmp_path),
+        "model.weights": "x.pth",
+        "run_dir": "x",
+        "output": "x.csv",
+    }
     given |= {"model.backbone": "resnet18", "resume": "true"}
     files = ["-c", "base", "-c", "data/pets", "-c", "noise/gch"]
     config = parsed(["fit", *files, *(f"--{key}={value}" for key, value in given.items())])
-    assert config["noise"]["gate"]["init_args"]["log_std"] == 0.5 and config["data"]["init_args"]["batch_size"] == 64
+    assert (
+        config["noise"]["gate"]["init_args"]["log_std"] == 0.5
+        and config["data"]["init_args"]["batch_size"] == 64
+    )
 
 
 def test_all_of_the_help_is_still_there(command: Any) -> None:
     status, out, _ = command("fit", "--help", "all")
-    assert status == 0 and "--trainer.gradient_clip_algorithm" in out and "--noise.class_axis" in out
+    assert (
+        status == 0 and "--trainer.gradient_clip_algorithm" in out and "--noise.class_axis" in out
+    )
 
 
 def test_missing_configuration_gets_the_nearest_shipped_and_local_names(
@@ -66,13 +80,19 @@ def test_missing_configuration_gets_the_nearest_shipped_and_local_names(
     ],
     ids=["tensorboard", "csv", "none"],
 )
-def test_fit_ends_with_its_files_and_the_next_commands(logger: tuple[str, ...], line: str, command: Any) -> None:
+def test_fit_ends_with_its_files_and_the_next_commands(
+    logger: tuple[str, ...], line: str, command: Any
+) -> None:
     status, out, err = command("fit", *FILES, *logger, *QUICK)
     assert status == 0, err
     assert "Run:      my run" in out and "my run/checkpoints/best.ckpt" in out
-    logs = [Path(one.removeprefix("Log:").strip()) for one in out.splitlines() if one.startswith("Log:")]
+    logs = [
+        Path(one.removeprefix("Log:").strip()) for one in out.splitlines() if one.startswith("Log:")
+    ]
     assert logs == [Path(line)] * bool(line)
     status, out, err = command("fit", *FILES, *logger, *QUICK, "--resume", "--allow", "mine")
     assert status == 0, err
     again = next(one for one in out.splitlines() if one.strip().startswith("chaosgate test"))
-    assert "'--run_dir=my run'" in again and "--resume" not in again and again.endswith("--allow mine")
+    assert (
+        "'--run_dir=my run'" in again and "--resume" not in again and again.endswith("--allow mine")
+    )

@@ -49,7 +49,9 @@ SETTINGS = (
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own_images.py").write_text(MODULE)  # the folder of the command: its modules are found
+    (tmp_path / "own_images.py").write_text(
+        MODULE
+    )  # the folder of the command: its modules are found
     monkeypatch.delitem(sys.modules, "own_images", raising=False)
 
 
@@ -59,7 +61,9 @@ def test_fit_and_test_work_with_ones_own_data_module(own, command, configs, tmp_
     assert status == 0, err
     status, out, err = command("test", *files, *SETTINGS)
     assert status == 0, err
-    assert "the data module is not a chaosgate.data.ImageData" in out + err  # why there is no temperature
+    assert (
+        "the data module is not a chaosgate.data.ImageData" in out + err
+    )  # why there is no temperature
     (path,) = tmp_path.rglob("results.jsonl")
     (row,) = map(json.loads, path.read_text().splitlines())
     assert (row["corruption"], row["severity"], row["n"], row["data"]) == ("clean", 0, 48, None)

@@ -37,7 +37,12 @@ def run_directory(tmp_path: Path) -> Path:
     run = tmp_path / "my-run"
     (run / "checkpoints").mkdir(parents=True)
     network = timm.create_model("resnet10_small", num_classes=10, in_chans=1, **NARROW)
-    known = {"backbone": "resnet10_small", "num_classes": 10, "in_chans": 1, "backbone_args": NARROW}
+    known = {
+        "backbone": "resnet10_small",
+        "num_classes": 10,
+        "in_chans": 1,
+        "backbone_args": NARROW,
+    }
     state = {f"model.{name}": value for name, value in network.state_dict().items()}
     torch.save({"state_dict": state, "hyper_parameters": known}, run / "checkpoints" / "best.ckpt")
     data = {"class_path": "chaosgate.FashionMNIST", "init_args": {"batch_size": 8}}
@@ -51,7 +56,9 @@ def photos(tmp_path: Path) -> Path:
     folder.mkdir(parents=True)
     random = np.random.default_rng(0)
     for i, size in enumerate([(40, 60), (80, 50), (64, 64), (33, 90)]):
-        Image.fromarray(random.integers(0, 255, (*size, 3), dtype=np.uint8)).save(folder / f"{i}.png")
+        Image.fromarray(random.integers(0, 255, (*size, 3), dtype=np.uint8)).save(
+            folder / f"{i}.png"
+        )
     (folder / "notes.txt").write_text("no image")
     return tmp_path / "photos"
 
@@ -71,14 +78,21 @@ def test_a_run_is_probed_on_its_own_images_and_the_figure_lies_in_it(
 
 
 def test_a_timm_model_is_probed_on_a_folder(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    photos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     options = ["--images", str(photos), "--image_size", "64", "--stages", "L3", "layer4"]
     assert main(["probe", "resnet18", *options, *QUICK, "--json"]) == 0
     out, err = capsys.readouterr()
     content = json.loads(out)
-    stages = [(row["stage"], row["grid"], row["maps"]) for row in content["rows"] if row["kind"] == "stage"]
+    stages = [
+        (row["stage"], row["grid"], row["maps"])
+        for row in content["rows"]
+        if row["kind"] == "stage"
+    ]
     assert stages == [("L3", [4, 4], 12), ("layer4", [2, 2], 12)]
     assert content["network"] == "resnet18 with random weights" and len(content["verdict"]) == 6
     assert Path("compatibility.png").exists()
@@ -105,11 +119,17 @@ def test_energy_and_operator_are_taken_over(
 ) -> None:
     options = ["--energy", "0.25", "--operator", "massive:mu=1", "--stages", "L4", "--json"]
     assert main(["probe", str(run_directory), *QUICK, *options]) == 0
-    rows = {row["method"]: row for row in json.loads(capsys.readouterr().out)["rows"] if row["kind"] == "method"}
+    rows = {
+        row["method"]: row
+        for row in json.loads(capsys.readouterr().out)["rows"]
+        if row["kind"] == "method"
+    }
     assert "p=0.2" in rows["dropout"]["gate"] and "mu=1" in rows["gch"]["gate"]
 
 
-def test_images_are_evenly_spaced_normalised_and_of_the_size_asked_for(photos: Path, run_directory: Path) -> None:
+def test_images_are_evenly_spaced_normalised_and_of_the_size_asked_for(
+    photos: Path, run_directory: Path
+) -> None:
     source = find_network("resnet18")
     few = find_images(source, photos, 2, 32)
     every = find_images(source, photos, 100, 32)
@@ -144,7 +164,11 @@ def test_random_weights_are_the_same_every_time_and_the_global_stream_is_left_al
     ],
 )
 def test_a_mistake_is_explained(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: Any,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["probe", *arguments]) == 1
@@ -152,12 +176,16 @@ def test_a_mistake_is_explained(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_without_a_checkpoint_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_a_checkpoint_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["probe", str(tmp_path)]) == 1
     assert "no checkpoint" in capsys.readouterr().err
 
 
-def test_a_folder_without_images_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_images_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["probe", "resnet10_small", "--images", str(tmp_path)]) == 1
     assert f"no images in {tmp_path}" in capsys.readouterr().err
 

@@ -31,14 +31,19 @@ def lens(radius, alias):
         steps, ksize = range(-8, 9), (3, 3)
     else:
         steps, ksize = range(-radius, radius + 1), (5, 5)
-    binary = np.array([[x * x + y * y <= radius * radius for x in steps] for y in steps]).astype(np.float32)
+    binary = np.array([[x * x + y * y <= radius * radius for x in steps] for y in steps]).astype(
+        np.float32
+    )
     binary /= np.sum(binary)
     return cv2.GaussianBlur(binary, ksize=ksize, sigmaX=alias)
 
 
 def defocus_blur(image, radius, alias):
     weights = lens(radius, alias).astype(np.float64)
-    planes = [ndimage.correlate(image[..., c] / 255.0, weights, mode="mirror") for c in range(image.shape[2])]
+    planes = [
+        ndimage.correlate(image[..., c] / 255.0, weights, mode="mirror")
+        for c in range(image.shape[2])
+    ]
     return finish(np.stack(planes, axis=-1))
 
 
@@ -66,7 +71,9 @@ def motion_blur(image, angle, radius, sigma):
     for i in range(count):
         right = math.ceil(i * math.cos(math.radians(angle)) - 0.5)
         down = math.ceil(i * math.sin(math.radians(angle)) - 0.5)
-        total += weights[i] * image[np.clip(y + down, 0, height - 1), np.clip(x + right, 0, width - 1)]
+        total += (
+            weights[i] * image[np.clip(y + down, 0, height - 1), np.clip(x + right, 0, width - 1)]
+        )
     return np.floor(total / sum(weights) + 0.5).astype(np.uint8)
 
 
@@ -74,7 +81,9 @@ def clipped_zoom(image, factor):
     height, width = image.shape[:2]
     rows, columns = math.ceil(height / factor), math.ceil(width / factor)
     top, left = (height - rows) // 2, (width - columns) // 2
-    grown = ndimage.zoom(image[top : top + rows, left : left + columns], (factor, factor, 1), order=1)
+    grown = ndimage.zoom(
+        image[top : top + rows, left : left + columns], (factor, factor, 1), order=1
+    )
     top, left = (grown.shape[0] - height) // 2, (grown.shape[1] - width) // 2
     return grown[top : top + height, left : left + width]
 
@@ -126,11 +135,17 @@ def elastic_transform(image, corners, across, down, alpha, sigma, jitter):
     before = np.float32([centre + arm, [centre[0] + arm, centre[1] - arm], centre - arm])
     after = before + (corners * jitter).astype(np.float32)
     affine = cv2.getAffineTransform(before, after)
-    warped = cv2.warpAffine(pixels, affine, (width, height), borderMode=cv2.BORDER_REFLECT_101).reshape(image.shape)
+    warped = cv2.warpAffine(
+        pixels, affine, (width, height), borderMode=cv2.BORDER_REFLECT_101
+    ).reshape(image.shape)
     dx = (filters.gaussian(across, sigma, mode="reflect", truncate=3) * alpha).astype(np.float32)
     dy = (filters.gaussian(down, sigma, mode="reflect", truncate=3) * alpha).astype(np.float32)
     y, x, z = np.meshgrid(np.arange(height), np.arange(width), np.arange(channels), indexing="ij")
-    return finish(ndimage.map_coordinates(warped, [y + dy[..., None], x + dx[..., None], z], order=1, mode="reflect"))
+    return finish(
+        ndimage.map_coordinates(
+            warped, [y + dy[..., None], x + dx[..., None], z], order=1, mode="reflect"
+        )
+    )
 
 
 def snow(image, flakes, angle, loc, scale, zoom, threshold, radius, sigma, mix):
@@ -188,7 +203,9 @@ def spatter(image, field, loc, scale, sigma, threshold, strength, mud):
     liquid = filters.gaussian(field * scale + loc, sigma=sigma)
     liquid[liquid < threshold] = 0
     if mud:
-        cover = filters.gaussian(np.where(liquid > threshold, 1, 0).astype(np.float32), sigma=strength)
+        cover = filters.gaussian(
+            np.where(liquid > threshold, 1, 0).astype(np.float32), sigma=strength
+        )
         cover[cover < 0.8] = 0
         brown = np.ones_like(pixels) * np.float32([63 / 255.0, 42 / 255.0, 20 / 255.0])
         return finish(pixels * (1 - cover[..., None]) + brown * cover[..., None])

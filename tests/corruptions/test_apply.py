@@ -9,7 +9,16 @@ from PIL import Image
 from torchvision import transforms
 
 import chaosgate as cg
-from chaosgate.corruptions import COMMON, EXTRA, PAPER, SMALL, Corrupt, corrupt, corrupt_batch, jpeg_roundtrip
+from chaosgate.corruptions import (
+    COMMON,
+    EXTRA,
+    PAPER,
+    SMALL,
+    Corrupt,
+    corrupt,
+    corrupt_batch,
+    jpeg_roundtrip,
+)
 from chaosgate.corruptions.apply import generator, words
 from chaosgate.corruptions.tables import NUMBER
 from tests.corruptions import reference
@@ -46,14 +55,23 @@ def test_draws_depend_on_seed_index_and_severity_alone(name, photo):
 
 def test_the_streams_are_pinned():
     # These numbers define which images a seed means. If they change, every generated corruption changes.
-    first, second = generator(0, "shot_noise", 3, 7), generator(12345678901, "glass_blur", 5, 49_999)
+    first, second = (
+        generator(0, "shot_noise", 3, 7),
+        generator(12345678901, "glass_blur", 5, 49_999),
+    )
     assert (NUMBER["gaussian_noise"], NUMBER["jpeg_compression"], NUMBER["saturate"]) == (0, 14, 18)
     assert words(first, (4,)).tolist() == [774856448, 2430600625, 172731556, 3665735909]
     assert words(second, (4,)).tolist() == [808547255, 3832959245, 1395062261, 458206503]
 
 
 def test_no_two_cells_share_a_stream():
-    cells = [(s, n, v, i) for s in (0, 1, 2**40) for n in COMMON + EXTRA for v in (1, 2, 5) for i in (0, 1, 2**33)]
+    cells = [
+        (s, n, v, i)
+        for s in (0, 1, 2**40)
+        for n in COMMON + EXTRA
+        for v in (1, 2, 5)
+        for i in (0, 1, 2**33)
+    ]
     assert len({tuple(words(generator(*cell), (4,)).tolist()) for cell in cells}) == len(cells)
 
 
@@ -66,7 +84,9 @@ def test_a_batch_equals_its_images_one_by_one_in_any_order(name):
         for position in order:
             alone = corrupt(images[position], name, 4, seed=6, index=indices[position])
             np.testing.assert_array_equal(together[position], alone)
-    split = np.concatenate([corrupt_batch(images[i : i + 2], name, 4, 6, indices[i : i + 2]) for i in (0, 2, 4)])
+    split = np.concatenate(
+        [corrupt_batch(images[i : i + 2], name, 4, 6, indices[i : i + 2]) for i in (0, 2, 4)]
+    )
     np.testing.assert_array_equal(split, together)
 
 
@@ -75,7 +95,9 @@ def test_a_batch_larger_than_one_chunk_equals_its_images(name):
     images = np.random.default_rng(0).integers(256, size=(600, 28, 28), dtype=np.uint8)
     together = corrupt_batch(images, name, 2, table="small")
     for index in (0, 254, 255, 256, 511, 599):
-        np.testing.assert_array_equal(together[index], corrupt(images[index], name, 2, index=index, table="small"))
+        np.testing.assert_array_equal(
+            together[index], corrupt(images[index], name, 2, index=index, table="small")
+        )
 
 
 @pytest.mark.parametrize("severity", [1, 2, 3, 4, 5])
@@ -162,11 +184,15 @@ def test_a_severity_outside_the_table_is_refused(severity, photo):
 
 
 def test_errors_say_what_was_asked_what_was_found_and_what_to_do(photo):
-    with pytest.raises(ValueError, match=r"no corruption 'gausian_noise'\. Did you mean 'gaussian_noise'\?"):
+    with pytest.raises(
+        ValueError, match=r"no corruption 'gausian_noise'\. Did you mean 'gaussian_noise'\?"
+    ):
         corrupt(photo, "gausian_noise", 1)
     with pytest.raises(ValueError, match="no table 'cifar'; use 'imagenet'"):
         corrupt(photo, "fog", 1, table="cifar")
-    with pytest.raises(ValueError, match="no 'small' table for snow; it has one for gaussian_noise"):
+    with pytest.raises(
+        ValueError, match="no 'small' table for snow; it has one for gaussian_noise"
+    ):
         corrupt(photo, "snow", 1, table="small")
     with pytest.raises(ValueError, match="no precision 'half'"):
         corrupt(photo, "fog", 1, precision="half")
@@ -192,11 +218,14 @@ def test_errors_say_what_was_asked_what_was_found_and_what_to_do(photo):
 
 def test_frost_says_which_textures_it_needs(photo, tmp_path):
     with pytest.raises(
-        ValueError, match="frost1.png, frost2.png, frost3.png, frost4.jpg, frost5.jpg; set frost_textures"
+        ValueError,
+        match="frost1.png, frost2.png, frost3.png, frost4.jpg, frost5.jpg; set frost_textures",
     ):
         corrupt(photo, "frost", 1)
     Image.fromarray(photo).save(tmp_path / "frost1.png")
-    with pytest.raises(FileNotFoundError, match="no frost2.png, frost3.png, frost4.jpg, frost5.jpg in"):
+    with pytest.raises(
+        FileNotFoundError, match="no frost2.png, frost3.png, frost4.jpg, frost5.jpg in"
+    ):
         corrupt(photo, "frost", 1, frost_textures=tmp_path)
     for name in ("frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg"):
         Image.fromarray(photo).save(tmp_path / name)

@@ -53,12 +53,17 @@ def realised_law(table, grey):
     column = np.arange(256, dtype=np.uint32)
     own = (table[grey] >> 8).astype(np.uint32)
     image = np.full(256, grey, dtype=np.uint8)
-    lowest, highest = noise.act(image, column, table), noise.act(image, np.uint32((FULL - 1) << 8) | column, table)
+    lowest, highest = (
+        noise.act(image, column, table),
+        noise.act(image, np.uint32((FULL - 1) << 8) | column, table),
+    )
     below, at = (
         noise.act(image, (np.maximum(own, 1) - 1) << 8 | column, table),
         noise.act(image, own << 8 | column, table),
     )
-    np.testing.assert_array_equal(below[own > 0], lowest[own > 0])  # constant below the threshold ...
+    np.testing.assert_array_equal(
+        below[own > 0], lowest[own > 0]
+    )  # constant below the threshold ...
     np.testing.assert_array_equal(at, highest)  # ... and from it on
     counts = np.zeros(256, dtype=np.int64)
     np.add.at(counts, lowest, np.where(own > 0, own, 0).astype(np.int64))
@@ -75,14 +80,22 @@ def test_the_realised_law_is_the_exact_law(name, severity, table):
     built = noise.alias_table(counts)
     for grey in GREY:
         realised = realised_law(built, grey)
-        np.testing.assert_array_equal(realised, counts[grey])  # the table adds no error to the rounded law ...
-        assert 0.5 * np.abs(realised / 2**32 - exact_law(name, grey, parameter)).sum() < 1e-6  # ... nor rounding to it
+        np.testing.assert_array_equal(
+            realised, counts[grey]
+        )  # the table adds no error to the rounded law ...
+        assert (
+            0.5 * np.abs(realised / 2**32 - exact_law(name, grey, parameter)).sum() < 1e-6
+        )  # ... nor rounding to it
 
 
 def test_an_alias_table_of_any_integers_reproduces_them():
     # hard rows: all on one level, exactly equal, one unit off equal, and random ones from nearly flat to very spiky
     stream = np.random.default_rng(0)
-    laws = [np.eye(256)[0], np.full(256, 1 / 256), *(stream.dirichlet(np.full(256, a)) for a in (0.01, 0.1, 1, 100))]
+    laws = [
+        np.eye(256)[0],
+        np.full(256, 1 / 256),
+        *(stream.dirichlet(np.full(256, a)) for a in (0.01, 0.1, 1, 100)),
+    ]
     counts = noise.quantise(np.stack(laws * 43)[:256])
     counts[7] = FULL
     counts[7, 3] += 1
@@ -121,10 +134,17 @@ def test_sampled_noise_follows_the_law_and_is_independent(name):
     pooled = [np.append(counts[often], counts[~often].sum()) for counts in (observed, expected)]
     keep = pooled[1] > 1
     assert (
-        stats.chisquare(pooled[0][keep], pooled[1][keep] * pooled[0][keep].sum() / pooled[1][keep].sum()).pvalue > 1e-4
+        stats.chisquare(
+            pooled[0][keep], pooled[1][keep] * pooled[0][keep].sum() / pooled[1][keep].sum()
+        ).pvalue
+        > 1e-4
     )
     values = result.astype(float) - result.mean()
-    for a, b in ((values[..., 0], values[..., 1]), (values[:, 1:], values[:, :-1]), (values[1:], values[:-1])):
+    for a, b in (
+        (values[..., 0], values[..., 1]),
+        (values[:, 1:], values[:, :-1]),
+        (values[1:], values[:-1]),
+    ):
         assert abs(np.mean(a * b) / values.var()) < 5 / 300
 
 

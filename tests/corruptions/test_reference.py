@@ -31,30 +31,36 @@ def with_draws(name, image, severity, table="imagenet", index=0):
     stream = generator(5, name, severity, index)
     if name == "glass_blur":
         offsets = blur.draw_offsets(stream, image.shape, given["reach"], given["scans"])
-        return lambda p: blur.glass_blur(image, offsets, precision=p, **given), reference.glass_blur(
-            image, offsets, **given
-        )
+        return lambda p: blur.glass_blur(
+            image, offsets, precision=p, **given
+        ), reference.glass_blur(image, offsets, **given)
     if name == "motion_blur":
         angle = blur.draw_angle(stream)
-        return lambda p: blur.motion_blur(image, angle, precision=p, **given), reference.motion_blur(
-            image, angle, **given
-        )
+        return lambda p: blur.motion_blur(
+            image, angle, precision=p, **given
+        ), reference.motion_blur(image, angle, **given)
     if name == "snow":
         flakes, angle = stream.standard_normal(image.shape[:2]), stream.uniform(-135, -45)
         rows, columns = (blur.zoom_crop(size, given["zoom"]) for size in image.shape[:2])
-        inner = flakes[rows.start : rows.start + rows.size, columns.start : columns.start + columns.size]
+        inner = flakes[
+            rows.start : rows.start + rows.size, columns.start : columns.start + columns.size
+        ]
         draws = weather.SnowDraws(inner, angle)
-        return lambda p: weather.snow(image, draws, precision=p, **given), reference.snow(image, flakes, angle, **given)
+        return lambda p: weather.snow(image, draws, precision=p, **given), reference.snow(
+            image, flakes, angle, **given
+        )
     if name == "fog":
         draws = weather.draw_fog(stream, image.shape)
         return lambda p: weather.fog(image, draws, **given), reference.fog(image, draws, **given)
     if name == "elastic_transform":
         draws = digital.draw_elastic(stream, image.shape)
-        return lambda p: digital.elastic_transform(image, draws, precision=p, **given), reference.elastic_transform(
-            image, *draws, **given
-        )
+        return lambda p: digital.elastic_transform(
+            image, draws, precision=p, **given
+        ), reference.elastic_transform(image, *draws, **given)
     field = stream.standard_normal(image.shape[:2])
-    return lambda p: weather.spatter(image, field, precision=p, **given), reference.spatter(image, field, **given)
+    return lambda p: weather.spatter(image, field, precision=p, **given), reference.spatter(
+        image, field, **given
+    )
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)
@@ -93,7 +99,10 @@ def test_the_fast_mode_is_off_by_one_level_in_few_values(name, severity, large_p
     # Gaussians of up to 49 taps in float32 see 255 - 1e-4 as 255 along the rims of white patches; the others only meet
     # integers by chance, and the float32 error of 1.5e-4 levels is the probability of that.
     allowed = 5e-3 if name == "gaussian_blur" else 5e-4
-    if name in WITH_DRAWS and name not in ("glass_blur", "fog"):  # those two loop in Python: see the tests above
+    if name in WITH_DRAWS and name not in (
+        "glass_blur",
+        "fog",
+    ):  # those two loop in Python: see the tests above
         ours, _ = with_draws(name, large_photo, severity)
         fast, exact = ours("float32"), ours("float64")
     else:
@@ -119,7 +128,9 @@ def test_flat_images_are_truncated_as_in_double_precision(name, severity):
     # every grey level, flat: here the exact result is an integer and only the last bit decides
     for level in (*range(0, 256, 5), 254):
         flat = np.full((24, 24, 1), level, dtype=np.uint8)
-        fast, exact = (corruptions.corrupt(flat, name, severity, precision=p) for p in ("float32", "float64"))
+        fast, exact = (
+            corruptions.corrupt(flat, name, severity, precision=p) for p in ("float32", "float64")
+        )
         np.testing.assert_array_equal(fast, exact)
 
 
@@ -143,7 +154,9 @@ def test_small_defocus_below_radius_one_is_the_small_gaussian_alone():
 
 
 def test_zoom_blur_averages_the_benchmarks_number_of_factors():
-    factors = [np.arange(1, p["stop"], p["step"]) for p in (parameters("zoom_blur", s) for s in SEVERITIES)]
+    factors = [
+        np.arange(1, p["stop"], p["step"]) for p in (parameters("zoom_blur", s) for s in SEVERITIES)
+    ]
     assert [len(f) for f in factors] == [12, 16, 11, 13, 11]
     np.testing.assert_allclose([f[-1] for f in factors], [1.11, 1.15, 1.2, 1.24, 1.3])
 
@@ -161,14 +174,21 @@ def test_pixelate_of_the_benchmark_size_has_the_benchmarks_blocks(large_photo):
     for severity, blocks in zip((2, 5), (112, 56), strict=True):
         result = corruptions.corrupt(large_photo, "pixelate", severity)
         size = 224 // blocks
-        np.testing.assert_array_equal(result, np.kron(result[::size, ::size], np.ones((size, size, 1), dtype=np.uint8)))
+        np.testing.assert_array_equal(
+            result, np.kron(result[::size, ::size], np.ones((size, size, 1), dtype=np.uint8))
+        )
 
 
 def test_local_elastic_displacement_has_the_benchmarks_size():
     # Exact: the field is alpha * G U G^T with U uniform on (-1, 1), so its mean square is alpha^2 / 3 (mean |G_i|^2)^2.
     # The numbers to meet were measured on single fields of the benchmark, hence 10 % (severity 2 has few independent
     # patches) and 5 %; exchanging any two severities would miss them by 15 % and more.
-    for severity, measured, tolerance in ((2, 4.88, 0.10), (3, 0.81, 0.05), (4, 1.18, 0.05), (5, 1.93, 0.05)):
+    for severity, measured, tolerance in (
+        (2, 4.88, 0.10),
+        (3, 0.81, 0.05),
+        (4, 1.18, 0.05),
+        (5, 1.93, 0.05),
+    ):
         given = parameters("elastic_transform", severity)
         energy = (digital.smoothing(224, given["sigma"]).astype(float) ** 2).sum(axis=1).mean()
         assert given["alpha"] / np.sqrt(3) * energy == pytest.approx(measured, rel=tolerance)
@@ -183,17 +203,25 @@ def test_frost_is_the_weighted_sum_with_a_crop(photo, tmp_path):
     seen = set()
     for index in range(20):
         for severity in SEVERITIES:
-            which, row, column = weather.draw_frost(generator(0, "frost", severity, index), photo.shape, textures)
+            which, row, column = weather.draw_frost(
+                generator(0, "frost", severity, index), photo.shape, textures
+            )
             seen.add(which)
-            expected = reference.frost(photo, textures[which], row, column, **parameters("frost", severity))
-            got = corruptions.corrupt(photo, "frost", severity, index=index, frost_textures=tmp_path)
+            expected = reference.frost(
+                photo, textures[which], row, column, **parameters("frost", severity)
+            )
+            got = corruptions.corrupt(
+                photo, "frost", severity, index=index, frost_textures=tmp_path
+            )
             np.testing.assert_array_equal(got, expected)
     assert seen == {0, 1, 2, 3, 4}
 
 
 def test_a_dry_lens_leaves_the_image_unchanged(photo):
     given = parameters("spatter", 1)
-    np.testing.assert_array_equal(weather.spatter(photo, np.full(photo.shape[:2], -5.0), **given), photo)
+    np.testing.assert_array_equal(
+        weather.spatter(photo, np.full(photo.shape[:2], -5.0), **given), photo
+    )
 
 
 def test_the_reference_covers_every_corruption():
@@ -207,4 +235,6 @@ def test_the_reference_covers_every_corruption():
 def test_jpeg_has_the_bits_of_pillow_at_every_quality(shape, channels):
     image = make_photo(*shape)[..., :channels]
     for quality in range(1, 101):
-        np.testing.assert_array_equal(digital.jpeg(image, quality), reference.jpeg_compression(image, quality))
+        np.testing.assert_array_equal(
+            digital.jpeg(image, quality), reference.jpeg_compression(image, quality)
+        )

@@ -9,7 +9,10 @@ from torchvision import datasets
 
 from chaosgate.data.atomic import file_hash
 
-NAMES = {10: [f"class {number}" for number in range(10)], 100: [f"fine {number}" for number in range(100)]}
+NAMES = {
+    10: [f"class {number}" for number in range(10)],
+    100: [f"fine {number}" for number in range(100)],
+}
 
 
 class Python2Pickler(pickle._Pickler):
@@ -44,21 +47,33 @@ def pictures(count: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
 
 
-def write_cifar(root: Path, kind: int, train: int = 200, test: int = 100) -> tuple[np.ndarray, np.ndarray]:
+def write_cifar(
+    root: Path, kind: int, train: int = 200, test: int = 100
+) -> tuple[np.ndarray, np.ndarray]:
     """Batches of CIFAR-``kind`` below ``root``; returns the training and the test images."""
     folder = root / ("cifar-10-batches-py" if kind == 10 else "cifar-100-python")
     images = pictures(train, 1), pictures(test, 2)
     parts = {"test_batch" if kind == 10 else "test": images[1]}
     if kind == 10:
-        parts |= {f"data_batch_{number + 1}": part for number, part in enumerate(np.split(images[0], 5))}
+        parts |= {
+            f"data_batch_{number + 1}": part for number, part in enumerate(np.split(images[0], 5))
+        }
     else:
         parts["train"] = images[0]
     start = 0
     for name, part in parts.items():
         flat = part.transpose(0, 3, 1, 2).reshape(len(part), 3072)
         labels = [(start + number) % kind for number in range(len(part))]
-        batch: dict[str, object] = {"batch_label": name, "data": np.ascontiguousarray(flat), "filenames": ["x.png"]}
-        batch |= {"labels": labels} if kind == 10 else {"fine_labels": labels, "coarse_labels": [0] * len(part)}
+        batch: dict[str, object] = {
+            "batch_label": name,
+            "data": np.ascontiguousarray(flat),
+            "filenames": ["x.png"],
+        }
+        batch |= (
+            {"labels": labels}
+            if kind == 10
+            else {"fine_labels": labels, "coarse_labels": [0] * len(part)}
+        )
         write_pickle(folder / name, batch)
         start += len(part)
     key = "label_names" if kind == 10 else "fine_label_names"
@@ -79,9 +94,14 @@ def register(folder: Path, kind: int) -> None:
     reader.meta = {**reader.meta, "md5": digest(reader.meta["filename"])}
 
 
-def write_corrupted(folder: Path, test: np.ndarray, kind: int, names: tuple[str, ...] = ("fog", "snow")) -> None:
+def write_corrupted(
+    folder: Path, test: np.ndarray, kind: int, names: tuple[str, ...] = ("fog", "snow")
+) -> None:
     """CIFAR-C: per corruption one stack of five severities; image i at severity s is the clean one plus s."""
     folder.mkdir(parents=True)
     for number, name in enumerate(names):
-        np.save(folder / f"{name}.npy", np.concatenate([test + np.uint8(10 * number + s) for s in range(1, 6)]))
+        np.save(
+            folder / f"{name}.npy",
+            np.concatenate([test + np.uint8(10 * number + s) for s in range(1, 6)]),
+        )
     np.save(folder / "labels.npy", np.tile(np.arange(len(test)) % kind, 5))

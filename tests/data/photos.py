@@ -18,7 +18,9 @@ def write_photo(path: Path, seed: int, size: tuple[int, int] = (44, 36)) -> None
 
 def val_names(count: int) -> dict[str, str]:
     """Names of the first validation images and their classes, in turn."""
-    return {f"ILSVRC2012_val_{number:08d}.JPEG": WNIDS[number % 3] for number in range(1, count + 1)}
+    return {
+        f"ILSVRC2012_val_{number:08d}.JPEG": WNIDS[number % 3] for number in range(1, count + 1)
+    }
 
 
 def write_train(folder: Path, per_class: int) -> None:
@@ -27,6 +29,8 @@ def write_train(folder: Path, per_class: int) -> None:
             write_photo(folder / wnid / f"{wnid}_{number}.JPEG", 1000 * label + number)
 
 
-def write_val(folder: Path, count: int, flat: bool = False, size: tuple[int, int] = (44, 36)) -> None:
+def write_val(
+    folder: Path, count: int, flat: bool = False, size: tuple[int, int] = (44, 36)
+) -> None:
     for number, (name, wnid) in enumerate(val_names(count).items()):
         write_photo(folder / ("" if flat else wnid) / name, 5000 + number, size)

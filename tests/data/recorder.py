@@ -19,7 +19,9 @@ LIGHTNING_WARNINGS = [  # what Lightning and torch say about any small run; noth
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
     pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks"),
     pytest.mark.filterwarnings("ignore:`.fit.ckpt_path=None.` was called without a model"),
-    pytest.mark.filterwarnings("ignore:.fit.ckpt_path=.last.. is set, but there is no last checkpoint"),
+    pytest.mark.filterwarnings(
+        "ignore:.fit.ckpt_path=.last.. is set, but there is no last checkpoint"
+    ),
 ]
 
 
@@ -76,7 +78,12 @@ class Recorder(pl.LightningModule):
 
 
 def trainer(tmp_path: Path, **settings: Any) -> pl.Trainer:
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    quiet = {
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "accelerator": "cpu",
+    }
     if "callbacks" not in settings:
         settings["enable_checkpointing"] = False
     return pl.Trainer(default_root_dir=tmp_path, **quiet, **settings)

@@ -14,7 +14,9 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def photo(height: int = 50, width: int = 70) -> torch.Tensor:
-    ramp = torch.arange(height * width).view(1, height, width) * torch.tensor([1, 2, 3]).view(3, 1, 1)
+    ramp = torch.arange(height * width).view(1, height, width) * torch.tensor([1, 2, 3]).view(
+        3, 1, 1
+    )
     return (ramp // 20 % 256).to(torch.uint8)
 
 
@@ -23,7 +25,10 @@ def test_a_padded_crop_is_a_window_of_the_padded_image_and_reaches_every_place()
     padded = torch.nn.functional.pad(image, [1, 1, 1, 1])
     places = [(top, left) for top in range(3) for left in range(3)]
     windows = {padded[:, top : top + 5, left : left + 6].numpy().tobytes() for top, left in places}
-    seen = {crop_and_flip(image, generator(seed), 1, flip=False).numpy().tobytes() for seed in range(200)}
+    seen = {
+        crop_and_flip(image, generator(seed), 1, flip=False).numpy().tobytes()
+        for seed in range(200)
+    }
     assert seen == windows
 
 
@@ -46,7 +51,9 @@ def test_a_pil_image_is_treated_like_its_tensor():
 
 
 @pytest.mark.parametrize(("height", "width", "kept"), [(10, 100, (10, 13)), (100, 10, (13, 10))])
-def test_an_image_too_thin_for_any_window_gives_its_largest_middle(height: int, width: int, kept: tuple[int, int]):
+def test_an_image_too_thin_for_any_window_gives_its_largest_middle(
+    height: int, width: int, kept: tuple[int, int]
+):
     image = photo(height, width)
     crop = random_resized_crop(image, 24, generator(), scale=(1, 1))
     top, left = (height - kept[0]) // 2, (width - kept[1]) // 2
@@ -62,7 +69,9 @@ def test_windows_follow_the_law_of_torchvisions_random_resized_crop():
     count = 1500
     reference = v2.RandomResizedCrop(8, antialias=True)
     for image in (ramp.view(1, 1, 60).expand(3, 80, 60), ramp.view(1, 60, 1).expand(3, 60, 80)):
-        ours = torch.stack([random_resized_crop(image, 8, generator(s)).float().std() for s in range(count)])
+        ours = torch.stack(
+            [random_resized_crop(image, 8, generator(s)).float().std() for s in range(count)]
+        )
         with torch.random.fork_rng():
             torch.manual_seed(0)
             theirs = torch.stack([reference(image).float().std() for _ in range(count)])

@@ -29,7 +29,9 @@ def test_copies_are_the_corruption_of_each_image_at_its_position(images: np.ndar
     assert np.array_equal(clean, images)
     for copy, (name, severity) in ((noisy, CELLS[1]), (pixelated, CELLS[2])):
         for index in (0, 7, 19):
-            expected = corrupt(images[index], name, severity=severity, seed=5, index=index, table="small")
+            expected = corrupt(
+                images[index], name, severity=severity, seed=5, index=index, table="small"
+            )
             assert np.array_equal(copy[index], expected)
 
 
@@ -61,6 +63,8 @@ def test_a_damaged_cache_file_is_made_again(images: np.ndarray, tmp_path: Path):
         (["pixelate"], [], "at least one of each"),
     ],
 )
-def test_a_plan_that_cannot_be_made_is_refused(corruptions: list[str], severities: list[int], message: str):
+def test_a_plan_that_cannot_be_made_is_refused(
+    corruptions: list[str], severities: list[int], message: str
+):
     with pytest.raises(ValueError, match=message):
         plan_cells(corruptions, severities, "small")

@@ -39,8 +39,20 @@ def test_released_cells_are_the_stored_images_of_their_severity(
     released = tmp_path / f"CIFAR-{kind}-C"
     write_corrupted(released, test, kind)
     where = str(tmp_path if above else released)
-    data = module(str(tmp_path), released=where, corruptions=["fog", "snow"], severities=[2, 5], eval_batch_size=100)
-    assert data.test_cells == [CLEAN, Cell("fog", 2), Cell("fog", 5), Cell("snow", 2), Cell("snow", 5)]
+    data = module(
+        str(tmp_path),
+        released=where,
+        corruptions=["fog", "snow"],
+        severities=[2, 5],
+        eval_batch_size=100,
+    )
+    assert data.test_cells == [
+        CLEAN,
+        Cell("fog", 2),
+        Cell("fog", 5),
+        Cell("snow", 2),
+        Cell("snow", 5),
+    ]
     data.setup("test")
     batches = list(data.test_dataloader())
     for batch, shift in zip(batches, (0, 2, 5, 12, 15), strict=True):
@@ -48,7 +60,9 @@ def test_released_cells_are_the_stored_images_of_their_severity(
         assert batch.target.tolist() == [number % kind for number in range(100)]
     assert [int(batch.cell[0]) for batch in batches] == [0, 1, 2, 3, 4]
     assert data.describe()["corruptions"] == "released"
-    copy = pickle.loads(pickle.dumps(data.test_splits[1].images))  # as spawned workers get it: without the pixels
+    copy = pickle.loads(
+        pickle.dumps(data.test_splits[1].images)
+    )  # as spawned workers get it: without the pixels
     assert len(pickle.dumps(copy)) < 1000 and torch.equal(copy[3], data.test_splits[1].images[3])
 
 
@@ -90,7 +104,9 @@ def test_what_is_missing_or_damaged_is_named(tmp_path: Path):
     with pytest.raises(FileNotFoundError, match=r"no cifar-10-batches-py .*data.download"):
         CIFAR10(str(tmp_path))
     _, test = write_cifar(tmp_path, 10)
-    with pytest.raises(FileNotFoundError, match=r"no labels.npy, .*chaosgate data download cifar-10-c"):
+    with pytest.raises(
+        FileNotFoundError, match=r"no labels.npy, .*chaosgate data download cifar-10-c"
+    ):
         CIFAR10(str(tmp_path), released=str(tmp_path), corruptions="paper")
     write_corrupted(tmp_path / "CIFAR-10-C", test, 10)
     with pytest.raises(FileNotFoundError, match=r"no .*glass_blur.npy"):

@@ -20,7 +20,9 @@ def build(path: Path, **init_args: object) -> ImageData:
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(ImageData, "data")
     # jsonargparse 4.49 renamed it
-    instantiate = parser.instantiate if hasattr(parser, "instantiate") else parser.instantiate_classes
+    instantiate = (
+        parser.instantiate if hasattr(parser, "instantiate") else parser.instantiate_classes
+    )
     return instantiate(parser.parse_object({"data": entry})).data
 
 
@@ -32,18 +34,31 @@ def test_every_set_as_configured_agrees_with_what_it_tells_the_model(path: Path,
     for name in ("ant", "bee") if path.stem == "image_folder" else folders:
         (tmp_path / name).mkdir()
     text = path.read_text()
-    settings: dict[str, object] = {} if path.stem == "fashion_mnist" else {"root": str(tmp_path), "seed": 3}
+    settings: dict[str, object] = (
+        {} if path.stem == "fashion_mnist" else {"root": str(tmp_path), "seed": 3}
+    )
     settings |= {"download": True} if "ImageNetVariant" in text or "CIFAR" in text else {}
-    settings |= {"released": str(tmp_path)} if "cifar" in path.stem and path.stem.endswith("_c") else {}
+    settings |= (
+        {"released": str(tmp_path)} if "cifar" in path.stem and path.stem.endswith("_c") else {}
+    )
     settings |= {"source": "generated"} if path.stem == "imagenet_c" else {}
     data = build(path, **settings)
     model = yaml.safe_load(text).get("model", {})
-    tested = data.num_classes if "imagenet_a" not in path.stem and "imagenet_r" not in path.stem else 1000
-    assert model.get("num_classes", tested) == tested and model.get("in_chans", data.in_chans) == data.in_chans
+    tested = (
+        data.num_classes
+        if "imagenet_a" not in path.stem and "imagenet_r" not in path.stem
+        else 1000
+    )
+    assert (
+        model.get("num_classes", tested) == tested
+        and model.get("in_chans", data.in_chans) == data.in_chans
+    )
     assert len(data.test_cells) == CELLS.get(path.stem, 1) and data.seed == settings.get("seed", 0)
 
 
-@pytest.mark.parametrize("bad", [{"batch_sise": 3}, {"batch_size": 0}, {"corruptions": "papers"}, {"severities": [6]}])
+@pytest.mark.parametrize(
+    "bad", [{"batch_sise": 3}, {"batch_size": 0}, {"corruptions": "papers"}, {"severities": [6]}]
+)
 def test_a_misspelled_setting_or_a_bad_value_is_refused(bad: dict[str, object]):
     with pytest.raises(Exception, match=str(next(iter(bad)))):
         build(CONFIGS / "data" / "fashion_mnist.yaml", **bad)

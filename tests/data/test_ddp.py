@@ -38,24 +38,34 @@ def test_every_test_image_is_counted_once(tmp_path: Path, processes: int):
     data = FewImages(
         corruptions=["pixelate"], severities=[1, 2, 3, 4], eval_batch_size=17
     )  # 505: no multiple of 2 or 3
-    trainer(tmp_path, devices=processes, strategy="ddp_fork").test(Writer(tmp_path), data, verbose=False)
+    trainer(tmp_path, devices=processes, strategy="ddp_fork").test(
+        Writer(tmp_path), data, verbose=False
+    )
     seen = read(tmp_path, "test", processes)
     counted = [(cell, index) for rank in seen for cell, index in rank["evaluated"] if index != -1]
     assert sorted(counted) == [(cell, index) for cell in range(5) for index in range(101)]
     assert len({rank["steps"] for rank in seen}) == 1
 
 
-def test_validation_inside_fit_counts_every_image_once_and_the_ranks_share_each_training_step(tmp_path: Path):
+def test_validation_inside_fit_counts_every_image_once_and_the_ranks_share_each_training_step(
+    tmp_path: Path,
+):
     whole = Recorder()
-    trainer(tmp_path, max_epochs=2, num_sanity_val_steps=0).fit(whole, FewImages(batch_size=100, corruptions=None))
+    trainer(tmp_path, max_epochs=2, num_sanity_val_steps=0).fit(
+        whole, FewImages(batch_size=100, corruptions=None)
+    )
 
-    data = FewImages(batch_size=50, eval_batch_size=17, corruptions=None)  # 101 validation images on two processes
+    data = FewImages(
+        batch_size=50, eval_batch_size=17, corruptions=None
+    )  # 101 validation images on two processes
     run = trainer(tmp_path, max_epochs=2, num_sanity_val_steps=0, devices=2, strategy="ddp_fork")
     run.fit(Writer(tmp_path), data)
     first, second = read(tmp_path, "fit", 2)
     counted = [index for rank in (first, second) for _, index in rank["evaluated"] if index != -1]
     assert sorted(counted) == sorted(list(range(101)) * 2)
-    together = [set(a) | set(b) for (a, _), (b, _) in zip(first["trained"], second["trained"], strict=True)]
+    together = [
+        set(a) | set(b) for (a, _), (b, _) in zip(first["trained"], second["trained"], strict=True)
+    ]
     assert together == [set(indices) for indices, _ in whole.trained]
 
 

@@ -56,7 +56,9 @@ def files(folder: Path, photo: Image.Image) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("decoder", ["fast", "pil"])
-def test_every_kind_of_file_becomes_what_pil_makes_of_it(tmp_path: Path, photo: Image.Image, decoder: str):
+def test_every_kind_of_file_becomes_what_pil_makes_of_it(
+    tmp_path: Path, photo: Image.Image, decoder: str
+):
     for kind, path in files(tmp_path, photo).items():
         image = as_tensor(decode(path, decoder))
         assert image.dtype == torch.uint8 and image.shape == (3, 61, 83), kind
@@ -97,7 +99,9 @@ def test_a_file_that_cannot_be_decoded_is_named(tmp_path: Path, photo: Image.Ima
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_scan_finds_all_bad_files_and_only_those(tmp_path: Path, photo: Image.Image, threads: int):
+def test_a_scan_finds_all_bad_files_and_only_those(
+    tmp_path: Path, photo: Image.Image, threads: int
+):
     good = list(files(tmp_path, photo).values())
     bad = bad_files(tmp_path, photo)
     counted = []

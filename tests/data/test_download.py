@@ -18,7 +18,11 @@ from chaosgate.data.download import ARCHIVES, Archive, fetch, unpack
 
 def tree(folder: Path) -> dict[str, bytes]:
     """Everything that is in a folder."""
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def pack(path: Path, members: dict[str, bytes | str]) -> Archive:
@@ -69,7 +73,9 @@ def test_download_fetches_checks_and_unpacks(
     assert tree(tmp_path / "to") == {"inside/images/a.jpg": b"abc", "inside/images/b.jpg": b"d"}
 
 
-def test_a_stopped_download_goes_on_where_it_was(tmp_path: Path, server: tuple[str, list[str | None]]):
+def test_a_stopped_download_goes_on_where_it_was(
+    tmp_path: Path, server: tuple[str, list[str | None]]
+):
     local = pack(tmp_path / "www" / "set.tar.gz", {"a.jpg": bytes(range(256)) * 40})
     archive = local._replace(url=f"{server[0]}/set.tar.gz")
     data = (tmp_path / "www" / "set.tar.gz").read_bytes()
@@ -90,7 +96,9 @@ def test_a_stopped_download_goes_on_where_it_was(tmp_path: Path, server: tuple[s
         {"good.txt": b"1", "link": "../..", "link/evil.txt": b"2"},
     ],
 )
-def test_members_that_leave_the_target_are_refused_and_nothing_is_left(tmp_path: Path, members: dict[str, bytes | str]):
+def test_members_that_leave_the_target_are_refused_and_nothing_is_left(
+    tmp_path: Path, members: dict[str, bytes | str]
+):
     pack(tmp_path / "set.tar.gz", members)
     with pytest.raises(ValueError, match="is refused, nothing was unpacked"):
         unpack(tmp_path / "set.tar.gz", tmp_path / "a" / "b")

@@ -56,11 +56,19 @@ def test_class_folders_of_small_images_get_the_recipe_for_small_images(command, 
     files = configs("base", "data/image_folder", "noise/gch")
     row = fit_and_test(command, files, *options)
     assert row["n"] == 12 and row["data"]["images"] == {"train": 54, "val": 6, "test": 12}
-    assert row["data"]["recipe"] == "small" and row["transform"]["eval_resize"] == row["transform"]["image_size"] == 32
-    assert {"mean", "std", "decoder"} < set(row["transform"]) and row["transform"]["interpolation"] == "bilinear"
+    assert (
+        row["data"]["recipe"] == "small"
+        and row["transform"]["eval_resize"] == row["transform"]["image_size"] == 32
+    )
+    assert {"mean", "std", "decoder"} < set(row["transform"]) and row["transform"][
+        "interpolation"
+    ] == "bilinear"
     assert command("predict", *files, *QUICK, *options)[0] == 0
     paths = [line.split(",")[1] for line in Path("run/predictions.csv").read_text().splitlines()]
-    assert paths == ["path", *(f"test/{name}/{number:04d}.jpg" for name in CIFAR for number in range(4))]
+    assert paths == [
+        "path",
+        *(f"test/{name}/{number:04d}.jpg" for name in CIFAR for number in range(4)),
+    ]
 
 
 OWN_SETS = """
@@ -112,7 +120,9 @@ def test_a_custom_set_trains_and_tests(name, command, configs, tmp_path):
                 image = picture(kind, number + 100 * count, side=40)
                 Image.fromarray(image).save(tmp_path / "flowers" / split / flower / f"{number}.jpg")
     parts = {"train": 40, "test": 10}
-    images = {f"{part}_images": np.zeros((count, 16, 16), np.uint8) for part, count in parts.items()}
+    images = {
+        f"{part}_images": np.zeros((count, 16, 16), np.uint8) for part, count in parts.items()
+    }
     targets = {f"{part}_targets": np.arange(count) % 2 for part, count in parts.items()}
     np.savez(tmp_path / "shapes.npz", **images, **targets)
     root = tmp_path if name == "Shapes" else tmp_path / "flowers"

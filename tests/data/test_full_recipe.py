@@ -33,11 +33,17 @@ def module(root: Path, **settings: object) -> ImageFolder:
 
 
 def photo(seed: int = 0, size: int = 32) -> torch.Tensor:
-    return torch.from_numpy(np.random.default_rng(seed).integers(0, 256, (3, size, size), dtype=np.uint8))
+    return torch.from_numpy(
+        np.random.default_rng(seed).integers(0, 256, (3, size, size), dtype=np.uint8)
+    )
 
 
 def states() -> tuple[bytes, bytes, str]:
-    return torch.get_rng_state().numpy().tobytes(), np.random.get_state()[1].tobytes(), str(random.getstate())
+    return (
+        torch.get_rng_state().numpy().tobytes(),
+        np.random.get_state()[1].tobytes(),
+        str(random.getstate()),
+    )
 
 
 def test_lent_streams_are_a_function_of_the_key_and_are_put_back():
@@ -82,7 +88,9 @@ def test_erasing_changes_one_rectangle_and_nothing_else():
         rows, columns = torch.nonzero((erased != image).any(0), as_tuple=True)
         top, bottom, left, right = rows.min(), rows.max() + 1, columns.min(), columns.max() + 1
         area = (bottom - top) * (right - left) / 64**2
-        assert 0.01 < area < 0.36  # timm's 2 % to 33 %, up to rounding and to noise that hits the old value
+        assert (
+            0.01 < area < 0.36
+        )  # timm's 2 % to 33 %, up to rounding and to noise that hits the old value
         inside = (erased != image)[:, top:bottom, left:right].float().mean()
         assert inside > 0.9
 

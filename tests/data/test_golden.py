@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from chaosgate.data import CIFAR10, FashionMNIST, ImageData, ImageFolder, ImageNet, ImageNetC, OxfordPets
+from chaosgate.data import (
+    CIFAR10,
+    FashionMNIST,
+    ImageData,
+    ImageFolder,
+    ImageNet,
+    ImageNetC,
+    OxfordPets,
+)
 from tests.data.cifar import write_cifar, write_corrupted
 from tests.data.photos import WNIDS, val_names
 
@@ -31,33 +39,47 @@ def fashion(root: Path) -> ImageData:
 
 
 def fashion_part(root: Path) -> ImageData:
-    return FashionMNIST(corruptions=None, crop_padding=0, horizontal_flip=False, per_class={"train": 30, "test": 7})
+    return FashionMNIST(
+        corruptions=None, crop_padding=0, horizontal_flip=False, per_class={"train": 30, "test": 7}
+    )
 
 
 def cifar(root: Path) -> ImageData:
     write_cifar(root, 10)
-    return CIFAR10(str(root), batch_size=16, corruptions=["gaussian_noise", "contrast"], severities=[1, 4])
+    return CIFAR10(
+        str(root), batch_size=16, corruptions=["gaussian_noise", "contrast"], severities=[1, 4]
+    )
 
 
 def cifar_released(root: Path) -> ImageData:
     _, test = write_cifar(root, 10)
     write_corrupted(root / "CIFAR-10-C", test, 10)
-    return CIFAR10(str(root), released=str(root), batch_size=16, corruptions=["fog", "snow"], severities=[2, 5])
+    return CIFAR10(
+        str(root), released=str(root), batch_size=16, corruptions=["fog", "snow"], severities=[2, 5]
+    )
 
 
 def folder(root: Path, **settings: object) -> ImageData:
     for label, name in enumerate(("ant", "bee", "cat")):
         for number in range(20):
-            write(root / name / f"{number:03d}.jpg", 100 * label + number, (60 + 3 * number, 50 + 5 * label))
+            write(
+                root / name / f"{number:03d}.jpg",
+                100 * label + number,
+                (60 + 3 * number, 50 + 5 * label),
+            )
     return ImageFolder(str(root), 32, **LOADING, **settings)  # type: ignore[arg-type]
 
 
 def folder_standard(root: Path) -> ImageData:
-    return folder(root, train_scale=(0.3, 0.9), corruptions=["gaussian_noise"], severities=[2, 5], seed=4)
+    return folder(
+        root, train_scale=(0.3, 0.9), corruptions=["gaussian_noise"], severities=[2, 5], seed=4
+    )
 
 
 def folder_small(root: Path) -> ImageData:
-    return folder(root, recipe="small", crop_padding=5, interpolation="bicubic", per_class={"train": 7})
+    return folder(
+        root, recipe="small", crop_padding=5, interpolation="bicubic", per_class={"train": 7}
+    )
 
 
 def pets(root: Path) -> ImageData:
@@ -67,7 +89,9 @@ def pets(root: Path) -> ImageData:
         places = [(f"Breed_{place % 37}_{part}{place}", place % 37 + 1) for place in range(count)]
         for name, kind in places[:185]:
             write(base / "images" / f"{name}.jpg", kind)
-        (base / "annotations" / f"{part}.txt").write_text("".join(f"{name} {kind} 1 1\n" for name, kind in places))
+        (base / "annotations" / f"{part}.txt").write_text(
+            "".join(f"{name} {kind} 1 1\n" for name, kind in places)
+        )
     return OxfordPets(str(root), 32, **LOADING)  # type: ignore[arg-type]
 
 
@@ -127,5 +151,7 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("make", GOLDEN, ids=lambda make: make.__name__)
-def test_images_labels_and_order_are_those_of_before(make: Callable[[Path], ImageData], tmp_path: Path):
+def test_images_labels_and_order_are_those_of_before(
+    make: Callable[[Path], ImageData], tmp_path: Path
+):
     assert digest(make(tmp_path), tmp_path) == GOLDEN[make]

@@ -47,7 +47,9 @@ def copy(flat: Path, tmp_path: Path) -> Path:
 
 
 def folder(root: Path, **settings: object) -> ImageFolder:
-    module = ImageFolder(str(root), **{"image_size": 32, "batch_size": 8, "num_workers": 0, **settings})  # type: ignore[arg-type]
+    module = ImageFolder(
+        str(root), **{"image_size": 32, "batch_size": 8, "num_workers": 0, **settings}
+    )  # type: ignore[arg-type]
     module.setup("fit")
     return module
 
@@ -72,7 +74,14 @@ def test_the_split_is_a_matter_of_paths_not_of_seeds_places_or_contents(flat: Pa
     first, second = folder(flat, seed=0), folder(copy, seed=9)
     assert all(names(first, split) == names(second, split) for split in ("train", "val", "test"))
     # a published split may not move
-    frozen = ["ant/010.jpg", "ant/018.png", "bee/005.jpg", "bee/017.jpg", "cat/004.jpg", "cat/014.jpg"]
+    frozen = [
+        "ant/010.jpg",
+        "ant/018.png",
+        "bee/005.jpg",
+        "bee/017.jpg",
+        "cat/004.jpg",
+        "cat/014.jpg",
+    ]
     assert names(first, "val") == frozen
 
 
@@ -80,8 +89,12 @@ def test_images_and_classes_are_those_of_torchvisions_folder(flat: Path):
     module = folder(flat, decoder="pil", eval_resize=36)
     view = v2.Compose([v2.Resize(36, antialias=True), v2.CenterCrop(32), v2.PILToTensor()])
     theirs = TorchvisionImageFolder(str(flat), transform=view)
-    expected = {Path(path).relative_to(flat).as_posix(): i for i, (path, _) in enumerate(theirs.samples)}
-    (batch,) = list(folder(flat, decoder="pil", eval_resize=36, eval_batch_size=100).test_dataloader())
+    expected = {
+        Path(path).relative_to(flat).as_posix(): i for i, (path, _) in enumerate(theirs.samples)
+    }
+    (batch,) = list(
+        folder(flat, decoder="pil", eval_resize=36, eval_batch_size=100).test_dataloader()
+    )
     for name, image, target in zip(names(module, "test"), batch.image, batch.target, strict=True):
         image_expected, target_expected = theirs[expected[name]]
         assert torch.equal(image, image_expected) and target == target_expected
@@ -99,7 +112,12 @@ def test_what_goes_to_a_worker_is_small_and_does_not_hold_the_trainer(flat: Path
 
 
 def test_test_images_are_corrupted_on_the_fly_image_by_image(flat: Path):
-    settings = {"corruptions": ["gaussian_noise"], "severities": [2, 5], "corruption_jpeg": True, "seed": 4}
+    settings = {
+        "corruptions": ["gaussian_noise"],
+        "severities": [2, 5],
+        "corruption_jpeg": True,
+        "seed": 4,
+    }
     module = folder(flat, eval_batch_size=36, **settings)
     assert module.test_cells == [CLEAN, Cell("gaussian_noise", 2), Cell("gaussian_noise", 5)]
     (batch,) = list(module.test_dataloader())
@@ -108,10 +126,16 @@ def test_test_images_are_corrupted_on_the_fly_image_by_image(flat: Path):
     clean = batch.image[batch.cell == 0]
     for cell, severity in ((1, 2), (2, 5)):
         for index, image in enumerate(batch.image[batch.cell == cell]):
-            noisy = corrupt(clean[index].permute(1, 2, 0).numpy(), "gaussian_noise", severity, 4, index, "small")
+            noisy = corrupt(
+                clean[index].permute(1, 2, 0).numpy(), "gaussian_noise", severity, 4, index, "small"
+            )
             assert np.array_equal(image.permute(1, 2, 0).numpy(), jpeg_roundtrip(noisy, quality=85))
     told = module.describe()
-    assert (told["corruptions"], told["corruption_table"], told["corruption_jpeg"]) == ("generated", "small", True)
+    assert (told["corruptions"], told["corruption_table"], told["corruption_jpeg"]) == (
+        "generated",
+        "small",
+        True,
+    )
 
 
 def test_an_empty_or_damaged_file_is_named(copy: Path):
@@ -119,7 +143,11 @@ def test_an_empty_or_damaged_file_is_named(copy: Path):
     bad.write_bytes(bad.read_bytes()[:200])
     module = folder(copy, num_workers=2, batch_size=1)
     with pytest.raises(ValueError, match="cannot decode .*001.jpg.*data check"):
-        for loader in (module.train_dataloader(), module.val_dataloader(), module.test_dataloader()):
+        for loader in (
+            module.train_dataloader(),
+            module.val_dataloader(),
+            module.test_dataloader(),
+        ):
             list(loader)
     bad.write_bytes(b"")
     with pytest.raises(ValueError, match="ant/001.jpg is empty"):

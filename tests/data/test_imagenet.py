@@ -43,14 +43,24 @@ def imagenet(root: Path, stage: str = "fit", **settings: object) -> ImageNet:
 def truth(module: ImageNet, split: str) -> dict[str, str]:
     """Class by file name, as the module sees it."""
     listing = module.listings[split]
-    return {Path(name).name: wnids()[target] for name, target in zip(listing.names, listing.targets, strict=True)}
+    return {
+        Path(name).name: wnids()[target]
+        for name, target in zip(listing.names, listing.targets, strict=True)
+    }
 
 
 def test_the_label_order_is_the_sorted_list_of_the_thousand_wnids():
     assert len(wnids()) == len(set(wnids())) == 1000 and list(wnids()) == sorted(wnids())
     assert [labels()[wnid] for wnid in WNIDS] == list(LABELS)
     # tench, goldfish, tabby, Egyptian cat, banana, toilet tissue: labels that everybody's weights were trained with
-    known = {"n01440764": 0, "n01443537": 1, "n02123045": 281, "n02124075": 285, "n07753592": 954, "n15075141": 999}
+    known = {
+        "n01440764": 0,
+        "n01443537": 1,
+        "n02123045": 281,
+        "n02124075": 285,
+        "n07753592": 954,
+        "n15075141": 999,
+    }
     assert all(labels()[wnid] == label for wnid, label in known.items())
 
 
@@ -59,13 +69,19 @@ def test_a_partial_set_warns_and_is_recorded(root: Path):
     with pytest.warns(UserWarning, match="9 of the 50000 val images .* 3 of 1000"):
         module.setup("test")
     told = module.describe()
-    assert told["subset"] is True and told["missing"] == {"val": 49991} and told["classes_found"] == {"val": 3}
+    assert (
+        told["subset"] is True
+        and told["missing"] == {"val": 49991}
+        and told["classes_found"] == {"val": 3}
+    )
 
 
 @pytest.mark.parametrize("extra", ["n00000000", "tench", "n0144076"])
 def test_a_foreign_class_stops_the_run(copy: Path, extra: str):
     write_photo(copy / "train" / extra / "a.JPEG", 0)
-    with pytest.raises(ValueError, match=f"1 folder.s. that are not classes of ImageNet-1k, among them {extra}"):
+    with pytest.raises(
+        ValueError, match=f"1 folder.s. that are not classes of ImageNet-1k, among them {extra}"
+    ):
         imagenet(copy)
 
 
@@ -84,7 +100,10 @@ def write_wnid_map(root: Path) -> Path:
 
 
 def write_kaggle(root: Path) -> Path:
-    lines = [f"{Path(name).stem},{wnid} 85 1 499 272 {wnid} 1 2 3 4\n" for name, wnid in val_names(9).items()]
+    lines = [
+        f"{Path(name).stem},{wnid} 85 1 499 272 {wnid} 1 2 3 4\n"
+        for name, wnid in val_names(9).items()
+    ]
     path = root / "LOC_val_solution.csv"
     path.write_text("ImageId,PredictionString\n" + "".join(reversed(lines)))
     return path
@@ -111,7 +130,9 @@ def test_a_flat_validation_folder_takes_its_labels_from_a_list(
 
 def test_a_flat_validation_folder_without_or_with_a_wrong_list_is_refused(tmp_path: Path):
     write_val(tmp_path / "val", 9, flat=True)
-    with pytest.raises(FileNotFoundError, match="no class folders.*no list of labels.*data.val_labels"):
+    with pytest.raises(
+        FileNotFoundError, match="no class folders.*no list of labels.*data.val_labels"
+    ):
         imagenet(tmp_path, "test")
     path = write_wnid_map(tmp_path)
     path.write_text(path.read_text().splitlines()[0])
@@ -121,13 +142,18 @@ def test_a_flat_validation_folder_without_or_with_a_wrong_list_is_refused(tmp_pa
 
 def test_both_protocols_of_selection_are_offered_and_labelled(root: Path):
     paper = imagenet(root)
-    assert paper.sizes() == {"train": 36, "val": 9} and "the paper's protocol" in paper.describe()["split"]
+    assert (
+        paper.sizes() == {"train": 36, "val": 9}
+        and "the paper's protocol" in paper.describe()["split"]
+    )
     careful = imagenet(root, validation="held_out", val_fraction=0.25)
     careful.setup("test")
     assert careful.sizes() == {"train": 27, "val": 9, "test": 9}
     assert np.bincount(careful.val_split.targets)[list(LABELS)].tolist() == [3, 3, 3]
     train, val, test = (set(truth(careful, split)) for split in ("train", "val", "test"))
-    assert not train & val and test == set(val_names(9)) and train | val == set(truth(paper, "train"))
+    assert (
+        not train & val and test == set(val_names(9)) and train | val == set(truth(paper, "train"))
+    )
     assert careful.describe()["validation"] == "held_out"
     # a published rule may not move
     assert sorted(val)[:3] == FROZEN
@@ -137,9 +163,13 @@ FROZEN = ["n01440764_2.JPEG", "n01440764_4.JPEG", "n01440764_6.JPEG"]
 
 
 @pytest.mark.parametrize("recipe", ["standard", "full"])
-def test_batches_are_the_same_for_any_number_of_workers_and_after_a_restart(root: Path, recipe: str):
+def test_batches_are_the_same_for_any_number_of_workers_and_after_a_restart(
+    root: Path, recipe: str
+):
     def epoch(workers: int, skip: int = 0) -> list[torch.Tensor]:
-        loader = imagenet(root, num_workers=workers, recipe=recipe, interpolation="bicubic").train_dataloader()
+        loader = imagenet(
+            root, num_workers=workers, recipe=recipe, interpolation="bicubic"
+        ).train_dataloader()
         loader.progress = lambda: Progress(2, skip)
         return [batch.image for batch in loader]
 

@@ -22,10 +22,14 @@ pytestmark = [
 NAMES, SEVERITIES = ["fog", "pixelate"], [2, 5]
 
 
-def write_cells(root: Path, grouped: bool, corruptions: list[str] = NAMES, severities: list[int] = SEVERITIES) -> None:
+def write_cells(
+    root: Path, grouped: bool, corruptions: list[str] = NAMES, severities: list[int] = SEVERITIES
+) -> None:
     """Every image of every cell is another picture, so that nothing can be mistaken for anything."""
     for c, corruption in enumerate(corruptions):
-        group = next(group for group, names in GROUPS.items() if corruption in names) if grouped else ""
+        group = (
+            next(group for group, names in GROUPS.items() if corruption in names) if grouped else ""
+        )
         for severity in severities:
             for number, (name, wnid) in enumerate(val_names(6).items()):
                 seed = 1000 * c + 100 * severity + number
@@ -71,7 +75,9 @@ def test_all_cells_come_in_one_pass_as_they_are_on_disk(root: Path):
     assert data.test_cells == [Cell(name, severity) for name in NAMES for severity in SEVERITIES]
     assert len(seen) == 4 * 6 and data.test_size == 6
     files = {(path.parts[-4], path.parts[-3], path.name): path for path in root.rglob("*.JPEG")}
-    order = [Path(name).name for name in sorted(f"{wnid}/{name}" for name, wnid in val_names(6).items())]
+    order = [
+        Path(name).name for name in sorted(f"{wnid}/{name}" for name, wnid in val_names(6).items())
+    ]
     for (cell, index), (image, target) in seen.items():
         corruption, severity = data.test_cells[cell]
         path = files[corruption, str(severity), order[index]]
@@ -81,9 +87,13 @@ def test_all_cells_come_in_one_pass_as_they_are_on_disk(root: Path):
 
 
 def test_missing_cells_are_all_listed_before_the_run_starts(root: Path):
-    with pytest.raises(FileNotFoundError, match=r"lacks 3 of 4 cells: fog 1; snow 1,2\. Fetch imagenet-c-weather"):
+    with pytest.raises(
+        FileNotFoundError, match=r"lacks 3 of 4 cells: fog 1; snow 1,2\. Fetch imagenet-c-weather"
+    ):
         module(root, corruptions=["fog", "snow"], severities=[1, 2])
-    with pytest.raises(FileNotFoundError, match="lacks 31 of 35 cells.*imagenet-c-blur imagenet-c-digital"):
+    with pytest.raises(
+        FileNotFoundError, match="lacks 31 of 35 cells.*imagenet-c-blur imagenet-c-digital"
+    ):
         shutil.copytree(root, root.parent / "p", dirs_exist_ok=True)
         write_cells(root.parent / "p", grouped=False, corruptions=["pixelate"], severities=[1, 3])
         module(root.parent / "p", corruptions="paper", severities=[1, 2, 3, 4, 5])
@@ -93,7 +103,9 @@ def test_clean_images_are_tested_in_the_same_pass_when_given(root: Path, clean: 
     data = module(root, clean=str(clean))
     seen = images(data)
     assert data.test_cells[0] == CLEAN and len(seen) == 5 * 6
-    assert all(seen[0, index][1] == seen[3, index][1] for index in range(6))  # one order in all cells
+    assert all(
+        seen[0, index][1] == seen[3, index][1] for index in range(6)
+    )  # one order in all cells
     assert seen[0, 0][0].shape == (3, 32, 32)
 
 
@@ -106,21 +118,34 @@ def test_images_of_another_size_are_named_and_never_resized(copy: Path):
 
 def test_cells_with_different_files_are_refused(copy: Path):
     next(copy.rglob("pixelate/5/*/*.JPEG")).unlink()
-    with pytest.raises(ValueError, match=r"pixelate.5 has 5 images and .*fog.2 6; they differ in 1 files"):
+    with pytest.raises(
+        ValueError, match=r"pixelate.5 has 5 images and .*fog.2 6; they differ in 1 files"
+    ):
         module(copy).setup("test")
 
 
 @pytest.mark.parametrize("layout", ["val", "classes"])
 def test_generated_cells_are_cut_corrupted_and_saved_as_the_release_was(clean: Path, layout: str):
-    data = module(clean if layout == "val" else clean / "val", source="generated", seed=3, corruption_table="imagenet")
+    data = module(
+        clean if layout == "val" else clean / "val",
+        source="generated",
+        seed=3,
+        corruption_table="imagenet",
+    )
     seen = images(data)
     assert data.test_cells[0] == CLEAN and len(seen) == 5 * 6
     for index in range(6):
         picture = seen[0, index][0].permute(1, 2, 0).numpy()
-        expected = jpeg_roundtrip(corrupt(picture, "pixelate", 5, seed=3, index=index, table="imagenet"))
+        expected = jpeg_roundtrip(
+            corrupt(picture, "pixelate", 5, seed=3, index=index, table="imagenet")
+        )
         assert np.array_equal(seen[4, index][0].permute(1, 2, 0).numpy(), expected)
     told = data.describe()
-    assert (told["corruptions"], told["corruption_jpeg"], told["name"]) == ("generated", True, "imagenet_c")
+    assert (told["corruptions"], told["corruption_jpeg"], told["name"]) == (
+        "generated",
+        True,
+        "imagenet_c",
+    )
 
 
 def test_it_is_for_testing_only(root: Path):
@@ -146,8 +171,12 @@ def test_the_mce_is_said_after_a_test_of_all_fifteen_and_only_then(
 
 def test_mce_is_relative_to_alexnet_and_needs_all_fifteen_corruptions():
     top1 = {(name, severity): 0.5 for name in COMMON for severity in range(1, 6)}
-    top1 |= {("gaussian_noise", severity): 1 - 0.886428 / 2 for severity in range(1, 6)}  # half of AlexNet's
-    others = dict.fromkeys(top1, 1.0) | {cell: top1[cell] for cell in top1 if cell[0] == "gaussian_noise"}
+    top1 |= {
+        ("gaussian_noise", severity): 1 - 0.886428 / 2 for severity in range(1, 6)
+    }  # half of AlexNet's
+    others = dict.fromkeys(top1, 1.0) | {
+        cell: top1[cell] for cell in top1 if cell[0] == "gaussian_noise"
+    }
     assert mean_corruption_error(others) == pytest.approx(100 / 15 / 2, abs=1e-9)
     del top1["fog", 3]
     with pytest.raises(ValueError, match=r"1 of the 75 cells of mCE have no top-1.*'fog', 3"):

@@ -51,5 +51,8 @@ def test_the_walk_is_sorted_by_folder_and_prefers_a_folders_own_name(tmp_path: P
         (tmp_path / name).write_bytes(b"1234")
     (tmp_path / "a").symlink_to("b")
     found = walk(tmp_path)
-    assert found.names == ["b/1.PNG", "b/sub/2.jpeg", "b-1/3.jpg", "c.jpg"] and found.sizes.tolist() == [4] * 4
+    assert (
+        found.names == ["b/1.PNG", "b/sub/2.jpeg", "b-1/3.jpg", "c.jpg"]
+        and found.sizes.tolist() == [4] * 4
+    )
     assert image_files(tmp_path) == [tmp_path / name for name in found.names]

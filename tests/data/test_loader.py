@@ -38,17 +38,25 @@ def checkpoint(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("stop", [4, 6, 7])  # inside an epoch, at the end of one, after one batch of the next
-def test_a_run_stopped_at_a_step_goes_on_with_the_next_batch(tmp_path: Path, whole: Recorder, stop: int, workers: int):
+@pytest.mark.parametrize(
+    "stop", [4, 6, 7]
+)  # inside an epoch, at the end of one, after one batch of the next
+def test_a_run_stopped_at_a_step_goes_on_with_the_next_batch(
+    tmp_path: Path, whole: Recorder, stop: int, workers: int
+):
     first = Recorder()
     saver = ModelCheckpoint(tmp_path / "ckpt", every_n_train_steps=stop)
-    trainer(tmp_path, max_epochs=EPOCHS, max_steps=stop, callbacks=[saver]).fit(first, data(workers))
+    trainer(tmp_path, max_epochs=EPOCHS, max_steps=stop, callbacks=[saver]).fit(
+        first, data(workers)
+    )
     second = resume(checkpoint(tmp_path / "ckpt"), tmp_path, workers)
     assert first.trained + second.trained == whole.trained
     assert torch.equal(second.linear.weight, whole.linear.weight)
 
 
-def test_a_checkpoint_at_the_end_of_an_epoch_leads_to_the_next_epoch(tmp_path: Path, whole: Recorder):
+def test_a_checkpoint_at_the_end_of_an_epoch_leads_to_the_next_epoch(
+    tmp_path: Path, whole: Recorder
+):
     # two workers: with a stock loader they would have fetched batches of epoch 0 before the epoch is known
     saver = ModelCheckpoint(tmp_path / "ckpt", save_on_train_epoch_end=True)
     trainer(tmp_path, max_epochs=1, callbacks=[saver]).fit(Recorder(), data())
@@ -60,7 +68,9 @@ def test_so_it_does_where_the_run_is_measured_in_steps(tmp_path: Path, whole: Re
     # Lightning 2.6 tells the sampler one epoch too many here
     saver = ModelCheckpoint(tmp_path / "ckpt", save_on_train_epoch_end=True)
     trainer(tmp_path, max_epochs=-1, max_steps=STEPS, callbacks=[saver]).fit(Recorder(), data())
-    second = resume(checkpoint(tmp_path / "ckpt"), tmp_path, workers=0, max_epochs=-1, max_steps=EPOCHS * STEPS)
+    second = resume(
+        checkpoint(tmp_path / "ckpt"), tmp_path, workers=0, max_epochs=-1, max_steps=EPOCHS * STEPS
+    )
     assert second.trained == whole.trained[STEPS:]
 
 
@@ -74,27 +84,39 @@ def test_a_batch_whose_step_failed_is_handed_out_again(tmp_path: Path, whole: Re
     assert first.trained + second.trained == whole.trained
 
 
-def test_a_checkpoint_of_a_validation_inside_an_epoch_resumes_there(tmp_path: Path, whole: Recorder):
+def test_a_checkpoint_of_a_validation_inside_an_epoch_resumes_there(
+    tmp_path: Path, whole: Recorder
+):
     first = Recorder()
     saver = ModelCheckpoint(tmp_path / "ckpt", save_on_train_epoch_end=False)
     settings = {"val_check_interval": 2}
-    trainer(tmp_path, max_epochs=EPOCHS, max_steps=8, callbacks=[saver], **settings).fit(first, data())
+    trainer(tmp_path, max_epochs=EPOCHS, max_steps=8, callbacks=[saver], **settings).fit(
+        first, data()
+    )
     second = resume(checkpoint(tmp_path / "ckpt"), tmp_path, workers=0, **settings)
     assert first.trained + second.trained == whole.trained
 
 
-def test_other_data_settings_are_refused_inside_an_epoch_and_accepted_between_epochs(tmp_path: Path):
+def test_other_data_settings_are_refused_inside_an_epoch_and_accepted_between_epochs(
+    tmp_path: Path,
+):
     saver = ModelCheckpoint(tmp_path / "ckpt", every_n_train_steps=4, save_top_k=-1)
     trainer(tmp_path, max_epochs=2, max_steps=12, callbacks=[saver]).fit(Recorder(), data())
     inside, end = (next((tmp_path / "ckpt").glob(f"*step={step}.ckpt")) for step in (8, 12))
     other = {"ckpt_path": inside, "weights_only": True}
-    with pytest.raises(ValueError, match="after batch 2 of epoch 1.*seed was 0, is 1.*same data settings"):
+    with pytest.raises(
+        ValueError, match="after batch 2 of epoch 1.*seed was 0, is 1.*same data settings"
+    ):
         trainer(tmp_path, max_epochs=EPOCHS).fit(Recorder(), data(seed=1), **other)
-    trainer(tmp_path, max_epochs=EPOCHS).fit(Recorder(), data(seed=1), **{**other, "ckpt_path": end})
+    trainer(tmp_path, max_epochs=EPOCHS).fit(
+        Recorder(), data(seed=1), **{**other, "ckpt_path": end}
+    )
 
 
 def test_overfitting_a_few_batches_still_works(tmp_path: Path):
     model = Recorder()
     with pytest.warns(UserWarning, match="requested to overfit"):
         trainer(tmp_path, max_epochs=2, overfit_batches=2).fit(model, data())
-    assert [indices for indices, _ in model.trained[:2]] == [indices for indices, _ in model.trained[2:]]
+    assert [indices for indices, _ in model.trained[:2]] == [
+        indices for indices, _ in model.trained[2:]
+    ]

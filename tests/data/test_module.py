@@ -25,7 +25,8 @@ def epoch(module: FewImages, number: int) -> list[Sample]:
 
 def same(first: list[Sample], second: list[Sample]) -> bool:
     return len(first) == len(second) and all(
-        all(torch.equal(a, b) for a, b in zip(one, two, strict=True)) for one, two in zip(first, second, strict=True)
+        all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+        for one, two in zip(first, second, strict=True)
     )
 
 
@@ -60,7 +61,11 @@ def test_an_augmented_image_is_a_function_of_seed_epoch_and_index():
 
 def test_loading_neither_reads_nor_moves_the_global_random_streams():
     def states() -> tuple[bytes, bytes, str]:
-        return torch.get_rng_state().numpy().tobytes(), np.random.get_state()[1].tobytes(), str(random.getstate())
+        return (
+            torch.get_rng_state().numpy().tobytes(),
+            np.random.get_state()[1].tobytes(),
+            str(random.getstate()),
+        )
 
     before = states()
     for workers in (0, 2):
@@ -86,21 +91,30 @@ def test_images_are_normalised_where_they_are_and_only_once():
 
 
 @pytest.mark.parametrize(
-    ("precision", "dtype"), [("32-true", torch.float32), ("64-true", torch.float64), ("bf16-true", torch.bfloat16)]
+    ("precision", "dtype"),
+    [("32-true", torch.float32), ("64-true", torch.float64), ("bf16-true", torch.bfloat16)],
 )
-def test_images_arrive_in_the_precision_of_the_run(tmp_path: Path, precision: str, dtype: torch.dtype):
+def test_images_arrive_in_the_precision_of_the_run(
+    tmp_path: Path, precision: str, dtype: torch.dtype
+):
     model = Recorder()
-    trainer(tmp_path, max_epochs=1, limit_train_batches=1, limit_val_batches=0, precision=precision).fit(model, few())
+    trainer(
+        tmp_path, max_epochs=1, limit_train_batches=1, limit_val_batches=0, precision=precision
+    ).fit(model, few())
     assert model.dtypes == {dtype}
 
 
 def test_a_trainer_predicts_the_clean_test_images_in_order(tmp_path: Path):
-    batches = trainer(tmp_path).predict(Recorder(), FewImages(corruptions=["pixelate"], eval_batch_size=40))
+    batches = trainer(tmp_path).predict(
+        Recorder(), FewImages(corruptions=["pixelate"], eval_batch_size=40)
+    )
     assert batches is not None
     assert [index for batch in batches for index in batch.index.tolist()] == list(range(101))
 
 
 def test_a_training_set_smaller_than_a_step_is_refused_unless_the_last_batch_is_kept():
-    with pytest.raises(ValueError, match="600 training images do not fill one step of 700 .*drop_last"):
+    with pytest.raises(
+        ValueError, match="600 training images do not fill one step of 700 .*drop_last"
+    ):
         few(batch_size=700).train_dataloader()
     assert len(few(batch_size=700, drop_last=False).train_dataloader()) == 1

@@ -26,7 +26,10 @@ def jpeg(colour: tuple[int, int, int]) -> bytes:
 
 def write_pets(root: Path) -> None:
     """Lists of the official lengths with the official form; the colour of a picture tells its class."""
-    images, annotations = root / "oxford-iiit-pet" / "images", root / "oxford-iiit-pet" / "annotations"
+    images, annotations = (
+        root / "oxford-iiit-pet" / "images",
+        root / "oxford-iiit-pet" / "annotations",
+    )
     images.mkdir(parents=True)
     annotations.mkdir()
     breeds = [f"{'Cat' if breed % 3 == 0 else 'dog'}_breed_{breed}" for breed in range(37)]
@@ -65,9 +68,14 @@ def pets(root: Path, **settings: object) -> OxfordPets:
 
 def test_the_official_lists_are_the_splits_and_trainval_gives_a_fifth_of_each_class(root: Path):
     module = pets(root)
-    assert sum(module.sizes()[split] for split in ("train", "val")) == 3680 and module.test_size == 3669
+    assert (
+        sum(module.sizes()[split] for split in ("train", "val")) == 3680
+        and module.test_size == 3669
+    )
     official = np.bincount([number * 37 // 3680 for number in range(3680)])
-    assert np.bincount(module.listings["val"].targets).tolist() == [int(count * 0.2) for count in official]
+    assert np.bincount(module.listings["val"].targets).tolist() == [
+        int(count * 0.2) for count in official
+    ]
     assert not set(module.listings["train"].names) & set(module.listings["val"].names)
     assert module.describe()["subset"] is False and "missing" not in module.describe()
     # a published split may not move
@@ -84,7 +92,9 @@ def test_images_and_classes_are_those_of_torchvision(root: Path):
     for index in (0, 99, 100, 3668):
         image, target = theirs[index]
         assert target == split.targets[index]
-        assert torch.equal(split.images[index][:, 8, 8], torch.tensor(image.getpixel((13, 10)), dtype=torch.uint8))
+        assert torch.equal(
+            split.images[index][:, 8, 8], torch.tensor(image.getpixel((13, 10)), dtype=torch.uint8)
+        )
 
 
 def test_a_partial_set_warns_and_is_recorded(copy: Path):
@@ -92,12 +102,16 @@ def test_a_partial_set_warns_and_is_recorded(copy: Path):
     gone = sorted(images.glob("*breed_5_test*"))
     for path in gone:
         path.unlink()
-    with pytest.warns(UserWarning, match=rf"{len(gone)} of the 3669 test images are not in .*; 36 of 37 classes"):
+    with pytest.warns(
+        UserWarning, match=rf"{len(gone)} of the 3669 test images are not in .*; 36 of 37 classes"
+    ):
         module = pets(copy)
     assert module.test_size == 3669 - len(gone)
     told = module.describe()
     assert told["subset"] is True and told["missing"] == {"trainval": 0, "test": len(gone)}
-    assert module.num_classes == 37 and 5 not in module.test_splits[0].targets  # labels do not move up
+    assert (
+        module.num_classes == 37 and 5 not in module.test_splits[0].targets
+    )  # labels do not move up
 
 
 def test_a_list_of_another_length_or_form_is_refused(copy: Path):
@@ -119,7 +133,9 @@ def test_a_missing_set_says_where_it_was_looked_for_and_is_fetched_only_when_ask
     with pytest.raises(FileNotFoundError, match=r"no oxford-iiit-pet/images .*data.download"):
         OxfordPets(str(tmp_path))
     fetched = []
-    monkeypatch.setattr("chaosgate.data.pets.download", lambda name, root: fetched.append((name, root)))
+    monkeypatch.setattr(
+        "chaosgate.data.pets.download", lambda name, root: fetched.append((name, root))
+    )
     OxfordPets(str(tmp_path), download=True).prepare_data()
     assert fetched == [("oxford-pets", tmp_path)]
     for name in ("images", "annotations"):

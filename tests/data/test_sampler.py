@@ -6,15 +6,21 @@ from chaosgate.data.loader import PADDING, EvalSampler, TrainSampler
 
 
 @given(length=st.integers(1, 200), processes=st.integers(1, 8))
-def test_evaluation_shards_hold_every_position_once_and_are_equally_long(length: int, processes: int):
-    shards = [list(EvalSampler(range(length), num_replicas=processes, rank=rank)) for rank in range(processes)]
+def test_evaluation_shards_hold_every_position_once_and_are_equally_long(
+    length: int, processes: int
+):
+    shards = [
+        list(EvalSampler(range(length), num_replicas=processes, rank=rank))
+        for rank in range(processes)
+    ]
     real = [position for shard in shards for position in shard if position != PADDING]
     assert real == list(range(length))
     assert {len(shard) for shard in shards} == {-(-length // processes)}
     assert all(shard.count(PADDING) <= 1 for shard in shards)
-    assert {len(EvalSampler(range(length), num_replicas=processes, rank=rank)) for rank in range(processes)} == {
-        len(shards[0])
-    }
+    assert {
+        len(EvalSampler(range(length), num_replicas=processes, rank=rank))
+        for rank in range(processes)
+    } == {len(shards[0])}
 
 
 @given(length=st.integers(1, 200), processes=st.integers(1, 4), batch=st.integers(1, 20))
@@ -29,9 +35,15 @@ def test_training_shards_cut_the_order_to_whole_steps(length: int, processes: in
 
 
 @given(length=st.integers(1, 60), processes=st.integers(1, 8))
-def test_without_drop_last_every_image_is_visited_and_the_shards_are_equally_long(length: int, processes: int):
+def test_without_drop_last_every_image_is_visited_and_the_shards_are_equally_long(
+    length: int, processes: int
+):
     shards = [
-        list(TrainSampler(range(length), batch_size=7, num_replicas=processes, rank=rank, drop_last=False))
+        list(
+            TrainSampler(
+                range(length), batch_size=7, num_replicas=processes, rank=rank, drop_last=False
+            )
+        )
         for rank in range(processes)
     ]
     seen = [index for shard in shards for index, _ in shard]
@@ -47,11 +59,16 @@ def test_the_images_of_a_global_step_do_not_depend_on_the_number_of_processes(pr
         shards = [
             [
                 index
-                for index, _ in TrainSampler(range(100), batch_size=batch, num_replicas=processes, rank=rank, seed=3)
+                for index, _ in TrainSampler(
+                    range(100), batch_size=batch, num_replicas=processes, rank=rank, seed=3
+                )
             ]
             for rank in range(processes)
         ]
-        return [{i for shard in shards for i in shard[s * batch : (s + 1) * batch]} for s in range(100 // 12)]
+        return [
+            {i for shard in shards for i in shard[s * batch : (s + 1) * batch]}
+            for s in range(100 // 12)
+        ]
 
     assert steps(processes) == steps(1)
 

@@ -14,12 +14,18 @@ _SIZE = 7
 def _split(seed: int) -> Split:
     words = np.random.default_rng(seed)
     pixels = torch.from_numpy(words.integers(0, 256, (_SIZE, 5, 6, 3), np.uint8))
-    return Split(pixels.permute(0, 3, 1, 2), words.integers(0, 10, _SIZE, np.int64))  # a view, as sets in memory have
+    return Split(
+        pixels.permute(0, 3, 1, 2), words.integers(0, 10, _SIZE, np.int64)
+    )  # a view, as sets in memory have
 
 
 def _require_same(batch, one_by_one) -> None:
     for ours, theirs in zip(batch, default_collate(one_by_one), strict=True):
-        assert torch.equal(ours, theirs) and ours.dtype == theirs.dtype and ours.stride() == theirs.stride()
+        assert (
+            torch.equal(ours, theirs)
+            and ours.dtype == theirs.dtype
+            and ours.stride() == theirs.stride()
+        )
 
 
 @pytest.mark.parametrize("tokens", [[(3, 2), (0, 2), (3, 2)], [4, 1]])

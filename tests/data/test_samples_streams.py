@@ -23,13 +23,19 @@ def test_seed_plus_epoch_is_not_what_counts():
 
 
 def test_keys_do_not_run_into_each_other():
-    keys = {stream_key("a", 1, 23), stream_key("a", 12, 3), stream_key("a", 123), stream_key("b", 1, 23)}
+    keys = {
+        stream_key("a", 1, 23),
+        stream_key("a", 12, 3),
+        stream_key("a", 123),
+        stream_key("b", 1, 23),
+    }
     assert len(keys) == 4
 
 
 def test_a_sample_generator_depends_on_all_of_seed_epoch_and_index():
     draws = [
-        torch.rand(4, generator=sample_generator(*words)) for words in ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1))
+        torch.rand(4, generator=sample_generator(*words))
+        for words in ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1))
     ]
     assert len({tuple(draw.tolist()) for draw in draws}) == 4
     assert torch.equal(torch.rand(4, generator=sample_generator(0, 0, 0)), draws[0])

@@ -9,7 +9,9 @@ import pytest
 from chaosgate.data import ImageNet, ImageNetC, OxfordPets
 from chaosgate.data.synthetic import CORRUPTIONS, MANIFEST, SEVERITY, write_synthetic
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*of the .* images")  # they are few, and the data modules say so
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*of the .* images"
+)  # they are few, and the data modules say so
 
 
 @pytest.fixture(scope="module")
@@ -25,16 +27,26 @@ def test_imagenet_reads_its_classes_under_their_official_labels(folder: Path) ->
     data.setup("test")
     assert data.sizes() == {"train": 256, "val": 96, "test": 96}
     assert data.describe()["subset"] is True
-    assert data.train_split is not None and sorted(set(data.train_split.targets.tolist())) == list(range(0, 1000, 125))
+    assert data.train_split is not None and sorted(set(data.train_split.targets.tolist())) == list(
+        range(0, 1000, 125)
+    )
 
 
 def test_imagenet_c_reads_its_cells_beside_the_clean_images(folder: Path) -> None:
     root, clean = str(folder / "imagenet_c"), str(folder / "imagenet")
-    data = ImageNetC(root, 64, clean=clean, corruptions=list(CORRUPTIONS), severities=[SEVERITY], num_workers=0)
+    data = ImageNetC(
+        root, 64, clean=clean, corruptions=list(CORRUPTIONS), severities=[SEVERITY], num_workers=0
+    )
     data.setup("test")
-    assert [tuple(cell) for cell in data.test_cells] == [("clean", 0), ("gaussian_noise", 3), ("pixelate", 3)]
+    assert [tuple(cell) for cell in data.test_cells] == [
+        ("clean", 0),
+        ("gaussian_noise", 3),
+        ("pixelate", 3),
+    ]
     assert data.test_size == 96 and data.describe()["corruptions"] == "generated"
-    clean_image, noisy, coarse = (np.asarray(split.images[0]).astype(float) for split in data.test_splits)
+    clean_image, noisy, coarse = (
+        np.asarray(split.images[0]).astype(float) for split in data.test_splits
+    )
     assert np.abs(noisy - coarse).mean() > 1 and clean_image.shape == noisy.shape
 
 

@@ -61,9 +61,14 @@ class OperatorOracle:
     def test_energy_is_the_quadratic_form(self):
         for grid in self.grids:
             operator = self.operator(grid)
-            field = torch.randn(2, 3, *grid, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+            field = torch.randn(
+                2, 3, *grid, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+            )
             flat = field.flatten(2)
-            close(operator.energy(field, len(grid)), 0.5 * (flat @ operator.matrix(grid) * flat).sum(-1))
+            close(
+                operator.energy(field, len(grid)),
+                0.5 * (flat @ operator.matrix(grid) * flat).sum(-1),
+            )
 
     def test_spectrum_rank_and_determinant_are_those_of_the_matrix(self, path):
         for grid in self.grids:
@@ -75,7 +80,9 @@ class OperatorOracle:
             assert operator.rank(grid) == rank
             if rank < len(values):
                 assert spectrum[0] == 0.0
-            close(torch.tensor(operator.logdet(grid), dtype=torch.float64), values[-rank:].log().sum())
+            close(
+                torch.tensor(operator.logdet(grid), dtype=torch.float64), values[-rank:].log().sum()
+            )
 
     def test_green_is_the_inverse(self, path):
         for grid in self.grids:
@@ -101,7 +108,9 @@ class OperatorOracle:
             root = operator.color(basis, axes).reshape(n, n)
             close(root.T @ root, operator.green(grid))
             # The map acts on each field alone, whatever the leading dimensions.
-            white = torch.randn(2, 3, *grid, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+            white = torch.randn(
+                2, 3, *grid, dtype=torch.float64, generator=torch.Generator().manual_seed(2)
+            )
             close(operator.color(white, axes), (white.flatten(2) @ root).view(white.shape))
             close(operator.color(white[0, 1], axes), (white[0, 1].flatten() @ root).view(grid))
 

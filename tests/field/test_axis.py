@@ -14,7 +14,9 @@ KINDS = [Sine, Cosine, Hartley]
 def test_bases_are_orthonormal_and_transforms_apply_them(kind, n, monkeypatch):
     basis = kind(n).basis()
     close(basis @ basis.T, torch.eye(n, dtype=torch.float64))
-    coefficients = torch.randn(2, n, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    coefficients = torch.randn(
+        2, n, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
     for matmul_up_to, halved_from in [(10**9, 10**9), (10**9, 0), (0, 0)]:
         monkeypatch.setattr(kind, "matmul_up_to", matmul_up_to)
         monkeypatch.setattr(axis, "HALVED_FROM", halved_from)

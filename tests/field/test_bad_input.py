@@ -47,7 +47,10 @@ NEGATIVE_GAUGE = [[-1.0, 1.0], [1.0, -1.0]]
         (NEGATIVE_GAUGE, "one direction only"),
         ([[1.0, math.nan], [math.nan, 1.0]], "not finite"),
         ([[0.0]], "not positive definite"),
-        ([[1.0, 1.0], [1.0, 1.0 + 2.3e-16]], "not positive definite"),  # a factorisation would pass by rounding
+        (
+            [[1.0, 1.0], [1.0, 1.0 + 2.3e-16]],
+            "not positive definite",
+        ),  # a factorisation would pass by rounding
     ],
 )
 def test_a_matrix_that_is_no_energy_is_refused(values, message):
@@ -118,7 +121,9 @@ def test_a_graph_that_has_no_field_is_refused_when_it_is_made(arguments, message
         Graph(**arguments)
 
 
-@pytest.mark.parametrize("shapes", [((3, 3), (3, 3)), ((4, 3), (3, 3)), ((4, 4), (3, 4)), ((4,), (3, 4))])
+@pytest.mark.parametrize(
+    "shapes", [((3, 3), (3, 3)), ((4, 3), (3, 3)), ((4, 4), (3, 4)), ((4,), (3, 4))]
+)
 def test_edge_weights_must_fit_one_grid(shapes):
     with pytest.raises(ValueError, match="have shapes"):
         EdgeWeighted(torch.ones(shapes[0]), torch.ones(shapes[1]))
@@ -157,7 +162,9 @@ def test_a_grid_is_one_to_three_positive_whole_numbers(grid):
         MaxEntLaw(DirichletLaplacian(), grid)
 
 
-@pytest.mark.parametrize(("operator", "grid"), [(Anisotropic(1, 2), (5,)), (Anisotropic(1, 2), (2, 2, 2))])
+@pytest.mark.parametrize(
+    ("operator", "grid"), [(Anisotropic(1, 2), (5,)), (Anisotropic(1, 2), (2, 2, 2))]
+)
 def test_weights_per_axis_fit_the_number_of_axes(operator, grid):
     with pytest.raises(ValueError, match="has weights for 2 axes"):
         operator.green(grid)
@@ -171,7 +178,10 @@ def test_weights_per_axis_fit_the_number_of_axes(operator, grid):
         (lambda: CovarianceMatrix([[1.0, math.nan], [math.nan, 1.0]]), "not finite"),
         (lambda: CovarianceMatrix([[1.0, 0.5]]), "square"),
         (lambda: CovarianceMatrix([[1.0]]).green((2, 2)), "lives on 1 sites"),
-        (lambda: CovarianceFunction(lambda r: torch.exp(-(r**2) / 800)).green((9, 9)), "a small nugget"),
+        (
+            lambda: CovarianceFunction(lambda r: torch.exp(-(r**2) / 800)).green((9, 9)),
+            "a small nugget",
+        ),
         (lambda: CovarianceFunction(3), "maps distances"),
         (lambda: CovarianceFunction(torch.exp, nugget=-1.0), "nugget must be zero or positive"),
         (lambda: Matern(0.0), "length must be positive"),

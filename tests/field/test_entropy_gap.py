@@ -28,7 +28,9 @@ GRID = (3, 4)
 def feasible_covariance(law, seed):
     """A random covariance in the subspace of the law, scaled to its budget."""
     generator = torch.Generator().manual_seed(seed)
-    half = law.color(torch.randn(30, *law.grid, dtype=torch.float64, generator=generator)).flatten(1)
+    half = law.color(torch.randn(30, *law.grid, dtype=torch.float64, generator=generator)).flatten(
+        1
+    )
     covariance = half.T @ half
     return covariance * law.epsilon / (0.5 * (law.operator.matrix(law.grid) @ covariance).trace())
 
@@ -48,7 +50,9 @@ def test_the_gap_closes_at_the_optimum_and_only_there(operator):
     at_optimum = gaussian_entropy_gap(law, law.covariance)
     assert abs(at_optimum.gap) < 1e-10 and abs(at_optimum.kl) < 1e-10
     other = feasible_covariance(law, 2)
-    gaps = [gaussian_entropy_gap(law, (1 - t) * law.covariance + t * other).gap for t in (0.1, 0.5, 1.0)]
+    gaps = [
+        gaussian_entropy_gap(law, (1 - t) * law.covariance + t * other).gap for t in (0.1, 0.5, 1.0)
+    ]
     assert 0 < gaps[0] < gaps[1] < gaps[2]
 
 
@@ -59,7 +63,9 @@ def test_the_gap_of_independent_laplace_coefficients_is_their_divergence(operato
     assert alike.gap == pytest.approx(alike.kl, rel=1e-10)
     assert alike.gap == pytest.approx(law.rank * 0.5 * (math.log(math.pi) - 1), rel=1e-10)
     eigenvalues = operator.spectrum(GRID).sort().values[-law.rank :]
-    shares = torch.arange(1, law.rank + 1).double() / (law.rank * (law.rank + 1) / 2)  # of the budget
+    shares = torch.arange(1, law.rank + 1).double() / (
+        law.rank * (law.rank + 1) / 2
+    )  # of the budget
     both = laplace_entropy_gap(law, 2 * law.epsilon * shares / eigenvalues)
     assert both.gap == pytest.approx(both.kl, rel=1e-10)
     assert both.gap > alike.gap

@@ -29,7 +29,12 @@ from chaosgate.gate import SampleWise, Signed, Wick
 
 from .oracle import close
 
-FULL_RANK = [DirichletLaplacian(), Massive(Periodic(), 0.2), Identity(), Graph([(0, 11)], boundary=range(12))]
+FULL_RANK = [
+    DirichletLaplacian(),
+    Massive(Periodic(), 0.2),
+    Identity(),
+    Graph([(0, 11)], boundary=range(12)),
+]
 GAUGED = [Neumann(), Periodic(), Graph([(i, i + 1) for i in range(11)], pinned=4)]
 
 
@@ -50,7 +55,9 @@ def test_the_budget_is_met_exactly(operator):
 @pytest.mark.parametrize("operator", FULL_RANK, ids=str)
 def test_density_and_entropy_are_those_of_the_gaussian(operator):
     law = MaxEntLaw(operator, (3, 4), beta=2.5)
-    reference = MultivariateNormal(torch.zeros(12, dtype=torch.float64), precision_matrix=law.precision)
+    reference = MultivariateNormal(
+        torch.zeros(12, dtype=torch.float64), precision_matrix=law.precision
+    )
     field = torch.randn(5, 2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     close(law.log_prob(field), reference.log_prob(field.flatten(-2)))
     close(number(law.entropy()), reference.entropy())
@@ -66,7 +73,9 @@ def test_under_a_gauge_density_and_entropy_are_those_of_the_subspace(operator):
     reference = MultivariateNormal(
         torch.zeros(11, dtype=torch.float64), precision_matrix=basis.T @ law.precision @ basis
     )
-    coordinates = torch.randn(5, 11, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    coordinates = torch.randn(
+        5, 11, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
     inside = (coordinates @ basis.T).view(5, 3, 4)
     close(law.log_prob(inside), reference.log_prob(coordinates))
     close(number(law.entropy()), reference.entropy())
@@ -77,7 +86,9 @@ def test_under_a_gauge_density_and_entropy_are_those_of_the_subspace(operator):
 def test_density_of_two_free_sites_integrates_to_one():
     law = MaxEntLaw(Neumann(), (1, 2), beta=1.3)
     t = torch.linspace(-12, 12, 20001, dtype=torch.float64)
-    direction = torch.tensor([1.0, -1.0], dtype=torch.float64) / math.sqrt(2)  # the only one of mean zero
+    direction = torch.tensor([1.0, -1.0], dtype=torch.float64) / math.sqrt(
+        2
+    )  # the only one of mean zero
     density = law.log_prob((t[:, None] * direction).view(-1, 1, 2)).exp()
     assert float(torch.trapezoid(density, t)) == pytest.approx(1.0, abs=1e-9)
 
@@ -85,7 +96,9 @@ def test_density_of_two_free_sites_integrates_to_one():
 def test_tau_and_log_std_of_a_law():
     law = MaxEntLaw(DirichletLaplacian(), (7, 7), epsilon=6272)
     assert law.tau(-0.1) == law.tau(0.1) == pytest.approx(0.01 * 2 * 6272 / 49)  # eq. effective_tau
-    assert law.log_std(0.1) == pytest.approx(float((0.01 * law.covariance.diagonal()).mean().sqrt()), rel=1e-12)
+    assert law.log_std(0.1) == pytest.approx(
+        float((0.01 * law.covariance.diagonal()).mean().sqrt()), rel=1e-12
+    )
 
 
 def test_sampling_is_a_function_of_the_generator_alone():
@@ -116,13 +129,18 @@ def test_samples_have_the_energy_of_the_budget_and_the_covariance_of_the_law(ope
 
 
 def test_a_law_says_what_it_is():
-    assert repr(MaxEntLaw(Neumann(), [2, 3], epsilon=5)) == "MaxEntLaw(Neumann(), grid=(2, 3), beta=0.5)"
+    assert (
+        repr(MaxEntLaw(Neumann(), [2, 3], epsilon=5))
+        == "MaxEntLaw(Neumann(), grid=(2, 3), beta=0.5)"
+    )
 
 
 @pytest.mark.parametrize("grid", [(5,), (2, 3), (2, 2, 2)], ids=str)
 def test_density_and_entropy_are_those_of_the_multivariate_t(grid):
     law = StudentT(DirichletLaplacian(), grid, beta=0.7, degrees=5)
-    reference = stats.multivariate_t(shape=(law.covariance * 3 / 5).numpy(), df=5)  # covariance = shape * df / (df - 2)
+    reference = stats.multivariate_t(
+        shape=(law.covariance * 3 / 5).numpy(), df=5
+    )  # covariance = shape * df / (df - 2)
     fields = torch.randn(4, *grid, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     expected = torch.from_numpy(reference.logpdf(fields.flatten(1).numpy()))
     torch.testing.assert_close(law.log_prob(fields), expected, rtol=1e-10, atol=1e-10)
@@ -132,7 +150,10 @@ def test_density_and_entropy_are_those_of_the_multivariate_t(grid):
 @pytest.mark.parametrize("operator", [DirichletLaplacian(), Neumann()], ids=str)
 def test_at_the_same_budget_it_has_less_entropy_than_the_gaussian_law_which_is_its_limit(operator):
     gaussian = MaxEntLaw(operator, (4, 4), epsilon=3.0).entropy()
-    heavy = [StudentT(operator, (4, 4), epsilon=3.0, degrees=degrees).entropy() for degrees in (3, 5, 50, 10**6)]
+    heavy = [
+        StudentT(operator, (4, 4), epsilon=3.0, degrees=degrees).entropy()
+        for degrees in (3, 5, 50, 10**6)
+    ]
     assert heavy == sorted(heavy) and heavy[-1] < gaussian
     assert gaussian - heavy[-1] < 1e-3
 
@@ -148,7 +169,11 @@ def test_fields_have_the_covariance_of_the_kernel_and_the_tails_of_student():
     centre = flat[:, 4] / math.sqrt(float(law.covariance[4, 4]) * 7 / 9)
     assert stats.kstest(centre.numpy(), stats.t(9).cdf).pvalue > 1e-3
     one = law.sample(3, torch.Generator().manual_seed(1))
-    assert torch.equal(one, law.sample(3, torch.Generator().manual_seed(1))) and one.shape == (3, 3, 3)
+    assert torch.equal(one, law.sample(3, torch.Generator().manual_seed(1))) and one.shape == (
+        3,
+        3,
+        3,
+    )
 
 
 def test_the_wick_gate_does_not_exist_and_the_samplewise_one_does():
@@ -190,7 +215,12 @@ def test_the_rank_and_not_the_number_of_sites_shares_the_budget():
 
 def test_no_noise_is_a_strength_and_a_negative_one_is_not():
     operator, grid = DirichletLaplacian(), (3, 4)
-    assert tau_from_log_std(operator, grid, 0.0) == log_std_from_tau(operator, grid, 0.0) == gamma_from_tau(0.0) == 0.0
+    assert (
+        tau_from_log_std(operator, grid, 0.0)
+        == log_std_from_tau(operator, grid, 0.0)
+        == gamma_from_tau(0.0)
+        == 0.0
+    )
     for wrong in (-0.1, math.nan, math.inf):
         with pytest.raises(ValueError, match="log_std must be zero or positive"):
             tau_from_log_std(operator, grid, wrong)

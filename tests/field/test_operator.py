@@ -30,7 +30,9 @@ class Ridge(Operator):
 
     def matrix(self, grid):
         n = grid[0] * grid[1]
-        return self.height * torch.eye(n, dtype=torch.float64) + torch.ones(n, n, dtype=torch.float64)
+        return self.height * torch.eye(n, dtype=torch.float64) + torch.ones(
+            n, n, dtype=torch.float64
+        )
 
 
 def white(*shape, seed=0, dtype=torch.float32):
@@ -86,7 +88,9 @@ def test_copies_and_pickles_carry_the_arguments_and_no_caches():
 def test_a_grid_is_solved_once(monkeypatch):
     calls = []
     operator = Ridge(1.0)
-    monkeypatch.setattr(Ridge, "factor", lambda self, grid: calls.append(grid) or Operator.factor(self, grid))
+    monkeypatch.setattr(
+        Ridge, "factor", lambda self, grid: calls.append(grid) or Operator.factor(self, grid)
+    )
     for _ in range(2):
         operator.color(white(2, 3, 4))
         operator.color(white(2, 3, 4, dtype=torch.float64))
@@ -96,7 +100,9 @@ def test_a_grid_is_solved_once(monkeypatch):
     assert operator.variance((3, 4)) is operator.variance((3, 4))
 
 
-@pytest.mark.parametrize("operator", [DirichletLaplacian(), Neumann(), Graph(PATH), Ridge(1.0)], ids=str)
+@pytest.mark.parametrize(
+    "operator", [DirichletLaplacian(), Neumann(), Graph(PATH), Ridge(1.0)], ids=str
+)
 def test_color_keeps_dtype_and_computes_in_float32_at_least(operator):
     exact = operator.color(white(3, 15, 20, dtype=torch.float64))
     for dtype, digits in [(torch.float64, 1e-12), (torch.float32, 3e-6)]:
@@ -171,7 +177,9 @@ def test_color_compiles_into_one_graph_per_grid(make, warm):
     if warm:
         operator.prepare((15, 20))
     for batch in (4, 4, 6, 7, 9):
-        assert torch.allclose(compiled(white(batch, 15, 20)), scaled(white(batch, 15, 20)), rtol=1e-6, atol=1e-6)
+        assert torch.allclose(
+            compiled(white(batch, 15, 20)), scaled(white(batch, 15, 20)), rtol=1e-6, atol=1e-6
+        )
     assert len(graphs) <= 2  # the first batch size, then any
     compiled(white(4, 20, 15))
     assert len(graphs) <= 3
@@ -182,21 +190,29 @@ def test_one_operator_on_two_grids_compiles_into_one_graph():
     operator = DirichletLaplacian()
 
     def both(source):
-        return operator.color(source), operator.color(source[:, :7, :7]), operator.color(source.double())
+        return (
+            operator.color(source),
+            operator.color(source[:, :7, :7]),
+            operator.color(source.double()),
+        )
 
     compiled = torch.compile(both, fullgraph=True, backend="eager")
     for ours, expected in zip(compiled(white(4, 15, 20)), both(white(4, 15, 20)), strict=True):
         assert torch.allclose(ours, expected)
 
 
-@pytest.mark.parametrize("operator", [DirichletLaplacian(), Massive(Neumann(), 0.01), Periodic()], ids=str)
+@pytest.mark.parametrize(
+    "operator", [DirichletLaplacian(), Massive(Neumann(), 0.01), Periodic()], ids=str
+)
 @pytest.mark.parametrize("grid", [(1024, 1024), (1, 200_000)], ids=str)
 def test_memory_is_linear_in_the_sites(operator, grid):
     # An n x n matrix would take 8 TB, one of a long axis 320 GB.
     operator, n = copy.deepcopy(operator), grid[0] * grid[1]
     field = operator.color(white(1, *grid))
     assert field.shape == (1, *grid) and field.isfinite().all()
-    assert float(operator.variance(grid).mean()) == pytest.approx(operator.mean_variance(grid), rel=1e-9)
+    assert float(operator.variance(grid).mean()) == pytest.approx(
+        operator.mean_variance(grid), rel=1e-9
+    )
     assert tensors_in(vars(operator), {}) < 64 * n  # eight float64 per site
 
 

@@ -28,7 +28,9 @@ def sites(grid):
 
 
 def positive(*shape, seed=0):
-    return 0.2 + torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return 0.2 + torch.rand(
+        *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
 
 
 def moved(site, axis, step):
@@ -179,7 +181,9 @@ class TestGraphWithBoundary(OperatorOracle):
 
 class TestDense(OperatorOracle):
     def by_hand(self, grid):
-        half = torch.randn(size(grid), size(grid), dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+        half = torch.randn(
+            size(grid), size(grid), dtype=torch.float64, generator=torch.Generator().manual_seed(3)
+        )
         return half @ half.T + torch.eye(size(grid), dtype=torch.float64)
 
     def operator(self, grid):
@@ -209,13 +213,17 @@ class TestBringYourOwn(OperatorOracle):
 
     def by_hand(self, grid):
         n = size(grid)
-        entries = [[2.718281828459045 ** -abs(i - j) + 0.5 * (i == j) for j in range(n)] for i in range(n)]
+        entries = [
+            [2.718281828459045 ** -abs(i - j) + 0.5 * (i == j) for j in range(n)] for i in range(n)
+        ]
         return torch.tensor(entries, dtype=torch.float64)
 
 
 class TestCovarianceMatrix(OperatorOracle):
     def kernel(self, grid):
-        half = torch.randn(size(grid), size(grid), dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+        half = torch.randn(
+            size(grid), size(grid), dtype=torch.float64, generator=torch.Generator().manual_seed(4)
+        )
         return half @ half.T + torch.eye(size(grid), dtype=torch.float64)
 
     def operator(self, grid):
@@ -231,7 +239,10 @@ class TestMatern(TestCovarianceMatrix):
     def kernel(self, grid):
         places = sites(grid)
         s = [[math.sqrt(3) * math.dist(one, other) / 1.5 for other in places] for one in places]
-        return torch.tensor([[(1 + x) * math.exp(-x) + 0.1 * (x == 0) for x in row] for row in s], dtype=torch.float64)
+        return torch.tensor(
+            [[(1 + x) * math.exp(-x) + 0.1 * (x == 0) for x in row] for row in s],
+            dtype=torch.float64,
+        )
 
     def operator(self, grid):
         return Matern(1.5, smoothness=1.5, nugget=0.1)
@@ -253,7 +264,9 @@ INSIDE = [
 ]
 
 
-@pytest.mark.parametrize("inside", INSIDE, ids=lambda case: case.__name__.removeprefix("Test"), scope="class")
+@pytest.mark.parametrize(
+    "inside", INSIDE, ids=lambda case: case.__name__.removeprefix("Test"), scope="class"
+)
 class TestMassive(OperatorOracle):
     mu = 0.3
 
@@ -329,4 +342,6 @@ class TestTwiceMassive(OperatorOracle):
         return Massive(Massive(Neumann(), 0.1), 0.2)
 
     def by_hand(self, grid):
-        return laplacian_by_hand(grid, lambda *_: 1.0, "free") + 0.3 * torch.eye(size(grid), dtype=torch.float64)
+        return laplacian_by_hand(grid, lambda *_: 1.0, "free") + 0.3 * torch.eye(
+            size(grid), dtype=torch.float64
+        )

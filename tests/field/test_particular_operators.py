@@ -27,7 +27,10 @@ def test_matern_kernels_are_those_of_the_bessel_form(smoothness):
     r = torch.arange(1, 8, dtype=torch.float64)
     x = math.sqrt(2 * smoothness) * r / 2.5
     expected = (
-        2 ** (1 - smoothness) / math.gamma(smoothness) * x**smoothness * torch.from_numpy(kv(smoothness, x.numpy()))
+        2 ** (1 - smoothness)
+        / math.gamma(smoothness)
+        * x**smoothness
+        * torch.from_numpy(kv(smoothness, x.numpy()))
     )
     row = Matern(2.5, smoothness).green((8,))[0]
     close(row, torch.cat([torch.ones(1, dtype=torch.float64), expected]))
@@ -37,13 +40,17 @@ def test_an_operator_and_its_kernel_are_one_law():
     grid = (4, 5)
     kernel = CovarianceMatrix(DirichletLaplacian().green(grid))
     close(kernel.matrix(grid), DirichletLaplacian().matrix(grid))
-    torch.testing.assert_close(kernel.logdet(grid), DirichletLaplacian().logdet(grid), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        kernel.logdet(grid), DirichletLaplacian().logdet(grid), rtol=1e-12, atol=0
+    )
 
 
 def test_a_covariance_function_sees_euclidean_distances():
     operator = CovarianceFunction(lambda distance: torch.exp(-distance.square() / 8), nugget=0.01)
     green = operator.green((2, 3, 4))
-    assert math.isclose(green[0, -1], math.exp(-(1 + 4 + 9) / 8)) and math.isclose(green[0, 0], 1.01)
+    assert math.isclose(green[0, -1], math.exp(-(1 + 4 + 9) / 8)) and math.isclose(
+        green[0, 0], 1.01
+    )
 
 
 def test_eigenvalues_of_the_dirichlet_laplacian_come_in_the_order_of_the_paper():
@@ -51,7 +58,9 @@ def test_eigenvalues_of_the_dirichlet_laplacian_come_in_the_order_of_the_paper()
     k, ell = torch.arange(1, height + 1).double(), torch.arange(1, width + 1).double()
     vertical = 4 * torch.sin(torch.pi * k / (2 * (height + 1))) ** 2
     horizontal = 4 * torch.sin(torch.pi * ell / (2 * (width + 1))) ** 2
-    close(DirichletLaplacian().spectrum((height, width)), (vertical[:, None] + horizontal).flatten())
+    close(
+        DirichletLaplacian().spectrum((height, width)), (vertical[:, None] + horizontal).flatten()
+    )
 
 
 def test_fields_under_the_zero_mean_gauge_have_mean_zero_and_the_pinned_vertex_is_zero():
@@ -92,7 +101,9 @@ def test_edges_named_twice_add_up():
 
 def test_parts_of_a_graph_may_hang_together_through_the_boundary():
     apart = Graph([(0, 1), (2, 3)], boundary=[0, [3, 2.0]])
-    expected = torch.block_diag(torch.tensor([[2.0, -1.0], [-1.0, 1.0]]), torch.tensor([[1.0, -1.0], [-1.0, 3.0]]))
+    expected = torch.block_diag(
+        torch.tensor([[2.0, -1.0], [-1.0, 1.0]]), torch.tensor([[1.0, -1.0], [-1.0, 3.0]])
+    )
     close(apart.matrix((2, 2)), expected.double())
 
 

@@ -53,7 +53,9 @@ def test_chunks_do_not_change_the_numbers(monkeypatch):
 
 
 def test_fold_separates_its_parts():
-    assert len({fold(1, 23), fold(12, 3), fold("1", 23), fold(123), fold("a", "b"), fold("ab")}) == 6
+    assert (
+        len({fold(1, 23), fold(12, 3), fold("1", 23), fold(123), fold("a", "b"), fold("ab")}) == 6
+    )
 
 
 def test_advance_accepts_counters_on_the_device(monkeypatch):
@@ -61,7 +63,9 @@ def test_advance_accepts_counters_on_the_device(monkeypatch):
     assert advance(key, 5) == advance(key, torch.tensor(5)) == advance(int(key), 5)
     assert len({advance(key, n) for n in range(1000)}) == 1000
     on_host = [advance(advance(key, n), 2**62 + n) for n in range(100)]
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # then keys stay tensors, as on a GPU
+    monkeypatch.setattr(
+        torch.compiler, "is_compiling", lambda: True
+    )  # then keys stay tensors, as on a GPU
     assert on_host == [int(advance(advance(key, torch.tensor(n)), 2**62 + n)) for n in range(100)]
 
 
@@ -105,9 +109,13 @@ def test_numbers_are_those_of_the_definition(count, dtype):
     again.uniform((3,)), again.uniform((5,))
     first, second = expected[:half].astype(np.float64), expected[half:].astype(np.float64)
     radius = np.sqrt(-2 * np.log(first))
-    normals = np.concatenate([radius * np.cos(2 * np.pi * second), radius * np.sin(2 * np.pi * second)])[:count]
+    normals = np.concatenate(
+        [radius * np.cos(2 * np.pi * second), radius * np.sin(2 * np.pi * second)]
+    )[:count]
     error = np.abs(again.normal((count,), dtype).double().numpy() - normals).max()
-    assert error < (1e-5 if dtype == torch.float32 else 1e-13)  # float32: the angle is rounded by up to 2 ulp of 2 pi
+    assert error < (
+        1e-5 if dtype == torch.float32 else 1e-13
+    )  # float32: the angle is rounded by up to 2 ulp of 2 pi
 
 
 def test_the_compiled_path_draws_in_one_piece_the_same_numbers(monkeypatch):

@@ -1,6 +1,5 @@
 """Gates on sequences (B, C, L), planes (B, C, H, W) and volumes (B, C, D, H, W)."""
 
-
 import pytest
 import torch
 from torch import nn
@@ -36,7 +35,12 @@ def injected(gate, h, draws=2000):
     many = h.repeat(
         draws, *[1] * (h.ndim - 1)
     )  # the samples of a batch draw independently, and matched gates measure each
-    found = (gate.perturb(many, Noise(torch.tensor(fold("measured")))) - many).square().flatten(1).sum(1)
+    found = (
+        (gate.perturb(many, Noise(torch.tensor(fold("measured")))) - many)
+        .square()
+        .flatten(1)
+        .sum(1)
+    )
     found = found.view(draws, len(h))
     return found.mean(0), found.std(0) / draws**0.5
 
@@ -95,7 +99,9 @@ def test_energy_at_a_dial_is_that_of_the_weaker_gate(grid, log_std):
 def test_a_network_of_sequences_or_volumes_trains_with_a_gate_inside(layer, norm, grid):
     torch.manual_seed(0)
     gate = cg.GaussianChaos(log_std=1.0, seed=3)
-    model = nn.Sequential(layer(2, 8, 3, padding=1), norm(8), nn.ReLU(), gate, nn.Flatten(), nn.LazyLinear(3))
+    model = nn.Sequential(
+        layer(2, 8, 3, padding=1), norm(8), nn.ReLU(), gate, nn.Flatten(), nn.LazyLinear(3)
+    )
     x = torch.randn(4, 2, *grid)
     first, second = model(x), model(x)
     assert not torch.equal(first, second)
@@ -109,19 +115,26 @@ def test_other_layouts_and_integer_features_are_refused():
     gate = cg.GaussianChaos(log_std=1.0)
     with pytest.raises(ValueError, match="batch, channel, length"):
         gate(torch.ones(4, 8))
-    for integers in (torch.ones(2, 3, 4, 4, dtype=torch.int64), torch.ones(2, 3, 4, 4, dtype=torch.uint8)):
+    for integers in (
+        torch.ones(2, 3, 4, 4, dtype=torch.int64),
+        torch.ones(2, 3, 4, 4, dtype=torch.uint8),
+    ):
         for other in (gate, cg.Dropout(0.1), cg.DropBlock(0.1), cg.IIDGaussian(0.1)):
             with pytest.raises(TypeError, match="real features"):
                 other(integers)
 
 
-@pytest.mark.parametrize("make", [lambda s: cg.GaussianChaos(log_std=s), lambda s: cg.GaussianChaos(gamma=s)])
+@pytest.mark.parametrize(
+    "make", [lambda s: cg.GaussianChaos(log_std=s), lambda s: cg.GaussianChaos(gamma=s)]
+)
 def test_an_absurd_strength_is_refused_by_name(make):
     with pytest.raises(ValueError, match="beyond 1000"):
         make(1e300).check((7, 7))
     with pytest.raises(ValueError, match="beyond 1000"):
         cg.IIDGaussian(1e300).check((7, 7))
-    with pytest.raises(ValueError, match="log_std=1e.300 is far beyond 1000"):  # at once: no grid is needed to see it
+    with pytest.raises(
+        ValueError, match="log_std=1e.300 is far beyond 1000"
+    ):  # at once: no grid is needed to see it
         cg.GaussianChaos(log_std=1e300)
 
 

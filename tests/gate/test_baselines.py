@@ -27,7 +27,9 @@ def test_dropblock_samples_agree_with_the_marginal(side, block):
     sampled = (gate.perturb(torch.ones(count, 1, side, side), Noise(KEY)) == 0).double()[:, 0]
     _, dropped = gate.marginal((side, side))
     error = (sampled.mean(0) - dropped).abs() / (dropped * (1 - dropped) / count).sqrt()
-    assert float(error.max()) < 4.5  # up to 49 sites at 4.5 standard errors: one false alarm in 3,000 keys
+    assert (
+        float(error.max()) < 4.5
+    )  # up to 49 sites at 4.5 standard errors: one false alarm in 3,000 keys
     per_map = sampled.mean((1, 2))
     assert abs(float(per_map.mean()) - 0.1) < 4 * float(per_map.std()) / math.sqrt(count)
 

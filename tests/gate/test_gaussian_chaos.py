@@ -33,9 +33,12 @@ def test_nothing_enters_the_state_dict():
     gate = GaussianChaos(log_std=1.0)
     gate(torch.rand(1, 1, 4, 4))
     assert not gate.state_dict()
-    copied = copy.deepcopy(gate)  # with the same law; its noise as a layer is its own: test_layers.py
+    copied = copy.deepcopy(
+        gate
+    )  # with the same law; its noise as a layer is its own: test_layers.py
     assert torch.equal(
-        copied.perturb(torch.ones(1, 1, 4, 4), noise("c")), gate.perturb(torch.ones(1, 1, 4, 4), noise("c"))
+        copied.perturb(torch.ones(1, 1, 4, 4), noise("c")),
+        gate.perturb(torch.ones(1, 1, 4, 4), noise("c")),
     )
 
 
@@ -65,7 +68,9 @@ def test_backward_multiplies_by_the_gate():
 
 def test_a_user_can_assemble_another_mechanism():
     gate = Mechanism(
-        lambda grid: MaxEntLaw(Massive(DirichletLaplacian(), 0.5), grid, beta=1.0), Wick(0.4), Multiplicative(0.5)
+        lambda grid: MaxEntLaw(Massive(DirichletLaplacian(), 0.5), grid, beta=1.0),
+        Wick(0.4),
+        Multiplicative(0.5),
     )
     assert gate(torch.ones(2, 3, 4, 5)).shape == (2, 3, 4, 5)
     assert "Wick(gamma=0.4)" in repr(gate)
@@ -83,7 +88,9 @@ def test_a_mechanism_says_what_it_is():
         "7x7",
     ):
         assert part in text
-    assert "sampled on 4x4 and resized" in GaussianChaos(log_std=1.0, base_size=[4, 4]).describe((7, 7))
+    assert "sampled on 4x4 and resized" in GaussianChaos(log_std=1.0, base_size=[4, 4]).describe(
+        (7, 7)
+    )
 
 
 def test_mechanism_refuses_a_law_of_another_grid():

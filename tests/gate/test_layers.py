@@ -14,7 +14,9 @@ X = torch.ones(2, 3, 5, 5)
 
 
 def two_layers(seed=None):
-    return nn.Sequential(cg.GaussianChaos(log_std=1.0, seed=seed), cg.GaussianChaos(log_std=1.0)).train()
+    return nn.Sequential(
+        cg.GaussianChaos(log_std=1.0, seed=seed), cg.GaussianChaos(log_std=1.0)
+    ).train()
 
 
 def test_layers_draw_noise_of_their_own():
@@ -56,7 +58,9 @@ def test_a_copied_layer_draws_noise_of_its_own_and_keeps_its_arguments():
     copied = copy.deepcopy(gate)
     assert repr(copied) == repr(gate) and copied.field_on((5, 5)) is not gate.field_on((5, 5))
     assert not torch.equal(copied(X), gate(X))
-    stacked = nn.TransformerEncoder(Block(), 2, enable_nested_tensor=False)  # torch copies the block
+    stacked = nn.TransformerEncoder(
+        Block(), 2, enable_nested_tensor=False
+    )  # torch copies the block
     assert not torch.equal(stacked.layers[0].gate(X), stacked.layers[1].gate(X))
 
 
@@ -94,7 +98,9 @@ def test_a_replica_of_data_parallel_is_refused_and_a_saved_layer_is_not():
 @pytest.mark.parametrize("use_reentrant", [True, False])
 def test_a_layer_under_activation_checkpointing_is_refused(use_reentrant):
     """Recomputation would draw another gate, and the gradient would be that of another network."""
-    model = nn.Sequential(nn.Conv2d(3, 3, 1), cg.GaussianChaos(log_std=1.0), nn.ReLU(), nn.Conv2d(3, 3, 1))
+    model = nn.Sequential(
+        nn.Conv2d(3, 3, 1), cg.GaussianChaos(log_std=1.0), nn.ReLU(), nn.Conv2d(3, 3, 1)
+    )
     y = checkpoint(model, X.clone().requires_grad_(), use_reentrant=use_reentrant)
     with pytest.raises(RuntimeError, match="inside activation checkpointing"):
         y.sum().backward()
@@ -107,13 +113,17 @@ def test_the_global_stream_is_not_touched():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [lambda: cg.GaussianChaos(log_std=1.0, seed=0), lambda: cg.DropBlock(0.3, seed=0)])
+@pytest.mark.parametrize(
+    "make", [lambda: cg.GaussianChaos(log_std=1.0, seed=0), lambda: cg.DropBlock(0.3, seed=0)]
+)
 @pytest.mark.parametrize("grid", [(9,), (14, 14), (3, 4, 5)], ids=str)
 def test_layers_compile_into_one_graph_with_fresh_noise(make, grid):
     x = torch.ones(2, 3, *grid)
     model, eager = nn.Sequential(make()), nn.Sequential(make())
     torch.compiler.reset()  # the cases share the code of nn.Sequential, and its limit of recompilations
-    model[0].prepare(grid, x.device)  # or one forward before compiling: a law cannot be made while it is traced
+    model[0].prepare(
+        grid, x.device
+    )  # or one forward before compiling: a law cannot be made while it is traced
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     for _ in range(3):
         torch.testing.assert_close(compiled(x), eager(x), rtol=1e-5, atol=1e-5)

@@ -21,12 +21,22 @@ def timm_vit(**settings):
 
 
 def timm_swin(**settings):
-    given = {"embed_dim": 16, "depths": (1, 1, 2, 1), "num_heads": (1, 2, 4, 8), "window_size": 2, "num_classes": 10}
-    return timm.create_model("swin_tiny_patch4_window7_224", img_size=64, **given, **settings), images(64)
+    given = {
+        "embed_dim": 16,
+        "depths": (1, 1, 2, 1),
+        "num_heads": (1, 2, 4, 8),
+        "window_size": 2,
+        "num_classes": 10,
+    }
+    return timm.create_model(
+        "swin_tiny_patch4_window7_224", img_size=64, **given, **settings
+    ), images(64)
 
 
 def timm_convnext():
-    model = timm.create_model("convnext_atto", depths=(1, 1, 2, 1), dims=(16, 32, 64, 128), num_classes=10)
+    model = timm.create_model(
+        "convnext_atto", depths=(1, 1, 2, 1), dims=(16, 32, 64, 128), num_classes=10
+    )
     return model, images(64)
 
 
@@ -40,7 +50,9 @@ def timm_mvit():
 
 
 def timm_hiera():
-    return timm.create_model("hiera_tiny_224", embed_dim=32, num_heads=1, num_classes=10), images(224, batch=1)
+    return timm.create_model("hiera_tiny_224", embed_dim=32, num_heads=1, num_classes=10), images(
+        224, batch=1
+    )
 
 
 def torchvision_resnet():
@@ -49,7 +61,12 @@ def torchvision_resnet():
 
 def torchvision_swin():
     model = torchvision.models.SwinTransformer(
-        patch_size=[4, 4], embed_dim=16, depths=[1, 1, 2, 1], num_heads=[1, 2, 4, 8], window_size=[2, 2], num_classes=10
+        patch_size=[4, 4],
+        embed_dim=16,
+        depths=[1, 1, 2, 1],
+        num_heads=[1, 2, 4, 8],
+        window_size=[2, 2],
+        num_classes=10,
     )
     return model, images(64)
 
@@ -57,7 +74,9 @@ def torchvision_swin():
 def torchvision_convnext():
     setting = torchvision.models.convnext.CNBlockConfig
     widths = (16, 32, 64, 128)
-    blocks = [setting(width, after, 1) for width, after in zip(widths, (*widths[1:], None), strict=True)]
+    blocks = [
+        setting(width, after, 1) for width, after in zip(widths, (*widths[1:], None), strict=True)
+    ]
     return torchvision.models.ConvNeXt(blocks, num_classes=10), images(64)
 
 
@@ -75,7 +94,12 @@ def huggingface_vit():
     from transformers import ViTConfig, ViTForImageClassification
 
     config = ViTConfig(
-        hidden_size=32, num_hidden_layers=6, num_attention_heads=2, intermediate_size=64, image_size=64, num_labels=10
+        hidden_size=32,
+        num_hidden_layers=6,
+        num_attention_heads=2,
+        intermediate_size=64,
+        image_size=64,
+        num_labels=10,
     )
     return ViTForImageClassification(config), images(64)
 
@@ -84,7 +108,12 @@ def huggingface_swin():
     from transformers import SwinConfig, SwinForImageClassification
 
     config = SwinConfig(
-        image_size=64, embed_dim=16, depths=[1, 1, 2, 1], num_heads=[1, 2, 4, 8], window_size=2, num_labels=10
+        image_size=64,
+        embed_dim=16,
+        depths=[1, 1, 2, 1],
+        num_heads=[1, 2, 4, 8],
+        window_size=2,
+        num_labels=10,
     )
     return SwinForImageClassification(config), images(64)
 
@@ -92,7 +121,9 @@ def huggingface_swin():
 def huggingface_convnext():
     from transformers import ConvNextConfig, ConvNextForImageClassification
 
-    config = ConvNextConfig(hidden_sizes=[16, 32, 64, 128], depths=[1, 1, 2, 1], image_size=64, num_labels=10)
+    config = ConvNextConfig(
+        hidden_sizes=[16, 32, 64, 128], depths=[1, 1, 2, 1], image_size=64, num_labels=10
+    )
     return ConvNextForImageClassification(config), images(64)
 
 
@@ -212,7 +243,9 @@ def features_of(model, module):
     """Outputs of a module, in the order of its calls."""
     seen = []
     found = model.get_submodule(module)
-    found.register_forward_hook(lambda m, args, output: seen.append(output if torch.is_tensor(output) else output[0]))
+    found.register_forward_hook(
+        lambda m, args, output: seen.append(output if torch.is_tensor(output) else output[0])
+    )
     return seen
 
 

@@ -26,7 +26,9 @@ def images(size, batch=2, seed=0):
 def test_every_backbone_feels_the_gate_at_every_stage(name):
     torch.manual_seed(0)
     model = timm.create_model(name)
-    x = images(BACKBONES[name], batch=2 if BACKBONES[name] < 200 else 1)  # batch statistics need two images
+    x = images(
+        BACKBONES[name], batch=2 if BACKBONES[name] < 200 else 1
+    )  # batch statistics need two images
     bare = model.eval()(x).detach()
     keys = list(model.state_dict())
     for stage in ("L2", "L3", "L4"):
@@ -60,7 +62,12 @@ def test_stages_resolve_to_sites_where_a_gate_survives():
         "L3": "stages.3.downsample.0",
         "L4": "stages.3",
     }
-    assert resolved("vit_small_patch16_224") == {"L1": "blocks.2", "L2": "blocks.4", "L3": "blocks.7", "L4": "blocks.9"}
+    assert resolved("vit_small_patch16_224") == {
+        "L1": "blocks.2",
+        "L2": "blocks.4",
+        "L3": "blocks.7",
+        "L4": "blocks.9",
+    }
 
 
 def test_small_image_networks_have_grids_of_four_and_more():
@@ -74,7 +81,8 @@ def test_small_image_networks_have_grids_of_four_and_more():
 
 
 @pytest.mark.parametrize(
-    ("stage", "message"), [("L5", "no stage or module 'L5'.*L1, L2, L3, L4"), ("layre4", "Did you mean 'layer4'")]
+    ("stage", "message"),
+    [("L5", "no stage or module 'L5'.*L1, L2, L3, L4"), ("layre4", "Did you mean 'layer4'")],
 )
 def test_unknown_stage_is_refused(stage, message):
     with pytest.raises(ValueError, match=message):
@@ -94,7 +102,10 @@ def test_dilated_nets_list_their_candidates():
 
 @pytest.mark.parametrize(
     ("name", "module", "works"),
-    [("swin_tiny_patch4_window7_224", "layers.3", "norm"), ("vit_small_patch16_224", "blocks.11", "blocks.9")],
+    [
+        ("swin_tiny_patch4_window7_224", "layers.3", "norm"),
+        ("vit_small_patch16_224", "blocks.11", "blocks.9"),
+    ],
 )
 def test_a_gate_that_is_normalised_away_is_refused_with_sites_that_work(name, module, works):
     model = timm.create_model(name).train()
@@ -136,13 +147,17 @@ def test_checking_leaves_no_trace():
     assert torch.equal(stream, torch.get_rng_state())
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
     assert all(module.training for module in model.modules())
-    assert reports[0].grid == (2, 2) and reports[0].energy > 0 and 0 < reports[0].positive_share <= 1
+    assert (
+        reports[0].grid == (2, 2) and reports[0].energy > 0 and 0 < reports[0].positive_share <= 1
+    )
 
 
 def run(seed=0, rank=0):
     torch.manual_seed(0)
     model = timm.create_model("resnet18").train()
-    with cg.attach(model, cg.GaussianChaos(log_std=1.0), ["L3", "L4"], seed=seed, rank=rank, check=False):
+    with cg.attach(
+        model, cg.GaussianChaos(log_std=1.0), ["L3", "L4"], seed=seed, rank=rank, check=False
+    ):
         return torch.stack([model(images(64, seed=k)).detach() for k in range(3)])
 
 
@@ -172,7 +187,12 @@ def test_the_global_stream_is_never_drawn_from():
     x = images(64)
     torch.manual_seed(9)
     stream = torch.get_rng_state()
-    for gate in (cg.GaussianChaos(log_std=1.0), cg.Dropout(0.1), cg.DropBlock(0.1), cg.IIDGaussian(0.1)):
+    for gate in (
+        cg.GaussianChaos(log_std=1.0),
+        cg.Dropout(0.1),
+        cg.DropBlock(0.1),
+        cg.IIDGaussian(0.1),
+    ):
         with cg.attach(model, gate, ["L4"]):
             model(x)
     assert torch.equal(stream, torch.get_rng_state())
@@ -194,7 +214,10 @@ def test_recomputation_under_activation_checkpointing_sees_the_same_gate():
 def test_features_of_other_layouts_go_back_where_they_came_from(name):
     model = timm.create_model(name).eval()
     seen = []
-    with cg.attach(model, cg.GaussianChaos(log_std=1.0), ["L3"], check=False) as handle, torch.no_grad():
+    with (
+        cg.attach(model, cg.GaussianChaos(log_std=1.0), ["L3"], check=False) as handle,
+        torch.no_grad(),
+    ):
         site = handle.sites[0]
         module = dict(model.named_modules())[site.module]
         hook = module.register_forward_hook(lambda m, a, out: seen.append(out))
@@ -206,10 +229,16 @@ def test_features_of_other_layouts_go_back_where_they_came_from(name):
     prefix = 1 if plain.ndim == 3 else 0
     if prefix:  # the class token is not on the grid
         assert torch.equal(plain[:, :1], gated[:, :1])
-    ratio = (gated[:, prefix:].double() / plain[:, prefix:].double()).flatten(1, -2)  # (1, sites, channels)
+    ratio = (gated[:, prefix:].double() / plain[:, prefix:].double()).flatten(
+        1, -2
+    )  # (1, sites, channels)
     assert ratio.shape[1] == 196
-    assert torch.allclose(ratio, ratio.median(-1, keepdim=True).values, rtol=1e-3)  # one gate for all channels
-    assert torch.allclose(ratio.median(-1).values.mean(1), torch.ones(1, dtype=torch.float64), atol=1e-4)
+    assert torch.allclose(
+        ratio, ratio.median(-1, keepdim=True).values, rtol=1e-3
+    )  # one gate for all channels
+    assert torch.allclose(
+        ratio.median(-1).values.mean(1), torch.ones(1, dtype=torch.float64), atol=1e-4
+    )
     assert maps[site.module][0].shape[2:] == (14, 14)
 
 
@@ -238,4 +267,8 @@ def test_remove_leaves_the_model_as_it_was():
     model = timm.create_model("resnet18").eval()
     handle = cg.attach(model, cg.GaussianChaos(log_std=1.0), ["L4"])
     handle.remove()
-    assert not model._forward_hooks and not model._forward_pre_hooks and not model.layer4._forward_hooks
+    assert (
+        not model._forward_hooks
+        and not model._forward_pre_hooks
+        and not model.layer4._forward_hooks
+    )

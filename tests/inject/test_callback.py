@@ -19,7 +19,11 @@ class Task(LightningModule):
         self.seen = []
 
     def forward(self, batch):
-        return self.model(batch["image"], batch["scale"]) if self.scaled else self.model(batch["image"])
+        return (
+            self.model(batch["image"], batch["scale"])
+            if self.scaled
+            else self.model(batch["image"])
+        )
 
     def training_step(self, batch, _):
         if self.frozen:
@@ -39,21 +43,33 @@ class Task(LightningModule):
 def data():
     generator = torch.Generator().manual_seed(0)
     parts = [
-        {"label": i % 10, "image": torch.randn(3, 32, 32, generator=generator), "scale": torch.ones(1)}
+        {
+            "label": i % 10,
+            "image": torch.randn(3, 32, 32, generator=generator),
+            "scale": torch.ones(1),
+        }
         for i in range(8)
     ]
     return DataLoader(parts, batch_size=4)
 
 
 def trainer(callback, **settings):
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
-    return Trainer(max_epochs=1, accelerator="cpu", logger=False, callbacks=[callback], **quiet, **settings)
+    quiet = {
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+    }
+    return Trainer(
+        max_epochs=1, accelerator="cpu", logger=False, callbacks=[callback], **quiet, **settings
+    )
 
 
 def test_dict_batches_and_a_stage_as_a_string():
     callback = cg.NoiseInjection(cg.GaussianChaos(log_std=1.0), stages="L4")
     trainer(callback).fit(Task(), data(), data())
-    assert [report.stage for report in callback.reports] == ["L4"] and callback.reports[0].fired == 2
+    assert [report.stage for report in callback.reports] == ["L4"] and callback.reports[
+        0
+    ].fired == 2
 
 
 def test_nothing_is_drawn_in_the_path_of_the_first_step(monkeypatch):
@@ -74,12 +90,17 @@ def test_nothing_is_drawn_in_the_path_of_the_first_step(monkeypatch):
 def test_a_second_argument_of_the_backbone():
     callback = cg.NoiseInjection({"L3": cg.Dropout(0.2), "L4": cg.GaussianChaos(log_std=1.0)})
     trainer(callback).fit(Task(Returning("tensor", second=True), scaled=True), data(), data())
-    assert [(r.stage, r.gate) for r in callback.reports] == [("L3", "Dropout"), ("L4", "GaussianChaos")]
+    assert [(r.stage, r.gate) for r in callback.reports] == [
+        ("L3", "Dropout"),
+        ("L4", "GaussianChaos"),
+    ]
 
 
 def test_a_training_without_noise_is_an_error():
     callback = cg.NoiseInjection(cg.GaussianChaos(log_std=1.0))
-    with pytest.raises(RuntimeError, match="no gate acted in this epoch of 2 batches.*'layer4'.*evaluation mode"):
+    with pytest.raises(
+        RuntimeError, match="no gate acted in this epoch of 2 batches.*'layer4'.*evaluation mode"
+    ):
         trainer(callback).fit(Task(frozen=True), data(), data())
 
 
@@ -102,7 +123,9 @@ def test_monte_carlo_in_validate_and_predict_but_not_inside_fit():
     plain = torch.cat(trainer(cg.NoiseInjection(None)).predict(task, data()))
     callback = cg.NoiseInjection(cg.GaussianChaos(log_std=1.0), monte_carlo=3)
     averaged = torch.cat(trainer(callback).predict(task, data()))
-    assert torch.allclose(averaged.exp().sum(-1), torch.ones(8), atol=1e-5)  # log-probabilities, not logits
+    assert torch.allclose(
+        averaged.exp().sum(-1), torch.ones(8), atol=1e-5
+    )  # log-probabilities, not logits
     assert not torch.allclose(averaged, plain.log_softmax(-1), atol=1e-3)
     trainer(callback).validate(task, data(), verbose=False)
     assert torch.equal(torch.cat(task.seen), averaged)
@@ -123,7 +146,9 @@ class Layered(torch.nn.Module):
         return self.head(self.body(self.gate(self.stem(x)).relu()).relu().mean((2, 3)))
 
 
-@pytest.mark.parametrize("attached", [None, cg.GaussianChaos(log_std=1.0)], ids=["layer alone", "layer and attached"])
+@pytest.mark.parametrize(
+    "attached", [None, cg.GaussianChaos(log_std=1.0)], ids=["layer alone", "layer and attached"]
+)
 def test_a_resumed_run_continues_the_noise_of_layers(attached, tmp_path):
     """The callback saves the counters of gates that are layers of the network, which no state_dict holds."""
 
@@ -151,7 +176,9 @@ def test_a_resumed_run_continues_the_noise_of_layers(attached, tmp_path):
     whole, _ = run(2, noise={"model.gate": {**state["model.gate"], "calls": 0}})
     assert state["model.gate"]["calls"] == 2 and torch.equal(whole[2:], resumed)
     saved = torch.load(tmp_path / "1.ckpt", weights_only=True)
-    assert saved["noise_of_layers"] == state and not any("gate" in key for key in saved["state_dict"])
+    assert saved["noise_of_layers"] == state and not any(
+        "gate" in key for key in saved["state_dict"]
+    )
     del saved["noise_of_layers"]
     torch.save(saved, tmp_path / "old.ckpt")
     with pytest.warns(UserWarning, match="their noise starts from the beginning"):

@@ -17,7 +17,9 @@ from tests.inject.networks import build, gate, images
 
 
 def test_3_a_gate_on_a_frozen_norm_follows_its_parent():
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 36, 4)).train()
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 36, 4)
+    ).train()
     model[1].eval()
     with cg.attach(model, gate(), "1") as handle:
         model(images(8))
@@ -62,8 +64,13 @@ def test_5_the_declared_image_size_is_used(name):
 
 def test_7_what_is_suggested_works():
     x = images(224, batch=2)
-    model = timm.create_model("swin_tiny_patch4_window7_224", depths=(1, 1, 1, 1), num_classes=10).train()
-    with cg.attach(model, gate(), "layers.3"), pytest.raises(ValueError, match="normalization.*'norm' works") as error:
+    model = timm.create_model(
+        "swin_tiny_patch4_window7_224", depths=(1, 1, 1, 1), num_classes=10
+    ).train()
+    with (
+        cg.attach(model, gate(), "layers.3"),
+        pytest.raises(ValueError, match="normalization.*'norm' works") as error,
+    ):
         model(x)
     suggested = str(error.value).split("stages=['")[1].split("']")[0]
     with cg.attach(model, gate(), suggested) as handle:
@@ -74,7 +81,9 @@ def test_7_what_is_suggested_works():
 def test_10_one_gate_per_tensor():
     model, x = build("timm resnet")
     with cg.attach(model.train(), gate(), ["layer4", "layer4.0"], check=False):
-        with pytest.raises(ValueError, match="'layer4' returns the tensor that 'layer4.0' returned"):
+        with pytest.raises(
+            ValueError, match="'layer4' returns the tensor that 'layer4.0' returned"
+        ):
             model(x)
 
 

@@ -14,7 +14,11 @@ from tests.inject.networks import timm_convnext, timm_swin, timm_vit
 from tests.inject.test_engine import GATES
 
 NETWORKS = {  # network, path and grid of a stage with 64 px images
-    "resnet50": (lambda: (timm.create_model("resnet50"), torch.randn(2, 3, 64, 64)), "layer3", (4, 4)),
+    "resnet50": (
+        lambda: (timm.create_model("resnet50"), torch.randn(2, 3, 64, 64)),
+        "layer3",
+        (4, 4),
+    ),
     "convnext": (timm_convnext, "stages.3", (2, 2)),
     "swin": (timm_swin, "layers.2", (4, 4)),
     "vit": (timm_vit, "blocks.2", (4, 4)),
@@ -39,7 +43,9 @@ def on(device, model):
 def test_a_training_forward_on_cuda_reads_no_value(name, network):
     model, x, handle = gated(network, GATES[name]())
     with FakeTensorMode(allow_non_fake_inputs=True):
-        y = torch.func.functional_call(model, on("cuda", model), (torch.empty_like(x, device="cuda"),))
+        y = torch.func.functional_call(
+            model, on("cuda", model), (torch.empty_like(x, device="cuda"),)
+        )
     assert y.device.type == "cuda" and handle.fired == 1
 
 

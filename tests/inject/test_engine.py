@@ -15,9 +15,13 @@ from chaosgate.gate import IIDLogNormal, SignedCorrelated
 
 GATES = {
     "samplewise": lambda: cg.GaussianChaos(log_std=1.0),
-    "wick, independent": lambda: cg.GaussianChaos(log_std=1.0, realization="wick", channels="independent"),
+    "wick, independent": lambda: cg.GaussianChaos(
+        log_std=1.0, realization="wick", channels="independent"
+    ),
     "resized": lambda: cg.GaussianChaos(log_std=1.0, base_size=[3, 3]),
-    "massive operator": lambda: cg.GaussianChaos(log_std=1.0, operator=cg.Massive(cg.Periodic(), 0.1)),
+    "massive operator": lambda: cg.GaussianChaos(
+        log_std=1.0, operator=cg.Massive(cg.Periodic(), 0.1)
+    ),
     "dropout": lambda: cg.Dropout(0.1),
     "dropblock": lambda: cg.DropBlock(0.1),
     "gaussian": lambda: cg.IIDGaussian(0.1),
@@ -69,7 +73,10 @@ def test_autocast_changes_rounding_not_gates(name):
         with cg.attach(model, GATES[name](), ["L4"], check=False) as handle:
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
                 model(IMAGES)
-            with handle.forced(draw=1, record=True) as maps, torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+            with (
+                handle.forced(draw=1, record=True) as maps,
+                torch.autocast("cpu", dtype=torch.bfloat16, enabled=half),
+            ):
                 model.eval()(IMAGES)
             before, after = maps[handle.sites[0].module]
             return before.float(), after.float(), after.dtype
@@ -79,7 +86,9 @@ def test_autocast_changes_rounding_not_gates(name):
     assert dtype in (torch.bfloat16, torch.float32)
     if name == "gaussian":  # additive: the same noise up to the rounding of the features
         scale = before.square().mean((1, 2, 3), keepdim=True).sqrt()
-        assert torch.allclose((after - before) / scale, (after_half - before_half) / scale, atol=0.1)
+        assert torch.allclose(
+            (after - before) / scale, (after_half - before_half) / scale, atol=0.1
+        )
         return
     shown = (before > 0.1) & (before_half > 0.1)
     ratio, ratio_half = after[shown] / before[shown], after_half[shown] / before_half[shown]
@@ -115,9 +124,15 @@ class OneDevice(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         # A kernel takes a number of the host with it; it does not take an array.
-        assert all(tensor.is_meta or tensor.ndim == 0 for tensor in given), f"{func} gets data of the host"
+        assert all(tensor.is_meta or tensor.ndim == 0 for tensor in given), (
+            f"{func} gets data of the host"
+        )
         if "_to_copy" in str(func) or "copy_" in str(func):
-            assert isinstance(result, torch.Tensor) and result.is_meta and all(t.is_meta for t in given), f"{func}"
+            assert (
+                isinstance(result, torch.Tensor)
+                and result.is_meta
+                and all(t.is_meta for t in given)
+            ), f"{func}"
         return result
 
 
@@ -133,7 +148,9 @@ class NoUpload(TorchFunctionMode):
 @pytest.mark.parametrize("name", GATES)
 def test_forward_path_never_waits_for_the_device(name):
     gate = GATES[name]()
-    gate.prepare((7, 6), torch.device("cpu"))  # the numbers of the law are computed once, on the host
+    gate.prepare(
+        (7, 6), torch.device("cpu")
+    )  # the numbers of the law are computed once, on the host
     h = torch.empty(2, 5, 7, 6, device="meta").relu()
     key, step = (torch.empty((), dtype=torch.int64, device="meta") for _ in range(2))
     gate.prepare((7, 6), h.device)

@@ -16,12 +16,21 @@ def test_ramp_rises_and_holds():
     assert [ramp(step=0, epoch=e) for e in (0, 1, 2, 5)] == [0.5, 0.75, 1.0, 1.0]
     cosine = Ramp(steps=10, shape="cosine")
     assert (
-        cosine(step=0, epoch=0) == 0 and cosine(step=5, epoch=0) == pytest.approx(0.5) and cosine(step=99, epoch=9) == 1
+        cosine(step=0, epoch=0) == 0
+        and cosine(step=5, epoch=0) == pytest.approx(0.5)
+        and cosine(step=99, epoch=9) == 1
     )
 
 
 @pytest.mark.parametrize(
-    "arguments", [{}, {"steps": 1, "epochs": 1}, {"steps": 0}, {"epochs": float("nan")}, {"steps": 5, "start": 2}]
+    "arguments",
+    [
+        {},
+        {"steps": 1, "epochs": 1},
+        {"steps": 0},
+        {"epochs": float("nan")},
+        {"steps": 5, "start": 2},
+    ],
 )
 def test_bad_ramps_are_refused(arguments):
     with pytest.raises(ValueError, match="Ramp"):
@@ -29,7 +38,12 @@ def test_bad_ramps_are_refused(arguments):
 
 
 @pytest.mark.parametrize(
-    "gate", [cg.GaussianChaos(log_std=1.0), cg.GaussianChaos(log_std=1.0, realization="wick"), cg.Dropout(0.2)]
+    "gate",
+    [
+        cg.GaussianChaos(log_std=1.0),
+        cg.GaussianChaos(log_std=1.0, realization="wick"),
+        cg.Dropout(0.2),
+    ],
 )
 def test_dial_scales_the_strength_and_zero_is_no_noise(gate):
     model = timm.create_model("resnet10_small").eval()
@@ -55,19 +69,27 @@ def test_half_log_std_by_dial_is_half_log_std():
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("gate", [cg.GaussianChaos(log_std=1.0), cg.Dropout(0.3), cg.DropBlock(0.2, 3)])
+@pytest.mark.parametrize(
+    "gate", [cg.GaussianChaos(log_std=1.0), cg.Dropout(0.3), cg.DropBlock(0.2, 3)]
+)
 def test_energy_is_the_mean_over_draws(gate: cg.Gate) -> None:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    )
     batch = torch.randn(8, 3, 7, 7, generator=torch.Generator().manual_seed(0))
     with cg.attach(model, gate, stages=["1"], seed=0) as attachment:
         (report,) = attachment.check(batch)
         h = model[:2](batch).detach()
     gate.reseed(1)
     gate.train()
-    draws = torch.stack([(gate(h) - h).detach().square().sum() / h.square().sum() for _ in range(400)])
+    draws = torch.stack(
+        [(gate(h) - h).detach().square().sum() / h.square().sum() for _ in range(400)]
+    )
     # 4 standard errors of 400 draws, and of the 32 (or more) behind an expectation without closed form
     error = float(draws.std()) * (400**-0.5 + 32**-0.5)
     assert report.images == 8 and report.energy == pytest.approx(float(draws.mean()), abs=4 * error)
     with cg.attach(model, gate, stages=["1"], seed=5) as attachment:
         (again,) = attachment.check(batch)
-    assert again.energy == pytest.approx(report.energy, rel=1e-6)  # another seed, the same expectation
+    assert again.energy == pytest.approx(
+        report.energy, rel=1e-6
+    )  # another seed, the same expectation

@@ -5,11 +5,17 @@ from pathlib import Path
 
 import yaml
 
-QUICK = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--trainer.limit_val_batches=1")
+QUICK = (
+    "--trainer.max_epochs=1",
+    "--trainer.limit_train_batches=2",
+    "--trainer.limit_val_batches=1",
+)
 SILENT = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false")
 
 
-def test_every_part_from_a_file_of_ones_own_and_several_gates_by_stage(command, configs, monkeypatch, caplog):
+def test_every_part_from_a_file_of_ones_own_and_several_gates_by_stage(
+    command, configs, monkeypatch, caplog
+):
     Path("mine.py").write_text(
         textwrap.dedent(
             """
@@ -80,7 +86,9 @@ def test_every_part_from_a_file_of_ones_own_and_several_gates_by_stage(command, 
     def node(name, **settings):
         return {"class_path": name, "init_args": settings}
 
-    chaos = node("chaosgate.GaussianChaos", log_std=0.5, operator=node("mine.Biharmonic", scale=2.0))
+    chaos = node(
+        "chaosgate.GaussianChaos", log_std=0.5, operator=node("mine.Biharmonic", scale=2.0)
+    )
     parts = node(
         "chaosgate.Mechanism",
         law=node("mine.Flipped", operator=node("mine.Nugget", share=0.1), grid=[4, 4], beta=1.0),
@@ -89,7 +97,12 @@ def test_every_part_from_a_file_of_ones_own_and_several_gates_by_stage(command, 
     )
     student = node(
         "chaosgate.Mechanism",
-        law=node("chaosgate.StudentT", operator=node("chaosgate.DirichletLaplacian"), grid=[7, 7], degrees=4),
+        law=node(
+            "chaosgate.StudentT",
+            operator=node("chaosgate.DirichletLaplacian"),
+            grid=[7, 7],
+            degrees=4,
+        ),
         realization=node("chaosgate.gate.SampleWise", gamma=1.0),
     )
     runs = {  # one gate for each stage, as in attach
@@ -106,7 +119,10 @@ def test_every_part_from_a_file_of_ones_own_and_several_gates_by_stage(command, 
             stage: gate["class_path"] for stage, gate in gates.items()
         }
         said = [text for text in caplog.messages if text.startswith("noise at")]
-        assert [text.split(",")[0] for text in said] == ["noise at L3 -> layer3", "noise at L4 -> layer4"]
+        assert [text.split(",")[0] for text in said] == [
+            "noise at L3 -> layer3",
+            "noise at L4 -> layer4",
+        ]
         if name == "first":
             assert "GaussianChaos" in said[0] and "log_std 0.5;" in said[0] and "Flicker" in said[1]
     for part in ("mine.Flipped", "mine.Nugget", "mine.Softplus", "mine.Half"):

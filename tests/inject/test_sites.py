@@ -31,7 +31,9 @@ def test_a_place_that_a_norm_undoes_is_listed_as_lost():
 
 def test_a_network_without_stages_has_sites_all_the_same():
     found = cg.sites(Dense(), images(8))
-    assert [(site.stage, site.module, site.grid, site.channels) for site in found] == [(None, "body", (8, 8), 8)]
+    assert [(site.stage, site.module, site.grid, site.channels) for site in found] == [
+        (None, "body", (8, 8), 8)
+    ]
 
 
 def test_narrow_terminal_shows_every_name_in_full(command, monkeypatch):
@@ -42,9 +44,16 @@ def test_narrow_terminal_shows_every_name_in_full(command, monkeypatch):
 
 def test_the_command_prints_every_stage(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
-    status, out, err = command("sites", "resnet10_small", "--in_chans", "1", "--json", "--image_size", "28")
+    status, out, err = command(
+        "sites", "resnet10_small", "--in_chans", "1", "--json", "--image_size", "28"
+    )
     assert status == 0, err
-    assert [site["module"] for site in json.loads(out) if site["stage"]] == ["layer1", "layer2", "layer3", "layer4"]
+    assert [site["module"] for site in json.loads(out) if site["stage"]] == [
+        "layer1",
+        "layer2",
+        "layer3",
+        "layer4",
+    ]
     status, out, _ = command("sites", "resnet10_small")
     assert status == 0 and "layer4" in out and "survives" in out
     status, _, err = command("sites", "no_such_network")

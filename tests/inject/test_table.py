@@ -13,7 +13,9 @@ from tests.inject.networks import FAMILIES, build
 from tests.inject.rows import engines, families, handles, layouts, lightning, modes, recomputation
 
 ROWS = [
-    row for subject in (families, modes, handles, layouts, recomputation, engines, lightning) for row in subject.ROWS
+    row
+    for subject in (families, modes, handles, layouts, recomputation, engines, lightning)
+    for row in subject.ROWS
 ]
 
 

@@ -20,7 +20,9 @@ def predicted_order(row: Sequence[float]) -> list[int]:
     return sorted(range(len(row)), key=lambda k: (-row[k], k))
 
 
-def ece(confidence: Sequence[float], correct: Sequence[bool], num_bins: int, norm: str = "l1") -> float:
+def ece(
+    confidence: Sequence[float], correct: Sequence[bool], num_bins: int, norm: str = "l1"
+) -> float:
     gaps, shares = [], []
     for m in range(num_bins):
         low, high = m / num_bins, (m + 1) / num_bins
@@ -52,7 +54,9 @@ def adaptive_ece(confidence: Sequence[float], correct: Sequence[bool], num_bins:
 
 def classwise_ece(probs: Floats, target: NDArray[np.int64], num_bins: int) -> float:
     """The mean over classes of the ECE of a yes-or-no forecast."""
-    each = [ece(probs[:, k].tolist(), (target == k).tolist(), num_bins) for k in range(probs.shape[1])]
+    each = [
+        ece(probs[:, k].tolist(), (target == k).tolist(), num_bins) for k in range(probs.shape[1])
+    ]
     return math.fsum(each) / len(each)
 
 
@@ -66,7 +70,10 @@ def all_metrics(logits: Floats, target: NDArray[np.int64], num_bins: int) -> dic
     for row, t in zip(logits.tolist(), target, strict=True):
         top = max(row)
         nll.append(math.log(math.fsum(math.exp(z - top) for z in row)) + (top - row[t]))
-    brier = [math.fsum((p - (k == t)) ** 2 for k, p in enumerate(row)) for row, t in zip(probs, target, strict=True)]
+    brier = [
+        math.fsum((p - (k == t)) ** 2 for k, p in enumerate(row))
+        for row, t in zip(probs, target, strict=True)
+    ]
     return {
         "n": n,
         "top1": sum(correct) / n,

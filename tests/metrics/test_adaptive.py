@@ -14,8 +14,12 @@ def test_random_cases_agree_with_the_plain_reference():
         if case % 2:
             confidence = np.round(confidence, 1)  # many ties, also at exactly 0 and 1
         correct = random.uniform(0, 1, n) < confidence
-        ours = adaptive_calibration_error(torch.from_numpy(confidence), torch.from_numpy(correct), num_bins)
-        assert float(ours) == pytest.approx(reference.adaptive_ece(confidence, correct, num_bins), abs=1e-12)
+        ours = adaptive_calibration_error(
+            torch.from_numpy(confidence), torch.from_numpy(correct), num_bins
+        )
+        assert float(ours) == pytest.approx(
+            reference.adaptive_ece(confidence, correct, num_bins), abs=1e-12
+        )
 
 
 def test_bins_hold_equal_shares_and_sizes_differ_by_at_most_one():
@@ -32,7 +36,10 @@ def test_bins_hold_equal_shares_and_sizes_differ_by_at_most_one():
 def test_fewer_samples_than_bins_leave_bins_empty():
     bins = adaptive_bins(torch.tensor([0.5, 0.75]), torch.tensor([1, 0]), num_bins=4)
     assert bins.count.tolist() == [0, 1, 0, 1]
-    assert float(adaptive_calibration_error(torch.tensor([0.5, 0.75]), torch.tensor([1, 0]), 4)) == 0.625
+    assert (
+        float(adaptive_calibration_error(torch.tensor([0.5, 0.75]), torch.tensor([1, 0]), 4))
+        == 0.625
+    )
 
 
 @pytest.mark.parametrize("correct", [[1, 1, 0, 0], [0, 0, 1, 1], [0, 1, 0, 1]])

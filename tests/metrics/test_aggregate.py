@@ -5,7 +5,9 @@ import torch
 
 from chaosgate.metrics import CellMetrics, aggregate_cells, collapsed, corruption_means
 
-GRID = {(name, s): 0.1 * s + shift for name, shift in (("fog", 0.0), ("snow", 0.3)) for s in (1, 2, 3)}
+GRID = {
+    (name, s): 0.1 * s + shift for name, shift in (("fog", 0.0), ("snow", 0.3)) for s in (1, 2, 3)
+}
 
 
 def test_aggregate_is_the_mean_over_corruptions_of_the_mean_over_severities():
@@ -24,7 +26,9 @@ def test_the_papers_breakdown_averages_to_its_overall_row():
     ece = dict(defocus_blur=0.038, gaussian_noise=0.156, glass_blur=0.122, jpeg_compression=0.059, motion_blur=0.089,
                pixelate=0.096, shot_noise=0.171)  # fmt: skip
     for values, overall in ((top1, 0.382), (ece, 0.105)):
-        assert aggregate_cells({(name, 1): value for name, value in values.items()}) == pytest.approx(overall, abs=1e-3)
+        assert aggregate_cells(
+            {(name, 1): value for name, value in values.items()}
+        ) == pytest.approx(overall, abs=1e-3)
 
 
 def test_averaging_cells_is_not_pooling_samples():
@@ -47,7 +51,9 @@ def test_uneven_corruptions_weigh_the_same():
 
 def test_a_hole_in_the_grid_is_refused_unless_declared():
     partial = {cell: value for cell, value in GRID.items() if cell != ("snow", 2)}
-    with pytest.raises(ValueError, match=r"no value for 1 of 6 cells, among them \[\('snow', 2\)\].*`missing`"):
+    with pytest.raises(
+        ValueError, match=r"no value for 1 of 6 cells, among them \[\('snow', 2\)\].*`missing`"
+    ):
         aggregate_cells(partial)
     assert corruption_means(partial, missing=[("snow", 2)])["snow"] == pytest.approx(0.5)
     with pytest.raises(ValueError, match=r"\[\('snow', 2\)\] are declared missing but have values"):
@@ -58,7 +64,8 @@ def test_severities_asked_for_must_all_be_there():
     with pytest.raises(ValueError, match="no value for 4 of 10 cells"):
         aggregate_cells(GRID, severities=range(1, 6))
     with pytest.raises(
-        ValueError, match=r"\('fog', 3\), \('snow', 3\)\] lie outside the severities asked for, \[1, 2\]"
+        ValueError,
+        match=r"\('fog', 3\), \('snow', 3\)\] lie outside the severities asked for, \[1, 2\]",
     ):
         aggregate_cells(GRID, severities=[1, 2])
 
@@ -74,7 +81,13 @@ def test_nothing_to_average_is_refused():
 
 # Table imagenetc_gamma; without noise top-1 is .382. The paper does not print confidence, but |confidence - top-1| is
 # at most the ECE, so every confidence in between must give the same answer.
-SWEEP = {0.03: (0.388, 0.091), 0.07: (0.388, 0.075), 0.1: (0.383, 0.056), 0.18: (0.385, 0.073), 0.27: (0.276, 0.169)}
+SWEEP = {
+    0.03: (0.388, 0.091),
+    0.07: (0.388, 0.075),
+    0.1: (0.383, 0.056),
+    0.18: (0.385, 0.073),
+    0.27: (0.276, 0.169),
+}
 
 
 @pytest.mark.parametrize("confidence", [0.007, 0.05, 0.093])

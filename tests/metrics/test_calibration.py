@@ -19,13 +19,17 @@ def test_random_cases_agree_with_the_plain_reference(norm):
     random = np.random.default_rng(0)
     for _ in range(80):
         n, classes, num_bins = (int(random.integers(*ends)) for ends in ((1, 50), (2, 8), (1, 25)))
-        logits = torch.from_numpy(10 ** random.uniform(-2, 3) * random.standard_normal((n, classes)))
+        logits = torch.from_numpy(
+            10 ** random.uniform(-2, 3) * random.standard_normal((n, classes))
+        )
         target = torch.from_numpy(random.integers(0, classes, n))
         probs = logits.softmax(1)
         metric = CalibrationError(num_bins, norm)
         metric.update(probs, target)
         confidence, predicted = probs.max(1)
-        expected = reference.ece(confidence.tolist(), (predicted == target).tolist(), num_bins, norm)
+        expected = reference.ece(
+            confidence.tolist(), (predicted == target).tolist(), num_bins, norm
+        )
         assert float(metric.compute()) == pytest.approx(expected, abs=1e-12)
 
 
@@ -34,7 +38,9 @@ def test_torchmetrics_agrees_where_no_confidence_is_on_a_border(norm):
     generator = torch.Generator().manual_seed(0)
     probs = (2 * torch.randn(5000, 10, generator=generator, dtype=torch.float64)).softmax(1)
     target = torch.where(
-        torch.rand(5000, generator=generator) < 0.6, probs.argmax(1), torch.randint(0, 10, (5000,), generator=generator)
+        torch.rand(5000, generator=generator) < 0.6,
+        probs.argmax(1),
+        torch.randint(0, 10, (5000,), generator=generator),
     )
     ours, theirs = CalibrationError(15, norm), MulticlassCalibrationError(10, n_bins=15, norm=norm)
     for metric in (ours, theirs):
@@ -54,7 +60,9 @@ def test_confidence_one_shares_the_last_bin():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_confidence_on_a_border_counts_in_the_bin_below(dtype):
     metric = CalibrationError(num_bins=15)
-    metric.update(two_class([k / 15 for k in range(8, 16)], dtype), torch.zeros(8, dtype=torch.long))
+    metric.update(
+        two_class([k / 15 for k in range(8, 16)], dtype), torch.zeros(8, dtype=torch.long)
+    )
     assert metric.reliability().count.tolist() == [0] * 7 + [1] * 8
 
 

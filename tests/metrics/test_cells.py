@@ -24,14 +24,18 @@ def batch(seed: int, n: int = 400, classes: int = 10, scale: float = 3.0) -> tup
 def assert_same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
     assert ours.keys() == theirs.keys()
     for name in ours:
-        torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=1e-12, equal_nan=True, msg=name)
+        torch.testing.assert_close(
+            ours[name], theirs[name], rtol=0, atol=1e-12, equal_nan=True, msg=name
+        )
 
 
 def test_a_thousand_random_cases_agree_with_the_plain_reference():
     random = np.random.default_rng(0)
     for case in range(1000):
         n, classes, num_bins = (int(random.integers(*ends)) for ends in ((1, 40), (2, 12), (1, 31)))
-        scale = 10 ** random.uniform(-2, 4)  # from nearly uniform to saturated: confidence exactly 1
+        scale = 10 ** random.uniform(
+            -2, 4
+        )  # from nearly uniform to saturated: confidence exactly 1
         logits = scale * random.standard_normal((n, classes))
         if case % 3 == 0:
             logits = logits.astype(np.float32).astype(np.float64)
@@ -44,7 +48,10 @@ def test_a_thousand_random_cases_agree_with_the_plain_reference():
         for name, value in reference.all_metrics(logits, target, num_bins).items():
             # Rounding of float64: a few units in the last place of the largest term.
             tolerance = 1e-12 * max(1.0, abs(value))
-            assert float(ours[name]) == pytest.approx(value, abs=tolerance, nan_ok=True), (case, name)
+            assert float(ours[name]) == pytest.approx(value, abs=tolerance, nan_ok=True), (
+                case,
+                name,
+            )
 
 
 def test_cells_are_counted_separately_and_like_single_metrics():
@@ -62,7 +69,9 @@ def test_cells_are_counted_separately_and_like_single_metrics():
 
 
 @pytest.mark.parametrize("classes", [10, 1001])
-@pytest.mark.parametrize("sizes", [[400], [1] * 400, [7, 393], [399, 1], [0, 400]], ids=lambda sizes: f"{len(sizes)}")
+@pytest.mark.parametrize(
+    "sizes", [[400], [1] * 400, [7, 393], [399, 1], [0, 400]], ids=lambda sizes: f"{len(sizes)}"
+)
 def test_batch_split_and_order_change_nothing(sizes, classes):
     logits, target = batch(2, classes=classes)
     cell = torch.arange(400) % 5

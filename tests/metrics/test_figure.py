@@ -35,7 +35,9 @@ def test_bars_are_the_accuracies_of_the_sums(metric):
 def test_boxes_reach_from_accuracy_to_confidence(metric):
     sums = metric.reliability().of_cell(0)
     confidence = (sums.confidence_sum / sums.count)[sums.count > 0]
-    boxes = [box for container in reliability_figure(sums).axes[0].containers[1:3] for box in container]
+    boxes = [
+        box for container in reliability_figure(sums).axes[0].containers[1:3] for box in container
+    ]
     ends = sorted(box.get_y() + box.get_height() for box in boxes)
     assert ends == pytest.approx(sorted(confidence.tolist()))
 
@@ -88,10 +90,14 @@ def test_effective_count_gives_the_variance_of_a_bin_over_images() -> None:
         correct = torch.rand(5, 300, generator=generator) < torch.where(easy, 0.9, 0.4)
         a = float(correct.double().mean())
         accuracies.append(a)
-        predicted.append(a * (1 - a) / float(effective_counts(torch.full((5, 300), 0.5), correct)[7]))
+        predicted.append(
+            a * (1 - a) / float(effective_counts(torch.full((5, 300), 0.5), correct)[7])
+        )
     # relative standard error of a variance from 400 draws: 7 %; 3 of them
     assert np.var(accuracies) == pytest.approx(np.mean(predicted), rel=0.21)
-    assert np.mean(predicted) > 1.5 * 0.65 * 0.35 / 1500  # 1,500 independent samples would be far too many
+    assert (
+        np.mean(predicted) > 1.5 * 0.65 * 0.35 / 1500
+    )  # 1,500 independent samples would be far too many
 
 
 def test_intervals_are_wider_where_bins_are_worth_fewer_samples(metric: CellMetrics) -> None:
@@ -109,8 +115,19 @@ def test_one_drawing_serves_all_loggers(monkeypatch):
     drawn, seen = [], {}
     draw = FigureCanvasAgg.draw
     monkeypatch.setattr(FigureCanvasAgg, "draw", lambda canvas: (drawn.append(1), draw(canvas))[1])
-    board = SimpleNamespace(add_image=lambda tag, image, global_step, dataformats: seen.update({dataformats: image}))
+    board = SimpleNamespace(
+        add_image=lambda tag, image, global_step, dataformats: seen.update({dataformats: image})
+    )
     other = SimpleNamespace(log_image=lambda tag, images, step: seen.update(other=images[0]))
-    log_figure([SimpleNamespace(experiment=board), other, SimpleNamespace()], "tag", lambda: Figure((1, 2)), 3)
-    assert len(drawn) == 1 and seen["HWC"].shape == (200, 100, 3) and seen["other"].shape == (200, 100, 4)
+    log_figure(
+        [SimpleNamespace(experiment=board), other, SimpleNamespace()],
+        "tag",
+        lambda: Figure((1, 2)),
+        3,
+    )
+    assert (
+        len(drawn) == 1
+        and seen["HWC"].shape == (200, 100, 3)
+        and seen["other"].shape == (200, 100, 4)
+    )
     assert (seen["HWC"] == seen["other"][..., :3]).all()

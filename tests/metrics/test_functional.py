@@ -57,12 +57,15 @@ def test_an_unknown_norm_is_refused():
 
 def test_ties_go_to_the_lower_class_number_as_in_argmax():
     generator = torch.Generator().manual_seed(0)
-    logits = torch.randint(0, 3, (500, 7), generator=generator).float()  # three levels: nearly every row has a tie
+    logits = torch.randint(
+        0, 3, (500, 7), generator=generator
+    ).float()  # three levels: nearly every row has a tie
     target = torch.randint(0, 7, (500,), generator=generator)
     rank = target_rank(logits, target)
     assert torch.equal(rank == 0, logits.argmax(1) == target)
     expected = [
-        reference.predicted_order(row).index(t) for row, t in zip(logits.tolist(), target.tolist(), strict=True)
+        reference.predicted_order(row).index(t)
+        for row, t in zip(logits.tolist(), target.tolist(), strict=True)
     ]
     assert rank.tolist() == expected
 
@@ -75,7 +78,9 @@ def test_classes_ruled_out_by_minus_infinity_are_ties_too():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_top_class_is_the_first_of_the_largest(dtype):
     generator = torch.Generator().manual_seed(3)
-    logits = torch.randint(0, 4, (500, 9), generator=generator).double()  # most rows have their largest entry twice
+    logits = torch.randint(
+        0, 4, (500, 9), generator=generator
+    ).double()  # most rows have their largest entry twice
     probs = torch.cat((logits.softmax(1), torch.full((1, 9), 1 / 9), torch.eye(9))).to(dtype)
     value, number = top_class(probs)
     expected = probs.max(1)
@@ -116,7 +121,9 @@ def test_lower_precision_logits_are_scored_in_float64(dtype):
     logits = (3 * torch.randn(50, 20, generator=generator)).to(dtype)
     target = torch.randint(0, 20, (50,), generator=generator)
     for ours, exact in zip(
-        classification_scores(logits, target), classification_scores(logits.double(), target), strict=True
+        classification_scores(logits, target),
+        classification_scores(logits.double(), target),
+        strict=True,
     ):
         assert torch.equal(ours, exact)
 
@@ -129,7 +136,9 @@ def test_a_class_ruled_out_by_minus_infinity_has_probability_zero():
     assert scores.nll[1] == math.inf
 
 
-@pytest.mark.parametrize("row", [[math.nan, 0, 0], [math.inf, 0, 0], [-math.inf] * 3], ids=["nan", "inf", "nothing"])
+@pytest.mark.parametrize(
+    "row", [[math.nan, 0, 0], [math.inf, 0, 0], [-math.inf] * 3], ids=["nan", "inf", "nothing"]
+)
 def test_logits_without_a_softmax_give_nan(row):
     scores = classification_scores(torch.tensor([row, [0.0, 1.0, 2.0]]), torch.tensor([1, 2]))
     for field in (scores.confidence, scores.nll, scores.brier):
@@ -147,4 +156,7 @@ def test_working_in_blocks_changes_nothing(monkeypatch):
 
 
 def test_an_empty_batch_has_empty_scores():
-    assert all(len(field) == 0 for field in classification_scores(torch.zeros(0, 4), torch.zeros(0, dtype=torch.long)))
+    assert all(
+        len(field) == 0
+        for field in classification_scores(torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
+    )

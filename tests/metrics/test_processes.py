@@ -33,7 +33,9 @@ SHARDS = {  # of 101 samples, by number of processes
 
 def samples() -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
-    logits = (4 * torch.randn(N, CLASSES, generator=generator)).round(decimals=1)  # some ties among confidences
+    logits = (4 * torch.randn(N, CLASSES, generator=generator)).round(
+        decimals=1
+    )  # some ties among confidences
     target = torch.multinomial(logits.mul(0.4).softmax(1), 1, generator=generator).squeeze(1)
     return logits, target, torch.arange(N) % CELLS
 
@@ -55,8 +57,12 @@ def evaluate(rows: range) -> dict[str, Tensor]:
             metric.update(logits[batch].softmax(1), target[batch])
     result = {f"cells/{name}": value for name, value in cells.compute().items()}
     result |= {name: metric.compute() for name, metric in on_probabilities.items()}
-    result |= {f"reliability/{name}": value for name, value in cells.reliability()._asdict().items()}
-    result |= {f"brier/{k}": v for k, v in on_probabilities["brier"].decomposition()._asdict().items()}
+    result |= {
+        f"reliability/{name}": value for name, value in cells.reliability()._asdict().items()
+    }
+    result |= {
+        f"brier/{k}": v for k, v in on_probabilities["brier"].decomposition()._asdict().items()
+    }
     return result | {"nll": nll.compute()}
 
 

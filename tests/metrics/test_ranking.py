@@ -8,7 +8,12 @@ import pytest
 import torch
 from scipy.stats import mannwhitneyu
 
-from chaosgate.metrics import area_under_risk_coverage, area_under_roc, classwise_calibration_error, risk_coverage
+from chaosgate.metrics import (
+    area_under_risk_coverage,
+    area_under_roc,
+    classwise_calibration_error,
+    risk_coverage,
+)
 from tests.metrics.reference import classwise_ece
 
 
@@ -34,7 +39,9 @@ def test_ties_count_as_the_mean_over_all_their_orders() -> None:
     found = area_under_risk_coverage(torch.tensor(confidence), torch.tensor(correct))
     assert float(found) == pytest.approx(np.mean([area(order) for order in orders]), abs=1e-12)
     shuffled = torch.tensor([3, 1, 0, 4, 2])
-    again = area_under_risk_coverage(torch.tensor(confidence)[shuffled], torch.tensor(correct)[shuffled])
+    again = area_under_risk_coverage(
+        torch.tensor(confidence)[shuffled], torch.tensor(correct)[shuffled]
+    )
     assert float(again) == float(found)
 
 
@@ -42,12 +49,17 @@ def test_a_perfect_order_is_better_than_a_reversed_one() -> None:
     correct = torch.tensor([1, 1, 1, 0])
     best = area_under_risk_coverage(torch.tensor([0.9, 0.8, 0.7, 0.1]), correct)
     worst = area_under_risk_coverage(torch.tensor([0.1, 0.2, 0.3, 0.9]), correct)
-    assert float(best) == pytest.approx(1 / 16) and float(worst) == pytest.approx((1 + 1 / 2 + 1 / 3 + 1 / 4) / 4)
+    assert float(best) == pytest.approx(1 / 16) and float(worst) == pytest.approx(
+        (1 + 1 / 2 + 1 / 3 + 1 / 4) / 4
+    )
 
 
 def test_area_under_roc_is_the_statistic_of_mann_and_whitney() -> None:
     generator = np.random.default_rng(1)
-    inside, outside = generator.integers(0, 40, 300) / 40, generator.integers(0, 35, 200) / 40  # many ties
+    inside, outside = (
+        generator.integers(0, 40, 300) / 40,
+        generator.integers(0, 35, 200) / 40,
+    )  # many ties
     expected = mannwhitneyu(inside, outside).statistic / (300 * 200)
     found = area_under_roc(torch.from_numpy(inside), torch.from_numpy(outside))
     assert float(found) == pytest.approx(expected, abs=1e-12)
@@ -68,7 +80,9 @@ def test_classwise_error_is_that_of_every_class_alone(classes: int) -> None:
     probs = (2 * torch.randn(300, classes, generator=generator, dtype=torch.float64)).softmax(1)
     target = torch.randint(classes, (300,), generator=generator)
     found = classwise_calibration_error(probs, target, 15)
-    assert float(found) == pytest.approx(classwise_ece(probs.numpy(), target.numpy(), 15), abs=1e-12)
+    assert float(found) == pytest.approx(
+        classwise_ece(probs.numpy(), target.numpy(), 15), abs=1e-12
+    )
 
 
 def test_classwise_error_sees_what_the_largest_probability_hides() -> None:

@@ -15,7 +15,9 @@ def test_it_is_the_cross_entropy():
     metric = NegativeLogLikelihood()
     for rows in torch.arange(200).split(33):
         metric.update(logits[rows], target[rows])
-    torch.testing.assert_close(metric.compute(), F.cross_entropy(logits, target), rtol=0, atol=1e-13)
+    torch.testing.assert_close(
+        metric.compute(), F.cross_entropy(logits, target), rtol=0, atol=1e-13
+    )
 
 
 def test_a_confident_mistake_has_a_finite_nll():
@@ -62,7 +64,9 @@ def test_terms_agree_with_their_definition_sample_by_sample():
     metric.update(probs, target)
     p, y = probs.numpy(), np.eye(4)[target.numpy()]
     n = len(p)
-    expected = dict.fromkeys(("reliability", "resolution", "uncertainty", "within_variance", "within_covariance"), 0.0)
+    expected = dict.fromkeys(
+        ("reliability", "resolution", "uncertainty", "within_variance", "within_covariance"), 0.0
+    )
     for k in range(4):
         rate = y[:, k].mean()
         expected["uncertainty"] += rate * (1 - rate)
@@ -88,7 +92,9 @@ def test_equal_forecasts_need_only_murphys_three_terms():
     metric.update(probs, target)
     d = metric.decomposition()
     assert abs(d.within_variance) < 1e-14 and abs(d.within_covariance) < 1e-14
-    torch.testing.assert_close(d.reliability - d.resolution + d.uncertainty, d.score, rtol=0, atol=1e-14)
+    torch.testing.assert_close(
+        d.reliability - d.resolution + d.uncertainty, d.score, rtol=0, atol=1e-14
+    )
 
 
 def test_batch_split_changes_no_bit():

@@ -28,7 +28,9 @@ def test_sum_is_the_same_bit_for_bit_in_any_order_and_grouping(summands, random)
 def test_sum_is_within_half_a_unit_per_summand_of_the_exact_sum(summands):
     total = float(join(split(torch.tensor(summands, dtype=torch.float64)).sum(0)))
     exact = sum(map(Fraction, summands))
-    assert abs(Fraction(total) - exact) <= len(summands) * Fraction(1, 2**53) + exact * Fraction(1, 2**52)
+    assert abs(Fraction(total) - exact) <= len(summands) * Fraction(1, 2**53) + exact * Fraction(
+        1, 2**52
+    )
 
 
 def test_float32_values_are_split_without_rounding():
@@ -43,8 +45,12 @@ def test_carry_keeps_the_value_when_the_fine_part_overflows():
     assert float(join(many)) == 2**20 - 2.0**-32
 
 
-@pytest.mark.parametrize("bad, seen", [(math.inf, math.inf), (math.nan, math.nan), (2 * LARGEST, math.inf)])
+@pytest.mark.parametrize(
+    "bad, seen", [(math.inf, math.inf), (math.nan, math.nan), (2 * LARGEST, math.inf)]
+)
 def test_what_is_not_a_number_stays_visible_in_its_own_slot(bad, seen):
     parts = sum_by_slot(torch.tensor([[bad], [1.0], [2.0]]), torch.tensor([0, 0, 1]), num_slots=2)
     result = join(parts + parts).squeeze(1)
-    torch.testing.assert_close(result, torch.tensor([seen, 4.0], dtype=torch.float64), equal_nan=True)
+    torch.testing.assert_close(
+        result, torch.tensor([seen, 4.0], dtype=torch.float64), equal_nan=True
+    )

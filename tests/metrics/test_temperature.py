@@ -82,7 +82,9 @@ def test_one_mistake_in_a_saturated_network_is_enough_for_a_finite_temperature()
 
 def test_the_same_data_give_the_same_bits():
     logits, target = validation_set(2, 300, 7, 1.7)
-    assert temperature_scaling(logits, target) == temperature_scaling(logits.clone(), target.clone())
+    assert temperature_scaling(logits, target) == temperature_scaling(
+        logits.clone(), target.clone()
+    )
 
 
 def test_half_precision_logits_are_fitted_in_float64():
@@ -93,7 +95,9 @@ def test_half_precision_logits_are_fitted_in_float64():
 
 def test_logits_that_carry_gradients_are_fine():
     logits, target = validation_set(5, 50, 3, 1.5)
-    assert fit_temperature(logits.clone().requires_grad_(), target) == fit_temperature(logits, target)
+    assert fit_temperature(logits.clone().requires_grad_(), target) == fit_temperature(
+        logits, target
+    )
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

@@ -45,7 +45,11 @@ def configuration(folder: Path) -> list[str]:
         },
         "data": {
             "class_path": "tests.data.recorder.FewImages",
-            "init_args": {"corruptions": ["pixelate"], "severities": [1, 2, 3, 4], "eval_batch_size": 17},
+            "init_args": {
+                "corruptions": ["pixelate"],
+                "severities": [1, 2, 3, 4],
+                "eval_batch_size": 17,
+            },
         },
     }
     path = folder / "own.yaml"
@@ -61,14 +65,22 @@ def run(command: Sequence[str], folder: Path) -> str:
     """Run a command in ``folder``; its output."""
     paths = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400)
+    process = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400
+    )
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout + process.stderr
 
 
 def words(action: str, folder: Path, processes: int, name: str) -> list[str]:
     batch = f"--data.init_args.batch_size={12 // processes}"
-    return [action, *configuration(folder), f"--trainer.devices={processes}", batch, f"--run_dir={name}"]
+    return [
+        action,
+        *configuration(folder),
+        f"--trainer.devices={processes}",
+        batch,
+        f"--run_dir={name}",
+    ]
 
 
 def seen(folder: Path, name: str, stage: str, processes: int) -> list[dict[str, Any]]:
@@ -77,9 +89,9 @@ def seen(folder: Path, name: str, stage: str, processes: int) -> list[dict[str, 
 
 
 def weights(folder: Path, name: str) -> dict[str, torch.Tensor]:
-    loaded: dict[str, torch.Tensor] = torch.load(folder / name / "checkpoints" / "last.ckpt", weights_only=True)[
-        "state_dict"
-    ]
+    loaded: dict[str, torch.Tensor] = torch.load(
+        folder / name / "checkpoints" / "last.ckpt", weights_only=True
+    )["state_dict"]
     return loaded
 
 
@@ -103,7 +115,9 @@ def rows(trained: Path) -> dict[int, list[dict[str, Any]]]:
     return found
 
 
-def test_every_image_of_every_cell_is_counted_once(trained: Path, rows: dict[int, list[dict[str, Any]]]) -> None:
+def test_every_image_of_every_cell_is_counted_once(
+    trained: Path, rows: dict[int, list[dict[str, Any]]]
+) -> None:
     everything = [(cell, index) for cell in range(CELLS) for index in range(IMAGES)]
     for processes in (1, 2, 3):
         ranks = seen(trained, "fit2", "test", processes)
@@ -111,22 +125,37 @@ def test_every_image_of_every_cell_is_counted_once(trained: Path, rows: dict[int
         assert [row["n"] for row in rows[processes]] == [IMAGES] * CELLS
 
 
-def test_metrics_do_not_depend_on_the_number_of_processes(rows: dict[int, list[dict[str, Any]]]) -> None:
+def test_metrics_do_not_depend_on_the_number_of_processes(
+    rows: dict[int, list[dict[str, Any]]],
+) -> None:
     names = {name for name, value in rows[1][0].items() if isinstance(value, float)}
     assert {"top1", "top5", "nll", "ece", "adaptive_ece", "brier", "confidence", "gap"} <= names
     for processes in (2, 3):
         assert len(rows[processes]) == len(rows[1]) == CELLS
         for one, other in zip(rows[1], rows[processes], strict=True):
             assert (one["corruption"], one["severity"]) == (other["corruption"], other["severity"])
-            assert {name: other[name] for name in names} == pytest.approx({name: one[name] for name in names}, abs=1e-6)
-    assert len({row["nll"] for row in rows[1]}) == CELLS  # every cell another number: the comparison can fail
+            assert {name: other[name] for name in names} == pytest.approx(
+                {name: one[name] for name in names}, abs=1e-6
+            )
+    assert (
+        len({row["nll"] for row in rows[1]}) == CELLS
+    )  # every cell another number: the comparison can fail
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
-def test_validation_inside_fit_is_that_of_the_saved_network_on_one_process(trained: Path, processes: int) -> None:
+def test_validation_inside_fit_is_that_of_the_saved_network_on_one_process(
+    trained: Path, processes: int
+) -> None:
     name = f"fit{processes}"
     ranks = seen(trained, name, "fit", processes)
-    run([*CHAOSGATE, *words("validate", trained, 1, name), f"--ckpt_path={name}/checkpoints/last.ckpt"], trained)
+    run(
+        [
+            *CHAOSGATE,
+            *words("validate", trained, 1, name),
+            f"--ckpt_path={name}/checkpoints/last.ckpt",
+        ],
+        trained,
+    )
     (alone,) = seen(trained, name, "validate", 1)
     for rank in ranks:
         for metric in ("val/top1", "val/nll", "val/ece", "val/brier", "val/gap"):
@@ -134,8 +163,12 @@ def test_validation_inside_fit_is_that_of_the_saved_network_on_one_process(train
 
 
 def test_processes_draw_different_gates(trained: Path) -> None:
-    first, second, third = (torch.tensor(rank["gates"][-1]) for rank in seen(trained, "fit3", "fit", 3))
-    assert first.shape == second.shape == third.shape == (4 * 16,)  # four images a process, 4 x 4 sites
+    first, second, third = (
+        torch.tensor(rank["gates"][-1]) for rank in seen(trained, "fit3", "fit", 3)
+    )
+    assert (
+        first.shape == second.shape == third.shape == (4 * 16,)
+    )  # four images a process, 4 x 4 sites
     for one, other in ((first, second), (first, third), (second, third)):
         known = one.isfinite() & other.isfinite()
         assert known.float().mean() > 0.8
@@ -154,20 +187,24 @@ def test_torchrun_gives_the_network_and_the_gates_of_the_ddp_strategy(trained: P
     ]
     run([*torchrun, *words("fit", trained, 2, "torchrun")], trained)
     ours, theirs = weights(trained, "torchrun"), weights(trained, "fit2")
-    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
-    for one, other in zip(seen(trained, "torchrun", "fit", 2), seen(trained, "fit2", "fit", 2), strict=True):
+    assert ours.keys() == theirs.keys() and all(
+        torch.equal(ours[name], theirs[name]) for name in ours
+    )
+    for one, other in zip(
+        seen(trained, "torchrun", "fit", 2), seen(trained, "fit2", "fit", 2), strict=True
+    ):
         assert json.dumps(one["gates"]) == json.dumps(other["gates"])  # as text: nan is nan
 
 
 def test_rate_follows_the_images_of_a_step(trained: Path) -> None:
-    assert {rank["rates"][0] for n in (1, 2, 3) for rank in seen(trained, f"fit{n}", "fit", n)} == {0.1 * 0.5}
+    assert {rank["rates"][0] for n in (1, 2, 3) for rank in seen(trained, f"fit{n}", "fit", n)} == {
+        0.1 * 0.5
+    }
 
 
 def test_one_process_can_run_one_command_after_the_other(trained: Path) -> None:
     """As a study's worker does: the test starts its own processes, and does not wait for those of the training."""
     commands = [words("fit", trained, 2, "both"), words("test", trained, 2, "both")]
-    program = (
-        f"from chaosgate.cli.fit import execute\nfor words in {commands!r}: assert execute(words).status == 0"
-    )
+    program = f"from chaosgate.cli.fit import execute\nfor words in {commands!r}: assert execute(words).status == 0"
     run([sys.executable, "-c", program], trained)
     assert [row["n"] for row in RunDirectory(trained / "both").rows()] == [IMAGES] * CELLS

@@ -15,7 +15,9 @@ def test_uncertainty_is_the_mean_over_all_images():
     callback = NoiseInjection(Dropout(0.1), monte_carlo=2)
     uncertainty = {"entropy": torch.tensor([1.0, 3.0, 100.0])}
     network = torch.nn.Identity()
-    fake: Any = SimpleNamespace(model=network, uncertainty=uncertainty, monte_carlo=lambda *_: nullcontext())
+    fake: Any = SimpleNamespace(
+        model=network, uncertainty=uncertainty, monte_carlo=lambda *_: nullcontext()
+    )
     callback.attachment = fake
     logged: dict[str, float] = {}
     module: Any = SimpleNamespace(
@@ -24,8 +26,12 @@ def test_uncertainty_is_the_mean_over_all_images():
         get_submodule=lambda _: network,
     )
     other = torch.tensor([8.0, 1.0])  # the sum and the number of images of another process
-    trainer: Any = SimpleNamespace(strategy=SimpleNamespace(reduce=lambda mine, reduce_op: mine + other))
-    batch: Any = Sample(torch.zeros(3, 1), torch.zeros(3), torch.tensor([0, 1, -1]))  # the third one is padding
+    trainer: Any = SimpleNamespace(
+        strategy=SimpleNamespace(reduce=lambda mine, reduce_op: mine + other)
+    )
+    batch: Any = Sample(
+        torch.zeros(3, 1), torch.zeros(3), torch.tensor([0, 1, -1])
+    )  # the third one is padding
     callback.on_test_batch_start(trainer, module, batch, 0)
     callback.on_test_batch_end(trainer, module, None, batch, 0)
     callback.on_test_epoch_end(trainer, module)

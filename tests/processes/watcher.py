@@ -28,7 +28,9 @@ class Watcher(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         module = pl_module.get_submodule(f"model.{self.stage}")
         list(module.children())[-1].register_forward_hook(self._before)  # the map before the gate
-        pl_module.get_submodule("model.global_pool").register_forward_pre_hook(self._after)  # what follows it
+        pl_module.get_submodule("model.global_pool").register_forward_pre_hook(
+            self._after
+        )  # what follows it
         self.rates = [float(rate) for rate in trainer.lr_scheduler_configs[0].scheduler.base_lrs]
 
     def _before(self, module: Any, inputs: Any, output: Tensor) -> None:
@@ -37,10 +39,18 @@ class Watcher(Callback):
     def _after(self, module: Any, inputs: Any) -> None:
         if module.training and len(self.gates) < self.steps and self._clean is not None:
             ratio = torch.where(self._clean > 0, inputs[0].detach() / self._clean, torch.nan)
-            self.gates.append(ratio.double().nanmean(1).flatten().tolist())  # one gate for all channels
+            self.gates.append(
+                ratio.double().nanmean(1).flatten().tolist()
+            )  # one gate for all channels
 
     def on_test_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *args: Any, **kwargs: Any
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        *args: Any,
+        **kwargs: Any,
     ) -> None:
         self.counted += zip(batch.cell.tolist(), batch.index.tolist(), strict=True)
 
@@ -52,5 +62,8 @@ class Watcher(Callback):
             "counted": self.counted,
             "size": trainer.world_size,
         }
-        file = Path(trainer.default_root_dir) / f"{stage.value}-{trainer.world_size}-{trainer.global_rank}.json"
+        file = (
+            Path(trainer.default_root_dir)
+            / f"{stage.value}-{trainer.world_size}-{trainer.global_rank}.json"
+        )
         file.write_text(json.dumps(seen))

@@ -22,7 +22,9 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_no_trace(tmp_path, monkeyp
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(checkpoint.torch, "save", full)
-    with pytest.raises(OSError, match=r"No space left on device.*An earlier file of that name is intact.*--resume"):
+    with pytest.raises(
+        OSError, match=r"No space left on device.*An earlier file of that name is intact.*--resume"
+    ):
         AtomicCheckpointIO().save_checkpoint({"global_step": 8}, path)
     assert path.read_bytes() == before and [one.name for one in tmp_path.iterdir()] == ["last.ckpt"]
 
@@ -67,6 +69,8 @@ def test_only_one_process_trains_in_a_directory(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match=r"file/run cannot be written .Not a directory.. Give another --run_dir"):
+    with pytest.raises(
+        OSError, match=r"file/run cannot be written .Not a directory.. Give another --run_dir"
+    ):
         with RunDirectory(Path(tmp_path) / "file" / "run").locked():
             pass

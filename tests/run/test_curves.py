@@ -13,12 +13,18 @@ from chaosgate.run.recording import WriteCurves, WriteProgress
 def _trainer(folder: Path) -> Any:
     metrics = {"train/loss": 0.5, "val/nll": 0.25}
     return SimpleNamespace(
-        default_root_dir=str(folder), is_global_zero=True, callback_metrics=metrics, current_epoch=0, global_step=3
+        default_root_dir=str(folder),
+        is_global_zero=True,
+        callback_metrics=metrics,
+        current_epoch=0,
+        global_step=3,
     )
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_a_curve_that_was_lost_or_changed_after_the_training_comes_back_from_the_checkpoint(lost: bool, tmp_path: Path):
+def test_a_curve_that_was_lost_or_changed_after_the_training_comes_back_from_the_checkpoint(
+    lost: bool, tmp_path: Path
+):
     first, trainer = WriteCurves(), _trainer(tmp_path)
     first.on_train_epoch_end(trainer, None)
     curves = RunDirectory(tmp_path).curves
@@ -30,7 +36,9 @@ def test_a_curve_that_was_lost_or_changed_after_the_training_comes_back_from_the
     assert curves.read_text() == whole
 
 
-def test_training_does_not_wait_for_the_disk_to_take_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_training_does_not_wait_for_the_disk_to_take_its_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """It is written twice a second, and two calls of fsync on a busy disk take as long as a step."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("waits"))
     trainer = _trainer(tmp_path)

@@ -11,7 +11,10 @@ CONFIG: dict[str, Any] = {
     "seed_everything": 0,
     "trainer": {"max_epochs": 3, "logger": None, "callbacks": None},
     "model": {"backbone": "resnet18", "backbone_args": {"a": [1, 2]}},
-    "data": {"class_path": "chaosgate.ImageNet", "init_args": {"root": "/a", "batch_size": 4, "severities": [1]}},
+    "data": {
+        "class_path": "chaosgate.ImageNet",
+        "init_args": {"root": "/a", "batch_size": 4, "severities": [1]},
+    },
     "noise": {"gate": GATE, "stages": ["L4"], "monte_carlo": 0},
     "temperature": True,
 }
@@ -70,20 +73,31 @@ def test_setting_that_does_not_is_the_same_training_and_the_same_test(key: str, 
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("data.init_args.severities", [2]), ("noise.monte_carlo", 4), ("noise.reestimate_bn", 9), ("temperature", False)],
+    [
+        ("data.init_args.severities", [2]),
+        ("noise.monte_carlo", 4),
+        ("noise.reestimate_bn", 9),
+        ("temperature", False),
+    ],
 )
 def test_setting_of_the_test_is_another_test_of_the_same_training(key: str, value: Any) -> None:
     assert identity.training_hash(changed(key, value)) == identity.training_hash(CONFIG)
     assert identity.test_hash(CONFIG, changed(key, value)) != identity.test_hash(CONFIG, CONFIG)
 
 
-@pytest.mark.parametrize("own", ["chaosgate.ImageFolder", "chaosgate.data.HuggingFace", "my_sets.ImageNet"])
+@pytest.mark.parametrize(
+    "own", ["chaosgate.ImageFolder", "chaosgate.data.HuggingFace", "my_sets.ImageNet"]
+)
 def test_folder_of_own_images_counts(own: str) -> None:
     folder = changed("data.class_path", own)
-    assert identity.training_hash(folder) != identity.training_hash(changed("data.init_args.root", "/b", folder))
+    assert identity.training_hash(folder) != identity.training_hash(
+        changed("data.init_args.root", "/b", folder)
+    )
 
 
-@pytest.mark.parametrize("name", ["CIFAR10", "CIFAR100", "FashionMNIST", "ImageNetC", "ImageNetVariant", "OxfordPets"])
+@pytest.mark.parametrize(
+    "name", ["CIFAR10", "CIFAR100", "FashionMNIST", "ImageNetC", "ImageNetVariant", "OxfordPets"]
+)
 def test_place_of_a_published_set_counts_only_in_whether_it_is_given(name: str) -> None:
     here = changed("data.class_path", f"chaosgate.data.{name}")
     there = changed("data.init_args.root", "/b", here)
@@ -95,24 +109,39 @@ def test_released_corruptions_are_another_test_of_the_same_training_wherever_the
     made = changed("data.class_path", "chaosgate.data.CIFAR10")
     here, there = (changed("data.init_args.released", place, made) for place in ("/a/c", "/b/c"))
     assert identity.training_hash(made) == identity.training_hash(here)
-    assert identity.test_hash(made, made) != identity.test_hash(made, here) == identity.test_hash(made, there)
+    assert (
+        identity.test_hash(made, made)
+        != identity.test_hash(made, here)
+        == identity.test_hash(made, there)
+    )
 
 
 def test_the_embedded_subset_is_not_the_whole_set() -> None:
-    fashion = changed("data.class_path", "chaosgate.FashionMNIST")  # without a root: the embedded subset
-    assert identity.training_hash(fashion) != identity.training_hash(changed("data.init_args.root", None, fashion))
+    fashion = changed(
+        "data.class_path", "chaosgate.FashionMNIST"
+    )  # without a root: the embedded subset
+    assert identity.training_hash(fashion) != identity.training_hash(
+        changed("data.init_args.root", None, fashion)
+    )
 
 
 def test_without_a_gate_it_does_not_matter_where_it_would_stand() -> None:
     none = changed("noise.gate", None)
-    assert identity.training_hash(none) == identity.training_hash(changed("noise.stages", ["L1"], none))
+    assert identity.training_hash(none) == identity.training_hash(
+        changed("noise.stages", ["L1"], none)
+    )
 
 
 def test_noise_in_the_callbacks_is_part_of_name_and_hash() -> None:
-    callback = {"class_path": "chaosgate.NoiseInjection", "init_args": {"gate": GATE, "stages": ["L3"]}}
+    callback = {
+        "class_path": "chaosgate.NoiseInjection",
+        "init_args": {"gate": GATE, "stages": ["L3"]},
+    }
     none = changed("noise.gate", None)
     listed = changed("trainer.callbacks", [callback], none)
-    assert "-GaussianChaos-log_std1-L3-" in identity.run_name(listed) and "-none-" in identity.run_name(none)
+    assert "-GaussianChaos-log_std1-L3-" in identity.run_name(
+        listed
+    ) and "-none-" in identity.run_name(none)
     assert identity.training_hash(listed) != identity.training_hash(none)
 
 

@@ -25,10 +25,19 @@ OWN_FILES = {
 FIGURES = ["test-reliability.png", "val-reliability.png"]
 
 
-def fit_and_test(logger: str | None, command: Any, configs: Any) -> tuple[list[dict[str, Any]], list[Any], Path]:
+def fit_and_test(
+    logger: str | None, command: Any, configs: Any
+) -> tuple[list[dict[str, Any]], list[Any], Path]:
     run = Path(f"with_{logger}")
-    files = configs("base", "data/fashion_mnist", "noise/gch", *([] if logger is None else [f"logger/{logger}"]))
-    options = [*files, *QUICK, f"--run_dir={run}", *(["--trainer.logger=false"] if logger is None else [])]
+    files = configs(
+        "base", "data/fashion_mnist", "noise/gch", *([] if logger is None else [f"logger/{logger}"])
+    )
+    options = [
+        *files,
+        *QUICK,
+        f"--run_dir={run}",
+        *(["--trainer.logger=false"] if logger is None else []),
+    ]
     for step in ("fit", "test"):
         status, _, err = command(step, *options)
         assert status == 0, err
@@ -49,15 +58,22 @@ def test_rows_energy_and_figures_do_not_depend_on_the_logger(
         assert sorted(path.name for path in (run / "figures").iterdir()) == FIGURES
         for name in FIGURES:
             with Image.open(run / "figures" / name) as picture:
-                assert picture.width > 300 and len(set(picture.convert("L").resize((64, 64)).getdata())) > 10
+                assert (
+                    picture.width > 300
+                    and len(set(picture.convert("L").resize((64, 64)).getdata())) > 10
+                )
         own = {"run", "checkpoint", "digest"}
         same = [{key: value for key, value in row.items() if key not in own} for row in rows]
         expected = found["tensorboard"]
-        reference = [{key: value for key, value in row.items() if key not in own} for row in expected[0]]
+        reference = [
+            {key: value for key, value in row.items() if key not in own} for row in expected[0]
+        ]
         assert same == reference and energy == expected[1] and energy[0]["energy"] > 0, logger
         assert not Path("lightning_logs").exists() and not Path("wandb").exists()
     metrics = (found["csv"][2] / "csv" / "version_0" / "metrics.csv").read_text().splitlines()
     assert {"train/loss", "train/top1", "val/nll", "noise/L4/energy"} <= set(metrics[0].split(","))
     tested = (found["csv"][2] / "csv" / "version_1" / "metrics.csv").read_text().splitlines()
     assert "test/clean/nll" in tested[0].split(",")
-    assert list((found["wandb"][2] / "wandb").glob("offline-run-*/files/media/images/noise/gate*.png"))
+    assert list(
+        (found["wandb"][2] / "wandb").glob("offline-run-*/files/media/images/noise/gate*.png")
+    )

@@ -17,7 +17,9 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from chaosgate.__main__ import main
 
     run = tmp_path_factory.mktemp("uninterrupted") / "run"
-    files = [word for name in FILES for word in ("-c", str(REPOSITORY / "configs" / f"{name}.yaml"))]
+    files = [
+        word for name in FILES for word in ("-c", str(REPOSITORY / "configs" / f"{name}.yaml"))
+    ]
     assert main(["fit", *files, *SMALL, f"--run_dir={run}"]) == 0
     return run
 
@@ -39,7 +41,11 @@ def fault(name: str, /, **arguments: Any) -> list[str]:
         (fault("SignalAt", step=2, name="SIGINT"), 130, 3),
         (fault("SignalAt", step=14, name="SIGINT", phase="validation"), 130, 12),
     ],
-    ids=lambda value: " ".join(value).replace("--trainer.callbacks", "") if isinstance(value, list) else str(value),
+    ids=lambda value: (
+        " ".join(value).replace("--trainer.callbacks", "")
+        if isinstance(value, list)
+        else str(value)
+    ),
 )
 def test_a_cut_run_continues_bit_identically(cut, status, step, uninterrupted, command, configs):
     import torch
@@ -54,7 +60,11 @@ def test_a_cut_run_continues_bit_identically(cut, status, step, uninterrupted, c
 
 
 def test_workers_and_accumulated_gradients_make_no_difference(command, configs):
-    more = ("--data.num_workers=2", "--trainer.accumulate_grad_batches=2", "--model.lr_scheduler=null")
+    more = (
+        "--data.num_workers=2",
+        "--trainer.accumulate_grad_batches=2",
+        "--model.lr_scheduler=null",
+    )
     files = (*configs(*FILES), *SMALL, *more, "--trainer.limit_train_batches=8")
     cut = fault("SignalAt", step=6)
     assert command("fit", *files, "--run_dir=whole")[0] == 0
@@ -63,10 +73,17 @@ def test_workers_and_accumulated_gradients_make_no_difference(command, configs):
     assert differences(Path("run"), Path("whole")) == []
 
 
-def test_killed_after_the_last_checkpoint_everything_else_is_made_again(uninterrupted, command, configs):
+def test_killed_after_the_last_checkpoint_everything_else_is_made_again(
+    uninterrupted, command, configs
+):
     assert command("fit", *configs(*FILES), *SMALL, "--run_dir=run")[0] == 0
     best = Path("run/checkpoints/best.ckpt").readlink()
-    for name in ("noise.json", "curves.jsonl", "checkpoints/selection.json", "checkpoints/best.ckpt"):
+    for name in (
+        "noise.json",
+        "curves.jsonl",
+        "checkpoints/selection.json",
+        "checkpoints/best.ckpt",
+    ):
         Path("run", name).unlink()
     if best.name == "epoch-0002.ckpt":
         Path("run/checkpoints", best).unlink()  # killed before the newest epoch had its own name
@@ -95,7 +112,9 @@ def test_a_signal_before_the_first_step_leaves_no_directory(command, configs):
         assert not list(Path(name).glob("checkpoints/last.ckpt"))
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_leaves_the_checkpoint(uninterrupted, command, configs):
+def test_a_loss_that_is_not_finite_stops_the_run_and_leaves_the_checkpoint(
+    uninterrupted, command, configs
+):
     cut = fault("BadLossAt", step=9)
     status, _, err = command("fit", *configs(*FILES), *SMALL, *cut, "--run_dir=run")
     assert status == 1 and "at step 9 of epoch 1" in err and "gradient_clip_val" in err
@@ -110,7 +129,10 @@ STORED: dict[str, Any] = {
     "trainer": {"max_epochs": 3, "logger": None, "callbacks": None},
     "model": {"backbone": "resnet18", "optimizer": {"init_args": {"lr": 0.1}}},
     "data": {"class_path": "chaosgate.ImageFolder", "init_args": {"root": "a", "num_workers": 0}},
-    "noise": {"gate": {"class_path": "chaosgate.GaussianChaos", "init_args": {"log_std": 1.0}}, "stages": ["L4"]},
+    "noise": {
+        "gate": {"class_path": "chaosgate.GaussianChaos", "init_args": {"log_std": 1.0}},
+        "stages": ["L4"],
+    },
 }
 
 
@@ -126,12 +148,18 @@ def changed(key: str, value: Any, node: dict[str, Any] = STORED) -> dict[str, An
         ("noise.gate", None, "noise.gate.class_path was chaosgate.GaussianChaos, now None"),
         ("data.init_args.root", "b", "root was a, now b"),
         ("seed_everything", 1, "seed_everything was 0.0, now 1.0"),
-        ("trainer.callbacks", [{"class_path": "mine.Callback"}], "callbacks was None, now [{'class_path': 'mine."),
+        (
+            "trainer.callbacks",
+            [{"class_path": "mine.Callback"}],
+            "callbacks was None, now [{'class_path': 'mine.",
+        ),
         ("data.init_args.num_workers", 4, ""),
         ("trainer.logger", False, ""),
     ],
 )
-def test_settings_that_shape_the_result_are_those_of_the_start(tmp_path: Path, key: str, value: Any, said: str) -> None:
+def test_settings_that_shape_the_result_are_those_of_the_start(
+    tmp_path: Path, key: str, value: Any, said: str
+) -> None:
     run = RunDirectory(tmp_path)
     run.config.write_text(yaml.safe_dump(STORED))
     if not said:

@@ -60,8 +60,17 @@ def model():
 def run_test(folder, network=None, data=None, callback=None, **settings):
     callback = TemperatureScaling() if callback is None else callback
     network = model() if network is None else network
-    options = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
-    options |= {"enable_checkpointing": False, "use_distributed_sampler": False, "default_root_dir": folder}
+    options = {
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "accelerator": "cpu",
+    }
+    options |= {
+        "enable_checkpointing": False,
+        "use_distributed_sampler": False,
+        "default_root_dir": folder,
+    }
     callbacks = [callback, *settings.pop("callbacks", [])]
     trainer = Trainer(**options | settings, callbacks=callbacks)
     trainer.test(network, Few(**CELLS, eval_batch_size=17) if data is None else data, verbose=False)
@@ -72,7 +81,9 @@ def outputs(network, loader, data):
     """Logits, targets and cells by the plain network, one image after the other."""
     network.eval()
     with torch.no_grad():
-        parts = [(network(data.normalise(batch.image)), batch.target, batch.cell) for batch in loader]
+        parts = [
+            (network(data.normalise(batch.image)), batch.target, batch.cell) for batch in loader
+        ]
     return [torch.cat(part) for part in zip(*parts, strict=True)]
 
 
@@ -102,7 +113,9 @@ def test_rows_hold_the_metrics_of_the_scaled_test_logits(done):
             assert row[f"{name}_T"] == pytest.approx(float(expected[name][i]), rel=1e-5), name
     assert "top1_T" not in network.test_rows[0]
     logged = network.trainer.callback_metrics
-    assert float(logged["test/clean/nll_T"]) == pytest.approx(network.test_rows[0]["nll_T"], rel=1e-6)
+    assert float(logged["test/clean/nll_T"]) == pytest.approx(
+        network.test_rows[0]["nll_T"], rel=1e-6
+    )
     mean = (network.test_rows[1]["ece_T"] + network.test_rows[2]["ece_T"]) / 2
     assert float(logged["test/corrupted/ece_T"]) == pytest.approx(mean, rel=1e-6)
 
@@ -154,7 +167,12 @@ def test_a_set_without_validation_images_takes_the_temperature_of_an_earlier_tes
         {"checkpoint": "another", "temperature": 9.0, **about},
         {"checkpoint": mine, "temperature": None},
     ]
-    options = {"logger": False, "enable_progress_bar": False, "accelerator": "cpu", "enable_checkpointing": False}
+    options = {
+        "logger": False,
+        "enable_progress_bar": False,
+        "accelerator": "cpu",
+        "enable_checkpointing": False,
+    }
     for known, value in ((rows, 1.5), (rows[1:], None)):
         callback = TemperatureScaling(known)
         Trainer(**options, callbacks=[callback]).test(
@@ -172,12 +190,17 @@ def test_temperature_of_monte_carlo_averages_is_fitted_on_averages_of_validation
     network, callback = run_test(tmp_path, data=data, callbacks=[noise])
     loader, parts = validation_loader(data), []
     network.eval()
-    with torch.no_grad(), cg.attach(network.model, copy.deepcopy(gate), stages=["L3"], seed=5) as handle:
+    with (
+        torch.no_grad(),
+        cg.attach(network.model, copy.deepcopy(gate), stages=["L3"], seed=5) as handle,
+    ):
         for number, batch in enumerate(loader):
             with handle.monte_carlo(3, -1 - number):
                 parts.append((network(data.normalise(batch.image)), batch.target))
     averaged, target = (torch.cat(part) for part in zip(*parts, strict=True))
-    assert callback.value == pytest.approx(temperature_scaling(averaged, target).temperature, rel=1e-5)
+    assert callback.value == pytest.approx(
+        temperature_scaling(averaged, target).temperature, rel=1e-5
+    )
     plain = temperature_scaling(*outputs(network, validation_loader(data), data)[:2]).temperature
     assert abs(callback.value - plain) > 0.01  # a network that is not averaged has another one
     (row,) = network.test_rows
@@ -207,14 +230,29 @@ def test_the_same_on_three_processes(tmp_path, done):
 
 def test_the_command_line_writes_it_and_a_switch_turns_it_off(command, configs):
     files = configs("base", "data/fashion_mnist", "noise/none")
-    quick = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false", "--run_dir=run")
-    quick += ("--model.backbone_args={channels: [8, 8, 16, 16]}", "--data.init_args.corruptions=null")
-    train = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=8", "--trainer.limit_val_batches=1")
+    quick = (
+        "--trainer.enable_progress_bar=false",
+        "--trainer.enable_model_summary=false",
+        "--run_dir=run",
+    )
+    quick += (
+        "--model.backbone_args={channels: [8, 8, 16, 16]}",
+        "--data.init_args.corruptions=null",
+    )
+    train = (
+        "--trainer.max_epochs=1",
+        "--trainer.limit_train_batches=8",
+        "--trainer.limit_val_batches=1",
+    )
     assert command("fit", *files, *quick, *train)[0] == 0
     status, out, err = command("test", *files, *quick)
     assert status == 0, err
     (row,) = RunDirectory("run").rows()
-    assert row["temperature"] > 0 and row["temperature_split"] == "validation" and row["temperature_n"] == 1000
+    assert (
+        row["temperature"] > 0
+        and row["temperature_split"] == "validation"
+        and row["temperature_n"] == 1000
+    )
     assert row["nll_T"] != row["nll"] and 0 <= row["ece_T"] <= 1
     status, out, err = command("test", *files, *quick, "--temperature=false")
     assert status == 0, err

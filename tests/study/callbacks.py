@@ -28,10 +28,14 @@ class Record(Callback):
     """Digests of the initial weights and of every training batch, in a file beside the results."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in pl_module.parameters()))
+        digest = hashlib.sha256(
+            b"".join(p.detach().numpy().tobytes() for p in pl_module.parameters())
+        )
         self._write(trainer, f"weights {digest.hexdigest()}")
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         digest = hashlib.sha256(batch[0].numpy().tobytes() + batch[1].numpy().tobytes())
         self._write(trainer, f"batch {digest.hexdigest()}")
 

@@ -38,19 +38,37 @@ def finish(
         "backbone": "net",
         "noise": {"gate": None if run.method == "none" else {"class_path": "Made"}},
         "noise_measured": [{"energy": part} for part in energies],
-        "data": {"name": "made", "images": {"test": 100}, "subset": True, "corruptions": "generated"},
+        "data": {
+            "name": "made",
+            "images": {"test": 100},
+            "subset": True,
+            "corruptions": "generated",
+        },
         "commit": "abc",
         "versions": {"torch": "0"},
         "n": 100,
         **(about or {}),
     }
     rows = [
-        with_digest({**shared, "corruption": name, "severity": level, "gap": 0.0, "confidence": 0.9, **metrics})
+        with_digest(
+            {
+                **shared,
+                "corruption": name,
+                "severity": level,
+                "gap": 0.0,
+                "confidence": 0.9,
+                **metrics,
+            }
+        )
         for (name, level), metrics in cells.items()
     ]
     results = run.directory / "results.jsonl"
-    before = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
-    others = [row for row in before if row.get("checkpoint_name") != run.checkpoint]  # of the same training
+    before = (
+        [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    )
+    others = [
+        row for row in before if row.get("checkpoint_name") != run.checkpoint
+    ]  # of the same training
     results.write_text("".join(json.dumps(row) + "\n" for row in [*others, *rows]))
     (run.directory / "config.yaml").write_text(
         yaml.safe_dump({"model": {"num_classes": num_classes, "num_bins": num_bins}})
@@ -64,7 +82,11 @@ def finish(
 
 
 def keep(
-    run: Run, cells: list[tuple[str, int]], confidence: NDArray[Any], correct: NDArray[Any], nll: NDArray[Any]
+    run: Run,
+    cells: list[tuple[str, int]],
+    confidence: NDArray[Any],
+    correct: NDArray[Any],
+    nll: NDArray[Any],
 ) -> None:
     """Leave per-image outputs (cells, images), in a shuffled order as several workers might."""
     ((test, outputs),) = run.test_outputs.items()

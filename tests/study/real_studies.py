@@ -17,7 +17,9 @@ from chaosgate.study import Run, load_study, plan_runs
 
 REPOSITORY = Path(__file__).parents[2]
 RECORD = {"trainer.callbacks+": {"class_path": "tests.study.callbacks.Record"}}
-KILL = {"trainer.callbacks+": {"class_path": "tests.study.callbacks.Kill", "init_args": {"epoch": 1}}}
+KILL = {
+    "trainer.callbacks+": {"class_path": "tests.study.callbacks.Kill", "init_args": {"epoch": 1}}
+}
 ORIGIN = {
     "config_hash",
     "checkpoint",
@@ -32,7 +34,9 @@ ORIGIN = {
 
 def tiny(folder: Path, name: str, methods: dict[str, Any], **overrides: Any) -> Path:
     content = {
-        "base": [str(REPOSITORY / "configs" / file) for file in ("base.yaml", "data/fashion_mnist.yaml")],
+        "base": [
+            str(REPOSITORY / "configs" / file) for file in ("base.yaml", "data/fashion_mnist.yaml")
+        ],
         "overrides": {
             "trainer.max_epochs": 3,
             "trainer.limit_train_batches": 3,
@@ -60,10 +64,22 @@ def noise(name: str) -> str:
 
 
 def start(action: str, path: Path, *options: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "chaosgate", "study", action, str(path), "--root", str(path.parent), *options]
+    command = [
+        sys.executable,
+        "-m",
+        "chaosgate",
+        "study",
+        action,
+        str(path),
+        "--root",
+        str(path.parent),
+        *options,
+    ]
     paths = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
     environment = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "80"}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
 
 
 def study(action: str, path: Path, *options: str) -> "subprocess.CompletedProcess[str]":
@@ -86,11 +102,14 @@ def gate_of(run: Run) -> Gate | None:
     """A gate named on top of a file with another one keeps the arguments that both have, and may refuse them."""
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--gate", type=Gate | None)
-    return parser.instantiate_classes(parser.parse_object({"gate": run.config["noise"]["gate"]})).gate
+    return parser.instantiate_classes(
+        parser.parse_object({"gate": run.config["noise"]["gate"]})
+    ).gate
 
 
 def numbers(run: Run) -> list[dict[str, Any]]:
     """Rows without what says where they came from."""
     return [
-        {key: value for key, value in row.items() if key not in ORIGIN} for row in RunDirectory(run.directory).rows()
+        {key: value for key, value in row.items() if key not in ORIGIN}
+        for row in RunDirectory(run.directory).rows()
     ]

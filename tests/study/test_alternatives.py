@@ -26,7 +26,9 @@ SMALL = {
 
 
 def write(folder: Path, names: list[str]) -> Path:
-    methods: dict[str, object] = {name: str(CONFIGS / f"noise/{name}.yaml") for name in ("none", "dropout")}
+    methods: dict[str, object] = {
+        name: str(CONFIGS / f"noise/{name}.yaml") for name in ("none", "dropout")
+    }
     methods |= {name: str(CONFIGS / f"alternative/{name}.yaml") for name in names}
     methods["stochastic_depth"] = {"model.backbone_args.drop_path_rate": 0.1}
     methods["gch_label_smoothing"] = [
@@ -49,7 +51,9 @@ def write(folder: Path, names: list[str]) -> Path:
 
 def test_each_is_a_training_of_its_own(tmp_path: Path) -> None:
     runs = plan_runs(load_study(write(tmp_path, ALTERNATIVES)), tmp_path / "runs", parsed)
-    assert len({run.training for run in runs}) == len(ALTERNATIVES) + 3  # Monte Carlo dropout tests that of dropout
+    assert (
+        len({run.training for run in runs}) == len(ALTERNATIVES) + 3
+    )  # Monte Carlo dropout tests that of dropout
 
 
 def test_each_trains_the_network_that_the_study_asks_for(tmp_path: Path) -> None:
@@ -67,5 +71,11 @@ def test_each_is_trained_and_tested_as_one_line_of_a_study(tmp_path: Path) -> No
     runs = plan_runs(study, tmp_path / "runs", parsed)
     lines = results_of(study, runs, collect(runs)).lines(part="clean", metric="nll")
     means = dict(zip(lines.variant, lines.value, strict=True))
-    assert set(means) == {"none", "dropout", *ALTERNATIVES, "stochastic_depth", "gch_label_smoothing"}
+    assert set(means) == {
+        "none",
+        "dropout",
+        *ALTERNATIVES,
+        "stochastic_depth",
+        "gch_label_smoothing",
+    }
     assert len(set(means.values())) == len(means)  # each has done something

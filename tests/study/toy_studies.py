@@ -16,9 +16,16 @@ Plan = Callable[..., list[Run]]
 def study_writer(folder: Path) -> Write:
     """Writes studies; keyword arguments replace keys of the study."""
     files = {
-        "base": {"trainer": {"max_epochs": 3}, "data": {"init_args": {"severities": [1], "batch_size": 8}}},
+        "base": {
+            "trainer": {"max_epochs": 3},
+            "data": {"init_args": {"severities": [1], "batch_size": 8}},
+        },
         "none": {"noise": {"gate": None}},
-        "gch": {"noise": {"gate": {"class_path": "chaosgate.GaussianChaos", "init_args": {"log_std": 1.0}}}},
+        "gch": {
+            "noise": {
+                "gate": {"class_path": "chaosgate.GaussianChaos", "init_args": {"log_std": 1.0}}
+            }
+        },
     }
     for stem, content in files.items():
         (folder / f"{stem}.yaml").write_text(yaml.safe_dump(content))

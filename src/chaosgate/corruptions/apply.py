@@ -32,12 +32,16 @@ def generator(seed: int, name: str, severity: int, index: int) -> np.random.Gene
     """
     for label, value in (("seed", seed), ("index", index)):
         if not 0 <= value < _WORD:
-            raise ValueError(f"{label} {value} is outside 0 .. 2**64 - 1; it names a random stream.")
+            raise ValueError(
+                f"{label} {value} is outside 0 .. 2**64 - 1; it names a random stream."
+            )
     key = int(seed) + _WORD * (8 * NUMBER[name] + int(severity))
     return np.random.Generator(np.random.Philox(key=key, counter=int(index) * _WORD * _WORD))
 
 
-def words(stream: np.random.Generator, shape: tuple[int, ...]) -> "np.ndarray[tuple[int, ...], np.dtype[np.uint32]]":
+def words(
+    stream: np.random.Generator, shape: tuple[int, ...]
+) -> "np.ndarray[tuple[int, ...], np.dtype[np.uint32]]":
     """Independent uniform 32-bit words of the given shape (raw output: several times faster than ``integers``)."""
     count = int(np.prod(shape))
     raw = np.asarray(stream.bit_generator.random_raw((count + 1) // 2), dtype="<u8")
@@ -66,24 +70,37 @@ _RECIPES = {
     "defocus_blur": _Recipe(blur.defocus_blur, has_precision=True),
     "glass_blur": _Recipe(
         blur.glass_blur,
-        lambda stream, shape, given: blur.draw_offsets(stream, shape, given["reach"], given["scans"]),
+        lambda stream, shape, given: blur.draw_offsets(
+            stream, shape, given["reach"], given["scans"]
+        ),
         has_precision=True,
     ),
-    "motion_blur": _Recipe(blur.motion_blur, lambda stream, shape, given: blur.draw_angle(stream), True),
+    "motion_blur": _Recipe(
+        blur.motion_blur, lambda stream, shape, given: blur.draw_angle(stream), True
+    ),
     "zoom_blur": _Recipe(blur.zoom_blur, has_precision=True),
     "snow": _Recipe(
-        weather.snow, lambda stream, shape, given: weather.draw_snow(stream, shape, given["zoom"]), has_precision=True
+        weather.snow,
+        lambda stream, shape, given: weather.draw_snow(stream, shape, given["zoom"]),
+        has_precision=True,
     ),
-    "frost": _Recipe(weather.frost, lambda stream, shape, given: weather.draw_frost(stream, shape, given["textures"])),
+    "frost": _Recipe(
+        weather.frost,
+        lambda stream, shape, given: weather.draw_frost(stream, shape, given["textures"]),
+    ),
     "fog": _Recipe(weather.fog, lambda stream, shape, given: weather.draw_fog(stream, shape)),
     "brightness": _Recipe(weather.brightness),
     "saturate": _Recipe(digital.saturate),
     "contrast": _Recipe(digital.contrast),
     "elastic_transform": _Recipe(
-        digital.elastic_transform, lambda stream, shape, given: digital.draw_elastic(stream, shape), has_precision=True
+        digital.elastic_transform,
+        lambda stream, shape, given: digital.draw_elastic(stream, shape),
+        has_precision=True,
     ),
     "spatter": _Recipe(
-        weather.spatter, lambda stream, shape, given: stream.standard_normal(shape[:2]), has_precision=True
+        weather.spatter,
+        lambda stream, shape, given: stream.standard_normal(shape[:2]),
+        has_precision=True,
     ),
     "pixelate": _Recipe(digital.pixelate),
     "jpeg_compression": _Recipe(digital.jpeg),
@@ -122,7 +139,9 @@ def corrupt(
     (28, 28)
     """
     array, back = as_array(image)
-    result = corrupt_batch(array[None], name, severity, seed, [index], table, precision, frost_textures)[0]
+    result = corrupt_batch(
+        array[None], name, severity, seed, [index], table, precision, frost_textures
+    )[0]
     return cast(AnyImage, back(result))
 
 
@@ -142,23 +161,31 @@ def corrupt_batch(
     """
     given = parameters(name, severity, table)
     if precision not in ("float32", "float64"):
-        raise ValueError(f"no precision {precision!r}; use 'float32' (fast) or 'float64' (reference).")
+        raise ValueError(
+            f"no precision {precision!r}; use 'float32' (fast) or 'float64' (reference)."
+        )
     stack = as_stack(images)
     numbers = range(len(stack)) if indices is None else [int(number) for number in indices]
     if len(numbers) != len(stack):
-        raise ValueError(f"{len(numbers)} indices for {len(stack)} images; give one index per image.")
+        raise ValueError(
+            f"{len(numbers)} indices for {len(stack)} images; give one index per image."
+        )
     recipe = _RECIPES[name]
     if recipe.has_precision:
         given["precision"] = precision
     if name == "frost":
         given["textures"] = weather.load_frost(frost_textures)
     result = np.empty_like(stack)
-    step = max(1, 200_000 // max(1, stack[:1].size)) if recipe.pointwise else 1  # as much as stays in the cache
+    step = (
+        max(1, 200_000 // max(1, stack[:1].size)) if recipe.pointwise else 1
+    )  # as much as stays in the cache
     for start in range(0, len(stack), step):
         part = stack[start : start + step]
         draws: list[Any] = []
         if recipe.draw is not None:
-            streams = (generator(seed, name, severity, number) for number in numbers[start : start + step])
+            streams = (
+                generator(seed, name, severity, number) for number in numbers[start : start + step]
+            )
             draws = [recipe.draw(stream, part.shape[1:], given) for stream in streams]
         if recipe.pointwise:
             result[start : start + step] = recipe.act(part, np.stack(draws), **given)
@@ -197,12 +224,23 @@ class Corrupt:
     ) -> None:
         parameters(name, severity, table)  # complain now rather than in a worker
         self.name, self.severity, self.seed, self.table = name, severity, seed, table
-        self.jpeg_quality, self.precision, self.frost_textures = jpeg_quality, precision, frost_textures
+        self.jpeg_quality, self.precision, self.frost_textures = (
+            jpeg_quality,
+            precision,
+            frost_textures,
+        )
 
     def __call__(self, image: AnyImage, index: int = 0) -> AnyImage:
         """Corrupt one image; ``index`` is its number in the data set."""
         result = corrupt(
-            image, self.name, self.severity, self.seed, index, self.table, self.precision, self.frost_textures
+            image,
+            self.name,
+            self.severity,
+            self.seed,
+            index,
+            self.table,
+            self.precision,
+            self.frost_textures,
         )
         return result if self.jpeg_quality is None else jpeg_roundtrip(result, self.jpeg_quality)
 
@@ -214,14 +252,18 @@ def as_array(image: Any) -> tuple[Bytes, Callable[[Bytes], Any]]:
     """One image as a contiguous (H, W, C) array with one or three channels, and the way back to its own kind."""
     if isinstance(image, Image.Image):
         if image.mode not in ("L", "RGB"):
-            raise ValueError(f"a Pillow image of mode {image.mode!r}; corruptions take 'L' or 'RGB'. Convert it first.")
+            raise ValueError(
+                f"a Pillow image of mode {image.mode!r}; corruptions take 'L' or 'RGB'. Convert it first."
+            )
         array, back = as_array(np.asarray(image))
         return array, lambda result: Image.fromarray(back(result))
     if isinstance(image, torch.Tensor):
         return _from_tensor(image)
     array = np.asarray(image)
     if array.ndim not in (2, 3):
-        raise ValueError(f"an image of shape {array.shape}; corruptions take (H, W), (H, W, 1) or (H, W, 3).")
+        raise ValueError(
+            f"an image of shape {array.shape}; corruptions take (H, W), (H, W, 1) or (H, W, 3)."
+        )
     shape = array.shape
     return as_stack(array[None])[0], lambda result: result.reshape(shape)
 
@@ -230,7 +272,9 @@ def as_stack(images: Any) -> Bytes:
     """A stack (N, H, W) or (N, H, W, C) as a contiguous (N, H, W, C) array."""
     stack = np.asarray(images)
     if stack.dtype != np.uint8:
-        raise TypeError(f"images of type {stack.dtype}; corruptions are defined on uint8 grey levels 0..255.")
+        raise TypeError(
+            f"images of type {stack.dtype}; corruptions are defined on uint8 grey levels 0..255."
+        )
     if stack.ndim == 3:
         stack = stack[..., None]
     if stack.ndim != 4 or stack.shape[3] not in (1, 3):
@@ -240,18 +284,26 @@ def as_stack(images: Any) -> Bytes:
             "or (H, W, 3), channels last (torch tensors: first)."
         )
     if 0 in stack.shape[1:3]:
-        raise ValueError(f"images of {stack.shape[1]} x {stack.shape[2]} pixels; there is nothing to corrupt.")
+        raise ValueError(
+            f"images of {stack.shape[1]} x {stack.shape[2]} pixels; there is nothing to corrupt."
+        )
     return np.ascontiguousarray(stack)
 
 
 def _from_tensor(image: torch.Tensor) -> tuple[Bytes, Callable[[Bytes], torch.Tensor]]:
     if image.dtype != torch.uint8:
-        raise TypeError(f"a tensor of type {image.dtype}; corruptions are defined on uint8 grey levels 0..255.")
+        raise TypeError(
+            f"a tensor of type {image.dtype}; corruptions are defined on uint8 grey levels 0..255."
+        )
     if image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[0] not in (1, 3)):
-        raise ValueError(f"a tensor of shape {tuple(image.shape)}; corruptions take (H, W), (1, H, W) or (3, H, W).")
+        raise ValueError(
+            f"a tensor of shape {tuple(image.shape)}; corruptions take (H, W), (1, H, W) or (3, H, W)."
+        )
     planes = image.detach().cpu().reshape(-1, *image.shape[-2:])
 
     def back(result: Bytes) -> torch.Tensor:
-        return torch.from_numpy(result.transpose(2, 0, 1).copy()).reshape(image.shape).to(image.device)
+        return (
+            torch.from_numpy(result.transpose(2, 0, 1).copy()).reshape(image.shape).to(image.device)
+        )
 
     return as_stack(planes.permute(1, 2, 0).numpy()[None])[0], back

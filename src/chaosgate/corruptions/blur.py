@@ -44,7 +44,9 @@ def gaussian_blur(image: Bytes, sigma: float, precision: Precision = "float32") 
     return truncate_filtered(values.reshape(image.shape), _gaussian_drops(sigma))
 
 
-def defocus_blur(image: Bytes, radius: float, alias: float, precision: Precision = "float32") -> Bytes:
+def defocus_blur(
+    image: Bytes, radius: float, alias: float, precision: Precision = "float32"
+) -> Bytes:
     """Correlation of an (H, W, C) image with a softened disk, mirrored at the edges without repeating them.
 
     The weights are used as they come: at severities 4 and 5 of the 224-pixel table they sum to 1.013 and 1.011.
@@ -98,7 +100,9 @@ def _cropped_disk(radius: float, alias: float) -> npt.NDArray[np.float32]:
     return np.ascontiguousarray(lens[margin : len(lens) - margin, margin : len(lens) - margin])
 
 
-def draw_offsets(stream: np.random.Generator, shape: tuple[int, ...], reach: int, scans: int) -> Bytes:
+def draw_offsets(
+    stream: np.random.Generator, shape: tuple[int, ...], reach: int, scans: int
+) -> Bytes:
     r"""Sources of all copies, shape (scans, H - 2d, W - 2d) for reach :math:`d`, uniform on :math:`0..4d^2 - 1`.
 
     Entry [t, i, j] belongs to the pixel (d + 1 + i, d + 1 + j) and means
@@ -109,11 +113,18 @@ def draw_offsets(stream: np.random.Generator, shape: tuple[int, ...], reach: int
 
 
 def glass_blur(
-    image: Bytes, offsets: Bytes, sigma: float, reach: int, scans: int, precision: Precision = "float32"
+    image: Bytes,
+    offsets: Bytes,
+    sigma: float,
+    reach: int,
+    scans: int,
+    precision: Precision = "float32",
 ) -> Bytes:
     """Blur, copy near neighbours in ``scans`` scans, blur again; (H, W, C) image, ``offsets`` as in `draw_offsets`."""
     if len(offsets) != scans:
-        raise ValueError(f"offsets for {len(offsets)} scans, the table asks for {scans}; draw them by draw_offsets.")
+        raise ValueError(
+            f"offsets for {len(offsets)} scans, the table asks for {scans}; draw them by draw_offsets."
+        )
     blurred = gaussian_blur(image, sigma, precision)
     moved = take_pixels(blurred, sources(offsets, image.shape, reach))
     return gaussian_blur(moved, sigma, precision)
@@ -154,7 +165,9 @@ def draw_angle(stream: np.random.Generator, low: float = -45.0, high: float = 45
     return float(stream.uniform(low, high))
 
 
-def motion_blur(image: Bytes, angle: float, radius: float, sigma: float, precision: Precision = "float32") -> Bytes:
+def motion_blur(
+    image: Bytes, angle: float, radius: float, sigma: float, precision: Precision = "float32"
+) -> Bytes:
     r"""Half-Gaussian average of an (H, W, C) image along one direction, edges replicated.
 
     .. math:: y(p) = \sum_{i=0}^{2r} k_i\, x(p + o_i), \qquad k_i \propto e^{-i^2 / 2\sigma^2}, \qquad

@@ -27,14 +27,18 @@ def contrast(image: Bytes, factor: float) -> Bytes:
     r"""Draw an (H, W, C) image towards its channel means: :math:`(x - \bar x) c + \bar x`."""
     result = np.empty_like(image)
     for channel, mean in enumerate(np.mean(image / 255.0, axis=(0, 1)).tolist()):
-        result[..., channel] = truncate((np.arange(256) / 255.0 - mean) * factor + mean).take(image[..., channel])
+        result[..., channel] = truncate((np.arange(256) / 255.0 - mean) * factor + mean).take(
+            image[..., channel]
+        )
     return result
 
 
 def saturate(image: Bytes, scale: float, shift: float) -> Bytes:
     """Map the saturation S of an (H, W, 3) image to ``scale * S + shift``, clipped to [0, 1]."""
     if image.shape[2] == 1:
-        raise ValueError("saturate changes colour and this image has one channel; leave it out, or convert to RGB.")
+        raise ValueError(
+            "saturate changes colour and this image has one channel; leave it out, or convert to RGB."
+        )
     return in_hsv(image, lambda s, v: (np.clip(s * scale + shift, 0, 1), v))
 
 
@@ -49,23 +53,35 @@ class ElasticDraws(NamedTuple):
 def draw_elastic(stream: np.random.Generator, shape: tuple[int, ...]) -> ElasticDraws:
     """All randomness of one elastic transform of an image of the given shape."""
     size = shape[:2]
-    return ElasticDraws(stream.uniform(-1, 1, (3, 2)), stream.uniform(-1, 1, size), stream.uniform(-1, 1, size))
+    return ElasticDraws(
+        stream.uniform(-1, 1, (3, 2)), stream.uniform(-1, 1, size), stream.uniform(-1, 1, size)
+    )
 
 
 def elastic_transform(
-    image: Bytes, draws: ElasticDraws, alpha: float, sigma: float, jitter: float, precision: Precision = "float32"
+    image: Bytes,
+    draws: ElasticDraws,
+    alpha: float,
+    sigma: float,
+    jitter: float,
+    precision: Precision = "float32",
 ) -> Bytes:
     """Warp an (H, W, C) image: three points move by up to ``jitter`` pixels, then each pixel by ``alpha`` * blur."""
     height, width = image.shape[:2]
     centre, arm = np.array([height, width], dtype=np.float32) // 2, min(height, width) // 3
-    corners = np.array([centre + arm, [centre[0] + arm, centre[1] - arm], centre - arm], dtype=np.float32)
+    corners = np.array(
+        [centre + arm, [centre[0] + arm, centre[1] - arm], centre - arm], dtype=np.float32
+    )
     affine = cv2.getAffineTransform(corners, corners + (jitter * draws.corners).astype(np.float32))
     pixels = image.astype(np.float32) / np.float32(255)
-    warped = cv2.warpAffine(pixels, affine, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101)
+    warped = cv2.warpAffine(
+        pixels, affine, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101
+    )
     warped = np.asarray(warped, dtype=np.float32).reshape(image.shape)
     if precision == "float64":
         shifts = [
-            alpha * ndimage.gaussian_filter(u, sigma, mode="reflect", truncate=3) for u in (draws.down, draws.across)
+            alpha * ndimage.gaussian_filter(u, sigma, mode="reflect", truncate=3)
+            for u in (draws.down, draws.across)
         ]
     else:
         left, right = smoothing(height, sigma), smoothing(width, sigma).T
@@ -80,12 +96,16 @@ def elastic_transform(
     else:
         planes = np.ascontiguousarray(np.moveaxis(warped, 2, 0))
         for rows in bands(image.shape):
-            for channel, plane in enumerate(bilinear(planes, y[rows], x[rows], reach=int(alpha) + 2)):
+            for channel, plane in enumerate(
+                bilinear(planes, y[rows], x[rows], reach=int(alpha) + 2)
+            ):
                 result[rows, :, channel] = truncate(plane)
     return result
 
 
-def bilinear(planes: npt.NDArray[np.float32], y: Field, x: Field, reach: int) -> list[npt.NDArray[np.float32]]:
+def bilinear(
+    planes: npt.NDArray[np.float32], y: Field, x: Field, reach: int
+) -> list[npt.NDArray[np.float32]]:
     """Bilinear values of (C, H, W) planes at rows ``y`` and columns ``x``, mirrored with the edge repeated.
 
     Coordinates may lie up to ``reach`` pixels outside. Written out, because OpenCV before version 5 rounds coordinates
@@ -109,7 +129,8 @@ def bilinear(planes: npt.NDArray[np.float32], y: Field, x: Field, reach: int) ->
 def smoothing(size: int, sigma: float) -> npt.NDArray[np.float32]:
     """The Gaussian filter along one axis as a (size, size) matrix; cheaper than its 1025 taps at severity 1."""
     return np.asarray(
-        ndimage.gaussian_filter1d(np.eye(size), sigma, axis=0, mode="reflect", truncate=3), dtype=np.float32
+        ndimage.gaussian_filter1d(np.eye(size), sigma, axis=0, mode="reflect", truncate=3),
+        dtype=np.float32,
     )
 
 
@@ -149,12 +170,18 @@ def jpeg(image: Bytes, quality: int) -> Bytes:
     the same bits, and takes two thirds of the time.
     """
     colour = image.shape[2] == 3
-    given = cv2.cvtColor(image, cv2.COLOR_RGB2BGR) if colour else np.ascontiguousarray(image[..., 0])
+    given = (
+        cv2.cvtColor(image, cv2.COLOR_RGB2BGR) if colour else np.ascontiguousarray(image[..., 0])
+    )
     _, code = cv2.imencode(".jpg", given, [cv2.IMWRITE_JPEG_QUALITY, quality])
     decoded = cv2.imdecode(code, cv2.IMREAD_COLOR if colour else cv2.IMREAD_GRAYSCALE)
     if decoded is None:
-        raise ValueError(f"an image of {image.shape[0]}x{image.shape[1]} pixels cannot be coded as JPEG.")
-    return np.asarray(cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB) if colour else decoded, np.uint8).reshape(image.shape)
+        raise ValueError(
+            f"an image of {image.shape[0]}x{image.shape[1]} pixels cannot be coded as JPEG."
+        )
+    return np.asarray(
+        cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB) if colour else decoded, np.uint8
+    ).reshape(image.shape)
 
 
 def _to_pillow(image: Bytes) -> Image.Image:

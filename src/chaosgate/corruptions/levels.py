@@ -76,11 +76,15 @@ def in_hsv(image: Bytes, change: Callable[[Plane, Plane], tuple[Plane, Plane]]) 
 
 def _change_hsv(image: Bytes, change: Callable[[Plane, Plane], tuple[Plane, Plane]]) -> Bytes:
     # Choices are made by arithmetic on 0 and 1: branches on the channels of a photograph cannot be predicted.
-    r, g, b = (np.ascontiguousarray(image[..., channel]).reshape(-1) / 255.0 for channel in range(3))
+    r, g, b = (
+        np.ascontiguousarray(image[..., channel]).reshape(-1) / 255.0 for channel in range(3)
+    )
     value = np.maximum(np.maximum(r, g), b)
     spread = value - np.minimum(np.minimum(r, g), b)
     grey = spread == 0
-    third = np.maximum((g == value).view(np.uint8), (b == value).view(np.uint8) * np.uint8(2))  # red, green, blue
+    third = np.maximum(
+        (g == value).view(np.uint8), (b == value).view(np.uint8) * np.uint8(2)
+    )  # red, green, blue
     third *= ~grey  # grey counts as red
     here = np.arange(len(r))
     difference = np.concatenate([g - b, b - r, r - g]).take(third.astype(np.intp) * len(r) + here)

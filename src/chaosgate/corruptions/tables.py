@@ -53,7 +53,11 @@ IMAGENET: dict[str, dict[str, tuple[Any, ...]]] = {
     "speckle_noise": {"sigma": (0.15, 0.2, 0.35, 0.45, 0.6)},
     "gaussian_blur": {"sigma": (1, 2, 3, 4, 6)},
     "defocus_blur": {"radius": (3, 4, 6, 8, 10), "alias": (0.1, 0.5, 0.5, 0.5, 0.5)},
-    "glass_blur": {"sigma": (0.7, 0.9, 1.0, 1.1, 1.5), "reach": (1, 2, 2, 3, 4), "scans": (2, 1, 3, 2, 2)},
+    "glass_blur": {
+        "sigma": (0.7, 0.9, 1.0, 1.1, 1.5),
+        "reach": (1, 2, 2, 3, 4),
+        "scans": (2, 1, 3, 2, 2),
+    },
     "motion_blur": {"radius": (10, 15, 15, 15, 20), "sigma": (3, 5, 8, 12, 15)},
     "zoom_blur": {"stop": (1.11, 1.16, 1.21, 1.26, 1.31), "step": (0.01, 0.01, 0.02, 0.02, 0.03)},
     "snow": {
@@ -65,7 +69,10 @@ IMAGENET: dict[str, dict[str, tuple[Any, ...]]] = {
         "sigma": (4, 4, 8, 8, 12),
         "mix": (0.8, 0.7, 0.7, 0.65, 0.55),
     },
-    "frost": {"image_weight": (1.0, 0.8, 0.7, 0.65, 0.6), "frost_weight": (0.4, 0.6, 0.7, 0.7, 0.75)},
+    "frost": {
+        "image_weight": (1.0, 0.8, 0.7, 0.65, 0.6),
+        "frost_weight": (0.4, 0.6, 0.7, 0.7, 0.75),
+    },
     "fog": {"amount": (1.5, 2.0, 2.5, 2.5, 3.0), "decay": (2, 2, 1.7, 1.5, 1.4)},
     "brightness": {"shift": (0.1, 0.2, 0.3, 0.4, 0.5)},
     "saturate": {"scale": (0.3, 0.1, 2, 5, 20), "shift": (0, 0, 0, 0.1, 0.2)},
@@ -95,7 +102,11 @@ SMALL_IMAGES: dict[str, dict[str, tuple[Any, ...]]] = {
     "speckle_noise": {"sigma": (0.06, 0.10, 0.12, 0.16, 0.20)},
     "gaussian_blur": {"sigma": (0.4, 0.6, 0.7, 0.8, 1.0)},
     "defocus_blur": {"radius": (0.3, 0.4, 0.5, 1, 1.5), "alias": (0.4, 0.5, 0.6, 0.2, 0.1)},
-    "glass_blur": {"sigma": (0.05, 0.25, 0.4, 0.25, 0.4), "reach": (1, 1, 1, 1, 1), "scans": (1, 1, 1, 2, 2)},
+    "glass_blur": {
+        "sigma": (0.05, 0.25, 0.4, 0.25, 0.4),
+        "reach": (1, 1, 1, 1, 1),
+        "scans": (1, 1, 1, 2, 2),
+    },
     "motion_blur": {"radius": (6, 6, 6, 8, 9), "sigma": (1, 1.5, 2, 2, 2.5)},
     "zoom_blur": {"stop": (1.06, 1.11, 1.16, 1.21, 1.26), "step": (0.01, 0.01, 0.01, 0.01, 0.01)},
     "fog": {"amount": (0.2, 0.5, 0.75, 1, 1.5), "decay": (3, 3, 2.5, 2, 1.75)},
@@ -109,7 +120,10 @@ SMALL_IMAGES: dict[str, dict[str, tuple[Any, ...]]] = {
 SMALL = tuple(name for name in COMMON + EXTRA if name in SMALL_IMAGES)
 """The corruptions that have a table for small images."""
 
-TABLES: dict[str, dict[str, dict[str, tuple[Any, ...]]]] = {"imagenet": IMAGENET, "small": SMALL_IMAGES}
+TABLES: dict[str, dict[str, dict[str, tuple[Any, ...]]]] = {
+    "imagenet": IMAGENET,
+    "small": SMALL_IMAGES,
+}
 
 
 def parameters(name: str, severity: int, table: str = "imagenet") -> dict[str, Any]:
@@ -121,11 +135,19 @@ def parameters(name: str, severity: int, table: str = "imagenet") -> dict[str, A
     {'radius': 6, 'sigma': 1}
     """
     if name not in NUMBER:
-        raise ValueError(f"no corruption {name!r}.{nearest(name, NUMBER)} There are {', '.join(COMMON + EXTRA)}.")
+        raise ValueError(
+            f"no corruption {name!r}.{nearest(name, NUMBER)} There are {', '.join(COMMON + EXTRA)}."
+        )
     if table not in TABLES:
-        raise ValueError(f"no table {table!r}; use 'imagenet' (224-pixel images) or 'small' (about 32 pixels).")
+        raise ValueError(
+            f"no table {table!r}; use 'imagenet' (224-pixel images) or 'small' (about 32 pixels)."
+        )
     if isinstance(severity, bool) or severity not in (1, 2, 3, 4, 5):
-        raise ValueError(f"severity {severity!r} of {name}; the benchmark defines the integers 1, 2, 3, 4, 5.")
+        raise ValueError(
+            f"severity {severity!r} of {name}; the benchmark defines the integers 1, 2, 3, 4, 5."
+        )
     if name not in TABLES[table]:
-        raise ValueError(f"no {table!r} table for {name}; it has one for {', '.join(TABLES[table])}.")
+        raise ValueError(
+            f"no {table!r} table for {name}; it has one for {', '.join(TABLES[table])}."
+        )
     return {key: values[int(severity) - 1] for key, values in TABLES[table][name].items()}

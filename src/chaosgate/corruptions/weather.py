@@ -18,7 +18,14 @@ import numpy.typing as npt
 from PIL import Image
 from scipy import ndimage
 
-from chaosgate.corruptions.blur import draw_angle, gaussian_taps, motion_blur, zoom_centre, zoom_crop, zoom_matrix
+from chaosgate.corruptions.blur import (
+    draw_angle,
+    gaussian_taps,
+    motion_blur,
+    zoom_centre,
+    zoom_crop,
+    zoom_matrix,
+)
 from chaosgate.corruptions.levels import Bytes, Precision, bands, in_hsv, truncate
 
 Field = npt.NDArray[np.float64]
@@ -63,7 +70,9 @@ def snow(
     result = np.empty_like(image)
     for rows in bands(image.shape):
         pixels = image[rows].astype(np.float32) / np.float32(255)
-        grey = pixels if image.shape[2] == 1 else cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)[..., None]
+        grey = (
+            pixels if image.shape[2] == 1 else cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)[..., None]
+        )
         hazy = mix * pixels + (1 - mix) * np.maximum(pixels, grey * 1.5 + 0.5)
         result[rows] = truncate(hazy + fallen[rows] / 255.0 + turned[rows] / 255.0)
     return result
@@ -74,7 +83,9 @@ def flakes(shape: tuple[int, ...], noise: Field, zoom: float, precision: Precisi
     height, width = shape[:2]
     rows, columns = zoom_crop(height, zoom), zoom_crop(width, zoom)
     canvas = np.zeros((height, width))
-    canvas[rows.start : rows.start + rows.size, columns.start : columns.start + columns.size] = noise
+    canvas[rows.start : rows.start + rows.size, columns.start : columns.start + columns.size] = (
+        noise
+    )
     if precision == "float64":
         return zoom_centre(canvas[..., None], zoom)
     tall = zoom_matrix(height, zoom) @ canvas
@@ -84,9 +95,13 @@ def flakes(shape: tuple[int, ...], noise: Field, zoom: float, precision: Precisi
 def load_frost(folder: str | PathLike[str] | None) -> tuple[Bytes, ...]:
     """The five frost textures as (H, W, 3) arrays, decoded once per folder."""
     names = ", ".join(FROST_FILES)
-    source = "They come with the ImageNet-C generating code (hendrycks/robustness, ImageNet-C/create_c)."
+    source = (
+        "They come with the ImageNet-C generating code (hendrycks/robustness, ImageNet-C/create_c)."
+    )
     if folder is None:
-        raise ValueError(f"frost needs the textures {names}; set frost_textures to the folder that has them. {source}")
+        raise ValueError(
+            f"frost needs the textures {names}; set frost_textures to the folder that has them. {source}"
+        )
     missing = [name for name in FROST_FILES if not (Path(folder) / name).is_file()]
     if missing:
         raise FileNotFoundError(
@@ -100,7 +115,9 @@ def _decode(folder: str) -> tuple[Bytes, ...]:
     return tuple(np.asarray(Image.open(Path(folder) / name).convert("RGB")) for name in FROST_FILES)
 
 
-def draw_frost(stream: np.random.Generator, shape: tuple[int, ...], textures: Sequence[Bytes]) -> tuple[int, int, int]:
+def draw_frost(
+    stream: np.random.Generator, shape: tuple[int, ...], textures: Sequence[Bytes]
+) -> tuple[int, int, int]:
     """Which texture, and the row and column where its crop of the image's size begins."""
     which = int(stream.integers(len(textures)))
     room = [have - need for have, need in zip(textures[which].shape[:2], shape[:2], strict=True)]
@@ -144,7 +161,9 @@ def fog(image: Bytes, draws: Sequence[Field], amount: float, decay: float) -> By
     cloud = plasma(draws, decay)[: image.shape[0], : image.shape[1], None]
     result = np.empty_like(image)
     for rows in bands(image.shape):
-        result[rows] = truncate((image[rows] / 255.0 + amount * cloud[rows]) * brightest / (brightest + amount))
+        result[rows] = truncate(
+            (image[rows] / 255.0 + amount * cloud[rows]) * brightest / (brightest + amount)
+        )
     return result
 
 
@@ -162,7 +181,9 @@ def plasma(draws: Sequence[Field], decay: float) -> Field:
         half = step // 2
         corner = field[::step, ::step]
         sides = corner + np.roll(corner, -1, axis=0)
-        field[half::step, half::step] = (sides + np.roll(sides, -1, axis=1)) / 4 + width * (width * square)
+        field[half::step, half::step] = (sides + np.roll(sides, -1, axis=1)) / 4 + width * (
+            width * square
+        )
         middle = field[half::step, half::step]
         above = (middle + np.roll(middle, 1, axis=0)) + (corner + np.roll(corner, -1, axis=1))
         beside = (middle + np.roll(middle, 1, axis=1)) + (corner + np.roll(corner, -1, axis=0))
@@ -217,7 +238,9 @@ def water(liquid: Field, strength: float) -> npt.NDArray[np.float32]:
     return gain if peak == 0 else gain / peak * np.float32(strength)
 
 
-def splashes(liquid: Field, threshold: float, strength: float, precision: Precision) -> npt.NDArray[np.float32]:
+def splashes(
+    liquid: Field, threshold: float, strength: float, precision: Precision
+) -> npt.NDArray[np.float32]:
     """How much of each pixel mud covers: the wet region with soft edges, cut at 0.8."""
     wet = (liquid > threshold).astype(np.float32)
     cover = _blur(wet, strength, precision).astype(np.float32)
@@ -227,7 +250,11 @@ def splashes(liquid: Field, threshold: float, strength: float, precision: Precis
 
 def _colour(rgb: tuple[int, int, int], channels: int) -> npt.NDArray[np.float32]:
     colour = (np.array(rgb) / 255.0).astype(np.float32)
-    return colour if channels == 3 else colour @ np.array([[0.299], [0.587], [0.114]], dtype=np.float32)
+    return (
+        colour
+        if channels == 3
+        else colour @ np.array([[0.299], [0.587], [0.114]], dtype=np.float32)
+    )
 
 
 def _blur(field: npt.NDArray[Any], sigma: float, precision: Precision) -> npt.NDArray[Any]:

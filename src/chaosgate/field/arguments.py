@@ -80,7 +80,9 @@ def as_weights(name: str, weights: Weights) -> Tensor:
     wrong = ~(values.isfinite() & (values > 0))
     if bool(wrong.any()):
         place = tuple(wrong.nonzero()[0].tolist())
-        raise ValueError(f"{name} must be positive and finite; entry {place} is {float(values[place])}.")
+        raise ValueError(
+            f"{name} must be positive and finite; entry {place} is {float(values[place])}."
+        )
     return values
 
 

@@ -149,7 +149,9 @@ class Cosine(Axis):
 
     def power(self, values: Tensor) -> Tensor:
         """From 2 cos^2 = 1 + cos of the double angle, except that the constant has no factor 2."""
-        turn = torch.polar(torch.ones_like(_numbers(0, self.n)), torch.pi * _numbers(0, self.n) / self.n)
+        turn = torch.polar(
+            torch.ones_like(_numbers(0, self.n)), torch.pi * _numbers(0, self.n) / self.n
+        )
         cosines = torch.fft.ifft(values * turn[:, None], dim=1, norm="forward").real
         total: Tensor = values.sum(1, keepdim=True) + cosines - values[:, :1]
         return total / self.n
@@ -162,7 +164,9 @@ class Cosine(Axis):
 
     def transform(self, coefficients: Tensor, phases: Tensor) -> Tensor:
         """First half of a real inverse FFT of length 2n."""
-        doubled: Tensor = torch.fft.irfft(coefficients * phases[:, None], 2 * self.n, dim=1, norm="forward")
+        doubled: Tensor = torch.fft.irfft(
+            coefficients * phases[:, None], 2 * self.n, dim=1, norm="forward"
+        )
         return doubled[:, : self.n]
 
     def _norms(self) -> Tensor:
@@ -191,7 +195,9 @@ class Hartley(Axis):
 
     def basis(self) -> Tensor:
         """Symmetric; column 0 is the constant."""
-        phase = 2 * torch.pi * (torch.outer(_numbers(0, self.n), _numbers(0, self.n)) % self.n) / self.n
+        phase = (
+            2 * torch.pi * (torch.outer(_numbers(0, self.n), _numbers(0, self.n)) % self.n) / self.n
+        )
         return (torch.cos(phase) + torch.sin(phase)) / math.sqrt(self.n)
 
     def power(self, values: Tensor) -> Tensor:
@@ -219,6 +225,8 @@ def _pad(values: Tensor) -> Tensor:
 
 def _multiply(matrix: Tensor, coefficients: Tensor) -> Tensor:
     """Apply a matrix (sites, frequencies) to coefficients (outer, frequencies, inner)."""
-    if coefficients.shape[2] == 1:  # the last axis: one product over all rows of all fields, not many small ones
+    if (
+        coefficients.shape[2] == 1
+    ):  # the last axis: one product over all rows of all fields, not many small ones
         return (coefficients[:, :, 0] @ matrix.T)[:, :, None]
     return torch.bmm(matrix.expand(len(coefficients), -1, -1), coefficients)

@@ -57,9 +57,20 @@ class CholeskyFactor(Factor):
     """
 
     def __init__(
-        self, matrix: csr_array, grid: Grid, name: str, pinned: int | None = None, centered: bool = False
+        self,
+        matrix: csr_array,
+        grid: Grid,
+        name: str,
+        pinned: int | None = None,
+        centered: bool = False,
     ) -> None:
-        self.matrix, self.grid, self.name, self.pinned, self.centered = matrix, grid, name, pinned, centered
+        self.matrix, self.grid, self.name, self.pinned, self.centered = (
+            matrix,
+            grid,
+            name,
+            pinned,
+            centered,
+        )
         self.n = math.prod(grid)
         self.rank = self.n - (pinned is not None)
         free = np.delete(np.arange(self.n), [] if pinned is None else pinned)
@@ -81,7 +92,9 @@ class CholeskyFactor(Factor):
         coarse = 1.0 if matrix.dtype == torch.float64 else 1e6
         matrix = matrix.detach().to(device="cpu", dtype=torch.float64)
         if tuple(matrix.shape) != (n, n):
-            raise ValueError(f"{name} on grid {grid} needs a matrix ({n}, {n}); got {tuple(matrix.shape)}.")
+            raise ValueError(
+                f"{name} on grid {grid} needs a matrix ({n}, {n}); got {tuple(matrix.shape)}."
+            )
         if not bool(matrix.isfinite().all()):
             raise ValueError(f"{name} on grid {grid} has entries that are not finite.")
         size = float(matrix.abs().max())
@@ -109,12 +122,16 @@ class CholeskyFactor(Factor):
             root, failed = torch.linalg.cholesky_ex(block)
             if int(failed) or float(root.diagonal().square().min()) <= floor:
                 raise ValueError(self._not_definite())
-            inverse = torch.linalg.solve_triangular(root, torch.eye(stop - start, dtype=torch.float64), upper=False)
+            inverse = torch.linalg.solve_triangular(
+                root, torch.eye(stop - start, dtype=torch.float64), upper=False
+            )
             inverses.append(inverse)
             logdet += 2 * float(root.diagonal().log().sum())
             if stop < self.rank:
                 size = self.bounds[0][1]  # of every block but perhaps the last
-                lower = torch.from_numpy(matrix[stop : stop + size, start:stop].toarray()) @ inverse.T
+                lower = (
+                    torch.from_numpy(matrix[stop : stop + size, start:stop].toarray()) @ inverse.T
+                )
                 couplings.append(lower @ inverse)
                 schur = lower @ lower.T
         return inverses, couplings, logdet
@@ -154,7 +171,9 @@ class CholeskyFactor(Factor):
         remaining = [ordered[start:stop] for start, stop in self.bounds]
         for index, coupling in enumerate(self.couplings):
             remaining[index + 1] = remaining[index + 1] - coupling @ remaining[index]
-        white = torch.cat([inverse @ part for inverse, part in zip(self.inverses, remaining, strict=True)])
+        white = torch.cat(
+            [inverse @ part for inverse, part in zip(self.inverses, remaining, strict=True)]
+        )
         result = torch.zeros_like(vector)
         result[torch.from_numpy(self.order)] = self._sweep(white, self.inverses, self.couplings)
         return result
@@ -170,7 +189,9 @@ class CholeskyFactor(Factor):
     def _place(self, fields: Tensor, places: Tensor) -> Tensor:
         """Put free sites (..., rank) where they belong, (..., n), and apply the gauge."""
         if self.pinned is not None:
-            fields = torch.nn.functional.pad(fields, (0, 1))  # the pinned site, last in the factor's order
+            fields = torch.nn.functional.pad(
+                fields, (0, 1)
+            )  # the pinned site, last in the factor's order
         fields = fields[..., places]
         return fields - fields.mean(-1, keepdim=True) if self.centered else fields
 
@@ -190,7 +211,9 @@ class CholeskyFactor(Factor):
     def spectrum(self) -> Tensor:
         """Ascending, from the dense matrix."""
         values: Tensor = torch.linalg.eigvalsh(torch.from_numpy(self.matrix.toarray()))
-        return torch.cat([torch.zeros(self.n - self.rank, dtype=values.dtype), values[self.n - self.rank :]])
+        return torch.cat(
+            [torch.zeros(self.n - self.rank, dtype=values.dtype), values[self.n - self.rank :]]
+        )
 
     def green(self) -> Tensor:
         """From the map as a matrix."""
@@ -222,7 +245,9 @@ class CholeskyFactor(Factor):
             masses[pinned] = 0.0
         from scipy.sparse import csr_array, diags_array
 
-        return CholeskyFactor(csr_array(self.matrix + diags_array(masses)), self.grid, f"massive {self.name}", pinned)
+        return CholeskyFactor(
+            csr_array(self.matrix + diags_array(masses)), self.grid, f"massive {self.name}", pinned
+        )
 
 
 def narrow_order(matrix: csr_array, sites: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:

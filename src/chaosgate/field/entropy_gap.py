@@ -53,16 +53,24 @@ def gaussian_entropy_gap(law: MaxEntLaw, covariance: Tensor) -> EntropyGap:
     eigenvalues, basis = _eigenbasis(law)
     covariance = covariance.to(basis)
     inner = basis.T @ covariance @ basis
-    if not torch.allclose(basis @ inner @ basis.T, covariance, atol=FEASIBLE * float(covariance.abs().max())):
-        raise ValueError(f"the covariance must be symmetric and stay in the {law.rank} directions of {law}.")
+    if not torch.allclose(
+        basis @ inner @ basis.T, covariance, atol=FEASIBLE * float(covariance.abs().max())
+    ):
+        raise ValueError(
+            f"the covariance must be symmetric and stay in the {law.rank} directions of {law}."
+        )
     _check_energy(law, 0.5 * float((eigenvalues * inner.diagonal()).sum()))
     root, failed = torch.linalg.cholesky_ex(inner)
     if int(failed):
-        raise ValueError(f"the covariance is not positive definite on the {law.rank} directions of {law}.")
+        raise ValueError(
+            f"the covariance is not positive definite on the {law.rank} directions of {law}."
+        )
     entropy = 0.5 * law.rank * math.log(2 * math.pi * math.e) + float(root.diagonal().log().sum())
     scale = (law.beta * eigenvalues).sqrt()
     relative = torch.linalg.eigvalsh(scale[:, None] * inner * scale)
-    return EntropyGap(entropy, law.entropy() - entropy, 0.5 * float((relative - 1 - relative.log()).sum()))
+    return EntropyGap(
+        entropy, law.entropy() - entropy, 0.5 * float((relative - 1 - relative.log()).sum())
+    )
 
 
 def laplace_entropy_gap(law: MaxEntLaw, variances: Tensor | None = None) -> EntropyGap:
@@ -85,7 +93,9 @@ def laplace_entropy_gap(law: MaxEntLaw, variances: Tensor | None = None) -> Entr
     optimal = 1 / (law.beta * eigenvalues)
     variances = optimal if variances is None else variances.to(optimal)
     if tuple(variances.shape) != (law.rank,) or not bool((variances > 0).all()):
-        raise ValueError(f"need {law.rank} positive variances, one per direction of {law}; got {variances}.")
+        raise ValueError(
+            f"need {law.rank} positive variances, one per direction of {law}; got {variances}."
+        )
     _check_energy(law, 0.5 * float((eigenvalues * variances).sum()))
     entropy = float((1 + (2 * variances).log() / 2).sum())
     ratio = (optimal / variances).sqrt() * math.sqrt(2)  # sigma / b

@@ -112,7 +112,9 @@ class SpectralFactor(Factor):
         self.grid = tuple(axis.n for axis in axes)
         self.n = math.prod(self.grid)
         lines = [weight * axis.eigenvalues() for axis, weight in zip(axes, weights, strict=True)]
-        self.eigenvalues: Tensor = reduce(lambda total, line: total[..., None] + line, lines) + shift
+        self.eigenvalues: Tensor = (
+            reduce(lambda total, line: total[..., None] + line, lines) + shift
+        )
         gauge = all(axis.has_zero_mode for axis in axes) and shift == 0.0
         self.rank = self.n - gauge
         self.inverses = self.eigenvalues.reciprocal()
@@ -148,7 +150,10 @@ class SpectralFactor(Factor):
             for dim, axis in enumerate(self.axes):
                 scale = scale.index_select(dim, axis.order())
             tensors = [scale, *(axis.constant() for axis in self.axes)]
-        return tuple(tensor.to(dtype.to_complex() if tensor.is_complex() else dtype).to(device) for tensor in tensors)
+        return tuple(
+            tensor.to(dtype.to_complex() if tensor.is_complex() else dtype).to(device)
+            for tensor in tensors
+        )
 
     def color(self, white: Tensor, constants: Constants) -> Tensor:
         """One product on the smallest grids, one or two per axis on the next, FFTs on the largest."""
@@ -172,7 +177,9 @@ class SpectralFactor(Factor):
     def _by_axes(self, white: Tensor, constants: Constants) -> Tensor:
         fields = white * constants[0]
         for index in reversed(range(len(self.axes))):
-            fields = self.axes[index].synthesize(self._seen_from(index, fields), constants[1 + index])
+            fields = self.axes[index].synthesize(
+                self._seen_from(index, fields), constants[1 + index]
+            )
         return fields.reshape(white.shape)
 
 
@@ -194,7 +201,9 @@ class PinnedFactor(Factor):
         self.inside, self.site, self.grid, self._matrix = inside, site, inside.grid, matrix
         n = math.prod(self.grid)
         if n == 1:
-            raise ValueError(f"a field on grid {self.grid} is nothing when its only site is held at zero.")
+            raise ValueError(
+                f"a field on grid {self.grid} is nothing when its only site is held at zero."
+            )
         column = self._green_column(n)
         at_site = float(column[site])
         centered = inside.rank == n - 1
@@ -211,7 +220,9 @@ class PinnedFactor(Factor):
         constants = self.inside.constants(torch.device("cpu"), torch.float64)
         with torch.enable_grad():
             white = torch.zeros(1, *self.grid, dtype=torch.float64, requires_grad=True)
-            (adjoint,) = torch.autograd.grad(self.inside.color(white, constants).flatten()[self.site], white)
+            (adjoint,) = torch.autograd.grad(
+                self.inside.color(white, constants).flatten()[self.site], white
+            )
         return self.inside.color(adjoint, constants).flatten().detach()
 
     def spectrum(self) -> Tensor:
@@ -222,7 +233,12 @@ class PinnedFactor(Factor):
     def green(self) -> Tensor:
         green, k = self.inside.green(), self.profile
         column = green[:, self.site]
-        return green - torch.outer(k, column) - torch.outer(column, k) + column[self.site] * torch.outer(k, k)
+        return (
+            green
+            - torch.outer(k, column)
+            - torch.outer(column, k)
+            + column[self.site] * torch.outer(k, k)
+        )
 
     def constants(self, device: torch.device, dtype: torch.dtype) -> Constants:
         return (self.profile.to(dtype).to(device), *self.inside.constants(device, dtype))

@@ -55,7 +55,9 @@ class Graph(Operator):
         if self.edges.numel() == 0:
             self.edges = torch.zeros(0, 2, dtype=torch.int64, device="cpu")
         if self.edges.ndim != 2 or self.edges.shape[1] != 2 or self.edges.is_floating_point():
-            raise ValueError(f"edges are pairs of whole numbers, shape (m, 2); got {tuple(self.edges.shape)}.")
+            raise ValueError(
+                f"edges are pairs of whole numbers, shape (m, 2); got {tuple(self.edges.shape)}."
+            )
         self.edges = self.edges.long()
         largest = int(self.edges.max()) if len(self.edges) else -1
         self.num_vertices = largest + 1 if num_vertices is None else num_vertices
@@ -64,7 +66,9 @@ class Graph(Operator):
                 f"edges join vertices, of which a graph has at least one; got {len(self.edges)} edges and "
                 f"num_vertices={num_vertices}."
             )
-        self.weights = as_weights("edge weights", torch.ones(len(self.edges)) if weights is None else weights)
+        self.weights = as_weights(
+            "edge weights", torch.ones(len(self.edges)) if weights is None else weights
+        )
         self.boundary = _boundary_weights(boundary, self.num_vertices)
         self.pinned = pinned
         self._check()
@@ -73,18 +77,26 @@ class Graph(Operator):
         n = self.num_vertices
         outside = self.edges[((self.edges < 0) | (self.edges >= n)).any(1)]
         if n < 1 or len(outside):
-            raise ValueError(f"edges join vertices 0 to {n - 1} (num_vertices={n}); got {outside[:3].tolist()}.")
+            raise ValueError(
+                f"edges join vertices 0 to {n - 1} (num_vertices={n}); got {outside[:3].tolist()}."
+            )
         if self.weights.shape != (len(self.edges),):
-            raise ValueError(f"{len(self.edges)} edges need as many weights; got shape {tuple(self.weights.shape)}.")
+            raise ValueError(
+                f"{len(self.edges)} edges need as many weights; got shape {tuple(self.weights.shape)}."
+            )
         loops = self.edges[self.edges[:, 0] == self.edges[:, 1]]
         if len(loops):
             raise ValueError(
                 f"edges: vertex {int(loops[0, 0])} has an edge to itself, which costs no energy. Leave it out."
             )
         if self.pinned is not None and bool(self.boundary.any()):
-            raise ValueError("a graph with a boundary needs no pinned vertex. Give boundary or pinned, not both.")
+            raise ValueError(
+                "a graph with a boundary needs no pinned vertex. Give boundary or pinned, not both."
+            )
         if self.pinned is not None and not 0 <= self.pinned < n:
-            raise ValueError(f"cannot pin vertex {self.pinned}: the graph has vertices 0 to {n - 1}.")
+            raise ValueError(
+                f"cannot pin vertex {self.pinned}: the graph has vertices 0 to {n - 1}."
+            )
         if n == 1 and not bool(self.boundary.any()):
             raise ValueError("one vertex without a boundary carries no field: the gauge fixes it.")
         # The boundary counts as one more vertex: parts of the graph may hang together through it.
@@ -117,7 +129,9 @@ class Graph(Operator):
     def _on(self, grid: Grid) -> None:
         if math.prod(grid) != self.num_vertices:
             n = self.num_vertices
-            raise ValueError(f"{self} lives on grids of {n} sites, such as ({n},); grid {tuple(grid)} is another size.")
+            raise ValueError(
+                f"{self} lives on grids of {n} sites, such as ({n},); grid {tuple(grid)} is another size."
+            )
 
     def mass(self, grid: Grid) -> Tensor:
         """One everywhere but at the pinned vertex."""
@@ -135,7 +149,9 @@ class Graph(Operator):
         """Sparse, in an order of small bandwidth."""
         self._on(grid)
         centered = self.pinned is None and not bool(self.boundary.any())
-        return CholeskyFactor(self.laplacian(), grid, str(self), 0 if centered else self.pinned, centered)
+        return CholeskyFactor(
+            self.laplacian(), grid, str(self), 0 if centered else self.pinned, centered
+        )
 
     def energy(self, field: Tensor, axes: int = 2) -> Tensor:
         """Weighted squared differences over the edges; no matrix."""
@@ -150,20 +166,24 @@ class Graph(Operator):
     def __repr__(self) -> str:
         gauge = "" if self.pinned is None else f", pinned={self.pinned}"
         tied = int((self.boundary > 0).sum())
-        return (
-            f"Graph(edges={len(self.edges)}, num_vertices={self.num_vertices}{f', boundary={tied}' if tied else gauge})"
-        )
+        return f"Graph(edges={len(self.edges)}, num_vertices={self.num_vertices}{f', boundary={tied}' if tied else gauge})"
 
 
 def _boundary_weights(boundary: Boundary | None, n: int) -> Tensor:
     """One weight per vertex, zero where there is no boundary."""
-    items: list[Any] = list(boundary.items()) if isinstance(boundary, Mapping) else list(boundary or [])
-    pairs = [(item, 1.0) if isinstance(item, int) else (int(item[0]), float(item[1])) for item in items]
+    items: list[Any] = (
+        list(boundary.items()) if isinstance(boundary, Mapping) else list(boundary or [])
+    )
+    pairs = [
+        (item, 1.0) if isinstance(item, int) else (int(item[0]), float(item[1])) for item in items
+    ]
     weights = as_weights("boundary weights", [weight for _, weight in pairs])
     total = torch.zeros(n, dtype=torch.float64, device="cpu")
     for (vertex, _), weight in zip(pairs, weights, strict=True):
         if not 0 <= vertex < n:
-            raise ValueError(f"cannot tie vertex {vertex} to the boundary: the graph has vertices 0 to {n - 1}.")
+            raise ValueError(
+                f"cannot tie vertex {vertex} to the boundary: the graph has vertices 0 to {n - 1}."
+            )
         total[vertex] += weight
     return total
 
@@ -190,7 +210,9 @@ class EdgeWeighted(Operator):
         depth: Weights | None = None,
     ) -> None:
         named = {"depth": depth, "vertical": vertical, "horizontal": horizontal}
-        self.weights = {name: as_weights(name, given) for name, given in named.items() if given is not None}
+        self.weights = {
+            name: as_weights(name, given) for name, given in named.items() if given is not None
+        }
         shapes = {name: tuple(weights.shape) for name, weights in self.weights.items()}
         axes = len(shapes)
         if (
@@ -224,7 +246,10 @@ class EdgeWeighted(Operator):
             edges.append(torch.stack([end.flatten() for end in pairs], 1))
             weights.append(given.narrow(axis, 1, n - 1).flatten())
             for end, place in ((0, 0), (n - 1, n)):
-                ties = site.select(axis, end).flatten().tolist(), given.select(axis, place).flatten().tolist()
+                ties = (
+                    site.select(axis, end).flatten().tolist(),
+                    given.select(axis, place).flatten().tolist(),
+                )
                 boundary.extend(zip(*ties, strict=True))
         return Graph(torch.cat(edges), torch.cat(weights), boundary, num_vertices=site.numel())
 
@@ -242,7 +267,9 @@ class EdgeWeighted(Operator):
         """Weighted squared differences over the edges (eq. dirichlet-energy); no matrix."""
         self._on(grid_of_field(field, axes))
         field = at_least_float32(field)
-        total = torch.zeros(field.shape[: field.ndim - axes], dtype=field.dtype, device=field.device)
+        total = torch.zeros(
+            field.shape[: field.ndim - axes], dtype=field.dtype, device=field.device
+        )
         for index, weights in enumerate(self.weights.values()):
             ends = [0, 0] * (axes - 1 - index) + [1, 1]
             jumps = weights.to(field) * pad(field, ends).diff(dim=index - axes).square()

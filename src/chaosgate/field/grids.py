@@ -46,13 +46,17 @@ class GridLaplacian(Operator):
     def factor(self, grid: Grid) -> Factor:
         """Diagonal in the product of the axis bases."""
         if self.axis.has_zero_mode and math.prod(grid) == 1:
-            raise ValueError(f"{self} on grid {grid} has no field: its only site is fixed by the zero-mean gauge.")
+            raise ValueError(
+                f"{self} on grid {grid} has no field: its only site is fixed by the zero-mean gauge."
+            )
         return SpectralFactor([self.axis(side) for side in grid], self.edge_weights(grid))
 
     def energy(self, field: Tensor, axes: int = 2) -> Tensor:
         """Weighted squared differences over the edges (eq. dirichlet-energy); no matrix."""
         grid, field = grid_of_field(field, axes), at_least_float32(field)
-        total = torch.zeros(field.shape[: field.ndim - axes], dtype=field.dtype, device=field.device)
+        total = torch.zeros(
+            field.shape[: field.ndim - axes], dtype=field.dtype, device=field.device
+        )
         for index, weight in enumerate(self.edge_weights(grid)):
             lines = field.reshape(-1, grid[index], math.prod(grid[index + 1 :]))
             squares = self.differences(lines).square().sum((1, 2))
@@ -111,7 +115,10 @@ class Anisotropic(DirichletLaplacian):
     """
 
     def __init__(self, vertical: float, horizontal: float, depth: float | None = None) -> None:
-        weights = (positive("the vertical weight", vertical), positive("the horizontal weight", horizontal))
+        weights = (
+            positive("the vertical weight", vertical),
+            positive("the horizontal weight", horizontal),
+        )
         self.weights = weights if depth is None else (positive("the depth weight", depth), *weights)
 
     def edge_weights(self, grid: Grid) -> tuple[float, ...]:

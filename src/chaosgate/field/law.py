@@ -150,7 +150,9 @@ class Law(ABC):
             generator = torch.Generator(device)
             generator.seed()
         at = generator.device
-        return self.fields(lambda s: torch.randn(s, generator=generator, dtype=dtype, device=at).to(device), (n,))
+        return self.fields(
+            lambda s: torch.randn(s, generator=generator, dtype=dtype, device=at).to(device), (n,)
+        )
 
     def color(self, white: Tensor) -> Tensor:
         r"""Turn white noise (..., \*grid) into Gaussian fields of this covariance; linear, deterministic."""
@@ -167,7 +169,9 @@ class Law(ABC):
 
     def _check(self, field: Tensor) -> None:
         if tuple(field.shape[-len(self.grid) :]) != self.grid:
-            raise ValueError(f"the law lives on grid {self.grid}; got a field of shape {tuple(field.shape)}.")
+            raise ValueError(
+                f"the law lives on grid {self.grid}; got a field of shape {tuple(field.shape)}."
+            )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.operator}, grid={self.grid}, beta={self.beta:.6g})"
@@ -201,7 +205,9 @@ class MaxEntLaw(Law):
 
     def log_normalizer(self) -> float:
         r""":math:`\log Z_\beta = \tfrac r2\log 2\pi - \tfrac12\log\det(\beta Q)` (eq. gff-normalizer)."""
-        return 0.5 * (self.rank * math.log(2 * math.pi / self.beta) - self.operator.logdet(self.grid))
+        return 0.5 * (
+            self.rank * math.log(2 * math.pi / self.beta) - self.operator.logdet(self.grid)
+        )
 
     def log_prob(self, field: Tensor) -> Tensor:
         r"""Log-density :math:`-\beta\,\mathcal E(\psi) - \log Z_\beta` of fields (..., \*grid); shape (...).
@@ -250,13 +256,17 @@ class StudentT(Law):
     def fields(self, normal: Normals, lead: Sequence[int]) -> Tensor:
         gaussian = self.color(normal((*lead, *self.grid)))
         chi_square = normal((*lead, self.degrees)).square().sum(-1)
-        return gaussian * ((self.degrees - 2) / chi_square).sqrt().view(*lead, *[1] * len(self.grid))
+        return gaussian * ((self.degrees - 2) / chi_square).sqrt().view(
+            *lead, *[1] * len(self.grid)
+        )
 
     def _log_peak(self) -> float:
         """Log-density of the zero field."""
         nu, r = self.degrees, self.rank
         gammas = math.lgamma((nu + r) / 2) - math.lgamma(nu / 2)
-        return gammas - 0.5 * (r * math.log((nu - 2) * math.pi / self.beta) - self.operator.logdet(self.grid))
+        return gammas - 0.5 * (
+            r * math.log((nu - 2) * math.pi / self.beta) - self.operator.logdet(self.grid)
+        )
 
     def entropy(self) -> float:
         nu, r = self.degrees, self.rank

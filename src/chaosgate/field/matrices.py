@@ -29,7 +29,9 @@ class Dense(Operator):
         if values.ndim != 2 or values.shape[0] != values.shape[1] or not len(values):
             raise ValueError(f"Dense needs a square matrix; got shape {tuple(values.shape)}.")
         self.values = values
-        self.factor((len(values),))  # raise now if it is not positive semidefinite, not at the first training step
+        self.factor(
+            (len(values),)
+        )  # raise now if it is not positive semidefinite, not at the first training step
 
     def matrix(self, grid: Grid) -> Tensor:
         """The matrix as given, in float64 and without an asymmetry of the size of rounding."""
@@ -59,7 +61,9 @@ class KernelFactor(Factor):
     def __init__(self, kernel: Tensor, grid: Grid, name: str) -> None:
         n = math.prod(grid)
         if tuple(kernel.shape) != (n, n):
-            raise ValueError(f"{name} on grid {grid} needs a covariance ({n}, {n}); got {tuple(kernel.shape)}.")
+            raise ValueError(
+                f"{name} on grid {grid} needs a covariance ({n}, {n}); got {tuple(kernel.shape)}."
+            )
         if not bool(kernel.isfinite().all()):
             raise ValueError(f"{name} on grid {grid} has entries that are not finite.")
         largest = float(kernel.abs().max())
@@ -116,7 +120,9 @@ class Kernel(Operator):
         return torch.cholesky_inverse(factor.root)
 
     def factor(self, grid: Grid) -> Factor:
-        return KernelFactor(self.covariance(grid).detach().to(device="cpu", dtype=torch.float64), grid, str(self))
+        return KernelFactor(
+            self.covariance(grid).detach().to(device="cpu", dtype=torch.float64), grid, str(self)
+        )
 
 
 class CovarianceMatrix(Kernel):
@@ -129,9 +135,13 @@ class CovarianceMatrix(Kernel):
     def __init__(self, matrix: Tensor | Sequence[Sequence[float]]) -> None:
         values = torch.as_tensor(matrix, dtype=torch.float64, device="cpu").detach().clone()
         if values.ndim != 2 or values.shape[0] != values.shape[1] or not len(values):
-            raise ValueError(f"CovarianceMatrix needs a square matrix; got shape {tuple(values.shape)}.")
+            raise ValueError(
+                f"CovarianceMatrix needs a square matrix; got shape {tuple(values.shape)}."
+            )
         self.values = values
-        self.factor((len(values),))  # raise now if it is not a covariance, not at the first training step
+        self.factor(
+            (len(values),)
+        )  # raise now if it is not a covariance, not at the first training step
 
     def covariance(self, grid: Grid) -> Tensor:
         if math.prod(grid) != len(self.values):
@@ -159,15 +169,21 @@ class CovarianceFunction(Kernel):
 
     def __init__(self, function: Callable[[Tensor], Tensor], nugget: float = 0.0) -> None:
         if not callable(function):
-            raise ValueError(f"CovarianceFunction: function maps distances to covariances; got {function!r}.")
+            raise ValueError(
+                f"CovarianceFunction: function maps distances to covariances; got {function!r}."
+            )
         self.function = function
         self.nugget = non_negative("the nugget", nugget)
 
     def covariance(self, grid: Grid) -> Tensor:
         places = [torch.arange(side, dtype=torch.float64) for side in as_grid(grid)]
         sites = torch.cartesian_prod(*places).view(-1, len(grid))
-        distance = (sites[:, None] - sites).square().sum(-1).sqrt()  # exact on the diagonal, unlike torch.cdist
-        return self.function(distance).double() + self.nugget * torch.eye(len(sites), dtype=torch.float64)
+        distance = (
+            (sites[:, None] - sites).square().sum(-1).sqrt()
+        )  # exact on the diagonal, unlike torch.cdist
+        return self.function(distance).double() + self.nugget * torch.eye(
+            len(sites), dtype=torch.float64
+        )
 
     def __repr__(self) -> str:
         return f"CovarianceFunction({getattr(self.function, '__name__', self.function)}, nugget={self.nugget})"
@@ -193,7 +209,9 @@ class Matern(CovarianceFunction):
 
     def _of_distance(self, distance: Tensor) -> Tensor:
         s = math.sqrt(2 * self.smoothness) * distance / self.length
-        polynomial = {0.5: torch.ones_like(s), 1.5: 1 + s, 2.5: 1 + s + s.square() / 3}[self.smoothness]
+        polynomial = {0.5: torch.ones_like(s), 1.5: 1 + s, 2.5: 1 + s + s.square() / 3}[
+            self.smoothness
+        ]
         return polynomial * torch.exp(-s)
 
     def __repr__(self) -> str:

@@ -26,13 +26,19 @@ def at_least_float32(field: Tensor) -> Tensor:
 def _indexed(device: Device) -> torch.device:
     """The device as tensors name it: "cuda" is "cuda:0", or whichever is current."""
     device = torch.device(device)
-    return device if device.type == "cpu" or device.index is not None else torch.empty(0, device=device).device
+    return (
+        device
+        if device.type == "cpu" or device.index is not None
+        else torch.empty(0, device=device).device
+    )
 
 
 def grid_of_field(field: Tensor, axes: int) -> Grid:
     """The grid of fields (..., *grid), whose last ``axes`` dimensions it is."""
     if field.ndim < axes:
-        raise ValueError(f"fields on {axes} axes have at least as many dimensions; got shape {tuple(field.shape)}.")
+        raise ValueError(
+            f"fields on {axes} axes have at least as many dimensions; got shape {tuple(field.shape)}."
+        )
     return as_grid(field.shape[field.ndim - axes :])
 
 
@@ -105,7 +111,9 @@ class Operator(ABC):
         r"""Green kernel :math:`G = Q^{-1}` (Moore-Penrose under a gauge), dense (n, n) in float64."""
         return self._factor(grid).green()
 
-    def variance(self, grid: Grid, dtype: torch.dtype = torch.float64, device: Device = "cpu") -> Tensor:
+    def variance(
+        self, grid: Grid, dtype: torch.dtype = torch.float64, device: Device = "cpu"
+    ) -> Tensor:
         """Site variances :math:`G(x, x)` as a map; kept per grid, device and dtype, so do not write to it."""
         variance: Tensor = self._look_up("variance", as_grid(grid), _indexed(device), dtype)
         return variance
@@ -134,9 +142,13 @@ class Operator(ABC):
         fields = factor.color(wide.reshape(-1, *grid), constants).view(white.shape)
         return fields if wide is white else fields.to(white.dtype)
 
-    def prepare(self, grid: Grid, device: Device = "cpu", dtype: torch.dtype = torch.float32) -> None:
+    def prepare(
+        self, grid: Grid, device: Device = "cpu", dtype: torch.dtype = torch.float32
+    ) -> None:
         """Build now what :meth:`color` would build at its first call for this grid, device and dtype."""
-        self._look_up("sampler", as_grid(grid), _indexed(device), torch.promote_types(dtype, torch.float32))
+        self._look_up(
+            "sampler", as_grid(grid), _indexed(device), torch.promote_types(dtype, torch.float32)
+        )
 
     def _factor(self, grid: Grid) -> Factor:
         factor: Factor = self._look_up("factor", as_grid(grid))
@@ -168,7 +180,11 @@ class Operator(ABC):
             return self.factor(grid)
         factor: Factor = self._recall("factor", grid)
         device, dtype = form
-        return factor.variance.to(dtype).to(device) if use == "variance" else (factor, factor.constants(device, dtype))
+        return (
+            factor.variance.to(dtype).to(device)
+            if use == "variance"
+            else (factor, factor.constants(device, dtype))
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the caches behind: a copy or a checkpoint carries the arguments only."""
@@ -223,7 +239,9 @@ class Massive(Operator):
     def energy(self, field: Tensor, axes: int = 2) -> Tensor:
         field = at_least_float32(field)
         mass = self.mass(grid_of_field(field, axes)).to(field)
-        return self.operator.energy(field, axes) + 0.5 * self.mu * (mass * field.square()).flatten(-axes).sum(-1)
+        return self.operator.energy(field, axes) + 0.5 * self.mu * (mass * field.square()).flatten(
+            -axes
+        ).sum(-1)
 
     def __repr__(self) -> str:
         return f"Massive({self.operator}, mu={self.mu})"
@@ -247,13 +265,19 @@ class Pinned(Operator):
 
     def __init__(self, operator: Operator, site: Sequence[int]) -> None:
         self.operator = operator
-        if isinstance(site, str) or any(isinstance(i, bool) or not isinstance(i, int) for i in site):
-            raise ValueError(f"Pinned: site has one whole number per axis of the grid, e.g. [0, 0]; got {site!r}.")
+        if isinstance(site, str) or any(
+            isinstance(i, bool) or not isinstance(i, int) for i in site
+        ):
+            raise ValueError(
+                f"Pinned: site has one whole number per axis of the grid, e.g. [0, 0]; got {site!r}."
+            )
         self.site = tuple(site)
 
     def _index(self, grid: Grid) -> int:
         grid = as_grid(grid)
-        if len(self.site) != len(grid) or any(not -n <= i < n for i, n in zip(self.site, grid, strict=True)):
+        if len(self.site) != len(grid) or any(
+            not -n <= i < n for i, n in zip(self.site, grid, strict=True)
+        ):
             raise ValueError(f"{self} has no such site on grid {grid}.")
         return int(torch.arange(math.prod(grid)).view(grid)[self.site])
 
@@ -271,13 +295,19 @@ class Pinned(Operator):
     def factor(self, grid: Grid) -> Factor:
         """The field of the operator inside, minus what its value at the site tells about the others."""
         if not bool(self.operator.mass(grid).all()):
-            raise ValueError(f"{self}: {self.operator} holds a site at zero already, and one is enough for a gauge.")
-        return PinnedFactor(self.operator.factor(grid), self._index(grid), lambda: self.matrix(grid))
+            raise ValueError(
+                f"{self}: {self.operator} holds a site at zero already, and one is enough for a gauge."
+            )
+        return PinnedFactor(
+            self.operator.factor(grid), self._index(grid), lambda: self.matrix(grid)
+        )
 
     def energy(self, field: Tensor, axes: int = 2) -> Tensor:
         free = torch.ones_like(self.mass(grid := grid_of_field(field, axes)))
         free.view(-1)[self._index(grid)] = 0.0
-        return self.operator.energy(at_least_float32(field) * free.to(at_least_float32(field)), axes)
+        return self.operator.energy(
+            at_least_float32(field) * free.to(at_least_float32(field)), axes
+        )
 
     def __repr__(self) -> str:
         return f"Pinned({self.operator}, site={list(self.site)})"

@@ -49,7 +49,9 @@ def mix(words: Words) -> Words:
     signed = isinstance(words, Tensor)
     for shift, multiplier in zip(_SHIFTS, _MULTIPLIERS, strict=True):
         upper = words >> shift
-        if signed:  # there >> copies the sign bit; the mask makes it the unsigned shift of the definition
+        if (
+            signed
+        ):  # there >> copies the sign bit; the mask makes it the unsigned shift of the definition
             upper &= (1 << (64 - shift)) - 1
         words = words ^ upper  # type: ignore[assignment]  # to numpy's stubs, an unsigned word shifted by an int is signed
         if multiplier != 1:
@@ -68,7 +70,9 @@ def _mixed(word: int) -> int:
 def fold(*parts: int | str) -> int:
     """One int64 from names and numbers, as in ``fold(seed, rank, "layer4")``; the same in every process."""
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
+    return int.from_bytes(
+        hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True
+    )
 
 
 Key = Tensor | int
@@ -114,7 +118,9 @@ class Noise:
         """Independent uniforms on (0, 1), on a lattice of step 2^-32 (float32 rounds the upper half to 2^-24)."""
         return self._draw(shape, dtype, None)
 
-    def _draw(self, shape: Sequence[int], dtype: torch.dtype, then: Callable[[Tensor], object] | None) -> Tensor:
+    def _draw(
+        self, shape: Sequence[int], dtype: torch.dtype, then: Callable[[Tensor], object] | None
+    ) -> Tensor:
         """Two numbers from each word: first those of all upper halves, then those of all lower halves."""
         key = advance(self.key, self._calls)
         self._calls += 1

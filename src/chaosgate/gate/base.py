@@ -98,7 +98,9 @@ class Gate(nn.Module, ABC):
         """
         key = torch.tensor(fold("expected energy"), device=h.device)
         draws = [self.perturb(h.detach(), Noise(advance(key, i))) for i in range(32)]
-        return torch.stack([(d - h).detach().float().square().flatten(1).sum(1) for d in draws]).mean(0)
+        return torch.stack(
+            [(d - h).detach().float().square().flatten(1).sum(1) for d in draws]
+        ).mean(0)
 
     def nominal(self, grid: Grid) -> dict[str, float]:
         """The strength as asked for, in numbers that can be logged (``tau``, ``log_std``, ``p`` ...)."""
@@ -116,7 +118,9 @@ class Gate(nn.Module, ABC):
         An attachment keeps the seed that the gate had when it was attached.
         """
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-            raise ValueError(f"{type(self).__name__}: seed is a whole number, or None; got {seed!r}.")
+            raise ValueError(
+                f"{type(self).__name__}: seed is a whole number, or None; got {seed!r}."
+            )
         key = fold("gate", next(CONSTRUCTED)) if seed is None else fold(seed, "direct call")
         self.seed = seed
         self._key, self._calls = key, Counter()

@@ -11,7 +11,9 @@ from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate.realization import Realization
 
 _RESIZE = {1: "linear", 2: "bilinear", 3: "trilinear"}
-_SITES = 1 << 22  # field sites drawn for one estimate: about a second on one core, half a per cent at log_std 1
+_SITES = (
+    1 << 22
+)  # field sites drawn for one estimate: about a second on one core, half a per cent at log_std 1
 
 
 class DeployedField:
@@ -66,7 +68,9 @@ def estimated_site_energy(field: DeployedField, realization: Realization, dials:
     """
     batch, sites = 256, math.prod(field.grid)
     rounds = max(8, _SITES // (2 * batch * sites))
-    together = max(1, (1 << 17) // (batch * sites))  # on small grids many rounds are one pass over the memory
+    together = max(
+        1, (1 << 17) // (batch * sites)
+    )  # on small grids many rounds are one pass over the memory
     key = torch.tensor(fold("site energy"))
     total = torch.zeros(len(dials), *field.grid, dtype=torch.float64)
     variance = field.variance(torch.float32, torch.device("cpu"))
@@ -75,7 +79,9 @@ def estimated_site_energy(field: DeployedField, realization: Realization, dials:
         psi = torch.cat([field.sample(Noise(k), batch, 1, torch.float32) for k in keys])
         for sign in (1, -1):
             for at, dial in enumerate(dials.float()):
-                total[at] += (realization(sign * psi, variance, dial) - 1).double().square().sum((0, 1))
+                total[at] += (
+                    (realization(sign * psi, variance, dial) - 1).double().square().sum((0, 1))
+                )
     return total / (2 * batch * rounds)
 
 
@@ -91,7 +97,9 @@ class DialledEnergy:
     def __init__(self, field: DeployedField, realization: Realization) -> None:
         angles = torch.pi * (torch.arange(self.NODES, dtype=torch.float64) + 0.5) / self.NODES
         dials = (1 + torch.cos(angles)) / 2
-        reduced = estimated_site_energy(field, realization, dials).flatten(1) / dials.square()[:, None]
+        reduced = (
+            estimated_site_energy(field, realization, dials).flatten(1) / dials.square()[:, None]
+        )
         basis = torch.cos(torch.outer(angles, torch.arange(self.NODES, dtype=torch.float64)))
         self.grid, self.coefficients = field.grid, torch.linalg.solve(basis, reduced)
 

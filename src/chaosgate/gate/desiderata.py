@@ -6,8 +6,26 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from chaosgate.field import CovarianceFunction, CovarianceMatrix, Grid, Kernel, Law, MaxEntLaw, Operator, Pinned
-from chaosgate.gate.realization import Additive, Injection, Multiplicative, Plain, Realization, SampleWise, Signed, Wick
+from chaosgate.field import (
+    CovarianceFunction,
+    CovarianceMatrix,
+    Grid,
+    Kernel,
+    Law,
+    MaxEntLaw,
+    Operator,
+    Pinned,
+)
+from chaosgate.gate.realization import (
+    Additive,
+    Injection,
+    Multiplicative,
+    Plain,
+    Realization,
+    SampleWise,
+    Signed,
+    Wick,
+)
 
 DESIDERATA = {
     "D1": "least additional information",
@@ -77,12 +95,16 @@ def choose_family(least_information: bool, family: Family | None) -> Family:
     return MaxEntLaw if family is None else family
 
 
-def require_gauge(operator: Operator, grid: Grid, gauge: str | None, pin: Sequence[int] | None) -> tuple[Operator, str]:
+def require_gauge(
+    operator: Operator, grid: Grid, gauge: str | None, pin: Sequence[int] | None
+) -> tuple[Operator, str]:
     """The operator with its gauge, and what makes it invertible on this grid."""
     if gauge not in (None, "boundary", "zero mean", "pinned"):
         raise ValueError(f"gauge is 'boundary', 'zero mean', 'pinned' or None; got {gauge!r}.")
     if pin is not None and gauge != "pinned":
-        raise DesignError(f"pin is the site of gauge='pinned'; gauge={gauge!r} has none.", "pin", "D5")
+        raise DesignError(
+            f"pin is the site of gauge='pinned'; gauge={gauge!r} has none.", "pin", "D5"
+        )
     n = math.prod(grid)
     free = charges_no_constants(operator, grid)
     rank = n - 1 if n == 1 and free else operator.rank(grid)
@@ -118,7 +140,9 @@ def require_gauge(operator: Operator, grid: Grid, gauge: str | None, pin: Sequen
 def charges_no_constants(operator: Operator, grid: Grid) -> bool:
     """Whether constant fields have no energy, so that the operator needs a gauge."""
     ones = torch.ones(1, *grid, dtype=torch.float64)
-    return float(operator.energy(ones, len(grid))) <= 1e-12 * float(operator.matrix(grid).diagonal().sum())
+    return float(operator.energy(ones, len(grid))) <= 1e-12 * float(
+        operator.matrix(grid).diagonal().sum()
+    )
 
 
 def require_strength(gamma: float | None, log_std: float | None, budget: float | None) -> float:
@@ -131,7 +155,11 @@ def require_strength(gamma: float | None, log_std: float | None, budget: float |
             "strength",
         )
     if gamma is not None and log_std is not None:
-        raise DesignError("gamma and log_std exclude each other: each fixes tau alone. Give one.", "gamma", "log_std")
+        raise DesignError(
+            "gamma and log_std exclude each other: each fixes tau alone. Give one.",
+            "gamma",
+            "log_std",
+        )
     if log_std is not None and budget is not None:
         raise DesignError(
             "log_std and budget exclude each other: log_std fixes tau = gamma^2 / beta, in which the budget cancels. "
@@ -141,7 +169,10 @@ def require_strength(gamma: float | None, log_std: float | None, budget: float |
         )
     if strength == 0:
         name = "gamma" if log_std is None else "log_std"
-        raise DesignError(f"{name}=0 is the constant gate one, no noise at all. Give another strength.", "strength")
+        raise DesignError(
+            f"{name}=0 is the constant gate one, no noise at all. Give another strength.",
+            "strength",
+        )
     return float(strength)
 
 
@@ -163,7 +194,11 @@ def require_injection(positive: bool, injection: str | None, alpha: float) -> In
         )
     if injection == "additive":
         if alpha != 1:
-            raise DesignError("alpha belongs to the product; an additive injection has none.", "alpha", "injection")
+            raise DesignError(
+                "alpha belongs to the product; an additive injection has none.",
+                "alpha",
+                "injection",
+            )
         return Additive()
     return Multiplicative(alpha)
 
@@ -182,7 +217,9 @@ def choose_realization(
                 "D3",
                 "D2",
             )
-        return Plain(float(strength)) if isinstance(injection, Additive) else Signed(float(strength))
+        return (
+            Plain(float(strength)) if isinstance(injection, Additive) else Signed(float(strength))
+        )
     if no_drift is None:
         raise DesignError(
             "D3 is missing: exp(gamma psi) alone has mean above one, and positivity does not say how to normalise it. "

@@ -24,7 +24,16 @@ from chaosgate.gate.desiderata import (
     require_strength,
 )
 from chaosgate.gate.mechanism import Mechanism
-from chaosgate.gate.realization import Additive, Injection, Multiplicative, Plain, Realization, SampleWise, Signed, Wick
+from chaosgate.gate.realization import (
+    Additive,
+    Injection,
+    Multiplicative,
+    Plain,
+    Realization,
+    SampleWise,
+    Signed,
+    Wick,
+)
 
 
 @dataclass(frozen=True)
@@ -60,9 +69,20 @@ class Design:
         width = max(len(step.part) for step in self.steps)
         lines = [f"From the desiderata to a mechanism on {'x'.join(map(str, self.grid))}", ""]
         for step in self.steps:
-            lines += [f"{step.part:<{width}}  {step.choice}", f"{'':<{width}}    {step.because} ({step.statement})"]
+            lines += [
+                f"{step.part:<{width}}  {step.choice}",
+                f"{'':<{width}}    {step.because} ({step.statement})",
+            ]
         numbers = ", ".join(f"{name} {value:.5g}" for name, value in self.numbers.items())
-        return "\n".join([*lines, "", f"numbers: {numbers}", "still free:", *(f"  - {text}" for text in self.free)])
+        return "\n".join(
+            [
+                *lines,
+                "",
+                f"numbers: {numbers}",
+                "still free:",
+                *(f"  - {text}" for text in self.free),
+            ]
+        )
 
     def __str__(self) -> str:
         return self.card()
@@ -121,7 +141,11 @@ def design(
     operator, found = require_gauge(operator, place, gauge, pin)
     strength = require_strength(gamma, log_std, budget)
     deployed = require_injection(positive, injection, alpha)
-    law = partial(laws, operator, epsilon=budget) if log_std is None else partial(_unit_variance_law, laws, operator)
+    law = (
+        partial(laws, operator, epsilon=budget)
+        if log_std is None
+        else partial(_unit_variance_law, laws, operator)
+    )
     on_grid = law(place)
     realization = choose_realization(on_grid, positive, no_drift, deployed, strength)
     gate = Mechanism(law, realization, deployed, channels)
@@ -136,8 +160,13 @@ def design(
         "entropy": on_grid.entropy(),
     }
     if laws is not MaxEntLaw:
-        numbers["entropy_gap"] = MaxEntLaw(operator, place, beta=on_grid.beta).entropy() - numbers["entropy"]
-    steps = (*_law_steps(on_grid, found, budget, log_std), *_gate_steps(realization, deployed, positive))
+        numbers["entropy_gap"] = (
+            MaxEntLaw(operator, place, beta=on_grid.beta).entropy() - numbers["entropy"]
+        )
+    steps = (
+        *_law_steps(on_grid, found, budget, log_std),
+        *_gate_steps(realization, deployed, positive),
+    )
     return Design(gate, place, steps, numbers, _free(positive, deployed, log_std, budget, channels))
 
 
@@ -146,7 +175,9 @@ def _unit_variance_law(family: Family, operator: Operator, grid: Grid) -> Law:
     return family(operator, grid, beta=operator.mean_variance(grid))
 
 
-def _law_steps(law: Law, gauge: str, budget: float | None, log_std: float | None) -> tuple[Step, ...]:
+def _law_steps(
+    law: Law, gauge: str, budget: float | None, log_std: float | None
+) -> tuple[Step, ...]:
     means = {
         "boundary": "Q is positive definite: a boundary or a mass holds the field",
         "pinned": "one site is held at zero; Q is inverted on the others",
@@ -158,10 +189,19 @@ def _law_steps(law: Law, gauge: str, budget: float | None, log_std: float | None
         scale = "beta = mean_x Q^-1(x, x), so that gamma is log_std"
     named = ("Gaussian, N(0, (beta Q)^-1)", "D1 with D4: the largest entropy at this energy")
     if type(law) is not MaxEntLaw:  # a subclass is a family of its own
-        named = (law.family, "as asked: without D1 the family is free, and has less entropy at this energy")
-    forced = (f"Q^-1 / beta with Q = {law.operator}", "D4: the operator of the budget forces its inverse")
+        named = (
+            law.family,
+            "as asked: without D1 the family is free, and has less entropy at this energy",
+        )
+    forced = (
+        f"Q^-1 / beta with Q = {law.operator}",
+        "D4: the operator of the budget forces its inverse",
+    )
     if isinstance(law.operator, Kernel):
-        forced = (f"K / beta with K = {law.operator}", "D4: the kernel as given, which one operator forces")
+        forced = (
+            f"K / beta with K = {law.operator}",
+            "D4: the kernel as given, which one operator forces",
+        )
     return (
         Step("law F", f"{named[0]} with {scale}", named[1], "prop. maxent_logfield"),
         Step("kernel K", *forced, "cor. operator_substitution"),
@@ -186,9 +226,17 @@ def _gate_steps(realization: Realization, injection: Injection, positive: bool) 
             "without D2: the first-order proxy; a centred field has D3 per site",
             "prop. small_gamma",
         ),
-        Plain: ("gamma psi", "without D2: the field itself; a centred field has D3 per site", "prop. small_gamma"),
+        Plain: (
+            "gamma psi",
+            "without D2: the field itself; a centred field has D3 per site",
+            "prop. small_gamma",
+        ),
     }[type(realization)]
-    product = "D2: a positive gate scales amplitudes" if positive else "as asked: without D2 the injection is free"
+    product = (
+        "D2: a positive gate scales amplitudes"
+        if positive
+        else "as asked: without D2 the injection is free"
+    )
     act = "h + rms(h) psi" if isinstance(injection, Additive) else "h times the gate"
     if isinstance(injection, Multiplicative) and injection.alpha != 1:
         act = f"h (1 + {injection.alpha:g} (gate - 1))"
@@ -200,13 +248,20 @@ def _free(
 ) -> tuple[str, ...]:
     lines = []
     if log_std is None and budget is None:
-        lines.append("the budget eps: beta = 1 was taken; only tau = gamma^2 / beta matters (prop. effective_tau)")
+        lines.append(
+            "the budget eps: beta = 1 was taken; only tau = gamma^2 / beta matters (prop. effective_tau)"
+        )
     lines.append(
         f"the strength, here {'log_std' if log_std is not None else 'gamma'}; the sign of gamma changes no law"
     )
     lines.append(f"the channels of a sample: {channels} was taken")
     if isinstance(injection, Multiplicative):
-        lines.append(f"alpha of the residual form (eq. residual_mul): {injection.alpha:g} was taken")
+        lines.append(
+            f"alpha of the residual form (eq. residual_mul): {injection.alpha:g} was taken"
+        )
     if not positive:
         lines.append("log-geometry: the compatibility theorems do not apply to signed gates")
-    return (*lines, "where in the network: see chaosgate.sites and the paper's late-stage prediction")
+    return (
+        *lines,
+        "where in the network: see chaosgate.sites and the paper's late-stage prediction",
+    )

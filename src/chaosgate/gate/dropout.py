@@ -24,7 +24,9 @@ class Dropout(Gate):
         seed: Of the gate as a layer; see :class:`Gate`.
     """
 
-    def __init__(self, p: float = 0.1, mask: Literal["element", "site"] = "element", seed: int | None = None) -> None:
+    def __init__(
+        self, p: float = 0.1, mask: Literal["element", "site"] = "element", seed: int | None = None
+    ) -> None:
         super().__init__(seed)
         require_probability(self, p)
         one_of(f"{type(self).__name__}: mask", mask, ("element", "site"))
@@ -58,7 +60,9 @@ def require_probability(owner: Gate, p: float) -> None:
     if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p < 1:
         raise ValueError(f"{type(owner).__name__}: p is a drop probability in [0, 1); got {p!r}.")
     if p == 0:
-        raise ValueError(f"{type(owner).__name__}: p=0 drops nothing. For no noise set noise.gate to null.")
+        raise ValueError(
+            f"{type(owner).__name__}: p=0 drops nothing. For no noise set noise.gate to null."
+        )
 
 
 def block_coverage(grid: Grid, block_size: int) -> Tensor:
@@ -69,7 +73,9 @@ def block_coverage(grid: Grid, block_size: int) -> Tensor:
         site = torch.arange(length)
         return (site + after).clamp(max=length - 1) - (site - before).clamp(min=0) + 1
 
-    return reduce(lambda total, line: total[..., None] * line, (along(side) for side in grid)).double()
+    return reduce(
+        lambda total, line: total[..., None] * line, (along(side) for side in grid)
+    ).double()
 
 
 def drop_probability(coverage: Tensor, rate: Tensor) -> Tensor:
@@ -121,7 +127,9 @@ class DropBlock(Gate):
         require_probability(self, p)
         one_of(f"{type(self).__name__}: channels", channels, ("shared", "independent"))
         if isinstance(block_size, bool) or not isinstance(block_size, int) or block_size < 1:
-            raise ValueError(f"DropBlock: block_size is a whole number of sites, at least 1; got {block_size!r}.")
+            raise ValueError(
+                f"DropBlock: block_size is a whole number of sites, at least 1; got {block_size!r}."
+            )
         self.p = float(p)
         self.block_size = block_size
         self.channels = channels
@@ -131,7 +139,9 @@ class DropBlock(Gate):
         """Seed rate (0-dimensional) and marginal drop probabilities as a map, float64."""
         at = (grid, torch.device(device))
         if self.dial is not None:
-            return self._solve(block_coverage(grid, self.block_size).to(at[1]), self.p * self.dial.double())
+            return self._solve(
+                block_coverage(grid, self.block_size).to(at[1]), self.p * self.dial.double()
+            )
         if at not in self._cache:
             self._cache[at] = self._solve(block_coverage(grid, self.block_size).to(at[1]), self.p)
         return self._cache[at]
@@ -148,8 +158,12 @@ class DropBlock(Gate):
         channels = 1 if self.channels == "shared" else h.shape[1]
         seeds = (noise.uniform((h.shape[0], channels, *grid), dtype) < rate).to(dtype)
         reach = [_reach(side, self.block_size) for side in grid]
-        around = [sites for ends in reversed(reach) for sites in ends]  # the last axis first, as pad wants it
-        blocks = _MAX_POOL[len(grid)](pad(seeds, around), [before + after + 1 for before, after in reach], stride=1)
+        around = [
+            sites for ends in reversed(reach) for sites in ends
+        ]  # the last axis first, as pad wants it
+        blocks = _MAX_POOL[len(grid)](
+            pad(seeds, around), [before + after + 1 for before, after in reach], stride=1
+        )
         return h * ((1 - blocks) / (1 - dropped).to(dtype)).to(h.dtype)
 
     def expected_energy(self, h: Tensor) -> Tensor:
@@ -159,7 +173,10 @@ class DropBlock(Gate):
 
     def nominal(self, grid: Grid) -> dict[str, float]:
         """The drop probability and the seed rate that realises it."""
-        return {"p": self.p, "seed_rate": float(seed_rate(block_coverage(grid, self.block_size), self.p))}
+        return {
+            "p": self.p,
+            "seed_rate": float(seed_rate(block_coverage(grid, self.block_size), self.p)),
+        }
 
     def prepare(self, grid: Grid, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
         self.marginal(grid, device)

@@ -9,7 +9,15 @@ from chaosgate.field import DirichletLaplacian, Grid, Identity, MaxEntLaw, Opera
 from chaosgate.field.arguments import finite
 from chaosgate.gate.base import Gate, field_dtype, grid_of, squared_norm, weighted_energy
 from chaosgate.gate.mechanism import Mechanism
-from chaosgate.gate.realization import Additive, Injection, Multiplicative, Plain, Realization, Signed, Wick
+from chaosgate.gate.realization import (
+    Additive,
+    Injection,
+    Multiplicative,
+    Plain,
+    Realization,
+    Signed,
+    Wick,
+)
 
 
 class UnitVarianceMechanism(Mechanism):
@@ -49,7 +57,9 @@ class UnitVarianceMechanism(Mechanism):
         if strength is not None:
             finite(f"{type(self).__name__}: {name}", strength, 0.0, strict=True)
         bound: Realization = realization(1.0 if strength is None else float(strength))
-        super().__init__(lambda grid: _unit_variance_law(operator, grid), bound, injection, channels, seed=seed)
+        super().__init__(
+            lambda grid: _unit_variance_law(operator, grid), bound, injection, channels, seed=seed
+        )
         self.operator = operator
         self.match = match
 
@@ -142,7 +152,16 @@ class CorrelatedGaussian(UnitVarianceMechanism):
         channels: Literal["shared", "independent"] = "shared",
         seed: int | None = None,
     ) -> None:
-        super().__init__(operator or DirichletLaplacian(), Plain, Additive(), sigma, match, "sigma", channels, seed)
+        super().__init__(
+            operator or DirichletLaplacian(),
+            Plain,
+            Additive(),
+            sigma,
+            match,
+            "sigma",
+            channels,
+            seed,
+        )
 
 
 class IIDLogNormal(UnitVarianceMechanism):
@@ -162,7 +181,9 @@ class IIDLogNormal(UnitVarianceMechanism):
         channels: Literal["shared", "independent"] = "shared",
         seed: int | None = None,
     ) -> None:
-        super().__init__(Identity(), Wick, Multiplicative(), log_std, match, "log_std", channels, seed)
+        super().__init__(
+            Identity(), Wick, Multiplicative(), log_std, match, "log_std", channels, seed
+        )
 
 
 class SignedCorrelated(UnitVarianceMechanism):
@@ -185,5 +206,12 @@ class SignedCorrelated(UnitVarianceMechanism):
         seed: int | None = None,
     ) -> None:
         super().__init__(
-            operator or DirichletLaplacian(), Signed, Multiplicative(), sigma, match, "sigma", channels, seed
+            operator or DirichletLaplacian(),
+            Signed,
+            Multiplicative(),
+            sigma,
+            match,
+            "sigma",
+            channels,
+            seed,
         )

@@ -62,13 +62,19 @@ class GaussianChaos(Mechanism):
                 f"gamma={gamma!r}, log_std={log_std!r}. log_std=1.0 is a good start."
             )
         if log_std is not None and (beta is not None or epsilon is not None):
-            raise ValueError("GaussianChaos: log_std fixes the strength alone; drop beta and epsilon, or use gamma.")
+            raise ValueError(
+                "GaussianChaos: log_std fixes the strength alone; drop beta and epsilon, or use gamma."
+            )
         if beta is not None and epsilon is not None:
-            raise ValueError(f"GaussianChaos: give beta or epsilon with gamma, not both; got {beta!r} and {epsilon!r}.")
+            raise ValueError(
+                f"GaussianChaos: give beta or epsilon with gamma, not both; got {beta!r} and {epsilon!r}."
+            )
         strength = gamma if gamma is not None else log_std
         assert strength is not None
         name = "gamma" if gamma is not None else "log_std"
-        finite(f"GaussianChaos: {name}", strength, minimum=float("-inf") if name == "gamma" else 0.0)
+        finite(
+            f"GaussianChaos: {name}", strength, minimum=float("-inf") if name == "gamma" else 0.0
+        )
         for other, value in (("beta", beta), ("epsilon", epsilon)):
             if value is not None:
                 finite(f"GaussianChaos: {other}", value, 0.0, strict=True)
@@ -78,13 +84,17 @@ class GaussianChaos(Mechanism):
                 "one site. log_std=1.0 is a good start."
             )
         if strength == 0:
-            raise ValueError(f"GaussianChaos: {name}=0 is the constant gate one. For no noise set noise.gate to null.")
+            raise ValueError(
+                f"GaussianChaos: {name}=0 is the constant gate one. For no noise set noise.gate to null."
+            )
         one_of("GaussianChaos: realization", realization, ("samplewise", "wick"))
         self._operator = operator if operator is not None else DirichletLaplacian()
         self._beta, self._epsilon, self._unit_variance = beta, epsilon, log_std is not None
         super().__init__(
             law=self._law_on,
-            realization=SampleWise(float(strength)) if realization == "samplewise" else Wick(float(strength)),
+            realization=SampleWise(float(strength))
+            if realization == "samplewise"
+            else Wick(float(strength)),
             injection=Multiplicative(alpha),
             channels=channels,
             base_size=base_size,
@@ -101,7 +111,9 @@ class GaussianChaos(Mechanism):
         if not self._unit_variance:
             return field
         # log_std is gamma for the field whose site variance averages to one on the features' grid.
-        return DeployedField(MaxEntLaw(self._operator, field.law.grid, beta=field.mean_variance), grid)
+        return DeployedField(
+            MaxEntLaw(self._operator, field.law.grid, beta=field.mean_variance), grid
+        )
 
     def extra_repr(self) -> str:
         unit = "log_std" if self._unit_variance else "gamma"

@@ -102,7 +102,9 @@ class Mechanism(Gate):
     def gate(self, h: Tensor, noise: Noise) -> Tensor:
         r"""The realised gate for features (B, C, \*grid): (B, 1 or C, \*grid), float32 at least."""
         if h.device.type != "meta" and torch.is_autocast_enabled(h.device.type):
-            with torch.autocast(h.device.type, enabled=False):  # half precision would distort the field, not round it
+            with torch.autocast(
+                h.device.type, enabled=False
+            ):  # half precision would distort the field, not round it
                 return self.gate(h, noise)
         field = self.field_on(grid_of(h))
         dtype = field_dtype(h)
@@ -121,19 +123,27 @@ class Mechanism(Gate):
     def site_energy(self, grid: Grid, device: torch.device = torch.device("cpu")) -> Tensor:  # noqa: B008 - immutable
         r""":math:`E(\nu(x)-1)^2` as a map at the strength that the dial leaves: closed form, or an estimate; cached."""
         if self.dial is not None:
-            closed = self.realization.site_energy(self.field_on(grid).variance(torch.float64, device), self.dial)
+            closed = self.realization.site_energy(
+                self.field_on(grid).variance(torch.float64, device), self.dial
+            )
             return closed if closed is not None else self._interpolated_energy(grid)(self.dial)
         at = (grid, device)
         if at not in self._site_energy:
             self._site_energy[at] = (
-                self._compute_site_energy(grid) if device.type == "cpu" else self.site_energy(grid).to(device)
+                self._compute_site_energy(grid)
+                if device.type == "cpu"
+                else self.site_energy(grid).to(device)
             )
         return self._site_energy[at]
 
     def _compute_site_energy(self, grid: Grid) -> Tensor:
         field = self.field_on(grid)
         closed = self.realization.site_energy(field.variance(torch.float64, torch.device("cpu")))
-        return closed if closed is not None else estimated_site_energy(field, self.realization, torch.ones(1))[0]
+        return (
+            closed
+            if closed is not None
+            else estimated_site_energy(field, self.realization, torch.ones(1))[0]
+        )
 
     def _interpolated_energy(self, grid: Grid) -> DialledEnergy:
         if grid not in self._dialled_energy:
@@ -165,7 +175,9 @@ class Mechanism(Gate):
         field = self.field_on(grid)
         law, where = field.law, _text(grid)
         sampled = "" if law.grid == grid else f", sampled on {_text(law.grid)} and resized"
-        strength = ", ".join(f"{name} {value:.4g}" for name, value in self.nominal(grid).items() if name != "beta")
+        strength = ", ".join(
+            f"{name} {value:.4g}" for name, value in self.nominal(grid).items() if name != "beta"
+        )
         low, high = field.variance(torch.float64, torch.device("cpu")).aminmax()
         return "\n".join(
             (
@@ -197,7 +209,9 @@ class Mechanism(Gate):
 def _require_law(law: Any) -> None:
     """A law in a configuration that cannot be made arrives here as a function that would make it: say what is wrong."""
     if isinstance(law, partial) and "grid" in law.keywords:
-        given = ", ".join(f"{name} {law.keywords.get(name)}" for name in ("grid", "beta", "epsilon"))
+        given = ", ".join(
+            f"{name} {law.keywords.get(name)}" for name in ("grid", "beta", "epsilon")
+        )
         raise ValueError(
             f"law cannot be made from {given}: grid is [height, width] (or [length], [depth, height, width]), and one "
             "of beta and epsilon is a positive number."
@@ -207,7 +221,11 @@ def _require_law(law: Any) -> None:
 def _as_grid(size: Any) -> Grid | None:
     if size is None:
         return None
-    if not isinstance(size, list | tuple) or len(size) not in AXES or any(int(s) != s or s < 1 for s in size):
+    if (
+        not isinstance(size, list | tuple)
+        or len(size) not in AXES
+        or any(int(s) != s or s < 1 for s in size)
+    ):
         raise ValueError(
             "base_size is [height, width] in sites, each at least 1 (one number for sequences, three for volumes), or "
             f"null; got {size!r}."

@@ -174,7 +174,11 @@ class Multiplicative(Injection):
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.alpha, bool) or not isinstance(self.alpha, int | float) or not 0 < self.alpha <= 1:
+        if (
+            isinstance(self.alpha, bool)
+            or not isinstance(self.alpha, int | float)
+            or not 0 < self.alpha <= 1
+        ):
             raise ValueError(
                 f"alpha must be in (0, 1], the weight of the gate in the residual form; got {self.alpha!r}."
             )
@@ -198,7 +202,9 @@ class Additive(Injection):
     """
 
     def __call__(self, h: Tensor, gate: Tensor) -> Tensor:
-        mean_square = h.detach().to(gate.dtype).square().flatten(1).mean(1).view(-1, *[1] * (h.ndim - 1))
+        mean_square = (
+            h.detach().to(gate.dtype).square().flatten(1).mean(1).view(-1, *[1] * (h.ndim - 1))
+        )
         return h + (gate * mean_square.sqrt()).to(h.dtype)
 
     def energy(self, h: Tensor, site_energy: Tensor) -> Tensor:

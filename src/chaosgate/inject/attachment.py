@@ -31,7 +31,15 @@ from chaosgate.gate.base import TRACKER, Counter, in_backward, rank_of_process, 
 from chaosgate.inject.diagnostics import MonteCarlo
 from chaosgate.inject.effect import SiteReport, check_effect, require_effect
 from chaosgate.inject.integrations import RestoreWarning
-from chaosgate.inject.layout import NORMS, Layout, LayoutReader, check_layout, features_of, mapped, tensors
+from chaosgate.inject.layout import (
+    NORMS,
+    Layout,
+    LayoutReader,
+    check_layout,
+    features_of,
+    mapped,
+    tensors,
+)
 from chaosgate.inject.refusals import refuse
 from chaosgate.inject.stages import find_sites, gates_by_stage, sharded, unwrapped
 
@@ -133,24 +141,34 @@ class Attachment:
             own = gates[stage].seed
             identity = (seed, self._rank, unwrapped(path), *(() if own is None else ("seed", own)))
             self.sites.append(GatedModule(stage, path, gates[stage], reader, identity))
-        owned = ((m, name) for m in model.modules() for name, _ in m.named_parameters(recurse=False))
-        self._parameter = next(owned, (None, ""))  # one of them, to see the transforms of torch.func
+        owned = (
+            (m, name) for m in model.modules() for name, _ in m.named_parameters(recurse=False)
+        )
+        self._parameter = next(
+            owned, (None, "")
+        )  # one of them, to see the transforms of torch.func
         self._steps, self._fired = Counter(), Counter()
         self._forward: Forward | None = None
         self._forced: Forced | None = None
         self._waiting: WeakSet[Forward] = WeakSet()  # forwards whose graphs are alive
-        self._backward: ReferenceType[Forward] | None = None  # the forward that the backward pass is in
+        self._backward: ReferenceType[Forward] | None = (
+            None  # the forward that the backward pass is in
+        )
         self._measuring = measuring
         self._monte_carlo: MonteCarlo | None = None
         self._factors: dict[Gate, Tensor | None] = {}
         self._hooks: list[Hook] = []
-        self.on_first_call: Callable[..., object] | None = partial(require_effect, self) if check else None
+        self.on_first_call: Callable[..., object] | None = (
+            partial(require_effect, self) if check else None
+        )
         """Called with the arguments of the first training forward, before it; again with the next one if it raises."""
         self.resumed: RestoreWarning | None = None
         if not measuring:
             for site in self.sites:
                 if site.reader.chain[0] in GATED:
-                    refuse("already gated", module=site.module, handle=GATED[site.reader.chain[0]]())
+                    refuse(
+                        "already gated", module=site.module, handle=GATED[site.reader.chain[0]]()
+                    )
             GATED.update({site.reader.chain[0]: ref(self) for site in self.sites})
         self._register()
 
@@ -210,7 +228,9 @@ class Attachment:
             gate.dial.fill_(factor)
 
     @contextmanager
-    def monte_carlo(self, draws: int, step: int = 0, class_axis: int | None = None) -> Iterator[Self]:
+    def monte_carlo(
+        self, draws: int, step: int = 0, class_axis: int | None = None
+    ) -> Iterator[Self]:
         """In here an evaluation forward returns the log of the mean probabilities of ``draws`` gated passes.
 
         ``step`` tells batches apart. ``class_axis`` is the axis of the classes in outputs other than (B, K), e.g. 1 for
@@ -288,8 +308,13 @@ class Attachment:
         def forced() -> bool:
             return self._forced is not None or self._averages
 
-        stem = next((m for m in self.model.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d)), None)
-        acts: list[tuple[nn.Module, Callable[..., Any], str]] = [(self.model, self._enter, "before")]
+        stem = next(
+            (m for m in self.model.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d)),
+            None,
+        )
+        acts: list[tuple[nn.Module, Callable[..., Any], str]] = [
+            (self.model, self._enter, "before")
+        ]
         acts += [(site.reader.chain[0], partial(self._gate, site), "behind") for site in self.sites]
         acts += [(self.model, self._leave, "always")]
         if stem is not None and any(site.reader.needs_image for site in self.sites):
@@ -315,7 +340,9 @@ class Attachment:
         if not compiling and TRACKER.is_bw:  # the whole model is recomputed
             return
         training = self._forced is None and any([site.leader.training for site in self.sites])
-        image = next((v for v in (*args, *kwargs.values()) if isinstance(v, Tensor) and v.ndim >= 3), None)
+        image = next(
+            (v for v in (*args, *kwargs.values()) if isinstance(v, Tensor) and v.ndim >= 3), None
+        )
         images = None if image is None else tuple(image.shape)
         self._forward = forward = Forward(self, self._steps.now(compiling), images, self._forward)
         if training:
@@ -338,7 +365,10 @@ class Attachment:
             given = (image, getattr(owner, name, None))
             require_fresh_draws(*(value for value in given if value is not None))
             if sharded(self.model):
-                warnings.warn("the effect of the gates is not checked: the parameters are sharded.", stacklevel=2)
+                warnings.warn(
+                    "the effect of the gates is not checked: the parameters are sharded.",
+                    stacklevel=2,
+                )
             else:
                 self.on_first_call(*args, **kwargs)
             self.on_first_call = None
@@ -365,7 +395,9 @@ class Attachment:
         if not compiling:
             require_fresh_draws(features)
         number = 0 if again else forward.passes.get(site.module, 0)
-        key = site.key if number == 0 else fold(*site.identity, number)  # a module that runs twice gets two gates
+        key = (
+            site.key if number == 0 else fold(*site.identity, number)
+        )  # a module that runs twice gets two gates
         draw = 0 if forced is None else forced.draw
         perturbed = site.gate.perturb(h, Noise(advance(advance(key, forward.step), draw), h.device))
         if forced is not None and forced.record:
@@ -377,7 +409,11 @@ class Attachment:
                 self._fired.next(compiling)
                 if not compiling:
                     self._note(site, forward, features, changed)
-        return changed if output is features else mapped(output, lambda t: changed if t is features else t)
+        return (
+            changed
+            if output is features
+            else mapped(output, lambda t: changed if t is features else t)
+        )
 
     def _note(self, site: GatedModule, forward: Forward, features: Tensor, changed: Tensor) -> None:
         """One gate per tensor; and the forward waits for the gradient of what a gate returned."""
@@ -446,9 +482,17 @@ class Attachment:
         if forward is None and len(waiting) == 1 and not waiting[0].hidden:
             forward = waiting[0]
         elif forward is None:
-            refuse("which forward", module=module, found=f"{len(waiting)} forwards wait for their backward pass")
+            refuse(
+                "which forward",
+                module=module,
+                found=f"{len(waiting)} forwards wait for their backward pass",
+            )
         elif forward.passes.get(module, 0) > 1:
-            refuse("which forward", module=module, found=f"it ran {forward.passes[module]} times in that forward")
+            refuse(
+                "which forward",
+                module=module,
+                found=f"it ran {forward.passes[module]} times in that forward",
+            )
         elif module in forward.recomputed and (len(waiting) > 1 or forward.hidden):
             found = f"it is recomputed twice while {len(waiting)} forwards wait (checkpointing inside checkpointing?)"
             refuse("which forward", module=module, found=found)
@@ -488,7 +532,9 @@ class Hook:
         if module is not None and when == "before":
             self.handle = module.register_forward_pre_hook(self, with_kwargs=True)
         elif module is not None:
-            self.handle = module.register_forward_hook(self, with_kwargs=True, always_call=when == "always")
+            self.handle = module.register_forward_hook(
+                self, with_kwargs=True, always_call=when == "always"
+            )
 
     def remove(self) -> None:
         if self.handle is not None:
@@ -507,11 +553,15 @@ class Hook:
     @property
     def __name__(self) -> str:
         """What torch.jit.script asks a hook for first."""
-        raise AttributeError("torch.jit.script cannot read the hooks of a gate. Script a copy (copy.deepcopy(model)).")
+        raise AttributeError(
+            "torch.jit.script cannot read the hooks of a gate. Script a copy (copy.deepcopy(model))."
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Hook":
         plain = Hook()
-        plain.handle = copy.deepcopy(self.handle, memo)  # its dictionary of hooks is the copied one, by the memo
+        plain.handle = copy.deepcopy(
+            self.handle, memo
+        )  # its dictionary of hooks is the copied one, by the memo
         last = _RemovedAtTheEnd(plain)
         memo[id(last)] = last  # the memo lives as long as the copying
         return plain
@@ -519,7 +569,8 @@ class Hook:
     def __reduce__(self) -> tuple[Any, ...]:
         if self.act is not None:
             warnings.warn(
-                "a model with a gate is saved as the plain network; attach again after loading.", stacklevel=2
+                "a model with a gate is saved as the plain network; attach again after loading.",
+                stacklevel=2,
             )
         return Hook, (), {"handle": self.handle}
 
@@ -592,6 +643,8 @@ def attach(
     1
     >>> handle.remove()
     """
-    handle = Attachment(model, gates_by_stage(gate, stages), seed, rank, check, layout, grid, example)
+    handle = Attachment(
+        model, gates_by_stage(gate, stages), seed, rank, check, layout, grid, example
+    )
     handle.resumed = RestoreWarning(handle)
     return handle

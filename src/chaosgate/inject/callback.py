@@ -53,7 +53,9 @@ class Ramp:
         length = self.steps if self.epochs is None else self.epochs
         one = (self.steps is None) != (self.epochs is None)
         if not one or length is None or not 0 < length < math.inf or not 0 <= self.start <= 1:
-            raise ValueError(f"Ramp takes one of steps and epochs, positive, and start from 0 to 1; got {self!r}.")
+            raise ValueError(
+                f"Ramp takes one of steps and epochs, positive, and start from 0 to 1; got {self!r}."
+            )
         if self.shape not in ("linear", "cosine"):
             raise ValueError(f"Ramp: shape is 'linear' or 'cosine'; got {self.shape!r}.")
 
@@ -106,18 +108,29 @@ class NoiseInjection(Callback):
                 "Monte Carlo needs a noise.gate."
             )
         if seed is not None and not 0 <= seed < 2**63:
-            raise ValueError(f"noise.seed is a whole number from 0 to 2^63 - 1, or null; got {seed}.")
+            raise ValueError(
+                f"noise.seed is a whole number from 0 to 2^63 - 1, or null; got {seed}."
+            )
         if isinstance(gate, dict) and stages is not None and list(stages) == list(gate):
             stages = None  # what a dict of gates says already
         self.gates = {} if gate is None else gates_by_stage(gate, stages)
         self.seed, self.schedule, self.check, self.target = seed, schedule, check, target
-        self.monte_carlo, self.class_axis, self.reestimate_bn = monte_carlo, class_axis, reestimate_bn
+        self.monte_carlo, self.class_axis, self.reestimate_bn = (
+            monte_carlo,
+            class_axis,
+            reestimate_bn,
+        )
         self.attachment: Attachment | None = None
         self.reports: list[SiteReport] = []
         self._restored: dict[str, int] | None = None
         self._probe: Any = None  # arguments (args, kwargs) of the first forward, with fewer images
-        self._epoch = (0, 0)  # batches of this epoch so far, and how often gates had acted before it
-        self._measured: ReferenceType[nn.Module] | None = None  # the network that the probe was taken from
+        self._epoch = (
+            0,
+            0,
+        )  # batches of this epoch so far, and how often gates had acted before it
+        self._measured: ReferenceType[nn.Module] | None = (
+            None  # the network that the probe was taken from
+        )
         self._eager = ExitStack()  # until the first step, which measures, has ended
         self._averaging: Any = None  # the Monte Carlo prediction of the current batch
         self._uncertainty: dict[str, list[Tensor]] = {}
@@ -130,7 +143,10 @@ class NoiseInjection(Callback):
     @property
     def state_key(self) -> str:
         """Two callbacks of this class, with other gates, stages or targets, keep separate states."""
-        kinds = "+".join(dict.fromkeys(type(gate).__name__ for gate in self.gates.values())) or "NoneType"
+        kinds = (
+            "+".join(dict.fromkeys(type(gate).__name__ for gate in self.gates.values()))
+            or "NoneType"
+        )
         target = "" if self.target == "model" else f", target={self.target}"
         return f"NoiseInjection{{gate={kinds}, stages={','.join(self.gates)}{target}}}"
 
@@ -138,7 +154,11 @@ class NoiseInjection(Callback):
         """Counters, so that a resumed run replays the gates of the uninterrupted one, and the images that the strength
         is measured on, so that its curve goes on.
         """
-        counters = self.attachment.state_dict() if self.attachment is not None else dict(self._restored or {})
+        counters = (
+            self.attachment.state_dict()
+            if self.attachment is not None
+            else dict(self._restored or {})
+        )
         if not _plain(self._probe):
             return counters
         args, kwargs = self._probe
@@ -154,12 +174,16 @@ class NoiseInjection(Callback):
         if self.attachment is not None and self._restored:
             self.attachment.load_state_dict(self._restored)
 
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
         """Gates that are layers of the network have counters too, outside its ``state_dict``."""
         if layers := noise_state_dict(pl_module):
             checkpoint[_LAYERS] = layers
 
-    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
         if _LAYERS in checkpoint:
             load_noise_state_dict(pl_module, checkpoint[_LAYERS])
         elif noise_state_dict(pl_module) and trainer.state.fn == TrainerFn.FITTING:
@@ -217,7 +241,9 @@ class NoiseInjection(Callback):
             self.attachment.remove()
             self.attachment = None
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
         """Lightning calls no ``teardown`` after an error; the next run would find the gate still there."""
         self.teardown(trainer, pl_module, "")
 
@@ -227,7 +253,9 @@ class NoiseInjection(Callback):
         if self.attachment is not None:
             self._epoch = 0, self.attachment.fired
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         """Measure at the first forward, with what the backbone is called with; follow the schedule."""
         if self.attachment is None:
             return
@@ -245,7 +273,9 @@ class NoiseInjection(Callback):
         self._probe, self._measured = probe, ref(self.attachment.model)
         for report in self.reports:
             rank_zero_info(str(report))
-        self._log(trainer, figure=False)  # drawn when the epoch is over: a picture must not delay the first step
+        self._log(
+            trainer, figure=False
+        )  # drawn when the epoch is over: a picture must not delay the first step
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -261,7 +291,11 @@ class NoiseInjection(Callback):
         if self.check and batches and self.attachment.fired == fired:
             known = self.backbone(pl_module) is self.attachment.model
             frozen = [site.module for site in self.attachment.sites if not site.leader.training]
-            why = f"{frozen} is in evaluation mode" if frozen else "it was not called in training mode"
+            why = (
+                f"{frozen} is in evaluation mode"
+                if frozen
+                else "it was not called in training mode"
+            )
             raise RuntimeError(
                 f"no gate acted in this epoch of {batches} batches: noise.target={self.target!r}: "
                 f"{why if known else 'it was replaced by another module'}. Make and call it so that it trains, set "
@@ -283,19 +317,35 @@ class NoiseInjection(Callback):
         self.reports = measure(self.attachment, *self._probe)
 
     def _log(self, trainer: Trainer, figure: bool) -> None:
-        if trainer.logger is None or self.attachment is None or self._probe is None or trainer.sanity_checking:
+        if (
+            trainer.logger is None
+            or self.attachment is None
+            or self._probe is None
+            or trainer.sanity_checking
+        ):
             return
-        scalars = {f"noise/{r.stage}/{name}": value for r in self.reports for name, value in r.scalars().items()}
+        scalars = {
+            f"noise/{r.stage}/{name}": value
+            for r in self.reports
+            for name, value in r.scalars().items()
+        }
         args, kwargs = self._probe
         for shift in batchnorm_shift(self.attachment, *args, **kwargs):
             scalars[f"noise/batchnorm/{shift.module}/mean_shift"] = shift.mean_shift
             scalars[f"noise/batchnorm/{shift.module}/variance_ratio"] = shift.variance_ratio
-        step = max(0, trainer.global_step - 1)  # the last one taken, as Lightning numbers what belongs to an epoch
+        step = max(
+            0, trainer.global_step - 1
+        )  # the last one taken, as Lightning numbers what belongs to an epoch
         for logger in trainer.loggers:
             logger.log_metrics(scalars, step=step)
         image = next((t for t in tensors(self._probe) if t.ndim >= 3), None)
         if figure and trainer.is_global_zero and image is not None and image.ndim == 4:
-            log_figure(trainer.loggers, "noise/gate", partial(gate_figure, self.attachment, *args, **kwargs), step)
+            log_figure(
+                trainer.loggers,
+                "noise/gate",
+                partial(gate_figure, self.attachment, *args, **kwargs),
+                step,
+            )
 
     # -- evaluation: Monte Carlo averages and fresh BatchNorm statistics, where asked for ------------------------------
 
@@ -308,10 +358,16 @@ class NoiseInjection(Callback):
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         data.setup("fit")
         batches = islice(data.train_dataloader(), self.reestimate_bn)
-        moved = (data.on_after_batch_transfer(trainer.strategy.batch_to_device(b), 0)[0] for b in batches)
-        with nullcontext() if self.attachment is None else self.attachment.forced(0, set()):  # a gate on a BatchNorm
+        moved = (
+            data.on_after_batch_transfer(trainer.strategy.batch_to_device(b), 0)[0] for b in batches
+        )
+        with (
+            nullcontext() if self.attachment is None else self.attachment.forced(0, set())
+        ):  # a gate on a BatchNorm
             count = reestimate_bn(self.backbone(pl_module), moved)
-        rank_zero_info(f"BatchNorm statistics recomputed from {count} training batches without noise")
+        rank_zero_info(
+            f"BatchNorm statistics recomputed from {count} training batches without noise"
+        )
 
     def averaging(self, step: int) -> AbstractContextManager[object]:
         """In here a test's network answers: by Monte Carlo averages where they are asked for, whose draws belong to
@@ -322,7 +378,12 @@ class NoiseInjection(Callback):
         return self.attachment.monte_carlo(self.monte_carlo, step, self.class_axis)
 
     def on_test_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
         """Open Monte Carlo prediction for this batch."""
         if self.monte_carlo:
@@ -348,7 +409,9 @@ class NoiseInjection(Callback):
                     f"nothing was averaged: noise.target={self.target!r} was not called in this batch. Set "
                     "noise.target to what is evaluated, or noise.monte_carlo to 0."
                 )
-            index = getattr(batch, "index", None)  # of a Sample; padding of uneven shards has index -1
+            index = getattr(
+                batch, "index", None
+            )  # of a Sample; padding of uneven shards has index -1
             counted = index >= 0 if isinstance(index, Tensor) else slice(None)
             for name, value in self.attachment.uncertainty.items():
                 self._uncertainty.setdefault(name, []).append(value[counted].cpu().flatten())
@@ -360,14 +423,20 @@ class NoiseInjection(Callback):
         if trainer.state.fn == TrainerFn.VALIDATING:
             self.on_test_batch_start(trainer, pl_module, *args, **kwargs)
 
-    def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any) -> None:
+    def on_validation_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
+    ) -> None:
         if trainer.state.fn == TrainerFn.VALIDATING:
             self.on_test_batch_end(trainer, pl_module, *args, **kwargs)
 
     @property
     def spread(self) -> dict[str, Tensor]:
         """Uncertainties of the last batch of a Monte Carlo prediction, one value per image; empty without one."""
-        return dict(self.attachment.uncertainty) if self.attachment is not None and self.monte_carlo else {}
+        return (
+            dict(self.attachment.uncertainty)
+            if self.attachment is not None and self.monte_carlo
+            else {}
+        )
 
     on_predict_batch_start = on_test_batch_start
     on_predict_batch_end = on_test_batch_end

@@ -50,21 +50,31 @@ class MonteCarlo:
             self._passes += 1
             with attachment.forced(self._passes):
                 output = attachment.model(*args, **kwargs)
-            loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+            loss = (
+                output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+            )
             if isinstance(loss, Tensor):
                 refuse("loss")
             found = logits_of(output)
             axis = -1 if self.class_axis is None else self.class_axis
-            valid = found is not None and -found.ndim <= axis < found.ndim and axis % found.ndim != 0
+            valid = (
+                found is not None and -found.ndim <= axis < found.ndim and axis % found.ndim != 0
+            )
             if not valid or found is None or (self.class_axis is None and found.ndim != 2):
                 shapes = ", ".join(str(tuple(t.shape)) for t in tensors(output))
-                refuse("no logits", output=f"{type(output).__name__} with {shapes} (class_axis={self.class_axis})")
+                refuse(
+                    "no logits",
+                    output=f"{type(output).__name__} with {shapes} (class_axis={self.class_axis})",
+                )
             log_p.append(found.float().log_softmax(axis))
         stacked = torch.stack(log_p)
         mean = torch.logsumexp(stacked, 0) - math.log(self.draws)
         entropy = -(mean.exp() * mean).sum(axis)
         within = -(stacked.exp() * stacked).sum(axis if axis < 0 else axis + 1).mean(0)
-        self.uncertainty = {"entropy": entropy, "mutual_information": (entropy - within).clamp_min(0)}
+        self.uncertainty = {
+            "entropy": entropy,
+            "mutual_information": (entropy - within).clamp_min(0),
+        }
         return mapped(output, lambda t: mean if t is found else t)
 
 
@@ -95,7 +105,9 @@ def batchnorm_shift(attachment: "Attachment", *args: Any, **kwargs: Any) -> list
         safe = variance.clamp_min(1e-12)
         shifts.append(
             BatchNormShift(
-                name, float(((noisy_mean - mean).abs() / safe.sqrt()).mean()), float((noisy_variance / safe).mean())
+                name,
+                float(((noisy_mean - mean).abs() / safe.sqrt()).mean()),
+                float((noisy_variance / safe).mean()),
             )
         )
     return shifts
@@ -111,7 +123,11 @@ def _input_statistics(model: nn.Module, args: Any, kwargs: Any) -> dict[str, tup
 
         return record
 
-    handles = [m.register_forward_pre_hook(recorder(n)) for n, m in model.named_modules() if isinstance(m, BATCH_NORMS)]
+    handles = [
+        m.register_forward_pre_hook(recorder(n))
+        for n, m in model.named_modules()
+        if isinstance(m, BATCH_NORMS)
+    ]
     try:
         model(*args, **kwargs)
     finally:
@@ -126,7 +142,9 @@ def reestimate_bn(model: nn.Module, batches: Iterable[Tensor]) -> int:
     Each statistic becomes the plain average over the batches. Modes and momenta are restored; weights are not touched.
     Call it with no gate attached. Returns the number of batches used.
     """
-    norms = [m for m in model.modules() if isinstance(m, BATCH_NORMS) and m.running_mean is not None]
+    norms = [
+        m for m in model.modules() if isinstance(m, BATCH_NORMS) and m.running_mean is not None
+    ]
     if not norms:
         raise ValueError(
             f"{type(model).__name__} has no BatchNorm with running statistics; there is nothing to estimate."
@@ -135,7 +153,9 @@ def reestimate_bn(model: nn.Module, batches: Iterable[Tensor]) -> int:
     waiting = iter(batches)
     first = next(waiting, None)
     if first is None:
-        raise ValueError("reestimate_bn got no batches; the running statistics were left as they are.")
+        raise ValueError(
+            "reestimate_bn got no batches; the running statistics were left as they are."
+        )
     count = 0
     with preserved(model, buffers=False), torch.no_grad():
         model.eval()
@@ -170,7 +190,9 @@ def gate_figure(attachment: "Attachment", *args: Any, **kwargs: Any) -> "Figure"
         raise RuntimeError("a gate did not act on this batch, so there is nothing to draw.")
     rows = [(site.stage, *_pictures(*maps[site.module])) for site in attachment.sites]
     shown = [
-        (name, i, ratio[i], before[i], after[i]) for name, ratio, before, after in rows for i in range(len(pictures))
+        (name, i, ratio[i], before[i], after[i])
+        for name, ratio, before, after in rows
+        for i in range(len(pictures))
     ]
     inputs = pictures.double().mean(1)
     height = 2.05 * len(shown) + 0.4
@@ -178,7 +200,9 @@ def gate_figure(attachment: "Attachment", *args: Any, **kwargs: Any) -> "Figure"
     FigureCanvasAgg(figure)
     # Margins in numbers: to let matplotlib find them took longer than all the rest of a small run.
     margins = {"left": 0.03, "right": 0.95, "bottom": 0.1 / height, "top": 1 - 0.35 / height}
-    axes = figure.subplots(len(shown), 5, squeeze=False, gridspec_kw={**margins, "wspace": 0.35, "hspace": 0.08})
+    axes = figure.subplots(
+        len(shown), 5, squeeze=False, gridspec_kw={**margins, "wspace": 0.35, "hspace": 0.08}
+    )
     titles = ("input", "log-gate", "gate", "feature before", "feature after")
     for row, (name, index, ratio, before, after) in zip(axes, shown, strict=True):
         limit = max(float(ratio.clamp_min(1e-12).log().abs().nan_to_num(0).max()), 1e-3)
@@ -191,7 +215,9 @@ def gate_figure(attachment: "Attachment", *args: Any, **kwargs: Any) -> "Figure"
             (after, "magma", 0.0, top),
         )
         for axis, (picture, colours, low, high) in zip(row, panels, strict=True):
-            image = axis.imshow(picture.cpu().numpy(), cmap=colours, vmin=low, vmax=high, interpolation="nearest")
+            image = axis.imshow(
+                picture.cpu().numpy(), cmap=colours, vmin=low, vmax=high, interpolation="nearest"
+            )
             axis.set_xticks([])
             axis.set_yticks([])
             if axis not in (row[0], row[3]):  # features before and after have one scale
@@ -212,4 +238,6 @@ def _pictures(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def first_images(call: Any, images: int) -> Any:
     """The same arguments with fewer images: every tensor as long as the first one is cut; copies without gradient."""
     size = next((len(t) for t in tensors(call) if t.ndim), 0)
-    return mapped(call, lambda t: t[:images].detach().clone() if t.ndim and len(t) == size else t.detach())
+    return mapped(
+        call, lambda t: t[:images].detach().clone() if t.ndim and len(t) == size else t.detach()
+    )

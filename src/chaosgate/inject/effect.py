@@ -14,7 +14,15 @@ from chaosgate.field.arguments import grid_text
 from chaosgate.gate import Gate, GaussianChaos
 from chaosgate.inject.layout import logits_of, tensors
 from chaosgate.inject.refusals import ChaosgateError, refuse
-from chaosgate.inject.stages import SMALLEST_SHARE, DryRun, eager, evaluation, example_input, find_stages, preserved
+from chaosgate.inject.stages import (
+    SMALLEST_SHARE,
+    DryRun,
+    eager,
+    evaluation,
+    example_input,
+    find_stages,
+    preserved,
+)
 
 if TYPE_CHECKING:
     from chaosgate.inject.attachment import Attachment, GatedModule
@@ -66,7 +74,10 @@ class SiteReport:
 
     def scalars(self) -> dict[str, float]:
         """The finite numbers in it, for a logger."""
-        flat: dict[str, Any] = {**asdict(self), **{f"nominal_{k}": v for k, v in self.nominal.items()}}
+        flat: dict[str, Any] = {
+            **asdict(self),
+            **{f"nominal_{k}": v for k, v in self.nominal.items()},
+        }
         return {k: float(v) for k, v in flat.items() if isinstance(v, float) and math.isfinite(v)}
 
 
@@ -81,11 +92,15 @@ def run(attachment: "Attachment", args: Any, kwargs: Any, only: set[str]) -> tup
             output = attachment.model(*args, **kwargs)
     found = logits_of(output)
     if found is None:
-        found = torch.cat([t.detach().double().flatten() for t in tensors(output) if t.is_floating_point()])
+        found = torch.cat(
+            [t.detach().double().flatten() for t in tensors(output) if t.is_floating_point()]
+        )
     return found, maps
 
 
-def measure(attachment: "Attachment", args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[SiteReport]:
+def measure(
+    attachment: "Attachment", args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[SiteReport]:
     """Run the model once without gates and once per gated module, in evaluation mode, and compare.
 
     Weights, running statistics, counters and random streams stay as they were.
@@ -93,18 +108,23 @@ def measure(attachment: "Attachment", args: tuple[Any, ...], kwargs: Mapping[str
     with evaluation(attachment.model), torch.no_grad(), eager():
         plain, _ = run(attachment, args, kwargs, set())
         return [
-            _report(attachment, site, plain, *run(attachment, args, kwargs, {site.module})) for site in attachment.sites
+            _report(attachment, site, plain, *run(attachment, args, kwargs, {site.module}))
+            for site in attachment.sites
         ]
 
 
-def _report(attachment: "Attachment", site: "GatedModule", plain: Tensor, gated: Tensor, maps: Maps) -> SiteReport:
+def _report(
+    attachment: "Attachment", site: "GatedModule", plain: Tensor, gated: Tensor, maps: Maps
+) -> SiteReport:
     before, after = maps[site.module] if site.module in maps else attachment.refuse_silence(site)
     grid = tuple(before.shape[2:])
     site.gate.check(grid)
     site.gate.prepare(grid, before.device)
     h = before.double()
     large = h.abs() > 1e-2 * h.square().mean().sqrt()
-    ratio = after.double()[large] / h[large]  # the multiplicative gate, where the features are not small
+    ratio = (
+        after.double()[large] / h[large]
+    )  # the multiplicative gate, where the features are not small
     return SiteReport(
         stage=site.stage,
         module=site.module,
@@ -133,13 +153,19 @@ def relative_energy(gate: Gate, before: Tensor) -> float:
 def relative_change(plain: Tensor, gated: Tensor) -> float:
     r""":math:`\|y'-y\|/\|y\|`; infinite logits count as changed."""
     size = plain.double().norm()
-    return float((gated.double() - plain.double()).norm() / size) if size > 0 else float((gated != plain).any())
+    return (
+        float((gated.double() - plain.double()).norm() / size)
+        if size > 0
+        else float((gated != plain).any())
+    )
 
 
 # -- does the gate reach the output? -----------------------------------------------------------------------------------
 
 
-def check_effect(attachment: "Attachment", args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[SiteReport]:
+def check_effect(
+    attachment: "Attachment", args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[SiteReport]:
     """Measure every gated module, and refuse a gate that does not reach the output."""
     reports = measure(attachment, args, kwargs)
     require_effect(attachment, *args, **kwargs)
@@ -151,7 +177,13 @@ def require_effect(attachment: "Attachment", *args: Any, **kwargs: Any) -> None:
 
     Two forwards for one gate; if it does not reach the output, two more to find the cause and to try a suggestion.
     """
-    with preserved(attachment.model), torch.no_grad(), eager(), _full_strength(attachment), ExitStack() as others:
+    with (
+        preserved(attachment.model),
+        torch.no_grad(),
+        eager(),
+        _full_strength(attachment),
+        ExitStack() as others,
+    ):
         for other in type(attachment).on(attachment.model):
             others.enter_context(other.forced(0, set()))  # also of other attachments no gate acts
         if not attachment.model.training:
@@ -159,7 +191,9 @@ def require_effect(attachment: "Attachment", *args: Any, **kwargs: Any) -> None:
         plain, _ = run(attachment, args, kwargs, set())
         for site in attachment.sites:
             gated, maps = run(attachment, args, kwargs, {site.module})
-            before, after = maps[site.module] if site.module in maps else attachment.refuse_silence(site)
+            before, after = (
+                maps[site.module] if site.module in maps else attachment.refuse_silence(site)
+            )
             grid = tuple(before.shape[2:])
             site.gate.check(grid)
             site.gate.prepare(grid, before.device)
@@ -180,7 +214,9 @@ class Effect:
         y, other = plain.double(), plain.double().roll(1, 0)
         size = (y - other).norm() if y.ndim > 1 and len(y) > 1 else y.norm()
         change = (gated.double() - y).norm()
-        energy = (after.double() - before.double()).square().sum() / before.double().square().sum().clamp_min(1e-300)
+        energy = (
+            after.double() - before.double()
+        ).square().sum() / before.double().square().sum().clamp_min(1e-300)
         return cls(float(change / size) if size > 0 else math.nan, float(energy))
 
     @property
@@ -190,20 +226,39 @@ class Effect:
 
 
 def _explain(
-    attachment: "Attachment", site: "GatedModule", args: Any, kwargs: Any, plain: Tensor, effect: Effect, h: Tensor
+    attachment: "Attachment",
+    site: "GatedModule",
+    args: Any,
+    kwargs: Any,
+    plain: Tensor,
+    effect: Effect,
+    h: Tensor,
 ) -> None:
     """Refuse with the measured cause; weights that are zero at initialization are only a warning."""
     where = site.stage if site.stage == site.module else f"{site.stage} ({site.module})"
     if effect.energy == 0:
         empty, zero = "the batch is empty", "the features there are all zero"
-        cause = empty if not h.numel() else "the gate leaves the features as they are" if h.any() else zero
+        cause = (
+            empty
+            if not h.numel()
+            else "the gate leaves the features as they are"
+            if h.any()
+            else zero
+        )
         refuse("constant", where=where, cause=cause)
     try:
         dry = DryRun(attachment.model, args, kwargs)
         dry.layouts.setdefault(site.module, site.layout)  # type: ignore[arg-type]
         share = dry.shares([site.module])[site.module]
     except (ChaosgateError, KeyError):
-        refuse("no effect", where=where, change=effect.change, energy=effect.energy, cause="unknown", advice="")
+        refuse(
+            "no effect",
+            where=where,
+            change=effect.change,
+            energy=effect.energy,
+            cause="unknown",
+            advice="",
+        )
     if share >= SMALLEST_SHARE and dry.replaced:
         warnings.warn(
             f"the effect of the gate at {where} cannot be seen yet: weights behind it are (almost) zero at "
@@ -220,10 +275,19 @@ def _explain(
     tried = dry.alternative(site.module)
     if tried is not None and _reaches(attachment, tried, site.gate, args, kwargs, plain):
         advice = f"'{tried}' works here (tried): stages=['{tried}']."
-    refuse("no effect", where=where, change=effect.change, energy=effect.energy, cause=cause, advice=advice)
+    refuse(
+        "no effect",
+        where=where,
+        change=effect.change,
+        energy=effect.energy,
+        cause=cause,
+        advice=advice,
+    )
 
 
-def _reaches(attachment: "Attachment", module: str, gate: Gate, args: Any, kwargs: Any, plain: Tensor) -> bool:
+def _reaches(
+    attachment: "Attachment", module: str, gate: Gate, args: Any, kwargs: Any, plain: Tensor
+) -> bool:
     with type(attachment)(attachment.model, {module: gate}, measuring=True) as trial:
         try:
             gated, maps = run(trial, args, kwargs, {module})
@@ -266,7 +330,9 @@ class SiteEffect:
     positive_share: float
 
 
-def sites(model: nn.Module, example: Tensor | None = None, gate: Gate | None = None) -> list[SiteEffect]:
+def sites(
+    model: nn.Module, example: Tensor | None = None, gate: Gate | None = None
+) -> list[SiteEffect]:
     """Try a gate at the stages and at every block that all paths cross, in the order in which they run.
 
     The network is left as it was found.
@@ -287,13 +353,17 @@ def sites(model: nn.Module, example: Tensor | None = None, gate: Gate | None = N
     batch = example_input(model) if example is None else example
     dry = DryRun(model, (batch,))
     try:
-        stages = {module: stage for stage, (module, _) in find_stages(model, batch, dry=dry)[0].items()}
+        stages = {
+            module: stage for stage, (module, _) in find_stages(model, batch, dry=dry)[0].items()
+        }
     except ChaosgateError:  # no stages; there may be blocks
         stages = {}
     trial = GaussianChaos(log_std=1.0) if gate is None else gate
     found = []
     for name in dry.places:
-        if name not in stages and (name not in dry.steps or not [*model.get_submodule(name).children()]):
+        if name not in stages and (
+            name not in dry.steps or not [*model.get_submodule(name).children()]
+        ):
             continue
         with Attachment(model, {name: trial}, measuring=True) as attachment:
             try:
@@ -302,11 +372,21 @@ def sites(model: nn.Module, example: Tensor | None = None, gate: Gate | None = N
                     model.train()
                     plain, _ = run(attachment, (batch,), {}, set())
                     gated, maps = run(attachment, (batch,), {}, {name})
-            except (ValueError, RuntimeError):  # a grid that the gate is not for, a batch too small for BatchNorm
+            except (
+                ValueError,
+                RuntimeError,
+            ):  # a grid that the gate is not for, a batch too small for BatchNorm
                 continue
         survives = Effect.of(plain, gated, *maps[name]).arrives
         described = (report.grid, report.channels, report.layout)
         found.append(
-            SiteEffect(stages.get(name), name, *described, survives, report.logit_change, report.positive_share)
+            SiteEffect(
+                stages.get(name),
+                name,
+                *described,
+                survives,
+                report.logit_change,
+                report.positive_share,
+            )
         )
     return found

@@ -18,7 +18,11 @@ import warnings
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 if TYPE_CHECKING:
     from chaosgate.inject.attachment import Attachment
@@ -62,13 +66,24 @@ class RestoreWarning:
     """At the first step of an optimizer of this model: warn if it continues a training and the noise does not."""
 
     def __init__(self, attachment: "Attachment") -> None:
-        self._handle, self._parameters = ref(attachment), {id(p) for p in attachment.model.parameters()}
+        self._handle, self._parameters = (
+            ref(attachment),
+            {id(p) for p in attachment.model.parameters()},
+        )
         self.done = False
-        self._registered = register_optimizer_step_pre_hook(self), register_optimizer_step_post_hook(self._after)
+        self._registered = (
+            register_optimizer_step_pre_hook(self),
+            register_optimizer_step_post_hook(self._after),
+        )
 
     def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         handle = self._handle()
-        mine = [p for group in optimizer.param_groups for p in group["params"] if id(p) in self._parameters]
+        mine = [
+            p
+            for group in optimizer.param_groups
+            for p in group["params"]
+            if id(p) in self._parameters
+        ]
         if self.done or handle is None or not mine:
             return
         self.done = True
@@ -81,7 +96,9 @@ class RestoreWarning:
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Made inside a step with a closure, as under Lightning: that step was the first, and is over."""
-        self.done = self.done or any(id(p) in self._parameters for g in optimizer.param_groups for p in g["params"])
+        self.done = self.done or any(
+            id(p) in self._parameters for g in optimizer.param_groups for p in g["params"]
+        )
 
     def remove(self) -> None:
         for hook in self._registered:

@@ -86,7 +86,11 @@ class LayoutReader:
     @classmethod
     def of(cls, model: nn.Module, name: str, *given: Any) -> "LayoutReader":
         steps = name.split(".")
-        return cls(name, [model.get_submodule(".".join(steps[:n])) for n in range(len(steps), -1, -1)], *given)
+        return cls(
+            name,
+            [model.get_submodule(".".join(steps[:n])) for n in range(len(steps), -1, -1)],
+            *given,
+        )
 
     @property
     def needs_image(self) -> bool:
@@ -117,7 +121,9 @@ class LayoutReader:
         if type(module) in (nn.Linear, nn.LayerNorm):
             return {3: "NLC", 4: "NHWC", 5: "NDHWC"}[axes]
         stated = (str(getattr(around, "output_fmt", "")) for around in self.chain)
-        return next((kind for kind in stated if KINDS.get(kind) == axes), None) or _of_parts(module, axes)
+        return next((kind for kind in stated if KINDS.get(kind) == axes), None) or _of_parts(
+            module, axes
+        )
 
     def _shown(self, shape: tuple[int, ...], image: tuple[int, ...] | None) -> str:
         """The only one of the two orders in which the grid is the image made smaller by one factor."""
@@ -152,9 +158,16 @@ class LayoutReader:
 
 def _of_parts(module: nn.Module, axes: int) -> str | None:
     """Channels first, if the module is built only from layers that work this way on this number of axes."""
-    ends = {type(part).__name__[-2:] for part in module.modules() if isinstance(part, _CHANNELS_FIRST)}
-    others = any(isinstance(part, nn.Linear | nn.LayerNorm | nn.MultiheadAttention) for part in module.modules())
-    pure = f"{axes - 2}d" in ends and not ends & ({"1d", "2d", "3d"} - {f"{axes - 2}d"}) and not others
+    ends = {
+        type(part).__name__[-2:] for part in module.modules() if isinstance(part, _CHANNELS_FIRST)
+    }
+    others = any(
+        isinstance(part, nn.Linear | nn.LayerNorm | nn.MultiheadAttention)
+        for part in module.modules()
+    )
+    pure = (
+        f"{axes - 2}d" in ends and not ends & ({"1d", "2d", "3d"} - {f"{axes - 2}d"}) and not others
+    )
     return {3: "NCL", 4: "NCHW", 5: "NCDHW"}[axes] if pure else None
 
 
@@ -165,7 +178,11 @@ def check_layout(layout: str | None, grid: Any) -> tuple[int, ...] | None:
     if grid is None:
         return None
     sides = tuple(grid) if isinstance(grid, list | tuple) else ()
-    if not 1 <= len(sides) <= 3 or any(not isinstance(n, int) or n < 1 for n in sides) or layout not in (None, "NLC"):
+    if (
+        not 1 <= len(sides) <= 3
+        or any(not isinstance(n, int) or n < 1 for n in sides)
+        or layout not in (None, "NLC")
+    ):
         refuse("grid", grid=grid, layout=layout)
     return sides
 
@@ -177,7 +194,10 @@ def _same_factor(grid: Sequence[int], image: Sequence[int]) -> bool:
     if len(set(image)) == 1:
         return len(set(grid)) == 1
     lowest = max(side / (sites + 1) for side, sites in zip(image, grid, strict=True))
-    highest = min(side / (sites - 1) if sites > 1 else math.inf for side, sites in zip(image, grid, strict=True))
+    highest = min(
+        side / (sites - 1) if sites > 1 else math.inf
+        for side, sites in zip(image, grid, strict=True)
+    )
     return lowest < highest
 
 
@@ -196,7 +216,11 @@ def possible_layouts(shape: Sequence[int], images: Sequence[int]) -> list[Layout
     if len(shape) == 4:
         orders = (("NCHW", shape[2:]), ("NHWC", shape[1:-1]))
         return [Layout(kind) for kind, grid in orders if _same_factor(grid, images[2:])]
-    grids = ((prefix, grid) for prefix in range(6) for grid in _token_grids(shape[1] - prefix, tuple(images[2:])))
+    grids = (
+        (prefix, grid)
+        for prefix in range(6)
+        for grid in _token_grids(shape[1] - prefix, tuple(images[2:]))
+    )
     return [Layout("NLC", grid, prefix) for prefix, grid in grids] if len(shape) == 3 else []
 
 
@@ -218,13 +242,17 @@ def _prefix_tokens(module: nn.Module) -> int | None:
     stated = getattr(module, "num_prefix_tokens", None)
     if isinstance(stated, int):
         return stated
-    if isinstance(getattr(module, "class_token", None), nn.Parameter) and hasattr(module, "conv_proj"):
+    if isinstance(getattr(module, "class_token", None), nn.Parameter) and hasattr(
+        module, "conv_proj"
+    ):
         return 1
     embeddings = getattr(module, "embeddings", None)
     if hasattr(embeddings, "patch_embeddings") or hasattr(embeddings, "patch_embedding"):
         names = ("cls_token", "class_embedding", "distillation_token", "register_tokens")
         held = [getattr(embeddings, name, None) for name in names]
-        return sum(1 if t.ndim == 1 else int(t.shape[1]) for t in held if isinstance(t, nn.Parameter))
+        return sum(
+            1 if t.ndim == 1 else int(t.shape[1]) for t in held if isinstance(t, nn.Parameter)
+        )
     stems = (getattr(module, "patch_embed", None), getattr(module, "stem", None))
     return 0 if any(hasattr(stem, "grid_size") for stem in stems) else None
 
@@ -239,7 +267,13 @@ def tensors(value: Any) -> Iterator[Tensor]:
         return
     if dataclasses.is_dataclass(value) and not isinstance(value, type | Mapping):
         value = [getattr(value, field.name) for field in dataclasses.fields(value)]
-    for part in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
+    for part in (
+        value.values()
+        if isinstance(value, Mapping)
+        else value
+        if isinstance(value, list | tuple)
+        else ()
+    ):
         yield from tensors(part)
 
 
@@ -254,14 +288,23 @@ def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(mapped(part, change) for part in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = {field.name: mapped(getattr(value, field.name), change) for field in dataclasses.fields(value)}
+        parts = {
+            field.name: mapped(getattr(value, field.name), change)
+            for field in dataclasses.fields(value)
+        }
         return dataclasses.replace(value, **parts)
     return value
 
 
 def features_of(name: str, output: Any) -> Tensor:
     """The one feature tensor in what module ``name`` returned; integers (a grid) may stand beside it."""
-    parts = [output] if isinstance(output, Tensor) else output if isinstance(output, list | tuple) else ()
+    parts = (
+        [output]
+        if isinstance(output, Tensor)
+        else output
+        if isinstance(output, list | tuple)
+        else ()
+    )
     found = [part for part in parts if isinstance(part, Tensor) and part.is_floating_point()]
     if len(found) == 1 and 3 <= found[0].ndim <= 5:
         return found[0]

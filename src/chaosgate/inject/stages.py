@@ -17,7 +17,13 @@ from chaosgate.inject.layout import Layout, LayoutReader, logits_of, possible_la
 from chaosgate.inject.refusals import ChaosgateError, refuse
 
 STAGES = ("L1", "L2", "L3", "L4")
-_WRAPPERS = ("_orig_mod", "_forward_module", "_original_module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+_WRAPPERS = (
+    "_orig_mod",
+    "_forward_module",
+    "_original_module",
+    "_fsdp_wrapped_module",
+    "_checkpoint_wrapped_module",
+)
 _PRIME = (1 << 61) - 1
 SMALLEST_SHARE = 3e-4
 """Least share of a gradient along the features. Behind a per-token norm it is zero, up to the epsilon of the norm."""
@@ -37,13 +43,19 @@ class DryRun:
     """
 
     @torch.inference_mode(False)  # what is made in that mode has no graph
-    def __init__(self, model: nn.Module, example: Any = None, kwargs: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, example: Any = None, kwargs: Mapping[str, Any] | None = None
+    ) -> None:
         if sharded(model):
             refuse("sharded", model=type(model).__name__)
         self.model = model
         args = example_input(model) if example is None else example
         given = dict(enumerate(args if isinstance(args, tuple) else (args,))) | dict(kwargs or {})
-        values = (v for v in given.values() if isinstance(v, Tensor) and v.ndim >= 3 and v.is_floating_point())
+        values = (
+            v
+            for v in given.values()
+            if isinstance(v, Tensor) and v.ndim >= 3 and v.is_floating_point()
+        )
         images = next(values, None)
         if images is None:
             refuse("no image", model=type(model).__name__)
@@ -56,7 +68,11 @@ class DryRun:
         self.finished: dict[str, float] = {}
         self._nodes: dict[str, tuple[Any, int]] = {}
         self._shares: dict[str, float] = {}
-        handles = [module.register_forward_hook(self._recorder(name)) for name, module in model.named_modules() if name]
+        handles = [
+            module.register_forward_hook(self._recorder(name))
+            for name, module in model.named_modules()
+            if name
+        ]
         drawn = _without_zeros(model)
         self.replaced = list(drawn)
         try:
@@ -69,7 +85,9 @@ class DryRun:
         except ChaosgateError:
             raise
         except Exception as error:  # noqa: BLE001 - of any library
-            refuse("dry run", model=type(model).__name__, shape=tuple(self.image.shape), error=error)
+            refuse(
+                "dry run", model=type(model).__name__, shape=tuple(self.image.shape), error=error
+            )
         finally:
             for handle in handles:
                 handle.remove()
@@ -79,18 +97,29 @@ class DryRun:
         self._above, self._below = _paths(self.results, self.image)
         self._total = sum(self._below[t.grad_fn] for t in self.results) % _PRIME
         self._prove_layouts()
-        sizes = {name: math.prod(layout.grid_of(self.outputs[name])) for name, layout in self.layouts.items()}
+        sizes = {
+            name: math.prod(layout.grid_of(self.outputs[name]))
+            for name, layout in self.layouts.items()
+        }
         self.sizes = {name: size for name, size in sizes.items() if size > 1}
         self._find_places()
 
     def _prove_layouts(self) -> None:
         """Try the possible layouts of what all paths cross and no one declares; of equal shapes, on the last one."""
-        unknown = {self.outputs[n].shape: n for n in self.outputs if n not in self.layouts and self.crossed(n)}
+        unknown = {
+            self.outputs[n].shape: n
+            for n in self.outputs
+            if n not in self.layouts and self.crossed(n)
+        }
         for shape, last in unknown.items():
             for layout in possible_layouts(shape, tuple(self.image.shape)):
                 self.layouts[last] = layout
                 if self.ordered(last):
-                    same = [n for n, t in self.outputs.items() if t.shape == shape and n not in self.layouts]
+                    same = [
+                        n
+                        for n, t in self.outputs.items()
+                        if t.shape == shape and n not in self.layouts
+                    ]
                     self.layouts.update(dict.fromkeys(same, layout))
                     break
                 del self.layouts[last]
@@ -101,7 +130,11 @@ class DryRun:
             self.finished[name] = time.perf_counter()
             self.outputs.pop(name, None)  # a module that runs again finishes later
             self.layouts.pop(name, None)
-            if len(found) != 1 or not isinstance(output, Tensor | tuple | list) or found[0].grad_fn is None:
+            if (
+                len(found) != 1
+                or not isinstance(output, Tensor | tuple | list)
+                or found[0].grad_fn is None
+            ):
                 return
             self.outputs[name] = found[0]
             self._nodes[name] = (found[0].grad_fn, found[0].output_nr)
@@ -109,7 +142,9 @@ class DryRun:
                 layout = LayoutReader.of(self.model, name)(output, tuple(self.image.shape))
             except ChaosgateError:
                 return
-            if len(layout.grid_of(found[0])) == self.image.ndim - 2:  # a line is not the grid of an image
+            if (
+                len(layout.grid_of(found[0])) == self.image.ndim - 2
+            ):  # a line is not the grid of an image
                 self.layouts[name] = layout
 
         return record
@@ -157,13 +192,18 @@ class DryRun:
         for row, column in ((0, 0), (0, -1), (-1, 0), (0, columns // 2), (rows // 2, 0)):
             at = torch.zeros_like(h)
             at[0, :, row, column] = weights
-            (gradient,) = self._gradients([self.outputs[name]], [self.image], [layout.from_map(at, zeros)])
+            (gradient,) = self._gradients(
+                [self.outputs[name]], [self.image], [layout.from_map(at, zeros)]
+            )
             if gradient is None or gradient[1:].any():
                 return False
             weight = gradient[0].double().square().sum(0)
             weight = weight / weight.sum().clamp_min(1e-300)
             centres.append(
-                [float(weight.sum(1 - axis) @ torch.arange(n).to(weight)) for axis, n in enumerate(weight.shape)]
+                [
+                    float(weight.sum(1 - axis) @ torch.arange(n).to(weight))
+                    for axis, n in enumerate(weight.shape)
+                ]
             )
         first, right, below, top, left = centres
         height, width = below[0] - first[0], right[1] - first[1]
@@ -172,14 +212,20 @@ class DryRun:
             return abs(at[axis] - first[axis]) <= 0.35 * size
 
         in_rows = rows == 1 or (height > 0 and all(in_first(at, 0, height) for at in (right, top)))
-        in_columns = columns == 1 or (width > 0 and all(in_first(at, 1, width) for at in (below, left)))
+        in_columns = columns == 1 or (
+            width > 0 and all(in_first(at, 1, width) for at in (below, left))
+        )
         between = first[1] <= top[1] <= right[1] and first[0] <= left[0] <= below[0]
         return in_rows and in_columns and between
 
-    def _gradients(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor]) -> Any:
+    def _gradients(
+        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor]
+    ) -> Any:
         """Of the weighted outputs; what activation checkpointing recomputes, it recomputes in evaluation mode."""
         with evaluation(self.model), torch.enable_grad():
-            return torch.autograd.grad(outputs, inputs, weights, retain_graph=True, allow_unused=True)
+            return torch.autograd.grad(
+                outputs, inputs, weights, retain_graph=True, allow_unused=True
+            )
 
     def _find_places(self) -> None:
         """``places``: modules that every path crosses, on a grid of several sites. ``steps``: those not spanning the
@@ -187,22 +233,33 @@ class DryRun:
         """
 
         def spans(name: str) -> bool:
-            inside = {size for other, size in self.sizes.items() if f"{other}.".startswith(f"{name}.")}
+            inside = {
+                size for other, size in self.sizes.items() if f"{other}.".startswith(f"{name}.")
+            }
             return len(inside) > 2
 
         def inside_a_change(name: str) -> bool:
             around = (name[:i] for i, letter in enumerate(name) if letter == ".")
-            return any(self.sizes.get(n, self.sizes[name]) != self.sizes[name] and not spans(n) for n in around)
+            return any(
+                self.sizes.get(n, self.sizes[name]) != self.sizes[name] and not spans(n)
+                for n in around
+            )
 
         self.places = [name for name in self.outputs if name in self.sizes and self.crossed(name)]
         steps: dict[Any, str] = {}
         for name in self.places:
-            known = steps.setdefault(self._nodes[name], name) if not spans(name) and not inside_a_change(name) else ""
+            known = (
+                steps.setdefault(self._nodes[name], name)
+                if not spans(name) and not inside_a_change(name)
+                else ""
+            )
             if known.count(".") > name.count("."):
                 steps[self._nodes[name]] = name
         self.steps = list(steps.values())
         weights = ((n, getattr(self.model.get_submodule(n), "weight", None)) for n in self.outputs)
-        self._weighted = [self.finished[n] for n, w in weights if isinstance(w, Tensor) and w.ndim > 1]
+        self._weighted = [
+            self.finished[n] for n, w in weights if isinstance(w, Tensor) and w.ndim > 1
+        ]
 
     def weighted_after(self, name: str) -> list[float]:
         """When modules with a matrix or a kernel of weights finish after this one."""
@@ -211,7 +268,9 @@ class DryRun:
     def last(self, name: str) -> str:
         """The last step of the same grid, if more than one layer with weights lies between; else ``name``."""
         second = [*self.weighted_after(name), math.inf, math.inf][1]
-        same = [n for n in self.steps if self.sizes[n] == self.sizes[name] and self.weighted_after(n)]
+        same = [
+            n for n in self.steps if self.sizes[n] == self.sizes[name] and self.weighted_after(n)
+        ]
         return next((n for n in reversed(same) if self.finished[n] >= second), name)
 
     def standing_for(self, name: str, reduction: int) -> str:
@@ -219,7 +278,11 @@ class DryRun:
         if name in self.outputs or name not in self.finished:
             return name
         size = math.prod(-(-side // reduction) for side in self.image.shape[2:])
-        later = (n for n in self.steps if self.sizes[n] == size and self.finished[n] > self.finished[name])
+        later = (
+            n
+            for n in self.steps
+            if self.sizes[n] == size and self.finished[n] > self.finished[name]
+        )
         return next(later, name)
 
     def alternative(self, name: str) -> str | None:
@@ -231,9 +294,15 @@ class DryRun:
 
     def surviving(self, name: str) -> str | None:
         """``name``, or the next place of the same grid, behind a norm that divides the gate out; None without one."""
-        following = [n for n in self.places[self.places.index(name) :] if self.sizes[n] == self.sizes[name]]
+        following = [
+            n for n in self.places[self.places.index(name) :] if self.sizes[n] == self.sizes[name]
+        ]
         shares = self.shares(following)
-        return next((n for n in following if shares[n] >= SMALLEST_SHARE), None) if shares[name] > 0 else None
+        return (
+            next((n for n in following if shares[n] >= SMALLEST_SHARE), None)
+            if shares[name] > 0
+            else None
+        )
 
 
 def _without_zeros(model: nn.Module) -> dict[str, Tensor]:
@@ -241,13 +310,21 @@ def _without_zeros(model: nn.Module) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
     found = {}
     for name, p in model.named_parameters():
-        if p.ndim and p.numel() and not p.is_meta and "bias" not in name and float(p.detach().abs().max()) < 1e-3:
+        if (
+            p.ndim
+            and p.numel()
+            and not p.is_meta
+            and "bias" not in name
+            and float(p.detach().abs().max()) < 1e-3
+        ):
             values = torch.randn(p.shape, generator=generator).mul_(0.05)
             found[name] = (values + 0.3 if p.ndim == 1 else values).to(p)
     return found
 
 
-def _paths(results: Sequence[Tensor], image: Tensor) -> tuple[dict[tuple[Any, int], int], dict[Any, int]]:
+def _paths(
+    results: Sequence[Tensor], image: Tensor
+) -> tuple[dict[tuple[Any, int], int], dict[Any, int]]:
     """Numbers of paths in the autograd graph, modulo a prime: from the output to a tensor, from a node to the image."""
     order: list[Any] = []  # sources first
     seen: set[Any] = set()
@@ -313,7 +390,10 @@ def find_stages(
     ahead, inside = (f"{path}.", "") if example is None else ("", f"{path}.")
     if not path:
         ahead = inside = ""
-    entries = [(inside + str(entry["module"]), int(entry["reduction"])) for entry in _feature_entries(backbone)]
+    entries = [
+        (inside + str(entry["module"]), int(entry["reduction"]))
+        for entry in _feature_entries(backbone)
+    ]
     stages = _declared(dry, entries) if entries else _proven(dry, inside)
     sizes = [dry.sizes.get(name) for name in stages.values()]
     found: dict[str, tuple[str, Layout]] = {}
@@ -332,10 +412,15 @@ def _place(dry: DryRun, name: str, alone: bool) -> tuple[str | None, str]:
     """The place that stands for a declared or proven stage, or the reason why there is none."""
     if name not in dry.finished:
         inner = [n for n in dry.places if n.startswith(f"{name}.")]
-        return None, f"'{name}' is not called (activation checkpointing?); name {inner[-1:] or 'another module'}"
+        return (
+            None,
+            f"'{name}' is not called (activation checkpointing?); name {inner[-1:] or 'another module'}",
+        )
     if name not in dry.sizes:
         return None, f"the layout of what '{name}' returns is not certain, or its grid has one site"
-    place = dry.last(name) if alone else name  # several stages on one grid: quarter depths, dilated networks
+    place = (
+        dry.last(name) if alone else name
+    )  # several stages on one grid: quarter depths, dilated networks
     if not dry.crossed(place):
         return None, f"not every path from the image to the output crosses '{place}'"
     survives = dry.surviving(place)
@@ -357,18 +442,30 @@ def _declared(dry: DryRun, entries: Sequence[tuple[str, int]]) -> dict[str, str]
     last = sorted(set(reductions))[-4:]
     if len(last) < 4 and len(last) < len(reductions):  # a dilated network
         listing = ", ".join(f"{name} (reduction {reduction})" for name, reduction in entries)
-        refuse("repeated reductions", model=type(dry.model).__name__, listing=listing, last=entries[-1][0])
+        refuse(
+            "repeated reductions",
+            model=type(dry.model).__name__,
+            listing=listing,
+            last=entries[-1][0],
+        )
     module = {reduction: name for name, reduction in entries}
-    return {stage: module[reduction] for stage, reduction in zip(STAGES[-len(last) :], last, strict=True)}
+    return {
+        stage: module[reduction]
+        for stage, reduction in zip(STAGES[-len(last) :], last, strict=True)
+    }
 
 
 def _proven(dry: DryRun, inside: str) -> dict[str, str]:
     """The last places of the coarsest resolutions; quarter depths where there is one resolution."""
     steps = [n for n in dry.steps if n.startswith(inside)]
     sizes = sorted({dry.sizes[n] for n in steps}, reverse=True)[-4:]
-    other = [t for n, t in dry.outputs.items() if n not in dry.sizes and t.ndim == 3 and dry.crossed(n)]
+    other = [
+        t for n, t in dry.outputs.items() if n not in dry.sizes and t.ndim == 3 and dry.crossed(n)
+    ]
     tokens = {t.shape[1] for t in other if t.shape[2] > 1}  # else a pooled vector
-    unknown = [n for n in tokens if n > 1 and not any(0 <= n - size <= 5 for size in dry.sizes.values())]
+    unknown = [
+        n for n in tokens if n > 1 and not any(0 <= n - size <= 5 for size in dry.sizes.values())
+    ]
     if unknown or any(size < (sizes or [0])[-1] for size in dry.sizes.values()):
         return {}  # a resolution of unknown order, or one that reaches the output beside others
     if len(sizes) < 2:
@@ -387,7 +484,9 @@ def _row_of_blocks(dry: DryRun, inside: str) -> list[str]:
     for name in dry.places:
         numbered = re.fullmatch(r"(.*?)(\d+)", name)
         if numbered and name.startswith(inside):
-            rows.setdefault((numbered[1], type(dry.model.get_submodule(name))), {})[int(numbered[2])] = name
+            rows.setdefault((numbered[1], type(dry.model.get_submodule(name))), {})[
+                int(numbered[2])
+            ] = name
     longest = max(rows.values(), key=len, default={})
     return [longest[number] for number in sorted(longest)]
 
@@ -405,7 +504,9 @@ def _by_depth(dry: DryRun, row: Sequence[str]) -> dict[str, str]:
 def _backbone(model: nn.Module) -> tuple[str, nn.Module]:
     """The network to look at: what is inside wrappers, or the one part that has timm's ``feature_info``."""
     path, inner = "", model
-    while wrapped := next((n for n, _ in inner.named_children() if n in (*_WRAPPERS, "module")), None):
+    while wrapped := next(
+        (n for n, _ in inner.named_children() if n in (*_WRAPPERS, "module")), None
+    ):
         path, inner = f"{path}.{wrapped}".strip("."), inner.get_submodule(wrapped)
     known = [(n, m) for n, m in inner.named_modules() if _feature_entries(m)]
     if len(known) == 1:
@@ -420,7 +521,9 @@ def _feature_entries(model: nn.Module) -> list[dict[str, Any]]:
         return []
     known = [dict(entry) for entry in entries if "module" in entry and entry.get("reduction")]
     names = {name for name, _ in model.named_modules()} if known else set()
-    return known if all(entry["module"] in names for entry in known) else []  # timm's MViT names others
+    return (
+        known if all(entry["module"] in names for entry in known) else []
+    )  # timm's MViT names others
 
 
 def unwrapped(path: str) -> str:
@@ -436,7 +539,9 @@ def resolve_sites(model: nn.Module, asked: Sequence[str], example: Any = None) -
     return {name: module for name, (module, _) in find_sites(model, asked, example).items()}
 
 
-def find_sites(model: nn.Module, asked: Sequence[str], example: Any = None) -> dict[str, tuple[str, Layout | None]]:
+def find_sites(
+    model: nn.Module, asked: Sequence[str], example: Any = None
+) -> dict[str, tuple[str, Layout | None]]:
     """The module for every name, with its layout if a dry run has shown it: a stage, or a path, taken literally."""
     paths = {name: name for name, _ in model.named_modules(remove_duplicate=False) if name}
     paths = {unwrapped(name): name for name in reversed(paths)} | paths
@@ -448,16 +553,28 @@ def find_sites(model: nn.Module, asked: Sequence[str], example: Any = None) -> d
             refuse("no such stage", stage=name, model=type(model).__name__, why=why[name])
         if name not in known and name not in paths:
             near = nearest(name, list(paths), 3)
-            refuse("no such module", name=name, model=type(model).__name__, stages=", ".join(STAGES), nearest=near)
+            refuse(
+                "no such module",
+                name=name,
+                model=type(model).__name__,
+                stages=", ".join(STAGES),
+                nearest=near,
+            )
         module, layout = known[name] if name in known else (paths[name], None)
-        same = [other for other, (path, _) in found.items() if model.get_submodule(path) is model.get_submodule(module)]
+        same = [
+            other
+            for other, (path, _) in found.items()
+            if model.get_submodule(path) is model.get_submodule(module)
+        ]
         if same:
             refuse("same module", first=same[0], second=name, module=module)
         found[name] = (module, layout)
     return found
 
 
-def gates_by_stage(gate: Gate | Mapping[str, Gate], stages: str | Sequence[str] | None) -> dict[str, Gate]:
+def gates_by_stage(
+    gate: Gate | Mapping[str, Gate], stages: str | Sequence[str] | None
+) -> dict[str, Gate]:
     """One gate for each stage, from one gate for all or from a dict."""
     if isinstance(gate, Mapping):
         if stages is not None or not gate:
@@ -470,7 +587,9 @@ def gates_by_stage(gate: Gate | Mapping[str, Gate], stages: str | Sequence[str] 
         gates = dict.fromkeys(names, gate)
     for stage, found in gates.items():
         if not isinstance(found, Gate):
-            raise TypeError(f"attach needs a chaosgate.Gate at {stage}; got {type(found).__name__}.")
+            raise TypeError(
+                f"attach needs a chaosgate.Gate at {stage}; got {type(found).__name__}."
+            )
     return gates
 
 
@@ -519,23 +638,35 @@ def eager() -> AbstractContextManager[object]:
 
     Where the compiler was never loaded, nothing is compiled; asking it would take as long as importing torch.
     """
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+    return (
+        torch.compiler.set_stance("force_eager")
+        if "torch._dynamo" in sys.modules
+        else nullcontext()
+    )
 
 
 def sharded(model: nn.Module) -> bool:
     """Whether ``fully_shard`` (FSDP2) has split the parameters."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
-    return fsdp is not None and any(isinstance(module, fsdp.FSDPModule) for module in model.modules())
+    return fsdp is not None and any(
+        isinstance(module, fsdp.FSDPModule) for module in model.modules()
+    )
 
 
 def example_input(model: nn.Module) -> Tensor:
     """Two noise images of the size that the network declares, on its device."""
     parameter = next(model.parameters(), torch.empty(0))
-    stem = next((m for m in model.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d)), None)
+    stem = next(
+        (m for m in model.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d)), None
+    )
     if stem is not None and not isinstance(stem, nn.Conv2d):
         refuse("no image", model=type(model).__name__)
-    channels = stem.in_channels if stem is not None and stem.in_channels <= 4 else 3  # else not that of the image
-    noise = torch.randn(2, channels, *_declared_size(model), generator=torch.Generator().manual_seed(0))
+    channels = (
+        stem.in_channels if stem is not None and stem.in_channels <= 4 else 3
+    )  # else not that of the image
+    noise = torch.randn(
+        2, channels, *_declared_size(model), generator=torch.Generator().manual_seed(0)
+    )
     return noise.to(parameter.device, parameter.dtype)
 
 

@@ -22,21 +22,36 @@ def corruption_means(
     >>> corruption_means({("clean", 0): 0.9, ("fog", 1): 0.8, ("fog", 2): 0.6})
     {'fog': 0.7}
     """
-    cells = {(name, severity): float(value) for (name, severity), value in values.items() if name != "clean"}
+    cells = {
+        (name, severity): float(value)
+        for (name, severity), value in values.items()
+        if name != "clean"
+    }
     known = {(name, severity) for name, severity in missing}
     if unneeded := sorted(known & cells.keys()):
-        raise ValueError(f"cells {unneeded} are declared missing but have values. Take them out of `missing`.")
-    levels = sorted({severity for _, severity in cells.keys() | known} if severities is None else set(severities))
+        raise ValueError(
+            f"cells {unneeded} are declared missing but have values. Take them out of `missing`."
+        )
+    levels = sorted(
+        {severity for _, severity in cells.keys() | known}
+        if severities is None
+        else set(severities)
+    )
     corruptions = dict.fromkeys(name for name, _ in [*cells, *sorted(known)])
     grid = [(name, level) for name in corruptions for level in levels]
     if stray := sorted(cells.keys() - set(grid)):
-        raise ValueError(f"cells {stray} lie outside the severities asked for, {levels}. Leave them out.")
+        raise ValueError(
+            f"cells {stray} lie outside the severities asked for, {levels}. Leave them out."
+        )
     if absent := [cell for cell in grid if cell not in cells and cell not in known]:
         raise ValueError(
             f"no value for {len(absent)} of {len(grid)} cells, among them {absent[:3]}. "
             "Evaluate them, or list them in `missing` and say so beside the number."
         )
-    rows = {name: [cells[name, level] for level in levels if (name, level) in cells] for name in corruptions}
+    rows = {
+        name: [cells[name, level] for level in levels if (name, level) in cells]
+        for name in corruptions
+    }
     return {name: fsum(row) / len(row) for name, row in rows.items() if row}
 
 
@@ -55,7 +70,9 @@ def aggregate_cells(
     """
     means = corruption_means(values, missing, severities)
     if not means:
-        raise ValueError(f"no corrupted cell among {sorted(values)}; an aggregate needs at least one.")
+        raise ValueError(
+            f"no corrupted cell among {sorted(values)}; an aggregate needs at least one."
+        )
     return fsum(means.values()) / len(means)
 
 
@@ -92,8 +109,12 @@ def collapsed(
     False
     """
     given = {"top1": top1, "confidence": confidence, "reference_top1": reference_top1}
-    if bad := {name: value for name, value in given.items() if not (isfinite(value) and 0 <= value <= 1)}:
-        raise ValueError(f"shares must lie in [0, 1]; found {bad}. A run without finite numbers needs no flag.")
+    if bad := {
+        name: value for name, value in given.items() if not (isfinite(value) and 0 <= value <= 1)
+    }:
+        raise ValueError(
+            f"shares must lie in [0, 1]; found {bad}. A run without finite numbers needs no flag."
+        )
     chance = 0.0 if num_classes is None else 1 / num_classes
     if reference_top1 <= chance:
         return False  # nothing to lose: the reference is no better than chance

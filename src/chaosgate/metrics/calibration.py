@@ -54,21 +54,29 @@ class CalibrationError(Metric):
 
     sums: Tensor
 
-    def __init__(self, num_bins: int = 15, norm: Norm = "l1", validate_args: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self, num_bins: int = 15, norm: Norm = "l1", validate_args: bool = True, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         check_num_bins(num_bins)
         if norm not in get_args(Norm):
-            raise ValueError(f"no calibration norm {norm!r}; there are 'l1' (the ECE), 'l2' and 'max'.")
+            raise ValueError(
+                f"no calibration norm {norm!r}; there are 'l1' (the ECE), 'l2' and 'max'."
+            )
         self.num_bins = num_bins
         self.norm: Norm = norm
         self.validate_args = validate_args
-        self.add_state("sums", torch.zeros(num_bins, 3, PARTS, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state(
+            "sums", torch.zeros(num_bins, 3, PARTS, dtype=torch.int64), dist_reduce_fx="sum"
+        )
 
     def update(self, probs: Tensor, target: Tensor) -> None:
         """Count a batch of probabilities ``(B, K)``, not logits, and true classes ``(B,)``."""
         confidence, predicted = _top_class(probs, target, self.validate_args)
         value = working_precision(confidence)
-        columns = torch.stack((torch.ones_like(value), value, (predicted == target).to(value)), dim=1)
+        columns = torch.stack(
+            (torch.ones_like(value), value, (predicted == target).to(value)), dim=1
+        )
         batch = sum_by_slot(columns, bin_index(confidence, self.num_bins), self.num_bins)
         self.sums = carry(self.sums + batch)
 
@@ -83,7 +91,9 @@ class CalibrationError(Metric):
 
     def _reliability(self) -> Reliability:
         count, confidence, correct = join(self.sums).unbind(-1)
-        return Reliability(count, confidence, correct, bin_edges(self.num_bins, device=count.device))
+        return Reliability(
+            count, confidence, correct, bin_edges(self.num_bins, device=count.device)
+        )
 
 
 class AdaptiveCalibrationError(KeptSamples):

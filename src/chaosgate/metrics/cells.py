@@ -95,12 +95,20 @@ class CellMetrics(KeptSamples):
             check_num_bins(adaptive_bins)
             self.keep_samples()
 
-    def update(self, logits: Tensor, target: Tensor, cell: Tensor | None = None, weight: Tensor | None = None) -> None:
+    def update(
+        self,
+        logits: Tensor,
+        target: Tensor,
+        cell: Tensor | None = None,
+        weight: Tensor | None = None,
+    ) -> None:
         """Count a batch: ``logits (B, K)``, ``target (B,)``, ``cell (B,)``; ``weight (B,)`` False marks padding.
 
         Padding may carry any logits, target and cell; it does not count.
         """
-        counted = torch.ones_like(target, dtype=torch.bool) if weight is None else weight.to(torch.bool)
+        counted = (
+            torch.ones_like(target, dtype=torch.bool) if weight is None else weight.to(torch.bool)
+        )
         cell = torch.zeros_like(target) if cell is None else cell
         check_shapes("logits", logits, target=target, cell=cell, weight=counted)
         if self.validate_args:
@@ -112,7 +120,9 @@ class CellMetrics(KeptSamples):
         scores = classification_scores(logits.detach(), target)
         confidence = scores.confidence
         defined = confidence.isfinite()
-        top1, top5 = (torch.where(defined, (scores.rank < k).to(confidence), torch.nan) for k in (1, 5))
+        top1, top5 = (
+            torch.where(defined, (scores.rank < k).to(confidence), torch.nan) for k in (1, 5)
+        )
         if logits.shape[1] < 5:
             top5 = torch.full_like(top5, torch.nan)
         columns = (torch.ones_like(confidence), top1, top5, confidence, scores.nll, scores.brier)
@@ -122,19 +132,29 @@ class CellMetrics(KeptSamples):
         batch = sum_by_slot(values, slot, self.num_cells * self.num_bins)
         self.sums = carry(self.sums + batch.view_as(self.sums))
         if self.adaptive_bins is not None:
-            self.append(torch.where(counted, confidence, torch.nan), scores.rank < 1, torch.where(counted, cell, -1))
+            self.append(
+                torch.where(counted, confidence, torch.nan),
+                scores.rank < 1,
+                torch.where(counted, cell, -1),
+            )
 
     def compute(self) -> dict[str, Tensor]:
         """Metrics per cell, each ``(num_cells,)`` in float64."""
         totals = join(carry(self.sums).sum(1))
         n, top1, top5, confidence, nll, brier = totals.unbind(-1)
         result = {"n": n, "top1": top1 / n, "top5": top5 / n, "nll": nll / n}
-        result |= {"ece": calibration_error(self._reliability()), "brier": brier / n, "confidence": confidence / n}
+        result |= {
+            "ece": calibration_error(self._reliability()),
+            "brier": brier / n,
+            "confidence": confidence / n,
+        }
         result["gap"] = result["confidence"] - result["top1"]
         if self.adaptive_bins is not None:
             confidences, correct, cell = self.kept()
             errors = [
-                adaptive_calibration_error(confidences[cell == c], correct[cell == c], self.adaptive_bins)
+                adaptive_calibration_error(
+                    confidences[cell == c], correct[cell == c], self.adaptive_bins
+                )
                 for c in range(self.num_cells)
             ]
             result["adaptive_ece"] = torch.stack(errors)

@@ -7,7 +7,9 @@ from torch import Tensor
 def check_num_bins(num_bins: int) -> None:
     """Raise if there is not at least one bin."""
     if num_bins < 1:
-        raise ValueError(f"asked for {num_bins} calibration bins; at least 1 is needed. Set num_bins, e.g. 15.")
+        raise ValueError(
+            f"asked for {num_bins} calibration bins; at least 1 is needed. Set num_bins, e.g. 15."
+        )
 
 
 def check_shapes(name: str, scores: Tensor, **per_sample: Tensor) -> None:

@@ -95,7 +95,12 @@ def _takes_images(logger: Any) -> bool:
 
 
 def _draw_bins(
-    axes: Axes, edges: Floats, count: Floats, confidence_sum: Floats, correct_sum: Floats, effective: Floats
+    axes: Axes,
+    edges: Floats,
+    count: Floats,
+    confidence_sum: Floats,
+    correct_sum: Floats,
+    effective: Floats,
 ) -> list[Patch | Line2D]:
     """Draw the bins; return what the legend explains."""
     filled = count > 0
@@ -114,21 +119,39 @@ def _draw_bins(
             "linewidth": 0.8,
         }
         gap = (confidence - accuracy)[rows]
-        axes.bar(left[rows], gap, width[rows], bottom=accuracy[rows], align="edge", zorder=2, **style)
+        axes.bar(
+            left[rows], gap, width[rows], bottom=accuracy[rows], align="edge", zorder=2, **style
+        )
         if rows.any():
             handles.append(Patch(label=label, **style))
     low, high = _wilson(accuracy, effective[filled])
     axes.vlines(left + width / 2, low, high, color=_INK, linewidth=1.1, zorder=3)
-    handles.append(Line2D([], [], color=_INK, linewidth=1.1, marker="|", linestyle="", label="95 % interval"))
-    (diagonal,) = axes.plot([0, 1], [0, 1], color=_INK, linestyle=(0, (4, 3)), linewidth=1.1, label="calibrated")
+    handles.append(
+        Line2D([], [], color=_INK, linewidth=1.1, marker="|", linestyle="", label="95 % interval")
+    )
+    (diagonal,) = axes.plot(
+        [0, 1], [0, 1], color=_INK, linestyle=(0, (4, 3)), linewidth=1.1, label="calibrated"
+    )
     return [*handles, diagonal]
 
 
-def _draw_histogram(axes: Axes, edges: Floats, share: Floats, top1: float, confidence: float) -> None:
-    axes.bar(edges[:-1], share, np.diff(edges), align="edge", color=_MUTED, edgecolor="white", linewidth=0.8)
+def _draw_histogram(
+    axes: Axes, edges: Floats, share: Floats, top1: float, confidence: float
+) -> None:
+    axes.bar(
+        edges[:-1],
+        share,
+        np.diff(edges),
+        align="edge",
+        color=_MUTED,
+        edgecolor="white",
+        linewidth=0.8,
+    )
     colour = _OVER if confidence > top1 else _UNDER
     axes.axvline(top1, color=_INK, linewidth=1.6, label="Top-1")
-    axes.axvline(confidence, color=colour, linewidth=1.6, linestyle=(0, (3, 2)), label="mean confidence")
+    axes.axvline(
+        confidence, color=colour, linewidth=1.6, linestyle=(0, (3, 2)), label="mean confidence"
+    )
     axes.legend(loc="best", frameon=False, fontsize=8, handlelength=1.6)
 
 

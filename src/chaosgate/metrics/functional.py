@@ -64,7 +64,9 @@ def target_rank(values: Tensor, target: Tensor) -> Tensor:
     -1 for those after it and 0 for itself, so their sum is :math:`2\,\text{rank} - (K - 1)`. Written with signs because
     comparisons, which make masks, take three times as long on a CPU.
     """
-    z = _at_least_float32(values).clamp(min=torch.finfo(values.dtype).min)  # minus infinity has no difference to itself
+    z = _at_least_float32(values).clamp(
+        min=torch.finfo(values.dtype).min
+    )  # minus infinity has no difference to itself
     difference = z - z.gather(1, target[:, None])
     number = torch.arange(z.shape[1], dtype=z.dtype, device=z.device)
     lower_number = (target[:, None].to(z.dtype) - number).sign_()
@@ -128,10 +130,14 @@ class Reliability(NamedTuple):
 
     def of_cell(self, cell: int) -> "Reliability":
         """The sums ``(num_bins,)`` of one cell."""
-        return Reliability(self.count[cell], self.confidence_sum[cell], self.correct_sum[cell], self.edges)
+        return Reliability(
+            self.count[cell], self.confidence_sum[cell], self.correct_sum[cell], self.edges
+        )
 
 
-def bin_edges(num_bins: int, dtype: torch.dtype = torch.float64, device: torch.device | None = None) -> Tensor:
+def bin_edges(
+    num_bins: int, dtype: torch.dtype = torch.float64, device: torch.device | None = None
+) -> Tensor:
     """The numbers ``k / num_bins`` for ``k = 0 .. num_bins``, rounded to ``dtype``."""
     check_num_bins(num_bins)
     return torch.tensor([k / num_bins for k in range(num_bins + 1)], dtype=dtype, device=device)
@@ -207,7 +213,9 @@ def mean_of_ties(value: Tensor, given: Tensor) -> Tensor:
     """Each entry of ``given (N,)`` replaced by the mean of its tie: the entries with an equal sorted ``value (N,)``."""
     tie = torch.zeros(len(value), dtype=torch.int64, device=value.device)
     tie[1:] = (value[1:] != value[:-1]).cumsum(0)
-    size, total = (torch.zeros_like(value).index_add_(0, tie, x) for x in (torch.ones_like(given), given))
+    size, total = (
+        torch.zeros_like(value).index_add_(0, tie, x) for x in (torch.ones_like(given), given)
+    )
     return (total / size)[tie]
 
 
@@ -268,5 +276,9 @@ def effective_counts(confidence: Tensor, correct: Tensor, num_bins: int = 15) ->
         accuracy = right / count
         spread = float((torch.where(inside, correct.double() - accuracy, 0.0).sum(0) ** 2).sum())
         images = float(inside.any(0).sum())
-        found[m] = min(count, count**2 * accuracy * (1 - accuracy) / spread) if 0 < right < count and spread else images
+        found[m] = (
+            min(count, count**2 * accuracy * (1 - accuracy) / spread)
+            if 0 < right < count and spread
+            else images
+        )
     return found

@@ -106,4 +106,6 @@ def improvement(metric: str, before: float, after: float) -> float:
     better = NAMES[metric.removesuffix(SUFFIX)].better
     if better is None:
         return 0.0
-    return {"higher": after - before, "lower": before - after, "zero": abs(before) - abs(after)}[better]
+    return {"higher": after - before, "lower": before - after, "zero": abs(before) - abs(after)}[
+        better
+    ]

@@ -119,20 +119,28 @@ class BrierScore(Metric):
     bins: Tensor
     totals: Tensor
 
-    def __init__(self, num_classes: int, num_bins: int = 15, validate_args: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self, num_classes: int, num_bins: int = 15, validate_args: bool = True, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         check_num_bins(num_bins)
         self.num_classes = num_classes
         self.num_bins = num_bins
         self.validate_args = validate_args
-        self.add_state("bins", torch.zeros(num_classes, num_bins, 3, PARTS, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state(
+            "bins",
+            torch.zeros(num_classes, num_bins, 3, PARTS, dtype=torch.int64),
+            dist_reduce_fx="sum",
+        )
         self.add_state("totals", torch.zeros(4, PARTS, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, probs: Tensor, target: Tensor) -> None:
         """Count a batch of probabilities ``(B, K)``, not logits, and true classes ``(B,)``."""
         check_shapes("probs", probs, target=target)
         if probs.shape[1] != self.num_classes:
-            raise ValueError(f"probs have {probs.shape[1]} classes; the metric was made for {self.num_classes}.")
+            raise ValueError(
+                f"probs have {probs.shape[1]} classes; the metric was made for {self.num_classes}."
+            )
         if self.validate_args:
             check_probabilities(probs)
             check_range("target", target, self.num_classes)
@@ -146,7 +154,9 @@ class BrierScore(Metric):
         slots = self.num_classes * self.num_bins
         forecasts = torch.stack((torch.ones_like(p), p), dim=-1).flatten(0, 1)
         bins = torch.zeros_like(self.bins)
-        bins[..., :_OUTCOME, :] = sum_by_slot(forecasts, slot.flatten(), slots).view(bins[..., :_OUTCOME, :].shape)
+        bins[..., :_OUTCOME, :] = sum_by_slot(forecasts, slot.flatten(), slots).view(
+            bins[..., :_OUTCOME, :].shape
+        )
 
         at_target = p.gather(1, target[:, None])
         one = torch.ones_like(at_target)
@@ -157,7 +167,9 @@ class BrierScore(Metric):
         square = p.square().sum(1, keepdim=True)
         distance = p.scatter_add(1, target[:, None], -one).square().sum(1, keepdim=True)
         columns = torch.cat((one, distance, square, at_target), dim=1)
-        self.totals = carry(self.totals + sum_by_slot(columns, torch.zeros_like(target), num_slots=1)[0])
+        self.totals = carry(
+            self.totals + sum_by_slot(columns, torch.zeros_like(target), num_slots=1)[0]
+        )
 
     def compute(self) -> Tensor:
         """The Brier score, a float64 scalar; nan without samples."""

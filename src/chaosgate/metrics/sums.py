@@ -34,7 +34,9 @@ def split(values: Tensor) -> Tensor:
     Scaling by a power of two, ``floor`` and the difference are exact in either type; only bits below
     :math:`2^{-52}` are rounded.
     """
-    scaled = torch.where(values <= LARGEST, values, 0.0) * _COARSE  # a nan is not less than anything either
+    scaled = (
+        torch.where(values <= LARGEST, values, 0.0) * _COARSE
+    )  # a nan is not less than anything either
     coarse = scaled.floor()
     fine = scaled.sub_(coarse).mul_(_FINE).round_()
     return torch.stack((coarse, fine, values > LARGEST, values.isnan()), dim=-1).long()

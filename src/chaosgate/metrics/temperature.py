@@ -58,13 +58,17 @@ def temperature_scaling(logits: Tensor, targets: Tensor) -> TemperatureFit:
     """
     check_shapes("logits", logits, targets=targets)
     check_range("target", targets, logits.shape[1])
-    logits = logits.detach().cpu() if logits.device.type == "mps" else logits.detach()  # MPS has no float64
+    logits = (
+        logits.detach().cpu() if logits.device.type == "mps" else logits.detach()
+    )  # MPS has no float64
     targets = targets.to(logits.device)
     if not len(logits):
         raise ValueError("no sample to fit a temperature on; give the logits of a validation set.")
     if not bool(logits.isfinite().all()):
         row = int((~logits.isfinite()).any(1).nonzero()[0])
-        raise ValueError(f"logits of sample {row} are not finite; a temperature fitted on them would be meaningless.")
+        raise ValueError(
+            f"logits of sample {row} are not finite; a temperature fitted on them would be meaningless."
+        )
 
     if _slope_at_infinity(logits, targets) <= 0:
         raise ValueError(
@@ -78,7 +82,9 @@ def temperature_scaling(logits: Tensor, targets: Tensor) -> TemperatureFit:
         )
 
     inverse = _root(logits, targets)
-    return TemperatureFit(1 / inverse, _moments(logits, targets, 1.0)[0], _moments(logits, targets, inverse)[0])
+    return TemperatureFit(
+        1 / inverse, _moments(logits, targets, 1.0)[0], _moments(logits, targets, inverse)[0]
+    )
 
 
 class ScaledScores(NamedTuple):
@@ -134,8 +140,14 @@ def _root(logits: Tensor, targets: Tensor) -> float:
         _, slope, curvature = _moments(logits, targets, inverse)
         low, high = (inverse, high) if slope < 0 else (low, inverse)
         proposal = inverse - slope / curvature if curvature > 0 else nan
-        if not low <= proposal <= high:  # then halve the bracket on a log scale, or widen it while it is half open
-            proposal = sqrt(low * high) if 0 < low and high < inf else inverse * (8.0 if slope < 0 else 0.125)
+        if (
+            not low <= proposal <= high
+        ):  # then halve the bracket on a log scale, or widen it while it is half open
+            proposal = (
+                sqrt(low * high)
+                if 0 < low and high < inf
+                else inverse * (8.0 if slope < 0 else 0.125)
+            )
         if abs(proposal - inverse) <= _TOLERANCE * inverse:
             return proposal
         inverse = proposal

@@ -69,7 +69,9 @@ def compiled_in_pieces():
     model, x = build("timm resnet")
     model.layer4.forward = torch.compiler.disable(model.layer4.forward)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the compiler's own, about the gradients of what passes between the pieces
+        warnings.simplefilter(
+            "ignore"
+        )  # the compiler's own, about the gradients of what passes between the pieces
         found = logits_of(torch.compile(model, backend="aot_eager"), x)
     torch.testing.assert_close(found.detach(), plain_logits(), rtol=1e-4, atol=1e-5)
 
@@ -83,7 +85,9 @@ def sharded(model, ranks):
 
 
 def in_a_group(rank, ranks, file, task):
-    distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=ranks)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{file}", rank=rank, world_size=ranks
+    )
     try:
         return task()
     finally:
@@ -130,7 +134,11 @@ def one_rank(rank, folder):
         model = build("timm resnet")[0]
         with cg.attach(model.train(), gate(), ["L3", "L4"], check=False):
             split = sharded(model, 2)(x)[None]
-        return {"logits": found.detach(), "gradients": gradients(parallel.module), "sharded": split.detach()}
+        return {
+            "logits": found.detach(),
+            "gradients": gradients(parallel.module),
+            "sharded": split.detach(),
+        }
 
     torch.save(in_a_group(rank, 2, Path(folder, "store"), task), Path(folder, f"{rank}.pt"))
 
@@ -139,7 +147,9 @@ def two_processes():
     """Two gloo processes: each draws the noise of its rank, and both hold the same averaged gradients."""
     with tempfile.TemporaryDirectory() as folder:
         multiprocessing.spawn(one_rank, (folder,), nprocs=2)
-        first, second = (torch.load(Path(folder, f"{rank}.pt"), weights_only=True) for rank in (0, 1))
+        first, second = (
+            torch.load(Path(folder, f"{rank}.pt"), weights_only=True) for rank in (0, 1)
+        )
     assert not torch.equal(first["logits"], second["logits"])
     assert torch.equal(first["gradients"], second["gradients"])
     for rank, found in enumerate((first, second)):
@@ -183,7 +193,9 @@ def transformed():
         for refused in (
             lambda: torch.func.grad(loss)(weights, x),
             lambda: torch.vmap(lambda one: loss(weights, one[None]))(x),
-            lambda: torch.vmap(lambda one: loss({k: v * one for k, v in weights.items()}, x))(torch.ones(2)),
+            lambda: torch.vmap(lambda one: loss({k: v * one for k, v in weights.items()}, x))(
+                torch.ones(2)
+            ),
             lambda: torch.vmap(lambda one: layer(one[None]))(x),
         ):
             with pytest.raises(RuntimeError, match=r"inside a transform of torch\.func"):
@@ -191,7 +203,9 @@ def transformed():
         handle.load_state_dict({"step": 0, "fired": 0})
         by_function = [loss(weights, x).item() for _ in range(2)]
         handle.load_state_dict({"step": 0, "fired": 0})
-        assert by_function == [model(x).square().mean().item() for _ in range(2)] and handle.fired == 2
+        assert (
+            by_function == [model(x).square().mean().item() for _ in range(2)] and handle.fired == 2
+        )
         assert by_function[0] != by_function[1]
         model.eval()
         assert torch.func.grad(loss)(weights, x).keys() == weights.keys()
@@ -209,4 +223,11 @@ def exported():
 
 
 ROWS = [distributed_wrapper, sharded_parameters, traced, scripted, transformed]
-SLOW = [compiled_before, compiled_and_run_before, compiled_without_a_check, compiled_in_pieces, exported, two_processes]
+SLOW = [
+    compiled_before,
+    compiled_and_run_before,
+    compiled_without_a_check,
+    compiled_in_pieces,
+    exported,
+    two_processes,
+]

@@ -37,7 +37,9 @@ def plain(model, x, grid, channels):
         shared = torch.where(firm, ratio, torch.nan).nanmedian(1, keepdim=True).values
         assert torch.allclose(ratio[firm], shared.expand_as(ratio)[firm], rtol=1e-3)
         known = shared[~shared.isnan().flatten(1).any(1)]
-        assert torch.allclose(known.flatten(1).mean(1), torch.ones(len(known), dtype=torch.float64), atol=1e-3)
+        assert torch.allclose(
+            known.flatten(1).mean(1), torch.ones(len(known), dtype=torch.float64), atol=1e-3
+        )
 
 
 def copies(model, x, grid, channels):
@@ -60,7 +62,9 @@ def wrapped(model, x, grid, channels):
     """Inside another module: the same stages by name, the same grid."""
     inner = cg.resolve_stages(model, x[:1])
     outer = Wrapper(model)
-    assert cg.resolve_stages(outer, x[:1]) == {stage: f"backbone.{name}" for stage, name in inner.items()}
+    assert cg.resolve_stages(outer, x[:1]) == {
+        stage: f"backbone.{name}" for stage, name in inner.items()
+    }
     with cg.attach(outer, gate(), "L3") as handle:
         report = handle.check(x)[0]
     assert (report.grid, report.channels) == (grid, channels)
@@ -104,7 +108,10 @@ def shallow_copy():
 
 def handle_cannot_be_copied():
     model, _ = build("timm resnet")
-    with cg.attach(model, gate(), "L4") as handle, pytest.raises(TypeError, match="belongs to its model"):
+    with (
+        cg.attach(model, gate(), "L4") as handle,
+        pytest.raises(TypeError, match="belongs to its model"),
+    ):
         copy.deepcopy(handle)
 
 

@@ -70,7 +70,11 @@ def removed_handle():
 def averages_of_nothing():
     """10: Monte Carlo averages whole calls in evaluation mode; anything else in there is refused."""
     model, x = build("timm resnet")
-    with cg.attach(model.train(), gate(), "L4", check=False) as handle, handle.monte_carlo(2), torch.no_grad():
+    with (
+        cg.attach(model.train(), gate(), "L4", check=False) as handle,
+        handle.monte_carlo(2),
+        torch.no_grad(),
+    ):
         for enter in (model, model.forward_features):
             with pytest.raises(RuntimeError, match="runs in training mode"):
                 enter(x)
@@ -108,7 +112,10 @@ def averages_by_replicas():
     model, x = build("timm resnet")
     with cg.attach(model.eval(), gate(), "L4") as handle, torch.no_grad():
         assert torch.equal(copy.copy(model)(x), model(x))
-        with handle.monte_carlo(2), pytest.raises(RuntimeError, match="shares its hooks.*DataParallel"):
+        with (
+            handle.monte_carlo(2),
+            pytest.raises(RuntimeError, match="shares its hooks.*DataParallel"),
+        ):
             copy.copy(model)(x)
 
 
@@ -130,7 +137,10 @@ def networks_that_draw_and_count():
     class Masking(nn.Module):
         def __init__(self):
             super().__init__()
-            self.body, self.head = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU()), nn.Linear(8, 5)
+            self.body, self.head = (
+                nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU()),
+                nn.Linear(8, 5),
+            )
             self.register_buffer("seen", torch.zeros(()))
             self.register_buffer("last", torch.zeros(4, 1, 8, 8))
 
@@ -147,7 +157,10 @@ def networks_that_draw_and_count():
     last, stream = model.last, torch.get_rng_state()
     with cg.attach(model, gate(), "body") as handle:
         assert handle.check(x)[0].logit_change > 1e-2
-    with cg.attach(model, Nothing(), "body") as handle, pytest.raises(ValueError, match="changes nothing"):
+    with (
+        cg.attach(model, Nothing(), "body") as handle,
+        pytest.raises(ValueError, match="changes nothing"),
+    ):
         handle.check(x)  # the masks of both runs are the same
     assert torch.equal(torch.get_rng_state(), stream)
     assert model.seen == 0 and model.last is last and not last.any()
@@ -190,18 +203,28 @@ def untrained_statistics():
     """8: running statistics that are still those of the construction hide the gate in evaluation, not in training."""
     body = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU())
     nn.init.normal_(body[0].weight, std=1e-5)
-    model, x = nn.Sequential(body, nn.AvgPool2d(6), nn.Flatten(), nn.Linear(8, 5)).train(), images(8)
+    model, x = (
+        nn.Sequential(body, nn.AvgPool2d(6), nn.Flatten(), nn.Linear(8, 5)).train(),
+        images(8),
+    )
     with cg.attach(model, gate(), "0") as handle:
         model(x)
         assert handle.check(x)[0].logit_change < 1e-3 and handle.fired == 1
-    body = nn.Sequential(nn.Conv2d(3, 8, 4, 4), nn.GroupNorm(1, 8, eps=0.0))  # divides by the size of everything
-    flat = nn.Sequential(body, nn.LayerNorm([8, 8, 8], eps=0.0), nn.Flatten(), nn.Linear(512, 5)).train()
+    body = nn.Sequential(
+        nn.Conv2d(3, 8, 4, 4), nn.GroupNorm(1, 8, eps=0.0)
+    )  # divides by the size of everything
+    flat = nn.Sequential(
+        body, nn.LayerNorm([8, 8, 8], eps=0.0), nn.Flatten(), nn.Linear(512, 5)
+    ).train()
 
     class Scale(cg.Gate):
         def perturb(self, h, noise):
             return h * (1 + noise.uniform((len(h), 1, 1, 1)))
 
-    with cg.attach(flat, Scale(), "0"), pytest.raises(ValueError, match="does not reach the output"):
+    with (
+        cg.attach(flat, Scale(), "0"),
+        pytest.raises(ValueError, match="does not reach the output"),
+    ):
         flat(images(32))
 
 

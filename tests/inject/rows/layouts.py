@@ -70,12 +70,18 @@ def images_among_the_arguments():
 def windows():
     """4: windows of a map are not maps: refused, unless they are said to be."""
     for model, x in (build("timm swin"), build("huggingface swin")):
-        name = next(n for n, m in model.named_modules() if type(m).__name__ in ("WindowAttention", "SwinAttention"))
+        name = next(
+            n
+            for n, m in model.named_modules()
+            if type(m).__name__ in ("WindowAttention", "SwinAttention")
+        )
         with cg.attach(model.train(), gate(), name, check=False):
             with pytest.raises(ValueError, match="256 maps for 4 inputs, such as windows"):
                 model(x)
     model, x = build("timm swin")
-    with cg.attach(model.train(), gate(), "layers.0.blocks.0.attn", check=False, grid=(2, 2)) as handle:
+    with cg.attach(
+        model.train(), gate(), "layers.0.blocks.0.attn", check=False, grid=(2, 2)
+    ) as handle:
         model(x)
         assert handle.fired == 1
 
@@ -111,7 +117,10 @@ def ambiguous_map():
             return self.head(self.mix(self.stem(x).permute(0, 2, 3, 1)).mean((1, 2)))
 
     model, x = Twisted().train(), images(32)
-    with cg.attach(model, gate(), "mix"), pytest.raises(ValueError, match="layout='NCHW'.*layout='NHWC'"):
+    with (
+        cg.attach(model, gate(), "mix"),
+        pytest.raises(ValueError, match="layout='NCHW'.*layout='NHWC'"),
+    ):
         model(x)
     with cg.attach(model, gate(), "mix", layout="NHWC") as handle:
         report = handle.check(x)[0]
@@ -129,7 +138,10 @@ def unknown_tokens():
     with cg.attach(model, gate(), "0", grid=(3, 4)) as handle:
         model(x)
         assert (handle.sites[0].layout.grid, handle.sites[0].layout.prefix) == ((3, 4), 1)
-    with cg.attach(model, gate(), "0", grid=(5, 5)), pytest.raises(ValueError, match="does not fit.*(2, 13, 6)"):
+    with (
+        cg.attach(model, gate(), "0", grid=(5, 5)),
+        pytest.raises(ValueError, match="does not fit.*(2, 13, 6)"),
+    ):
         model(x)
 
 

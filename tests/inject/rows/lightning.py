@@ -45,8 +45,15 @@ class Replaced(Module):
 
 
 def trainer(*callbacks):
-    settings = {"max_epochs": 1, "logger": False, "enable_checkpointing": False, "accelerator": "cpu"}
-    return pl.Trainer(callbacks=list(callbacks), enable_progress_bar=False, enable_model_summary=False, **settings)
+    settings = {
+        "max_epochs": 1,
+        "logger": False,
+        "enable_checkpointing": False,
+        "accelerator": "cpu",
+    }
+    return pl.Trainer(
+        callbacks=list(callbacks), enable_progress_bar=False, enable_model_summary=False, **settings
+    )
 
 
 def batches(side=32):
@@ -118,11 +125,17 @@ def two_networks():
             return 0.01 * h.square().flatten(1).sum(1)
 
     noting = {target: Noting() for target in ("model", "other")}
-    trainer(*(cg.NoiseInjection(g, target=t, check=False) for t, g in noting.items())).fit(Pair(), batches())
-    assert noting["model"].drawn.isdisjoint(noting["other"].drawn) and len(noting["model"].drawn) >= 2
+    trainer(*(cg.NoiseInjection(g, target=t, check=False) for t, g in noting.items())).fit(
+        Pair(), batches()
+    )
+    assert (
+        noting["model"].drawn.isdisjoint(noting["other"].drawn) and len(noting["model"].drawn) >= 2
+    )
     callbacks = [cg.NoiseInjection(gate(), target=target) for target in ("model", "other")]
     trainer(*callbacks).fit(Pair(), batches())
-    assert len({c.state_key for c in callbacks}) == 2 and [c.state_dict()["fired"] for c in callbacks] == [2, 2]
+    assert len({c.state_key for c in callbacks}) == 2 and [
+        c.state_dict()["fired"] for c in callbacks
+    ] == [2, 2]
 
 
 def another_network():

@@ -46,7 +46,9 @@ def frozen_site():
     model, x = build("timm resnet")
     with cg.attach(model.train(), gate(), "L4", check=False) as handle:
         model.layer4.eval()
-        with pytest.raises(RuntimeError, match="'layer4' is in evaluation mode while the model trains"):
+        with pytest.raises(
+            RuntimeError, match="'layer4' is in evaluation mode while the model trains"
+        ):
             model(x)
         assert handle.fired == 0
 
@@ -137,7 +139,13 @@ def zero_head():
     for model, x, module, grid, head in (
         (*build("timm_mixer"), "blocks.2", None, "head"),
         (*timm_vit(weight_init="jax"), "L4", None, "head"),
-        (hiera, large, f"blocks.{len(hiera.blocks) - 1}", (7, 7), "head.fc"),  # of the last stage, row by row
+        (
+            hiera,
+            large,
+            f"blocks.{len(hiera.blocks) - 1}",
+            (7, 7),
+            "head.fc",
+        ),  # of the last stage, row by row
         (resnet, small, "L4", None, "fc"),
     ):
         assert not model.get_submodule(head).weight.any()
@@ -179,7 +187,9 @@ def energy_at_a_strength():
         handle.set_strength(0.5)
         dialled = handle.check(x)[0].energy
     with cg.attach(model, weaker, "L4") as handle:
-        assert dialled == pytest.approx(handle.check(x)[0].energy, rel=1e-3)  # interpolated between fixed draws
+        assert dialled == pytest.approx(
+            handle.check(x)[0].energy, rel=1e-3
+        )  # interpolated between fixed draws
     assert gate(log_std=1.0, alpha=0.5).nominal((4, 4))["alpha"] == 0.5
 
 
@@ -231,7 +241,10 @@ def nobody_reads():
             return self.used(x).mean((2, 3))
 
     model = Idle().train()
-    with cg.attach(model, gate(), "idle"), pytest.raises(ValueError, match="nothing that the output depends on reads"):
+    with (
+        cg.attach(model, gate(), "idle"),
+        pytest.raises(ValueError, match="nothing that the output depends on reads"),
+    ):
         model(images(8))
 
 
@@ -247,7 +260,9 @@ def autocast():
     model, x = build("timm resnet")
     with cg.attach(model.train(), gate(), "L4") as handle, torch.autocast("cpu", torch.bfloat16):
         first, second = model(x), model(x)
-        assert first.dtype == torch.bfloat16 and not torch.equal(first, second) and handle.fired == 2
+        assert (
+            first.dtype == torch.bfloat16 and not torch.equal(first, second) and handle.fired == 2
+        )
 
 
 def without_gradient():

@@ -24,7 +24,9 @@ def checkpointed(views, together, use_reentrant):
         model.layer4 = gated
         if active:
             forward = gated.forward
-            model.layer4.forward = lambda h: checkpoint(lambda y: forward(y), h, use_reentrant=use_reentrant)
+            model.layer4.forward = lambda h: checkpoint(
+                lambda y: forward(y), h, use_reentrant=use_reentrant
+            )
         with cg.attach(model.train(), gate(), "layer4.0", check=False) as handle:
             losses = [model(x + k).square().mean() for k in range(views)]
             if together:
@@ -46,7 +48,9 @@ def features_of_a_forward_without_outputs(use_reentrant):
         model.layer4 = gated = nn.Sequential(model.layer4[0], nn.ReLU())
         if active:
             forward = gated.forward
-            gated.forward = lambda h: checkpoint(lambda y: forward(y), h, use_reentrant=use_reentrant)
+            gated.forward = lambda h: checkpoint(
+                lambda y: forward(y), h, use_reentrant=use_reentrant
+            )
         seen = features_of(model, "layer4")
         with cg.attach(model.train(), gate(), "layer4.0", check=False):
             model(x)
@@ -65,7 +69,8 @@ def checkpointed_whole_model():
         model, x = build("timm resnet")
         with cg.attach(model.train(), gate(), "L4", check=False):
             first, second = (
-                checkpoint(model, x + k, use_reentrant=False) if active else model(x + k) for k in range(2)
+                checkpoint(model, x + k, use_reentrant=False) if active else model(x + k)
+                for k in range(2)
             )
             (first.square().mean() + second.square().mean()).backward()
         return gradients(model)
@@ -80,7 +85,9 @@ def checkpointed_other_entry_twice():
         losses = []
         for k in range(2):
             h = model.layer3(model.layer2(model.layer1(model.act1(model.bn1(model.conv1(x + k))))))
-            losses.append(checkpoint(lambda y: model.layer4(y).relu().square(), h, use_reentrant=False).mean())
+            losses.append(
+                checkpoint(lambda y: model.layer4(y).relu().square(), h, use_reentrant=False).mean()
+            )
         with pytest.raises(RuntimeError, match="not certain.*2 forwards wait"):
             sum(losses).backward()
 
@@ -99,7 +106,10 @@ def checkpointed_shared_module():
         return model.head(h.mean((2, 3)))
 
     model.forward = run
-    with cg.attach(model, gate(), "block", check=False), pytest.raises(RuntimeError, match="ran 2 times"):
+    with (
+        cg.attach(model, gate(), "block", check=False),
+        pytest.raises(RuntimeError, match="ran 2 times"),
+    ):
         model(x).square().mean().backward()
 
 
@@ -115,7 +125,9 @@ def nested_checkpointing(use_reentrant):
         return gradients(model)
 
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "None of the inputs have requires_grad")  # of the inner, reentrant one
+        warnings.filterwarnings(
+            "ignore", "None of the inputs have requires_grad"
+        )  # of the inner, reentrant one
         if use_reentrant:  # the gates run without a graph: two recomputations cannot be told apart
             with pytest.raises(RuntimeError, match="checkpointing inside checkpointing"):
                 run(True)
@@ -152,5 +164,8 @@ ROWS = [
     hidden_by_checkpointing,
     *(partial(features_of_a_forward_without_outputs, reentrant) for reentrant in (False, True)),
     *(partial(nested_checkpointing, reentrant) for reentrant in (False, True)),
-    *(partial(checkpointed, *views, reentrant) for views, reentrant in product(VIEWS, (False, True))),
+    *(
+        partial(checkpointed, *views, reentrant)
+        for views, reentrant in product(VIEWS, (False, True))
+    ),
 ]

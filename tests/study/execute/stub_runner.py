@@ -21,9 +21,18 @@ from tests.study.toy_studies import toy_runs
 REPOSITORY = Path(__file__).parents[3]
 
 
-def start_stub(study: Path, root: Path, jobs: int = 1, **environment: str) -> "subprocess.Popen[str]":
+def start_stub(
+    study: Path, root: Path, jobs: int = 1, **environment: str
+) -> "subprocess.Popen[str]":
     """Start a runner in its own process, in which Ctrl-C works even if it is ignored in this one."""
-    command = [sys.executable, "-m", "tests.study.execute.stub_runner", str(study), str(root), str(jobs)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.study.execute.stub_runner",
+        str(study),
+        str(root),
+        str(jobs),
+    ]
     return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -62,5 +71,7 @@ if __name__ == "__main__":
     study, root, jobs = sys.argv[1:]
     display = Display(Console(stderr=True))
     runs = toy_runs(Path(study), Path(root))
-    outcome = Runner(runs, display, int(jobs), threads=1, worker="tests.study.execute.stub_worker")()
+    outcome = Runner(
+        runs, display, int(jobs), threads=1, worker="tests.study.execute.stub_worker"
+    )()
     print(json.dumps(asdict(outcome)))

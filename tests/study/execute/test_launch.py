@@ -41,7 +41,9 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
 
 
 def test_parameters_are_those_of_submitit() -> None:
-    options = SlurmOptions(partition="gpu", time="2-00:00:00", gpus=2, cpus=8, memory=1.5, parallel=3, setup=["a", "b"])
+    options = SlurmOptions(
+        partition="gpu", time="2-00:00:00", gpus=2, cpus=8, memory=1.5, parallel=3, setup=["a", "b"]
+    )
     assert options.parameters("chaosgate-x") == {
         "job_name": "chaosgate-x",
         "partition": "gpu",
@@ -56,13 +58,22 @@ def test_parameters_are_those_of_submitit() -> None:
     }
 
 
-@pytest.mark.parametrize(("time", "complaint"), [("soon", "give minutes"), ("0", "give minutes"), ("2", "never train")])
+@pytest.mark.parametrize(
+    ("time", "complaint"), [("soon", "give minutes"), ("0", "give minutes"), ("2", "never train")]
+)
 def test_an_impossible_time_is_refused(time: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         SlurmOptions(time=time)
 
 
-WRONG = ("partitions: gpu", "cpus: many", "cpus: 0", "setup: module load", "extra: [a]", "time: 1:00:00")
+WRONG = (
+    "partitions: gpu",
+    "cpus: many",
+    "cpus: 0",
+    "setup: module load",
+    "extra: [a]",
+    "time: 1:00:00",
+)
 
 
 @pytest.mark.parametrize("text", WRONG)
@@ -108,7 +119,12 @@ def test_a_run_is_queued_while_its_job_is_alive(plan: Plan, squeue: Callable[[st
         record_job(run, job, run.root / "slurm")
     squeue(r"7_0 PENDING\n7_1 FAILED\n")
     states = states_of(runs)
-    assert [states[run.name].condition for run in runs] == ["queued", "missing", "missing", "missing"]
+    assert [states[run.name].condition for run in runs] == [
+        "queued",
+        "missing",
+        "missing",
+        "missing",
+    ]
     assert states[runs[0].name].record == {"job": "7_0"}
 
 
@@ -130,10 +146,14 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], "obj
 
 
 SAVE = "signal.signal(signal.SIGTERM, lambda *_: (open('saved', 'a').write('x'), os._exit(143)))\n"
-TRAIN_ONCE_TOLD = SAVE + "open('begun', 'a').write('x')\nwhile not os.path.exists('saved'): time.sleep(0.02)"
+TRAIN_ONCE_TOLD = (
+    SAVE + "open('begun', 'a').write('x')\nwhile not os.path.exists('saved'): time.sleep(0.02)"
+)
 
 
-def test_job_repeats_the_worker_once_and_leaves_its_last_words(job: Callable[[str], "object"], tmp_path: Path) -> None:
+def test_job_repeats_the_worker_once_and_leaves_its_last_words(
+    job: Callable[[str], "object"], tmp_path: Path
+) -> None:
     work = job("print('boom', file=open('log.txt', 'a')); sys.exit(3)")
     with pytest.raises(RuntimeError, match="failed 2 times"):
         work()
@@ -141,20 +161,28 @@ def test_job_repeats_the_worker_once_and_leaves_its_last_words(job: Callable[[st
     assert (record["attempts"], record["status"], record["lines"]) == (2, 3, ["boom", "boom"])
 
 
-def test_job_leaves_a_run_to_the_worker_that_has_it(job: Callable[[str], "object"], tmp_path: Path) -> None:
+def test_job_leaves_a_run_to_the_worker_that_has_it(
+    job: Callable[[str], "object"], tmp_path: Path
+) -> None:
     assert job(f"sys.exit({BUSY})")() == "another process is working on this run"
     assert not (tmp_path / "failed.json").exists()
 
 
-def test_worker_does_not_see_the_scheduler(job: Callable[[str], "object"], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_does_not_see_the_scheduler(
+    job: Callable[[str], "object"], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SLURM_NTASKS", "1")
     assert job("sys.exit(1 if 'SLURM_NTASKS' in os.environ else 0)")() == "done"
 
 
-def test_sigterm_makes_the_worker_save_and_is_no_failure(job: Callable[[str], "object"], tmp_path: Path) -> None:
+def test_sigterm_makes_the_worker_save_and_is_no_failure(
+    job: Callable[[str], "object"], tmp_path: Path
+) -> None:
     """Nobody ends the job here, so it goes on after a while: the second worker finds its work done."""
     work = job(TRAIN_ONCE_TOLD)
-    threading.Thread(target=_once, args=[tmp_path / "begun", lambda: os.kill(os.getpid(), signal.SIGTERM)]).start()
+    threading.Thread(
+        target=_once, args=[tmp_path / "begun", lambda: os.kill(os.getpid(), signal.SIGTERM)]
+    ).start()
     assert work() == "done"
     assert (tmp_path / "begun").read_text() == "xx" and (tmp_path / "saved").read_text() == "x"
     assert not (tmp_path / "failed.json").exists()
@@ -172,7 +200,9 @@ def test_checkpoint_has_the_state_saved_and_gives_back_the_same_work(
 
     before = signal.signal(signal.SIGUSR2, requeue)
     try:
-        threading.Thread(target=_once, args=[tmp_path / "begun", lambda: os.kill(os.getpid(), signal.SIGUSR2)]).start()
+        threading.Thread(
+            target=_once, args=[tmp_path / "begun", lambda: os.kill(os.getpid(), signal.SIGUSR2)]
+        ).start()
         with pytest.raises(InterruptedError):
             work()
     finally:
@@ -199,13 +229,25 @@ def started(tmp_path: Path) -> tuple[dict[str, list[str]], str]:
     """The configuration that the script writes, by key, and what it starts: commands that only note how."""
     stubs, home = tmp_path / "bin", tmp_path / "slurm"
     stubs.mkdir()
-    answers = {"sinfo": "echo idle", "id": "echo 0", "su": f"mkdir -p {home}/munge; echo 1 > {home}/munge/munged.pid"}
+    answers = {
+        "sinfo": "echo idle",
+        "id": "echo 0",
+        "su": f"mkdir -p {home}/munge; echo 1 > {home}/munge/munged.pid",
+    }
     for name in COMMANDS:
         answer = answers.get(name, "true")
-        (stubs / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {tmp_path}/started.txt\n{answer}\n')
+        (stubs / name).write_text(
+            f'#!/bin/sh\necho {name} "$@" >> {tmp_path}/started.txt\n{answer}\n'
+        )
         (stubs / name).chmod(0o755)
-    environment = {**os.environ, "PATH": f"{stubs}:{os.environ['PATH']}", "CHAOSGATE_SLURM": str(home)}
-    subprocess.run(["bash", str(SCRIPT)], env=environment, check=True, capture_output=True, timeout=60)
+    environment = {
+        **os.environ,
+        "PATH": f"{stubs}:{os.environ['PATH']}",
+        "CHAOSGATE_SLURM": str(home),
+    }
+    subprocess.run(
+        ["bash", str(SCRIPT)], env=environment, check=True, capture_output=True, timeout=60
+    )
     settings: dict[str, list[str]] = {}
     for line in (home / "slurm.conf").read_text().splitlines():
         key, _, value = line.partition("=")
@@ -213,7 +255,9 @@ def started(tmp_path: Path) -> tuple[dict[str, list[str]], str]:
     return settings, (tmp_path / "started.txt").read_text()
 
 
-def test_daemons_listen_on_the_loopback_interface_only(started: tuple[dict[str, list[str]], str]) -> None:
+def test_daemons_listen_on_the_loopback_interface_only(
+    started: tuple[dict[str, list[str]], str],
+) -> None:
     settings, commands = started
     (host,), (node,) = settings["SlurmctldHost"], settings["NodeName"]
     assert host.endswith("(127.0.0.1)") and "NodeAddr=127.0.0.1" in node.split()

@@ -49,16 +49,28 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_table_and_files_are_there(finished: tuple[Path, str]) -> None:
     path, printed = finished
-    for word in ("clean", "corrupted", "Top-1", "conf-acc", "energy", "tensorboard --logdir", "Next:"):
+    for word in (
+        "clean",
+        "corrupted",
+        "Top-1",
+        "conf-acc",
+        "energy",
+        "tensorboard --logdir",
+        "Next:",
+    ):
         assert word in printed
-    again = next(line for line in printed.split("Next:")[1].splitlines() if "chaosgate study" in line)
+    again = next(
+        line for line in printed.split("Next:")[1].splitlines() if "chaosgate study" in line
+    )
     words = shlex.split(again, comments=True)  # the same study again, where it is
     more = ["--variable", "HOME", "--allow", "tests"]
     assert words[0].endswith("chaosgate")
     assert words[1:] == ["study", "run", str(path), "--root", str(path.parent), *more]
     above = printed.split("Report:")[0].splitlines()
     logs = [Path(line.partition(", log in ")[2]) for line in above if ", log in " in line]
-    assert len(logs) == 4 and all(log.is_dir() for log in logs)  # whole, for a shell; one run was killed
+    assert len(logs) == 4 and all(
+        log.is_dir() for log in logs
+    )  # whole, for a shell; one run was killed
     assert max(len(line) for line in above if ", log in " not in line) <= 80
     assert {file.name for file in (path.parent / "tiny").iterdir() if file.is_file()} == {
         "report.html",
@@ -74,11 +86,15 @@ def test_every_cell_has_one_row_with_its_labels(finished: tuple[Path, str]) -> N
     for run in runs_of(finished[0]):
         rows = RunDirectory(run.directory).rows()
         assert len({(row["corruption"], row["severity"]) for row in rows}) == len(rows) == 5
-        assert {row["study"] for row in rows} == {"tiny"} and {row["method"] for row in rows} == {run.method}
+        assert {row["study"] for row in rows} == {"tiny"} and {row["method"] for row in rows} == {
+            run.method
+        }
         assert {row["n"] for row in rows} == {2000}
 
 
-def test_killed_run_was_resumed_and_has_the_rows_of_the_uninterrupted_one(finished: tuple[Path, str]) -> None:
+def test_killed_run_was_resumed_and_has_the_rows_of_the_uninterrupted_one(
+    finished: tuple[Path, str],
+) -> None:
     _, whole, cut = runs_of(finished[0])
     assert (cut.directory / "killed").exists()
     assert "Restored all states" in (cut.directory / "log.txt").read_text()
@@ -111,10 +127,14 @@ def test_outputs_per_image_agree_with_the_rows(finished: tuple[Path, str]) -> No
             assert samples.correct[cell].mean() == pytest.approx(row["top1"], abs=1e-12)
             # float32 keeps 7 digits of each value
             assert samples.nll[cell].astype(float).mean() == pytest.approx(row["nll"], rel=1e-6)
-            assert samples.confidence[cell].astype(float).mean() == pytest.approx(row["confidence"], rel=1e-6)
+            assert samples.confidence[cell].astype(float).mean() == pytest.approx(
+                row["confidence"], rel=1e-6
+            )
 
 
-def test_finished_study_is_not_run_again(finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_finished_study_is_not_run_again(
+    finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     path, printed = finished
     before = [state_of(run) for run in runs_of(path)]
     assert {state.condition for state in before} == {"done"}
@@ -125,14 +145,18 @@ def test_finished_study_is_not_run_again(finished: tuple[Path, str], capsys: pyt
     assert table_of(again) == table_of(printed)
 
 
-def test_changed_number_is_named_and_made_again(finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_changed_number_is_named_and_made_again(
+    finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     path, printed = finished
     run = runs_of(path)[0]
     results, (outputs,) = RunDirectory(run.directory).results, run.directory.glob("outputs/*.npz")
     before, kept = numbers(run), outputs.read_bytes()
     nll = before[0]["nll"]
     results.write_text(results.read_text().replace(repr(nll), repr(nextafter(nll, inf))))
-    outputs.write_bytes(kept[: len(kept) // 2] + bytes([kept[len(kept) // 2] ^ 1]) + kept[len(kept) // 2 + 1 :])
+    outputs.write_bytes(
+        kept[: len(kept) // 2] + bytes([kept[len(kept) // 2] ^ 1]) + kept[len(kept) // 2 + 1 :]
+    )
     assert numbers(run) == before[1:]
     options = [str(path), "--root", str(path.parent)]
     assert main(["study", "status", *options]) == 0
@@ -160,7 +184,9 @@ def test_fewer_cells_need_a_test_and_no_training(finished: tuple[Path, str]) -> 
 
 
 def test_unknown_key_of_any_method_is_named_by_planning_alone(tmp_path: Path) -> None:
-    path = tiny(tmp_path, "typo", {"none": noise("none"), "gch": [noise("gch"), {"trainer.max_epoch": 3}]})
+    path = tiny(
+        tmp_path, "typo", {"none": noise("none"), "gch": [noise("gch"), {"trainer.max_epoch": 3}]}
+    )
     with pytest.raises(ValueError, match=r"typo.yaml: method gch: .*max_epoch"):
         runs_of(path)
     assert not (tmp_path / "typo").exists()
@@ -187,7 +213,9 @@ def test_ten_kills_at_random_moments_change_no_row(tmp_path: Path) -> None:
     for _ in range(10):
         with start("run", killed, "--threads", "1") as runner:
             worker = wait_for_worker(runs_of(killed), generator.uniform(0, 3))
-            if generator.random() < 0.5:  # both at once, or the worker first: its runner may start it again
+            if (
+                generator.random() < 0.5
+            ):  # both at once, or the worker first: its runner may start it again
                 runner.kill()
             if worker is not None:
                 in_training += worker["phase"] == "fit"
@@ -199,7 +227,9 @@ def test_ten_kills_at_random_moments_change_no_row(tmp_path: Path) -> None:
     assert study("run", killed, "--threads", "1").returncode == 0
     for one, other in zip(runs_of(killed), runs_of(whole), strict=True):
         assert numbers(one) == numbers(other)
-        assert len({row["nll"] for row in numbers(one)}) == 5  # a network that answers: every cell another number
+        assert (
+            len({row["nll"] for row in numbers(one)}) == 5
+        )  # a network that answers: every cell another number
 
 
 def wait_for_worker(runs: list[Run], more: float) -> dict[str, Any] | None:

@@ -24,7 +24,9 @@ Start = Callable[..., "subprocess.Popen[str]"]
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
     """Start a runner in its own process; the stub's behaviour is an override of the study."""
-    return lambda study, jobs=1, **environment: start_stub(study, tmp_path / "runs", jobs, **environment)
+    return lambda study, jobs=1, **environment: start_stub(
+        study, tmp_path / "runs", jobs, **environment
+    )
 
 
 @pytest.fixture
@@ -32,7 +34,9 @@ def runs_of(tmp_path: Path) -> Callable[[Path], list[Run]]:
     return lambda study: toy_runs(study, tmp_path / "runs")
 
 
-def test_every_run_is_worked_on_once_and_never_again(write_study: Write, start: Start, runs_of: Any) -> None:
+def test_every_run_is_worked_on_once_and_never_again(
+    write_study: Write, start: Start, runs_of: Any
+) -> None:
     study = write_study(seeds=[0, 1])
     for _ in range(2):
         assert finish(start(study)) == {"failed": {}, "refused": None, "interrupted": False}
@@ -41,7 +45,9 @@ def test_every_run_is_worked_on_once_and_never_again(write_study: Write, start: 
     assert [attempts(run) for run in runs] == [1] * 4
 
 
-def test_failing_run_is_tried_twice_and_the_study_goes_on(write_study: Write, start: Start, runs_of: Any) -> None:
+def test_failing_run_is_tried_twice_and_the_study_goes_on(
+    write_study: Write, start: Start, runs_of: Any
+) -> None:
     methods = {
         "none": "none.yaml",
         "a": ["gch.yaml", {"stub": "fail"}],
@@ -58,7 +64,9 @@ def test_failing_run_is_tried_twice_and_the_study_goes_on(write_study: Write, st
     assert attempts(a) == 4
 
 
-def test_study_that_the_command_line_refuses_ends_at_once(write_study: Write, start: Start, runs_of: Any) -> None:
+def test_study_that_the_command_line_refuses_ends_at_once(
+    write_study: Write, start: Start, runs_of: Any
+) -> None:
     study = write_study(overrides={"stub": "bad"})
     outcome = finish(start(study))
     assert outcome["refused"] == "attempt" and outcome["failed"] == {}
@@ -92,11 +100,18 @@ def test_runner_waits_for_a_run_of_another_and_takes_its_result(
     assert attempts(run) == 1
 
 
-def test_killed_runner_loses_nothing(write_study: Write, start: Start, runs_of: Any, tmp_path: Path) -> None:
+def test_killed_runner_loses_nothing(
+    write_study: Write, start: Start, runs_of: Any, tmp_path: Path
+) -> None:
     study = write_study(overrides={"stub": "wait"})
     none, gch = runs_of(study)
     first = start(study)
-    until(lambda: state_of(none).condition == "running" and "pid" in read_json(none.directory / "progress.json"))
+    until(
+        lambda: (
+            state_of(none).condition == "running"
+            and "pid" in read_json(none.directory / "progress.json")
+        )
+    )
     first.kill()
     first.wait()  # not communicate: the worker that lives on keeps its output open
     assert state_of(none).condition == "running"  # the worker lives on
@@ -135,7 +150,12 @@ def test_lost_row_makes_a_run_unfinished(write_study: Write, start: Start, runs_
 
 @pytest.mark.parametrize(("jobs", "expected"), [(2, {"3", "5"}), (1, {"3,5"})])
 def test_workers_at_a_time_have_a_device_each_and_one_alone_has_all(
-    jobs: int, expected: set[str], write_study: Write, start: Start, runs_of: Any, monkeypatch: pytest.MonkeyPatch
+    jobs: int,
+    expected: set[str],
+    write_study: Write,
+    start: Start,
+    runs_of: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     study = write_study(seeds=[0, 1])
@@ -143,7 +163,9 @@ def test_workers_at_a_time_have_a_device_each_and_one_alone_has_all(
     assert {(run.directory / "device.txt").read_text() for run in runs_of(study)} == expected
 
 
-def test_crash_of_one_run_leaves_the_others_alone(write_study: Write, start: Start, runs_of: Any) -> None:
+def test_crash_of_one_run_leaves_the_others_alone(
+    write_study: Write, start: Start, runs_of: Any
+) -> None:
     methods = {
         "none": "none.yaml",
         "a": ["gch.yaml", {"stub": "crash"}],
@@ -180,7 +202,9 @@ def test_deleted_run_directory_is_the_failure_of_that_run_only(
     none, gch = runs_of(study)
     process = start(study, jobs=2)
     until(lambda: state_of(none).condition == state_of(gch).condition == "running")
-    until(lambda: shutil.rmtree(gch.directory, ignore_errors=True) or not gch.directory.exists())  # it is written to
+    until(
+        lambda: shutil.rmtree(gch.directory, ignore_errors=True) or not gch.directory.exists()
+    )  # it is written to
     until(lambda: attempts(gch) == 0)
     (tmp_path / "runs" / "small" / "go").touch()
     assert finish(process)["interrupted"] is False
@@ -188,11 +212,15 @@ def test_deleted_run_directory_is_the_failure_of_that_run_only(
     assert state_of(gch).condition == "done"  # tried again, in a new directory
 
 
-def test_failure_that_cannot_be_noted_does_not_end_the_others(write_study: Write, start: Start, runs_of: Any) -> None:
+def test_failure_that_cannot_be_noted_does_not_end_the_others(
+    write_study: Write, start: Start, runs_of: Any
+) -> None:
     methods = {"none": "none.yaml", "gch": ["gch.yaml", {"stub": "fail"}]}
     study = write_study(methods=methods, seeds=[0, 1])
     runs = runs_of(study)
-    (runs[1].directory / FAILED / "in_the_way").mkdir(parents=True)  # a folder of this name: nothing can replace it
+    (runs[1].directory / FAILED / "in_the_way").mkdir(
+        parents=True
+    )  # a folder of this name: nothing can replace it
     process = start(study, jobs=2)
     outcome = finish(process)
     assert set(outcome["failed"]) == {runs[1].name, runs[3].name}

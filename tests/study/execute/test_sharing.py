@@ -16,9 +16,13 @@ from tests.study.real_studies import noise, runs_of, start, tiny
 from tests.study.toy_studies import Write, toy_runs
 
 
-def test_studies_of_one_project_leave_orders_that_do_not_collide(write_study: Write, tmp_path: Path) -> None:
+def test_studies_of_one_project_leave_orders_that_do_not_collide(
+    write_study: Write, tmp_path: Path
+) -> None:
     clean = write_study("clean", project="both", seeds=[0, 1])
-    other = write_study("other", project="both", seeds=[0, 1], tests={"five": {"data.init_args.severities": [5]}})
+    other = write_study(
+        "other", project="both", seeds=[0, 1], tests={"five": {"data.init_args.severities": [5]}}
+    )
     for process in [start_stub(study, tmp_path / "runs", 2) for study in (clean, other)]:
         assert ended(process)["failed"] == {}
     for study in (clean, other):
@@ -27,11 +31,15 @@ def test_studies_of_one_project_leave_orders_that_do_not_collide(write_study: Wr
         assert [attempts(run) for run in runs] == [2] * 4  # once for the tests of each
 
 
-def test_checkpoints_of_one_training_are_tested_by_one_worker(write_study: Write, tmp_path: Path) -> None:
+def test_checkpoints_of_one_training_are_tested_by_one_worker(
+    write_study: Write, tmp_path: Path
+) -> None:
     study = write_study(checkpoint=["best", "last"])
     assert ended(start_stub(study, tmp_path / "runs", 2))["failed"] == {}
     runs = toy_runs(study, tmp_path / "runs")
-    assert [state_of(run).condition for run in runs] == ["done"] * 4 and [attempts(run) for run in runs] == [1] * 4
+    assert [state_of(run).condition for run in runs] == ["done"] * 4 and [
+        attempts(run) for run in runs
+    ] == [1] * 4
 
 
 def logs_training(file: Path) -> bool:
@@ -60,9 +68,17 @@ def test_runners_at_once_share_real_trainings_without_duplicates_or_losses(tmp_p
     assert len(finished) == len(runs) == 4 + 8 and len({run.directory for run in runs}) == 4
     for one_run in finished:
         assert len(one_run.by_cell("nll")) == (5 if len(one_run.run.tests) == 1 else 7)
-        assert one_run.samples is not None and set(one_run.samples.cells) == set(one_run.by_cell("nll"))
+        assert one_run.samples is not None and set(one_run.samples.cells) == set(
+            one_run.by_cell("nll")
+        )
     for folder in {run.directory for run in runs}:
         identity = ("checkpoint_name", "corruption", "severity", "data")
-        rows = Counter(json.dumps([row[key] for key in identity]) for row in RunDirectory(folder).rows())
-        assert set(rows.values()) == {1} and len(rows) == 2 * 7  # the clean images of both tests are the same ones
-        assert len([file for file in folder.glob("events.*") if logs_training(file)]) == 1  # trained once
+        rows = Counter(
+            json.dumps([row[key] for key in identity]) for row in RunDirectory(folder).rows()
+        )
+        assert (
+            set(rows.values()) == {1} and len(rows) == 2 * 7
+        )  # the clean images of both tests are the same ones
+        assert (
+            len([file for file in folder.glob("events.*") if logs_training(file)]) == 1
+        )  # trained once

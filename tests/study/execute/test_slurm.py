@@ -17,7 +17,16 @@ from chaosgate.study.execute.state import read_json, state_of
 from tests.study.real_studies import noise, numbers, runs_of, study, tiny
 
 OWN = Path(os.environ.get("CHAOSGATE_SLURM", "/var/lib/chaosgate-slurm")) / "slurm.conf"
-SUBMIT = ("--launcher", "slurm", "--slurm.partition", "test", "--slurm.time", "30", "--slurm.notice", "60")
+SUBMIT = (
+    "--launcher",
+    "slurm",
+    "--slurm.partition",
+    "test",
+    "--slurm.time",
+    "30",
+    "--slurm.notice",
+    "60",
+)
 
 
 def ask(*command: str) -> str:
@@ -29,10 +38,14 @@ def slurm() -> None:
     if "SLURM_CONF" not in os.environ and OWN.exists():
         os.environ["SLURM_CONF"] = str(OWN)
     if shutil.which("sinfo") is None:
-        pytest.skip("SLURM is not installed; scripts/slurm_one_machine.sh installs and starts it (as root)")
+        pytest.skip(
+            "SLURM is not installed; scripts/slurm_one_machine.sh installs and starts it (as root)"
+        )
     answer = subprocess.run(["sinfo", "--noheader", "--format=%P"], capture_output=True, text=True)
     if answer.returncode or "urgent" not in answer.stdout:
-        pytest.skip("no SLURM with a partition 'urgent' answers; start one with scripts/slurm_one_machine.sh")
+        pytest.skip(
+            "no SLURM with a partition 'urgent' answers; start one with scripts/slurm_one_machine.sh"
+        )
     pytest.importorskip("submitit")
 
 
@@ -45,11 +58,15 @@ def write(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         "model.backbone_args": {"channels": [8, 8, 8, 8]},
         "data.init_args.cache_dir": str(tmp_path_factory.mktemp("cache")),
     }
-    return lambda folder, *methods: tiny(folder, "tiny", {name: noise(name) for name in methods}, **overrides)
+    return lambda folder, *methods: tiny(
+        folder, "tiny", {name: noise(name) for name in methods}, **overrides
+    )
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory, write: Callable[..., Path]) -> dict[str, list[dict[str, Any]]]:
+def local(
+    tmp_path_factory: pytest.TempPathFactory, write: Callable[..., Path]
+) -> dict[str, list[dict[str, Any]]]:
     """Rows of the runs on this machine, by method."""
     path = write(tmp_path_factory.mktemp("local"), "none", "gch")
     process = study("run", path, "--threads", "1", "--jobs", "2")
@@ -74,7 +91,9 @@ def submitted(tmp_path: Path, write: Callable[..., Path]) -> tuple[Path, Run, st
 def until(true: Callable[[], bool], what: str, seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain for {what}; {ask('squeue', '--array')}"
+        assert time.monotonic() < deadline, (
+            f"waited {seconds} s in vain for {what}; {ask('squeue', '--array')}"
+        )
         time.sleep(0.2)
 
 
@@ -93,7 +112,9 @@ def assert_resumed_to_the_same_rows(run: Run, rows: list[dict[str, Any]]) -> Non
     until(lambda: state_of(run).condition == "done", "the run to be done")
     assert "Restored all states" in (run.directory / "log.txt").read_text()
     assert numbers(run) == rows
-    assert len({row["nll"] for row in rows}) == 5  # a network that answers: every cell another number
+    assert (
+        len({row["nll"] for row in rows}) == 5
+    )  # a network that answers: every cell another number
 
 
 @pytest.mark.slow
@@ -104,7 +125,10 @@ def test_array_of_jobs_gives_the_rows_of_the_local_launcher(
     process = study("run", path, *SUBMIT, "--wait")
     assert process.returncode == 0, process.stdout + process.stderr
     runs = runs_of(path)
-    assert re.search(r"Submitted 2 runs as SLURM job \d+", process.stdout) and "Report:" in process.stdout
+    assert (
+        re.search(r"Submitted 2 runs as SLURM job \d+", process.stdout)
+        and "Report:" in process.stdout
+    )
     assert {run.method: numbers(run) for run in runs} == local
     jobs = [job_of(run)["job"] for run in runs]
     assert [job.partition("_")[2] for job in jobs] == ["0", "1"]
@@ -114,14 +138,19 @@ def test_array_of_jobs_gives_the_rows_of_the_local_launcher(
 
 
 @pytest.mark.slow
-def test_queued_runs_are_shown_and_not_submitted_twice(tmp_path: Path, write: Callable[..., Path]) -> None:
+def test_queued_runs_are_shown_and_not_submitted_twice(
+    tmp_path: Path, write: Callable[..., Path]
+) -> None:
     path = write(tmp_path, "none", "gch")
     assert study("run", path, *SUBMIT, "--slurm.extra", "{hold: true}").returncode == 0
     runs = runs_of(path)
     jobs = [job_of(run)["job"] for run in runs]
     try:
         assert "2 queued" in study("status", path).stdout
-        assert "Submitted 0 runs; 2 are queued or running already" in study("run", path, *SUBMIT).stdout
+        assert (
+            "Submitted 0 runs; 2 are queued or running already"
+            in study("run", path, *SUBMIT).stdout
+        )
         assert [job_of(run)["job"] for run in runs] == jobs
     finally:
         ask("scancel", jobs[0].split("_")[0])
@@ -129,7 +158,9 @@ def test_queued_runs_are_shown_and_not_submitted_twice(tmp_path: Path, write: Ca
 
 
 @pytest.mark.slow
-def test_cancelled_job_goes_on_when_submitted_again(submitted: tuple[Path, Run, str], local: dict[str, Any]) -> None:
+def test_cancelled_job_goes_on_when_submitted_again(
+    submitted: tuple[Path, Run, str], local: dict[str, Any]
+) -> None:
     path, run, job = submitted
     ask("scancel", job)
     until(lambda: slurm_says(job) == "CANCELLED", "the job to be cancelled")
@@ -156,7 +187,13 @@ def test_job_that_a_more_urgent_one_takes_the_place_of_resumes(
     submitted: tuple[Path, Run, str], local: dict[str, Any], tmp_path: Path
 ) -> None:
     _, run, job = submitted
-    ask("sbatch", "--partition=urgent", "--exclusive", f"--output={tmp_path}/urgent.txt", "--wrap=echo urgent; sleep 3")
+    ask(
+        "sbatch",
+        "--partition=urgent",
+        "--exclusive",
+        f"--output={tmp_path}/urgent.txt",
+        "--wrap=echo urgent; sleep 3",
+    )
     start_now(job)
     assert_resumed_to_the_same_rows(run, local["gch"])
     assert (tmp_path / "urgent.txt").read_text() == "urgent\n"
@@ -177,7 +214,9 @@ def test_notice_before_the_time_limit_saves_and_requeues(
 
 
 @pytest.mark.slow
-def test_jobs_that_slurm_refuses_leave_a_sentence_and_no_trace(tmp_path: Path, write: Callable[..., Path]) -> None:
+def test_jobs_that_slurm_refuses_leave_a_sentence_and_no_trace(
+    tmp_path: Path, write: Callable[..., Path]
+) -> None:
     path = write(tmp_path, "none")
     process = study("run", path, "--launcher", "slurm", "--slurm.partition", "nowhere")
     assert process.returncode == 1 and "nothing was trained" in process.stderr

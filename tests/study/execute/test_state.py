@@ -58,7 +58,9 @@ def run(plan: Plan) -> Run:
     finish(run, CELLS)
     RunDirectory(run.directory).noise.write_text('[{"stage": "L4", "energy": 0.5}]')
     RunDirectory(run.directory).checkpoints.mkdir()
-    (RunDirectory(run.directory).checkpoints / "selection.json").write_text('{"last": "epoch-0003.ckpt"}')
+    (RunDirectory(run.directory).checkpoints / "selection.json").write_text(
+        '{"last": "epoch-0003.ckpt"}'
+    )
     write_fitted(run.directory, {"seconds": 1.0})
     keep(run, list(CELLS), *(np.ones((1, 4)), np.ones((1, 4), bool), np.ones((1, 4))))
     assert state_of(run).condition == "done" and not state_of(run).trouble
@@ -67,24 +69,32 @@ def run(plan: Plan) -> Run:
 
 @pytest.mark.parametrize("pattern", FILES)
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_file_is_named_set_aside_and_the_run_is_unfinished(pattern: str, damage: str, run: Run) -> None:
+def test_damaged_file_is_named_set_aside_and_the_run_is_unfinished(
+    pattern: str, damage: str, run: Run
+) -> None:
     (path,) = run.directory.glob(pattern)
     whole = path.read_bytes()
     path.write_bytes(DAMAGES[damage](whole))
     state = state_of(run)
     assert state.condition == "interrupted"
     assert [str(path) in sentence and "damaged" in sentence for sentence in state.trouble] == [True]
-    assert path.read_bytes() != whole and damaged_files(run.directory) == [path]  # looking changes nothing
+    assert path.read_bytes() != whole and damaged_files(run.directory) == [
+        path
+    ]  # looking changes nothing
     (said,) = set_aside_damaged(run.directory)
     assert str(path) in said and path.with_name(f"{path.name}.damaged1").exists()
     assert not damaged_files(run.directory) and state_of(run).condition != "done"
 
 
 @pytest.mark.parametrize("name", ["curves.jsonl", "config.yaml"])
-def test_file_that_lost_its_end_at_a_line_is_damaged_and_so_is_one_that_is_gone(name: str, run: Run) -> None:
+def test_file_that_lost_its_end_at_a_line_is_damaged_and_so_is_one_that_is_gone(
+    name: str, run: Run
+) -> None:
     """Such a file is well-formed: only the note of the finished training knows that it was longer."""
     path = run.directory / name
-    path.write_text(path.read_text() + path.read_text().replace("epoch", "other").replace("model", "data"))
+    path.write_text(
+        path.read_text() + path.read_text().replace("epoch", "other").replace("model", "data")
+    )
     write_fitted(run.directory, {"seconds": 1.0})
     assert state_of(run).condition == "done"
     lines = path.read_text().splitlines(keepends=True)
@@ -93,17 +103,23 @@ def test_file_that_lost_its_end_at_a_line_is_damaged_and_so_is_one_that_is_gone(
     path.unlink()
     assert damaged_files(run.directory) == [path]
     assert [str(path) in said for said in set_aside_damaged(run.directory)] == [True]
-    assert not is_trained(run) and not damaged_files(run.directory)  # the next worker takes the training up again
+    assert not is_trained(run) and not damaged_files(
+        run.directory
+    )  # the next worker takes the training up again
 
 
-def test_measured_noise_that_changed_or_is_gone_is_measured_again_before_a_test_copies_it(run: Run) -> None:
+def test_measured_noise_that_changed_or_is_gone_is_measured_again_before_a_test_copies_it(
+    run: Run,
+) -> None:
     path = RunDirectory(run.directory).noise
     path.write_text(path.read_text().replace("0.5", "0.7"))  # well-formed
     assert damaged_files(run.directory) == [path] and state_of(run).condition == "interrupted"
     path.unlink()
     assert damaged_files(run.directory) == [path]
     assert [str(path) in said for said in set_aside_damaged(run.directory)] == [True]
-    assert not is_trained(run) and not damaged_files(run.directory)  # the next worker takes the training up again
+    assert not is_trained(run) and not damaged_files(
+        run.directory
+    )  # the next worker takes the training up again
 
 
 WELL_FORMED = [
@@ -117,7 +133,9 @@ WELL_FORMED = [
 
 @pytest.mark.parametrize("content", [*WELL_FORMED, "[" * 100_000])
 @pytest.mark.parametrize("pattern", ["tested/*.json", "results.jsonl"])
-def test_well_formed_file_that_says_something_else_is_damaged(pattern: str, content: str, run: Run) -> None:
+def test_well_formed_file_that_says_something_else_is_damaged(
+    pattern: str, content: str, run: Run
+) -> None:
     (path,) = run.directory.glob(pattern)
     path.write_text(content)
     assert state_of(run).condition == "interrupted" and damaged_files(run.directory) == [path]
@@ -125,14 +143,20 @@ def test_well_formed_file_that_says_something_else_is_damaged(pattern: str, cont
     assert not damaged_files(run.directory) and state_of(run).condition != "done"
 
 
-@pytest.mark.parametrize("content", ['{"phase": "fit"}', '{"phase": "fit", "epoch": "x", "batch": []}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "content", ['{"phase": "fit"}', '{"phase": "fit", "epoch": "x", "batch": []}', "[" * 100_000]
+)
 def test_progress_of_any_content_is_shown(content: str, run: Run) -> None:
     (run.directory / FITTED).unlink()
     (run.directory / "progress.json").write_text(content)
     assert how_far(state_of(run).progress)[1] in ("epoch 1 of ?", "starting")
 
 
-NUMBERS = {"results.jsonl": b'"nll": 1', "tested/*.json": b'"seconds": 3', "fitted.json": b'"seconds": 1'}
+NUMBERS = {
+    "results.jsonl": b'"nll": 1',
+    "tested/*.json": b'"seconds": 3',
+    "fitted.json": b'"seconds": 1',
+}
 
 
 @pytest.mark.parametrize("pattern", NUMBERS)
@@ -153,9 +177,15 @@ def test_row_whose_digest_has_lost_its_name_is_made_again(run: Run) -> None:
 def test_row_that_another_test_has_replaced_is_no_damage(run: Run) -> None:
     """By hand, or for another study: the same cell of the same network, with other labels, on another machine."""
     (row,) = RunDirectory(run.directory).rows()
-    merge_rows(RunDirectory(run.directory).results, [{**row, "study": "other", "nll": 1.25}, {**row, "severity": 1}])
+    merge_rows(
+        RunDirectory(run.directory).results,
+        [{**row, "study": "other", "nll": 1.25}, {**row, "severity": 1}],
+    )
     assert state_of(run).condition == "done" and not state_of(run).trouble
-    assert [found["nll"] for found in rows_of(run.directory, [record_of(run.directory, *run.test_outputs)])] == [1.25]
+    assert [
+        found["nll"]
+        for found in rows_of(run.directory, [record_of(run.directory, *run.test_outputs)])
+    ] == [1.25]
 
 
 def test_run_whose_networks_were_deleted_is_still_done(run: Run) -> None:
@@ -169,8 +199,14 @@ def test_run_of_an_earlier_version_is_read_as_it_was(names: bool, run: Run) -> N
     (record,) = (run.directory / TESTED).glob("*.json")
     (outputs,) = run.directory.glob("outputs/*.npz")
     for path in (record, run.directory / FITTED, RunDirectory(run.directory).results):
-        old = {key: value for key, value in json.loads(path.read_text()).items() if key not in ("digest", "outputs")}
-        path.write_text(json.dumps({**old, "outputs": [outputs.name]} if names and path == record else old))
+        old = {
+            key: value
+            for key, value in json.loads(path.read_text()).items()
+            if key not in ("digest", "outputs")
+        }
+        path.write_text(
+            json.dumps({**old, "outputs": [outputs.name]} if names and path == record else old)
+        )
     assert state_of(run).condition == "done" and not state_of(run).trouble
     whole = outputs.read_bytes()
     outputs.write_bytes(whole[: len(whole) // 2])
@@ -212,7 +248,9 @@ def test_second_damage_does_not_overwrite_what_was_set_aside(run: Run) -> None:
     assert [(run.directory / f"{FITTED}.damaged{n}").read_text() for n in (1, 2)] == ["one", "two"]
 
 
-def test_damaged_run_is_worked_on_again_by_the_same_command(write_study: Write, tmp_path: Path) -> None:
+def test_damaged_run_is_worked_on_again_by_the_same_command(
+    write_study: Write, tmp_path: Path
+) -> None:
     study = write_study(seeds=[0, 1])
     ended(start_stub(study, tmp_path / "runs"))
     first, second, third, fourth = toy_runs(study, tmp_path / "runs")
@@ -223,7 +261,10 @@ def test_damaged_run_is_worked_on_again_by_the_same_command(write_study: Write, 
     results.write_text(whole.replace('"nll": 1.0', '"nll": 1.1'))
     assert ended(start_stub(study, tmp_path / "runs"))["failed"] == {}
     assert [attempts(run) for run in (first, second, third, fourth)] == [2, 2, 1, 1]
-    assert state_of(first).condition == "done" and record.with_name(f"{record.name}.damaged1").read_text() == "{"
+    assert (
+        state_of(first).condition == "done"
+        and record.with_name(f"{record.name}.damaged1").read_text() == "{"
+    )
     assert state_of(second).condition == "done" and results.read_text() == whole
 
 

@@ -78,12 +78,16 @@ def test_intact_network_is_tested_and_not_trained_again(trained: Run) -> None:
     file.write_bytes(b"scores")
     assert work(trained) == (0, ["test"])
     (record,) = (trained.directory / "tested").glob("*.json")
-    assert read_json(record)["outputs"] == {file.name: file_hash(file)}  # so that loss and damage are noticed
+    assert read_json(record)["outputs"] == {
+        file.name: file_hash(file)
+    }  # so that loss and damage are noticed
 
 
 @pytest.mark.parametrize("damage", [flip, Path.unlink])
 @pytest.mark.parametrize("name", [NAME, "link"])
-def test_damaged_network_is_trained_again_before_it_is_tested(name: str, damage: Any, trained: Run) -> None:
+def test_damaged_network_is_trained_again_before_it_is_tested(
+    name: str, damage: Any, trained: Run
+) -> None:
     """Without its link it would be tested under another name: rows say which network they are about."""
     damage(trained.directory / "checkpoints" / name.replace("link", f"{trained.checkpoint}.ckpt"))
     assert work(trained) == (0, ["fit", "test"])

@@ -28,7 +28,9 @@ def test_quickstart_compares_none_dropblock_and_gch_at_one_seed() -> None:
     assert [runs[k].config["noise"]["gate"]["init_args"]["p"] for k in (1, 2)] == [0.1, 0.3]
 
 
-@pytest.mark.parametrize("path", sorted((STUDIES[0].parent / "evidence").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((STUDIES[0].parent / "evidence").glob("*.yaml")), ids=lambda path: path.stem
+)
 def test_every_gate_of_a_study_can_be_made(path: Path) -> None:
     for run in {repr(run.config["noise"]["gate"]): run for run in runs_of(path)}.values():
         assert (gate_of(run) is None) == (run.config["noise"]["gate"] is None)

@@ -12,9 +12,20 @@ from tests.study.real_studies import parse
 from tests.study.toy_studies import Plan, Write, toy_parse
 
 DATA = {"data": {"class_path": "chaosgate.FashionMNIST", "init_args": {"batch_size": 8}}}
-SGD = {"model": {"optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1, "momentum": 0.9}}}}
+SGD = {
+    "model": {
+        "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1, "momentum": 0.9}}
+    }
+}
 ADAM = {"model": {"optimizer": {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.1}}}}
-SGD_OF_BASE = {"model": {"optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1, "weight_decay": 1.0}}}}
+SGD_OF_BASE = {
+    "model": {
+        "optimizer": {
+            "class_path": "torch.optim.SGD",
+            "init_args": {"lr": 0.1, "weight_decay": 1.0},
+        }
+    }
+}
 
 
 def training(*contents: dict[str, Any]) -> str:
@@ -31,7 +42,9 @@ def test_files_and_dotted_keys_say_the_same() -> None:
     gate = {"noise": {"gate": {"class_path": "chaosgate.Dropout", "init_args": {"p": 0.1}}}}
     whole = training(gate, {"trainer": {"max_epochs": 3}, "noise": {"stages": ["L4"]}})
     assert whole == training(gate, {"trainer.max_epochs": 3}, {"noise.stages": ["L4"]})
-    assert whole == training(gate, {"noise.stages": ["L3"], "trainer.max_epochs": 3}, {"noise.stages": ["L4"]})
+    assert whole == training(
+        gate, {"noise.stages": ["L3"], "trainer.max_epochs": 3}, {"noise.stages": ["L4"]}
+    )
     assert whole != training(gate, {"trainer.max_epochs": 3}, {"noise.stages": ["L3"]})
 
 
@@ -60,7 +73,12 @@ def test_studies_of_one_project_share_what_is_the_same(write_study: Write, tmp_p
     one = load_study(write_study("one", project="both"))
     log_std = {"gch": {"key": "noise.gate.init_args.log_std", "values": [0.5, 1.0]}}
     two = load_study(
-        write_study("two", project="both", strength=log_std, tests={"more": {"data.init_args.severities": [5]}})
+        write_study(
+            "two",
+            project="both",
+            strength=log_std,
+            tests={"more": {"data.init_args.severities": [5]}},
+        )
     )
     none, gch = plan_runs(one, tmp_path, toy_parse)
     other_none, half, whole = plan_runs(two, tmp_path, toy_parse)
@@ -74,7 +92,9 @@ def test_several_checkpoints_are_rows_of_one_training(plan: Plan) -> None:
     runs = plan(checkpoint=["best", "last"])
     assert [run.variant for run in runs] == ["none-best", "none-last", "gch-best", "gch-last"]
     assert runs[0].directory == runs[1].directory != runs[2].directory
-    assert runs[0].name != runs[1].name and set(runs[0].test_outputs).isdisjoint(runs[1].test_outputs)
+    assert runs[0].name != runs[1].name and set(runs[0].test_outputs).isdisjoint(
+        runs[1].test_outputs
+    )
 
 
 def test_sizes_change_name_seeds_and_what_is_set_last(write_study: Write, tmp_path: Any) -> None:
@@ -83,9 +103,18 @@ def test_sizes_change_name_seeds_and_what_is_set_last(write_study: Write, tmp_pa
         "overrides": {"trainer.max_epochs": 1},
         "tests": {"test": {"data.init_args.severities": [2]}},
     }
-    path = write_study(seeds=[0, 1], methods={"none": ["none.yaml", {"trainer.max_epochs": 9}]}, sizes={"tiny": small})
+    path = write_study(
+        seeds=[0, 1],
+        methods={"none": ["none.yaml", {"trainer.max_epochs": 9}]},
+        sizes={"tiny": small},
+    )
     (run,) = plan_runs(load_study(path, "tiny"), tmp_path, toy_parse)
-    assert (run.study, run.seed, run.labels["size"], run.root) == ("small.tiny", 7, "tiny", tmp_path / "small.tiny")
+    assert (run.study, run.seed, run.labels["size"], run.root) == (
+        "small.tiny",
+        7,
+        "tiny",
+        tmp_path / "small.tiny",
+    )
     assert run.config["trainer"]["max_epochs"] == 1
     assert "--data.init_args.severities=[2]" in run.arguments(run.tests[0])
     assert len(plan_runs(load_study(path), tmp_path, toy_parse)) == 2
@@ -106,7 +135,9 @@ def test_sizes_change_name_seeds_and_what_is_set_last(write_study: Write, tmp_pa
         ({"project": "a/b"}, None, "becomes part of a directory name"),
     ],
 )
-def test_mistake_is_named(write_study: Write, keys: dict[str, Any], size: str | None, message: str) -> None:
+def test_mistake_is_named(
+    write_study: Write, keys: dict[str, Any], size: str | None, message: str
+) -> None:
     with pytest.raises((ValueError, FileNotFoundError)) as caught:
         load_study(write_study(**keys), size)
     assert message in str(caught.value) and "small.yaml" in str(caught.value)

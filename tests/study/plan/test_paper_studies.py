@@ -35,7 +35,15 @@ RUNS = {  # at full size and at smoke size: seeds, and one
     "pets_gamma_sweep": (12, 4),
 }
 CLEAN = {("clean", 0): {"top1": 0.5, "nll": 1.0, "ece": 0.1}}
-SEVEN = ("gaussian_noise", "shot_noise", "defocus_blur", "glass_blur", "motion_blur", "pixelate", "jpeg_compression")
+SEVEN = (
+    "gaussian_noise",
+    "shot_noise",
+    "defocus_blur",
+    "glass_blur",
+    "motion_blur",
+    "pixelate",
+    "jpeg_compression",
+)
 SIZES = pytest.mark.parametrize("size", [None, "smoke"])
 TABLES = pytest.mark.parametrize("name", RUNS)
 
@@ -99,30 +107,51 @@ def test_trainings_of_different_protocols_and_sizes_are_never_shared(size: str |
 
 @SIZES
 def test_tests_are_shared_as_far_as_they_are_the_same(size: str | None) -> None:
-    clean, corrupted = planned("imagenet_clean_main", size)[0], planned("imagenetc_overall", size)[0]
-    assert len(corrupted.test_outputs) == 2 and set(clean.test_outputs) < set(corrupted.test_outputs)
+    clean, corrupted = (
+        planned("imagenet_clean_main", size)[0],
+        planned("imagenetc_overall", size)[0],
+    )
+    assert len(corrupted.test_outputs) == 2 and set(clean.test_outputs) < set(
+        corrupted.test_outputs
+    )
     best, latest = planned("imagenet_clean_long", size)[:2]
-    assert best.directory == latest.directory and set(best.test_outputs).isdisjoint(latest.test_outputs)
+    assert best.directory == latest.directory and set(best.test_outputs).isdisjoint(
+        latest.test_outputs
+    )
 
 
 @TABLES
 def test_every_number_of_the_paper_finds_ours(name: str, tmp_path: Path) -> None:
     study = load_study(FOLDER / f"{name}.yaml")
     runs = runs_of(study.path, None, tmp_path)
-    cells = CLEAN | {(kind, severity): CLEAN["clean", 0] for kind in SEVEN for severity in (1, 2, 3, 4, 5)}
+    cells = CLEAN | {
+        (kind, severity): CLEAN["clean", 0] for kind in SEVEN for severity in (1, 2, 3, 4, 5)
+    }
     top1 = {"best": 0.5, "top1": 0.6, "last": 0.7}  # by checkpoint
     for run in runs:
         tested = cells if len(run.tests) > 1 else CLEAN
-        finish(run, {cell: {**row, "top1": top1[run.checkpoint]} for cell, row in tested.items()}, num_classes=1000)
+        finish(
+            run,
+            {cell: {**row, "top1": top1[run.checkpoint]} for cell, row in tested.items()},
+            num_classes=1000,
+        )
     finished = collect(runs)
     results = results_of(study, runs, finished)
     for table in study.paper:
-        ours, paper, data = paper_view(table, results).cells, paper_view(table).cells, paper_data()[table]
+        ours, paper, data = (
+            paper_view(table, results).cells,
+            paper_view(table).cells,
+            paper_data()[table],
+        )
         assert list(ours.index) == list(paper.index)
         heads = [head for head in paper if head != "g"]
-        assert [head for head in ours if head.endswith(" paper")] == [f"{head} paper" for head in heads]
+        assert [head for head in ours if head.endswith(" paper")] == [
+            f"{head} paper" for head in heads
+        ]
         texts = [cell.text for head in heads for cell in ours[head]]
-        assert texts and "–" not in texts and {"±" in text for text in texts} == {len(study.seeds) > 1}
+        assert (
+            texts and "–" not in texts and {"±" in text for text in texts} == {len(study.seeds) > 1}
+        )
         assert len(study.seeds) == data["seeds"]
         if "Top-1 (%) ↑" in heads:
             expected = 100 * top1[data.get("checkpoint", study.checkpoints[0])]
@@ -138,7 +167,9 @@ def anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("anywhere")
 @SIZES
 @pytest.mark.parametrize("name", ["imagenet_depth", "swin_t", "pets_main", "imagenet_clean_long"])
-def test_configuration_that_names_a_directory_is_the_one_that_runs(name: str, size: str | None) -> None:
+def test_configuration_that_names_a_directory_is_the_one_that_runs(
+    name: str, size: str | None
+) -> None:
     run = planned(name, size)[-1]
     own = {"run_dir", "labels"}
     says = {key: value for key, value in parse(("fit", *run.arguments())).items() if key not in own}
@@ -154,13 +185,22 @@ def test_protocols_are_those_of_the_paper() -> None:
         optimizer = config["model"]["optimizer"]
         given = optimizer["init_args"]
         assert (optimizer["class_path"], given["momentum"], given["weight_decay"]) == sgd
-        assert config["trainer"]["max_epochs"] == epochs and config["model"]["backbone"] == "resnet50"
+        assert (
+            config["trainer"]["max_epochs"] == epochs and config["model"]["backbone"] == "resnet50"
+        )
     pets = planned("pets_main")[-1].config
     adam = pets["model"]["optimizer"]
     assert adam["class_path"] == "torch.optim.Adam" and pets["model"]["lr_scheduler"] is None
-    assert (adam["init_args"]["lr"], adam["init_args"]["weight_decay"]) == (1e-3, 0.0)  # not the decay of base.yaml
+    assert (adam["init_args"]["lr"], adam["init_args"]["weight_decay"]) == (
+        1e-3,
+        0.0,
+    )  # not the decay of base.yaml
     assert pets["trainer"]["max_epochs"] == 40 and pets["data"]["init_args"]["image_size"] == 224
-    assert {key: value for key, value in pets["noise"]["gate"]["init_args"].items() if key in ("gamma", "beta")} == {
+    assert {
+        key: value
+        for key, value in pets["noise"]["gate"]["init_args"].items()
+        if key in ("gamma", "beta")
+    } == {
         "gamma": 0.1,
         "beta": 1.0,
     }
@@ -171,8 +211,13 @@ def test_protocols_are_those_of_the_paper() -> None:
 def test_corrupted_test_has_the_released_cells_and_the_trained_network() -> None:
     run = planned("imagenetc_stage")[1]
     config = run.test_configs[1]
-    assert config["data"]["class_path"].endswith("ImageNetC") and config["model"]["backbone"] == "resnet50"
-    assert config["data"]["init_args"]["source"] == "released" and config["noise"]["stages"] == ["L2"]
+    assert (
+        config["data"]["class_path"].endswith("ImageNetC")
+        and config["model"]["backbone"] == "resnet50"
+    )
+    assert config["data"]["init_args"]["source"] == "released" and config["noise"]["stages"] == [
+        "L2"
+    ]
 
 
 def test_missing_data_are_refused_before_anything_is_trained(
@@ -180,9 +225,24 @@ def test_missing_data_are_refused_before_anything_is_trained(
 ) -> None:
     monkeypatch.setenv("CHAOSGATE_IMAGENET", str(tmp_path / "nowhere"))
     monkeypatch.delenv("CHAOSGATE_IMAGENET_C", raising=False)
-    assert main(["study", "run", str(FOLDER / "imagenetc_overall.yaml"), "--root", str(tmp_path / "runs")]) == 1
+    assert (
+        main(
+            [
+                "study",
+                "run",
+                str(FOLDER / "imagenetc_overall.yaml"),
+                "--root",
+                str(tmp_path / "runs"),
+            ]
+        )
+        == 1
+    )
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and "nowhere, which does not exist" in error and "IMAGENET_C" in error
+    assert (
+        error.count("\n") == 1
+        and "nowhere, which does not exist" in error
+        and "IMAGENET_C" in error
+    )
     assert "--size smoke" in error and not (tmp_path / "runs").exists()
 
 
@@ -191,11 +251,16 @@ def test_a_variable_may_name_a_file_but_data_are_a_folder(tmp_path: Path) -> Non
     file = tmp_path / "weights.pth"
     file.touch()
     require_folders(
-        ["CHAOSGATE_LITE0", "CHAOSGATE_PETS"], {"CHAOSGATE_LITE0": str(file), "CHAOSGATE_PETS": str(tmp_path)}
+        ["CHAOSGATE_LITE0", "CHAOSGATE_PETS"],
+        {"CHAOSGATE_LITE0": str(file), "CHAOSGATE_PETS": str(tmp_path)},
     )
-    with pytest.raises(FileNotFoundError, match=r"CHAOSGATE_PETS .* is .*weights.pth, which is a file"):
+    with pytest.raises(
+        FileNotFoundError, match=r"CHAOSGATE_PETS .* is .*weights.pth, which is a file"
+    ):
         require_folders(["CHAOSGATE_PETS"], {"CHAOSGATE_PETS": str(file)})
-    with pytest.raises(FileNotFoundError, match=r"gone.pth, which does not exist.*CHAOSGATE_LITE0=PATH"):
+    with pytest.raises(
+        FileNotFoundError, match=r"gone.pth, which does not exist.*CHAOSGATE_LITE0=PATH"
+    ):
         require_folders(["CHAOSGATE_LITE0"], {"CHAOSGATE_LITE0": str(tmp_path / "gone.pth")})
 
 
@@ -208,11 +273,17 @@ def anew(name: str) -> Run:
 def test_cells_that_are_missing_are_named_before_anything_is_trained(tmp_path: Path) -> None:
     (tmp_path / "val").mkdir()
     complaint = missing_data(data_of(anew("imagenetc_overall")))
-    assert complaint is not None and "none, test imagenet_c" in complaint and "lacks 35 of 35 cells" in complaint
+    assert (
+        complaint is not None
+        and "none, test imagenet_c" in complaint
+        and "lacks 35 of 35 cells" in complaint
+    )
     assert missing_data(data_of(anew("imagenet_clean_main"))) is None
 
 
-def test_plan_says_what_is_shared_and_what_is_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_says_what_is_shared_and_what_is_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "runs").mkdir()
     study = FOLDER / "imagenetc_overall.yaml"
     for run in runs_of(FOLDER / "imagenet_clean_main.yaml", None, tmp_path / "runs")[:2]:
@@ -220,7 +291,9 @@ def test_plan_says_what_is_shared_and_what_is_trained(tmp_path: Path, capsys: py
     assert main(["study", "plan", str(study), "--root", str(tmp_path / "runs")]) == 0
     said = capsys.readouterr().out
     assert "18 trainings are shared with other studies; 2 of them are finished." in said
-    assert said.count("trained, test left") == 2 and said.count("missing") == 17  # 16 runs, and the summary
+    assert (
+        said.count("trained, test left") == 2 and said.count("missing") == 17
+    )  # 16 runs, and the summary
 
 
 def check_smoke(name: str, root: Path) -> None:
@@ -232,7 +305,9 @@ def check_smoke(name: str, root: Path) -> None:
     runs = runs_of(FOLDER / f"{name}.yaml", "smoke", root)
     finished = collect(runs)
     assert len(finished) == len(runs) == RUNS[name][1]
-    cells = {("clean", 0)} | ({("gaussian_noise", 3), ("pixelate", 3)} if len(runs[0].tests) > 1 else set())
+    cells = {("clean", 0)} | (
+        {("gaussian_noise", 3), ("pixelate", 3)} if len(runs[0].tests) > 1 else set()
+    )
     for one in finished:
         assert set(one.by_cell("nll")) == cells and {row["size"] for row in one.rows} == {"smoke"}
         assert one.samples is not None and set(one.samples.cells) == cells
@@ -241,7 +316,9 @@ def check_smoke(name: str, root: Path) -> None:
 
 @pytest.mark.slow
 def test_smoke_study_runs_from_start_to_report(tmp_path: Path) -> None:
-    process = run_study("run", FOLDER / "imagenetc_stage.yaml", "--size", "smoke", "--root", str(tmp_path))
+    process = run_study(
+        "run", FOLDER / "imagenetc_stage.yaml", "--size", "smoke", "--root", str(tmp_path)
+    )
     assert process.returncode == 0, process.stdout + process.stderr
     check_smoke("imagenetc_stage", tmp_path)
     gch = runs_of(FOLDER / "imagenetc_stage.yaml", "smoke", tmp_path)[-1]  # at L4
@@ -250,12 +327,18 @@ def test_smoke_study_runs_from_start_to_report(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_all_smoke_studies_run_from_start_to_report_and_train_everything_once(tmp_path: Path) -> None:
+def test_all_smoke_studies_run_from_start_to_report_and_train_everything_once(
+    tmp_path: Path,
+) -> None:
     trained: dict[Path, str] = {}
     for name in RUNS:
-        process = run_study("run", FOLDER / f"{name}.yaml", "--size", "smoke", "--root", str(tmp_path))
+        process = run_study(
+            "run", FOLDER / f"{name}.yaml", "--size", "smoke", "--root", str(tmp_path)
+        )
         assert process.returncode == 0, process.stdout + process.stderr
-        for record in tmp_path.glob("paper.smoke/*/fitted.json"):  # its time and process: of the first training
+        for record in tmp_path.glob(
+            "paper.smoke/*/fitted.json"
+        ):  # its time and process: of the first training
             assert trained.setdefault(record.parent, record.read_text()) == record.read_text()
     for name in RUNS:
         check_smoke(name, tmp_path)

@@ -35,7 +35,10 @@ class Counting:
 def test_the_same_command_line_is_parsed_once(tmp_path: Path) -> None:
     parse = Counting()
     for _ in range(2):
-        assert CachedParse(parse, tmp_path)(["fit", "--a.b=1"]) == {"model": {"dropout": 0.1}, "a": {"b": 1}}
+        assert CachedParse(parse, tmp_path)(["fit", "--a.b=1"]) == {
+            "model": {"dropout": 0.1},
+            "a": {"b": 1},
+        }
     assert parse.calls == 1
     CachedParse(parse, tmp_path)(["fit", "--a.b=2"])
     assert parse.calls == 2
@@ -47,14 +50,18 @@ def test_finished_run_of_another_default_is_not_reused(
     study, parse = load_study(write_study()), Counting()
     cached = CachedParse(parse, tmp_path / "cache")
     before = [run.directory for run in plan_runs(study, tmp_path, cached)]
-    assert [run.directory for run in plan_runs(study, tmp_path, cached)] == before and parse.calls == 2
+    assert [
+        run.directory for run in plan_runs(study, tmp_path, cached)
+    ] == before and parse.calls == 2
     parse.default = 0.2  # a default changes in the code, and with it the version of the code
     monkeypatch.setattr(parts, "code_version", lambda: "another")
     after = [run.directory for run in plan_runs(study, tmp_path, cached)]
     assert set(after).isdisjoint(before)
 
 
-def test_version_of_the_code_is_that_of_every_source_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_of_the_code_is_that_of_every_source_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = tmp_path / "chaosgate"
     (package / "gate").mkdir(parents=True)
     for name in ("__init__.py", "gate/dropout.py"):
@@ -104,9 +111,16 @@ def plan_in_a_process(study: Path, cache: Path, code: str = "", action: str = "p
         f"import sys, chaosgate.cli.study as command\n{code}\nfrom chaosgate.__main__ import main\n"
         f"if __name__ == '__main__': sys.exit(main({words!r}) or 'torch' in sys.modules)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), "XDG_CACHE_HOME": str(cache), "COLUMNS": "200"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(REPOSITORY / "src"),
+        "XDG_CACHE_HOME": str(cache),
+        "COLUMNS": "200",
+    }
     command = [sys.executable, "-c", program]
-    process = subprocess.run(command, env=environment, cwd=study.parent, capture_output=True, text=True, timeout=300)
+    process = subprocess.run(
+        command, env=environment, cwd=study.parent, capture_output=True, text=True, timeout=300
+    )
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout
 
@@ -123,9 +137,7 @@ def test_plan_and_status_never_load_torch_and_later_start_no_process(tmp_path: P
 
 @pytest.mark.slow
 def test_changed_default_of_an_own_class_is_another_run(tmp_path: Path) -> None:
-    own = (
-        "import chaosgate\nclass Own(chaosgate.Dropout):\n    def __init__(self, p: float = {p}): super().__init__(p)\n"
-    )
+    own = "import chaosgate\nclass Own(chaosgate.Dropout):\n    def __init__(self, p: float = {p}): super().__init__(p)\n"
     gate = {"noise": {"gate": {"class_path": "own.Own"}, "stages": ["L4"]}}
     (tmp_path / "gate.yaml").write_text(yaml.safe_dump(gate))
     path = tiny(tmp_path, "own_gate", {"own": "gate.yaml"})
@@ -136,7 +148,9 @@ def test_changed_default_of_an_own_class_is_another_run(tmp_path: Path) -> None:
     assert printed[0] == printed[1] != printed[2]
 
 
-def test_a_study_reads_our_variables_and_those_that_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_reads_our_variables_and_those_that_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SECRET", "s")
     monkeypatch.setenv("CHAOSGATE_PETS", "p")
     assert variables().get("CHAOSGATE_PETS") == "p" and "SECRET" not in variables()

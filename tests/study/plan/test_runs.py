@@ -41,11 +41,15 @@ def test_other_cells_or_checkpoint_keep_the_training_and_repeat_the_test(plan: P
     plain = plan()[0]
     for keys in ({"overrides": {"data.init_args.severities": [1, 2]}}, {"checkpoint": "last"}):
         other = plan(**keys)[0]
-        assert other.directory == plain.directory and set(other.test_outputs).isdisjoint(plain.test_outputs)
+        assert other.directory == plain.directory and set(other.test_outputs).isdisjoint(
+            plain.test_outputs
+        )
 
 
 def test_speed_settings_do_not_repeat_the_test(plan: Plan) -> None:
-    assert plan(overrides={"data.init_args.num_workers": 2})[0].test_outputs == plan()[0].test_outputs
+    assert (
+        plan(overrides={"data.init_args.num_workers": 2})[0].test_outputs == plan()[0].test_outputs
+    )
 
 
 def test_order_of_parts_matters(plan: Plan) -> None:
@@ -55,7 +59,9 @@ def test_order_of_parts_matters(plan: Plan) -> None:
 
 
 def test_more_special_parts_come_later_on_the_command_line(plan: Plan) -> None:
-    run = plan(overrides={"trainer.max_epochs": 7}, grid={"stage": {"L3": {"noise.stages": ["L3"]}}})[1]
+    run = plan(
+        overrides={"trainer.max_epochs": 7}, grid={"stage": {"L3": {"noise.stages": ["L3"]}}}
+    )[1]
     words = run.arguments()
     parts = (
         '"max_epochs": 3',
@@ -66,11 +72,20 @@ def test_more_special_parts_come_later_on_the_command_line(plan: Plan) -> None:
     )
     positions = [next(i for i, word in enumerate(words) if part in word) for part in parts]
     assert positions == sorted(positions)
-    assert run.variant == "gch-L3" and run.labels == {"study": "small", "method": "gch", "stage": "L3"}
+    assert run.variant == "gch-L3" and run.labels == {
+        "study": "small",
+        "method": "gch",
+        "stage": "L3",
+    }
 
 
 def test_seeds_are_the_outer_loop(plan: Plan) -> None:
-    assert [(run.seed, run.method) for run in plan(seeds=[5, 6])] == [(5, "none"), (5, "gch"), (6, "none"), (6, "gch")]
+    assert [(run.seed, run.method) for run in plan(seeds=[5, 6])] == [
+        (5, "none"),
+        (5, "gch"),
+        (6, "none"),
+        (6, "gch"),
+    ]
 
 
 def test_one_configuration_under_two_names_is_refused(plan: Plan) -> None:
@@ -80,6 +95,8 @@ def test_one_configuration_under_two_names_is_refused(plan: Plan) -> None:
 
 def test_one_training_tested_in_two_ways_is_two_methods(plan: Plan) -> None:
     drawn = {"noise.monte_carlo": 5}
-    gch, drawn_gch = plan(methods={"gch": "gch.yaml", "mc": ["gch.yaml", drawn]}, reference="gch", seeds=[0])
+    gch, drawn_gch = plan(
+        methods={"gch": "gch.yaml", "mc": ["gch.yaml", drawn]}, reference="gch", seeds=[0]
+    )
     assert gch.directory == drawn_gch.directory
     assert gch.name != drawn_gch.name and not set(gch.test_outputs) & set(drawn_gch.test_outputs)

@@ -28,7 +28,9 @@ from tests.study.toy_studies import Write
         ({"grid": {"x": [{"a.b": 1}, {"c.d": 1}]}}, "two levels that look alike"),
     ],
 )
-def test_mistake_is_named_with_what_to_do(write_study: Write, keys: dict[str, object], message: str) -> None:
+def test_mistake_is_named_with_what_to_do(
+    write_study: Write, keys: dict[str, object], message: str
+) -> None:
     with pytest.raises((ValueError, FileNotFoundError)) as caught:
         load_study(write_study(**keys))
     assert message in str(caught.value)
@@ -60,18 +62,24 @@ def test_files_are_found_beside_the_study_or_above_it(write_study: Write, tmp_pa
     path = write_study()
     deep = tmp_path / "configs" / "study"
     deep.mkdir(parents=True)
-    (deep / "none.yaml").write_text("noise: {gate: null, stages: [L3]}\n")  # nearer than the one above
+    (deep / "none.yaml").write_text(
+        "noise: {gate: null, stages: [L3]}\n"
+    )  # nearer than the one above
     (deep / "s.yaml").write_text(path.read_text())
     study = load_study(deep / "s.yaml")
     assert study.base[0].source == tmp_path / "base.yaml"
     assert study.methods["none"][0].source == deep / "none.yaml"
 
 
-def test_a_local_copy_wins_in_a_shipped_study_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_copy_wins_in_a_shipped_study_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     copy = tmp_path / "noise" / "gch.yaml"
     copy.parent.mkdir()
-    copy.write_text("noise: {gate: {class_path: chaosgate.GaussianChaos, init_args: {log_std: 0.125}}, stages: [L4]}")
+    copy.write_text(
+        "noise: {gate: {class_path: chaosgate.GaussianChaos, init_args: {log_std: 0.125}}, stages: [L4]}"
+    )
     study = load_study("quickstart")
     (gch,) = study.methods["gch"]
     assert gch.source == copy and gch.content["noise"]["gate"]["init_args"]["log_std"] == 0.125
@@ -80,14 +88,21 @@ def test_a_local_copy_wins_in_a_shipped_study_and_is_named(tmp_path: Path, monke
 
 def test_method_may_be_one_line_with_a_file_and_keys(write_study: Write) -> None:
     study = load_study(
-        write_study(methods={"none": "none.yaml", "strong": ["gch.yaml", {"noise.gate.init_args.log_std": 2.0}]})
+        write_study(
+            methods={
+                "none": "none.yaml",
+                "strong": ["gch.yaml", {"noise.gate.init_args.log_std": 2.0}],
+            }
+        )
     )
     file, keys = study.methods["strong"]
     assert file.source is not None and keys.content == {"noise.gate.init_args.log_std": 2.0}
 
 
 def test_unnamed_levels_are_named_by_their_values(write_study: Write) -> None:
-    study = load_study(write_study(grid={"stage": [{"noise.stages": ["L3"]}, {"noise.stages": ["L3", "L4"]}]}))
+    study = load_study(
+        write_study(grid={"stage": [{"noise.stages": ["L3"]}, {"noise.stages": ["L3", "L4"]}]})
+    )
     assert list(study.grid["stage"].levels) == ["L3", "L3+L4"]
 
 
@@ -97,7 +112,11 @@ def test_command_says_it_in_one_line_and_starts_nothing(
     path = write_study(reference="nothing")
     assert main(["study", "run", str(path), "--root", str(tmp_path / "runs")]) == 1
     captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1 and "no method 'nothing'" in captured.err and captured.out == ""
+    assert (
+        captured.err.count("\n") == 1
+        and "no method 'nothing'" in captured.err
+        and captured.out == ""
+    )
     assert not (tmp_path / "runs").exists()
     assert main(["study", "run", str(tmp_path / "smal.yaml")]) == 1
     assert "has base.yaml, gch.yaml, none.yaml, small.yaml" in capsys.readouterr().err

@@ -84,7 +84,9 @@ def ask(networks: Sequence[Network], generator: np.random.Generator) -> list[Sam
         claimed = share(network.slope * x + network.shift)
         nll = -np.log(np.where(correct, claimed, (1 - claimed) / 9))
         index = np.arange(IMAGES, dtype=np.int32)
-        found.append(Samples((CLEAN,), claimed[None].astype(np.float32), correct[None], nll[None], index))
+        found.append(
+            Samples((CLEAN,), claimed[None].astype(np.float32), correct[None], nll[None], index)
+        )
     return found
 
 
@@ -98,7 +100,11 @@ def population(method: Method) -> Floats:
     nodes, weights = np.polynomial.hermite_e.hermegauss(21)
     weights = weights / weights.sum()
     return sum(
-        v * w * truth(Network(method.slope + method.slope_spread * a, method.shift, method.ability_spread * b))
+        v
+        * w
+        * truth(
+            Network(method.slope + method.slope_spread * a, method.shift, method.ability_spread * b)
+        )
         for a, v in zip(nodes, weights, strict=True)
         for b, w in zip(nodes, weights, strict=True)
     )
@@ -118,22 +124,31 @@ def test_intervals_cover_what_their_footnote_says_they_are_about(setting: str) -
     of_methods = population(method) - population(REFERENCE)
     covered: dict[tuple[int, str], float] = {}
     for _ in range(studies):
-        networks = [train(one, generator) for one in (REFERENCE, *[method] * methods) for _ in range(most)]
+        networks = [
+            train(one, generator) for one in (REFERENCE, *[method] * methods) for _ in range(most)
+        ]
         kept = [draws(samples) for samples in ask(networks, generator)]
         of_these = truth(networks[most]) - truth(networks[0])
         for seeds in (1, 3, 5, 10):
             for k, metric in enumerate(METRICS):
                 drawn = [
-                    [kept[m * most + s][metric] - kept[s][metric] for s in range(seeds)] for m in range(1, methods + 1)
+                    [kept[m * most + s][metric] - kept[s][metric] for s in range(seeds)]
+                    for m in range(1, methods + 1)
                 ]
                 values = np.array([[one[0] for one in own] for own in drawn])
                 variances = spread(values) if seeds > 1 else []
-                for own, by_seed in zip(drawn[: 1 if seeds == 1 else methods], values, strict=False):
+                for own, by_seed in zip(
+                    drawn[: 1 if seeds == 1 else methods], values, strict=False
+                ):
                     found = interval_of(list(by_seed), own, is_biased(metric), variances)
                     assert found is not None
-                    assert found.over == ("these two networks" if seeds == 1 else "seeds and images")
+                    assert found.over == (
+                        "these two networks" if seeds == 1 else "seeds and images"
+                    )
                     true = of_these[k] if seeds == 1 else of_methods[k]
-                    share = (found.low <= true <= found.high) / (1 if seeds == 1 else methods) / studies
+                    share = (
+                        (found.low <= true <= found.high) / (1 if seeds == 1 else methods) / studies
+                    )
                     covered[seeds, metric] = covered.get((seeds, metric), 0) + share
     print(setting, covered)
     assert {key: value for key, value in covered.items() if not 0.92 <= value <= 0.98} == {}
@@ -148,14 +163,18 @@ SPREADS = {
 
 @pytest.mark.parametrize("spreads", SPREADS)
 @pytest.mark.parametrize("seeds", [3, 5, 10])
-def test_moderated_variance_covers_although_all_differences_share_the_reference(seeds: int, spreads: str) -> None:
+def test_moderated_variance_covers_although_all_differences_share_the_reference(
+    seeds: int, spreads: str
+) -> None:
     """Normal seeds, 2,000 studies of 2, 4 and 8 methods: the standard error of 95 % is 0.5 %."""
     generator = np.random.default_rng([seeds, len(spreads)])
     for methods in (2, 4, 8):
         inside, narrower = [], []
         for _ in range(700):
             deviations = SPREADS[spreads](generator, methods)[:, None]
-            values = deviations * generator.standard_normal((methods + 1, seeds)) + generator.standard_normal(seeds)
+            values = deviations * generator.standard_normal(
+                (methods + 1, seeds)
+            ) + generator.standard_normal(seeds)
             differences = values[1:] - values[0]
             variances = spread(differences)
             for own in differences:
@@ -179,7 +198,9 @@ def test_a_table_of_equal_methods_has_no_marks_but_in_5_of_100(tmp_path: Path) -
         for seeds in (3, 5):
             measured, rows = {}, {}
             for k, name in enumerate(("none", "a", "b", "c")):
-                rows[name] = Row(name, name, {}, "none" if k else "", tuple(range(seeds)), "last", False)
+                rows[name] = Row(
+                    name, name, {}, "none" if k else "", tuple(range(seeds)), "last", False
+                )
                 for metric in METRICS:
                     drawn = {seed: kept[k * most + seed][metric] for seed in range(seeds)}
                     by_seed = {seed: float(one[0]) for seed, one in drawn.items()}

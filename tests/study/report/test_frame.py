@@ -19,15 +19,26 @@ Build = Callable[..., Results]
 SWEEP = {"gch": {"key": "noise.gate.init_args.log_std", "values": [0.5, 1.0, 2.0], "paper": 1.0}}
 
 
-def one(results: Results, variant: str, metric: str = "top1", part: str = "clean", kind: str = "mean") -> dict:
+def one(
+    results: Results, variant: str, metric: str = "top1", part: str = "clean", kind: str = "mean"
+) -> dict:
     (line,) = results.lines(kind, [variant], part=part, metric=metric).to_dict("records")
     return line
 
 
 def test_means_are_over_severities_then_over_corruptions(build: Build) -> None:
     shares = {CLEAN: 0.9, ("a", 1): 0.8, ("a", 5): 0.6, ("b", 1): 0.5, ("b", 5): 0.1}
-    results = build(lambda run: finish(run, {cell: numbers(value) for cell, value in shares.items()}))
-    parts = {"clean": 0.9, "corrupted": 0.5, "a": 0.7, "b": 0.3, "severity 1": 0.65, "severity 5": 0.35}
+    results = build(
+        lambda run: finish(run, {cell: numbers(value) for cell, value in shares.items()})
+    )
+    parts = {
+        "clean": 0.9,
+        "corrupted": 0.5,
+        "a": 0.7,
+        "b": 0.3,
+        "severity 1": 0.65,
+        "severity 5": 0.35,
+    }
     for part, value in parts.items():
         assert one(results, "none", part=part)["value"] == pytest.approx(value, abs=1e-15), part
     assert set(COLUMNS) <= set(results.frame) and (results.frame.study == "small").all()
@@ -35,7 +46,9 @@ def test_means_are_over_severities_then_over_corruptions(build: Build) -> None:
 
 def test_sd_divides_by_n_minus_one_and_differences_are_paired(build: Build) -> None:
     top1 = {("none", 0): 0.5, ("none", 1): 0.7, ("gch", 0): 0.6, ("gch", 1): 0.78}
-    results = build(lambda run: finish(run, {CLEAN: numbers(top1[run.method, run.seed])}), seeds=[0, 1])
+    results = build(
+        lambda run: finish(run, {CLEAN: numbers(top1[run.method, run.seed])}), seeds=[0, 1]
+    )
     none, gch = one(results, "none"), one(results, "gch")
     assert none["sd"] == pytest.approx(0.2 / 2**0.5, abs=1e-15) and isnan(none["difference"])
     assert gch["difference"] == pytest.approx(0.09, abs=1e-15) and gch["over"] == "seeds"
@@ -66,23 +79,35 @@ def test_only_seeds_that_both_have_are_compared_and_missing_is_not_zero(build: B
     results = build(lambda run: (run.method, run.seed) in top1 and fill(run), seeds=[0, 1])
     line = one(results, "gch")
     assert line["value"] == 0.75 and line["difference"] == pytest.approx(0.1)
-    results = build(lambda run: finish(run, {CLEAN: numbers(0.5)}) if run.method == "none" else None, seeds=[0])
+    results = build(
+        lambda run: finish(run, {CLEAN: numbers(0.5)}) if run.method == "none" else None, seeds=[0]
+    )
     # the runs of above are still there
     assert one(results, "none")["seeds"] == 1
 
 
 def test_unfinished_row_is_there_without_a_value(build: Build) -> None:
-    results = build(lambda run: finish(run, {CLEAN: numbers(0.5)}) if run.method == "none" else None)
+    results = build(
+        lambda run: finish(run, {CLEAN: numbers(0.5)}) if run.method == "none" else None
+    )
     line = one(results, "gch")
     assert line["seeds"] == 0 and isnan(line["value"]) and isnan(line["difference"])
 
 
 def test_a_seed_without_a_number_has_no_interval_and_no_mark(build: Build) -> None:
     results = build(
-        lambda run: finish(run, {CLEAN: numbers(nan if run.method == "gch" and run.seed == 1 else 0.5)}), seeds=[0, 1]
+        lambda run: finish(
+            run, {CLEAN: numbers(nan if run.method == "gch" and run.seed == 1 else 0.5)}
+        ),
+        seeds=[0, 1],
     )
     line = one(results, "gch")
-    assert isnan(line["value"]) and isnan(line["sd"]) and isnan(line["lo"]) and not any(results.frame.mark)
+    assert (
+        isnan(line["value"])
+        and isnan(line["sd"])
+        and isnan(line["lo"])
+        and not any(results.frame.mark)
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,7 +131,9 @@ def test_a_seed_without_a_number_has_no_interval_and_no_mark(build: Build) -> No
         ),
     ],
 )
-def test_rows_are_compared_to_the_reference_at_the_same_level(build: Build, grid: dict, expected: dict) -> None:
+def test_rows_are_compared_to_the_reference_at_the_same_level(
+    build: Build, grid: dict, expected: dict
+) -> None:
     top1 = {"none": 0.05, "none-short": 0.1, "none-long": 0.2, "gch-short": 0.4, "gch-long": 0.8}
     results = build(lambda run: finish(run, {CLEAN: numbers(top1[run.variant])}), grid=grid)
     for variant, (reference, difference) in expected.items():
@@ -117,44 +144,73 @@ def test_rows_are_compared_to_the_reference_at_the_same_level(build: Build, grid
 
 def test_errors_of_different_bins_are_not_compared(build: Build) -> None:
     with pytest.raises(ValueError, match="15 and 20 bins.*overrides"):
-        build(lambda run: finish(run, {CLEAN: numbers(0.5)}, num_bins=15 if run.method == "none" else 20))
+        build(
+            lambda run: finish(
+                run, {CLEAN: numbers(0.5)}, num_bins=15 if run.method == "none" else 20
+            )
+        )
 
 
 def test_collapsed_row_is_flagged_where_it_collapsed(build: Build) -> None:
     good, lost = numbers(0.8, confidence=0.9), numbers(0.12, confidence=0.11)
     of_method = {"none": {CLEAN: good, ("a", 1): good}, "gch": {CLEAN: good, ("a", 1): lost}}
     results = build(lambda run: finish(run, of_method[run.method]))
-    assert {part for variant, part in results.collapsed if variant == "gch"} == {"corrupted", "a", "severity 1"}
-    assert not one(results, "gch")["collapsed"] and one(results, "gch", part="corrupted")["collapsed"]
+    assert {part for variant, part in results.collapsed if variant == "gch"} == {
+        "corrupted",
+        "a",
+        "severity 1",
+    }
+    assert (
+        not one(results, "gch")["collapsed"] and one(results, "gch", part="corrupted")["collapsed"]
+    )
 
 
 def test_ensemble_is_paired_with_nothing(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     lost = numbers(0.12, ece=0.01, confidence=0.11)
     samples = Samples(
-        (CLEAN,), np.full((1, 4), 0.11, np.float32), np.zeros((1, 4), bool), np.ones((1, 4)), np.arange(4)
+        (CLEAN,),
+        np.full((1, 4), 0.11, np.float32),
+        np.zeros((1, 4), bool),
+        np.ones((1, 4)),
+        np.arange(4),
     )
-    made = EnsembleResult((0, 1), {name: {CLEAN: value} for name, value in lost.items()}, samples, None, nan)
+    made = EnsembleResult(
+        (0, 1), {name: {CLEAN: value} for name, value in lost.items()}, samples, None, nan
+    )
     monkeypatch.setattr("chaosgate.study.report.frame.kept_ensembles", lambda *_: [made])
     good = numbers(0.8, confidence=0.9)
-    results = build(lambda run: finish(run, {CLEAN: good}), seeds=[0, 1], ensemble={"of": "gch", "size": 2})
+    results = build(
+        lambda run: finish(run, {CLEAN: good}), seeds=[0, 1], ensemble={"of": "gch", "size": 2}
+    )
     line = one(results, "gch ensemble x2", "ece")
     assert (line["value"], line["members"], line["seeds"], line["collapsed"]) == (0.01, 2, 1, True)
     assert isnan(line["difference"])
 
 
 def test_energy_is_summed_over_sites_and_missing_if_it_was_not_measured(build: Build) -> None:
-    results = build(lambda run: finish(run, {CLEAN: numbers(0.5)}, energies=(0.25, 0.5) if run.method == "gch" else ()))
-    assert [one(results, name, "energy", "train")["value"] for name in ("none", "gch")] == [0.0, 0.75]
+    results = build(
+        lambda run: finish(
+            run, {CLEAN: numbers(0.5)}, energies=(0.25, 0.5) if run.method == "gch" else ()
+        )
+    )
+    assert [one(results, name, "energy", "train")["value"] for name in ("none", "gch")] == [
+        0.0,
+        0.75,
+    ]
     results = build(lambda run: finish(run, {CLEAN: numbers(0.5)}))
     assert isnan(one(results, "gch", "energy", "train")["value"])
 
 
 def test_temperature_of_some_cells_only_gives_no_aggregate(build: Build) -> None:
     whole = numbers(0.5, nll_T=0.7, ece_T=0.03, temperature=2.0, temperature_split="test")
-    results = build(lambda run: finish(run, {CLEAN: whole, ("a", 1): whole, ("a", 2): numbers(0.5)}))
+    results = build(
+        lambda run: finish(run, {CLEAN: whole, ("a", 1): whole, ("a", 2): numbers(0.5)})
+    )
     assert one(results, "none", "ece_T")["value"] == 0.03
     assert results.lines(variants=["none"], part="corrupted", metric="ece_T").empty
-    assert one(results, "none", "temperature", "test")["value"] == 2.0 and results.rows["none"].on_test
+    assert (
+        one(results, "none", "temperature", "test")["value"] == 2.0 and results.rows["none"].on_test
+    )
 
 
 # -- strengths -------------------------------------------------------------------------------------
@@ -164,7 +220,11 @@ def test_strength_is_selected_by_validation_and_never_by_test(build: Build) -> N
     validation = {"none": 1.0, "gch-0.5": 0.7, "gch-1": 0.8, "gch-2": 0.9}
     test = {"none": 1.0, "gch-0.5": 0.9, "gch-1": 0.8, "gch-2": 0.1}  # the test set would choose 2
     results = build(
-        lambda run: finish(run, {CLEAN: numbers(0.5, nll=test[run.variant])}, validation_nll=validation[run.variant]),
+        lambda run: finish(
+            run,
+            {CLEAN: numbers(0.5, nll=test[run.variant])},
+            validation_nll=validation[run.variant],
+        ),
         strength=SWEEP,
     )
     assert results.selected == {"gch": "gch-0.5"}
@@ -177,7 +237,9 @@ def test_strength_is_selected_by_validation_and_never_by_test(build: Build) -> N
 
 
 def test_nothing_is_selected_before_every_strength_is_there(build: Build) -> None:
-    results = build(lambda run: run.variant != "gch-2" and finish(run, {CLEAN: numbers(0.5)}), strength=SWEEP)
+    results = build(
+        lambda run: run.variant != "gch-2" and finish(run, {CLEAN: numbers(0.5)}), strength=SWEEP
+    )
     assert results.selected == {"gch": None} and list(results.tables.values())[1] == ["none"]
 
 
@@ -191,7 +253,12 @@ def test_every_ece_contrast_has_the_top1_and_the_nll_of_the_same_rows(build: Bui
             run,
             {
                 CLEAN: numbers(
-                    0.5 + shift[run.method], 1 + shift[run.method], 0.2, nll_T=0.9, ece_T=0.05, temperature=2.0
+                    0.5 + shift[run.method],
+                    1 + shift[run.method],
+                    0.2,
+                    nll_T=0.9,
+                    ece_T=0.05,
+                    temperature=2.0,
                 )
             },
         ),
@@ -200,7 +267,12 @@ def test_every_ece_contrast_has_the_top1_and_the_nll_of_the_same_rows(build: Bui
     )
     lines = results.lines("contrast")
     found = {(line.variant, line.metric): line.difference for line in lines.itertuples()}
-    pairs = {("b - a", "top1"): 0.2, ("b - a", "nll"): 0.2, ("b - a", "nll_T"): 0.0, ("b - a", "ece"): 0.0}
+    pairs = {
+        ("b - a", "top1"): 0.2,
+        ("b - a", "nll"): 0.2,
+        ("b - a", "nll_T"): 0.0,
+        ("b - a", "ece"): 0.0,
+    }
     pairs |= {("a - none+T", "top1"): 0.1, ("a - none+T", "nll"): 0.2, ("a - none+T", "ece"): 0.15}
     pairs |= {("b - none+T", "top1"): 0.3, ("b - none+T", "nll"): 0.4, ("b - none+T", "ece"): 0.15}
     assert found == pytest.approx(pairs)
@@ -218,13 +290,24 @@ def test_too_many_pairs_are_left_out_and_contrast_names_one(build: Build) -> Non
 
 def test_a_method_is_set_against_all_others_each_at_its_own_strength(build: Build) -> None:
     keys = {
-        "methods": {"none": "none.yaml", "gch": "gch.yaml", "m": ["gch.yaml", {"noise.gate.init_args.log_std": 7}]},
-        "strength": {name: {"key": "trainer.max_epochs", "values": [1.0, 2.0], "paper": 1.0} for name in ("gch", "m")},
+        "methods": {
+            "none": "none.yaml",
+            "gch": "gch.yaml",
+            "m": ["gch.yaml", {"noise.gate.init_args.log_std": 7}],
+        },
+        "strength": {
+            name: {"key": "trainer.max_epochs", "values": [1.0, 2.0], "paper": 1.0}
+            for name in ("gch", "m")
+        },
     }
 
     def fill(run: Run) -> None:  # gch is best at 2, m at 1
         sign = -1 if run.method == "gch" else 1
-        finish(run, {CLEAN: numbers(0.9)}, validation_nll=2 + sign * float(run.levels.get("strength", 0)))
+        finish(
+            run,
+            {CLEAN: numbers(0.9)},
+            validation_nll=2 + sign * float(run.levels.get("strength", 0)),
+        )
 
     results = build(fill, contrast="gch", **keys)
     at_paper, selected, every = (results.pairs(rows) for rows in results.tables.values())
@@ -239,7 +322,9 @@ def outputs(run: Run, nll: float) -> None:
 
 
 def test_one_seed_earns_no_mark(build: Build) -> None:
-    results = build(lambda run: outputs(run, 1.0 if run.method == "none" else 0.2), methods=many("a", "b"))
+    results = build(
+        lambda run: outputs(run, 1.0 if run.method == "none" else 0.2), methods=many("a", "b")
+    )
     line = one(results, "a", "nll")
     assert line["hi"] < -0.7 and line["over"] == "these two networks" and isnan(line["p"])
     assert not any(results.frame.mark)
@@ -248,7 +333,9 @@ def test_one_seed_earns_no_mark(build: Build) -> None:
 def test_better_and_worse_are_marked(build: Build) -> None:
     nll = {"none": 1.0, "up": 0.2, "down": 1.9}
     results = build(
-        lambda run: outputs(run, nll[run.method] + 0.001 * run.seed), methods=many("up", "down"), seeds=[0, 1, 2]
+        lambda run: outputs(run, nll[run.method] + 0.001 * run.seed),
+        methods=many("up", "down"),
+        seeds=[0, 1, 2],
     )
     assert [one(results, name, "nll")["mark"] for name in ("up", "down")] == ["better", "worse"]
     assert one(results, "down - up", "nll", kind="contrast")["mark"] == "worse"
@@ -258,7 +345,9 @@ def test_curves_of_an_epoch_that_was_begun_twice_count_once(plan: Plan) -> None:
     run = plan()[0]
     finish(run, {CLEAN: numbers(0.5)}, validation_nll=3.0)
     with open(run.directory / "curves.jsonl", "a") as file:
-        file.write('{"epoch": 1, "val/nll": 1.5}\n{"epoch": 1, "val/nll": 1.0}\n{"epoch": 2, "val/nll": 2.0}\n')
+        file.write(
+            '{"epoch": 1, "val/nll": 1.5}\n{"epoch": 1, "val/nll": 1.0}\n{"epoch": 2, "val/nll": 2.0}\n'
+        )
     write_fitted(run.directory, {"seconds": 1.0})
     (found,) = collect([run])
     assert [line["val/nll"] for line in found.curves] == [3.0, 1.0, 2.0]

@@ -16,7 +16,9 @@ from tests.study.made import finish, keep
 from tests.study.toy_studies import study_writer, toy_parse
 
 CELLS = [("clean", 0), ("glass_blur", 1), ("glass_blur", 5), ("pixelate", 1), ("pixelate", 5)]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 SWEEP = {"gch": {"key": "noise.gate.init_args.log_std", "values": [0.5, 1.0], "paper": 1.0}}
 
 
@@ -43,7 +45,9 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         }
         finish(run, metrics, energies=[0.3] if run.method != "none" else [])
         keep(run, CELLS, confidence, correct, np.ones_like(confidence))
-    return report(study, runs, folder / "runs", Console(quiet=True), with_figures=True) / "report.html"
+    return (
+        report(study, runs, folder / "runs", Console(quiet=True), with_figures=True) / "report.html"
+    )
 
 
 class Checker(HTMLParser):
@@ -77,7 +81,14 @@ def test_page_is_well_formed_and_refers_to_nothing_outside(page: Path) -> None:
 
 def test_page_shows_tables_pictures_and_configuration(page: Path) -> None:
     text = page.read_text()
-    for title in ("Results", "Beside the paper", "Reliability, clean", "Injected energy", "Corruption", "Severity"):
+    for title in (
+        "Results",
+        "Beside the paper",
+        "Reliability, clean",
+        "Injected energy",
+        "Corruption",
+        "Severity",
+    ):
         assert f"<h2>{title}</h2>" in text
     assert "Study file" in text and "reference: none" in text
     assert "0.020 ± 0.001" in text  # the paper's GCh
@@ -92,7 +103,9 @@ def test_same_results_give_the_same_page(page: Path) -> None:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
-def test_page_opens_in_a_browser_without_an_error_or_a_missing_image(page: Path, tmp_path: Path) -> None:
+def test_page_opens_in_a_browser_without_an_error_or_a_missing_image(
+    page: Path, tmp_path: Path
+) -> None:
     probe = """<script>
       const errors = [];
       addEventListener("error", event => errors.push(String(event.message || event.target.outerHTML)), true);
@@ -107,12 +120,27 @@ def test_page_opens_in_a_browser_without_an_error_or_a_missing_image(page: Path,
     </script></head>"""
     probed = tmp_path / "probed.html"
     probed.write_text(page.read_text().replace("</head>", probe, 1))
-    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000"]
+    command = [
+        str(CHROMIUM),
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--virtual-time-budget=10000",
+    ]
     command += ["--window-size=1400,900"]  # wider than a figure is by itself
-    command += ["--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", probed.as_uri()]
+    command += [
+        "--enable-logging=stderr",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--dump-dom",
+        probed.as_uri(),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     found = re.search(r'data-found="(\d+) (\d+) (\d+) (\d+) (\d+)"', done.stdout)
     assert found is not None, done.stderr[-2000:]
     images, empty, errors, loaded, narrow = map(int, found.groups())
-    assert images >= 6 and (empty, errors, loaded, narrow) == (0, 0, 0, 0) and 'class="wide' in page.read_text()
+    assert (
+        images >= 6
+        and (empty, errors, loaded, narrow) == (0, 0, 0, 0)
+        and 'class="wide' in page.read_text()
+    )
     assert "CONSOLE" not in done.stderr

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from chaosgate.metrics import area_under_risk_coverage, area_under_roc, calibration_bins, calibration_error
+from chaosgate.metrics import (
+    area_under_risk_coverage,
+    area_under_roc,
+    calibration_bins,
+    calibration_error,
+)
 from chaosgate.run.outputs import Samples, ScaledSamples, load_samples
 from chaosgate.study import Run
 from chaosgate.study.report.inference import (
@@ -39,7 +44,10 @@ def draw(seed: int, images: int = 300, cells: tuple[tuple[str, int], ...] = CELL
 
 def test_binned_ece_is_that_of_the_metrics() -> None:
     samples = draw(0)
-    confidence, correct = samples.confidence[0].astype(np.float64), samples.correct[0].astype(np.float64)
+    confidence, correct = (
+        samples.confidence[0].astype(np.float64),
+        samples.correct[0].astype(np.float64),
+    )
     mine = np.abs(binned(confidence, confidence - correct).sum(0)).sum() / len(correct)
     bins = calibration_bins(torch.from_numpy(confidence), torch.from_numpy(samples.correct[0]), 15)
     assert mine == pytest.approx(float(calibration_error(bins)), abs=1e-12)
@@ -49,9 +57,13 @@ def test_binned_ece_is_that_of_the_metrics() -> None:
 @pytest.mark.parametrize("bins", [5, 15, 40])
 def test_intervals_and_floor_have_the_bins_of_the_study(bins: int) -> None:
     samples = draw(0)
-    confidence, correct = (torch.from_numpy(values[0]) for values in (samples.confidence, samples.correct))
+    confidence, correct = (
+        torch.from_numpy(values[0]) for values in (samples.confidence, samples.correct)
+    )
     expected = float(calibration_error(calibration_bins(confidence.double(), correct, bins)))
-    assert resample(samples, GROUPS, ["ece"], bins)["clean", "ece"][0] == pytest.approx(expected, abs=1e-12)
+    assert resample(samples, GROUPS, ["ece"], bins)["clean", "ece"][0] == pytest.approx(
+        expected, abs=1e-12
+    )
     variance = np.zeros(bins)
     for c in samples.confidence[0].astype(np.float64):
         variance[max(int(np.ceil(c * bins)) - 1, 0)] += c * (1 - c)
@@ -73,7 +85,10 @@ def test_draws_are_those_of_a_resampling_by_hand() -> None:
     found = resample(samples, GROUPS, ["ece"])["corrupted", "ece"]
 
     def metric(row: int, chosen: np.ndarray) -> float:
-        confidence, correct = samples.confidence[row][chosen].astype(np.float64), samples.correct[row][chosen]
+        confidence, correct = (
+            samples.confidence[row][chosen].astype(np.float64),
+            samples.correct[row][chosen],
+        )
         total = 0.0
         for k in range(15):
             inside = (confidence > k / 15) & (confidence <= (k + 1) / 15)
@@ -81,7 +96,9 @@ def test_draws_are_those_of_a_resampling_by_hand() -> None:
         return total / len(chosen)
 
     generator = np.random.default_rng(60)
-    chosen = np.concatenate([generator.integers(60, size=(100, 60)) for _ in range(RESAMPLES // 100)])
+    chosen = np.concatenate(
+        [generator.integers(60, size=(100, 60)) for _ in range(RESAMPLES // 100)]
+    )
     by_hand = [((metric(1, one) + metric(2, one)) / 2 + metric(3, one)) / 2 for one in chosen]
     assert np.allclose(found[1:], by_hand, atol=1e-9)
 
@@ -103,7 +120,9 @@ def test_images_common_to_all_seeds_add_to_the_spread_over_seeds() -> None:
     found = interval_of([0.1, 0.2, 0.3], [shared + one for one in own])
     assert found is not None and found.over == "seeds and images"
     covariances = np.cov(shared[1:] + own[:, 1:])
-    pairs = covariances[np.triu_indices(3, 1)].mean()  # what all seeds share, and nothing of what is a seed's own
+    pairs = covariances[
+        np.triu_indices(3, 1)
+    ].mean()  # what all seeds share, and nothing of what is a seed's own
     assert found.image_error == pytest.approx(sqrt(pairs), rel=1e-9)
     half = sqrt((4.302653 * 0.1 / sqrt(3)) ** 2 + (1.959964 * found.image_error) ** 2)
     assert found.half_width() == pytest.approx(half, rel=1e-6)
@@ -122,31 +141,45 @@ def test_bias_is_taken_off_and_widens_the_interval() -> None:
 def test_p_value_is_where_the_interval_touches_zero(center: float) -> None:
     found = Interval(center, 0.02, 0.01, 0.005, 3, "seeds and images", 4.0)
     assert found.half_width(1 - found.p_value) == pytest.approx(center, rel=1e-6)
-    assert Interval(0.004, 0.02, 0.01, 0.005, 3, "seeds and images", 4.0).p_value == 1.0  # within the bias
+    assert (
+        Interval(0.004, 0.02, 0.01, 0.005, 3, "seeds and images", 4.0).p_value == 1.0
+    )  # within the bias
 
 
 def test_moderated_interval_is_that_of_the_formula() -> None:
     """One common variance: d0 has its bound, and the scale is the geometric mean without its bias."""
     differences, variances = [0.1, 0.2, 0.3], [0.01, 0.01, 0.01]
     d0, scale = prior(variances, 2)  # psi(1) = -gamma
-    assert d0 == 2 * (3 - 1) / (3 + 1) and scale == pytest.approx(0.01 * np.exp(np.euler_gamma), rel=1e-12)
+    assert d0 == 2 * (3 - 1) / (3 + 1) and scale == pytest.approx(
+        0.01 * np.exp(np.euler_gamma), rel=1e-12
+    )
     found = interval_of(differences, variances=variances)
     expected = 3.1824463 * sqrt((0.01 * np.exp(np.euler_gamma) + 2 * 0.01) / 3 / 3)  # t_3
-    assert found is not None and found.df == 3 and found.half_width() == pytest.approx(expected, rel=1e-6)
+    assert (
+        found is not None
+        and found.df == 3
+        and found.half_width() == pytest.approx(expected, rel=1e-6)
+    )
 
 
 def test_prior_is_that_of_smyths_moments_and_is_bounded() -> None:
     from scipy.special import digamma, polygamma
 
     df, d0, s0 = 4, 3.0, 0.02
-    spread = sqrt(polygamma(1, df / 2) + polygamma(1, d0 / 2))  # of the logarithms, by Smyth's equation
+    spread = sqrt(
+        polygamma(1, df / 2) + polygamma(1, d0 / 2)
+    )  # of the logarithms, by Smyth's equation
     middle = np.log(s0) + digamma(df / 2) - np.log(df / 2) - digamma(d0 / 2) + np.log(d0 / 2)
     variances = np.exp(middle + spread * sqrt(7 / 8) * np.array([-1.0, 1.0] * 4))
     assert prior(list(variances), df) == pytest.approx((d0, s0), rel=1e-9)
     assert prior([0.02, 0.02], df)[0] == pytest.approx(df / 3)
     wide = np.exp(np.log(s0) + np.array([-4.0, 4.0]))  # variances that differ by far are no help
     assert prior(list(wide), df)[0] < 0.6
-    for few in ([], [0.1], [0.1, 0.0]):  # nothing to learn from; a variance of zero has no logarithm
+    for few in (
+        [],
+        [0.1],
+        [0.1, 0.0],
+    ):  # nothing to learn from; a variance of zero has no logarithm
         assert prior(few, df) == (0.0, 0.0)
 
 
@@ -161,9 +194,12 @@ def test_floor_is_the_ece_of_a_calibrated_network() -> None:
     samples, generator = draw(7, 2000), np.random.default_rng(3)
     eces = []
     for _ in range(400):
-        drawn = replace(samples, correct=generator.random(samples.confidence.shape) < samples.confidence)
+        drawn = replace(
+            samples, correct=generator.random(samples.confidence.shape) < samples.confidence
+        )
         by_cell = [
-            np.abs(binned(drawn.confidence[k], drawn.confidence[k] - drawn.correct[k]).sum(0)).sum() / 2000
+            np.abs(binned(drawn.confidence[k], drawn.confidence[k] - drawn.correct[k]).sum(0)).sum()
+            / 2000
             for k in range(4)
         ]
         eces.append(((by_cell[1] + by_cell[2]) / 2 + by_cell[3]) / 2)
@@ -195,20 +231,32 @@ def test_interval_of_scaled_metrics_includes_the_fit_of_the_temperature() -> Non
         j = torch.from_numpy(numpy_generator.integers(1000, size=1000))
         scores = classification_scores(test[j] / fit_temperature(val[i], val_target[i]), target[j])
         nlls.append(float(scores.nll.mean()))
-        eces.append(float(calibration_error(calibration_bins(scores.confidence, scores.rank < 1, 15))))
+        eces.append(
+            float(calibration_error(calibration_bins(scores.confidence, scores.rank < 1, 15)))
+        )
     # two standard deviations from 400 draws each: 5 % of their ratio; 3 of them, and the first order in T
     assert found["clean", "nll_T"][1:].std() == pytest.approx(np.std(nlls), rel=0.15)
     assert found["clean", "ece_T"][1:].std() == pytest.approx(np.std(eces), rel=0.15)
     fixed = replace(samples.scaled, slope=np.zeros(150, np.float32))
-    without = resample(replace(samples, scaled=fixed), {"clean": [[("clean", 0)]]}, ["ece_T"])["clean", "ece_T"]
-    assert without[1:].std() < 0.9 * found["clean", "ece_T"][1:].std()  # the fit matters in this example
+    without = resample(replace(samples, scaled=fixed), {"clean": [[("clean", 0)]]}, ["ece_T"])[
+        "clean", "ece_T"
+    ]
+    assert (
+        without[1:].std() < 0.9 * found["clean", "ece_T"][1:].std()
+    )  # the fit matters in this example
 
 
 def scaled_samples(
-    test: torch.Tensor, target: torch.Tensor, val: torch.Tensor, val_target: torch.Tensor, temperature: float
+    test: torch.Tensor,
+    target: torch.Tensor,
+    val: torch.Tensor,
+    val_target: torch.Tensor,
+    temperature: float,
 ) -> Samples:
     """Scores and slopes by automatic differentiation, one cell."""
-    log_t = torch.full((len(test),), float(np.log(temperature)), dtype=torch.float64, requires_grad=True)
+    log_t = torch.full(
+        (len(test),), float(np.log(temperature)), dtype=torch.float64, requires_grad=True
+    )
     probabilities = (test / log_t.exp()[:, None]).softmax(1)
     top, nll = probabilities.amax(1), -probabilities.gather(1, target[:, None]).squeeze(1).log()
     slopes = [torch.autograd.grad(one.sum(), log_t, retain_graph=True)[0] for one in (top, nll)]
@@ -216,12 +264,16 @@ def scaled_samples(
     fitted = torch.nn.functional.cross_entropy(val * inverse[:, None], val_target, reduction="none")
     (slope,) = torch.autograd.grad(fitted.sum(), inverse, create_graph=True)
     (second,) = torch.autograd.grad(slope.sum(), inverse)
-    per_image = np.stack([one.detach().numpy().astype(np.float32)[None] for one in (top, nll, *slopes)])
+    per_image = np.stack(
+        [one.detach().numpy().astype(np.float32)[None] for one in (top, nll, *slopes)]
+    )
     scaled = ScaledSamples(per_image, slope.detach().numpy(), second.numpy() / temperature)
     plain = test.softmax(1)
     correct = (plain.argmax(1) == target).numpy()[None]
     index = np.arange(len(test), dtype=np.int32)
-    return Samples((("clean", 0),), plain.amax(1).numpy()[None], correct, per_image[1], index, scaled)
+    return Samples(
+        (("clean", 0),), plain.amax(1).numpy()[None], correct, per_image[1], index, scaled
+    )
 
 
 def test_networks_tested_on_other_images_are_not_paired() -> None:
@@ -254,7 +306,9 @@ def test_resampled_areas_are_those_of_the_resampled_images() -> None:
     areas = resample_auroc(samples.confidence[0], outside)
     test, other = np.random.default_rng(400), np.random.default_rng(252)
     chosen, theirs = test.integers(400, size=(100, 400)), other.integers(250, size=(100, 250))
-    whole = area_under_risk_coverage(*(torch.from_numpy(x[0]) for x in (samples.confidence, samples.correct)))
+    whole = area_under_risk_coverage(
+        *(torch.from_numpy(x[0]) for x in (samples.confidence, samples.correct))
+    )
     assert found[0] == pytest.approx(float(whole), abs=1e-12)
     for k in range(100):
         inside = torch.from_numpy(samples.confidence[0][chosen[k]])

@@ -63,11 +63,16 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
 
 def kept(run: Run, ood: bool = False) -> Arrays:
     """The one file of a test, images of every cell in the order of their numbers."""
-    (path,) = [path for path in (run.directory / "outputs").glob("*.npz") if ("ood" in path.name) == ood]
+    (path,) = [
+        path for path in (run.directory / "outputs").glob("*.npz") if ("ood" in path.name) == ood
+    ]
     with np.load(path) as archive:
         arrays = {name: archive[name] for name in archive.files}
     order = np.lexsort((arrays["index"], arrays["cell"]))
-    return {name: values[order] if values.shape[:1] == order.shape else values for name, values in arrays.items()}
+    return {
+        name: values[order] if values.shape[:1] == order.shape else values
+        for name, values in arrays.items()
+    }
 
 
 def ece(confidence: np.ndarray, correct: np.ndarray) -> float:
@@ -81,7 +86,10 @@ def ece(confidence: np.ndarray, correct: np.ndarray) -> float:
 def adaptive_ece(confidence: np.ndarray, correct: np.ndarray) -> float:
     order, n = np.argsort(confidence, kind="stable"), len(confidence)
     parts = [order[m * n // 15 : (m + 1) * n // 15] for m in range(15)]
-    return sum(abs(confidence[part].astype(np.float64).sum() - correct[part].sum()) for part in parts) / n
+    return (
+        sum(abs(confidence[part].astype(np.float64).sum() - correct[part].sum()) for part in parts)
+        / n
+    )
 
 
 def aurc(confidence: np.ndarray, correct: np.ndarray) -> float:
@@ -105,7 +113,9 @@ def class_terms(logits: np.ndarray, target: np.ndarray) -> dict[str, float]:
         for m in np.unique(bins):
             inside = bins == m
             found["classwise_ece"] += abs((p - y)[inside].sum()) / (n * classes)
-            found["brier_reliability"] += inside.sum() * (p[inside].mean() - y[inside].mean()) ** 2 / n
+            found["brier_reliability"] += (
+                inside.sum() * (p[inside].mean() - y[inside].mean()) ** 2 / n
+            )
             found["brier_resolution"] += inside.sum() * (y[inside].mean() - y.mean()) ** 2 / n
     return found
 
@@ -117,8 +127,14 @@ def by_cell(arrays: Arrays) -> list[tuple[str, dict[str, float]]]:
         rows = arrays["cell"] == k
         confidence, correct = arrays["confidence"][rows], arrays["correct"][rows]
         values = {"top1": correct.mean(), "nll": arrays["nll"][rows].astype(np.float64).mean()}
-        values |= {"ece": ece(confidence, correct), "gap": confidence.astype(np.float64).mean() - correct.mean()}
-        values |= {"adaptive_ece": adaptive_ece(confidence, correct), "aurc": aurc(confidence, correct)}
+        values |= {
+            "ece": ece(confidence, correct),
+            "gap": confidence.astype(np.float64).mean() - correct.mean(),
+        }
+        values |= {
+            "adaptive_ece": adaptive_ece(confidence, correct),
+            "aurc": aurc(confidence, correct),
+        }
         values |= class_terms(arrays["logits"][rows], arrays["target"][rows])
         if "nll_T" in arrays:
             values["nll_T"] = arrays["nll_T"][rows].astype(np.float64).mean()
@@ -134,7 +150,10 @@ def columns(arrays: Arrays) -> dict[tuple[str, str], float]:
     found = {("clean", metric): value for metric, value in clean.items()}
     names = {name for name, _ in cells} - {"clean"}
     for metric in clean:
-        means = [np.mean([values[metric] for name, values in cells if name == corruption]) for corruption in names]
+        means = [
+            np.mean([values[metric] for name, values in cells if name == corruption])
+            for corruption in names
+        ]
         found["corrupted", metric] = float(np.mean(means))
     return found
 
@@ -159,11 +178,15 @@ def test_table_is_recomputed_from_the_kept_outputs(done: Done) -> None:
         assert row["value"] == pytest.approx(np.mean(values), abs=1e-7), column
         assert row["sd"] == pytest.approx(np.std(values, ddof=1), abs=1e-7), column
         if row["method"] == "gch":
-            differences = [by_hand["gch", seed][column] - by_hand["none", seed][column] for seed in SEEDS]
+            differences = [
+                by_hand["gch", seed][column] - by_hand["none", seed][column] for seed in SEEDS
+            ]
             assert row["compared_to"] == "none"
             assert row["difference"] == pytest.approx(np.mean(differences), abs=1e-7), column
         compared.add((row["method"], *column))
-    assert len(compared) == 2 * (2 * (len(METRICS) - 1 + 2) + 1)  # both parts, +T of NLL and ECE; OOD is clean alone
+    assert len(compared) == 2 * (
+        2 * (len(METRICS) - 1 + 2) + 1
+    )  # both parts, +T of NLL and ECE; OOD is clean alone
 
 
 def test_intervals_are_recomputed_from_the_kept_outputs(done: Done) -> None:
@@ -172,21 +195,34 @@ def test_intervals_are_recomputed_from_the_kept_outputs(done: Done) -> None:
     arrays = {(run.method, run.seed): kept(run) for run in runs}
     generator = np.random.default_rng(2000)
     draws = np.concatenate([generator.integers(2000, size=(100, 2000)) for _ in range(4)])
-    rows = {row["metric"]: row for row in results.lines(variants=["gch"], part="clean").to_dict("records")}
+    rows = {
+        row["metric"]: row
+        for row in results.lines(variants=["gch"], part="clean").to_dict("records")
+    }
 
     def measured(run: tuple[str, int], metric: str, images: np.ndarray) -> float:
         one = arrays[run]
         clean = one["cell"] == one["corruption"].tolist().index("clean")
-        confidence, correct, nll = (one[name][clean][images] for name in ("confidence", "correct", "nll"))
-        return {"top1": correct.mean, "nll": nll.astype(np.float64).mean, "ece": lambda: ece(confidence, correct)}[
-            metric
-        ]()
+        confidence, correct, nll = (
+            one[name][clean][images] for name in ("confidence", "correct", "nll")
+        )
+        return {
+            "top1": correct.mean,
+            "nll": nll.astype(np.float64).mean,
+            "ece": lambda: ece(confidence, correct),
+        }[metric]()
 
     for metric in ("top1", "nll", "ece"):
         whole = np.arange(2000)
         d, stars = (
             np.array(
-                [[measured(("gch", s), metric, i) - measured(("none", s), metric, i) for i in sets] for s in SEEDS]
+                [
+                    [
+                        measured(("gch", s), metric, i) - measured(("none", s), metric, i)
+                        for i in sets
+                    ]
+                    for s in SEEDS
+                ]
             )
             for sets in ([whole], draws)
         )
@@ -196,7 +232,9 @@ def test_intervals_are_recomputed_from_the_kept_outputs(done: Done) -> None:
         row = rows[metric]  # there is one method: no other to borrow a variance from
         assert row["over"] == "seeds and images"
         found = row["lo"], row["hi"]
-        assert found == pytest.approx((d.mean() - bias - half, d.mean() - bias + half), abs=1e-7), metric
+        assert found == pytest.approx((d.mean() - bias - half, d.mean() - bias + half), abs=1e-7), (
+            metric
+        )
 
 
 def test_ensemble_is_the_mean_of_the_probabilities_that_its_members_kept(done: Done) -> None:
@@ -221,7 +259,9 @@ def test_ensemble_is_the_mean_of_the_probabilities_that_its_members_kept(done: D
     clean = arrays["confidence"][first["cell"] == first["corruption"].tolist().index("clean")]
     expected = auroc(clean, outside.max(1).astype(np.float32))
     assert results.series(name, "clean", "ood_auroc").mean == pytest.approx(expected, abs=1e-7)
-    assert results.series(name, "clean", "nll").mean < results.series("none", "clean", "nll").mean  # by convexity
+    assert (
+        results.series(name, "clean", "nll").mean < results.series("none", "clean", "nll").mean
+    )  # by convexity
     assert np.isfinite(results.series(name, "clean", "ece_T").mean)
     assert np.isfinite(results.series(name, "validation", "temperature").mean)
 
@@ -230,7 +270,10 @@ def test_logits_are_kept_in_half_precision_and_the_plan_says_how_large(done: Don
     study, runs, _ = done
     arrays = kept(runs[0])
     assert arrays["logits"].dtype == arrays["validation_logits"].dtype == np.float16
-    assert arrays["logits"].shape == (5 * 2000, 10) and arrays["validation_logits"].shape == (1000, 10)
+    assert arrays["logits"].shape == (5 * 2000, 10) and arrays["validation_logits"].shape == (
+        1000,
+        10,
+    )
     assert "MB a run" in kept_size(study, runs, {run.name: state_of(run) for run in runs})
 
 

@@ -40,7 +40,10 @@ def test_rows_of_a_study_come_from_one_commit_and_say_so(study: Path) -> None:
         for line in (RESULTS / run["directory"] / "results.jsonl").read_text().splitlines()
     ]
     assert rows and len({row["commit"] for row in rows}) == 1 and "dirty" not in rows[0]["commit"]
-    assert all(row["config_hash"] and row["versions"]["torch"] and row["n"] and "seed" in row for row in rows)
+    assert all(
+        row["config_hash"] and row["versions"]["torch"] and row["n"] and "seed" in row
+        for row in rows
+    )
 
 
 def test_networks_that_several_studies_trained_agree_to_the_last_bit() -> None:
@@ -49,7 +52,13 @@ def test_networks_that_several_studies_trained_agree_to_the_last_bit() -> None:
     commits: dict[tuple[object, ...], set[str]] = {}
     for path in RESULTS.glob("*/*/results.jsonl"):
         for row in map(json.loads, path.read_text().splitlines()):
-            cell = (row["config_hash"], row["monte_carlo"], row["weights_file"], row["corruption"], row["severity"])
+            cell = (
+                row["config_hash"],
+                row["monte_carlo"],
+                row["weights_file"],
+                row["corruption"],
+                row["severity"],
+            )
             found.setdefault(cell, set()).add(
                 tuple(row[name] for name in ("top1", "nll", "ece", "temperature", "nll_T"))
             )
@@ -61,6 +70,10 @@ def test_networks_that_several_studies_trained_agree_to_the_last_bit() -> None:
 def test_folder_stays_small_enough_for_a_clone() -> None:
     """Of the figures git has some of ECE and NLL; a report makes the others and its page."""
     files = [path for path in RESULTS.rglob("*") if path.is_file() and path.name != "report.html"]
-    kept = [path for path in files if path.parent.name != "figures" or path.name.startswith("ece_and_nll_")]
+    kept = [
+        path
+        for path in files
+        if path.parent.name != "figures" or path.name.startswith("ece_and_nll_")
+    ]
     kept = [path for path in kept if "energy" not in path.name]
     assert sum(path.stat().st_size for path in kept) < LIMIT

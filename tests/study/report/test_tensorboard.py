@@ -9,8 +9,19 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 from chaosgate.run.rows import columns
 from chaosgate.study.report.write import LAYOUT, write_layout
 
-TAGS = ["train/loss", "train/top1", "val/top1", "val/nll", "val/ece", "val/brier", "val/gap", "lr-SGD"]
-TAGS += [f"noise/L4/{name}" for name in ("energy", "log_std", "logit_change")]  # what a run of this library logs
+TAGS = [
+    "train/loss",
+    "train/top1",
+    "val/top1",
+    "val/nll",
+    "val/ece",
+    "val/brier",
+    "val/gap",
+    "lr-SGD",
+]
+TAGS += [
+    f"noise/L4/{name}" for name in ("energy", "log_std", "logit_change")
+]  # what a run of this library logs
 
 
 def read(folder: Path) -> layout_pb2.Layout:
@@ -31,12 +42,24 @@ def test_layout_is_read_back_by_tensorboard_and_written_once(tmp_path: Path) -> 
 
 def test_every_chart_shows_one_kind_of_curve_and_every_curve_has_a_chart() -> None:
     patterns = [pattern for charts in LAYOUT.values() for pattern in charts.values()]
-    assert sorted(tag for pattern in patterns for tag in TAGS if re.search(pattern, tag)) == sorted(TAGS)
+    assert sorted(tag for pattern in patterns for tag in TAGS if re.search(pattern, tag)) == sorted(
+        TAGS
+    )
 
 
 def test_table_of_hyperparameters_tells_methods_and_seeds_apart() -> None:
-    gate = {"class_path": "chaosgate.GaussianChaos", "init_args": {"log_std": 1.5, "gamma": None, "channels": "shared"}}
-    origin = {"study": "s", "method": "gch", "run": "r", "config_hash": "0", "seed": 3, "monte_carlo": 0}
+    gate = {
+        "class_path": "chaosgate.GaussianChaos",
+        "init_args": {"log_std": 1.5, "gamma": None, "channels": "shared"},
+    }
+    origin = {
+        "study": "s",
+        "method": "gch",
+        "run": "r",
+        "config_hash": "0",
+        "seed": 3,
+        "monte_carlo": 0,
+    }
     shown = columns({**origin, "noise": {"gate": gate, "stages": ["L3", "L4"]}}, "resnet50")
     assert shown == {
         "study": "s",
@@ -46,5 +69,13 @@ def test_table_of_hyperparameters_tells_methods_and_seeds_apart() -> None:
         "gate": "GaussianChaos log_std 1.5",
         "stages": "L3+L4",
     }
-    assert sorted(shown)[:5] == ["backbone", "gate", "method", "seed", "stages"]  # what TensorBoard shows unasked
-    assert columns({**origin, "noise": {"gate": None, "stages": ["L4"]}}, "resnet50")["gate"] == "none"
+    assert sorted(shown)[:5] == [
+        "backbone",
+        "gate",
+        "method",
+        "seed",
+        "stages",
+    ]  # what TensorBoard shows unasked
+    assert (
+        columns({**origin, "noise": {"gate": None, "stages": ["L4"]}}, "resnet50")["gate"] == "none"
+    )

@@ -17,7 +17,14 @@ from chaosgate.study.report.frame import Results
 from chaosgate.study.report.notes import edges, notes, value_to_add, verdict
 from chaosgate.study.report.page import html_page
 from chaosgate.study.report.planned import note_plan, plan_note
-from chaosgate.study.report.render import ROWS_OF_A_PAGE, escape_latex, escape_markdown, pages, print_view, render
+from chaosgate.study.report.render import (
+    ROWS_OF_A_PAGE,
+    escape_latex,
+    escape_markdown,
+    pages,
+    print_view,
+    render,
+)
 from chaosgate.study.report.views import View, best_of, paper_view, views
 from tests.study.made import CLEAN, finish, many, numbers
 from tests.study.toy_studies import Write
@@ -27,8 +34,16 @@ GOOD = {"top1": 0.8, "nll": 0.9, "ece": 0.1, "confidence": 0.9}
 LOST = {"top1": 0.11, "nll": 2.4, "ece": 0.01, "confidence": 0.12}
 
 
-def plus_t(nll: float, ece: float, value: float = 2.0, split: str = "validation") -> dict[str, object]:
-    return {"nll_T": nll, "ece_T": ece, "temperature": value, "temperature_split": split, "temperature_n": 50}
+def plus_t(
+    nll: float, ece: float, value: float = 2.0, split: str = "validation"
+) -> dict[str, object]:
+    return {
+        "nll_T": nll,
+        "ece_T": ece,
+        "temperature": value,
+        "temperature_split": split,
+        "temperature_n": 50,
+    }
 
 
 def cells(shared: dict[str, float], **more: object) -> dict[tuple[str, int], dict[str, object]]:
@@ -41,7 +56,15 @@ def formats(results: Results, width: int = 200) -> dict[str, str]:
     out = io.StringIO()
     for view in shown:
         print_view(view, Console(width=width, file=out))
-    page = html_page(results, {}, views=shown, paper=[], notes=said, verdict=verdict(results), warnings=edges(results))
+    page = html_page(
+        results,
+        {},
+        views=shown,
+        paper=[],
+        notes=said,
+        verdict=verdict(results),
+        warnings=edges(results),
+    )
     found = {"terminal": out.getvalue(), "html": page}
     return found | {end: render(f"table.{end}", views=shown, notes=said) for end in ("md", "tex")}
 
@@ -49,8 +72,13 @@ def formats(results: Results, width: int = 200) -> dict[str, str]:
 @pytest.fixture
 def both(build: Build) -> Results:
     """The reference with +T; the other collapsed, its temperature fitted on the test images."""
-    of_method = {"none": cells(GOOD, **plus_t(0.7, 0.03)), "gch": cells(LOST, **plus_t(2.3, 0.02, 0.5, "test"))}
-    return build(lambda run: finish(run, of_method[run.method], energies=[0.5] * (run.method != "none")))
+    of_method = {
+        "none": cells(GOOD, **plus_t(0.7, 0.03)),
+        "gch": cells(LOST, **plus_t(2.3, 0.02, 0.5, "test")),
+    }
+    return build(
+        lambda run: finish(run, of_method[run.method], energies=[0.5] * (run.method != "none"))
+    )
 
 
 def test_primary_metric_stands_behind_top1_and_flags_are_in_every_format(both: Results) -> None:
@@ -60,13 +88,21 @@ def test_primary_metric_stands_behind_top1_and_flags_are_in_every_format(both: R
         == [*("Top-1 ↑", "NLL+T ↓", "NLL ↓", "ECE ↓", "ECE+T ↓", "conf-acc", "T", "energy")]
         == list(corrupted.cells)
     )
-    assert list(clean.cells.index) == ["none", "gch§‡"] and clean.cells.loc["gch§‡", "ECE+T ↓"].text == "0.020†"
+    assert (
+        list(clean.cells.index) == ["none", "gch§‡"]
+        and clean.cells.loc["gch§‡", "ECE+T ↓"].text == "0.020†"
+    )
     assert "gch - none+T" in contrasts.cells.index
     for name, text in formats(both).items():
         flags = (r"$^\S$$^\ddagger$", r"0.020$^\dagger$") if name == "tex" else ("§‡", "0.020†")
         assert all(flag in text for flag in flags), name
     said = "\n".join(notes(both))
-    for words in ("†: T was fitted on the test images", "‡ collapsed", "§: the checkpoint was selected", "+T: logits"):
+    for words in (
+        "†: T was fitted on the test images",
+        "‡ collapsed",
+        "§: the checkpoint was selected",
+        "+T: logits",
+    ):
         assert words in said
     assert len(notes(both)) <= 8
 
@@ -84,7 +120,9 @@ HOSTILE = "a_b & 100% $x$ #1 {y} ~ ^ \\ <b> | *z* `c` [d](e)"
 
 def test_everything_is_escaped_in_every_format(both: Results) -> None:
     view = views(both)[0]
-    hostile = View(HOSTILE, HOSTILE, view.cells.rename(index={"none": HOSTILE}, columns={"T": HOSTILE}))
+    hostile = View(
+        HOSTILE, HOSTILE, view.cells.rename(index={"none": HOSTILE}, columns={"T": HOSTILE})
+    )
     latex = render("table.tex", views=[hostile], notes=[HOSTILE])
     assert latex.count(r"a\_b \& 100\% \$x\$ \#1 \{y\}") == 5 and HOSTILE not in latex
     rows = [line for line in latex.splitlines() if line.endswith(r" \\")]
@@ -93,7 +131,9 @@ def test_everything_is_escaped_in_every_format(both: Results) -> None:
     assert HOSTILE not in markdown and markdown.count(r"\<b\> \| \*z\* \`c\` \[d\](e)") == 5
     table = [line for line in markdown.splitlines() if line.startswith("|")]
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
-    page = html_page(both, {}, views=[hostile], paper=[], notes=[HOSTILE], verdict=[HOSTILE], warnings=[HOSTILE])
+    page = html_page(
+        both, {}, views=[hostile], paper=[], notes=[HOSTILE], verdict=[HOSTILE], warnings=[HOSTILE]
+    )
     assert "<b> |" not in page and page.count("&lt;b&gt;") == 8
     out = io.StringIO()
     print_view(hostile._replace(title="[red]x[/]"), Console(width=300, file=out))
@@ -101,9 +141,13 @@ def test_everything_is_escaped_in_every_format(both: Results) -> None:
 
 
 def test_numbers_keep_their_meaning_when_escaped() -> None:
-    assert escape_latex("-.020 to +.010") == "$-$.020 to +.010" and escape_latex("gch - none") == "gch - none"
     assert (
-        escape_latex("gch-0.5 †") == r"gch-0.5 $^\dagger$" and escape_latex("0.5 ± 0.1 ↓") == r"0.5$\pm$0.1$\downarrow$"
+        escape_latex("-.020 to +.010") == "$-$.020 to +.010"
+        and escape_latex("gch - none") == "gch - none"
+    )
+    assert (
+        escape_latex("gch-0.5 †") == r"gch-0.5 $^\dagger$"
+        and escape_latex("0.5 ± 0.1 ↓") == r"0.5$\pm$0.1$\downarrow$"
     )
     assert escape_markdown("0.5 ± 0.1") == "0.5 ± 0.1"
 
@@ -120,7 +164,9 @@ def test_long_tables_fill_pages(build: Build) -> None:
     results = build(lambda run: finish(run, {CLEAN: numbers(0.5)}), methods=many(*names))
     whole = views(results)[0]
     parts = pages([whole])
-    assert [len(part.cells) for part in parts] == [ROWS_OF_A_PAGE, 4] and parts[1].title.endswith("(2 of 2)")
+    assert [len(part.cells) for part in parts] == [ROWS_OF_A_PAGE, 4] and parts[1].title.endswith(
+        "(2 of 2)"
+    )
     looks = figures.styles_of(results)
     assert len({(look["color"], look["marker"]) for look in looks.values()}) == len(names) + 1
 
@@ -137,17 +183,24 @@ def measured(build: Build, nll: dict[str, list[float]], ece: float = 0.1) -> Res
 
 
 def test_only_a_best_value_above_the_noise_is_bold(build: Build) -> None:
-    clear = measured(build, {"none": [1.0, 1.01, 1.02], "a": [0.8, 0.81, 0.821], "b": [0.9, 0.911, 0.92]})
+    clear = measured(
+        build, {"none": [1.0, 1.01, 1.02], "a": [0.8, 0.81, 0.821], "b": [0.9, 0.911, 0.92]}
+    )
     assert best_of(clear, list(clear.rows), "clean", "nll") == "a"
     assert best_of(clear, list(clear.rows), "clean", "top1") is None  # all are equal
     shown = formats(clear)
     assert re.findall(r"\*\*(.*?)\*\*", shown["md"]) == ["0.810 ± 0.011"]
-    assert re.findall(r"\\textbf{(.*?)}", shown["tex"]) == [r"0.810$\pm$0.011"] and shown["html"].count("<b>") == 1
+    assert (
+        re.findall(r"\\textbf{(.*?)}", shown["tex"]) == [r"0.810$\pm$0.011"]
+        and shown["html"].count("<b>") == 1
+    )
 
 
 def test_a_lead_within_the_noise_or_of_one_seed_is_not_bold(build: Build) -> None:
     close = measured(build, {"none": [1.0, 1.1, 1.2], "a": [0.8, 0.9, 0.7], "b": [0.82, 0.71, 0.9]})
-    assert best_of(close, list(close.rows), "clean", "nll") is None  # both beat none, neither beats the other
+    assert (
+        best_of(close, list(close.rows), "clean", "nll") is None
+    )  # both beat none, neither beats the other
 
 
 def test_one_seed_has_no_bold(build: Build) -> None:
@@ -158,15 +211,27 @@ def test_one_seed_has_no_bold(build: Build) -> None:
 def test_rows_with_fewer_seeds_say_so_and_are_never_bold(build: Build) -> None:
     results = build(
         lambda run: (
-            finish(run, {CLEAN: numbers(0.5, {"none": 1.0, "a": 0.9, "b": 0.2}[run.method] + 0.001 * run.seed)})
+            finish(
+                run,
+                {
+                    CLEAN: numbers(
+                        0.5, {"none": 1.0, "a": 0.9, "b": 0.2}[run.method] + 0.001 * run.seed
+                    )
+                },
+            )
             if run.method != "b" or not run.seed
             else None
         ),
         methods=many("a", "b"),
         seeds=[0, 1, 2],
     )
-    assert best_of(results, list(results.rows), "clean", "nll") == "a" and "Not finished: b." in notes(results)[0]
-    assert all("b (1 of 3)" in text and "b - a (1 of 3)" in text for text in formats(results).values())
+    assert (
+        best_of(results, list(results.rows), "clean", "nll") == "a"
+        and "Not finished: b." in notes(results)[0]
+    )
+    assert all(
+        "b (1 of 3)" in text and "b - a (1 of 3)" in text for text in formats(results).values()
+    )
 
 
 # -- strengths at the edge of their grid ---------------------------------------------------------------
@@ -191,11 +256,18 @@ def test_value_to_add_continues_the_grid(
 
 
 def test_a_strength_at_the_edge_is_flagged_with_what_to_add(build: Build) -> None:
-    sweep = {"gch": {"key": "noise.gate.init_args.log_std", "values": [0.5, 1.0, 2.0], "paper": 1.0}}
+    sweep = {
+        "gch": {"key": "noise.gate.init_args.log_std", "values": [0.5, 1.0, 2.0], "paper": 1.0}
+    }
 
     def selected(best: str) -> list[str]:
         nll = {"none": 1.0, "gch-0.5": 0.9, "gch-1": 0.9, "gch-2": 0.9, best: 0.5}
-        return edges(build(lambda run: finish(run, cells(GOOD), validation_nll=nll[run.variant]), strength=sweep))
+        return edges(
+            build(
+                lambda run: finish(run, cells(GOOD), validation_nll=nll[run.variant]),
+                strength=sweep,
+            )
+        )
 
     (line,) = selected("gch-2")
     assert "2 is the largest" in line and "Add 4 to strength.gch.values" in line
@@ -222,13 +294,20 @@ def planned(build: Build, **keys: object) -> Results:
 
 def test_correction_covers_the_planned_contrasts_only(build: Build) -> None:
     results = planned(build)
-    assert set(results.frame[results.frame.mark != ""].kind) == {"planned"}  # 'other' is better still, but not planned
+    assert set(results.frame[results.frame.mark != ""].kind) == {
+        "planned"
+    }  # 'other' is better still, but not planned
     (line,) = verdict(results)
     assert line.startswith("gch - none, clean NLL+T: -.100") and line.endswith("better.")
-    assert "for 1 planned contrasts" in "\n".join(notes(results)) and views(results)[-1].title == "planned contrasts"
+    assert (
+        "for 1 planned contrasts" in "\n".join(notes(results))
+        and views(results)[-1].title == "planned contrasts"
+    )
 
 
-def test_report_says_whether_the_plan_changed(build: Build, tmp_path: Path, write_study: Write) -> None:
+def test_report_says_whether_the_plan_changed(
+    build: Build, tmp_path: Path, write_study: Write
+) -> None:
     study = planned(build).study
     assert "was not noted before the first run" in plan_note(study, tmp_path)
     note_plan(study, tmp_path, 0)
@@ -262,7 +341,9 @@ def test_report_says_whether_the_plan_changed(build: Build, tmp_path: Path, writ
         ({"claim": "x"}, "planned: no key 'claim'.*claims"),
     ],
 )
-def test_a_plan_that_cannot_be_read_says_why(write_study: Write, wrong: dict[str, object], words: str) -> None:
+def test_a_plan_that_cannot_be_read_says_why(
+    write_study: Write, wrong: dict[str, object], words: str
+) -> None:
     with pytest.raises(ValueError, match=words):
         load_study(write_study(planned={**PLAN, **wrong}))
 
@@ -317,35 +398,69 @@ def texts(view: View, row: str) -> list[str]:
 def test_our_numbers_stand_beside_the_papers(build: Build) -> None:
     def fill(run: Run) -> None:
         shift = 0.01 * run.seed + (0.1 if run.method == "gch" else 0.0)
-        finish(run, {CLEAN: numbers(0.5 + shift, 1.0 + shift, 0.2 + shift, **plus_t(0.9, 0.1, 2.0, "test"))})  # type: ignore[arg-type]
+        finish(
+            run,
+            {
+                CLEAN: numbers(
+                    0.5 + shift, 1.0 + shift, 0.2 + shift, **plus_t(0.9, 0.1, 2.0, "test")
+                )
+            },
+        )  # type: ignore[arg-type]
 
     view = paper_view("imagenet_clean_main", build(fill, seeds=[0, 1]))
     assert list(view.cells) == [
-        *("g", "Top-1 ↑", "Top-1 ↑ paper", "NLL ↓", "NLL ↓ paper", "ECE ↓", "ECE ↓ paper", "NLL+T ↓", "ECE+T ↓")
+        *(
+            "g",
+            "Top-1 ↑",
+            "Top-1 ↑ paper",
+            "NLL ↓",
+            "NLL ↓ paper",
+            "ECE ↓",
+            "ECE ↓ paper",
+            "NLL+T ↓",
+            "ECE+T ↓",
+        )
     ]
     assert texts(view, "GCh")[1:3] == ["0.605 ± 0.007", "0.764 ± 0.001"]
     assert texts(view, "GCh")[-1] == "0.100 ± 0.000†"
-    assert texts(view, "Dropout")[1:3] == ["–", "0.764 ± 0.001"]  # not in our study: missing, not zero
+    assert texts(view, "Dropout")[1:3] == [
+        "–",
+        "0.764 ± 0.001",
+    ]  # not in our study: missing, not zero
 
 
 def test_breakdown_takes_each_corruption_from_its_own_cells(build: Build) -> None:
     def fill(run: Run) -> None:
         base = 0.2 if run.method == "gch" else 0.1
-        cells = {CLEAN: numbers(1.0)} | {("pixelate", s): numbers(base * s, ece=base) for s in (1, 2)}
+        cells = {CLEAN: numbers(1.0)} | {
+            ("pixelate", s): numbers(base * s, ece=base) for s in (1, 2)
+        }
         finish(run, cells | {("glass_blur", s): numbers(0.0, ece=3 * base) for s in (1, 2)})
 
     view = paper_view("imagenetc_breakdown", build(fill))
     heads = ("Top-1 ↑ (None)", "Top-1 ↑ (GCh)", "ECE ↓ (None)", "ECE ↓ (GCh)")
-    assert [view.cells.loc["pixelate", head].text for head in heads] == ["0.150", "0.300", "0.100", "0.200"]
+    assert [view.cells.loc["pixelate", head].text for head in heads] == [
+        "0.150",
+        "0.300",
+        "0.100",
+        "0.200",
+    ]
     assert view.cells.loc["glass_blur", "ECE ↓ (GCh)"].text == "0.600"
     assert view.cells.loc["shot_noise", "ECE ↓ (GCh)"].text == "–"
 
 
 def test_strength_table_finds_our_strengths(build: Build) -> None:
     sweep = {"gch": {"key": "noise.gate.init_args.gamma", "values": [0.07, 0.1], "paper": 0.1}}
-    results = build(lambda run: finish(run, {CLEAN: numbers(float(run.levels.get("strength", 0)))}), strength=sweep)
+    results = build(
+        lambda run: finish(run, {CLEAN: numbers(float(run.levels.get("strength", 0)))}),
+        strength=sweep,
+    )
     view = paper_view("imagenet_gamma_sweep", results)
-    assert [view.cells.loc[g, "Top-1 ↑"].text for g in ("0.03", "0.07", "0.1")] == ["–", "0.070", "0.100"]
+    assert [view.cells.loc[g, "Top-1 ↑"].text for g in ("0.03", "0.07", "0.1")] == [
+        "–",
+        "0.070",
+        "0.100",
+    ]
 
 
 # -- figures -------------------------------------------------------------------------------------------
@@ -354,7 +469,11 @@ def test_strength_table_finds_our_strengths(build: Build) -> None:
 def test_pictures_draw_values_with_the_ends_of_their_intervals(build: Build) -> None:
     def fill(run: Run) -> None:
         nll = 1.0 + 0.01 * run.seed + (0.1 + 0.02 * run.seed) * (run.method == "gch")
-        finish(run, cells(numbers(0.5, nll), **plus_t(nll - 0.1, 0.03)), energies=[0.3] * (run.method == "gch"))
+        finish(
+            run,
+            cells(numbers(0.5, nll), **plus_t(nll - 0.1, 0.03)),
+            energies=[0.3] * (run.method == "gch"),
+        )
 
     results = build(fill, seeds=[0, 1])
     (line,) = results.lines(variants=["gch"], part="clean", metric="nll").to_dict("records")
@@ -362,9 +481,16 @@ def test_pictures_draw_values_with_the_ends_of_their_intervals(build: Build) -> 
     for figure, along in (
         (figures.axis_figure(results, "injected energy"), 1),
         (figures.temperature_figure(results, list(results.rows)), 0),
-        *((figures.part_figure(results, list(results.rows), ["nll"], at), 1) for at in places_of(results).values()),
+        *(
+            (figures.part_figure(results, list(results.rows), ["nll"], at), 1)
+            for at in places_of(results).values()
+        ),
     ):
-        segments = [path.vertices[:, along] for one in figure.axes[0].collections for path in one.get_paths()]
+        segments = [
+            path.vertices[:, along]
+            for one in figure.axes[0].collections
+            for path in one.get_paths()
+        ]
         assert any(sorted(ends) == pytest.approx(expected) for ends in segments)
 
 

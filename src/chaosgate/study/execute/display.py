@@ -14,7 +14,14 @@ from typing import Any, get_args
 
 from rich.console import Console, Group
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -64,15 +71,23 @@ class Display:
         self._total = len(runs)
         self._ended = sum(states[run.name].condition == "done" for run in runs)
         if self._ended:
-            self.console.print(f"{self._ended} of {self._total} runs were finished before and are kept.")
+            self.console.print(
+                f"{self._ended} of {self._total} runs were finished before and are kept."
+            )
         with self._bars:
-            self._whole = self._bars.add_task("study", total=self._total, completed=self._ended, note="")
+            self._whole = self._bars.add_task(
+                "study", total=self._total, completed=self._ended, note=""
+            )
             yield
 
     def started(self, run: Run, attempt: int) -> None:
         again = "" if attempt == 1 else " (failed once, trying again)"
         where = escape(str(run.directory))  # whole, for a shell
-        self.console.print(f"[bold]{_title(run)}[/]: started{again}, log in {where}", highlight=False, soft_wrap=True)
+        self.console.print(
+            f"[bold]{_title(run)}[/]: started{again}, log in {where}",
+            highlight=False,
+            soft_wrap=True,
+        )
         if run.name in self._tasks:
             self._bars.remove_task(self._tasks.pop(run.name))
         self._tasks[run.name] = self._bars.add_task(f"  {_title(run)}", total=1.0, note="starting")
@@ -84,7 +99,9 @@ class Display:
         """Another process works on this run; say so once."""
         if run.name not in self._elsewhere:
             self._elsewhere.add(run.name)
-            self.console.print(f"[bold]{_title(run)}[/]: another process is working on it", highlight=False)
+            self.console.print(
+                f"[bold]{_title(run)}[/]: another process is working on it", highlight=False
+            )
 
     def say(self, run: Run, what: str) -> None:
         self.console.print(f"[bold]{_title(run)}[/]: {escape(what)}", highlight=False)
@@ -125,7 +142,9 @@ def how_far(progress: Mapping[str, Any]) -> tuple[float, str]:
     (0.225, 'epoch 3 of 10')
     """
     phase = progress.get("phase")
-    numbers = {key: value for key, value in progress.items() if isinstance(value, int | float)}  # others: damaged
+    numbers = {
+        key: value for key, value in progress.items() if isinstance(value, int | float)
+    }  # others: damaged
     within = numbers.get("batch", 0) / (numbers.get("batches") or 1)
     if phase == "fit":
         epoch, epochs = numbers.get("epoch", 0), numbers.get("epochs")
@@ -173,7 +192,9 @@ def overview(
         jobs: Workers at a time.
         with_cost: Whether to say what the rest costs.
     """
-    grid = RichTable(title=f"study {study.name}: {len(runs)} runs", title_style="bold", pad_edge=False)
+    grid = RichTable(
+        title=f"study {study.name}: {len(runs)} runs", title_style="bold", pad_edge=False
+    )
     grid.add_column("run", no_wrap=True)
     grid.add_column("state", no_wrap=True)
     grid.add_column(f"directory in {runs[0].root}", overflow="fold")
@@ -185,10 +206,18 @@ def overview(
     lines = [_summary(states.values())]
     if shared := [run for run in runs if users[run.name]]:
         trained = sum(is_trained(run) for run in shared)
-        lines.append(f"{len(shared)} trainings are shared with other studies; {trained} of them are finished.")
-    failed = {name: state.record.get("reason") for name, state in states.items() if state.condition == "failed"}
+        lines.append(
+            f"{len(shared)} trainings are shared with other studies; {trained} of them are finished."
+        )
+    failed = {
+        name: state.record.get("reason")
+        for name, state in states.items()
+        if state.condition == "failed"
+    }
     lines += [f"{name}: {reason}" for name, reason in failed.items() if reason]
-    lines += dict.fromkeys(sentence + "." for state in states.values() for sentence in state.trouble)
+    lines += dict.fromkeys(
+        sentence + "." for state in states.values() for sentence in state.trouble
+    )
     if older := older_runs(runs[0].root):
         lines.append(
             f"{len(older)} runs in {runs[0].root} were named by an earlier version and are not used: "
@@ -217,7 +246,11 @@ def _summary(states: Iterable[State]) -> str:
 def older_runs(root: Path) -> list[str]:
     """Directories that a study of an earlier version made, with other names for the same runs."""
     orders = sorted(root.glob(f"*/{ORDER}")) if root.is_dir() else []
-    return [path.parent.name for path in orders if (order := read_json(path)) and order.get("format") != FORMAT]
+    return [
+        path.parent.name
+        for path in orders
+        if (order := read_json(path)) and order.get("format") != FORMAT
+    ]
 
 
 def cost(study: Study, runs: Sequence[Run], states: Mapping[str, State], jobs: int) -> str:
@@ -236,7 +269,9 @@ def cost(study: Study, runs: Sequence[Run], states: Mapping[str, State], jobs: i
             spent.setdefault(run.method, []).append((seconds["fit"], seconds["test"]))
     if not spent:
         stated = stated_cost(study) if study.size is None else ""
-        return "Cost: not known here before a run has finished." + (f" The study says: {stated}" if stated else "")
+        return "Cost: not known here before a run has finished." + (
+            f" The study says: {stated}" if stated else ""
+        )
     every = [pair for each in spent.values() for pair in each]
     total = 0.0
     for run in left:
@@ -244,23 +279,29 @@ def cost(study: Study, runs: Sequence[Run], states: Mapping[str, State], jobs: i
         share = how_far(states[run.name].progress)[0]
         total += test if is_trained(run) else (fit + test) * (1 - share)
     workers = min(jobs, len(left))
-    return (
-        f"Cost: about {_duration(total / workers)} for {len(left)} runs, {workers} at a time [from runs finished here]."
-    )
+    return f"Cost: about {_duration(total / workers)} for {len(left)} runs, {workers} at a time [from runs finished here]."
 
 
 def kept_size(study: Study, runs: Sequence[Run], states: Mapping[str, State]) -> str:
     """How large the kept outputs are: what finished runs hold, or the rule."""
     done = [run for run in runs if states[run.name].condition == "done"]
     held = [
-        sum(path.stat().st_size for name in run.test_outputs.values() for path in sample_files(run.directory, name))
+        sum(
+            path.stat().st_size
+            for name in run.test_outputs.values()
+            for path in sample_files(run.directory, name)
+        )
         for run in done
         if RunDirectory(run.directory).outputs.is_dir()
     ]
     if held:
         each = fmean(held) / 2**20
         return f"Kept outputs: {each:.1f} MB a run, {each * len(runs):.0f} MB for all [from runs finished here]."
-    logits = ", and 2 bytes per class for the logits, of test and validation images" if study.with_logits else ""
+    logits = (
+        ", and 2 bytes per class for the logits, of test and validation images"
+        if study.with_logits
+        else ""
+    )
     return f"Kept outputs: 31 bytes per image and test cell{logits}; less after compression."
 
 

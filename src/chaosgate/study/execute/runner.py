@@ -66,7 +66,9 @@ class Runner:
         worker: Module with the function ``run_order(order, environment)`` that a worker calls.
     """
 
-    def __init__(self, runs: Sequence[Run], display: Display, jobs: int, threads: int, worker: str) -> None:
+    def __init__(
+        self, runs: Sequence[Run], display: Display, jobs: int, threads: int, worker: str
+    ) -> None:
         self.runs = list(runs)
         self.display = display
         self.jobs = jobs
@@ -77,7 +79,9 @@ class Runner:
         self.states = {run.name: state_of(run) for run in self.runs}
         self.pending = [run for run in self.runs if self.states[run.name].condition != "done"]
         self._live: list[_Live] = []
-        self._notes: dict[str, dict[str, Any]] = {}  # of failures, as they were found when this runner started
+        self._notes: dict[
+            str, dict[str, Any]
+        ] = {}  # of failures, as they were found when this runner started
         self._unchecked = True
 
     def __call__(self) -> Outcome:
@@ -85,7 +89,9 @@ class Runner:
         states, pending = self.states, self.pending
         if pending:
             require_locks(self.runs[0].root)
-        self._notes = {name: state.record for name, state in states.items() if state.condition == "failed"}
+        self._notes = {
+            name: state.record for name, state in states.items() if state.condition == "failed"
+        }
         with _sigterm_interrupts(), self.display.watching(self.runs, states):
             try:
                 while pending or self._live:
@@ -114,23 +120,34 @@ class Runner:
             pending.remove(run)
             if state.condition == "done":
                 self.display.ended(run, state)
-            elif state.record.get("attempts", 0) >= ATTEMPTS and state.record != self._notes.get(run.name):
-                self._give_up(run, state)  # the note is new: by content, whatever anybody's clock says
+            elif state.record.get("attempts", 0) >= ATTEMPTS and state.record != self._notes.get(
+                run.name
+            ):
+                self._give_up(
+                    run, state
+                )  # the note is new: by content, whatever anybody's clock says
             else:
                 self._start(run, attempt=1)
 
     def _start(self, run: Run, attempt: int) -> None:
-        others = [other for other in self.runs if other.directory == run.directory and other is not run]
+        others = [
+            other for other in self.runs if other.directory == run.directory and other is not run
+        ]
         try:
             order = write_order(run, self.threads, self.runs if self._unchecked else (), others)
         except OSError as error:
             self._fail(
-                run, attempt, NO_ACCESS, [f"chaosgate study: the order for the worker could not be written: {error}"]
+                run,
+                attempt,
+                NO_ACCESS,
+                [f"chaosgate study: the order for the worker could not be written: {error}"],
             )
             return
         self._unchecked = False
         device = least_used(self.devices, (live.device for live in self._live))
-        environment = {"OMP_NUM_THREADS": str(self.threads)} | ({VISIBLE: device} if device is not None else {})
+        environment = {"OMP_NUM_THREADS": str(self.threads)} | (
+            {VISIBLE: device} if device is not None else {}
+        )
         process = start_warm(self.worker, "run_order", str(order), environment)
         self._live.append(_Live(run, process, attempt, device))
         self.display.started(run, attempt)
@@ -154,7 +171,9 @@ class Runner:
             else:
                 lines = log_tail(live.run.directory)
                 if status == NO_ACCESS:
-                    lines = [f"chaosgate study: {live.run.directory} cannot be written to (deleted, read-only, full?)"]
+                    lines = [
+                        f"chaosgate study: {live.run.directory} cannot be written to (deleted, read-only, full?)"
+                    ]
                 self._fail(live.run, live.attempt, status, lines)
 
     def _fail(self, run: Run, attempt: int, status: int, lines: list[str]) -> None:
@@ -163,7 +182,9 @@ class Runner:
         try:
             write_json(run.directory / FAILED, record)
         except OSError as error:
-            self.display.say(run, f"its failure could not be recorded in its directory ({error.strerror})")
+            self.display.say(
+                run, f"its failure could not be recorded in its directory ({error.strerror})"
+            )
         if attempt < ATTEMPTS:
             self._start(run, attempt + 1)
         else:
@@ -233,7 +254,11 @@ def reason(lines: Sequence[str], status: int) -> str:
     for start in ("chaosgate: ", "chaosgate study: "):
         if said := [line for line in lines if line.startswith(start)]:
             return said[-1].removeprefix(start)[:300]
-    errors = [line for line in lines if line.partition(":")[0].rpartition(".")[2].endswith(("Error", "Exception"))]
+    errors = [
+        line
+        for line in lines
+        if line.partition(":")[0].rpartition(".")[2].endswith(("Error", "Exception"))
+    ]
     return (errors or list(lines) or [f"exit status {status}"])[-1][:300]
 
 
@@ -258,8 +283,12 @@ def visible_devices() -> list[str]:
         return [name.strip() for name in allowed.split(",") if name.strip() not in ("", "-1")]
     if shutil.which("nvidia-smi") is None:
         return []
-    listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False).stdout
-    return [str(number) for number, line in enumerate(listed.splitlines()) if line.startswith("GPU ")]
+    listed = subprocess.run(
+        ["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False
+    ).stdout
+    return [
+        str(number) for number, line in enumerate(listed.splitlines()) if line.startswith("GPU ")
+    ]
 
 
 def least_used(devices: Sequence[str], in_use: Iterable[str | None]) -> str | None:

@@ -18,7 +18,16 @@ from chaosgate.study.execute.worker import write_order
 from chaosgate.study.plan.runs import Run
 
 JOB = "job.json"
-_ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT")
+_ENDED = (
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "TIMEOUT",
+)
 
 
 def record_job(run: Run, job_id: str, logs: Path) -> None:
@@ -58,7 +67,9 @@ def states_of(runs: Sequence[Run]) -> dict[str, State]:
     }
     there = alive(list(waiting.values()))
     return {
-        name: replace(state, condition="queued", record={"job": waiting[name]}) if waiting.get(name) in there else state
+        name: replace(state, condition="queued", record={"job": waiting[name]})
+        if waiting.get(name) in there
+        else state
         for name, state in states.items()
     }
 
@@ -93,7 +104,9 @@ class Submission:
         return next(iter(self.jobs.values())).split("_")[0] if self.jobs else None
 
 
-def submit(runs: Sequence[Run], options: SlurmOptions, threads: int, worker: Sequence[str]) -> Submission:
+def submit(
+    runs: Sequence[Run], options: SlurmOptions, threads: int, worker: Sequence[str]
+) -> Submission:
     """Submit what is neither done, nor queued, nor being worked on, as one array: a job for each training.
 
     Every configuration was parsed when the study was planned: a typo costs seconds, not hours in a queue. A training
@@ -112,14 +125,18 @@ def submit(runs: Sequence[Run], options: SlurmOptions, threads: int, worker: Seq
     for run in left:
         trainings.setdefault(run.directory, []).append(run)
     orders = [write_order(first, threads, others=others) for first, *others in trainings.values()]
-    work = [RunJob(order.absolute(), here, threads, options.notice, tuple(worker)) for order in orders]
+    work = [
+        RunJob(order.absolute(), here, threads, options.notice, tuple(worker)) for order in orders
+    ]
     try:
         executor = submitit.SlurmExecutor(logs.absolute(), max_num_timeout=options.requeues)
         executor.update_parameters(**options.parameters(f"chaosgate-{left[0].study}"))
         jobs = executor.submit_array(work)
     except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
         words = " ".join(str(error).split())
-        raise NotSubmitted(f"SLURM refused the jobs: {words} Look at the --slurm options, and at sinfo.") from error
+        raise NotSubmitted(
+            f"SLURM refused the jobs: {words} Look at the --slurm options, and at sinfo."
+        ) from error
     submitted: dict[str, str] = {}
     for job, same in zip(jobs, trainings.values(), strict=True):
         record_job(same[0], str(job.job_id), logs)
@@ -145,7 +162,9 @@ def wait(runs: Sequence[Run], display: Display) -> Outcome:
                     if state.condition == "running" and run.name not in shown:
                         shown.add(run.name)
                         display.started(run, attempt=1)
-                    elif state.condition == "done" or (ask and state.condition not in ("running", "queued")):
+                    elif state.condition == "done" or (
+                        ask and state.condition not in ("running", "queued")
+                    ):
                         pending.remove(run)
                         _end(run, state, display, outcome)
                 display.update({run.name: states[run.name] for run in pending})
@@ -158,7 +177,10 @@ def wait(runs: Sequence[Run], display: Display) -> Outcome:
 def _end(run: Run, state: State, display: Display, outcome: Outcome) -> None:
     if state.condition != "done":
         if state.condition != "failed":  # cancelled, or ended before the worker began
-            lines = [f"job {job_of(run).get('job')} is over and the run is not done", *_last_words(run)]
+            lines = [
+                f"job {job_of(run).get('job')} is over and the run is not done",
+                *_last_words(run),
+            ]
             state = State("failed", record={"attempts": 1, "lines": lines})
         outcome.failed[run.name] = state.record.get("lines", [])
     display.ended(run, state)
@@ -168,14 +190,20 @@ def _last_words(run: Run) -> list[str]:
     """The end of what the job itself wrote to its error stream."""
     job = job_of(run)
     path = Path(job.get("logs", "")) / f"{job.get('job')}_0_log.err"
-    return path.read_text(encoding="utf-8", errors="replace").splitlines()[-5:] if path.is_file() else []
+    return (
+        path.read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
+        if path.is_file()
+        else []
+    )
 
 
 def _submitit() -> Any:
     try:
         import submitit
     except ImportError:
-        raise NotSubmitted("--launcher slurm needs submitit: pip install 'chaosgate[slurm]'.") from None
+        raise NotSubmitted(
+            "--launcher slurm needs submitit: pip install 'chaosgate[slurm]'."
+        ) from None
     if missing := [name for name in ("sbatch", "squeue", "srun") if shutil.which(name) is None]:
         raise NotSubmitted(
             f"there is no {missing[0]} here: run this on a machine that submits to SLURM, or without --launcher."

@@ -72,7 +72,9 @@ class SlurmOptions:
         if self.time.isdigit() and int(self.time) > 0:
             return int(self.time)
         if (match := _TIME.fullmatch(self.time)) is None:
-            raise ValueError(f"slurm.time is {self.time!r}; give minutes, H:MM, H:MM:SS or D-H:MM:SS.")
+            raise ValueError(
+                f"slurm.time is {self.time!r}; give minutes, H:MM, H:MM:SS or D-H:MM:SS."
+            )
         days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
         return (days * 24 + hours) * 60 + minutes + (seconds > 0)
 
@@ -144,7 +146,10 @@ class RunJob:
             lines = log_tail(self.directory)
             write_json(self.directory / FAILED, failure(attempt, status, lines))
             if attempt == ATTEMPTS:
-                raise RuntimeError(f"{self.directory} failed {attempt} times; its log ends with:\n" + "\n".join(lines))
+                raise RuntimeError(
+                    f"{self.directory} failed {attempt} times; its log ends with:\n"
+                    + "\n".join(lines)
+                )
             attempt += 1
         return "done"
 
@@ -159,12 +164,18 @@ class RunJob:
             os.killpg(self._worker.pid, signal.SIGKILL)
         from submitit.helpers import DelayedSubmission  # an optional dependency
 
-        return DelayedSubmission(RunJob(self.order, self.folder, self.threads, self.notice, self.worker))
+        return DelayedSubmission(
+            RunJob(self.order, self.folder, self.threads, self.notice, self.worker)
+        )
 
     def _attempt(self) -> int:
         self._status: int | None = None
         # The worker trains as it does anywhere: a Lightning that knows of SLURM would requeue the job by itself.
-        known = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SUBMITIT_"))}
+        known = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("SLURM_", "SUBMITIT_"))
+        }
         environment = {"OMP_WAIT_POLICY": "PASSIVE", **known, "OMP_NUM_THREADS": str(self.threads)}
         self._worker = subprocess.Popen(
             [*self.worker, str(self.order)],

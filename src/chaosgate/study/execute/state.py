@@ -69,15 +69,26 @@ def state_of(run: Run) -> State:
         progress = read_json(RunDirectory(directory).progress)
         try:
             if is_locked(directory):
-                return State("running", progress)  # its files are being written; the worker has looked at them
+                return State(
+                    "running", progress
+                )  # its files are being written; the worker has looked at them
         except NoLocks as error:
             trouble.append(str(error))
         damaged = damaged_files(directory)
-        repair = "'study run' renames it and recreates it" if run.named is None else "restore it, or pack it again"
+        repair = (
+            "'study run' renames it and recreates it"
+            if run.named is None
+            else "restore it, or pack it again"
+        )
         trouble += [f"{path} is damaged; {repair}" for path in damaged]
         if failed := read_json(directory / FAILED):
             return State("failed", progress, failed, tuple(trouble))
-        begun = progress or any(records) or damaged or any(RunDirectory(directory).checkpoints.glob("*.ckpt"))
+        begun = (
+            progress
+            or any(records)
+            or damaged
+            or any(RunDirectory(directory).checkpoints.glob("*.ckpt"))
+        )
     except OSError as error:
         return State("missing", trouble=(f"{directory} cannot be read: {error.strerror or error}",))
     return State("interrupted" if begun else "missing", progress, trouble=tuple(trouble))
@@ -109,19 +120,30 @@ def rows_of(directory: Path, records: Sequence[dict[str, Any]]) -> list[dict[str
 
 
 def _rows_by_cell(directory: Path) -> dict[tuple[str, str, int], dict[str, Any]]:
-    return {(source_of(row), row["corruption"], row["severity"]): row for row in RunDirectory(directory).rows()}
+    return {
+        (source_of(row), row["corruption"], row["severity"]): row
+        for row in RunDirectory(directory).rows()
+    }
 
 
 def source_of(row: dict[str, Any]) -> str:
     """What the rows of one test have in common: network, noise at test time, images."""
-    return config_hash([row.get(key) for key in ("checkpoint", "checkpoint_name", "noise", "data", "transform")])
+    return config_hash(
+        [row.get(key) for key in ("checkpoint", "checkpoint_name", "noise", "data", "transform")]
+    )
 
 
 def _together(fitted: dict[str, Any], records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The training and all tests as one record."""
-    together: dict[str, Any] = {**records[0], "cells": [cell for record in records for cell in record["cells"]]}
+    together: dict[str, Any] = {
+        **records[0],
+        "cells": [cell for record in records for cell in record["cells"]],
+    }
     for key in ("seconds", "cpu_seconds"):
-        together[key] = {"fit": fitted.get(key, 0.0), "test": sum(record.get(key, 0.0) for record in records)}
+        together[key] = {
+            "fit": fitted.get(key, 0.0),
+            "test": sum(record.get(key, 0.0) for record in records),
+        }
     return together
 
 
@@ -138,14 +160,20 @@ def damaged_files(directory: Path) -> list[Path]:
     found += [path for path, record in records.items() if not _is_record(record)]
     found += [run.results] if wrong or not all(map(is_row, rows)) else []
     outputs = {*run.outputs.glob("*.npz")}
-    for kept in [record.get("outputs", []) for path, record in records.items() if path not in found]:
+    for kept in [
+        record.get("outputs", []) for path, record in records.items() if path not in found
+    ]:
         outputs |= {run.outputs / Path(name).name for name in kept}
         digests |= kept if isinstance(kept, dict) else {}
     for path in (*_left_by_training(run), *sorted(outputs)):
         if path.name in digests:
             is_whole = _digest(path) == digests[path.name]
         else:  # an earlier version has noted no digest, or nothing is noted yet
-            is_whole = _is_mapping(path) if path == run.config else path not in outputs or zipfile.is_zipfile(path)
+            is_whole = (
+                _is_mapping(path)
+                if path == run.config
+                else path not in outputs or zipfile.is_zipfile(path)
+            )
         found += [] if is_whole else [path]
     return found
 
@@ -159,12 +187,16 @@ def set_aside_damaged(directory: Path) -> list[str]:
     said = []
     run = RunDirectory(directory)
     for path in damaged_files(directory):
-        number = next(n for n in range(1, 10_000) if not path.with_name(f"{path.name}.damaged{n}").exists())
+        number = next(
+            n for n in range(1, 10_000) if not path.with_name(f"{path.name}.damaged{n}").exists()
+        )
         aside = path.with_name(f"{path.name}.damaged{number}")
         rows = run.rows() if path == run.results else []
         if path in _left_by_training(run):  # first: a lost file has no other trace
             (directory / FITTED).unlink(missing_ok=True)
-        if path.parent == run.outputs:  # the test is made again; early records do not say which files it has kept
+        if (
+            path.parent == run.outputs
+        ):  # the test is made again; early records do not say which files it has kept
             for record in (directory / TESTED).glob("*.json"):
                 if path.name in read_json(record).get("outputs", [path.name]):
                     record.unlink()
@@ -174,7 +206,9 @@ def set_aside_damaged(directory: Path) -> list[str]:
         os.replace(path, aside)
         if rows:
             replace_file(path, "".join(json.dumps(row) + "\n" for row in rows))
-        said.append(f"chaosgate study: {path} was damaged; it is renamed to {aside.name} and recreated.")
+        said.append(
+            f"chaosgate study: {path} was damaged; it is renamed to {aside.name} and recreated."
+        )
     return said
 
 
@@ -198,12 +232,16 @@ def _is_record(record: dict[str, Any]) -> bool:
     cells, files = record.get("cells"), record.get("outputs", [])
     if not ("source" in record and isinstance(cells, list) and isinstance(files, list | dict)):
         return False
-    return all(isinstance(cell, list) for cell in cells) and all(isinstance(name, str) for name in files)
+    return all(isinstance(cell, list) for cell in cells) and all(
+        isinstance(name, str) for name in files
+    )
 
 
 def _is_mapping(path: Path) -> bool:
     try:
-        return not path.exists() or isinstance(yaml.load(path.read_text(encoding="utf-8"), _Loader), dict)
+        return not path.exists() or isinstance(
+            yaml.load(path.read_text(encoding="utf-8"), _Loader), dict
+        )
     except (yaml.YAMLError, ValueError):
         return False
 
@@ -266,4 +304,6 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Replace a small file in one step, with the time and the process that wrote it."""
-    replace_file(path, json.dumps(with_digest({**content, "time": time.time(), "pid": os.getpid()})))
+    replace_file(
+        path, json.dumps(with_digest({**content, "time": time.time(), "pid": os.getpid()}))
+    )

@@ -53,7 +53,9 @@ Execute = Callable[[Sequence[str]], Ended]
 """Carries out a command line of ``chaosgate fit|test`` in this process."""
 
 
-def write_order(run: Run, threads: int, check: Sequence[Run] = (), others: Sequence[Run] = ()) -> Path:
+def write_order(
+    run: Run, threads: int, check: Sequence[Run] = (), others: Sequence[Run] = ()
+) -> Path:
     """Leave everything the worker needs in the run directory; return the file that it is to be started with.
 
     Args:
@@ -72,7 +74,10 @@ def write_order(run: Run, threads: int, check: Sequence[Run] = (), others: Seque
         "check": {name: data for other in check for name, data in data_of(other).items()},
     }
     path = run.directory / f"{config_hash([test['hash'] for test in tests])}-{ORDER}"
-    for file in (path, run.directory / ORDER):  # the second for a worker that is given the directory
+    for file in (
+        path,
+        run.directory / ORDER,
+    ):  # the second for a worker that is given the directory
         write_json(file, order)
     return path
 
@@ -80,7 +85,13 @@ def write_order(run: Run, threads: int, check: Sequence[Run] = (), others: Seque
 def _tests(run: Run) -> list[dict[str, Any]]:
     shared = {"checkpoint": run.checkpoint, "logits": run.logits}
     return [
-        {"hash": name, "outputs": outputs, **shared, "ood": test.ood, "arguments": run.arguments(test)}
+        {
+            "hash": name,
+            "outputs": outputs,
+            **shared,
+            "ood": test.ood,
+            "arguments": run.arguments(test),
+        }
         for test, (name, outputs) in zip(run.tests, run.test_outputs.items(), strict=True)
     ]
 
@@ -90,7 +101,11 @@ def data_of(run: Run) -> dict[str, Any]:
     tests = zip(run.tests, run.test_configs, strict=True)
     return {
         run.variant: run.config.get("data"),
-        **{f"{run.variant}, test {test.name}": config.get("data") for test, config in tests if test.parts},
+        **{
+            f"{run.variant}, test {test.name}": config.get("data")
+            for test, config in tests
+            if test.parts
+        },
     }
 
 
@@ -114,17 +129,25 @@ def with_lock(path: Path, work: Callable[[Path, dict[str, Any]], int]) -> int:
             return NO_ACCESS
         try:
             if order.get("format") != FORMAT:
-                print(f"chaosgate study: {path} is not an order of this version. Start the study again.", flush=True)
+                print(
+                    f"chaosgate study: {path} is not an order of this version. Start the study again.",
+                    flush=True,
+                )
                 return 1
             for sentence in set_aside_damaged(directory):
                 print(sentence, flush=True)
-            order["tests"] = [test for test in order["tests"] if not record_of(directory, test["hash"])]
+            order["tests"] = [
+                test for test in order["tests"] if not record_of(directory, test["hash"])
+            ]
             if not order["tests"] and read_json(directory / FITTED):
                 return 0  # by another worker, between the runner's look and this one's lock
             (directory / FAILED).unlink(missing_ok=True)
             return work(directory, order)
         except OSError as error:
-            print(f"chaosgate: {error}. Repair this, then start the study again to continue the run.", flush=True)
+            print(
+                f"chaosgate: {error}. Repair this, then start the study again to continue the run.",
+                flush=True,
+            )
             return 1
 
 
@@ -145,8 +168,12 @@ def train_and_test(directory: Path, order: dict[str, Any], execute: Execute) -> 
         print(complaint, flush=True)
         return BAD_STUDY
     networks = {test["checkpoint"] for test in order["tests"]}
-    if not read_json(directory / FITTED) or any(wrong_with(directory, network) for network in networks):
-        clock = _Clock()  # a damaged network is trained again from the checkpoint before it, if it is the last one
+    if not read_json(directory / FITTED) or any(
+        wrong_with(directory, network) for network in networks
+    ):
+        clock = (
+            _Clock()
+        )  # a damaged network is trained again from the checkpoint before it, if it is the last one
         resume = ["--resume"] if RunDirectory(directory).last.is_file() else []
         if status := execute(["fit", *order["arguments"], _QUIET, *resume]).status:
             return status
@@ -154,7 +181,10 @@ def train_and_test(directory: Path, order: dict[str, Any], execute: Execute) -> 
     for test in order["tests"]:
         clock = _Clock()
         if wrong := wrong_with(directory, test["checkpoint"]):
-            print(f"chaosgate: {wrong}. Restore it, or delete {directory} to train the run again.", flush=True)
+            print(
+                f"chaosgate: {wrong}. Restore it, or delete {directory} to train the run again.",
+                flush=True,
+            )
             return 1
         checkpoint = RunDirectory(directory).selected(test["checkpoint"])
         outputs = f"--outputs={test['outputs']}"
@@ -179,11 +209,18 @@ def wrong_with(directory: Path, role: str) -> str | None:
     return damage(path)
 
 
-def write_record(directory: Path, test: str, rows: Sequence[dict[str, Any]], more: dict[str, Any]) -> None:
+def write_record(
+    directory: Path, test: str, rows: Sequence[dict[str, Any]], more: dict[str, Any]
+) -> None:
     """Note that a test is done, and which rows are its own; with its cost, and the digests of its kept files."""
     (directory / TESTED).mkdir(exist_ok=True)
     cells = [(row["corruption"], row["severity"]) for row in rows]
-    record = {"checkpoint": rows[0]["checkpoint"], "source": source_of(rows[0]), "cells": cells, **more}
+    record = {
+        "checkpoint": rows[0]["checkpoint"],
+        "source": source_of(rows[0]),
+        "cells": cells,
+        **more,
+    }
     write_json(directory / TESTED / f"{test}.json", record)
 
 

@@ -56,22 +56,30 @@ ConfigParts = tuple[ConfigPart, ...]
 
 def read_parts(value: Any, study: Path) -> ConfigParts:
     """One file or mapping of dotted keys, or several of them in order; files are looked up by :func:`find_file`."""
-    return tuple(_read_part(part, study) for part in (value if isinstance(value, list) else [value]))
+    return tuple(
+        _read_part(part, study) for part in (value if isinstance(value, list) else [value])
+    )
 
 
 def _read_part(part: Any, study: Path) -> ConfigPart:
     if isinstance(part, str) and (study.parent / "runs.json").is_file():
-        return ConfigPart({}, None, part)  # a kept study trains nothing; the file may be gone by now
+        return ConfigPart(
+            {}, None, part
+        )  # a kept study trains nothing; the file may be gone by now
     if isinstance(part, str):
         file = find_file(study, part)
         return ConfigPart(read_yaml(file), file, part)
     if isinstance(part, dict):
         if "config" in part:
-            raise ValueError("config: name the file itself, before or after the dotted keys: [FILE, {key: value}].")
+            raise ValueError(
+                "config: name the file itself, before or after the dotted keys: [FILE, {key: value}]."
+            )
         if wrong := [name for name in part if not isinstance(name, str)]:
             raise ValueError(f"{wrong[0]!r} is not a key; write e.g. trainer.max_epochs: 20.")
         return ConfigPart(part)
-    raise ValueError(f"{part!r} is not a part of a configuration; give a file, dotted keys with values, or a list.")
+    raise ValueError(
+        f"{part!r} is not a part of a configuration; give a file, dotted keys with values, or a list."
+    )
 
 
 def find_file(study: Path, name: str) -> Path:
@@ -85,7 +93,9 @@ def find_file(study: Path, name: str) -> Path:
     try:
         return find_config(name, (*here, start, *start.parents))
     except OSError as error:
-        raise FileNotFoundError(f"{study} names {name}, which is neither in {start} nor above it: {error}") from None
+        raise FileNotFoundError(
+            f"{study} names {name}, which is neither in {start} nor above it: {error}"
+        ) from None
 
 
 # -- data folders ------------------------------------------------------------------------------------------------------
@@ -102,7 +112,9 @@ def variables(allowed: Iterable[str] = ()) -> dict[str, str]:
 
 def synthetic_folders(root: str | Path) -> dict[str, str]:
     """The same variables for images that are written for a smoke study (:mod:`chaosgate.data.synthetic`)."""
-    return {name: str(Path(root) / SYNTHETIC / name.removeprefix(_PREFIX).lower()) for name in FOLDERS}
+    return {
+        name: str(Path(root) / SYNTHETIC / name.removeprefix(_PREFIX).lower()) for name in FOLDERS
+    }
 
 
 def resolve(value: Any, folders: Mapping[str, str]) -> Any:
@@ -125,12 +137,16 @@ def names_in(value: Any) -> set[str]:
         return set(_NAME.findall(value))
     if isinstance(value, Mapping):
         value = list(value.values())
-    return {name for entry in value for name in names_in(entry)} if isinstance(value, list) else set()
+    return (
+        {name for entry in value for name in names_in(entry)} if isinstance(value, list) else set()
+    )
 
 
 def require_allowed(names: Iterable[str], folders: Mapping[str, str]) -> None:
     """Refuse names that a study may not read."""
-    if closed := sorted(name for name in names if name not in folders and not name.startswith(_PREFIX)):
+    if closed := sorted(
+        name for name in names if name not in folders and not name.startswith(_PREFIX)
+    ):
         raise ValueError(
             f"the study reads the environment variable {closed[0]}; a study may read {_PREFIX}* only. Set it and allow "
             f"it with --variable {closed[0]} if you know why it is there."
@@ -162,7 +178,15 @@ def require_folders(names: Iterable[str], folders: Mapping[str, str]) -> None:
 Parse = Callable[[Sequence[str]], Mapping[str, Any]]
 """From a command line (``fit`` or ``test``, then files and keys) to the parsed configuration; ValueError if refused."""
 Sources = dict[str, str]
-LIBRARIES = ("jsonargparse", "lightning", "pytorch-lightning", "timm", "torch", "torchmetrics", "torchvision")
+LIBRARIES = (
+    "jsonargparse",
+    "lightning",
+    "pytorch-lightning",
+    "timm",
+    "torch",
+    "torchmetrics",
+    "torchvision",
+)
 
 
 class CachedParse:
@@ -175,7 +199,9 @@ class CachedParse:
     """
 
     def __init__(
-        self, parse: Callable[[Sequence[str]], tuple[dict[str, Any], Sources]], folder: Path | None = None
+        self,
+        parse: Callable[[Sequence[str]], tuple[dict[str, Any], Sources]],
+        folder: Path | None = None,
     ) -> None:
         self.parse = parse
         self.folder = folder or cache_folder() / "parsed"

@@ -17,12 +17,39 @@ from pydantic import BaseModel, ValidationError
 from chaosgate.run.config_files import did_you_mean, find_config, read_yaml
 from chaosgate.run.identity import run_name, test_hash
 from chaosgate.run.provenance import config_hash
-from chaosgate.study.plan.parts import ConfigParts, Parse, find_file, resolve, synthetic_folders, variables
-from chaosgate.study.plan.study import CHECKPOINT, CHECKPOINTS, Axis, Planned, Size, Study, StudyTest, Sweep, keys_of
+from chaosgate.study.plan.parts import (
+    ConfigParts,
+    Parse,
+    find_file,
+    resolve,
+    synthetic_folders,
+    variables,
+)
+from chaosgate.study.plan.study import (
+    CHECKPOINT,
+    CHECKPOINTS,
+    Axis,
+    Planned,
+    Size,
+    Study,
+    StudyTest,
+    Sweep,
+    keys_of,
+)
 
 Model = TypeVar("Model", bound=BaseModel)
 
-_TAKEN = ("run_dir", "resume", "ckpt_path", "checkpoints", "labels", "outputs", "logits", "ood", "output")
+_TAKEN = (
+    "run_dir",
+    "resume",
+    "ckpt_path",
+    "checkpoints",
+    "labels",
+    "outputs",
+    "logits",
+    "ood",
+    "output",
+)
 """Keys of a command line that a study sets itself, or has no use for: in a study file they would change nothing."""
 
 
@@ -67,7 +94,10 @@ class Run:
     @property
     def name(self) -> str:
         """Unique in the study: that of the directory, with the checkpoint or the method where it serves several."""
-        serves = [*([self.checkpoint] if CHECKPOINT in self.levels else []), *([self.method] * self.tested_otherwise)]
+        serves = [
+            *([self.checkpoint] if CHECKPOINT in self.levels else []),
+            *([self.method] * self.tested_otherwise),
+        ]
         return "-".join([self.training, *serves])
 
     @cached_property
@@ -90,14 +120,27 @@ class Run:
         if self.named is not None:
             return self.named[1]
         subjects = [test_hash(self.config, test) for test in self.test_configs]
-        kinds = [[*(["logits"] if self.logits else []), *(["ood"] if test.ood else [])] for test in self.tests]
-        names = ["-".join([*kind, subject, self.checkpoint]) for kind, subject in zip(kinds, subjects, strict=True)]
-        hashes = [config_hash([subject, self.checkpoint, *kind]) for kind, subject in zip(kinds, subjects, strict=True)]
+        kinds = [
+            [*(["logits"] if self.logits else []), *(["ood"] if test.ood else [])]
+            for test in self.tests
+        ]
+        names = [
+            "-".join([*kind, subject, self.checkpoint])
+            for kind, subject in zip(kinds, subjects, strict=True)
+        ]
+        hashes = [
+            config_hash([subject, self.checkpoint, *kind])
+            for kind, subject in zip(kinds, subjects, strict=True)
+        ]
         return dict(zip(hashes, names, strict=True))
 
     def outputs_of(self, ood: bool) -> list[str]:
         """Names of the outputs of the tests, or of the test of images that belong to none of the classes."""
-        return [name for test, name in zip(self.tests, self.test_outputs.values(), strict=True) if test.ood == ood]
+        return [
+            name
+            for test, name in zip(self.tests, self.test_outputs.values(), strict=True)
+            if test.ood == ood
+        ]
 
     @property
     def labels(self) -> dict[str, str]:
@@ -127,7 +170,8 @@ def command_line(parts: ConfigParts, folders: Mapping[str, str]) -> list[str]:
             words += ["-c", json.dumps(content)]
         else:
             words += [
-                f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in content.items()
+                f"--{key}={value if isinstance(value, str) else json.dumps(value)}"
+                for key, value in content.items()
             ]
     return words
 
@@ -138,7 +182,9 @@ def folders_of(study: Study, root: str | Path, allowed: Iterable[str] = ()) -> d
     return variables(allowed) | (synthetic_folders(root) if synthetic else {})
 
 
-def plan_runs(study: Study, root: str | Path, parse: Parse, allowed: Iterable[str] = ()) -> list[Run]:
+def plan_runs(
+    study: Study, root: str | Path, parse: Parse, allowed: Iterable[str] = ()
+) -> list[Run]:
     """All runs, seed by seed, so that an interrupted study has whole comparisons.
 
     Args:
@@ -158,7 +204,9 @@ def plan_runs(study: Study, root: str | Path, parse: Parse, allowed: Iterable[st
         except ValueError as error:
             raise ValueError(f"{study.path}: method {name}: {error}") from None
         if taken := [key for key in _TAKEN if config.get(key)]:
-            raise ValueError(f"{study.path}: method {name}: {taken[0]} is set by the study itself; leave it out.")
+            raise ValueError(
+                f"{study.path}: method {name}: {taken[0]} is set by the study itself; leave it out."
+            )
         return config
 
     runs: list[Run] = []
@@ -171,7 +219,10 @@ def plan_runs(study: Study, root: str | Path, parse: Parse, allowed: Iterable[st
             variant = "-".join([method, *names])
             config = parsed(variant, ["fit", *command_line(parts, folders)])
             tests = [
-                parsed(f"{variant}, test {test.name}", ["test", *command_line((*parts, *test.parts), folders)])
+                parsed(
+                    f"{variant}, test {test.name}",
+                    ["test", *command_line((*parts, *test.parts), folders)],
+                )
                 if test.parts
                 else config
                 for test in study.all_tests
@@ -207,7 +258,9 @@ def plan_runs(study: Study, root: str | Path, parse: Parse, allowed: Iterable[st
     return [replace(run, tested_otherwise=times[run.name] > 1) for run in runs]
 
 
-def shared_with(study: Study, runs: Sequence[Run], parse: Parse, allowed: Iterable[str] = ()) -> dict[str, list[str]]:
+def shared_with(
+    study: Study, runs: Sequence[Run], parse: Parse, allowed: Iterable[str] = ()
+) -> dict[str, list[str]]:
     """Files (without ending) of the studies in the same folder that share a run's training, by name of the run."""
     size = None if study.size is None else study.size.name
     users: dict[str, list[str]] = {}
@@ -218,8 +271,13 @@ def shared_with(study: Study, runs: Sequence[Run], parse: Parse, allowed: Iterab
             other = load_study(path, size)
             if other.project != study.project:
                 continue
-            trainings = {run.training for run in plan_runs(other, runs[0].root.parent, parse, allowed)}
-        except (ValueError, OSError):  # no study, or one that has something wrong: it will say so itself
+            trainings = {
+                run.training for run in plan_runs(other, runs[0].root.parent, parse, allowed)
+            }
+        except (
+            ValueError,
+            OSError,
+        ):  # no study, or one that has something wrong: it will say so itself
             continue
         for training in trainings:
             users.setdefault(training, []).append(path.stem)
@@ -244,11 +302,17 @@ def load_study(path: str | Path, size: str | None = None) -> Study:
         study._path = path
         return study
     the_size = _read_size(path, content.get("sizes"), size)
-    changed = {key: value for key in ("seeds", "jobs", "threads") if (value := getattr(the_size, key)) is not None}
+    changed = {
+        key: value
+        for key in ("seeds", "jobs", "threads")
+        if (value := getattr(the_size, key)) is not None
+    }
     study = _validated(Study, {**content, **changed}, path)
     # A file of sizes serves several studies; it may mention tests that this one does not have.
     more = the_size.tests
-    tests = tuple(t.model_copy(update={"parts": (*t.parts, *more.get(t.name, ()))}) for t in study.tests)
+    tests = tuple(
+        t.model_copy(update={"parts": (*t.parts, *more.get(t.name, ()))}) for t in study.tests
+    )
     names = {key: f"{getattr(study, key)}.{size}" for key in ("name", "project")}
     study = study.model_copy(update={**names, "tests": tests})
     study._path, study._size = path, the_size
@@ -259,7 +323,11 @@ def _find_study(path: Path) -> Path:
     try:
         return find_config(path, group="study")
     except FileNotFoundError as error:
-        near = sorted(file.name for file in path.parent.glob("*.yaml")) if path.parent != Path() else []
+        near = (
+            sorted(file.name for file in path.parent.glob("*.yaml"))
+            if path.parent != Path()
+            else []
+        )
         there = f" {path.parent} has {', '.join(near)}." if near else ""
         raise FileNotFoundError(f"{error}{there}") from None
 
@@ -270,7 +338,9 @@ def _read_size(path: Path, sizes: Any, name: str) -> Size:
         raise ValueError(f"{path} has one size only; it has no 'sizes:' and thus no '{name}'.")
     if not isinstance(sizes, dict) or name not in sizes:
         raise ValueError(f"{path}: sizes: no size '{name}'. {did_you_mean(name, sizes)}")
-    content = read_yaml(find_file(path, sizes[name])) if isinstance(sizes[name], str) else sizes[name]
+    content = (
+        read_yaml(find_file(path, sizes[name])) if isinstance(sizes[name], str) else sizes[name]
+    )
     size = _validated(Size, _given(content), path, f"sizes.{name}")
     size._own_name = name
     return size
@@ -280,7 +350,11 @@ def _given(content: Any) -> Any:
     """Keys without a value, or with nothing in it, are keys not given."""
     if not isinstance(content, dict):
         return content
-    return {key: v for key, v in content.items() if key not in keys_of(Study) or (v is not None and v != {})}
+    return {
+        key: v
+        for key, v in content.items()
+        if key not in keys_of(Study) or (v is not None and v != {})
+    }
 
 
 def _validated(model: type[Model], content: Any, path: Path, prefix: str = "") -> Model:
@@ -292,7 +366,9 @@ def _validated(model: type[Model], content: Any, path: Path, prefix: str = "") -
         first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
         if first["type"] == "missing" and first["loc"] == ("reference",):
             names = ", ".join(map(str, content["methods"]))
-            raise ValueError(f"{path}: 'reference' is missing; name the method to compare to: {names}.") from None
+            raise ValueError(
+                f"{path}: 'reference' is missing; name the method to compare to: {names}."
+            ) from None
         raise ValueError(f"{path}: {_sentence(model, first, prefix)}") from None
 
 
@@ -301,14 +377,20 @@ def _sentence(model: type[BaseModel], error: Any, prefix: str) -> str:
     nested: dict[str, type[BaseModel]] = {"grid": Axis, "strength": Sweep, "planned": Planned}
     at = 1 if location[:1] == ["planned"] else 2  # grid and strength have names in between
     inner = nested.get(location[0]) if len(location) > at else None
-    field = (inner or model).model_fields.get(location[at] if inner else location[0]) if location else None
+    field = (
+        (inner or model).model_fields.get(location[at] if inner else location[0])
+        if location
+        else None
+    )
     hint = field.description if field is not None and field.description else str(error["msg"])
     if inner is Axis and location[2] == "levels":  # mostly given without this word
         del location[2]
     key = ".".join(filter(None, [prefix, *location]))
     if error["type"] == "extra_forbidden":
         parent = key.removesuffix(location[-1]).rstrip(".")
-        return f"{parent}: no key '{location[-1]}'. {did_you_mean(location[-1], keys_of(inner or model))}".lstrip(": ")
+        return f"{parent}: no key '{location[-1]}'. {did_you_mean(location[-1], keys_of(inner or model))}".lstrip(
+            ": "
+        )
     if error["type"] == "value_error":
         return f"{key}: {error['ctx']['error']}".lstrip(": ")
     if error["type"] == "missing":

@@ -27,7 +27,17 @@ from chaosgate.run.config_files import did_you_mean
 from chaosgate.run.directory import ROLES
 from chaosgate.study.plan.parts import ConfigPart, ConfigParts, read_parts
 
-METRICS = ("top1", "nll", "ece", "gap", "brier", "confidence", "top5", "adaptive_ece", *FROM_OUTPUTS)
+METRICS = (
+    "top1",
+    "nll",
+    "ece",
+    "gap",
+    "brier",
+    "confidence",
+    "top5",
+    "adaptive_ece",
+    *FROM_OUTPUTS,
+)
 STRENGTH, CHECKPOINT = "strength", "checkpoint"
 CHECKPOINTS = ROLES
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+]*")
@@ -43,7 +53,9 @@ def paper_data() -> dict[str, dict[str, Any]]:
 
 def _name(value: Any) -> str:
     if not _NAME.fullmatch(str(value)):
-        raise ValueError(f"{value!r} becomes part of a directory name; use letters, digits, '_', '.', '+'.")
+        raise ValueError(
+            f"{value!r} becomes part of a directory name; use letters, digits, '_', '.', '+'."
+        )
     return str(value)
 
 
@@ -86,7 +98,9 @@ class Axis(_Entry):
         methods: Methods that it applies to, None for all; the others are run once, not once per level.
     """
 
-    levels: dict[Name, Parts] = Field(min_length=1, description="levels, e.g. {L3: {noise.stages: [L3]}, L4: ...}")
+    levels: dict[Name, Parts] = Field(
+        min_length=1, description="levels, e.g. {L3: {noise.stages: [L3]}, L4: ...}"
+    )
     methods: tuple[str, ...] | None = Field(None, description="a list of methods")
 
     @model_validator(mode="before")
@@ -128,7 +142,9 @@ class Sweep(_Entry):
         if len(set(self.values)) < len(self.values):
             raise ValueError(f"values {list(self.values)} names a value twice.")
         if self.paper is not None and self.paper not in self.values:
-            raise ValueError(f"paper is {self.paper:g}, which is not among the values {list(self.values)}.")
+            raise ValueError(
+                f"paper is {self.paper:g}, which is not among the values {list(self.values)}."
+            )
         return self
 
 
@@ -214,10 +230,14 @@ class Planned(_Entry):
         for one in self.endpoint:
             part, _, metric = one.partition(" ")
             if part not in ("clean", "corrupted") or metric not in known:
-                raise ValueError(f"endpoint {one!r} is not a part (clean, corrupted) and a metric, e.g. clean nll_T.")
+                raise ValueError(
+                    f"endpoint {one!r} is not a part (clean, corrupted) and a metric, e.g. clean nll_T."
+                )
         for one in self.contrasts:
             if len(one.split(" - ")) != 2:
-                raise ValueError(f"contrast {one!r} is not a difference of two methods, e.g. gch - none.")
+                raise ValueError(
+                    f"contrast {one!r} is not a difference of two methods, e.g. gch - none."
+                )
         return self
 
 
@@ -262,18 +282,29 @@ class Study(_Entry):
     overrides: Parts = ()
     methods: dict[Name, Parts] = Field(min_length=1, description=_NAMES)
     reference: str = Field(description="the method that others are compared to")
-    contrast: Annotated[tuple[str, ...], BeforeValidator(_one_or_several)] = Field((), description="some methods")
+    contrast: Annotated[tuple[str, ...], BeforeValidator(_one_or_several)] = Field(
+        (), description="some methods"
+    )
     seeds: Annotated[tuple[Seed, ...], BeforeValidator(_one_or_several)] = Field(
         (0,), min_length=1, description="whole numbers, e.g. [0, 1, 2]"
     )
     grid: dict[Name, Axis] = Field({}, description="axes with their levels")
-    strength: dict[str, Sweep] = Field({}, description="methods with key (dotted), values (a list) and paper")
-    tests: tuple[StudyTest, ...] = Field((StudyTest(),), description=_NAMES)
-    ood: dict[Name, Parts] = Field({}, max_length=1, description="one name with its data, e.g. {mnist: data/mnist}")
-    checkpoints: Annotated[tuple[Checkpoint, ...], BeforeValidator(_one_or_several)] = Field(
-        CHECKPOINTS[:1], min_length=1, alias="checkpoint", description=f"one of {', '.join(CHECKPOINTS)}, or several"
+    strength: dict[str, Sweep] = Field(
+        {}, description="methods with key (dotted), values (a list) and paper"
     )
-    metrics: tuple[Metric, ...] = Field(METRICS[:4], min_length=1, description=f"a list of {', '.join(METRICS)}")
+    tests: tuple[StudyTest, ...] = Field((StudyTest(),), description=_NAMES)
+    ood: dict[Name, Parts] = Field(
+        {}, max_length=1, description="one name with its data, e.g. {mnist: data/mnist}"
+    )
+    checkpoints: Annotated[tuple[Checkpoint, ...], BeforeValidator(_one_or_several)] = Field(
+        CHECKPOINTS[:1],
+        min_length=1,
+        alias="checkpoint",
+        description=f"one of {', '.join(CHECKPOINTS)}, or several",
+    )
+    metrics: tuple[Metric, ...] = Field(
+        METRICS[:4], min_length=1, description=f"a list of {', '.join(METRICS)}"
+    )
     planned: Planned | None = Field(None, description="claims, endpoint, contrasts, refuted_if")
     paper: Annotated[tuple[PaperTable, ...], BeforeValidator(_one_or_several)] = Field(
         (), description="tables of the paper"
@@ -299,14 +330,21 @@ class Study(_Entry):
 
     @property
     def with_logits(self) -> bool:
-        return self.keep_logits or bool(self.ensemble) or any(metric in FROM_LOGITS for metric in self.metrics)
+        return (
+            self.keep_logits
+            or bool(self.ensemble)
+            or any(metric in FROM_LOGITS for metric in self.metrics)
+        )
 
     @property
     def all_tests(self) -> tuple[StudyTest, ...]:
         """The tests, and the one of other images."""
         return (
             *self.tests,
-            *(StudyTest.model_construct(name=name, parts=parts, ood=True) for name, parts in self.ood.items()),
+            *(
+                StudyTest.model_construct(name=name, parts=parts, ood=True)
+                for name, parts in self.ood.items()
+            ),
         )
 
     @property
@@ -316,7 +354,11 @@ class Study(_Entry):
 
     def parts(self) -> Iterator[ConfigPart]:
         """Every part of a configuration that this study names."""
-        yield from (*self.base, *self.overrides, *(self.size.overrides if self.size is not None else ()))
+        yield from (
+            *self.base,
+            *self.overrides,
+            *(self.size.overrides if self.size is not None else ()),
+        )
         for parts in self.methods.values():
             yield from parts
         for axis in self.grid.values():
@@ -328,13 +370,17 @@ class Study(_Entry):
     def axes_of(self, method: str) -> dict[str, Mapping[str, ConfigParts]]:
         """The axes that a method is varied over, with their levels; strength is the last."""
         axes: dict[str, Mapping[str, ConfigParts]] = {
-            name: axis.levels for name, axis in self.grid.items() if axis.methods is None or method in axis.methods
+            name: axis.levels
+            for name, axis in self.grid.items()
+            if axis.methods is None or method in axis.methods
         }
         if len(self.checkpoints) > 1:  # nothing to set: the training is the same
             axes[CHECKPOINT] = dict.fromkeys(self.checkpoints, ())
         if method in self.strength:
             sweep = self.strength[method]
-            axes[STRENGTH] = {f"{value:g}": (ConfigPart({sweep.key: value}),) for value in sweep.values}
+            axes[STRENGTH] = {
+                f"{value:g}": (ConfigPart({sweep.key: value}),) for value in sweep.values
+            }
         return axes
 
     @field_validator("tests", mode="before")
@@ -346,7 +392,11 @@ class Study(_Entry):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Study":
-        named = {"reference": [self.reference], "contrast": self.contrast, "strength": self.strength}
+        named = {
+            "reference": [self.reference],
+            "contrast": self.contrast,
+            "strength": self.strength,
+        }
         for what, names in named.items():
             for name in names:
                 _require(what, "method", name, self.methods)
@@ -362,18 +412,28 @@ class Study(_Entry):
         for ensemble in self.ensemble:
             _require("ensemble", "method", ensemble.of, self.methods)
             if self.axes_of(ensemble.of):
-                raise ValueError(f"ensemble: {ensemble.of} is varied over {', '.join(self.axes_of(ensemble.of))}.")
+                raise ValueError(
+                    f"ensemble: {ensemble.of} is varied over {', '.join(self.axes_of(ensemble.of))}."
+                )
             if ensemble.size > len(self.seeds):
-                raise ValueError(f"ensemble: {ensemble.size} members of {ensemble.of}, but {len(self.seeds)} seeds.")
+                raise ValueError(
+                    f"ensemble: {ensemble.size} members of {ensemble.of}, but {len(self.seeds)} seeds."
+                )
         for contrast in self.planned.contrasts if self.planned is not None else ():
             for name in contrast.removesuffix("+T").split(" - "):
                 _require("planned.contrasts", "method", name.split("-")[0], self.methods)
         if bool(self.ood) != ("ood_auroc" in self.metrics):
-            raise ValueError("ood: the metric ood_auroc needs a data set under 'ood:', and is all that it is used for.")
+            raise ValueError(
+                "ood: the metric ood_auroc needs a data set under 'ood:', and is all that it is used for."
+            )
         if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"seeds {list(self.seeds)} names a seed twice; that would count one run as two.")
+            raise ValueError(
+                f"seeds {list(self.seeds)} names a seed twice; that would count one run as two."
+            )
         if len(set(self.checkpoints)) < len(self.checkpoints):
-            raise ValueError(f"checkpoint is {list(self.checkpoints)}; give one, or several in a list, each once.")
+            raise ValueError(
+                f"checkpoint is {list(self.checkpoints)}; give one, or several in a list, each once."
+            )
         return self
 
 
