@@ -31,11 +31,7 @@ usage: chaosgate {0} -c FILE [-c FILE ...] [--KEY VALUE ...]
 import os
 import sys
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from chaosgate.cli.config_files import Parser
+from typing import Any, NamedTuple
 
 HELP = __doc__.partition("\n\n")[2]
 _TITLES = {
@@ -90,14 +86,6 @@ def execute(arguments: Sequence[str]) -> Outcome:
             dist.destroy_process_group()
 
 
-@lru_cache(maxsize=1)
-def _parser() -> "Parser":
-    from chaosgate.cli.training import ParserOnly
-
-    parser: Parser = ParserOnly("fit", ()).parser  # type: ignore[assignment]
-    return parser
-
-
 def parsed(arguments: Sequence[str]) -> dict[str, Any]:
     """The configuration of a command line as plain data with all defaults; nothing is built.
 
@@ -107,6 +95,6 @@ def parsed(arguments: Sequence[str]) -> dict[str, Any]:
     Args:
         arguments: As after ``chaosgate``: ``fit`` or another command, then files and keys.
     """
-    from chaosgate.cli.training import parsed_config, plain_config
+    from chaosgate.cli.training import compose
 
-    return plain_config(parsed_config(_parser(), arguments[1:]))
+    return compose(arguments[1:])

@@ -1,5 +1,6 @@
 """``chaosgate fit|validate|test|predict``: LightningCLI with the key ``noise`` and run directories."""
 
+import json
 import os
 import shlex
 import shutil
@@ -7,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +82,11 @@ class TrainingCLI(LightningCLI):
 
     Args:
         command: fit, validate, test or predict.
-        arguments: The rest of the command line.
+        arguments: The rest of the command line, or a composed configuration.
     """
 
-    def __init__(self, command: str, arguments: Sequence[str]) -> None:
-        self.command, self.arguments = command, list(arguments)
+    def __init__(self, command: str, arguments: Sequence[str] | dict[str, Any]) -> None:
+        self.command, self.arguments = command, arguments
         self.results: WriteResults | None = None
         super().__init__(
             model_class=ImageClassifier,
@@ -95,7 +96,7 @@ class TrainingCLI(LightningCLI):
             seed_everything_default=0,
             parser_kwargs={"prog": f"chaosgate {command}", "allow_abbrev": False},
             load_from_checkpoint_support=False,
-            args=self.arguments,
+            args=arguments if isinstance(arguments, dict) else list(arguments),
             run=False,
         )
 
@@ -277,7 +278,8 @@ class TrainingCLI(LightningCLI):
         print(f"\nRun:      {run.path}   (config.yaml, curves.jsonl, figures/)")
         print(f"Network:  {run.checkpoints / BEST}   (smallest validation NLL; also top1, last)")
         print(*(f"Log:      {log}\n" for log in logs), "\nNext:", sep="")
-        same = [word for word in self.arguments if word.split("=")[0] != "--resume"] + allow_flags()
+        words = self.arguments if isinstance(self.arguments, list | tuple) else ()
+        same = [word for word in words if word.split("=")[0] != "--resume"] + allow_flags()
         for command in ("test", "predict"):
             print(f"  {shlex.join(['chaosgate', command, *same])}")
 
@@ -295,10 +297,13 @@ class ParserOnly(TrainingCLI):
         pass
 
 
-def parsed_config(parser: LightningArgumentParser, args: Sequence[str]) -> Namespace:
+def parsed_config(
+    parser: LightningArgumentParser, args: Sequence[str] | dict[str, Any]
+) -> Namespace:
     """The parsed configuration with one place for each setting: ``noise``, ``model.optimizer``."""
     restrict()
-    config = parser.parse_args(list(args))
+    config: Namespace
+    config = parser.parse_object(args) if isinstance(args, dict) else parser.parse_args(list(args))
     for key in ("optimizer", "lr_scheduler"):  # LightningCLI's shorthand
         if config.get(key):
             config.model[key], config[key] = config[key], None
@@ -318,6 +323,58 @@ def parsed_config(parser: LightningArgumentParser, args: Sequence[str]) -> Names
 def plain_config(config: Namespace) -> dict[str, Any]:
     """A parsed configuration as plain data, without the files that it came from."""
     return {key: value for key, value in config.as_dict().items() if key != "config"}
+
+
+@cache
+def _parser() -> LightningArgumentParser:
+    return ParserOnly("fit", ()).parser
+
+
+def compose(words: Sequence[str]) -> dict[str, Any]:
+    """The configuration of a command line as plain data with all defaults; nothing is built.
+
+    What the command would refuse raises a ValueError with the same message. The first call makes the
+    parser (about a second).
+
+    Args:
+        words: As after ``chaosgate fit``: files and keys.
+    """
+    plain = plain_config(parsed_config(_parser(), words))
+    composed: dict[str, Any] = json.loads(json.dumps(plain, default=str))
+    return composed
+
+
+def execute(command: str, config: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
+    """Carry out a command in this process, for a program that continues afterwards.
+
+    Lightning starts further processes by repeating ``sys.argv``, and leaves their addresses in the
+    environment, where the next command would look for them.
+
+    Args:
+        command: fit, validate, test or predict.
+        config: What :func:`compose` returns.
+        options: Top-level keys that replace those of ``config``, e.g. ``resume=True``.
+
+    Returns:
+        The rows that a test has written.
+    """
+    import torch.distributed as dist
+
+    import chaosgate.__main__ as program
+
+    given = {**config, **options}
+    argv, environment = sys.argv, dict(os.environ)
+    sys.argv = [str(program.__file__), command, "-c", json.dumps(given)]
+    try:
+        cli = TrainingCLI(command, given)
+        cli.run()
+        return [] if cli.results is None else cli.results.written
+    finally:
+        sys.argv = argv
+        os.environ.clear()
+        os.environ.update(environment)
+        if dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def _listed(value: Any) -> list[Any]:
