@@ -46,8 +46,7 @@ from chaosgate.inject import callback
 from chaosgate.metrics.figure import log_figure
 from chaosgate.run import recording
 from chaosgate.run.checkpoint import damage
-from chaosgate.run.directory import RunDirectory
-from chaosgate.run.provenance import file_hash
+from chaosgate.run.directory import RunDirectory, file_hash
 from chaosgate.study import Run, load_study, plan_runs
 from chaosgate.study.execute.runner import log_tail, reason
 from chaosgate.study.execute.state import read_json, state_of

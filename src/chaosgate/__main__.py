@@ -85,7 +85,7 @@ def _unexpected(
     """The usual traceback, then how to report it."""
     sys.__excepthook__(kind, error, trace)
     if issubclass(kind, Exception):
-        found = import_module("chaosgate.run.provenance").versions()
+        found = import_module("chaosgate.run.identity").versions()
         print(
             "\nchaosgate: unexpected error: a bug in chaosgate, or in a library it uses. Please report it with "
             "the form\n'Something does not work' where you got chaosgate from, with the traceback above and these "

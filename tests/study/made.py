@@ -9,8 +9,8 @@ import yaml
 from numpy.typing import NDArray
 
 from chaosgate.data.atomic import file_hash
+from chaosgate.run.directory import with_digest
 from chaosgate.run.outputs import samples_file
-from chaosgate.run.provenance import with_digest
 from chaosgate.study import Run
 from chaosgate.study.execute.state import TESTED, read_json, write_fitted, write_json
 from chaosgate.study.execute.worker import write_record

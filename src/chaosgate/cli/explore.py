@@ -47,7 +47,7 @@ def explore(
 
     from chaosgate.cli.flags import parse_operator
     from chaosgate.compat import exploration
-    from chaosgate.run.provenance import versions
+    from chaosgate.run.identity import versions
 
     grids, strengths = sorted(set(grids)), sorted(set(log_std))
     photo, maps = stored_features()

@@ -141,7 +141,7 @@ def _about(source: "Source", backbone: str | None) -> dict[str, Any]:
 
     from chaosgate.data.atomic import file_hash
     from chaosgate.inject.stages import example_input
-    from chaosgate.run.provenance import transform_of, versions
+    from chaosgate.run.identity import transform_of, versions
     from chaosgate.train.weights import network_arguments, read_checkpoint
 
     model, file, data = source.model, source.file, source.data

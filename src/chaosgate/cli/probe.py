@@ -71,7 +71,7 @@ def probe(
     from chaosgate.cli.probe_source import find_images, find_network
     from chaosgate.compat import probe as compat
     from chaosgate.gate import GaussianChaos
-    from chaosgate.run.provenance import commit, versions
+    from chaosgate.run.identity import commit, versions
 
     source = find_network(network, backbone, pretrained, num_classes, in_chans)
     batch = find_images(source, images, count, image_size)

@@ -45,7 +45,7 @@ def verify(
     from chaosgate.compat.verify import as_markdown, title
     from chaosgate.compat.verify import verify as check
     from chaosgate.gate import Dropout, GaussianChaos
-    from chaosgate.run.provenance import commit, versions
+    from chaosgate.run.identity import commit, versions
 
     law, sides = parse_operator(operator), tuple(grid)
     gates = [

@@ -1,6 +1,5 @@
 """Checkpoints: written whole, read as plain data, chosen by validation, exact to resume from."""
 
-import json
 import math
 import os
 import random
@@ -22,8 +21,8 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
-from chaosgate.data.atomic import replace_file, replace_link
-from chaosgate.run.directory import LAST, SELECTION, RunDirectory
+from chaosgate.data.atomic import replace_link
+from chaosgate.run.directory import LAST, SELECTION, RunDirectory, replace_file, write_json
 from chaosgate.train.weights import read_checkpoint
 
 _RANDOM = "random_states"  # key in a checkpoint
@@ -231,7 +230,7 @@ class KeepCheckpoints(ModelCheckpoint):
             "candidates": [names[epoch] for epoch in close],
             "epochs": [score._asdict() for score in self.scores],
         }
-        replace_file(folder / SELECTION, json.dumps(record, indent=1) + "\n")
+        write_json(folder / SELECTION, record)
         for role in ("best", "top1"):
             replace_link(folder / f"{role}.ckpt", str(record[role]))
         self.best_model_path = str(folder / "best.ckpt")

@@ -1,38 +1,151 @@
-"""One directory per run: its files, its lock, and which checkpoint was selected. Needs no torch."""
+"""The directory of a run, and how files are written and read: in one step, with digests.
 
+Needs no torch, so that ``chaosgate study status`` starts quickly.
+"""
+
+import errno
+import hashlib
 import json
-from collections.abc import Iterator
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 from filelock import FileLock, Timeout
-
-from chaosgate.run.provenance import is_unchanged
 
 ROLES = ("best", "top1", "last")
 """Networks of a run by name: smallest validation NLL, best validation Top-1, final epoch."""
 BEST, TOP1, LAST = (f"{role}.ckpt" for role in ROLES)
 SELECTION = "selection.json"
+DIGEST = "digest"
 _ORPHANS = 8.0  # seconds: data workers of a killed run hold its lock for five
+
+
+def replace_file(
+    path: Path, content: str | bytes | Callable[[IO[bytes]], object], durable: bool = True
+) -> None:
+    """Write ``content`` to a temporary file beside ``path``, then rename it.
+
+    On failure the old file is untouched and the temporary file is removed.
+
+    Args:
+        path: The file to write.
+        content: A string (UTF-8), bytes, or a function that writes to an open binary file.
+        durable: Wait until the disk has the content and the name. Set it to false for files that
+            are written often and may be lost in a power failure.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            if callable(content):
+                content(file)
+            else:
+                file.write(content.encode() if isinstance(content, str) else content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    if durable:
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, where the file system supports it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):  # network file systems
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def write_json(path: Path, content: Any, durable: bool = True) -> None:
+    """Replace a JSON file in one step."""
+    replace_file(path, json.dumps(content, indent=1) + "\n", durable)
+
+
+def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The objects in a file of JSON lines, and how many lines are not one (1 for an empty file)."""
+    if not path.exists():
+        return [], 0
+    entries: list[dict[str, Any]] = []
+    wrong = 0
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entry = json.loads(line) if line.strip() else {}
+        except (ValueError, RecursionError):
+            entry = None
+        if isinstance(entry, dict):
+            entries += [entry] if entry else []
+        else:
+            wrong += 1
+    return entries, wrong or int(not entries)
+
+
+def write_lines(path: Path, entries: Iterable[Mapping[str, Any]]) -> None:
+    """Replace a file of JSON lines in one step."""
+    replace_file(path, "".join(json.dumps(entry) + "\n" for entry in entries))
+
+
+def file_hash(path: str | Path, kind: str = "sha256") -> str:
+    """Digest of the bytes of a file, as hex digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, kind).hexdigest()
+
+
+def config_hash(config: Any, digits: int = 8) -> str:
+    """A short hash of plain data (what JSON can hold), independent of the order of keys."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:digits]
+
+
+def with_digest(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry with a hash of the rest of it, so that a change on the disk is noticed."""
+    return {**entry, DIGEST: _hash_of_rest(json.loads(json.dumps(entry)))}
+
+
+def is_unchanged(entry: Mapping[str, Any]) -> bool:
+    """Whether the digest is right; entries of earlier versions have none."""
+    return DIGEST not in entry or entry[DIGEST] == _hash_of_rest(entry)
+
+
+def _hash_of_rest(entry: Mapping[str, Any]) -> str:
+    return config_hash({key: value for key, value in entry.items() if key != DIGEST}, digits=16)
+
+
+def is_row(entry: dict[str, Any]) -> bool:
+    """Whether an entry is the unchanged row of a cell."""
+    about_cell = isinstance(entry.get("corruption"), str) and isinstance(entry.get("severity"), int)
+    return about_cell and is_unchanged(entry)
 
 
 class RunDirectory:
     """The files of one run.
 
-    ========================= ====================================================================================
+    ========================= ======================================================================
     ``config.yaml``           the whole configuration of the training
-    ``checkpoints/``          ``last.ckpt``, ``epoch-*.ckpt``, links ``best`` and ``top1``, ``selection.json``
+    ``checkpoints/``          ``last``, ``best``, ``top1``, ``epoch-*`` (``.ckpt``), ``selection.json``
     ``curves.jsonl``          loss and validation metrics, one line per epoch
     ``noise.json``            measured strength of the gates at the end of training
-    ``compatibility.jsonl``   rows of :class:`~chaosgate.compat.CompatibilityProbe`, where a run has one
+    ``compatibility.jsonl``   rows of :class:`~chaosgate.compat.CompatibilityProbe`, if it was used
     ``figures/``              reliability diagrams, as PNG files
     ``results.jsonl``         one line per test cell, with a digest of itself
-    ``outputs/``              outputs of the tested network for every image (:mod:`chaosgate.run.outputs`)
+    ``outputs/``              outputs for every test image (:mod:`chaosgate.run.outputs`)
     ``predictions.csv``       one line per test image, of ``chaosgate predict``
     ``progress.json``         phase, epoch and batch
-    ========================= ====================================================================================
+    ========================= ======================================================================
 
     Args:
         path: The directory; need not exist yet.
@@ -40,19 +153,11 @@ class RunDirectory:
 
     def __init__(self, path: str | Path) -> None:
         self.path = path = Path(path)
-        self.checkpoints, self.figures, self.outputs = (
-            path / "checkpoints",
-            path / "figures",
-            path / "outputs",
-        )
-        self.last = self.checkpoints / LAST
-        self.config, self.noise, self.progress = (
-            path / "config.yaml",
-            path / "noise.json",
-            path / "progress.json",
-        )
-        self.curves, self.results = path / "curves.jsonl", path / "results.jsonl"
-        self.predictions = path / "predictions.csv"
+        self.config, self.progress = path / "config.yaml", path / "progress.json"
+        self.checkpoints, self.last = path / "checkpoints", path / "checkpoints" / LAST
+        self.curves, self.noise = path / "curves.jsonl", path / "noise.json"
+        self.results, self.outputs = path / "results.jsonl", path / "outputs"
+        self.figures, self.predictions = path / "figures", path / "predictions.csv"
 
     @classmethod
     def of(cls, trainer: Any) -> "RunDirectory":
@@ -76,8 +181,8 @@ class RunDirectory:
         if not path.is_file():
             found = ", ".join(sorted(one.name for one in self.checkpoints.glob("*.ckpt"))) or "none"
             raise FileNotFoundError(
-                f"no checkpoint {path}; the run has {found}. Train first (chaosgate fit with the same "
-                "files), or give --run_dir, or --ckpt_path FILE."
+                f"no checkpoint {path}; the run has {found}. Train first (chaosgate fit with the "
+                "same files), or give --run_dir, or --ckpt_path FILE."
             )
         return path
 
@@ -85,7 +190,8 @@ class RunDirectory:
         """Raise an error if there is a run already."""
         if any(self.checkpoints.glob("*.ckpt")) or self.results.exists():
             raise FileExistsError(
-                f"{self.path} already holds a run. Continue it with --resume, or give another --run_dir."
+                f"{self.path} already holds a run. Continue it with --resume, or give another "
+                "--run_dir."
             )
 
     @contextmanager
@@ -96,7 +202,8 @@ class RunDirectory:
             lock = FileLock(self.path / ".lock").acquire(timeout=wait)
         except Timeout:
             raise RuntimeError(
-                f"another process is writing to {self.path}. Wait for it, or give another --run_dir."
+                f"another process is writing to {self.path}. Wait for it, or give another "
+                "--run_dir."
             ) from None
         except OSError as error:
             raise OSError(
@@ -104,27 +211,3 @@ class RunDirectory:
             ) from error
         with lock:
             yield
-
-
-def is_row(entry: dict[str, Any]) -> bool:
-    """Whether an entry is the unchanged row of a cell."""
-    about_cell = isinstance(entry.get("corruption"), str) and isinstance(entry.get("severity"), int)
-    return about_cell and is_unchanged(entry)
-
-
-def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The objects in a file of JSON lines, and how many lines are not one (1 for an empty file)."""
-    if not path.exists():
-        return [], 0
-    entries: list[dict[str, Any]] = []
-    wrong = 0
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            entry = json.loads(line) if line.strip() else {}
-        except (ValueError, RecursionError):
-            entry = None
-        if isinstance(entry, dict):
-            entries += [entry] if entry else []
-        else:
-            wrong += 1
-    return entries, wrong or int(not entries)

@@ -1,6 +1,6 @@
-"""Which run a configuration belongs to: a readable name, and a hash of what shapes the result.
+"""Which run a configuration belongs to, and where the numbers of a run came from. Needs no torch.
 
-Every function takes a **parsed** configuration as plain data: what ``fit ... --print_config`` prints,
+A run has a readable name and a hash of what shapes its result. Functions of a configuration take a **parsed** configuration as plain data: what ``fit ... --print_config`` prints,
 what ``config.yaml`` of a run directory holds, what :func:`chaosgate.cli.fit.parsed` returns. Defaults
 are in it, so the name does not depend on how the configuration is split into files.
 
@@ -8,11 +8,17 @@ The hash covers what is listed here, so that a new argument of Lightning renames
 value is null do not count: an optional argument that is added to a class renames no run either.
 """
 
+import hashlib
+import platform
+import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
-from chaosgate.run.directory import RunDirectory
-from chaosgate.run.provenance import config_hash
+from chaosgate.run.directory import RunDirectory, config_hash, file_hash
 
 _TRAINER = """max_epochs max_steps max_time min_epochs min_steps precision devices num_nodes
     limit_train_batches limit_val_batches overfit_batches val_check_interval check_val_every_n_epoch
@@ -33,6 +39,8 @@ _PLACES = (
 )  # a published set is the same anywhere
 _WATCHING = ("Checkpoint", "Monitor", "Probe", "ProgressBar", "Summary")
 """Callbacks whose class name ends like this do not change a training."""
+_PACKAGES = ("chaosgate", "torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy")
+_TRANSFORM = ("mean", "std", "image_size", "eval_resize", "interpolation", "decoder")
 _STRENGTHS = ("gamma", "epsilon", "beta", "log_std", "p", "sigma")
 
 
@@ -193,3 +201,85 @@ def stages_of(noise: Mapping[str, Any]) -> list[str]:
 def class_name(node: Mapping[str, Any]) -> str:
     """The last part of a ``class_path``; empty without one."""
     return str(node.get("class_path") or "").rsplit(".", 1)[-1]
+
+
+# -- where numbers came from ---------------------------------------------------------------------
+
+
+@lru_cache
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that can change a number."""
+    return {"python": platform.python_version(), **{name: installed(name) for name in _PACKAGES}}
+
+
+def installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+@lru_cache
+def processor() -> str:
+    """Model of the processor: the last digits of sums differ between processors."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+@lru_cache
+def commit() -> str | None:
+    """Commit of this source tree, with ``+`` if files differ from it; None outside of git."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", ".")
+        return git("rev-parse", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def tensor_hash(tensors: Mapping[str, Any]) -> str:
+    """SHA-256 of named tensors: names, types, shapes and values."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        array = tensor.detach().cpu().contiguous().flatten()
+        array = array.float() if array.dtype.itemsize == 2 else array  # NumPy has no bfloat16
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(memoryview(array.numpy()))
+    return digest.hexdigest()
+
+
+def weights_of(checkpoint: Any, module: Any, run: Path) -> dict[str, str | None]:
+    """Which weights were tested: the checkpoint, or the file or timm weights of the model.
+
+    ``checkpoint`` is the SHA-256 of the file, or of the tensors if timm downloaded them.
+    ``weights_file`` is relative to the run directory for a checkpoint of the run.
+    """
+    weights = checkpoint or getattr(module, "weights", None)
+    digest = name = file = None
+    if weights == "timm":
+        source: dict[str, Any] = getattr(module.model, "pretrained_cfg", None) or {}
+        digest = tensor_hash(module.model.state_dict())
+        name = f"timm {source.get('architecture')}.{source.get('tag')}"
+    elif weights:
+        path, digest = Path(weights).absolute(), file_hash(weights)
+        inside = path.is_relative_to(run.absolute())
+        name = path.name
+        file = path.relative_to(run.absolute()).as_posix() if inside else str(weights)
+    return {"checkpoint": digest, "checkpoint_name": name, "weights_file": file}
+
+
+def transform_of(data: Any) -> dict[str, Any]:
+    """What was done to an image before the network saw it, as far as the data module says."""
+    found = {name: getattr(data, name, None) for name in _TRANSFORM}
+    return {
+        name: list(value) if isinstance(value, tuple) else getattr(value, "value", value)
+        for name, value in found.items()
+        if value is not None
+    }

@@ -11,9 +11,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chaosgate.data.atomic import replace_file
 from chaosgate.metrics.aggregate import Cell
-from chaosgate.run.directory import RunDirectory
+from chaosgate.run.directory import RunDirectory, replace_file
 
 Arrays = dict[str, NDArray[Any]]
 CLEAN_CELL: Cell = ("clean", 0)

@@ -10,10 +10,9 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from chaosgate.data.atomic import replace_file
 from chaosgate.data.samples import as_sample
 from chaosgate.inject.callback import NoiseInjection
-from chaosgate.run.directory import RunDirectory
+from chaosgate.run.directory import RunDirectory, replace_file
 from chaosgate.run.temperature import gather, order_of_images
 
 

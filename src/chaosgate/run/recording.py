@@ -5,7 +5,6 @@ which the command line sets. Only the first process writes, except for the outpu
 every process writes its share.
 """
 
-import json
 import os
 import time
 from dataclasses import asdict
@@ -17,12 +16,11 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from chaosgate.data.atomic import replace_file
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.metrics import CellMetrics, classification_scores, reliability_figure
 from chaosgate.metrics.figure import log_figure
 from chaosgate.metrics.temperature import fit_derivatives, scaled_scores
-from chaosgate.run.directory import RunDirectory
+from chaosgate.run.directory import RunDirectory, replace_file, write_json, write_lines
 from chaosgate.run.outputs import samples_file, write_arrays
 from chaosgate.run.temperature import TemperatureScaling
 
@@ -68,8 +66,8 @@ class WriteProgress(Callback):
         if trainer.is_global_zero:
             known = {key: n if 0 <= n < float("inf") else None for key, n in where.items()}
             now = {"time": time.time(), "pid": os.getpid()}
-            text = json.dumps({"phase": phase, **known, **now})
-            replace_file(RunDirectory.of(trainer).progress, text, durable=False)  # do not wait
+            entry = {"phase": phase, **known, **now}
+            write_json(RunDirectory.of(trainer).progress, entry, durable=False)
             self._last = time.monotonic()
 
 
@@ -97,8 +95,7 @@ class WriteCurves(Callback):
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Also restores a lost file if a finished training is resumed."""
         if self._lines and trainer.is_global_zero:
-            text = "".join(json.dumps(line) + "\n" for line in self._lines)
-            replace_file(RunDirectory.of(trainer).curves, text)
+            write_lines(RunDirectory.of(trainer).curves, self._lines)
 
 
 class WriteNoise(Callback):
@@ -108,7 +105,7 @@ class WriteNoise(Callback):
         gates = NoiseInjection.of(trainer)
         sites = [asdict(report) for one in gates for report in one.last_reports(pl_module)]
         if sites and trainer.is_global_zero:
-            replace_file(RunDirectory.of(trainer).noise, json.dumps(sites, indent=1))
+            write_json(RunDirectory.of(trainer).noise, sites)
 
 
 class WriteFigures(Callback):

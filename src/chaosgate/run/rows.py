@@ -12,18 +12,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from chaosgate.data.atomic import replace_file
 from chaosgate.metrics import aggregate_cells
 from chaosgate.metrics.names import FITTED_ON_TEST, ON_TEST, is_scaled, title
-from chaosgate.run.directory import RunDirectory, read_lines
-from chaosgate.run.provenance import (
-    commit,
-    processor,
-    transform_of,
-    versions,
-    weights_of,
-    with_digest,
-)
+from chaosgate.run.directory import RunDirectory, read_json, read_lines, with_digest, write_lines
+from chaosgate.run.identity import commit, processor, transform_of, versions, weights_of
 
 _COLUMNS = ("top1", "nll", "ece", "gap", "brier", "nll_T", "ece_T")  # of the table on the terminal
 _CELL = ("checkpoint", "checkpoint_name", "corruption", "severity", "noise", "data", "transform")
@@ -43,8 +35,7 @@ def merge_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
                 f"{path}: {damaged} lines cannot be read. Repair or move the file; nothing was written."
             )
         kept = [r for r in old if json.dumps([r.get(k) for k in _CELL], sort_keys=True) not in new]
-        lines = [*kept, *map(with_digest, new.values())]
-        replace_file(path, "".join(json.dumps(line) + "\n" for line in lines))
+        write_lines(path, [*kept, *map(with_digest, new.values())])
 
 
 class WriteResults(Callback):
@@ -78,7 +69,7 @@ class WriteResults(Callback):
             **self.provenance,
             "backbone": backbone,
             **weights_of(trainer.ckpt_path, pl_module, run.path),
-            "noise_measured": json.loads(run.noise.read_text()) if run.noise.exists() else [],
+            "noise_measured": read_json(run.noise) if run.noise.exists() else [],
             "data": data.describe() if hasattr(data, "describe") else None,
             "transform": transform_of(data),
             "commit": commit(),

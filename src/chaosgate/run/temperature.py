@@ -17,13 +17,13 @@ from torch.distributed import is_initialized
 from torch.utils.data import DataLoader
 from torchmetrics.utilities.distributed import gather_all_tensors
 
-from chaosgate.data.atomic import file_hash
 from chaosgate.data.module import ImageData
 from chaosgate.data.samples import Sample
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.metrics import CellMetrics, temperature_scaling
 from chaosgate.metrics.names import PLUS_T, SCALED, SUFFIX
 from chaosgate.metrics.sums import working_precision
+from chaosgate.run.directory import file_hash
 
 _COLUMNS = ("temperature", "temperature_split", "temperature_n")
 

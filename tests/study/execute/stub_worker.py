@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from chaosgate.run.provenance import with_digest
+from chaosgate.run.directory import with_digest
 from chaosgate.study.execute.state import FITTED, LOG, write_json
 from chaosgate.study.execute.worker import BAD_STUDY, with_lock, write_record
 

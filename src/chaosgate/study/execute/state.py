@@ -3,7 +3,7 @@
 Every file that is read back here is written in one step and reaches the disk before it has its name. Should one be
 damaged all the same, it is named (:attr:`State.trouble`), the run counts as unfinished, and the next worker sets it
 aside and makes it again (:func:`set_aside_damaged`). A row and a note have a digest in themselves
-(:func:`~chaosgate.run.provenance.with_digest`), so that a test may replace rows of another; of all other files the
+(:func:`~chaosgate.run.directory.with_digest`), so that a test may replace rows of another; of all other files the
 notes have the digests: ``fitted.json`` of what the training has left, a record of the outputs that its test has kept.
 """
 
@@ -22,8 +22,16 @@ import yaml
 from filelock import FileLock
 
 from chaosgate.data.atomic import file_hash, replace_file
-from chaosgate.run.directory import SELECTION, RunDirectory, is_row, read_lines
-from chaosgate.run.provenance import DIGEST, config_hash, is_unchanged, with_digest
+from chaosgate.run.directory import (
+    DIGEST,
+    SELECTION,
+    RunDirectory,
+    config_hash,
+    is_row,
+    is_unchanged,
+    read_lines,
+    with_digest,
+)
 from chaosgate.study.plan.runs import Run
 
 Condition = Literal["done", "running", "queued", "failed", "interrupted", "missing"]

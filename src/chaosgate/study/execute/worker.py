@@ -15,8 +15,7 @@ from typing import Any, Protocol
 from filelock import Timeout
 
 from chaosgate.data.atomic import file_hash
-from chaosgate.run.directory import RunDirectory
-from chaosgate.run.provenance import config_hash
+from chaosgate.run.directory import RunDirectory, config_hash
 from chaosgate.study.execute.state import (
     FAILED,
     FITTED,

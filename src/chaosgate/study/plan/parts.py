@@ -22,7 +22,8 @@ from typing import Any
 import chaosgate
 from chaosgate.data.atomic import cache_folder, file_hash, replace_file
 from chaosgate.run.config_files import allowed_modules, config_folder, find_config, read_yaml
-from chaosgate.run.provenance import config_hash, installed
+from chaosgate.run.directory import config_hash
+from chaosgate.run.identity import installed
 
 FOLDERS = {
     "CHAOSGATE_IMAGENET": "train/<wnid> and val/<wnid> of ImageNet-1k",

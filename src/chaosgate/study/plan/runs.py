@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from chaosgate.run.config_files import did_you_mean, find_config, read_yaml
+from chaosgate.run.directory import config_hash
 from chaosgate.run.identity import run_name, test_hash
-from chaosgate.run.provenance import config_hash
 from chaosgate.study.plan.parts import (
     ConfigParts,
     Parse,

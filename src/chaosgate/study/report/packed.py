@@ -17,7 +17,7 @@ import numpy as np
 
 from chaosgate.data.atomic import file_hash, replace_file
 from chaosgate.metrics.names import FROM_LOGITS
-from chaosgate.run.directory import RunDirectory
+from chaosgate.run.directory import RunDirectory, with_digest
 from chaosgate.run.outputs import (
     OF_LOGITS,
     Samples,
@@ -26,7 +26,6 @@ from chaosgate.run.outputs import (
     without_implied,
     write_small_arrays,
 )
-from chaosgate.run.provenance import with_digest
 from chaosgate.study.execute.state import FITTED, TESTED, read_json, record_of, rows_of
 from chaosgate.study.plan.runs import Run, load_study
 from chaosgate.study.plan.study import Ensemble, Study
