@@ -9,10 +9,9 @@ import torch
 from torchvision.transforms import InterpolationMode
 
 from chaosgate.data.atomic import file_hash
-from chaosgate.metrics.names import FITTED_ON_TEST, ON_TEST
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.identity import tensor_hash, transform_of, weights_of
-from chaosgate.run.rows import merge_rows, print_results
+from chaosgate.run.rows import FITTED_ON_TEST, ON_TEST, merge_rows, print_results
 
 METRICS = {
     "top1": 0.9,

@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
 from chaosgate.data.decoding import Picture, as_tensor
+from chaosgate.metrics.aggregate import CLEAN as CLEAN
+from chaosgate.metrics.aggregate import Cell as Cell
 
 Augmentation = Callable[[Any, torch.Generator], Picture]
 PADDING = -1
@@ -77,16 +79,6 @@ class Sample(NamedTuple):
     target: int
     index: int  # type: ignore[assignment]  # shadows tuple.index
     cell: int = 0
-
-
-class Cell(NamedTuple):
-    """A part of a test: a corruption at a severity from 1 to 5, or the clean set, ``CLEAN``."""
-
-    corruption: str
-    severity: int
-
-
-CLEAN = Cell("clean", 0)
 
 
 def as_sample(batch: Any) -> Any:

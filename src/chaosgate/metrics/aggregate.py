@@ -1,14 +1,33 @@
-"""From the metrics of cells to the entries of a table, and when a small calibration error means failure."""
+"""Test cells, the mean over cells, and when a small calibration error means failure. No torch."""
 
 from collections.abc import Collection, Iterable, Mapping
 from math import fsum, isfinite
+from typing import NamedTuple
 
-Cell = tuple[str, int]
+SUFFIX = "_T"
+"""Ends the key of a metric after temperature scaling, in result rows and tables."""
+
+SCALED = ("nll", "ece", "brier", "confidence", "gap", "adaptive_ece")
+"""Metrics that a temperature changes; it keeps the order of the classes, and so the accuracy."""
+
+PLUS_T = ("nll", "ece")
+"""Metrics that every table also shows after temperature scaling."""
+
+
+class Cell(NamedTuple):
+    """A part of a test: a corruption at a severity from 1 to 5, or the clean set, ``CLEAN``."""
+
+    corruption: str
+    severity: int
+
+
+CLEAN = Cell("clean", 0)
+ByCell = Mapping[Cell, float] | Mapping[tuple[str, int], float]
 
 
 def corruption_means(
-    values: Mapping[Cell, float],
-    missing: Collection[Cell] = (),
+    values: ByCell,
+    missing: Collection[tuple[str, int]] = (),
     severities: Iterable[int] | None = None,
 ) -> dict[str, float]:
     """Mean over severities of each corruption's cells, the clean cell left out (tab. imagenetc_breakdown).
@@ -56,8 +75,8 @@ def corruption_means(
 
 
 def aggregate_cells(
-    values: Mapping[Cell, float],
-    missing: Collection[Cell] = (),
+    values: ByCell,
+    missing: Collection[tuple[str, int]] = (),
     severities: Iterable[int] | None = None,
 ) -> float:
     """Mean over corruptions of the mean over severities, the paper's ImageNet-C number (app. imagenetc_full).

@@ -15,7 +15,6 @@ from chaosgate.metrics.aggregate import Cell
 from chaosgate.run.directory import RunDirectory, replace_file
 
 Arrays = dict[str, NDArray[Any]]
-CLEAN_CELL: Cell = ("clean", 0)
 PER_IMAGE = ("confidence", "nll", "confidence_slope", "nll_slope")
 """What is kept of every image after temperature scaling; slopes are derivatives by log T."""
 OF_LOGITS = ("logits", "target", "validation_")
@@ -154,7 +153,8 @@ def _load(
             return None
         shares = [_with_implied(read_arrays(path)) for path in paths]
         first = shares[0]
-        own = [*zip(first["corruption"].tolist(), first["severity"].tolist(), strict=True)]
+        names, severities = first["corruption"].tolist(), first["severity"].tolist()
+        own = [Cell(*cell) for cell in zip(names, severities, strict=True)]
         keys = [key for key in first if key not in _SHARED and not key.startswith("validation_")]
         whole = {key: np.concatenate([share[key] for share in shares]) for key in keys}
         order = np.lexsort((whole["index"], whole["cell"]))

@@ -13,11 +13,21 @@ from rich.console import Console
 from rich.table import Table
 
 from chaosgate.metrics import aggregate_cells
-from chaosgate.metrics.names import FITTED_ON_TEST, ON_TEST, is_scaled, title
+from chaosgate.metrics.aggregate import SUFFIX
 from chaosgate.run.directory import RunDirectory, read_json, read_lines, with_digest, write_lines
 from chaosgate.run.identity import commit, processor, transform_of, versions, weights_of
 
-_COLUMNS = ("top1", "nll", "ece", "gap", "brier", "nll_T", "ece_T")  # of the table on the terminal
+_COLUMNS = {  # of the table on the terminal
+    "top1": "Top-1",
+    "nll": "NLL",
+    "ece": "ECE",
+    "gap": "conf-acc",
+    "brier": "Brier",
+    "nll_T": "NLL+T",
+    "ece_T": "ECE+T",
+}
+ON_TEST = "†"
+FITTED_ON_TEST = "fitted on the test images themselves; +T looks better than it is."
 _CELL = ("checkpoint", "checkpoint_name", "corruption", "severity", "noise", "data", "transform")
 
 
@@ -127,9 +137,9 @@ def print_results(rows: Sequence[dict[str, Any]], checkpoint: str | None, where:
     table = Table(title=heading, title_justify="left", box=SIMPLE_HEAD, padding=0)
     table.add_column("images", no_wrap=True)
     fitted_on_test = rows[0].get("temperature_split") == "test"
-    marks = {name: ON_TEST if fitted_on_test and is_scaled(name) else "" for name in shown}
+    marks = {name: ON_TEST if fitted_on_test and name.endswith(SUFFIX) else "" for name in shown}
     for name in shown:
-        table.add_column(title(name), justify="right")
+        table.add_column(_COLUMNS.get(name, name), justify="right")
     for corruption in dict.fromkeys(row["corruption"] for row in rows):
         own = [row for row in rows if row["corruption"] == corruption]
         means = {name: sum(row[name] for row in own) / len(own) for name in shown}

@@ -22,10 +22,10 @@ from pydantic import (
     model_validator,
 )
 
-from chaosgate.metrics.names import FROM_LOGITS, FROM_OUTPUTS, PLUS_T, scaled
 from chaosgate.run.config_files import did_you_mean
 from chaosgate.run.directory import ROLES
 from chaosgate.study.plan.parts import ConfigPart, ConfigParts, read_parts
+from chaosgate.study.report.names import FROM_LOGITS, FROM_OUTPUTS, PLUS_T, scaled
 
 METRICS = (
     "top1",

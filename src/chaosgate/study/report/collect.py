@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from chaosgate.metrics.aggregate import CLEAN as CLEAN_CELL
 from chaosgate.metrics.aggregate import Cell
-from chaosgate.metrics.names import FROM_LOGITS, FROM_OUTPUTS, PLUS_T, scaled
 from chaosgate.run.directory import RunDirectory, read_lines
-from chaosgate.run.outputs import CLEAN_CELL, Logits, Samples, load_logits, load_samples
+from chaosgate.run.outputs import Logits, Samples, load_logits, load_samples
 from chaosgate.study.execute.state import record_of, rows_of, state_of
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import Ensemble, Study
 from chaosgate.study.report.inference import NUM_BINS
+from chaosgate.study.report.names import FROM_LOGITS, FROM_OUTPUTS, PLUS_T, scaled
 
 if TYPE_CHECKING:
     import torch
@@ -37,14 +38,14 @@ class Finished:
     run: Run
     rows: Sequence[dict[str, Any]]
 
-    def by_cell(self, metric: str) -> dict[tuple[str, int], float]:
+    def by_cell(self, metric: str) -> dict[Cell, float]:
         """A metric of every cell that has it; a row may have no ``nll_T``."""
         if metric in FROM_OUTPUTS:
             return (self._class_metrics if metric in FROM_LOGITS else self._confidence_metrics).get(
                 metric, {}
             )
         return {
-            (row["corruption"], int(row["severity"])): float(row[metric])
+            Cell(row["corruption"], int(row["severity"])): float(row[metric])
             for row in self.rows
             if row.get(metric) is not None
         }

@@ -13,9 +13,9 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from chaosgate.metrics.names import ON_TEST, scaled, title
 from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report.frame import CLEAN, MAIN, Results
+from chaosgate.study.report.names import ON_TEST, scaled, title
 
 # Okabe and Ito's palette, safe under the common color-vision deficiencies, then Tol's dark tones.
 _OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

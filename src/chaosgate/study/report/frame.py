@@ -39,14 +39,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from chaosgate.metrics.aggregate import CLEAN as CLEAN_CELL
 from chaosgate.metrics.aggregate import Cell, aggregate_cells, collapsed
-from chaosgate.metrics.names import NAMES, PLUS_T, improvement, is_scaled, scaled
-from chaosgate.run.outputs import CLEAN_CELL
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import STRENGTH, Study
 from chaosgate.study.report import inference
 from chaosgate.study.report.collect import Finished, ensemble_name
 from chaosgate.study.report.inference import Floats, Groups, Interval, is_biased
+from chaosgate.study.report.names import NAMES, PLUS_T, improvement, is_scaled, scaled
 from chaosgate.study.report.packed import kept_ensembles
 
 CLEAN, CORRUPTED = MAIN = ("clean", "corrupted")

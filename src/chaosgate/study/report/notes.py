@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from chaosgate.metrics.names import ON_TEST, is_scaled, title
 from chaosgate.study.plan.study import STRENGTH, Sweep
 from chaosgate.study.report.frame import CLEAN, MAIN, MOST_PAIRS, PRIMARY, Results, has_direction
+from chaosgate.study.report.names import ON_TEST, is_scaled, title
 from chaosgate.study.report.views import COLLAPSED, SELECTED, change
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from chaosgate.data.atomic import file_hash, replace_file
-from chaosgate.metrics.names import FROM_LOGITS
+from chaosgate.metrics.aggregate import Cell
 from chaosgate.run.directory import RunDirectory, with_digest
 from chaosgate.run.outputs import (
     OF_LOGITS,
@@ -30,6 +30,7 @@ from chaosgate.study.execute.state import FITTED, TESTED, read_json, record_of, 
 from chaosgate.study.plan.runs import Run, load_study
 from chaosgate.study.plan.study import Ensemble, Study
 from chaosgate.study.report.collect import EnsembleResult, Finished, collect, ensembles
+from chaosgate.study.report.names import FROM_LOGITS
 from chaosgate.study.report.planned import NOTE
 
 Array = np.ndarray[Any, Any]
@@ -201,9 +202,10 @@ def kept_ensembles(
             return ensembles(study, ensemble, finished)
         arrays = read_arrays(path)
         about = json.loads(str(arrays["about"]))
-        cells = tuple((corruption, severity) for corruption, severity in about["cells"])
+        cells = tuple(Cell(*cell) for cell in about["cells"])
         metrics = {
-            m: {(c, s): value for c, s, value in values} for m, values in about["metrics"].items()
+            m: {Cell(c, s): value for c, s, value in values}
+            for m, values in about["metrics"].items()
         }
         samples = Samples(
             cells, arrays["confidence"], arrays["correct"], arrays["nll"], arrays["index"]

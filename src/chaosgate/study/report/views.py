@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from chaosgate.metrics.names import NAMES, ON_TEST, PLUS_T, is_scaled, scaled, title
 from chaosgate.study.plan.study import STRENGTH, paper_data
 from chaosgate.study.report.frame import MAIN, Results, Row, has_direction
+from chaosgate.study.report.names import NAMES, ON_TEST, PLUS_T, is_scaled, scaled, title
 
 MARKS = {"better": "✓", "worse": "✗"}
 COLLAPSED, SELECTED, MISSING = "‡", "§", "–"

@@ -11,10 +11,10 @@ from pathlib import Path
 from rich.console import Console
 
 from chaosgate.data.atomic import replace_file
-from chaosgate.metrics.names import title
 from chaosgate.study.execute.state import state_of
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import Study
+from chaosgate.study.report.names import title
 
 LAYOUT_FOLDER = "tensorboard_layout"
 LAYOUT: Mapping[str, Mapping[str, str]] = {

@@ -3,21 +3,11 @@
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-SUFFIX = "_T"
-"""Ends the key of a metric after temperature scaling, in result rows and tables."""
-
-SCALED = ("nll", "ece", "brier", "confidence", "gap", "adaptive_ece")
-"""Metrics that a temperature changes; it leaves the order of the classes, and with it Top-1, alone."""
-
-PLUS_T = ("nll", "ece")
-"""Metrics that every table also shows after temperature scaling."""
+from chaosgate.metrics.aggregate import PLUS_T as PLUS_T
+from chaosgate.metrics.aggregate import SUFFIX
 
 ON_TEST = "†"
 """Mark of a number whose temperature has seen the test images; stands beside it in every table."""
-
-FITTED_ON_TEST = "fitted on the test images themselves; +T looks better than it is."
-"""What the mark means."""
-
 
 FROM_LOGITS = ("classwise_ece", "brier_reliability", "brier_resolution")
 """Metrics of a study that need the kept logits: they depend on every class."""
