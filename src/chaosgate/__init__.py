@@ -17,53 +17,18 @@ except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
 _HOME = {
-    "field": (
-        "Anisotropic",
-        "Dense",
-        "DirichletLaplacian",
-        "EdgeWeighted",
-        "Graph",
-        "Massive",
-        "MaxEntLaw",
-        "Neumann",
-    )
-    + (
-        "Operator",
-        "Periodic",
-        "Pinned",
-        "CovarianceFunction",
-        "CovarianceMatrix",
-        "Kernel",
-        "Law",
-        "Matern",
-    )
-    + ("StudentT",),
-    "gate": (
-        "CorrelatedGaussian",
-        "DropBlock",
-        "Dropout",
-        "Gate",
-        "GaussianChaos",
-        "IIDGaussian",
-        "Mechanism",
-    )
-    + ("design", "load_noise_state_dict", "noise_state_dict"),
-    "inject": ("Attachment", "NoiseInjection", "attach", "resolve_stages", "sites"),
-    "data": (
-        "CIFAR10",
-        "CIFAR100",
-        "FashionMNIST",
-        "HuggingFace",
-        "ImageFolder",
-        "ImageNet",
-        "ImageNetC",
-    )
-    + ("ImageNetVariant", "OxfordPets"),
-    "compat": ("CompatibilityProbe",),
-    "train.task": ("ImageClassifier",),
+    "field": """Anisotropic CovarianceFunction CovarianceMatrix Dense DirichletLaplacian EdgeWeighted
+        Graph Kernel Law Massive Matern MaxEntLaw Neumann Operator Periodic Pinned StudentT""",
+    "gate": """CorrelatedGaussian DropBlock Dropout Gate GaussianChaos IIDGaussian Mechanism
+        design load_noise_state_dict noise_state_dict""",
+    "inject": "Attachment NoiseInjection attach resolve_stages sites",
+    "data": """CIFAR10 CIFAR100 FashionMNIST HuggingFace ImageFolder ImageNet ImageNetC
+        ImageNetVariant OxfordPets""",
+    "compat": "CompatibilityProbe",
+    "train.task": "ImageClassifier",
 }
 _MODULES = ("compat", "corruptions", "data", "field", "gate", "inject", "metrics", "study", "train")
-_LOCATION = {name: home for home, names in _HOME.items() for name in names}
+_LOCATION = {name: home for home, names in _HOME.items() for name in names.split()}
 
 __all__ = ["__version__", *_LOCATION, *_MODULES]
 

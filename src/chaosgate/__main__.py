@@ -32,8 +32,12 @@ from importlib import import_module
 from types import TracebackType
 
 HELP = __doc__ or ""
-TRAINING = ("fit", "validate", "test", "predict")
-COMMANDS = ("study", "verify", "design", "probe", "sites", "data", "explore", "export", "configs")
+TRAINING = {
+    "fit": "Train a network.",
+    "validate": "Metrics of a trained network on validation images.",
+    "test": "Test a trained network, clean and corrupted; give the files and keys of its 'fit'.",
+    "predict": "Write the predictions for all test images; give the files and keys of the 'fit'.",
+}
 _SAFE_PATH = "PYTHONSAFEPATH"  # Python's own: the working folder does not precede what is installed
 
 
@@ -48,19 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments[0] in ("-V", "--version"):
         print(import_module("chaosgate").__version__)
         return 0
-    if arguments[0] not in (*TRAINING, *COMMANDS, "worker"):  # studies start workers
-        from chaosgate.run.config_files import did_you_mean
-
-        hint = did_you_mean(arguments[0], (*TRAINING, *COMMANDS))
-        print(
-            f"chaosgate: no command '{arguments[0]}'. {hint} See 'chaosgate --help'.",
-            file=sys.stderr,
-        )
-        return 2
-    module = "chaosgate.cli.fit" if arguments[0] in TRAINING else "chaosgate.cli.commands"
     try:
         with _own_modules(arguments) as words:
-            status: int = import_module(module).main(words)
+            return _run(words)
     except BaseException as error:
         if not _is_interrupt(error):
             raise
@@ -69,7 +63,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 130
-    return status
+
+
+def _run(words: list[str]) -> int:
+    """Import what the command needs, and no more: help must be quick."""
+    command = words[0]
+    if command in TRAINING:
+        asked = not {"-h", "--help"}.isdisjoint(words)
+        if asked and words[-1] != "all":
+            text = (import_module("chaosgate.cli").__doc__ or "").partition("\n\n")[2]
+            print(text.format(command, TRAINING[command]), end="")
+            return 0
+        words = words[:-1] if asked else words  # --help all
+        return int(import_module("chaosgate.cli.training").main(words))
+    commands = import_module("chaosgate.cli.commands")
+    if command in (*commands.COMMANDS, "worker"):  # SLURM jobs of studies start workers
+        return int(commands.main(words))
+    hint = commands.did_you_mean(command, (*TRAINING, *commands.COMMANDS))
+    print(f"chaosgate: no command '{command}'. {hint} See 'chaosgate --help'.", file=sys.stderr)
+    return 2
 
 
 def _is_interrupt(error: BaseException | None) -> bool:

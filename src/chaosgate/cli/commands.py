@@ -20,6 +20,18 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
 from chaosgate.run.config_files import did_you_mean
 
+COMMANDS = {
+    "study": "study",
+    "verify": "gates",
+    "design": "gates",
+    "probe": "networks",
+    "sites": "networks",
+    "data": "data",
+    "explore": "explore",
+    "export": "export",
+    "configs": "configs",
+}
+"""The module of each command."""
 Command = Callable[..., int | None]
 
 
@@ -31,47 +43,39 @@ class CommandParser(ArgumentParser):
     """The command line of a function. A mistake is one line on stderr and exit status 2."""
 
     def __init__(self, function: Command, prog: str) -> None:
-        text = inspect.getdoc(function) or ""
-        description = text.partition("\nArgs:")[0]
-        super().__init__(
-            prog=prog, description=description, formatter_class=_Help, allow_abbrev=False
-        )
-        help_texts = {entry.arg_name: entry.description for entry in parse(text).params}
-        hints = get_type_hints(function)
-        self.names = [f"--{name}" for name in inspect.signature(function).parameters]
+        text, hints = inspect.getdoc(function) or "", get_type_hints(function)
+        about = {"prog": prog, "description": text.partition("\nArgs:")[0]}
+        super().__init__(**about, formatter_class=_Help, allow_abbrev=False)
+        explained = {entry.arg_name: entry.description for entry in parse(text).params}
+        self.names = []
         for name, parameter in inspect.signature(function).parameters.items():
             kind, default = hints[name], parameter.default
-            if isinstance(kind, UnionType):  # None is what a flag is without being given
+            positional = parameter.kind is not parameter.KEYWORD_ONLY
+            if isinstance(kind, UnionType):  # X | None
                 kind = get_args(kind)[0]
-            settings: dict[str, Any] = {"type": kind, "help": help_texts.get(name)}
-            flags = ["-c", "--config"] if name == "config" else [f"--{name}"]
-            if parameter.kind is not parameter.KEYWORD_ONLY:
-                flags = [name]
-                settings |= {} if default is parameter.empty else {"nargs": "?"}
-            elif default is parameter.empty:
-                settings["required"] = True
+            settings: dict[str, Any] = {"type": kind, "help": explained.get(name)}
             if default is not parameter.empty:
                 settings["default"] = list(default) if isinstance(default, tuple) else default
+            if positional and "default" in settings:
+                settings["nargs"] = "?"
+            elif not positional and "default" not in settings:
+                settings["required"] = True
             if kind is bool:
-                settings["action"] = "store_true"
-                del settings["type"]
-            elif get_origin(kind) in (Sequence, tuple):  # --stages L2 L4, --grid 7 7
-                inner = get_args(kind)
-                settings |= {
-                    "type": inner[0],
-                    "nargs": "+" if get_origin(kind) is Sequence else len(inner),
-                }
+                settings = {"action": "store_true", "help": settings["help"]}
+            elif get_origin(kind) is Sequence:  # --stages L2 L4
+                settings |= {"type": get_args(kind)[0], "nargs": "+"}
             elif is_dataclass(kind):  # --slurm.gpus 1
                 del settings["help"]
-            self.add_argument(*flags, **settings)
+            self.names.append(f"--{name}")
+            flags = [name] if positional else [f"--{name}"]
+            self.add_argument(*(["-c", *flags] if name == "config" else flags), **settings)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         if not self.exit_on_error:
             super().error(message, ex)
         text = " ".join(message.split()).rstrip(".") + "."
-        unknown = (
-            message.partition("unrecognized arguments: --")[2].partition(" ")[0].partition("=")[0]
-        )
+        unknown = message.partition("unrecognized arguments: --")[2].partition(" ")[0]
+        unknown = unknown.partition("=")[0]
         if self.prog.startswith("chaosgate study") and "." in unknown:
             text += " The settings of a study are in its file: put "
             text += f"'{unknown}: VALUE' under its 'overrides:'."
@@ -81,14 +85,6 @@ class CommandParser(ArgumentParser):
         self.exit(2)
 
 
-def _plain(value: Any) -> Any:
-    """A PositiveInt as an int: noise is a function of its keys and of their types."""
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    kinds = (kind for kind in (bool, int, float) if isinstance(value, kind))
-    return next(kinds, type(value))(value) if isinstance(value, int | float) else value
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run a command; return its exit status: 1 if it could not do it, 2 if it was not understood.
 
@@ -96,7 +92,8 @@ def main(arguments: Sequence[str]) -> int:
         arguments: The command's name, then its arguments.
     """
     name, *words = arguments
-    prog, module = f"chaosgate {name}", import_module(f"chaosgate.cli.{name}")
+    prog = f"chaosgate {name}"
+    module = import_module(f"chaosgate.cli.{COMMANDS.get(name, name)}")
     actions: dict[str, Command] = getattr(module, "ACTIONS", {})
     if actions:
         if not words or words[0] in ("-h", "--help"):
@@ -121,3 +118,17 @@ def main(arguments: Sequence[str]) -> int:
             raise
         print(f"{prog}: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
+
+
+def _plain(value: Any) -> Any:
+    """A PositiveInt as an int: noise is a function of its keys and of their types."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    kinds = (kind for kind in (bool, int, float) if isinstance(value, kind))
+    return next(kinds, type(value))(value) if isinstance(value, int | float) else value
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    known = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1

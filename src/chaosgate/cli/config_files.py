@@ -13,12 +13,9 @@ from lightning.pytorch.cli import LightningArgumentParser
 
 from chaosgate.run.config_files import config_folder, config_name, find_config
 
-_HINT = "\nHint: "
-_KEY = re.compile(
-    r"(?:arguments: --|Group '(?P<group>[\w.]+)' does not accept option '|Option ')([\w.]+)"
-)
-_NAME = re.compile(r"(?:has no attribute '|Expected a dot import path string: )(\w+)")
-_PLACE = re.compile(r"Parser key \"([\w.]+)\"")
+_WRONG = re.compile(r"(?:arguments: --|[Oo]ption '|attribute '|path string: )([\w.]+)")
+_GROUP = re.compile(r"(?:Parser key \"|Group ')([\w.]+)")
+_NOISE = ("noise.gate", "trainer.callbacks")
 
 
 class UsageError(ValueError):
@@ -43,12 +40,11 @@ class ConfigFile(ActionConfigFile):
         super().__call__(parser, cfg, str(path), option_string)  # type: ignore[no-untyped-call]
         after = dict(cfg.items())
         if _has_noise(before) and not _has_noise(after):
-            found = [file for key, file in self.source.items() if key.startswith(_NOISE)]
-            first = found[0] if found else "what is given before it"
+            first = next((file for key, file in self.source.items() if key.startswith(_NOISE)), "")
             raise UsageError(
-                f"{name} removes the noise of {first}: the network would be trained without it. Files "
-                "compose from left to right; give them in the order base, model, data, noise. To train "
-                f"without noise, leave out {first}, or end the command with --noise.gate null."
+                f"{name} removes the noise of {first or 'the command line'}: the network would be "
+                "trained without it. Files compose from left to right; give them in the order base, "
+                "model, data, noise. To train without noise, end the command with --noise.gate null."
             )
         for key, value in after.items():
             if before.get(key) != value and key != self.dest:
@@ -58,9 +54,6 @@ class ConfigFile(ActionConfigFile):
                 self.source[key] = name
         if os.environ.get("LOCAL_RANK", "0") == "0":
             print(*(f"chaosgate: {line}\n" for line in reports), sep="", end="", file=sys.stderr)
-
-
-_NOISE = ("noise.gate", "trainer.callbacks")
 
 
 def _has_noise(values: Mapping[str, Any]) -> bool:
@@ -74,50 +67,46 @@ class Parser(LightningArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         if not self.exit_on_error:  # jsonargparse tries the members of a union
             super().error(message, ex)
-        hint = "" if _HINT in message else self._suggestion(message)
-        raise UsageError(f"{message}{_HINT if hint else ''}{hint}") from ex
-
-    def _suggestion(self, message: str) -> str:
-        if "arguments are required: data" in message:
-            return (
-                "Name the images, e.g. -c data/fashion_mnist. 'chaosgate configs' lists the files."
-            )
-        if "is not allowed, denied by" in message:
-            return "A configuration may not name this; --allow MODULE allows a module you trust."
-        if wrong := _KEY.search(message):
-            return self._nearest(wrong["group"] or "".join(_PLACE.findall(message)[-1:]), wrong[2])
-        name, classes = _NAME.search(message), _classes()
-        close = get_close_matches(name[1], classes, n=1) if name else []
-        return f"Did you mean {classes[close[0]][0]}?" if close else ""
-
-    def _nearest(self, group: str, wrong: str) -> str:
-        """The key whose last part is most like that of a wrong one, with the class that has it."""
-        keys = dict.fromkeys(self.get_defaults().keys(), "") | _class_arguments()
-        parts = {key.rpartition(".")[2] for key in keys}
-        names = get_close_matches(wrong.rpartition(".")[2], parts, n=1, cutoff=0.75)
-        near = [key for key in keys if key.rpartition(".")[2] in names]
-        start = (group or wrong).partition(".")[0]
-        best = min(near, key=lambda key: not key.startswith(start), default="")
-        of = f", an argument of {keys[best]}" if best and keys[best] else ""
-        return (
-            f"Did you mean --{best}{of}?" if best else "'chaosgate fit --help all' lists all keys."
-        )
+        if "Did you mean" not in message:  # of a file within a file
+            message = f"{message}\n{suggestion(message, self)}".rstrip()
+        raise UsageError(message) from ex
 
 
-def _classes() -> dict[str, tuple[str, type]]:
-    """Path and class of what configurations name most often, by the last part of the path."""
+def suggestion(message: str, parser: LightningArgumentParser) -> str:
+    """What was probably meant by a wrong key or name in a message of jsonargparse."""
+    if "arguments are required: data" in message:
+        return "Name the images, e.g. -c data/fashion_mnist. 'chaosgate configs' lists the files."
+    if "is not allowed, denied by" in message:
+        return "A configuration may not name this; --allow MODULE allows a module you trust."
+    if not (wrong := _WRONG.search(message)):
+        return ""
+    known: dict[str, str] = {f"--{key}": "" for key in parser.get_defaults().keys()}
+    known |= _arguments() | {path: "" for path in _classes()}
+    names = {one.rpartition(".")[2] for one in known}
+    near = get_close_matches(wrong[1].rpartition(".")[2], names, n=1, cutoff=0.75)
+    found = [one for one in known if one.rpartition(".")[2] in near]
+    group = "--" + (_GROUP.findall(message) or [wrong[1]])[-1].partition(".")[0]
+    best = min(found, key=lambda one: not one.startswith(group), default=None)
+    return f"Did you mean {best}{known[best]}?" if best else "'--help all' lists all keys."
+
+
+def _classes() -> dict[str, type]:
+    """What configurations name most often, by the path to type."""
     import torch
     from lightning.pytorch import callbacks
 
     import chaosgate
 
-    found = {name: (f"chaosgate.{name}", getattr(chaosgate, name)) for name in chaosgate.__all__}
-    for module in (torch.optim, torch.optim.lr_scheduler, callbacks):
-        found |= {name: (f"{module.__name__}.{name}", one) for name, one in vars(module).items()}
-    return {name: entry for name, entry in found.items() if inspect.isclass(entry[1])}
+    ours = {f"chaosgate.{name}": getattr(chaosgate, name) for name in chaosgate.__all__}
+    theirs = {
+        f"{module.__name__}.{name}": one
+        for module in (torch.optim, torch.optim.lr_scheduler, callbacks)
+        for name, one in vars(module).items()
+    }
+    return {path: one for path, one in (ours | theirs).items() if inspect.isclass(one)}
 
 
-def _class_arguments() -> dict[str, str]:
+def _arguments() -> dict[str, str]:
     """Keys inside values that are classes, with the class, or the base of several classes."""
     from torch.optim import Optimizer
 
@@ -125,10 +114,13 @@ def _class_arguments() -> dict[str, str]:
     from chaosgate.gate import Gate
 
     found: dict[str, str] = {}
-    places = {"noise.gate": Gate, "data": ImageData, "model.optimizer": Optimizer}
-    for place, base in places.items():
-        for one in (one for _, one in _classes().values() if issubclass(one, base)):
-            for name in inspect.signature(one).parameters:
-                key = f"{place}.init_args.{name}"
-                found[key] = base.__name__ if key in found else one.__name__
+    for place, base in {
+        "noise.gate": Gate,
+        "data": ImageData,
+        "model.optimizer": Optimizer,
+    }.items():
+        for one in (base, *_classes().values()):
+            for name in inspect.signature(one).parameters if issubclass(one, base) else ():
+                key = f"--{place}.init_args.{name}"
+                found[key] = f", an argument of {(base if key in found else one).__name__}"
     return found

@@ -25,7 +25,7 @@ def check(root: Path, *, deep: bool = False) -> int:
     """
     from rich.console import Console
 
-    from chaosgate.cli.flags import cores
+    from chaosgate.cli.commands import cores
     from chaosgate.data.cifar import check_copies
     from chaosgate.data.decoding import decoder_warnings, unreadable
     from chaosgate.data.listing import image_files
@@ -86,7 +86,7 @@ def corrupt(
         seed: Seed of all corruptions.
         workers: Processes (all cores).
     """
-    from chaosgate.cli.flags import cores
+    from chaosgate.cli.commands import cores
     from chaosgate.data.augment import usual_resize
     from chaosgate.data.cells import NAMED, plan_cells, table_for
     from chaosgate.data.imagenet import list_clean

@@ -45,7 +45,7 @@ def explore(
     from matplotlib import colormaps
     from rich.console import Console
 
-    from chaosgate.cli.flags import parse_operator
+    from chaosgate.cli.gates import parse_operator
     from chaosgate.compat import exploration
     from chaosgate.run.identity import versions
 

@@ -26,7 +26,7 @@ from typing import Literal
 from jsonargparse.typing import PositiveInt
 from rich.console import Console
 
-from chaosgate.cli.flags import cores
+from chaosgate.cli.commands import cores
 from chaosgate.run.config_files import allow_flags, config_folder, config_name
 from chaosgate.study.execute.display import ROOT, Display, installed, overview, same_study
 from chaosgate.study.execute.runner import Runner, call, warm

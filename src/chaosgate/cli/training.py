@@ -6,17 +6,18 @@ import shlex
 import shutil
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
 from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningDataModule, Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar, RichProgressBar
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
@@ -26,7 +27,7 @@ from chaosgate.data.atomic import replace_file
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints, StopAtNonFiniteLoss
 from chaosgate.run.config_files import allow_flags
-from chaosgate.run.directory import BEST, ROLES, RunDirectory
+from chaosgate.run.directory import BEST, LAST, RunDirectory
 from chaosgate.run.identity import check_resume, noises, readable_name, run_name, training_hash
 from chaosgate.run.predictions import WritePredictions
 from chaosgate.run.recording import (
@@ -49,7 +50,6 @@ _KEYS: dict[str, tuple[Any, Any, str]] = {
     "run_dir": (_TEXT, None, "Directory of the run (runs/NAME; NAME follows from the settings)."),
     "ckpt_path": (_TEXT, None, "A checkpoint: fit continues from it, others load its weights."),
     "resume": (bool, False, "fit: continue the run in its directory from checkpoints/last.ckpt."),
-    "checkpoints": (_TEXT, None, "test: networks of the run, such as best,last (best); also top1."),
     "labels": (dict[str, str] | None, None, "Copied into every result row, e.g. study, method."),
     "temperature": (bool, True, "test: also the metrics of logits scaled by a fitted temperature."),
     "outputs": (_TEXT, None, "test: keep confidence, correctness, NLL of images under this name."),
@@ -58,23 +58,7 @@ _KEYS: dict[str, tuple[Any, Any, str]] = {
     "output": (_TEXT, None, "predict: a .csv or .parquet file (predictions.csv of the run)."),
 }
 """Type, default and help of the keys beside trainer, model, data, noise and saving."""
-
-
 _EXPECTED = (ValueError, OSError, RuntimeError, TypeError, ImportError, MisconfigurationException)
-
-
-class SaveConfig(SaveConfigCallback):
-    """Write the configuration as it was given to ``config.yaml`` of the run directory."""
-
-    def __init__(
-        self, parser: LightningArgumentParser, config: Namespace, given: Namespace
-    ) -> None:
-        super().__init__(parser, given, save_to_log_dir=False)
-
-    def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        config = self.config.clone()
-        config.resume = False
-        replace_file(RunDirectory.of(trainer).config, self.parser.dump(config, skip_unset=False))
 
 
 class TrainingCLI(LightningCLI):
@@ -82,21 +66,21 @@ class TrainingCLI(LightningCLI):
 
     Args:
         command: fit, validate, test or predict.
-        arguments: The rest of the command line, or a composed configuration.
+        given: The rest of the command line, or a composed configuration.
     """
 
-    def __init__(self, command: str, arguments: Sequence[str] | dict[str, Any]) -> None:
-        self.command, self.arguments = command, arguments
+    def __init__(self, command: str, given: list[str] | dict[str, Any]) -> None:
+        self.command = command
         self.results: WriteResults | None = None
         super().__init__(
             model_class=ImageClassifier,
             datamodule_class=LightningDataModule,
             subclass_mode_data=True,
-            save_config_callback=SaveConfig if command == "fit" else None,
+            save_config_callback=None,
             seed_everything_default=0,
             parser_kwargs={"prog": f"chaosgate {command}", "allow_abbrev": False},
             load_from_checkpoint_support=False,
-            args=arguments if isinstance(arguments, dict) else list(arguments),
+            args=given,
             run=False,
         )
 
@@ -132,49 +116,44 @@ class TrainingCLI(LightningCLI):
         self.config = parsed_config(parser, args)
 
     def before_instantiate_classes(self) -> None:
-        """Choose the run directory and the checkpoints; nothing is written yet."""
+        """Choose the run directory and the checkpoint; nothing is written yet."""
         config, plain = self.config, plain_config(self.config)
-        self.save_config_kwargs = {"given": config.clone()}
-        self.run_directory = RunDirectory(config.run_dir or Path("runs", run_name(plain)))
-        self.networks = self._start(plain) if self.command == "fit" else self._tested(plain)
-        if self.networks and self.command != "fit":
-            known = network_arguments(read_checkpoint(self.networks[0]), self.networks[0])
+        self.run_directory = run = RunDirectory(config.run_dir or Path("runs", run_name(plain)))
+        self.checkpoint = self._starts_from(plain)
+        saved = config.clone()
+        saved.update({"resume": False, "ckpt_path": None})  # how it starts, not what it is
+        self.saved_config = self.parser.dump(saved, skip_unset=False)
+        if self.checkpoint is not None and self.command != "fit":
+            known = network_arguments(read_checkpoint(self.checkpoint), self.checkpoint)
             for key in ("num_classes", "in_chans"):
                 config.model[key] = config.model[key] or known.get(key)
         for logger in _listed(config.trainer.logger):
             if isinstance(logger, Namespace):  # a relative folder is inside of the run directory
-                inside = self.run_directory.path / (logger.init_args.get("save_dir") or "")
-                logger.init_args.save_dir = str(inside)
+                logger.init_args.save_dir = str(run.path / (logger.init_args.get("save_dir") or ""))
 
-    def _start(self, plain: dict[str, Any]) -> list[Path]:
-        """The checkpoint that a training continues from."""
-        config, run = self.config, self.run_directory
+    def _starts_from(self, plain: dict[str, Any]) -> Path | None:
+        """The checkpoint to continue or to load; None for a new training or given weights."""
+        config, run, fit = self.config, self.run_directory, self.command == "fit"
         if config.ckpt_path is not None:
-            return [Path(config.ckpt_path)]
-        if config.resume:
-            if not run.last.is_file():
-                raise FileNotFoundError(f"nothing to resume: no {run.last}.{_others(run, plain)}")
-            check_resume(run, plain)
-            return [run.last]
-        requeued = os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
-        if not requeued and not config.trainer.fast_dev_run:
-            run.check_free()
-        return []
-
-    def _tested(self, plain: dict[str, Any]) -> list[Path]:
-        """The checkpoints to load; none if the model starts from given weights."""
-        config, run = self.config, self.run_directory
-        if config.ckpt_path is not None:
-            return [Path(config.ckpt_path)]
-        if config.checkpoints is None:
-            if config.model.weights is not None and not any(run.checkpoints.glob("*.ckpt")):
-                return []
-            if not run.path.is_dir() and (others := _others(run, plain)):
-                raise FileNotFoundError(f"no run {run.path}.{others}")
-        roles = (config.checkpoints or BEST.removesuffix(".ckpt")).split(",")
-        if unknown := set(roles).difference(ROLES):
-            raise ValueError(f"--checkpoints has {unknown}; give some of {', '.join(ROLES)}.")
-        return [run.selected(role) for role in roles]
+            return Path(config.ckpt_path)
+        if fit and not config.resume:
+            requeued = os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
+            if not requeued and not config.trainer.fast_dev_run:
+                run.check_free()
+            return None
+        if any(run.checkpoints.glob("*.ckpt")):
+            if fit:
+                check_resume(run, plain)
+            return run.selected(LAST if fit else BEST)
+        if config.model.weights is not None and not fit:
+            return None
+        alike = run.path.parent.glob(f"{readable_name(plain)}-*/")
+        others = ", ".join(sorted(str(path) for path in alike if path != run.path))
+        raise FileNotFoundError(
+            f"nothing to {'resume' if fit else self.command}: {run.path} has no checkpoint. Train "
+            "first (chaosgate fit), or give --run_dir or --ckpt_path."
+            + (f" Runs with other settings: {others}." if others else "")
+        )
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add the callbacks that record, the logger, and checkpoints without pickle."""
@@ -220,34 +199,34 @@ class TrainingCLI(LightningCLI):
 
     def _tensorboard(self) -> TensorBoardLogger:
         """The default logger; values that a resumed run logged after its checkpoint are dropped."""
-        resumed = self.networks if self.command == "fit" else []
-        step = int(read_checkpoint(resumed[0]).get("global_step", 0)) if resumed else None
-        place: dict[str, Any] = {
-            "save_dir": str(self.run_directory.path),
-            "name": "",
-            "version": "",
-        }
-        return TensorBoardLogger(**place, default_hp_metric=False, purge_step=step)
+        start = self.checkpoint if self.command == "fit" else None
+        step = int(read_checkpoint(start).get("global_step", 0)) if start else None
+        folder = str(self.run_directory.path)
+        return TensorBoardLogger(folder, "", "", default_hp_metric=False, purge_step=step)
 
     def run(self) -> None:
         """Carry out the command."""
         self.model.ood = self.config.ood
-        for path in self.networks:
-            found = network_weights(read_checkpoint(path))
-            require_fit(self.model.model, found, path, self.model.backbone)
-        method = partial(getattr(self.trainer, self.command), self.model, weights_only=True)
-        if self.command == "fit":
-            start = self.networks[0] if self.networks else None
+        if self.checkpoint is not None:
+            found = network_weights(read_checkpoint(self.checkpoint))
+            require_fit(self.model.model, found, self.checkpoint, self.model.backbone)
+        given: dict[str, Any] = {"ckpt_path": self.checkpoint, "weights_only": True}
+        if self.command == "predict":
+            given["return_predictions"] = False
+        work = partial(getattr(self.trainer, self.command), self.model, self.datamodule, **given)
+        if self.command != "fit":
+            work()
+        elif self.trainer.fast_dev_run or not self.trainer.is_global_zero:
+            work()
+        else:
             with self._locked():
-                method(datamodule=self.datamodule, ckpt_path=start)
-            self._print_summary()
-            return
-        more = {"return_predictions": False} if self.command == "predict" else {}
-        for network in self.networks or (None,):
-            method(datamodule=self.datamodule, ckpt_path=network, **more)
-            if self.results is not None:
-                self.results.show()
-        for one in self.trainer.callbacks:  # type: ignore[attr-defined]
+                replace_file(self.run_directory.config, self.saved_config)
+                work()
+            if not self.config.labels:  # a study prints its own
+                self._print_summary()
+        if self.results is not None:
+            self.results.show()
+        for one in self.trainer.callbacks:
             if isinstance(one, WritePredictions) and one.said:
                 print(one.said)
 
@@ -255,9 +234,6 @@ class TrainingCLI(LightningCLI):
     def _locked(self) -> Iterator[None]:
         """Hold the lock of the run directory; remove a new directory if no step was trained."""
         run, new = self.run_directory, not self.run_directory.path.exists()
-        if self.config.trainer.fast_dev_run or not self.trainer.is_global_zero:
-            yield
-            return
         try:
             with run.locked():
                 yield
@@ -267,21 +243,18 @@ class TrainingCLI(LightningCLI):
             raise
 
     def _print_summary(self) -> None:
-        """Why training stopped early, its files, and the next commands; studies print their own."""
-        run, config = self.run_directory, self.config
-        if not self.trainer.is_global_zero or config.trainer.fast_dev_run or config.labels:
-            return
+        """Why training stopped early, the files of the run, and the next commands."""
+        run = self.run_directory
         for one in self.trainer.early_stopping_callbacks:
             if one.stopping_reason_message:
                 print(f"Stopped early: {one.stopping_reason_message}")
-        logs = [str(one.log_dir) for one in self.trainer.loggers if one.log_dir is not None]
+        logs = [f"Log:      {log.log_dir}\n" for log in self.trainer.loggers if log.log_dir]
         print(f"\nRun:      {run.path}   (config.yaml, curves.jsonl, figures/)")
         print(f"Network:  {run.checkpoints / BEST}   (smallest validation NLL; also top1, last)")
-        print(*(f"Log:      {log}\n" for log in logs), "\nNext:", sep="")
-        words = self.arguments if isinstance(self.arguments, list | tuple) else ()
-        same = [word for word in words if word.split("=")[0] != "--resume"] + allow_flags()
+        print(*logs, "\nNext:", sep="")
         for command in ("test", "predict"):
-            print(f"  {shlex.join(['chaosgate', command, *same])}")
+            words = ["chaosgate", command, "-c", str(run.config), *allow_flags()]
+            print(f"  {shlex.join(words)}")
 
 
 class ParserOnly(TrainingCLI):
@@ -297,13 +270,16 @@ class ParserOnly(TrainingCLI):
         pass
 
 
-def parsed_config(
-    parser: LightningArgumentParser, args: Sequence[str] | dict[str, Any]
-) -> Namespace:
+@cache
+def _parser() -> LightningArgumentParser:
+    return ParserOnly("fit", []).parser
+
+
+def parsed_config(parser: LightningArgumentParser, given: list[str] | dict[str, Any]) -> Namespace:
     """The parsed configuration with one place for each setting: ``noise``, ``model.optimizer``."""
     restrict()
-    config: Namespace
-    config = parser.parse_object(args) if isinstance(args, dict) else parser.parse_args(list(args))
+    is_data = isinstance(given, dict)
+    config: Namespace = parser.parse_object(given) if is_data else parser.parse_args(given)
     for key in ("optimizer", "lr_scheduler"):  # LightningCLI's shorthand
         if config.get(key):
             config.model[key], config[key] = config[key], None
@@ -325,11 +301,6 @@ def plain_config(config: Namespace) -> dict[str, Any]:
     return {key: value for key, value in config.as_dict().items() if key != "config"}
 
 
-@cache
-def _parser() -> LightningArgumentParser:
-    return ParserOnly("fit", ()).parser
-
-
 def compose(words: Sequence[str]) -> dict[str, Any]:
     """The configuration of a command line as plain data with all defaults; nothing is built.
 
@@ -339,7 +310,7 @@ def compose(words: Sequence[str]) -> dict[str, Any]:
     Args:
         words: As after ``chaosgate fit``: files and keys.
     """
-    plain = plain_config(parsed_config(_parser(), words))
+    plain = plain_config(parsed_config(_parser(), list(words)))
     composed: dict[str, Any] = json.loads(json.dumps(plain, default=str))
     return composed
 
@@ -358,13 +329,10 @@ def execute(command: str, config: dict[str, Any], **options: Any) -> list[dict[s
     Returns:
         The rows that a test has written.
     """
-    import torch.distributed as dist
-
-    import chaosgate.__main__ as program
-
     given = {**config, **options}
     argv, environment = sys.argv, dict(os.environ)
-    sys.argv = [str(program.__file__), command, "-c", json.dumps(given)]
+    program = Path(__file__).parents[1] / "__main__.py"
+    sys.argv = [str(program), command, "-c", json.dumps(given)]
     try:
         cli = TrainingCLI(command, given)
         cli.run()
@@ -377,33 +345,21 @@ def execute(command: str, config: dict[str, Any], **options: Any) -> list[dict[s
             dist.destroy_process_group()
 
 
-def _listed(value: Any) -> list[Any]:
-    return [] if value is None else value if isinstance(value, list) else [value]
-
-
-def _others(run: RunDirectory, config: dict[str, Any]) -> str:
-    """Runs beside the missing one with the same backbone, data, noise and seed."""
-    alike = run.path.parent.glob(f"{readable_name(config)}-*/")
-    found = ", ".join(sorted(str(path) for path in alike if path != run.path))
-    return f" Runs with other settings: {found}; give --run_dir for one of them." if found else ""
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run a command in this process; return its exit status."""
-    return run(arguments)[0]
+    return exit_status(lambda: TrainingCLI(arguments[0], list(arguments[1:])).run())
 
 
-def run(arguments: Sequence[str]) -> tuple[int, list[dict[str, Any]]]:
-    """The exit status of a command, and the rows that a test has written."""
+def exit_status(work: Callable[[], object]) -> int:
+    """Do the work; print an expected error as one line."""
     try:
-        cli = TrainingCLI(arguments[0], arguments[1:])
-        cli.run()
-        return 0, [] if cli.results is None else cli.results.written
+        work()
+        return 0
     except SIGTERMException:
         status, message = 143, "stopped by SIGTERM. Continue with the same command and --resume."
     except SystemExit as stop:
         if not isinstance(stop.__context__, KeyboardInterrupt):  # Lightning exits after Ctrl-C
-            return int(stop.code or 0), []
+            return int(stop.code or 0)
         status, message = 130, "stopped by Ctrl-C. Continue with the same command and --resume."
     except UsageError as error:
         status, message = 2, str(error)
@@ -412,4 +368,8 @@ def run(arguments: Sequence[str]) -> tuple[int, list[dict[str, Any]]]:
         if os.environ.get("CHAOSGATE_TRACEBACK"):
             traceback.print_exc()
     print(f"chaosgate: {message}", file=sys.stderr)
-    return status, []
+    return status
+
+
+def _listed(value: Any) -> list[Any]:
+    return [] if value is None else value if isinstance(value, list) else [value]

@@ -1,9 +1,72 @@
-"""``chaosgate probe``: what gates do to the feature maps of your network, stage by stage."""
+"""``chaosgate sites`` and ``probe``: where a gate can go in a network, and what gates do there."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from jsonargparse.typing import NonNegativeInt, PositiveFloat, PositiveInt
+
+
+def sites(
+    network: str,
+    *,
+    backbone: str | None = None,
+    pretrained: bool = False,
+    num_classes: PositiveInt | None = None,
+    in_chans: PositiveInt | None = None,
+    image_size: PositiveInt | None = None,
+    log_std: PositiveFloat = 1.0,
+    json: bool = False,
+) -> None:
+    """List every place of a network where a gate is worth trying.
+
+    For each place: stage, module, grid, channels, layout, whether a gate survives there, and how
+    much it changes the logits of random images. Give a stage or a module to noise.stages, or to
+    chaosgate.attach. For your own images call chaosgate.sites(model, images).
+
+    Examples:
+      chaosgate sites resnet50                    a timm model by name, with random weights
+      chaosgate sites resnet50 --pretrained
+      chaosgate sites runs/MY_RUN                 the network of a run
+
+    Args:
+        network: A run directory, a checkpoint file, or the name of a timm model.
+        backbone: timm name of the network, if the checkpoint file does not state it.
+        pretrained: Download timm's weights for a model by name.
+        num_classes: Classes of the network, if not the default.
+        in_chans: Channels of the images, if not three.
+        image_size: Side in pixels (what the network was made for).
+        log_std: Strength of the gate.
+        json: Print JSON.
+    """
+    from dataclasses import asdict
+    from json import dumps
+
+    import torch
+
+    from chaosgate.cli.sources import find_network
+    from chaosgate.field.arguments import grid_text
+    from chaosgate.gate import GaussianChaos
+    from chaosgate.inject import sites as find_sites
+
+    source, example = find_network(network, backbone, pretrained, num_classes, in_chans), None
+    if image_size is not None:
+        shape = (2, in_chans or 3, image_size, image_size)
+        example = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    found = find_sites(source.model, example, GaussianChaos(log_std=log_std))
+    if json:
+        print(dumps([asdict(site) for site in found], indent=1))
+        return
+    rows = [("stage", "module", "grid", "channels", "layout", "survives", "logits", "positive")]
+    for site in found:
+        numbers = f"{site.logit_change:.2g}", f"{site.positive_share:.0%}"
+        place = site.stage or "", site.module, grid_text(site.grid), str(site.channels), site.layout
+        rows.append((*place, "yes" if site.survives else "no", *numbers))
+    print(
+        f"places for a gate in {source.name}; logits: relative change; positive: share of the map"
+    )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(map(str.ljust, row, widths)).rstrip())
 
 
 def probe(
@@ -24,7 +87,6 @@ def probe(
     channels: PositiveInt = 32,
     draws: PositiveInt = 8,
     seed: NonNegativeInt = 0,
-    device: str = "cpu",
     json: bool = False,
     figure: Path | None = None,
 ) -> None:
@@ -58,7 +120,6 @@ def probe(
         channels: Channels per stage, evenly spaced.
         draws: Gates per image.
         seed: Selects the noise.
-        device: Where the network runs.
         json: Print JSON.
         figure: File of the figure (compatibility.png, in the run directory if there is one).
     """
@@ -67,8 +128,8 @@ def probe(
 
     from rich.console import Console
 
-    from chaosgate.cli.flags import parse_operator, show
-    from chaosgate.cli.probe_source import find_images, find_network
+    from chaosgate.cli.gates import parse_operator, show
+    from chaosgate.cli.sources import find_images, find_network
     from chaosgate.compat import probe as compat
     from chaosgate.gate import GaussianChaos
     from chaosgate.run.identity import commit, versions
@@ -86,7 +147,7 @@ def probe(
         seed=seed,
     )
     with Console(stderr=True).status(f"probing {source.name} on {len(batch)} images"):
-        reading = measure(source.model.to(device), batch.to(device), gate)
+        reading = measure(source.model, batch, gate)
     target = figure or (source.run.path if source.run else Path()) / "compatibility.png"
     title = f"{source.name}: gates at equal energy, stage by stage"
     compat.probe_figure(reading, title).savefig(target)

@@ -1,7 +1,7 @@
-"""What the commands look at: the network of a run, a checkpoint or timm, and images for it."""
+"""The network of a run, of a checkpoint or of timm, and images for it."""
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,12 @@ from chaosgate.train.backbones import create_backbone, size_argument
 
 @dataclass(frozen=True)
 class Source:
-    """A network in evaluation mode and its name; of a run also its file, directory and data."""
+    """A network in evaluation mode and its name; its arguments for timm; of a run also its data."""
 
     model: nn.Module
     name: str
+    backbone: str
+    arguments: dict[str, Any] = field(default_factory=dict)
     file: Path | None = None
     run: RunDirectory | None = None
     data: ImageData | None = None
@@ -58,7 +60,7 @@ def find_network(
         with torch.random.fork_rng():  # without downloaded weights: random, but the same every time
             torch.manual_seed(0)
             model = create_backbone(where, pretrained=pretrained, **given).eval()
-        return Source(model, where if pretrained else f"{where} with random weights")
+        return Source(model, where if pretrained else f"{where} with random weights", where)
     run = RunDirectory(path if path.is_dir() else path.absolute().parent.parent)
     file = run.selected() if path.is_dir() else path
     content = weights.read_checkpoint(file)
@@ -66,25 +68,19 @@ def find_network(
     name = backbone or known.get("backbone")
     if name is None:
         raise ValueError(f"{file} does not name its network: --backbone NAME [--num_classes N].")
-    found = weights.network_weights(content)
     given = {key: known[key] for key in ("num_classes", "in_chans") if key in known} | given
     given |= size_argument(name, known.get("image_size")) | known.get("backbone_args", {})
-    model = create_backbone(name, **given)
+    model = create_backbone(name, **given).eval()
+    found = weights.network_weights(content)
     weights.require_fit(model, found, file, name)
     model.load_state_dict(found)
-    source = (model.eval(), f"{name} of {path.name}", file)
     if not run.config.is_file() or file.absolute().parent != run.checkpoints.absolute():
-        return Source(*source)
+        return Source(model, f"{name} of {path.name}", name, given, file)
     data = None
     with suppress(ValueError, OSError):  # its images are not on this machine
-        data = run_data(run.config)
-    return Source(*source, run, data)
-
-
-def run_data(config: Path) -> ImageData | None:
-    """The data module of a run, from its configuration; None if it is not one of this package."""
-    data = build(LightningDataModule, read_yaml(config).get("data"))
-    return data if isinstance(data, ImageData) else None
+        data = build(LightningDataModule, read_yaml(run.config).get("data"))
+    data = data if isinstance(data, ImageData) else None
+    return Source(model, f"{name} of {path.name}", name, given, file, run, data)
 
 
 def build(kind: type, node: Any) -> Any:
@@ -113,15 +109,15 @@ def find_images(source: Source, folder: Path | None, count: int, image_size: int
     if folder is None:
         if data is None and source.run is not None:
             raise ValueError("the images of this run were not found; give --images FOLDER.")
-        own, data = data is not None, data or FashionMNIST(corruptions=None)
+        data = data or FashionMNIST(corruptions=None)
         data.setup("validate")
         if (split := data.val_split) is None:
             raise ValueError(f"{type(data).__name__} has no validation images; give --images.")
         chosen = _spaced(len(split.targets), count)
         images = data.normalise(torch.stack([as_tensor(split.images[i]) for i in chosen]))
-        size = image_size or (side if channels > 1 else images.shape[-1])
-        if own:
+        if source.data is not None:
             return images
+        size = image_size or (side if channels > 1 else images.shape[-1])
         shrunk = interpolate(images, (size, size), mode="bilinear", antialias=True)
         return shrunk.repeat(1, channels, 1, 1)
     files = image_files(folder) if folder.is_dir() else []

@@ -1,0 +1,196 @@
+"""``chaosgate design`` and ``verify``: derive a gate, and compare gates with the paper's statements."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveFloat, PositiveInt
+
+if TYPE_CHECKING:
+    from chaosgate.field import Operator
+
+
+def design(
+    *,
+    config: str | None = None,
+    matrix: bool = False,
+    grid: Sequence[PositiveInt] = (7, 7),
+    operator: str = "dirichlet",
+    budget: PositiveFloat | None = None,
+    gauge: Literal["boundary", "zero mean", "pinned"] | None = None,
+    no_drift: Literal["site", "sample"] = "sample",
+    log_std: PositiveFloat | None = None,
+    gamma: float | None = None,
+) -> None:
+    """Derive a gate from the properties you ask for (the paper's desiderata D1 to D5).
+
+    Prints its law, kernel, realization and injection, which statement of the paper fixes each of
+    them, the numbers, and what remains free. Properties that contradict each other, or leave
+    something open, are an error. --matrix measures every shipped gate against every desideratum.
+    Other law families, signed noise and additive injection: chaosgate.design in Python.
+
+    Examples:
+      chaosgate design                                    the paper's gate on 7x7
+      chaosgate design -c noise/gch                       the gate of a configuration
+      chaosgate design --no_drift site --operator massive:mu=0.1 --gamma 0.5 --budget 24.5
+      chaosgate design --operator neumann --gauge pinned  or "zero mean"
+      chaosgate design --operator chaosgate.field.Matern:length=2    a kernel, not an operator
+      chaosgate design --matrix > desiderata.md
+
+    Operators by name: dirichlet, massive, anisotropic, neumann, periodic, identity. Arguments
+    follow a colon, as in anisotropic:vertical=2,horizontal=1.
+
+    Args:
+        config: Derive the gate of this configuration: a file or a shipped name.
+        matrix: Measure every shipped gate against every desideratum.
+        grid: Height and width of the feature map.
+        operator: D4: the quadratic budget, NAME[:ARG=VALUE,...].
+        budget: D4: mean energy of the log-field; without it beta is 1.
+        gauge: D5, for operators that do not charge constants.
+        no_drift: D3: mean one per site or per sample.
+        log_std: Strength as standard deviation of the log-gate (1; matrix: 0.5).
+        gamma: Strength in the exponent instead; goes with budget.
+    """
+    from chaosgate.gate import design as derive
+
+    sides, law = tuple(grid), parse_operator(operator)
+    if matrix:
+        from chaosgate.compat.desiderata_matrix import as_markdown, desiderata_matrix
+
+        strength = log_std or 0.5
+        show(as_markdown(desiderata_matrix(sides, strength, law), sides, strength))
+        return
+    asked: dict[str, Any] = {"coherence": law, "no_drift": no_drift, "gauge": gauge}
+    asked |= {"gamma": gamma, "budget": budget, "log_std": log_std}
+    if config is not None:
+        asked = _desiderata_of(config, sides)
+    elif gamma is None and log_std is None:
+        asked["log_std"] = 1.0
+    print(derive(sides, **asked).card())
+
+
+def _desiderata_of(config: str, grid: tuple[int, ...]) -> dict[str, Any]:
+    """The desiderata behind the Gaussian Chaos gate of a configuration file."""
+    from chaosgate.cli.sources import build
+    from chaosgate.gate import Gate, GaussianChaos
+    from chaosgate.gate.desiderata import charges_no_constants
+    from chaosgate.run.config_files import find_config, read_yaml
+
+    path = find_config(config, group="noise")
+    node: Any = (read_yaml(path).get("noise") or {}).get("gate")
+    gate = node and build(Gate, node)
+    if not isinstance(gate, GaussianChaos):
+        raise ValueError(f"{path} has no noise.gate of class chaosgate.GaussianChaos to derive.")
+    law, given = gate.field_on(grid).law, dict(node["init_args"])
+    given.pop("operator", None)
+    realization = given.pop("realization", "samplewise")
+    if given.pop("beta", None) or given.pop("epsilon", None):
+        given["budget"] = law.epsilon
+    if charges_no_constants(law.operator, grid):
+        given["gauge"] = "zero mean"  # what an operator without another gauge is taken under
+    no_drift = "site" if realization == "wick" else "sample"
+    return given | {"coherence": law.operator, "no_drift": no_drift}
+
+
+def verify(
+    *,
+    grid: Sequence[PositiveInt] = (7, 7),
+    operator: str = "dirichlet",
+    log_std: PositiveFloat = 0.5,
+    keep: OpenUnitInterval = 0.9,
+    draws: PositiveInt = 1 << 16,
+    seed: NonNegativeInt = 0,
+    json: bool = False,
+) -> int:
+    """Compare the gates of an operator with the paper's statements: predicted, measured, tolerance.
+
+    It checks the sample-wise and the Wick gate of the operator on the grid at the given strength,
+    and dropout for comparison. The exit status is 0 if every row passes, else 1.
+
+    Examples:
+      chaosgate verify                                   Dirichlet operator on 7x7 at log_std 0.5
+      chaosgate verify --grid 14 14 --log_std 1.0        another grid and strength; 1 and 3 axes too
+      chaosgate verify --operator mypackage.MyOperator:range=3
+      chaosgate verify > verify.md                       Markdown; --json has every digit
+
+    Operators by name: dirichlet, massive, anisotropic, neumann, periodic, identity. Arguments
+    follow a colon, as in anisotropic:vertical=2,horizontal=1.
+
+    Args:
+        grid: Sites along each axis.
+        operator: The operator, NAME[:ARG=VALUE,...].
+        log_std: Strength as standard deviation of the log-gate.
+        keep: Keep probability of dropout.
+        draws: Gates per sampled row, at least 1024.
+        seed: Selects the noise.
+        json: Print JSON.
+    """
+    from dataclasses import asdict
+    from json import dumps
+
+    from chaosgate.compat.verify import as_markdown, title
+    from chaosgate.compat.verify import verify as check
+    from chaosgate.gate import Dropout, GaussianChaos
+    from chaosgate.run.identity import commit, versions
+
+    law, sides = parse_operator(operator), tuple(grid)
+    gates = [
+        GaussianChaos(log_std=log_std, operator=law),
+        GaussianChaos(log_std=log_std, operator=law, realization="wick"),
+        Dropout(1 - keep, mask="site"),
+    ]
+    found = {title(gate, sides): check(gate, sides, draws, seed) for gate in gates}
+    pairs = [(name, row) for name, checks in found.items() for row in checks]
+    if json:
+        rows = [{"gate": name, **asdict(row), "passed": row.passed} for name, row in pairs]
+        print(dumps({"commit": commit(), "versions": versions(), "rows": rows}, indent=1))
+    else:
+        show("\n".join(as_markdown(checks, name) for name, checks in found.items()))
+    return int(not all(row.passed for _, row in pairs))
+
+
+def parse_operator(text: str) -> "Operator":
+    """The operator for ``NAME`` or ``NAME:argument=value,...``; NAME may be the path of a class.
+
+    >>> parse_operator("massive:mu=0.5")
+    Massive(DirichletLaplacian(), mu=0.5)
+    >>> parse_operator("chaosgate.field.Anisotropic:vertical=2,horizontal=1")
+    Anisotropic(vertical=2.0, horizontal=1.0)
+    """
+    from importlib import import_module
+
+    import yaml
+
+    from chaosgate import field
+    from chaosgate.run.config_files import did_you_mean
+
+    shipped = "Massive Anisotropic Neumann Periodic Identity".split()
+    names = {"dirichlet": "DirichletLaplacian"} | {name.lower(): name for name in shipped}
+    name, _, given = text.partition(":")
+    if "." not in name and name not in names:
+        hint = did_you_mean(name, names)
+        raise ValueError(f"no operator {name!r}. {hint} A class is given by its path.")
+    module, _, attribute = f"chaosgate.field.{names[name]}".rpartition(".")
+    if "." in name:
+        module, _, attribute = name.rpartition(".")
+    try:
+        kind = getattr(import_module(module), attribute)
+        if not (isinstance(kind, type) and issubclass(kind, field.Operator)):
+            raise TypeError(f"{name} is not a subclass of chaosgate.Operator")
+        arguments = yaml.safe_load("{" + given.replace("=", ": ") + "}")
+        if kind is field.Massive or "operator" in arguments:
+            arguments["operator"] = parse_operator(arguments.get("operator", "dirichlet"))
+        return kind(**arguments)
+    except (ImportError, AttributeError, TypeError, ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"cannot make the operator {text!r}: {error}.") from None
+
+
+def show(markdown: str) -> None:
+    """Print Markdown: rendered in a terminal, as it is in a pipe or a file."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console()
+    if console.is_terminal:
+        console.print(Markdown(markdown))
+    else:
+        print(markdown)
