@@ -13,7 +13,7 @@ LINT = (
     "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
 )
 BACK_EDGES = {
-    "upper": ("train/schedules.py", "def late():\n    from chaosgate.cli import flags\n"),
+    "upper": ("train/schedules.py", "def late():\n    from chaosgate.cli import commands\n"),
     "noise": ("field/law.py", "def late():\n    import chaosgate.gate.base\n"),
     "apart": ("gate/base.py", "def late():\n    from chaosgate.data import cells\n"),
     "images": ("corruptions/levels.py", "def late():\n    from chaosgate.data import cells\n"),

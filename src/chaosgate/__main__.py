@@ -35,8 +35,8 @@ HELP = __doc__ or ""
 TRAINING = {
     "fit": "Train a network.",
     "validate": "Metrics of a trained network on validation images.",
-    "test": "Test a trained network, clean and corrupted; give the files and keys of its 'fit'.",
-    "predict": "Write the predictions for all test images; give the files and keys of the 'fit'.",
+    "test": "Test a trained network, clean and corrupted.",
+    "predict": "Write the predictions of a trained network for all test images.",
 }
 _SAFE_PATH = "PYTHONSAFEPATH"  # Python's own: the working folder does not precede what is installed
 

@@ -16,7 +16,8 @@ from chaosgate.study.execute.display import installed
 
 HELP = """
 import sys, time
-from chaosgate.__main__ import COMMANDS, main
+from chaosgate.__main__ import main
+from chaosgate.cli.commands import COMMANDS
 slowest = 0
 actions = [["study", "run"], ["data", "check"], ["data", "corrupt"], ["data", "download"]]
 for words in [*([name] for name in COMMANDS), *actions]:
@@ -43,7 +44,7 @@ def test_a_signature_is_a_command_line(capsys: pytest.CaptureFixture[str]) -> No
         name: str = "",
         *,
         to: str,
-        grid: tuple[int, int] = (7, 7),
+        grid: Sequence[int] = (7, 7),
         stages: Sequence[str] = ("L4",),
         deep: bool = False,
         image_size: PositiveInt | None = None,

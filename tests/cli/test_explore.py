@@ -9,7 +9,7 @@ import pytest
 
 from chaosgate.cli.commands import main
 from chaosgate.cli.explore import feature_map, stored_features
-from chaosgate.cli.flags import parse_operator
+from chaosgate.cli.gates import parse_operator
 from chaosgate.compat.exploration import explore
 
 OPERATORS = ["dirichlet", "identity", "massive:mu=2"]

@@ -55,10 +55,11 @@ def test_fit_test_validate_and_predict_agree_about_a_run(fit, command, configs):
     fit("--trainer.limit_train_batches=3")
     words = (*configs(*BASE, "noise/gch"), *QUICK, "--trainer.limit_train_batches=3")
     few = ("--data.init_args.corruptions=[gaussian_noise]", "--data.init_args.severities=[1,5]")
-    status, out, err = command("test", *words, *few, "--checkpoints=best,last")
-    assert status == 0, err
-    assert all(word in out for word in ("Top-1", "clean", "gaussian_noise 1,5", "3 rows in"))
     (run,) = Path("runs").iterdir()
+    for more in ((), (f"--ckpt_path={run}/checkpoints/last.ckpt",)):
+        status, out, err = command("test", *words, *few, *more)
+        assert status == 0, err
+        assert all(word in out for word in ("Top-1", "clean", "gaussian_noise 1,5", "3 rows in"))
     rows = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
     cells = [("clean", 0), ("gaussian_noise", 1), ("gaussian_noise", 5)]
     assert [(row["corruption"], row["severity"]) for row in rows] == cells * 2
@@ -132,7 +133,7 @@ def test_an_existing_run_is_never_overwritten(fit, command, configs):
     assert status == 1 and "already holds a run" in err and "--resume" in err
     assert Path("run/checkpoints/last.ckpt").read_bytes() == before
     status, _, err = command("test", *words, "--run_dir=elsewhere")
-    assert status == 1 and "no checkpoint" in err and "Train first" in err
+    assert status == 1 and "has no checkpoint" in err and "Train first" in err
 
 
 def test_two_lengths_of_training_are_two_runs_and_a_missing_one_names_them(fit, command, configs):
@@ -145,7 +146,7 @@ def test_two_lengths_of_training_are_two_runs_and_a_missing_one_names_them(fit, 
     )
     assert (
         status == 1
-        and "no run runs/" in err
+        and "runs/" in err
         and "--run_dir" in err
         and all(str(run) in err for run in runs)
     )

@@ -1,6 +1,7 @@
 """What a user reads first and last: the short help, suggestions for names of files, the closing lines."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from chaosgate.cli.fit import HELP, parsed
+from chaosgate.cli import __doc__ as HELP
+from chaosgate.cli.fit import parsed
 from chaosgate.run.config_files import find_config
 
 FILES = ("-c", "base", "-c", "data/fashion_mnist", "-c", "noise/none")
@@ -90,9 +92,8 @@ def test_fit_ends_with_its_files_and_the_next_commands(
         Path(one.removeprefix("Log:").strip()) for one in out.splitlines() if one.startswith("Log:")
     ]
     assert logs == [Path(line)] * bool(line)
+    test = next(line for line in out.splitlines() if line.strip().startswith("chaosgate test"))
+    status, out, err = command(*shlex.split(test)[1:], "--data.corruptions=null")
+    assert status == 0 and "1 row in my run" in out, err
     status, out, err = command("fit", *FILES, *logger, *QUICK, "--resume", "--allow", "mine")
-    assert status == 0, err
-    again = next(one for one in out.splitlines() if one.strip().startswith("chaosgate test"))
-    assert (
-        "'--run_dir=my run'" in again and "--resume" not in again and again.endswith("--allow mine")
-    )
+    assert status == 0 and "-c 'my run/config.yaml' --allow tests --allow mine" in out, err

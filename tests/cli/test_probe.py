@@ -13,7 +13,7 @@ from PIL import Image
 
 import chaosgate.train.backbones  # noqa: F401 - registers resnet10_small
 from chaosgate.cli.commands import main
-from chaosgate.cli.probe_source import find_images, find_network
+from chaosgate.cli.sources import find_images, find_network
 
 QUICK = [
     "--count",

@@ -5,6 +5,7 @@ usage: chaosgate {0} -c FILE [-c FILE ...] [--KEY VALUE ...]
 {1}
 
   chaosgate {0} -c base -c data/fashion_mnist -c noise/gch
+  chaosgate test -c runs/NAME/config.yaml         the network of a run
 
   -c FILE                             a file, or a shipped name; later ones win
   --print_config                      show the whole configuration, and stop

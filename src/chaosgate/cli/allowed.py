@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import set_parsing_settings
+from jsonargparse import ArgumentError, ArgumentParser, set_parsing_settings
 
 from chaosgate.run.config_files import allowed_modules
 
@@ -49,6 +49,17 @@ def _local_modules() -> Iterator[str]:
         places = [spec.origin, *(spec.submodule_search_locations or ())] if spec else []
         if any(place and here in Path(place).parents for place in places):
             yield name
+
+
+def build(kind: type, node: Any) -> Any:
+    """The object that a part of a configuration file describes: a subclass of ``kind``."""
+    restrict()
+    parser, key = ArgumentParser(exit_on_error=False), kind.__name__.lower()
+    parser.add_argument(f"--{key}", type=kind)
+    try:
+        return parser.instantiate(parser.parse_object({key: node}))[key]
+    except ArgumentError as error:
+        raise ValueError(" ".join(str(error).split())) from None
 
 
 def check(node: Any, key: str = "") -> None:

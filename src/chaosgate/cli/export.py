@@ -129,7 +129,7 @@ def _about(source: "Source") -> dict[str, Any]:
     import math
     from contextlib import suppress
 
-    from chaosgate.data.atomic import file_hash
+    from chaosgate.run.directory import file_hash
     from chaosgate.run.identity import transform_of, versions
 
     assert source.file is not None

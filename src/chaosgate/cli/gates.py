@@ -70,7 +70,7 @@ def design(
 
 def _desiderata_of(config: str, grid: tuple[int, ...]) -> dict[str, Any]:
     """The desiderata behind the Gaussian Chaos gate of a configuration file."""
-    from chaosgate.cli.sources import build
+    from chaosgate.cli.allowed import build
     from chaosgate.gate import Gate, GaussianChaos
     from chaosgate.gate.desiderata import charges_no_constants
     from chaosgate.run.config_files import find_config, read_yaml
@@ -156,32 +156,32 @@ def parse_operator(text: str) -> "Operator":
     >>> parse_operator("chaosgate.field.Anisotropic:vertical=2,horizontal=1")
     Anisotropic(vertical=2.0, horizontal=1.0)
     """
-    from importlib import import_module
+    from chaosgate.cli.allowed import build
+    from chaosgate.field import Operator
 
+    return build(Operator, _operator_node(text))
+
+
+def _operator_node(text: str) -> dict[str, Any]:
+    """What a configuration file would have for it."""
     import yaml
 
-    from chaosgate import field
     from chaosgate.run.config_files import did_you_mean
 
-    shipped = "Massive Anisotropic Neumann Periodic Identity".split()
-    names = {"dirichlet": "DirichletLaplacian"} | {name.lower(): name for name in shipped}
+    shipped = "DirichletLaplacian Massive Anisotropic Neumann Periodic Identity".split()
+    names = {name.removesuffix("Laplacian").lower(): f"chaosgate.field.{name}" for name in shipped}
     name, _, given = text.partition(":")
     if "." not in name and name not in names:
         hint = did_you_mean(name, names)
         raise ValueError(f"no operator {name!r}. {hint} A class is given by its path.")
-    module, _, attribute = f"chaosgate.field.{names[name]}".rpartition(".")
-    if "." in name:
-        module, _, attribute = name.rpartition(".")
     try:
-        kind = getattr(import_module(module), attribute)
-        if not (isinstance(kind, type) and issubclass(kind, field.Operator)):
-            raise TypeError(f"{name} is not a subclass of chaosgate.Operator")
         arguments = yaml.safe_load("{" + given.replace("=", ": ") + "}")
-        if kind is field.Massive or "operator" in arguments:
-            arguments["operator"] = parse_operator(arguments.get("operator", "dirichlet"))
-        return kind(**arguments)
-    except (ImportError, AttributeError, TypeError, ValueError, yaml.YAMLError) as error:
-        raise ValueError(f"cannot make the operator {text!r}: {error}.") from None
+    except yaml.YAMLError:
+        raise ValueError(f"operator {text!r}: arguments are NAME=VALUE,NAME=VALUE.") from None
+    path = names.get(name, name)
+    if path.endswith(".Massive") or "operator" in arguments:
+        arguments["operator"] = _operator_node(arguments.get("operator", "dirichlet"))
+    return {"class_path": path, "init_args": arguments}
 
 
 def show(markdown: str) -> None:

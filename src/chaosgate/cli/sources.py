@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jsonargparse import ArgumentParser
 from lightning.pytorch import LightningDataModule
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torchvision.transforms import InterpolationMode
 
-from chaosgate.cli.allowed import restrict
+from chaosgate.cli.allowed import build
 from chaosgate.data import FashionMNIST, ImageData
 from chaosgate.data.augment import centre_crop, usual_resize
 from chaosgate.data.decoding import as_tensor, decode, normalised
@@ -81,17 +80,6 @@ def find_network(
         data = build(LightningDataModule, read_yaml(run.config).get("data"))
     data = data if isinstance(data, ImageData) else None
     return Source(model, f"{name} of {path.name}", name, given, file, run, data)
-
-
-def build(kind: type, node: Any) -> Any:
-    """The object that a part of a configuration file describes: a subclass of ``kind``."""
-    restrict()
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_subclass_arguments(kind, "made")
-    try:
-        return parser.instantiate(parser.parse_object({"made": node})).made
-    except Exception as error:  # ArgumentError, which is no ValueError
-        raise ValueError(" ".join(str(error).split())) from None
 
 
 def find_images(source: Source, folder: Path | None, count: int, image_size: int | None) -> Tensor:

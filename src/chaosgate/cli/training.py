@@ -23,11 +23,10 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from chaosgate.cli.allowed import check, restrict
 from chaosgate.cli.config_files import ConfigFile, Parser, UsageError
-from chaosgate.data.atomic import replace_file
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints, StopAtNonFiniteLoss
 from chaosgate.run.config_files import allow_flags
-from chaosgate.run.directory import BEST, LAST, RunDirectory
+from chaosgate.run.directory import BEST, LAST, RunDirectory, replace_file
 from chaosgate.run.identity import check_resume, noises, readable_name, run_name, training_hash
 from chaosgate.run.predictions import WritePredictions
 from chaosgate.run.recording import (
@@ -121,7 +120,7 @@ class TrainingCLI(LightningCLI):
         self.run_directory = run = RunDirectory(config.run_dir or Path("runs", run_name(plain)))
         self.checkpoint = self._starts_from(plain)
         saved = config.clone()
-        saved.update({"resume": False, "ckpt_path": None})  # how it starts, not what it is
+        saved.resume, saved.ckpt_path = False, None  # how it starts, not what it is
         self.saved_config = self.parser.dump(saved, skip_unset=False)
         if self.checkpoint is not None and self.command != "fit":
             known = network_arguments(read_checkpoint(self.checkpoint), self.checkpoint)

@@ -16,7 +16,7 @@ from typing import Any
 import torch.utils.tensorboard  # noqa: F401  what the default logger imports: once
 
 from chaosgate.cli.fit import execute, parsed
-from chaosgate.data.atomic import file_hash
+from chaosgate.run.directory import file_hash
 from chaosgate.study.execute.worker import train_and_test, with_lock
 from chaosgate.study.plan.parts import LIBRARIES, Sources
 
