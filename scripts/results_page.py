@@ -9,6 +9,7 @@ method: means over seeds, clean/corrupted, and the difference of corrupted NLL+T
 
 import csv
 import json
+import lzma
 import re
 from pathlib import Path
 
@@ -46,8 +47,8 @@ def probes(runs: dict[str, str]) -> str:
     """Per stage, at the last look: coherence of the maps, and the share of orderings that a gate keeps."""
     lines = [f"| run, stage | {' | '.join(PROBED)} |", f"|---|{'--:|' * len(PROBED)}"]
     for run, label in runs.items():
-        file = ROOT / "results" / "probes" / f"{run}.jsonl"
-        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        with lzma.open(ROOT / "results" / "probes" / f"{run}.jsonl.xz", "rt") as file:
+            rows = [json.loads(line) for line in file]
         last = {
             (row["stage"], row.get("method")): row
             for row in rows

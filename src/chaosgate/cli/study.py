@@ -35,7 +35,10 @@ from chaosgate.study.execute.slurm_job import SlurmOptions
 from chaosgate.study.plan import parts
 from chaosgate.study.plan.runs import Run, folders_of, load_study, plan_runs, shared_with
 from chaosgate.study.plan.study import Study
-from chaosgate.study.report import packed, write
+from chaosgate.study.report.collect import is_packed
+from chaosgate.study.report.collect import pack as pack_study
+from chaosgate.study.report.write import report as write_report
+from chaosgate.study.report.write import report_packed, write_layout
 
 WORKER = "chaosgate.cli.worker"  # imports torch; only named, so that this process need not
 
@@ -98,7 +101,7 @@ def run(
         there = ", ".join(f"{one.variant} ({one.seed})" for one in runs)
         raise ValueError(f"no run of {[*only, *seed]}; the study has the methods (seeds) {there}.")
     workers, threads = jobs or found.jobs, threads or found.threads
-    write.write_layout(runs[0].root)
+    write_layout(runs[0].root)
     if launcher == "slurm":
         command = (sys.executable, "-m", "chaosgate", "worker")
         again = partial(same_study, flags=flags)
@@ -137,8 +140,8 @@ def report(
         variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
     """
     console, folder = Console(highlight=False), Path(study)
-    if packed.is_packed(folder):
-        directory = write.report(*packed.load_packed(folder), folder.parent, console, True)
+    if is_packed(folder):
+        directory = report_packed(folder, console)
         print(f"\nReport: {directory / 'report.html'}   (also tables and figures)")
     else:
         found, runs, _ = _plan(study, root, size, variable)
@@ -165,7 +168,7 @@ def pack(
         variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
     """
     found, runs, _ = _plan(study, root, size, variable)
-    kept = packed.pack(found, runs, to)
+    kept = pack_study(found, runs, to)
     print(f"Kept in {kept}; its report: {installed('chaosgate')} study report {kept}")
 
 
@@ -179,7 +182,7 @@ def _plan(
 
     Configurations are parsed in a process that has imported what training needs.
     """
-    if packed.is_packed(Path(name)):
+    if is_packed(Path(name)):
         raise ValueError(f"{name} is a packed study: it can only be reported.")
     study = load_study(name, size)
     names = {key for part in study.parts() for key in parts.names_in(part.content)}
@@ -203,7 +206,7 @@ def _plan(
 
 
 def _report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> None:
-    page = write.report(study, runs, root, console) / "report.html"
+    page = write_report(study, runs, root, console) / "report.html"
     print(f"\nReport:      {page}   (also table.md, table.csv, table.tex)")
     print(f"TensorBoard: {shlex.join([installed('tensorboard'), '--logdir', str(runs[0].root)])}")
 

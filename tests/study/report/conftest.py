@@ -15,8 +15,9 @@ def build(plan: Plan, write_study: Write) -> Callable[..., Results]:
 
     def made(fill: Callable[[Run], object], **keys: object) -> Results:
         runs = plan(**keys)
+        study = load_study(write_study(**keys))
         for run in runs:
             fill(run)
-        return results_of(load_study(write_study(**keys)), runs, collect(runs))
+        return results_of(study, collect(study, runs), runs)
 
     return made

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from chaosgate.study.report.packed import is_packed, load_packed, pack, rounded
 from rich.console import Console
 
 from chaosgate.__main__ import main
@@ -21,7 +22,6 @@ from chaosgate.run.outputs import (
 )
 from chaosgate.study import Run, load_study
 from chaosgate.study.execute.state import state_of, write_fitted
-from chaosgate.study.report.packed import is_packed, load_packed, pack, rounded
 from chaosgate.study.report.write import report
 from tests.study.made import finish, keep
 from tests.study.toy_studies import Plan, Write

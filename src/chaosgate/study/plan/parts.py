@@ -63,10 +63,10 @@ def read_parts(value: Any, study: Path) -> ConfigParts:
 
 
 def _read_part(part: Any, study: Path) -> ConfigPart:
-    if isinstance(part, str) and (study.parent / "runs.json").is_file():
+    if isinstance(part, str) and (study.parent / "rows.jsonl.xz").is_file():
         return ConfigPart(
             {}, None, part
-        )  # a kept study trains nothing; the file may be gone by now
+        )  # a packed study trains nothing; the file may be gone by now
     if isinstance(part, str):
         file = find_file(study, part)
         return ConfigPart(read_yaml(file), file, part)

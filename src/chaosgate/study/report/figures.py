@@ -220,21 +220,18 @@ def reliability_figures(results: Results, variants: Sequence[str], part: str) ->
     """A reliability diagram per row, of its first seed: clean, or all corrupted cells pooled."""
     import torch
 
-    from chaosgate.metrics import calibration_bins, effective_counts, reliability_figure
+    from chaosgate.metrics import Reliability, bin_edges, reliability_figure
 
     figures: dict[str, Figure] = {}
-    for one in results.finished:
-        variant = one.run.variant
-        if variant not in variants or variant in figures or one.samples is None:
-            continue
-        cells = [cell for cell in one.samples.cells if (cell[0] == CLEAN) == (part == CLEAN)]
-        if cells:
-            chosen = one.samples.of(cells)
-            confidence, correct = map(torch.from_numpy, (chosen.confidence, chosen.correct))
-            bins = calibration_bins(confidence.ravel().double(), correct.ravel(), one.bins)
-            effective = effective_counts(confidence, correct, one.bins)
-            heading = f"{variant}, seed {one.run.seed}"
-            figures[variant] = reliability_figure(bins, title=heading, effective=effective)
+    for (variant, its_part), sums in results.evidence.images.reliability.items():
+        if variant in variants and its_part == part:
+            *own, effective = map(torch.from_numpy, sums)
+            seed = results.rows[variant].seeds[0]
+            figures[variant] = reliability_figure(
+                Reliability(*own, bin_edges(sums.shape[1])),
+                title=f"{variant}, seed {seed}",
+                effective=effective,
+            )
     return figures
 
 

@@ -39,18 +39,23 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from chaosgate.metrics.aggregate import CLEAN as CLEAN_CELL
 from chaosgate.metrics.aggregate import Cell, aggregate_cells, collapsed
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import STRENGTH, Study
 from chaosgate.study.report import inference
-from chaosgate.study.report.collect import Finished, ensemble_name
-from chaosgate.study.report.inference import Floats, Groups, Interval, is_biased
+from chaosgate.study.report.collect import (
+    CLEAN,
+    CORRUPTED,
+    MAIN,
+    PRIMARY,
+    Evidence,
+    Network,
+    columns_of,
+    parts_of,
+)
+from chaosgate.study.report.inference import Groups, Interval, is_biased
 from chaosgate.study.report.names import NAMES, PLUS_T, improvement, is_scaled, scaled
-from chaosgate.study.report.packed import kept_ensembles
 
-CLEAN, CORRUPTED = MAIN = ("clean", "corrupted")
-PRIMARY = "nll_T"
 COLUMNS = (
     *(
         "study",
@@ -91,7 +96,6 @@ class Series:
     """A metric of one row: by seed, for every resampling of the images, and the floor of an ECE."""
 
     by_seed: dict[int, float] = field(default_factory=dict)
-    drawn: dict[int, Floats] = field(default_factory=dict)
     floors: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     @property
@@ -123,14 +127,14 @@ class Results:
 
     Args:
         study: The study.
-        finished: Its finished runs.
+        evidence: Its finished networks.
         rows: Rows of the table in order; a row without finished seeds is there, too.
         measured: What the frame is computed from.
         facts: Data, backbones, images, commits.
     """
 
     study: Study
-    finished: Sequence[Finished]
+    evidence: Evidence
     rows: Mapping[str, Row]
     measured: Mapping[Key, Series]
     facts: Mapping[str, Any]
@@ -145,25 +149,24 @@ class Results:
         a, b = self.series(*mine), self.series(*theirs)
         seeds = [seed for seed in a.by_seed if seed in b.by_seed]
         differences = [a.by_seed[seed] - b.by_seed[seed] for seed in seeds]
-        drawn = None
-        if seeds and all(seed in a.drawn and seed in b.drawn for seed in seeds):
-            drawn = [a.drawn[seed] - b.drawn[seed] for seed in seeds]
         others = [self.series(one, *mine[1:]).by_seed for one in self.rows if one != theirs[0]]
         others = [one for one in others if len(seeds) > 1 and all(seed in one for seed in seeds)]
         variances = [
             float(np.var([one[s] - b.by_seed[s] for s in seeds], ddof=1)) for one in others
         ]
-        return differences, inference.interval_of(differences, drawn, is_biased(mine[2]), variances)
+        covariance, bias = None, 0.0
+        if seeds:
+            other = theirs[0] if mine[2] == theirs[2] else f"{theirs[0]}+T"
+            errors = self.evidence.images
+            covariance, bias = errors.of_differences(mine[1:], mine[0], other, seeds)
+        bias *= is_biased(mine[2])
+        return differences, inference.interval_of(differences, covariance, bias, variances)
 
     @cached_property
     def metrics(self) -> list[str]:
         """The metrics of the tables in order: Top-1, the primary one, then those of the study."""
-        own = [
-            [metric, *([scaled(metric)] if metric in PLUS_T else [])]
-            for metric in self.study.metrics
-        ]
         found = {key[2] for key in self.measured if key[1] in MAIN}
-        return [one for one in dict.fromkeys(["top1", PRIMARY, *sum(own, [])]) if one in found]
+        return [one for one in columns_of(self.study) if one in found]
 
     @cached_property
     def parts(self) -> list[str]:
@@ -447,107 +450,59 @@ class _Store(dict[Key, Series]):
                     value = aggregate_cells(own)
                 self.at(variant, part, metric).by_seed[seed] = value
 
-    def add_floors(
-        self, variant: str, seed: int, scores: Mapping[str, Any], cells: Sequence[Cell], bins: int
-    ) -> None:
-        """Add the noise floors of the ECEs of these confidences."""
-        groups = parts_of(cells)
-        for metric, confidence in scores.items():
-            for part in (part for part in MAIN if part in groups and confidence is not None):
-                floor = inference.ece_floor(confidence, cells, groups[part], bins)
-                self.at(variant, part, metric).floors[seed] = floor
 
+def results_of(study: Study, evidence: Evidence, runs: Sequence[Run] = ()) -> Results:
+    """The results of a study; a run that is not finished counts as missing.
 
-def results_of(study: Study, runs: Sequence[Run], finished: Sequence[Finished]) -> Results:
-    """The results of a study; a run that is not finished counts as missing."""
-    inference.require_same_images(one.samples for one in finished if one.samples is not None)
+    Args:
+        study: The study.
+        evidence: Its finished networks.
+        runs: All its runs, for rows that have no finished network yet.
+    """
     store, axes = _Store(), study.axes_of(study.reference)
+    for one in evidence.networks:
+        _measure(store, one, columns_of(study))
+    for (part, metric), floors in evidence.images.floors.items():
+        for (variant, seed), floor in zip(evidence.images.networks, floors, strict=True):
+            if isfinite(floor[0]):
+                store.at(variant, part, metric).floors[seed] = (float(floor[0]), float(floor[1]))
     rows: dict[str, Row] = {}
-    always = ("top1", "nll", "ece", "confidence", *map(scaled, PLUS_T))
-    for one in finished:
-        _measure(store, one, list(dict.fromkeys([*study.metrics, *always])))
-    for run in runs:
-        ones = [one for one in finished if one.run.variant == run.variant]
+    networks = evidence.networks
+    for run in (*runs, *networks):
+        if run.variant in rows:
+            continue
+        ones = [one for one in networks if one.variant == run.variant]
         levels = [level for axis, level in run.levels.items() if axis in axes]
         reference = "-".join([study.reference, *levels])
-        reference = "" if run.variant == reference else reference
-        seeds, on_test = (
-            tuple(one.run.seed for one in ones),
+        rows[run.variant] = Row(
+            run.variant,
+            run.method,
+            run.levels,
+            "" if run.variant == reference else reference,
+            tuple(one.seed for one in ones),
+            run.checkpoint,
             any(one.fitted_on_test for one in ones),
+            ones[0].members if ones else 1,
         )
-        row = Row(run.variant, run.method, run.levels, reference, seeds, run.checkpoint, on_test)
-        rows.setdefault(run.variant, row)
-    for ensemble in study.ensemble:  # its keys are no seeds, so it is paired with nothing
-        name, of = ensemble_name(ensemble), ensemble.of
-        found = {-1 - k: one for k, one in enumerate(kept_ensembles(study, ensemble, finished))}
-        for key, made in found.items():
-            groups = {
-                part: own for part, own in parts_of(made.samples.cells).items() if part in MAIN
-            }
-            for metric, by_cell in made.by_cell.items():
-                store.add(name, key, metric, by_cell, groups)
-            scores = {"ece": made.samples.confidence, "ece_T": made.scaled_confidence}
-            store.add_floors(name, key, scores, made.samples.cells, finished[0].bins)
-            if not isnan(made.temperature):
-                part = "test" if rows[of].on_test else "validation"
-                store.at(name, part, "temperature").by_seed[key] = made.temperature
-            store.at(name, "train", "energy").by_seed.update(
-                store.at(of, "train", "energy").by_seed
-            )
-        rows[name] = Row(
-            name,
-            of,
-            {},
-            study.reference,
-            tuple(found),
-            rows[of].checkpoint,
-            rows[of].on_test,
-            ensemble.size,
-        )
-    return Results(study, finished, rows, store, _facts(finished))
+    return Results(study, evidence, rows, store, _facts(networks))
 
 
-def _measure(store: _Store, one: Finished, metrics: Sequence[str]) -> None:
-    """Add the numbers of a run."""
-    variant, seed, samples = one.run.variant, one.run.seed, one.samples
+def _measure(store: _Store, one: Network, metrics: Sequence[str]) -> None:
+    """Add the numbers of a network."""
     groups = parts_of(one.by_cell("top1"))
-    for metric in metrics:
-        store.add(variant, seed, metric, one.by_cell(metric), groups)
-    store.at(variant, "train", "energy").by_seed[seed] = one.energy
-    store.at(variant, "train", "validation_nll").by_seed[seed] = one.validation_nll
+    if one.members > 1:
+        groups = {part: own for part, own in groups.items() if part in MAIN}
+    for metric in dict.fromkeys([*metrics, "nll", "ece", "confidence"]):
+        store.add(one.variant, one.seed, metric, one.by_cell(metric), groups)
+    store.at(one.variant, "train", "energy").by_seed[one.seed] = one.energy
+    if one.members == 1:
+        store.at(one.variant, "train", "validation_nll").by_seed[one.seed] = one.validation_nll
     if one.temperature is not None:
         part = "test" if one.fitted_on_test else "validation"
-        store.at(variant, part, "temperature").by_seed[seed] = one.temperature
-    if samples is None:
-        return
-    for (part, metric), draws in inference.resample(samples, groups, metrics, one.bins).items():
-        store.at(variant, part, metric).drawn[seed] = draws
-    scaled_scores = samples.scaled.confidence if samples.scaled is not None else None
-    scores = {"ece": samples.confidence, "ece_T": scaled_scores}
-    store.add_floors(variant, seed, scores, samples.cells, one.bins)
-    if "ood_auroc" in metrics and one.ood_confidence is not None:
-        inside = samples.confidence[samples.cells.index(CLEAN_CELL)]
-        drawn = inference.resample_auroc(inside, one.ood_confidence)
-        store.at(variant, CLEAN, "ood_auroc").drawn[seed] = drawn
+        store.at(one.variant, part, "temperature").by_seed[one.seed] = one.temperature
 
 
-def parts_of(cells: Iterable[Cell]) -> Groups:
-    """Parts of a test with their cells by corruption."""
-    by_name: dict[str, list[Cell]] = {}
-    for cell in cells:
-        by_name.setdefault(cell[0], []).append(cell)
-    clean = by_name.pop(CLEAN, None)
-    groups: dict[str, list[list[Cell]]] = {CLEAN: [clean]} if clean else {}
-    if by_name:
-        groups[CORRUPTED] = list(by_name.values())
-        groups |= {name: [own] for name, own in by_name.items()}
-        every = [cell for own in by_name.values() for cell in own]
-        for level in sorted({level for _, level in every}):
-            groups[f"severity {level}"] = [[cell] for cell in every if cell[1] == level]
-    return groups
-
-
-def _facts(finished: Sequence[Finished]) -> dict[str, Any]:
+def _facts(finished: Sequence[Network]) -> dict[str, Any]:
     """What the rows of all runs say about data, networks and provenance."""
     if not finished:
         return {}

@@ -115,8 +115,8 @@ class Interval:
 
 def interval_of(
     differences: Sequence[float],
-    drawn: Sequence[Floats] | None = None,
-    biased: bool = False,
+    covariance: Floats | None = None,
+    bias: float = 0.0,
     variances: Sequence[float] = (),
 ) -> Interval | None:
     """The interval of a mean difference.
@@ -125,8 +125,8 @@ def interval_of(
 
     Args:
         differences: One per seed.
-        drawn: For each seed the difference as the kept outputs have it, then for every resampling.
-        biased: Whether resampling has a bias to subtract, as for the ECE.
+        covariance: Of the differences over resamplings of the images, (seeds, seeds).
+        bias: Mean difference over resamplings minus the measured one; 0 for metrics without bias.
         variances: Variances over the same seeds of all differences to the same row, this one
             included: what the variance over seeds borrows from.
 
@@ -144,14 +144,12 @@ def interval_of(
         df = d0 + seeds - 1
         variance = (d0 * scale + (seeds - 1) * stdev(differences) ** 2) / df
         seed_error = sqrt(variance / seeds)
-    if drawn is None or not seeds:
+    if covariance is None or not seeds:
         return Interval(mean, seed_error, 0.0, 0.0, seeds, "seeds", df) if seeds > 1 else None
-    stars = np.stack(drawn)
-    bias = float(stars[:, 1:].mean() - stars[:, 0].mean()) if biased else 0.0
-    of_mean = float(stars[:, 1:].mean(0).var(ddof=1))
+    of_mean, of_each = float(covariance.mean()), float(np.diag(covariance).mean())
     if seeds == 1:
-        return Interval(mean - bias, 0.0, sqrt(of_mean), bias, seeds, "these two networks", df)
-    of_each = float(stars[:, 1:].var(1, ddof=1).mean())
+        image_error = sqrt(max(0.0, of_mean))
+        return Interval(mean - bias, 0.0, image_error, bias, seeds, "these two networks", df)
     images = max(0.0, (seeds * of_mean - of_each) / (seeds - 1))
     return Interval(mean - bias, seed_error, sqrt(images), bias, seeds, "seeds and images", df)
 
@@ -217,20 +215,6 @@ def holm(p_values: Mapping[Key, float]) -> set[Key]:
             break
         rejected.add(key)
     return rejected
-
-
-def require_same_images(samples: Iterable[Samples]) -> None:
-    """Refuse to pair networks that were tested on different images."""
-    first: Samples | None = None
-    for one in samples:
-        first = one if first is None else first
-        if not np.array_equal(first.index, one.index):
-            raise ValueError(
-                "two runs of this study were tested on different images "
-                f"({len(first.index)} and {len(one.index)} of them, or with other indices), so "
-                "they cannot be paired. Remove their `outputs` and `tested` folders and run the "
-                "study again."
-            )
 
 
 def resample(

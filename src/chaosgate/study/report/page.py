@@ -28,11 +28,11 @@ def html_page(results: Results, pictures: Mapping[str, Block], **content: Any) -
         content: Views, tables of the paper, notes, verdict and warnings.
     """
     configuration = {"Study file": results.study.path.read_text(encoding="utf-8")}
-    if results.finished:
-        first = results.finished[0]
+    if results.evidence.networks:
+        first = results.evidence.networks[0]
         about = {key: results.facts[key] for key in ("commit", "versions")}
         configuration["Versions"] = yaml.safe_dump(about, sort_keys=False)
-        name = f"Whole configuration of {first.run.name}"
+        name = f"Whole configuration of {first.run}"
         configuration[name] = yaml.safe_dump(first.config, sort_keys=False)
     sections = ["Results", *(["Beside the paper"] if content["paper"] else []), *pictures]
     return render(

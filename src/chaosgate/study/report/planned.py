@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from chaosgate.data.atomic import replace_file
+from chaosgate.run.directory import replace_file
 from chaosgate.study.plan.study import Study
 
 NOTE = "planned.json"

@@ -7,14 +7,18 @@ each. The layout is a small event file beside the runs, the same for every study
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from chaosgate.data.atomic import replace_file
+from chaosgate.run.directory import replace_file
 from chaosgate.study.execute.state import state_of
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import Study
 from chaosgate.study.report.names import title
+
+if TYPE_CHECKING:
+    from chaosgate.study.report.collect import Evidence
 
 LAYOUT_FOLDER = "tensorboard_layout"
 LAYOUT: Mapping[str, Mapping[str, str]] = {
@@ -35,20 +39,38 @@ LAYOUT: Mapping[str, Mapping[str, str]] = {
 """Charts by category, each with a regular expression of the tags that it draws."""
 
 
-def report(
-    study: Study, runs: Sequence[Run], root: Path, console: Console, with_figures: bool = False
-) -> Path:
-    """Print the tables and write the files; return their directory.
+def report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> Path:
+    """Report on the finished runs of a study.
 
     Args:
         study: The study.
         runs: Its runs; the report is about those that are finished.
         root: Where reports go, each in a folder with the name of its study.
         console: Where to print.
-        with_figures: Also write every figure as a file.
     """
     # pandas, matplotlib and jinja2 take a second to import; `study status` should not wait for them
     from chaosgate.study.report.collect import collect
+
+    return _write(study, collect(study, runs), runs, root / study.name, console)
+
+
+def report_packed(folder: Path, console: Console) -> Path:
+    """Report on a packed study, in its folder, with every figure as a file."""
+    from chaosgate.study.report.collect import load_packed
+
+    study, evidence = load_packed(folder)
+    return _write(study, evidence, (), folder, console, with_figures=True)
+
+
+def _write(
+    study: Study,
+    evidence: "Evidence",
+    runs: Sequence[Run],
+    directory: Path,
+    console: Console,
+    with_figures: bool = False,
+) -> Path:
+    """Print the tables and write the files; return their directory."""
     from chaosgate.study.report.frame import results_of
     from chaosgate.study.report.notes import edges, notes, verdict
     from chaosgate.study.report.page import html_page, pictures_of
@@ -56,9 +78,8 @@ def report(
     from chaosgate.study.report.render import pages, print_view, render
     from chaosgate.study.report.views import paper_view, views
 
-    finished = collect(runs)
-    results = results_of(study, runs, finished)
-    directory = root / study.name
+    results = results_of(study, evidence, runs)
+    finished = evidence.networks
     directory.mkdir(parents=True, exist_ok=True)
     tables = views(results) if finished else []
     paper = [paper_view(name, results) for name in study.paper] if finished else []
@@ -71,7 +92,7 @@ def report(
         console.print(line, style="bold", markup=False, highlight=False)
     for note in below:
         console.print(f"- {note}", style="dim", markup=False, highlight=False)
-    used = {one.run.name for one in finished}
+    used = {one.run for one in finished}
     trouble = [one for run in runs if run.name not in used for one in state_of(run).trouble]
     for sentence in dict.fromkeys(trouble):
         console.print(f"{sentence}.", soft_wrap=True, markup=False, highlight=False)
