@@ -12,7 +12,7 @@ from torch import nn
 
 import chaosgate as cg
 from chaosgate.inject.integrations import timm_state, trainer_callback
-from chaosgate.inject.refusals import LOOPS, PLACEMENT, ChaosgateError
+from chaosgate.inject.layout import LOOPS, PLACEMENT, ChaosgateError
 from tests.inject.networks import build, gate, images
 
 

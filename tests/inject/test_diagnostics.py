@@ -2,21 +2,10 @@ import pytest
 import timm
 import torch
 
-import chaosgate as cg
 import chaosgate.train.backbones  # noqa: F401
-from chaosgate.inject import batchnorm_shift, reestimate_bn
+from chaosgate.inject import reestimate_bn
 
 IMAGES = torch.randn(64, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-
-
-def test_only_norms_behind_the_gate_shift():
-    model = timm.create_model("resnet10_small")
-    with cg.attach(model, cg.GaussianChaos(log_std=1.0), ["L3"], check=False) as handle:
-        shifted = {shift.module: shift for shift in batchnorm_shift(handle, IMAGES)}
-    assert set(shifted) == {"layer4.0.bn1", "layer4.0.bn2", "layer4.0.downsample.1"}
-    # a mean-one gate of relative energy e adds about e to the second moment and moves the mean little
-    assert shifted["layer4.0.bn1"].variance_ratio > 1.2
-    assert shifted["layer4.0.bn1"].mean_shift < 0.3
 
 
 def test_reestimated_statistics_are_those_of_the_data_without_noise():
@@ -36,7 +25,7 @@ def test_reestimated_statistics_are_those_of_the_data_without_noise():
 
 
 def test_nothing_to_estimate_is_an_error():
-    with pytest.raises(ValueError, match="no BatchNorm"):
+    with pytest.raises(ValueError, match="0 BatchNorms"):
         reestimate_bn(torch.nn.Conv2d(3, 3, 1), IMAGES.split(16))
     model = timm.create_model("resnet10_small")
     before = model.bn1.running_mean.clone()

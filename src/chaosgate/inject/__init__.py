@@ -1,11 +1,10 @@
-"""From a perturbation to a network: stage names, hooks, the Lightning callback."""
+"""From a perturbation to a network: stage names, hooks, the Lightning callback, an audit."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from chaosgate.inject.attachment import Attachment, attach
-from chaosgate.inject.diagnostics import batchnorm_shift, reestimate_bn
-from chaosgate.inject.effect import SiteEffect, SiteReport, sites
+from chaosgate.inject.effect import SiteEffect, SiteReport, reestimate_bn, sites
 from chaosgate.inject.stages import resolve_stages
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ __all__ = [
     "SiteEffect",
     "SiteReport",
     "attach",
-    "batchnorm_shift",
     "reestimate_bn",
     "resolve_stages",
     "sites",

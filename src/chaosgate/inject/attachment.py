@@ -2,16 +2,17 @@
 
 The life of a forward::
 
-    y = model(x)                  _enter   a Forward is made: step + 1, shape of x. The first one checks the effect.
-          h = layer4(...)         _gate    h becomes gate(h); Forward.passes counts it
-                                  _leave   has every gate acted? The graph of y keeps the Forward, nothing else does.
-    loss(y).backward()                     the gradient arrives at y: this Forward is the current one of the backward
-          layer4 is recomputed    _gate    activation checkpointing: the same step, so the same noise
+    y = model(x)              _enter   a Forward is made: step + 1, shape of x. The first is checked.
+          h = layer4(...)     _gate    h becomes gate(h); Forward.passes counts it
+                              _leave   has every gate acted? The graph of y keeps the Forward.
+    loss(y).backward()                 the gradient arrives at y: this Forward is the current one
+          layer4 is rerun     _gate    activation checkpointing: the same step, so the same noise
 
-    model.forward_features(x)              no _enter: each pass of a gated module is a Forward of its own
+    model.forward_features(x)          no _enter: each pass of a gated module is a Forward of its own
 """
 
 import copy
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,31 +23,23 @@ from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import Variable
-from torch.utils.hooks import RemovableHandle
 
 from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate import Gate
-from chaosgate.gate.base import TRACKER, Counter, in_backward, rank_of_process, require_fresh_draws
-from chaosgate.inject.diagnostics import MonteCarlo
-from chaosgate.inject.effect import SiteReport, check_effect, require_effect
-from chaosgate.inject.integrations import RestoreWarning
+from chaosgate.gate.base import Counter, in_backward, rank_of_process, require_fresh_draws
+from chaosgate.inject.effect import SiteReport, measure, require_effect
 from chaosgate.inject.layout import (
     NORMS,
     Layout,
     LayoutReader,
     check_layout,
     features_of,
+    logits_of,
     mapped,
+    refuse,
     tensors,
 )
-from chaosgate.inject.refusals import refuse
-from chaosgate.inject.stages import find_sites, gates_by_stage, sharded, unwrapped
-
-try:
-    from torch.autograd.graph import queue_callback
-except ImportError:  # older releases of torch have it without a public name
-    queue_callback = Variable._execution_engine.queue_callback
+from chaosgate.inject.stages import find_sites, sharded, stem_of, unwrapped
 
 GATED: "WeakKeyDictionary[nn.Module, ReferenceType[Attachment]]" = WeakKeyDictionary()
 """The attachment on the output of a module; one at most. Its hooks on the module keep it alive."""
@@ -66,20 +59,22 @@ class GatedModule:
 
     def __post_init__(self) -> None:
         self.key, chain = fold(*self.identity), self.reader.chain
-        self.leader = chain[1] if isinstance(chain[0], NORMS) and len(chain) > 1 else chain[0]
+        norm = isinstance(chain[0], NORMS) and len(chain) > 1
+        self.leader = chain[1] if norm else chain[0]
         """The module whose mode decides; for a normalization layer, which may be frozen, its parent."""
 
     def __str__(self) -> str:
-        return f"{self.stage if self.stage == self.module else f'{self.stage} -> {self.module}'}: {self.gate}"
+        where = self.stage if self.stage == self.module else f"{self.stage} -> {self.module}"
+        return f"{where}: {self.gate}"
 
-    def layout_of(self, output: Any, features: Tensor, images: tuple[int, ...] | None) -> Layout:
+    def layout_of(self, features: Tensor, images: tuple[int, ...] | None) -> Layout:
         """Of maps once; of tokens whenever their number or the image changes."""
         layout, shapes = self.layout, (features.shape, images)
         if layout is None or (layout.grid is not None and self.read_for != shapes):
             if torch.compiler.is_compiling():
                 refuse("compiled", module=self.module)
-            layout, self.read_for = self.reader(output, images), shapes
-            self.layout = layout
+            self.layout = layout = self.reader(features, images)
+            self.read_for = shapes
         return layout
 
 
@@ -87,8 +82,8 @@ class GatedModule:
 class Forward:
     """One forward of the model, or one pass of a module (``module``) if the model is entered otherwise.
 
-    It is also the gradient hook on what the forward returned, so it lives as long as the graph. ``hidden``: a gate ran
-    without a graph, as under checkpointing with ``use_reentrant=True``.
+    It is also the gradient hook on what the forward returned, so it lives as long as the graph.
+    ``hidden``: a gate ran without a graph, as under checkpointing with ``use_reentrant=True``.
     """
 
     attachment: "Attachment"
@@ -97,7 +92,6 @@ class Forward:
     outer: "Forward | None" = None
     module: str | None = None
     passes: dict[str, int] = field(default_factory=dict)
-    frozen: set[str] = field(default_factory=set)
     recomputed: set[str] = field(default_factory=set)
     hidden: bool = False
 
@@ -105,7 +99,6 @@ class Forward:
         """The backward pass has come to the outputs of this forward."""
         if self.module is None and self.attachment._backward != ref(self):
             self.recomputed.clear()
-            queue_callback(partial(setattr, self.attachment, "_backward", None))
             self.attachment._backward = ref(self)
 
     def wait(self, outputs: Any) -> None:
@@ -113,12 +106,20 @@ class Forward:
         for tensor in (outputs,) if isinstance(outputs, Tensor) else tensors(outputs):
             if tensor.requires_grad:
                 tensor.register_hook(self)  # type: ignore[no-untyped-call]
-                if self not in self.attachment._waiting:
-                    self.attachment._waiting.add(self)
+                self.attachment._waiting.add(self)
+
+
+@dataclass
+class Forced:
+    """Gates act in evaluation mode too, with the noise of one numbered draw, on some or all modules."""
+
+    draw: int
+    only: set[str] | None
+    maps: dict[str, tuple[Tensor, Tensor]] | None
 
 
 class Attachment:
-    """Gates on some modules of a model, until :meth:`remove`. Made by :func:`attach`; also a context manager."""
+    """Gates on some modules of a model, until :meth:`remove`. Made by :func:`attach`; a context manager."""
 
     def __init__(
         self,
@@ -131,48 +132,53 @@ class Attachment:
         grid: Sequence[int] | None = None,
         example: Any = None,
         measuring: bool = False,
+        coupled: bool = False,
     ) -> None:
         sides = check_layout(layout, grid)
-        self.model = model
+        self.model, self.measuring = model, measuring
         self._follow_rank, self._rank = rank is None, rank_of_process() if rank is None else rank
+        if coupled:
+            bases = {getattr(gate, "base_size", None) for gate in gates.values()}
+            shared = all(getattr(gate, "channels", "") == "shared" for gate in gates.values())
+            if len(bases) != 1 or None in bases or not shared:
+                refuse("coupled")
         self.sites = []
         for stage, (path, shown) in find_sites(model, list(gates), example).items():
             reader = LayoutReader.of(model, path, layout, sides, shown)
-            own = gates[stage].seed
-            identity = (seed, self._rank, unwrapped(path), *(() if own is None else ("seed", own)))
+            own = () if gates[stage].seed is None else ("seed", gates[stage].seed)
+            identity = (seed, self._rank, "coupled" if coupled else unwrapped(path), *own)
             self.sites.append(GatedModule(stage, path, gates[stage], reader, identity))
-        owned = (
-            (m, name) for m in model.modules() for name, _ in m.named_parameters(recurse=False)
-        )
-        self._parameter = next(
-            owned, (None, "")
-        )  # one of them, to see the transforms of torch.func
         self._steps, self._fired = Counter(), Counter()
         self._forward: Forward | None = None
+        self._images: tuple[int, ...] | None = None  # of the last image outside of a forward
         self._forced: Forced | None = None
         self._waiting: WeakSet[Forward] = WeakSet()  # forwards whose graphs are alive
-        self._backward: ReferenceType[Forward] | None = (
-            None  # the forward that the backward pass is in
-        )
-        self._measuring = measuring
-        self._monte_carlo: MonteCarlo | None = None
+        self._backward: ReferenceType[Forward] | None = None  # whose outputs got a gradient last
+        self._average: Callable[..., Any] | None = None  # of Monte Carlo prediction
+        self.uncertainty: dict[str, Tensor] = {}
+        """Of the last Monte Carlo forward: ``entropy`` and ``mutual_information`` per prediction."""
         self._factors: dict[Gate, Tensor | None] = {}
-        self._hooks: list[Hook] = []
-        self.on_first_call: Callable[..., object] | None = (
-            partial(require_effect, self) if check else None
-        )
-        """Called with the arguments of the first training forward, before it; again with the next one if it raises."""
-        self.resumed: RestoreWarning | None = None
+        self.on_first_call: Callable[..., object] | None = None
+        """Called with the arguments of the first training forward; again with the next if it raises."""
+        if check:
+            self.on_first_call = partial(require_effect, self)
+        self.resumed: Any = None
         if not measuring:
             for site in self.sites:
-                if site.reader.chain[0] in GATED:
-                    refuse(
-                        "already gated", module=site.module, handle=GATED[site.reader.chain[0]]()
-                    )
+                if handle := GATED.get(site.reader.chain[0]):
+                    refuse("already gated", module=site.module, handle=handle())
             GATED.update({site.reader.chain[0]: ref(self) for site in self.sites})
-        self._register()
+        acts: list[tuple[nn.Module, Callable[..., Any], str]] = [(model, self._enter, "before")]
+        acts += [(site.reader.chain[0], partial(self._gate, site), "behind") for site in self.sites]
+        acts += [(model, self._leave, "always")]
+        stem = stem_of(model)
+        if stem is not None and any(site.reader.needs_image for site in self.sites):
+            acts += [(stem, self._see_images, "before")]
+        self._hooks = [
+            Hook(module, act, self._acts_in_evaluation, when) for module, act, when in acts
+        ]
 
-    # -- what a user sees ------------------------------------------------------------------------------------------
+    # -- what a user sees ------------------------------------------------------------------------
 
     @classmethod
     def on(cls, model: nn.Module) -> list["Attachment"]:
@@ -186,36 +192,28 @@ class Attachment:
 
     @property
     def fired(self) -> int:
-        """How often a gate acted on features in training mode; 0 after training means that there was no noise."""
+        """How often a gate acted in training mode; 0 after training means that there was no noise."""
         return self._fired.value
 
     @property
     def step(self) -> int:
-        """Training forwards of the model so far, or passes of a gated module if the model is entered otherwise."""
+        """Training forwards of the model, or passes of a gated module if it is entered otherwise."""
         return self._steps.value
 
-    @property
-    def uncertainty(self) -> dict[str, Tensor]:
-        """Of the last Monte Carlo forward: predictive ``entropy`` and ``mutual_information`` per prediction."""
-        return self._monte_carlo.uncertainty if self._monte_carlo is not None else {}
-
-    @property
-    def _averages(self) -> bool:
-        return self._monte_carlo is not None and self._monte_carlo.active
-
     def check(self, *args: Any, **kwargs: Any) -> list[SiteReport]:
-        """Run the model on these arguments with the gates off and on; refuse a gate that does not reach the output.
+        """Run the model with the gates off and on; refuse a gate that does not reach the output.
 
-        Leaves weights, running statistics, the step and every random stream as they were. Also fills all caches,
-        which ``torch.compile(fullgraph=True)`` needs. A refusal stands until a check passes.
+        Leaves weights, running statistics, the step and every random stream as they were. Also fills all
+        caches, which ``torch.compile(fullgraph=True)`` needs. A refusal stands until a check passes.
         """
         self._require_attached()
-        reports = check_effect(self, args, kwargs)
+        reports = measure(self, args, kwargs)
+        require_effect(self, *args, **kwargs)
         self.on_first_call = None
         return reports
 
     def set_strength(self, factor: float) -> None:
-        """Scale the nominal strength: 0 is no noise, 1 the full strength. For schedules; :meth:`remove` undoes it."""
+        """Scale the nominal strength: 0 is no noise, 1 the full strength. :meth:`remove` undoes it."""
         if not 0 <= factor <= 1:
             refuse("factor", factor=factor)
         self._require_attached()
@@ -231,33 +229,54 @@ class Attachment:
     def monte_carlo(
         self, draws: int, step: int = 0, class_axis: int | None = None
     ) -> Iterator[Self]:
-        """In here an evaluation forward returns the log of the mean probabilities of ``draws`` gated passes.
+        r"""In here evaluation returns :math:`\log\bar p=\log\frac1D\sum_d p_d` over D gated passes.
 
-        ``step`` tells batches apart. ``class_axis`` is the axis of the classes in outputs other than (B, K), e.g. 1 for
-        a segmentation map (B, K, H, W). :attr:`uncertainty` holds, per prediction of the last batch, the predictive
-        ``entropy`` and the ``mutual_information`` between prediction and gate.
+        The first batch has draws 1 to D, the next D + 1 to 2 D. ``step`` tells batches apart, too.
+        ``class_axis`` is the axis of the classes in outputs other than (B, K), e.g. 1 for a segmentation
+        map. :attr:`uncertainty` holds the entropy :math:`H(\bar p)` of every prediction and the mutual
+        information :math:`H(\bar p)-\frac1D\sum_d H(p_d)` between prediction and gate.
         """
         self._require_attached()
-        kept, self._monte_carlo = self.step, MonteCarlo(draws, class_axis)
+        if draws < 1:
+            raise ValueError(f"Monte Carlo prediction needs at least one draw; got {draws}.")
+        numbers = iter(range(1, 1 << 62))
+
+        def average(args: Any, kwargs: Any) -> Any:
+            log_p = []
+            for _ in range(draws):
+                with self.forced(next(numbers)):
+                    output = self.model(*args, **kwargs)
+                logits, axis = _probabilities(output, class_axis)
+                log_p.append(logits.float().log_softmax(axis))
+            stacked = torch.stack(log_p)
+            mean = torch.logsumexp(stacked, 0) - math.log(draws)
+            entropy = -(mean.exp() * mean).sum(axis)
+            within = -(stacked.exp() * stacked).sum(axis if axis < 0 else axis + 1).mean(0)
+            information = (entropy - within).clamp_min(0)
+            self.uncertainty = {"entropy": entropy, "mutual_information": information}
+            return mapped(output, lambda t: mean if t is logits else t)
+
+        kept, self._average, self.uncertainty = self.step, average, {}
         self._steps.value = step
         try:
             yield self
         finally:
-            self._monte_carlo.active = False
+            self._average = None
             self._steps.value = kept
 
     @contextmanager
     def forced(
         self, draw: int, only: set[str] | None = None, record: bool = False
     ) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
-        """In here gates act in evaluation mode too, with the noise of one numbered draw, on some or all modules.
+        """In here gates act in evaluation mode too, with the noise of one draw, on some or all modules.
 
         Yields what ``record`` keeps of each: the map (B, C, *grid) before and after its gate, by path.
         """
         self._require_attached()
-        previous, self._forced = self._forced, Forced(draw, only, record)
+        maps: dict[str, tuple[Tensor, Tensor]] = {}
+        previous, self._forced = self._forced, Forced(draw, only, maps if record else None)
         try:
-            yield self._forced.maps
+            yield maps
         finally:
             self._forced = previous
 
@@ -274,13 +293,11 @@ class Attachment:
         """Take the gates off; model and gates are as they were."""
         for hook in (*self._hooks, *(() if self.resumed is None else (self.resumed,))):
             hook.remove()
-        self._hooks = []
-        for site in self.sites:
-            if not self._measuring:
-                GATED.pop(site.reader.chain[0], None)
+        for site in self.sites if self._hooks and not self.measuring else ():
+            GATED.pop(site.reader.chain[0], None)
         for gate, factor in self._factors.items():
             gate.dial = factor
-        self._factors = {}
+        self._hooks, self._factors = [], {}
 
     def __enter__(self) -> Self:
         self._require_attached()
@@ -291,8 +308,8 @@ class Attachment:
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
-            "an attachment belongs to its model and cannot be copied or saved. Save handle.state_dict(); do not keep "
-            "the handle in the model: chaosgate.Attachment.on(model) finds it."
+            "an attachment belongs to its model and cannot be copied or saved. Save handle.state_dict(); "
+            "do not keep the handle in the model: chaosgate.Attachment.on(model) finds it."
         )
 
     def __repr__(self) -> str:
@@ -302,105 +319,79 @@ class Attachment:
         if not self._hooks:
             refuse("removed")
 
-    # -- what the hooks do -----------------------------------------------------------------------------------------
+    # -- what the hooks do -----------------------------------------------------------------------
 
-    def _register(self) -> None:
-        def forced() -> bool:
-            return self._forced is not None or self._averages
-
-        stem = next(
-            (m for m in self.model.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d)),
-            None,
-        )
-        acts: list[tuple[nn.Module, Callable[..., Any], str]] = [
-            (self.model, self._enter, "before")
-        ]
-        acts += [(site.reader.chain[0], partial(self._gate, site), "behind") for site in self.sites]
-        acts += [(self.model, self._leave, "always")]
-        if stem is not None and any(site.reader.needs_image for site in self.sites):
-            acts += [(stem, self._see_images, "before")]
-        self._hooks = [Hook(module, act, forced, when) for module, act, when in acts]
+    def _acts_in_evaluation(self) -> bool:
+        return self._forced is not None or self._average is not None
 
     def _see_images(self, args: Any, kwargs: Any) -> None:
         """The input of the first convolution is the image, whatever the model was called with.
 
-        Frames of a video may come one by one, but a sequence (text, sound) is not what images were turned into.
+        Frames of a video may come one by one, but images are not turned into a sequence.
         """
-        forward = self._forward
-        if args and not in_backward():
-            if forward is None:
-                self._images = tuple(args[0].shape)
-            elif forward.images is None or args[0].ndim >= min(4, len(forward.images)):
-                forward.images = tuple(args[0].shape)
-
-    _images: tuple[int, ...] | None = None  # of the last image outside of a forward of the model
+        known = None if self._forward is None else self._forward.images
+        if args and not in_backward() and args[0].ndim >= min(4, len(known or ())):
+            self._images = tuple(args[0].shape)
+            if self._forward is not None:
+                self._forward.images = self._images
 
     def _enter(self, args: Any, kwargs: Any) -> None:
         compiling = torch.compiler.is_compiling()
-        if not compiling and TRACKER.is_bw:  # the whole model is recomputed
+        if not compiling and in_backward():  # the whole model is recomputed
             return
-        training = self._forced is None and any([site.leader.training for site in self.sites])
-        image = next(
-            (v for v in (*args, *kwargs.values()) if isinstance(v, Tensor) and v.ndim >= 3), None
-        )
+        given = (v for v in (*args, *kwargs.values()) if isinstance(v, Tensor) and v.ndim >= 3)
+        image = next(given, None)
         images = None if image is None else tuple(image.shape)
         self._forward = forward = Forward(self, self._steps.now(compiling), images, self._forward)
-        if training:
-            if self._averages:
+        if self._forced is None and any([site.leader.training for site in self.sites]):
+            if self._average is not None:
                 refuse("averages", how="in training mode")
-            self._begin(args, kwargs, image, compiling)
+            self._begin(compiling)
+            if self.on_first_call is not None and not compiling:
+                if sharded(self.model):
+                    warnings.warn("gates on sharded parameters are not checked.", stacklevel=2)
+                else:
+                    self.on_first_call(*args, **kwargs)
+                self.on_first_call = None
             forward.step = self._steps.next(compiling)
 
-    def _begin(self, args: Any, kwargs: Any, image: Tensor | None, compiling: bool) -> None:
-        """Before a training forward: the rank may be known now, and the first one is checked."""
+    def _begin(self, compiling: bool) -> None:
+        """Before a training forward: the rank may be known now, and no backward pass is running."""
+        self._backward = None
         if self._follow_rank and (rank := rank_of_process()) != self._rank:
             self._rank = rank
             for site in self.sites:
                 site.identity = (site.identity[0], rank, *site.identity[2:])
                 site.key = fold(*site.identity)
-        if compiling:
-            return
-        if self.on_first_call is not None:
-            owner, name = self._parameter
-            given = (image, getattr(owner, name, None))
-            require_fresh_draws(*(value for value in given if value is not None))
-            if sharded(self.model):
-                warnings.warn(
-                    "the effect of the gates is not checked: the parameters are sharded.",
-                    stacklevel=2,
-                )
-            else:
-                self.on_first_call(*args, **kwargs)
-            self.on_first_call = None
 
     def _gate(self, site: GatedModule, args: Any, kwargs: Any, output: Any) -> Any:
         forced, forward, compiling = self._forced, self._forward, torch.compiler.is_compiling()
         if forced is None:
-            if self._measuring or not site.leader.training:
-                if forward is not None:
-                    forward.frozen.add(site.module)
-                elif not self._measuring and self._averages:
+            if self.measuring or not site.leader.training:
+                if forward is None and self._average is not None:
                     refuse("averages", how="in parts")
                 return None
         elif forced.only is not None and site.module not in forced.only:
             return None
-        again = forced is None and not compiling and bool(TRACKER.is_bw)
+        again = forced is None and in_backward()
         if again:
             forward = self._recomputed(site.module)
-        elif forward is None:
-            forward = self._pass_of(site)
+        elif forward is None:  # entered otherwise: every pass of a gated module is a step
+            if forced is None and self._average is not None:
+                refuse("averages", how="in training mode")
+            self._begin(compiling)
+            step = self._steps.now(compiling) if forced else self._steps.next(compiling)
+            forward = Forward(self, step, self._images, module=site.module)
         features = output if isinstance(output, Tensor) else features_of(site.module, output)
-        layout = site.layout_of(output, features, forward.images)
+        layout = site.layout_of(features, forward.images)
         h = layout.to_map(features)
-        if not compiling:
-            require_fresh_draws(features)
+        require_fresh_draws(features)
         number = 0 if again else forward.passes.get(site.module, 0)
-        key = (
-            site.key if number == 0 else fold(*site.identity, number)
-        )  # a module that runs twice gets two gates
+        # A module that runs twice in a forward gets two gates.
+        key = site.key if number == 0 else fold(*site.identity, number)
         draw = 0 if forced is None else forced.draw
         perturbed = site.gate.perturb(h, Noise(advance(advance(key, forward.step), draw), h.device))
-        if forced is not None and forced.record:
+        if forced is not None and forced.maps is not None:
             forced.maps[site.module] = (h.detach(), perturbed.detach())
         changed = layout.from_map(perturbed, features)
         if not again:
@@ -417,8 +408,7 @@ class Attachment:
 
     def _note(self, site: GatedModule, forward: Forward, features: Tensor, changed: Tensor) -> None:
         """One gate per tensor; and the forward waits for the gradient of what a gate returned."""
-        inner = getattr(features, "_gated_by", None)
-        if inner is not None:
+        if (inner := getattr(features, "_gated_by", None)) is not None:
             refuse("gated twice", module=site.module, inner=inner)
         changed._gated_by = site.module  # type: ignore[attr-defined]
         if changed.requires_grad:
@@ -426,88 +416,66 @@ class Attachment:
         else:
             forward.hidden = True
 
-    def _pass_of(self, site: GatedModule) -> Forward:
-        """The model is entered otherwise (``forward_features``): every pass of a gated module is a step."""
-        if self._forced is not None:
-            return Forward(self, self._steps.now(torch.compiler.is_compiling()), self._images)
-        if self._averages:
-            refuse("averages", how="in training mode")
-        if self.on_first_call is not None and not torch.compiler.is_compiling():
-            self.on_first_call = None
-            warnings.warn(
-                f"the effect of the gates is not checked in a pass through parts of {type(self.model).__name__} "
-                "(forward_features, say). Call handle.check(batch), or set check=False.",
-                stacklevel=2,
-            )
-        compiling = torch.compiler.is_compiling()
-        self._begin((), {}, None, compiling)
-        return Forward(self, self._steps.next(compiling), self._images, module=site.module)
-
     def _leave(self, args: Any, kwargs: Any, output: Any) -> Any:
         """Also after an exception (out of memory, say) that the loop survives; then without an output."""
-        forward = self._forward
-        compiling = torch.compiler.is_compiling()
-        if forward is None or (not compiling and TRACKER.is_bw):
+        forward, compiling = self._forward, torch.compiler.is_compiling()
+        if forward is None or (not compiling and in_backward()):
             return None
         self._forward = forward.outer
-        if self._forced is not None or self._measuring or (not compiling and output is None):
+        if self._forced is not None or self.measuring or (not compiling and output is None):
             return None
         if forward.outer is not None:  # of a model that calls itself
             for module, count in forward.passes.items():
                 forward.outer.passes[module] = forward.outer.passes.get(module, 0) + count
         if self.model.training and len(forward.passes) < len(self.sites):
-            silent = next(site for site in self.sites if site.module not in forward.passes)
-            self.refuse_silence(silent, silent.module in forward.frozen)
+            self.refuse_silence(next(s for s in self.sites if s.module not in forward.passes))
         if forward.passes and not compiling:
             forward.wait(output)
-        if self._averages and not self.model.training:
-            assert self._monte_carlo is not None
-            return self._monte_carlo(self, args, kwargs)
+        if self._average is not None and not self.model.training:
+            return self._average(args, kwargs)
         return None
 
-    def refuse_silence(self, site: GatedModule, frozen: bool = False) -> NoReturn:
+    def refuse_silence(self, site: GatedModule) -> NoReturn:
         """A gate did not act although the model ran: raise an error with the cause."""
-        facts = {"stage": site.stage, "module": site.module}
-        if frozen:
-            refuse("frozen", **facts)
-        if dict(self.model.named_modules()).get(site.module) is not site.reader.chain[0]:
+        module, facts = site.reader.chain[0], {"stage": site.stage, "module": site.module}
+        if dict(self.model.named_modules()).get(site.module) is not module:
             refuse("replaced", **facts)
-        inner = [f" ('{site.module}.{name}')" for name, _ in site.reader.chain[0].named_children()]
+        if not site.leader.training and not self._forced:
+            refuse("frozen", **facts)
+        inner = [f" ('{site.module}.{name}')" for name, _ in module.named_children()]
         refuse("not called", **facts, inner=inner[-1] if inner else "")
 
     def _recomputed(self, module: str) -> Forward:
-        """The forward that ``module`` is recomputed for, by activation checkpointing; refused where not certain."""
+        """The forward that ``module`` is recomputed for, by checkpointing; refused where not certain."""
         forward = None if self._backward is None else self._backward()
         waiting = [f for f in self._waiting if f.module in (None, module)]
+        found = ""
         if forward is None and len(waiting) == 1 and not waiting[0].hidden:
             forward = waiting[0]
         elif forward is None:
-            refuse(
-                "which forward",
-                module=module,
-                found=f"{len(waiting)} forwards wait for their backward pass",
-            )
+            refuse("which forward", module=module, found=f"{len(waiting)} forwards wait")
         elif forward.passes.get(module, 0) > 1:
-            refuse(
-                "which forward",
-                module=module,
-                found=f"it ran {forward.passes[module]} times in that forward",
-            )
+            found = f"it ran {forward.passes[module]} times in that forward"
         elif module in forward.recomputed and (len(waiting) > 1 or forward.hidden):
-            found = f"it is recomputed twice while {len(waiting)} forwards wait (checkpointing inside checkpointing?)"
+            found = f"{len(waiting)} forwards wait (checkpointing inside checkpointing?)"
+        if found:
             refuse("which forward", module=module, found=found)
         forward.recomputed.add(module)
         return forward
 
 
-@dataclass
-class Forced:
-    """Gates act in evaluation mode too, with the noise of one numbered draw, on some or all modules."""
-
-    draw: int
-    only: set[str] | None
-    record: bool
-    maps: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+def _probabilities(output: Any, class_axis: int | None) -> tuple[Tensor, int]:
+    """The logits in what a model returned, and the axis of their classes."""
+    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if isinstance(loss, Tensor):
+        refuse("loss")
+    logits, axis = logits_of(output), -1 if class_axis is None else class_axis
+    valid = logits is not None and -logits.ndim <= axis < logits.ndim and axis % logits.ndim != 0
+    if logits is None or not valid or (class_axis is None and logits.ndim != 2):
+        shapes = ", ".join(str(tuple(t.shape)) for t in tensors(output))
+        kind = f"{type(output).__name__} with {shapes} (class_axis={class_axis})"
+        refuse("no logits", output=kind)
+    return logits, axis
 
 
 class Hook:
@@ -528,13 +496,12 @@ class Hook:
         when: str = "before",
     ) -> None:
         self.module, self.act, self.forced, self.when = module, act, forced, when
-        self.handle: RemovableHandle | None = None
+        self.handle: Any = None
         if module is not None and when == "before":
             self.handle = module.register_forward_pre_hook(self, with_kwargs=True)
         elif module is not None:
-            self.handle = module.register_forward_hook(
-                self, with_kwargs=True, always_call=when == "always"
-            )
+            always = when == "always"
+            self.handle = module.register_forward_hook(self, with_kwargs=True, always_call=always)
 
     def remove(self) -> None:
         if self.handle is not None:
@@ -550,28 +517,16 @@ class Hook:
             refuse("shared hooks", model=type(module).__name__)
         return self.act(*call)
 
-    @property
-    def __name__(self) -> str:
-        """What torch.jit.script asks a hook for first."""
-        raise AttributeError(
-            "torch.jit.script cannot read the hooks of a gate. Script a copy (copy.deepcopy(model))."
-        )
-
     def __deepcopy__(self, memo: dict[int, Any]) -> "Hook":
         plain = Hook()
-        plain.handle = copy.deepcopy(
-            self.handle, memo
-        )  # its dictionary of hooks is the copied one, by the memo
+        plain.handle = copy.deepcopy(self.handle, memo)  # of the copied hooks, by the memo
         last = _RemovedAtTheEnd(plain)
         memo[id(last)] = last  # the memo lives as long as the copying
         return plain
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.act is not None:
-            warnings.warn(
-                "a model with a gate is saved as the plain network; attach again after loading.",
-                stacklevel=2,
-            )
+            warnings.warn("a model with a gate is saved as the plain network.", stacklevel=2)
         return Hook, (), {"handle": self.handle}
 
 
@@ -581,6 +536,26 @@ class _RemovedAtTheEnd:
 
     def __del__(self) -> None:
         self.hook.remove()
+
+
+def gates_by_stage(
+    gate: Gate | Mapping[str, Gate], stages: str | Sequence[str] | None
+) -> dict[str, Gate]:
+    """One gate for each stage, from one gate for all or from a dict."""
+    names = ["L4"] if stages is None else [stages] if isinstance(stages, str) else list(stages)
+    if isinstance(gate, Mapping):
+        gates = dict(gate)
+        if stages is not None or not gates:
+            refuse("stages", stages=stages)
+    else:
+        gates = dict.fromkeys(names, gate)
+        if not names or len(gates) != len(names):
+            refuse("stages", stages=names)
+    for stage, found in gates.items():
+        if not isinstance(found, Gate):
+            kind = type(found).__name__
+            raise TypeError(f"attach needs a chaosgate.Gate at {stage}; got {kind}.")
+    return gates
 
 
 def attach(
@@ -593,6 +568,7 @@ def attach(
     layout: str | None = None,
     grid: Sequence[int] | None = None,
     example: Any = None,
+    coupled: bool = False,
 ) -> Attachment:
     """Put ``gate`` on the output of some modules of ``model``. Plain PyTorch; training mode only.
 
@@ -600,13 +576,13 @@ def attach(
 
     1. It changes no weight, ``state_dict`` key, mode, random stream or sharding.
     2. Evaluation output is bit-identical; a copy or a saved model is the plain network.
-    3. A gate acts if and only if its module is in training mode (for a normalization layer, which may be frozen: its
-       parent); ``fired`` counts how often.
+    3. A gate acts if and only if its module is in training mode (for a normalization layer, which may
+       be frozen: its parent); ``fired`` counts how often.
     4. A module path is taken literally.
-    5. L1 to L4 exist only where the network declares its stages (timm's ``feature_info``) or a dry run proves them.
-       L_k is the last place of its resolution.
-    6. Proven means: every path from the image to the output crosses the place (a gradient cut), it is not the output
-       and not behind the classifier, and its batch axis follows the input's.
+    5. L1 to L4 exist only where the network declares its stages (timm's ``feature_info``) or a dry run
+       proves them. L_k is the last place of its resolution.
+    6. Proven means: every path from the image to the output crosses the place (a gradient cut), it is
+       not the output and not behind the classifier, and its batch axis follows the input's.
     7. Otherwise it raises an error that suggests only modules that were tried and work.
     8. The layout is declared, proven or given; never guessed.
     9. Tokens in front of the grid (class, register tokens) are not changed.
@@ -614,25 +590,28 @@ def attach(
     11. Noise is a function of (seed, rank, unwrapped module path, step, draw); recomputation repeats it.
     12. Resuming needs the handle's state; there is one documented line for each framework
         (:mod:`chaosgate.inject.integrations`).
-    13. The first training forward checks, in training mode, that the gate reaches the output; ``check=False`` skips
-        this.
+    13. The first training forward of the model checks, in training mode, that the gate reaches the
+        output; ``check=False`` skips this.
     14. Attach before compiling, sharding and creating the optimizer; replace modules before attaching.
-    15. Every refusal is an error of chaosgate that states the cause and what to do, never a raw torch error.
+    15. Every refusal is an error of chaosgate that states the cause and what to do.
 
     Args:
-        model: A network of timm, torchvision or transformers, bare or wrapped; or any module if ``stages`` names its
-            modules.
+        model: A network of timm, torchvision or transformers, bare or wrapped; or any module if
+            ``stages`` names its modules.
         gate: What to do to the features; or several by stage, ``{"L3": gate_a, "L4": gate_b}``.
         stages: ``"L1"`` to ``"L4"`` (see :func:`resolve_stages`), or paths of modules; None is L4.
-        seed: Selects the noise, together with the gate's own seed if it has one: two models with the same seed
-            and modules see the same noise. Never touches torch's global stream.
-        rank: This process among several; None asks ``torch.distributed``, also if it is initialized later.
-        check: Check the effect at the first training forward. Under ``torch.compile`` call ``handle.check(batch)``
-            before compiling.
-        layout: Layout of the features where it cannot be known: NCHW, NHWC, NLC (tokens), NCL, NCDHW or NDHWC.
-        grid: Rows and columns of tokens where they cannot be known; tokens in front of them are not changed.
-        example: A batch for the dry run that finds L1 to L4, or the model's arguments as a tuple; None uses noise of
-            the image size that the network declares.
+        seed: Selects the noise, together with the gate's own seed if it has one: two models with the
+            same seed and modules see the same noise. Never touches torch's global stream.
+        rank: This process among several; None asks ``torch.distributed``, also if initialized later.
+        check: Check the effect at the first training forward. Under ``torch.compile`` call
+            ``handle.check(batch)`` before compiling.
+        layout: Layout of the features where it cannot be known: NCHW, NHWC, NLC (tokens), NCL, NCDHW or
+            NDHWC.
+        grid: Rows and columns of tokens where they cannot be known; tokens in front are not changed.
+        example: A batch for the dry run that finds L1 to L4 and layouts, or the model's arguments as a
+            tuple; None uses noise of the image size that the network declares.
+        coupled: All stages share one latent field per forward: with the same ``base_size`` of their
+            gates, each resizes this field to its own grid.
 
     >>> import timm
     >>> from chaosgate import GaussianChaos
@@ -643,8 +622,9 @@ def attach(
     1
     >>> handle.remove()
     """
-    handle = Attachment(
-        model, gates_by_stage(gate, stages), seed, rank, check, layout, grid, example
-    )
+    gates = gates_by_stage(gate, stages)
+    handle = Attachment(model, gates, seed, rank, check, layout, grid, example, coupled=coupled)
+    from chaosgate.inject.integrations import RestoreWarning
+
     handle.resumed = RestoreWarning(handle)
     return handle

@@ -8,22 +8,26 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, Literal
-from weakref import ReferenceType, ref
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from lightning.pytorch.utilities.model_helpers import is_overridden
-from torch import Tensor, nn
+from torch import Tensor
 
 from chaosgate.field.white import fold
 from chaosgate.gate import Gate, load_noise_state_dict, noise_state_dict
-from chaosgate.inject.attachment import Attachment
-from chaosgate.inject.diagnostics import batchnorm_shift, first_images, gate_figure, reestimate_bn
-from chaosgate.inject.effect import SiteReport, check_effect, measure
-from chaosgate.inject.layout import mapped, tensors
-from chaosgate.inject.stages import eager, gates_by_stage
+from chaosgate.inject.attachment import Attachment, gates_by_stage
+from chaosgate.inject.effect import (
+    SiteReport,
+    first_images,
+    gate_figure,
+    measure,
+    reestimate_bn,
+    require_effect,
+)
+from chaosgate.inject.stages import eager
 from chaosgate.metrics.figure import log_figure
 
 _PROBE = 32  # images kept for measuring strength once per epoch
@@ -50,14 +54,11 @@ class Ramp:
     shape: Literal["linear", "cosine"] = "linear"
 
     def __post_init__(self) -> None:
-        length = self.steps if self.epochs is None else self.epochs
-        one = (self.steps is None) != (self.epochs is None)
-        if not one or length is None or not 0 < length < math.inf or not 0 <= self.start <= 1:
+        lengths = [length for length in (self.steps, self.epochs) if length is not None]
+        if len(lengths) != 1 or not 0 < lengths[0] < math.inf or not 0 <= self.start <= 1:
             raise ValueError(
                 f"Ramp takes one of steps and epochs, positive, and start from 0 to 1; got {self!r}."
             )
-        if self.shape not in ("linear", "cosine"):
-            raise ValueError(f"Ramp: shape is 'linear' or 'cosine'; got {self.shape!r}.")
 
     def __call__(self, step: int, epoch: float) -> float:
         """The factor at an optimiser step and a (fractional) epoch."""
@@ -71,21 +72,24 @@ class Ramp:
 class NoiseInjection(Callback):
     """Attach gates to the backbone for training; measure, print and log how strong they really are.
 
-    At the first training step the backbone runs with the gates off and on: a gate that cannot act, or that the network
-    normalises away, stops the run, and so does an epoch in which no gate acted. Evaluation is untouched unless
-    ``monte_carlo`` asks for it.
+    At the first training step the backbone runs with the gates off and on: a gate that cannot act, or that
+    the network normalises away, stops the run, and so does an epoch in which no gate acted. Evaluation is
+    untouched unless ``monte_carlo`` asks for it.
 
     Args:
-        gate: The perturbation; a dict from stages to gates gives each stage its own; null trains without noise (the
-            baseline of every comparison).
-        stages: ``L1`` to ``L4``, or names of modules of the backbone; null is L4, or what a dict of gates names.
+        gate: The perturbation; a dict from stages to gates gives each stage its own; null trains without
+            noise (the baseline of every comparison).
+        stages: ``L1`` to ``L4``, or names of modules of the backbone; null is L4, or what a dict of gates
+            names.
         seed: Selects the noise; null takes the run's seed.
         schedule: Strength over training time; null is full strength from the start.
-        monte_carlo: In the commands test, validate and predict average the probabilities of this many gated passes; 0
-            runs the plain network. Validation during training is always plain.
-        class_axis: Axis of the classes for ``monte_carlo`` where outputs are not (B, K), e.g. 1 for (B, K, H, W).
-        reestimate_bn: Before a test recompute the BatchNorm statistics from this many training batches without noise;
-            0 tests with the statistics that training gathered under noise. A control; checkpoints are not changed.
+        monte_carlo: In the commands test, validate and predict average the probabilities of this many gated
+            passes; 0 runs the plain network. Validation during training is always plain.
+        class_axis: Axis of the classes for ``monte_carlo`` where outputs are not (B, K), e.g. 1 for
+            (B, K, H, W).
+        reestimate_bn: Before a test recompute the BatchNorm statistics from this many training batches
+            without noise; 0 tests with the statistics that training gathered under noise. A control;
+            checkpoints are not changed.
         check: Refuse a gate that does not reach the output, and an epoch without noise; false does neither.
         target: Attribute of the LightningModule that holds the backbone.
     """
@@ -112,24 +116,17 @@ class NoiseInjection(Callback):
                 f"noise.seed is a whole number from 0 to 2^63 - 1, or null; got {seed}."
             )
         if isinstance(gate, dict) and stages is not None and list(stages) == list(gate):
-            stages = None  # what a dict of gates says already
+            stages = None  # a dict of gates names its stages
         self.gates = {} if gate is None else gates_by_stage(gate, stages)
         self.seed, self.schedule, self.check, self.target = seed, schedule, check, target
-        self.monte_carlo, self.class_axis, self.reestimate_bn = (
-            monte_carlo,
-            class_axis,
-            reestimate_bn,
-        )
+        self.monte_carlo, self.class_axis = monte_carlo, class_axis
+        self.reestimate_bn = reestimate_bn
         self.attachment: Attachment | None = None
         self.reports: list[SiteReport] = []
-        self._restored: dict[str, int] | None = None
+        self._restored: dict[str, Any] = {}
         self._probe: Any = None  # arguments (args, kwargs) of the first forward, with fewer images
-        self._epoch = (
-            0,
-            0,
-        )  # batches of this epoch so far, and how often gates had acted before it
-        self._measured: ReferenceType[nn.Module] | None = (
-            None  # the network that the probe was taken from
+        self._batches = self._fired = (
+            0  # batches of this epoch, and how often gates acted before it
         )
         self._eager = ExitStack()  # until the first step, which measures, has ended
         self._averaging: Any = None  # the Monte Carlo prediction of the current batch
@@ -143,34 +140,20 @@ class NoiseInjection(Callback):
     @property
     def state_key(self) -> str:
         """Two callbacks of this class, with other gates, stages or targets, keep separate states."""
-        kinds = (
-            "+".join(dict.fromkeys(type(gate).__name__ for gate in self.gates.values()))
-            or "NoneType"
-        )
+        kinds = dict.fromkeys(type(gate).__name__ for gate in self.gates.values())
         target = "" if self.target == "model" else f", target={self.target}"
-        return f"NoiseInjection{{gate={kinds}, stages={','.join(self.gates)}{target}}}"
+        gate = "+".join(kinds) or "NoneType"
+        return f"NoiseInjection{{gate={gate}, stages={','.join(self.gates)}{target}}}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Counters, so that a resumed run replays the gates of the uninterrupted one, and the images that the strength
-        is measured on, so that its curve goes on.
-        """
-        counters = (
-            self.attachment.state_dict()
-            if self.attachment is not None
-            else dict(self._restored or {})
-        )
-        if not _plain(self._probe):
-            return counters
-        args, kwargs = self._probe
-        return {**counters, "probe": {"args": list(args), "kwargs": kwargs}}
+        """Counters, so that a resumed run replays the gates of the uninterrupted one."""
+        return dict(self._restored) if self.attachment is None else self.attachment.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a saved state, before or after the gate is attached."""
-        probe, self._measured = state_dict.get("probe"), None
-        if isinstance(probe, Tensor):  # of an older checkpoint
-            probe = {"args": [probe], "kwargs": {}}
-        self._probe = None if probe is None else (tuple(probe["args"]), dict(probe["kwargs"]))
-        self._restored = {name: int(value) for name, value in state_dict.items() if name != "probe"}
+        self._restored = {
+            name: state_dict[name] for name in ("step", "fired") if name in state_dict
+        }
         if self.attachment is not None and self._restored:
             self.attachment.load_state_dict(self._restored)
 
@@ -192,23 +175,27 @@ class NoiseInjection(Callback):
                 "starts from the beginning."
             )
 
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Attach before anything compiles or wraps the network, unless ``configure_model`` has yet to make it."""
-        later = is_overridden(
-            "configure_model", pl_module
-        )  # may make the network: attached on the start of fit or test
-        if self.gates and not later and (stage == "fit" or self.monte_carlo):
-            self.attach_now(trainer, pl_module)
+    # -- attaching ---------------------------------------------------------------------------------------
 
-    def attach_now(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Attach to the backbone as it is now."""
-        backbone = self.backbone(pl_module)
-        if self.attachment is not None:
-            if self.attachment.model is backbone:
-                return
-            self._detach()
-        if self._measured is not None and self._measured() is not backbone:
-            self._probe = None  # the check of another network says nothing about this one
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Attach before anything compiles or wraps the network, unless ``configure_model`` makes it."""
+        if (stage == "fit" or self.monte_carlo) and not is_overridden("configure_model", pl_module):
+            self.on_fit_start(trainer, pl_module)
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Attach to the backbone as it is now; ``configure_model`` may have replaced it."""
+        if not self.gates:
+            return
+        try:
+            backbone = pl_module.get_submodule(self.target)
+        except AttributeError:
+            known = ", ".join(name for name, _ in pl_module.named_children())
+            raise ValueError(
+                f"noise.target={self.target!r} is not a module of {type(pl_module).__name__}; it has {known}."
+            ) from None
+        if self.attachment is not None and self.attachment.model is backbone:
+            return
+        self._detach()
         seed = self.seed if self.seed is not None else int(os.environ.get("PL_GLOBAL_SEED", 0))
         if self.target != "model":  # two networks of one module have noise of their own
             seed = fold(seed, self.target)
@@ -216,30 +203,16 @@ class NoiseInjection(Callback):
         if self._restored:
             self.attachment.load_state_dict(self._restored)
 
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """``configure_model`` has made or replaced the backbone by now."""
-        if self.gates:
-            self.attach_now(trainer, pl_module)
-
-    def backbone(self, pl_module: LightningModule) -> nn.Module:
-        try:
-            return pl_module.get_submodule(self.target)
-        except AttributeError:
-            known = ", ".join(name for name, _ in pl_module.named_children())
-            raise ValueError(
-                f"noise.target={self.target!r} is not a module of {type(pl_module).__name__}; it has {known}."
-            ) from None
+    def _detach(self) -> None:
+        if self.attachment is not None:
+            self._restored = self.attachment.state_dict()
+            self.attachment.remove()
+            self.attachment = self._probe = None
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Leave the network as it was found."""
         self._eager.close()
         self._detach()
-
-    def _detach(self) -> None:
-        if self.attachment is not None:
-            self._restored = self.attachment.state_dict()
-            self.attachment.remove()
-            self.attachment = None
 
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
@@ -247,11 +220,11 @@ class NoiseInjection(Callback):
         """Lightning calls no ``teardown`` after an error; the next run would find the gate still there."""
         self.teardown(trainer, pl_module, "")
 
-    # -- training --------------------------------------------------------------------------------------------------
+    # -- training ----------------------------------------------------------------------------------------
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.attachment is not None:
-            self._epoch = 0, self.attachment.fired
+            self._batches, self._fired = 0, self.attachment.fired
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
@@ -269,109 +242,83 @@ class NoiseInjection(Callback):
     def _first_forward(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
         assert self.attachment is not None
         probe = first_images((args, kwargs), _PROBE)
-        self.reports = (check_effect if self.check else measure)(self.attachment, *probe)
-        self._probe, self._measured = probe, ref(self.attachment.model)
+        self.reports = measure(self.attachment, *probe)
+        if self.check:
+            require_effect(self.attachment, *probe[0], **probe[1])
+        self._probe = probe
         for report in self.reports:
             rank_zero_info(str(report))
-        self._log(
-            trainer, figure=False
-        )  # drawn when the epoch is over: a picture must not delay the first step
+        self._log(trainer)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._eager.close()
-        self._epoch = self._epoch[0] + 1, self._epoch[1]
+        self._batches += 1
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Measure the strength on the same images again: features change, and with them the injected energy."""
-        if self.attachment is None:
+        """Measure on the same images again: features change, and with them the injected energy."""
+        if (attachment := self.attachment) is None:
             return
-        batches, fired = self._epoch
-        if self.check and batches and self.attachment.fired == fired:
-            known = self.backbone(pl_module) is self.attachment.model
-            frozen = [site.module for site in self.attachment.sites if not site.leader.training]
+        if self.check and self._batches and attachment.fired == self._fired:
+            known = pl_module.get_submodule(self.target) is attachment.model
+            frozen = [site.module for site in attachment.sites if not site.leader.training]
             why = (
                 f"{frozen} is in evaluation mode"
                 if frozen
                 else "it was not called in training mode"
             )
             raise RuntimeError(
-                f"no gate acted in this epoch of {batches} batches: noise.target={self.target!r}: "
-                f"{why if known else 'it was replaced by another module'}. Make and call it so that it trains, set "
-                "noise.target to what does, noise.gate to null, or noise.check to false."
+                f"no gate acted in this epoch of {self._batches} batches: noise.target={self.target!r}: "
+                f"{why if known else 'it was replaced by another module'}. Make and call it so that it "
+                "trains, set noise.target to what does, noise.gate to null, or noise.check to false."
             )
         if self._probe is not None:
-            self._measure(pl_module)
-            self._log(trainer, figure=trainer.current_epoch in (0, (trainer.max_epochs or 0) - 1))
+            self.reports = measure(attachment, *self._probe)
+            self._log(trainer)
+            flat = all(len(report.grid) == 2 for report in self.reports)
+            if (
+                flat
+                and trainer.is_global_zero
+                and trainer.current_epoch in (0, trainer.max_epochs - 1)
+            ):  # type: ignore[operator]
+                draw = partial(gate_figure, attachment, *self._probe[0], **self._probe[1])
+                log_figure(trainer.loggers, "noise/gate", draw, max(0, trainer.global_step - 1))
 
     def last_reports(self, pl_module: LightningModule) -> list[SiteReport]:
-        """The last measurement; made now if the training was resumed after its last epoch, where no hook of it runs."""
-        if not self.reports and self.attachment is not None and self._probe is not None:
-            self._measure(pl_module)
+        """The last measurement; empty if the training was resumed after its last epoch."""
         return self.reports
 
-    def _measure(self, pl_module: LightningModule) -> None:
-        assert self.attachment is not None and self._probe is not None
-        self._probe = mapped(self._probe, lambda t: t.to(pl_module.device))  # from a checkpoint
-        self.reports = measure(self.attachment, *self._probe)
-
-    def _log(self, trainer: Trainer, figure: bool) -> None:
-        if (
-            trainer.logger is None
-            or self.attachment is None
-            or self._probe is None
-            or trainer.sanity_checking
-        ):
-            return
+    def _log(self, trainer: Trainer) -> None:
         scalars = {
-            f"noise/{r.stage}/{name}": value
-            for r in self.reports
-            for name, value in r.scalars().items()
+            f"noise/{r.stage}/{name}": v for r in self.reports for name, v in r.scalars().items()
         }
-        args, kwargs = self._probe
-        for shift in batchnorm_shift(self.attachment, *args, **kwargs):
-            scalars[f"noise/batchnorm/{shift.module}/mean_shift"] = shift.mean_shift
-            scalars[f"noise/batchnorm/{shift.module}/variance_ratio"] = shift.variance_ratio
-        step = max(
-            0, trainer.global_step - 1
-        )  # the last one taken, as Lightning numbers what belongs to an epoch
-        for logger in trainer.loggers:
-            logger.log_metrics(scalars, step=step)
-        image = next((t for t in tensors(self._probe) if t.ndim >= 3), None)
-        if figure and trainer.is_global_zero and image is not None and image.ndim == 4:
-            log_figure(
-                trainer.loggers,
-                "noise/gate",
-                partial(gate_figure, self.attachment, *args, **kwargs),
-                step,
-            )
+        for logger in trainer.loggers:  # numbered by the last step taken
+            logger.log_metrics(scalars, step=max(0, trainer.global_step - 1))
 
-    # -- evaluation: Monte Carlo averages and fresh BatchNorm statistics, where asked for ------------------------------
+    # -- evaluation: Monte Carlo averages and fresh BatchNorm statistics, where asked for ------------------
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Gather BatchNorm statistics without noise, where asked for."""
         if self.monte_carlo:
-            self.attach_now(trainer, pl_module)
+            self.on_fit_start(trainer, pl_module)
         if not self.reestimate_bn:
             return
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         data.setup("fit")
         batches = islice(data.train_dataloader(), self.reestimate_bn)
-        moved = (
-            data.on_after_batch_transfer(trainer.strategy.batch_to_device(b), 0)[0] for b in batches
-        )
-        with (
-            nullcontext() if self.attachment is None else self.attachment.forced(0, set())
-        ):  # a gate on a BatchNorm
-            count = reestimate_bn(self.backbone(pl_module), moved)
-        rank_zero_info(
-            f"BatchNorm statistics recomputed from {count} training batches without noise"
-        )
+        move = trainer.strategy.batch_to_device
+        moved = (data.on_after_batch_transfer(move(b), 0)[0] for b in batches)
+        # The gate may be on a BatchNorm, which trains here.
+        silent = nullcontext() if self.attachment is None else self.attachment.forced(0, set())
+        with silent:
+            count = reestimate_bn(pl_module.get_submodule(self.target), moved)
+        rank_zero_info(f"BatchNorm statistics from {count} training batches without noise")
 
     def averaging(self, step: int) -> AbstractContextManager[object]:
-        """In here a test's network answers: by Monte Carlo averages where they are asked for, whose draws belong to
-        ``step``. The batches of a test have the steps from 0 on.
+        """In here the network predicts Monte Carlo averages, if asked for, with the draws of ``step``.
+
+        The batches of a test have the steps from 0 on.
         """
         if self.attachment is None or not self.monte_carlo:
             return nullcontext()
@@ -385,70 +332,41 @@ class NoiseInjection(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Open Monte Carlo prediction for this batch."""
-        if self.monte_carlo:
-            self.attach_now(trainer, pl_module)
+        """Open Monte Carlo prediction for this batch; in ``fit`` validation is plain."""
+        if self.monte_carlo and trainer.state.fn != TrainerFn.FITTING:
+            self.on_fit_start(trainer, pl_module)
             self._averaging = self.averaging(batch_idx + (dataloader_idx << 32))
             self._averaging.__enter__()
 
     def on_test_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *index: int
     ) -> None:
         """Close it, and keep the uncertainties."""
-        if self._averaging is not None and self.attachment is not None:
-            self._averaging.__exit__(None, None, None)
-            self._averaging = None
-            if not self.attachment.uncertainty:
-                raise RuntimeError(
-                    f"nothing was averaged: noise.target={self.target!r} was not called in this batch. Set "
-                    "noise.target to what is evaluated, or noise.monte_carlo to 0."
-                )
-            index = getattr(
-                batch, "index", None
-            )  # of a Sample; padding of uneven shards has index -1
-            counted = index >= 0 if isinstance(index, Tensor) else slice(None)
-            for name, value in self.attachment.uncertainty.items():
-                self._uncertainty.setdefault(name, []).append(value[counted].cpu().flatten())
-
-    def on_validation_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
-    ) -> None:
-        """The same in the command ``validate``; validation during training is plain."""
-        if trainer.state.fn == TrainerFn.VALIDATING:
-            self.on_test_batch_start(trainer, pl_module, *args, **kwargs)
-
-    def on_validation_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
-    ) -> None:
-        if trainer.state.fn == TrainerFn.VALIDATING:
-            self.on_test_batch_end(trainer, pl_module, *args, **kwargs)
+        if self._averaging is None:
+            return
+        self._averaging.__exit__(None, None, None)
+        self._averaging = None
+        if not self.spread:
+            raise RuntimeError(
+                f"nothing was averaged: noise.target={self.target!r} was not called in this batch. Set "
+                "noise.target to what is evaluated, or noise.monte_carlo to 0."
+            )
+        number = getattr(batch, "index", None)  # of a Sample; padding of uneven shards has -1
+        counted = number >= 0 if isinstance(number, Tensor) else slice(None)
+        for name, value in self.spread.items():
+            self._uncertainty.setdefault(name, []).append(value[counted].cpu().flatten())
 
     @property
     def spread(self) -> dict[str, Tensor]:
-        """Uncertainties of the last batch of a Monte Carlo prediction, one value per image; empty without one."""
-        return (
-            dict(self.attachment.uncertainty)
-            if self.attachment is not None and self.monte_carlo
-            else {}
-        )
+        """Uncertainties of the last batch of a Monte Carlo prediction, one value per image."""
+        return {} if self.attachment is None else dict(self.attachment.uncertainty)
 
-    on_predict_batch_start = on_test_batch_start
-    on_predict_batch_end = on_test_batch_end
+    on_validation_batch_start = on_predict_batch_start = on_test_batch_start
+    on_validation_batch_end = on_predict_batch_end = on_test_batch_end
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log mean predictive entropy and mutual information of all images on all processes, each counted once."""
-        self._log_uncertainty(trainer, pl_module, "test")
-
-    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._log_uncertainty(trainer, pl_module, "val")
-
-    def _log_uncertainty(self, trainer: Trainer, pl_module: LightningModule, split: str) -> None:
+        """Log the mean uncertainties of all images on all processes, each counted once."""
+        split = "test" if trainer.testing else "val"
         for name, parts in self._uncertainty.items():
             values = torch.cat(parts)
             sums = torch.stack((values.sum(), values.new_tensor(len(values)))).to(pl_module.device)
@@ -456,9 +374,4 @@ class NoiseInjection(Callback):
             pl_module.log(f"{split}/monte_carlo/{name}", total / count)
         self._uncertainty = {}
 
-
-def _plain(value: Any) -> bool:
-    """Whether there is something, and only tensors and plain values are in it, as a checkpoint needs."""
-    if type(value) in (list, tuple, dict):
-        return all(map(_plain, value.values() if isinstance(value, dict) else value))
-    return type(value) in (Tensor, bool, int, float, str)
+    on_validation_epoch_end = on_test_epoch_end

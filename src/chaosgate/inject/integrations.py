@@ -1,6 +1,7 @@
 """Resuming with the noise of the uninterrupted run: one line for each framework.
 
-The counters of an attachment are not part of the model's ``state_dict``. With ``handle = chaosgate.attach(...)``:
+The counters of an attachment are not part of the model's ``state_dict``. With
+``handle = chaosgate.attach(...)``:
 
 * torch: ``torch.save({"model": model.state_dict(), "noise": handle.state_dict()}, file)``, and
   ``handle.load_state_dict(torch.load(file)["noise"])``
@@ -18,11 +19,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from torch.optim.optimizer import (
-    Optimizer,
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 if TYPE_CHECKING:
     from chaosgate.inject.attachment import Attachment
@@ -44,7 +41,7 @@ def trainer_callback(handle: "Attachment") -> Any:
 
 
 class timm_state:  # noqa: N801 - used like a function
-    """What timm saves and restores as its loss scaler: the counters, and the state of the scaler if there is one."""
+    """What timm saves as its loss scaler: the counters, and the scaler's state if there is one."""
 
     state_dict_key = "amp_scaler"
 
@@ -63,43 +60,25 @@ class timm_state:  # noqa: N801 - used like a function
 
 
 class RestoreWarning:
-    """At the first step of an optimizer of this model: warn if it continues a training and the noise does not."""
+    """At the first step of an optimizer of this model: warn if it continues and the noise does not."""
 
     def __init__(self, attachment: "Attachment") -> None:
-        self._handle, self._parameters = (
-            ref(attachment),
-            {id(p) for p in attachment.model.parameters()},
-        )
-        self.done = False
-        self._registered = (
-            register_optimizer_step_pre_hook(self),
-            register_optimizer_step_post_hook(self._after),
-        )
+        self._handle, self.done = ref(attachment), False
+        self._registered = register_optimizer_step_pre_hook(self)
 
     def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        handle = self._handle()
-        mine = [
-            p
-            for group in optimizer.param_groups
-            for p in group["params"]
-            if id(p) in self._parameters
-        ]
-        if self.done or handle is None or not mine:
+        if self.done or (handle := self._handle()) is None:
             return
-        self.done = True
+        known = set(handle.model.parameters())
+        mine = [p for group in optimizer.param_groups for p in group["params"] if p in known]
+        self.done = bool(mine)
         if any(optimizer.state.get(p) for p in mine):
             warnings.warn(
-                "the optimizer continues a training, but the noise starts at step 0: the counters of the gates were "
-                "not restored. Call handle.load_state_dict(...), see chaosgate.inject.integrations.",
+                "the optimizer continues a training, but the noise starts at step 0: the counters of the "
+                "gates were not restored. Call handle.load_state_dict(...), see "
+                "chaosgate.inject.integrations.",
                 stacklevel=2,
             )
 
-    def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Made inside a step with a closure, as under Lightning: that step was the first, and is over."""
-        self.done = self.done or any(
-            id(p) in self._parameters for g in optimizer.param_groups for p in g["params"]
-        )
-
     def remove(self) -> None:
-        for hook in self._registered:
-            hook.remove()
+        self._registered.remove()

@@ -1,37 +1,37 @@
-"""Feature layouts: every gate sees (B, C, *grid), whatever the network passes around.
+"""Feature layouts: every gate sees (B, C, *grid), whatever the network passes around. Also the table of refusals.
 
-The layout of a module's output is given by the user, declared by the module (or one around it), or proven: by the
-shape of the image (maps), or by the gradient of single tokens in a dry run (tokens, see ``stages.py``).
+The layout of a module's output is given by the user, declared by the module (or one around it), or
+proven: by the shape of the image, or by a dry run (``stages.py``).
 """
 
-import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import torch
+from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
 
-from chaosgate.inject.refusals import refuse
-
 KINDS = {"NCL": 3, "NLC": 3, "NCHW": 4, "NHWC": 4, "NCDHW": 5, "NDHWC": 5}
-"""Layouts by name, and their number of axes. NLC are tokens; the others carry their grid in their shape."""
+"""Layouts by name, and their number of axes. NLC are tokens; the others have their grid in their shape."""
 
 NORMS = (
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.GroupNorm, nn.LayerNorm),
     *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, nn.RMSNorm),
 )
-"""Normalization layers. Users freeze them (``bn.eval()``), so a gate on one follows the mode of its parent."""
+"""Normalization layers. Users freeze them (``bn.eval()``), so a gate on one follows its parent's mode."""
 
-_CHANNELS_FIRST = (
-    *(nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
-    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm),
-    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
-    *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
-)
+_PARTS = {
+    3: (nn.Conv1d, nn.ConvTranspose1d, nn.BatchNorm1d, nn.InstanceNorm1d),
+    4: (nn.Conv2d, nn.ConvTranspose2d, nn.BatchNorm2d, nn.InstanceNorm2d, nn.MaxPool2d),
+    5: (nn.Conv3d, nn.ConvTranspose3d, nn.BatchNorm3d, nn.InstanceNorm3d),
+    0: (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention),
+}
+"""Layers that state where the channels are: in front of a grid, by the number of axes; last (0)."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Layout:
     """How a module's output is laid out.
 
@@ -60,115 +60,91 @@ class Layout:
         return perturbed if self.kind[1] == "C" else perturbed.movedim(1, -1)
 
     def grid_of(self, features: Tensor) -> tuple[int, ...]:
-        if self.grid is not None:
-            return self.grid
-        return tuple(features.shape[2:] if self.kind[1] == "C" else features.shape[1:-1])
+        return tuple(self.to_map(features).shape[2:])
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class LayoutReader:
     """Finds the layout of what one module returns.
 
     Args:
         name: Path of the module.
         chain: The module, its parent, and so on up to the model.
-        layout: The layout that the user gave, if any.
+        kind: The layout that the user gave, if any.
         grid: The grid of the tokens that the user gave, if any.
         shown: The layout that a dry run has shown, if any; the grid of tokens may be another one then.
     """
 
     name: str
     chain: Sequence[nn.Module]
-    layout: str | None = None
+    kind: str | None = None
     grid: tuple[int, ...] | None = None
     shown: Layout | None = None
 
     @classmethod
     def of(cls, model: nn.Module, name: str, *given: Any) -> "LayoutReader":
         steps = name.split(".")
-        return cls(
-            name,
-            [model.get_submodule(".".join(steps[:n])) for n in range(len(steps), -1, -1)],
-            *given,
-        )
+        paths = (".".join(steps[:n]) for n in range(len(steps), -1, -1))
+        return cls(name, [model.get_submodule(path) for path in paths], *given)
 
     @property
     def needs_image(self) -> bool:
         """Whether the layout, or the grid of tokens, may depend on the image."""
-        given = self.grid is not None or self.layout not in (None, "NLC")
+        given = self.grid is not None or self.kind not in (None, "NLC")
         return not given and (self.shown is None or self.shown.kind == "NLC")
 
-    def __call__(self, output: Any, images: tuple[int, ...] | None) -> Layout:
-        """The layout of ``output``, given the shape (B, C, ...) of the network's input if it is known."""
-        shape = tuple(features_of(self.name, output).shape)
-        given = self.layout is not None or self.grid is not None
-        if images is not None and shape[0] != images[0] and not given:
+    def __call__(self, features: Tensor, images: Sequence[int] | None) -> Layout:
+        """The layout of ``features``, given the shape (B, C, ...) of the network's input if known."""
+        shape, given = tuple(features.shape), self.kind or self.grid
+        if images is not None and shape[0] != images[0] and given is None:
             refuse("windows", name=self.name, maps=shape[0], images=images[0])
-        if self.layout is not None and KINDS[self.layout] != len(shape):
-            refuse("does not fit", layout=self.layout, grid=None, name=self.name, shape=shape)
-        image = None if images is None else images[2:]
-        if len(shape) == 3:
-            return self._tokens(shape, output, image)
-        return Layout(self.layout or self._declared(len(shape)) or self._shown(shape, image))
+        if self.kind is not None and KINDS[self.kind] != len(shape):
+            refuse("does not fit", layout=self.kind, grid=None, name=self.name, shape=shape)
+        kind = self.kind or self._declared(len(shape))
+        if len(shape) == 3 and kind != "NCL":
+            return self._tokens(shape, images)
+        if kind is None:
+            fits = [one.kind for one in possible_layouts(shape, images or ())]
+            if len(fits) != 1:
+                first, last = [name for name, axes in KINDS.items() if axes == len(shape)]
+                refuse("two readings", name=self.name, shape=shape, first=first, last=last)
+            kind = fits[0]
+        return Layout(kind)
 
     def _declared(self, axes: int) -> str | None:
-        """The layout that the module's type, or the nearest module around it with ``output_fmt`` (timm), states."""
-        module = self.chain[0]
+        """Shown by a dry run, or declared: by timm's ``output_fmt`` or the layers inside."""
         if self.shown is not None and KINDS[self.shown.kind] == axes:
             return self.shown.kind
-        if isinstance(module, _CHANNELS_FIRST):
-            return {3: "NCL", 4: "NCHW", 5: "NCDHW"}[axes]
-        if type(module) in (nn.Linear, nn.LayerNorm):
-            return {3: "NLC", 4: "NHWC", 5: "NDHWC"}[axes]
+        first, last = [kind for kind, number in KINDS.items() if number == axes]
+        parts = {
+            axes for m in self.chain[0].modules() for axes in _PARTS if isinstance(m, _PARTS[axes])
+        }
+        if parts == {axes}:
+            return first
+        if type(self.chain[0]) in (nn.Linear, nn.LayerNorm):
+            return last
         stated = (str(getattr(around, "output_fmt", "")) for around in self.chain)
-        return next((kind for kind in stated if KINDS.get(kind) == axes), None) or _of_parts(
-            module, axes
-        )
+        return next((kind for kind in stated if KINDS.get(kind) == axes), None)
 
-    def _shown(self, shape: tuple[int, ...], image: tuple[int, ...] | None) -> str:
-        """The only one of the two orders in which the grid is the image made smaller by one factor."""
-        first, last = ("NCHW", "NHWC") if len(shape) == 4 else ("NCDHW", "NDHWC")
-        fits = [
-            kind
-            for kind, grid in ((first, shape[2:]), (last, shape[1:-1]))
-            if image is not None and _same_factor(grid[-2:], image[-2:])
-        ]
-        if len(fits) != 1:
-            refuse("two readings", name=self.name, shape=shape, first=first, last=last)
-        return fits[0]
-
-    def _tokens(self, shape: tuple[int, ...], output: Any, image: tuple[int, ...] | None) -> Layout:
-        kind = self.layout or self._declared(3)
-        if kind == "NCL":
-            return Layout("NCL")
-        grid = self.grid or _grid_beside(output)
-        if grid is not None:
-            if shape[1] < math.prod(grid):
-                refuse("does not fit", layout="NLC", grid=grid, name=self.name, shape=shape)
-            return Layout("NLC", grid, shape[1] - math.prod(grid))
-        stated = (n for n in map(_prefix_tokens, self.chain) if n is not None)
-        prefix = next(stated, None) if self.shown is None else self.shown.prefix
-        if prefix is not None and image is not None:
-            for count in dict.fromkeys((prefix, 0)):
-                grids = _token_grids(shape[1] - count, image)
-                if len(grids) == 1:
-                    return Layout("NLC", grids[0], count)
-        return refuse("tokens", name=self.name, shape=shape, tokens=shape[1])
-
-
-def _of_parts(module: nn.Module, axes: int) -> str | None:
-    """Channels first, if the module is built only from layers that work this way on this number of axes."""
-    ends = {
-        type(part).__name__[-2:] for part in module.modules() if isinstance(part, _CHANNELS_FIRST)
-    }
-    others = any(
-        isinstance(part, nn.Linear | nn.LayerNorm | nn.MultiheadAttention)
-        for part in module.modules()
-    )
-    pure = (
-        f"{axes - 2}d" in ends and not ends & ({"1d", "2d", "3d"} - {f"{axes - 2}d"}) and not others
-    )
-    return {3: "NCL", 4: "NCHW", 5: "NCDHW"}[axes] if pure else None
+    def _tokens(self, shape: tuple[int, ...], images: Sequence[int] | None) -> Layout:
+        if self.grid is not None:
+            prefix = shape[1] - math.prod(self.grid)
+            if prefix < 0:
+                refuse("does not fit", layout="NLC", grid=self.grid, name=self.name, shape=shape)
+            return Layout("NLC", self.grid, prefix)
+        prefixes = () if self.shown is None else (self.shown.prefix,)
+        for module in self.chain if self.shown is None else ():  # timm's vision transformers
+            stems = (getattr(module, "patch_embed", None), getattr(module, "stem", None))
+            if isinstance(stated := getattr(module, "num_prefix_tokens", None), int):
+                prefixes = (stated, 0)
+                break
+            if any(hasattr(stem, "grid_size") for stem in stems):
+                prefixes = (0,)
+                break
+        for prefix in prefixes:
+            if len(grids := _token_grids(shape[1] - prefix, (images or ())[2:])) == 1:
+                return Layout("NLC", grids[0], prefix)
+        refuse("tokens", name=self.name, shape=shape, tokens=shape[1])
 
 
 def check_layout(layout: str | None, grid: Any) -> tuple[int, ...] | None:
@@ -178,11 +154,8 @@ def check_layout(layout: str | None, grid: Any) -> tuple[int, ...] | None:
     if grid is None:
         return None
     sides = tuple(grid) if isinstance(grid, list | tuple) else ()
-    if (
-        not 1 <= len(sides) <= 3
-        or any(not isinstance(n, int) or n < 1 for n in sides)
-        or layout not in (None, "NLC")
-    ):
+    whole = 1 <= len(sides) <= 3 and all(isinstance(n, int) and n > 0 for n in sides)
+    if not whole or layout not in (None, "NLC"):
         refuse("grid", grid=grid, layout=layout)
     return sides
 
@@ -193,123 +166,58 @@ def _same_factor(grid: Sequence[int], image: Sequence[int]) -> bool:
         return False
     if len(set(image)) == 1:
         return len(set(grid)) == 1
-    lowest = max(side / (sites + 1) for side, sites in zip(image, grid, strict=True))
-    highest = min(
-        side / (sites - 1) if sites > 1 else math.inf
-        for side, sites in zip(image, grid, strict=True)
-    )
-    return lowest < highest
+    strides = [
+        (s / (g + 1), s / (g - 1) if g > 1 else math.inf) for s, g in zip(image, grid, strict=True)
+    ]
+    return max(low for low, _ in strides) < min(high for _, high in strides)
 
 
-def _token_grids(tokens: int, image: tuple[int, ...]) -> list[tuple[int, ...]]:
+def _token_grids(tokens: int, image: Sequence[int]) -> list[tuple[int, ...]]:
     """Grids of ``tokens`` sites that are the image made smaller by one factor."""
     if len(image) != 2:
         return [(tokens,)] if len(image) == 1 else []
-    pairs = [(height, tokens // height) for height in range(1, tokens + 1) if tokens % height == 0]
+    pairs = [(rows, tokens // rows) for rows in range(1, tokens + 1) if tokens % rows == 0]
     return [pair for pair in pairs if _same_factor(pair, image)]
 
 
 def possible_layouts(shape: Sequence[int], images: Sequence[int]) -> list[Layout]:
-    """Layouts in which features of this shape are the images made smaller by one factor, for a proof."""
-    if shape[0] != images[0] or len(images) != 4:
+    """Layouts in which features of this shape are the images made smaller by one factor."""
+    if not images or shape[0] != images[0]:
         return []
-    if len(shape) == 4:
-        orders = (("NCHW", shape[2:]), ("NHWC", shape[1:-1]))
-        return [Layout(kind) for kind, grid in orders if _same_factor(grid, images[2:])]
-    grids = (
-        (prefix, grid)
-        for prefix in range(6)
-        for grid in _token_grids(shape[1] - prefix, tuple(images[2:]))
-    )
-    return [Layout("NLC", grid, prefix) for prefix, grid in grids] if len(shape) == 3 else []
+    if len(shape) == 3:
+        grids = ((n, grid) for n in range(6) for grid in _token_grids(shape[1] - n, images[2:]))
+        return [Layout("NLC", grid, prefix) for prefix, grid in grids]
+    sides = len(images) - 2  # a video has more axes than its frames
+    kinds = [kind for kind, axes in KINDS.items() if axes == len(shape)]
+    grids = [shape[2:][-sides:], shape[1:-1][-sides:]]
+    return [
+        Layout(k) for k, grid in zip(kinds, grids, strict=True) if _same_factor(grid, images[2:])
+    ]
 
 
-def _grid_beside(output: Any) -> tuple[int, ...] | None:
-    """Rows and columns that a module returns beside its tokens, as timm's MViT does."""
-    for part in output if isinstance(output, list | tuple) else ():
-        sides = tuple(part) if isinstance(part, list | tuple | torch.Size) else ()
-        if 1 <= len(sides) <= 3 and all(isinstance(side, int) for side in sides):
-            return sides
-    return None
+# -- tensors inside what a network is called with and returns ------------------------------------
 
 
-def _prefix_tokens(module: nn.Module) -> int | None:
-    """How many tokens stand in front of the grid; None if the module is not a vision transformer that states it.
-
-    timm has ``num_prefix_tokens``, or a patch embedding with a grid; torchvision a class token; Hugging Face holds
-    its tokens beside the patch embedding.
-    """
-    stated = getattr(module, "num_prefix_tokens", None)
-    if isinstance(stated, int):
-        return stated
-    if isinstance(getattr(module, "class_token", None), nn.Parameter) and hasattr(
-        module, "conv_proj"
-    ):
-        return 1
-    embeddings = getattr(module, "embeddings", None)
-    if hasattr(embeddings, "patch_embeddings") or hasattr(embeddings, "patch_embedding"):
-        names = ("cls_token", "class_embedding", "distillation_token", "register_tokens")
-        held = [getattr(embeddings, name, None) for name in names]
-        return sum(
-            1 if t.ndim == 1 else int(t.shape[1]) for t in held if isinstance(t, nn.Parameter)
-        )
-    stems = (getattr(module, "patch_embed", None), getattr(module, "stem", None))
-    return 0 if any(hasattr(stem, "grid_size") for stem in stems) else None
+def mapped(value: Any, change: Any) -> Any:
+    """The same structure (tuples, dicts, dataclasses) with ``change`` applied to every tensor."""
+    return apply_to_collection(value, Tensor, change)
 
 
-# -- tensors inside what a network is called with and returns: tuples, dicts, dataclasses ------------------------------
-
-
-def tensors(value: Any) -> Iterator[Tensor]:
+def tensors(value: Any) -> list[Tensor]:
     """All tensors inside, in order."""
-    if isinstance(value, Tensor):
-        yield value
-        return
-    if dataclasses.is_dataclass(value) and not isinstance(value, type | Mapping):
-        value = [getattr(value, field.name) for field in dataclasses.fields(value)]
-    for part in (
-        value.values()
-        if isinstance(value, Mapping)
-        else value
-        if isinstance(value, list | tuple)
-        else ()
-    ):
-        yield from tensors(part)
-
-
-def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The same structure with ``change`` applied to every tensor."""
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, Mapping):
-        return type(value)({key: mapped(part, change) for key, part in value.items()})  # type: ignore[call-arg]
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(mapped(part, change) for part in value))
-    if isinstance(value, list | tuple):
-        return type(value)(mapped(part, change) for part in value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = {
-            field.name: mapped(getattr(value, field.name), change)
-            for field in dataclasses.fields(value)
-        }
-        return dataclasses.replace(value, **parts)
-    return value
+    found: list[Tensor] = []
+    mapped(value, lambda tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
+    return found
 
 
 def features_of(name: str, output: Any) -> Tensor:
-    """The one feature tensor in what module ``name`` returned; integers (a grid) may stand beside it."""
-    parts = (
-        [output]
-        if isinstance(output, Tensor)
-        else output
-        if isinstance(output, list | tuple)
-        else ()
-    )
-    found = [part for part in parts if isinstance(part, Tensor) and part.is_floating_point()]
+    """The one feature tensor in what module ``name`` returned; integers (a grid) may be beside it."""
+    parts = output if isinstance(output, list | tuple) else [output]
+    found = [p for p in parts if isinstance(p, Tensor) and p.is_floating_point()]
     if len(found) == 1 and 3 <= found[0].ndim <= 5:
         return found[0]
     shapes = ", ".join(str(tuple(t.shape)) for t in found) or "no tensor"
-    return refuse("not one map", name=name, type=type(output).__name__, shapes=shapes)
+    refuse("not one map", name=name, type=type(output).__name__, shapes=shapes)
 
 
 def logits_of(output: Any) -> Tensor | None:
@@ -320,3 +228,90 @@ def logits_of(output: Any) -> Tensor | None:
             return named
     found = [t for t in tensors(output) if t.is_floating_point()]
     return found[0] if len(found) == 1 else None
+
+
+# -- refusals: condition, and message with its remedy --------------------------------------------
+
+
+class ChaosgateError(Exception):
+    """Base of the errors in :data:`PLACEMENT` and :data:`LOOPS`."""
+
+
+class PlacementError(ChaosgateError, ValueError):
+    """A gate cannot be placed as asked."""
+
+
+class LoopError(ChaosgateError, RuntimeError):
+    """The model is run in a way that is outside the contract of ``attach``."""
+
+
+def refuse(condition: str, **facts: Any) -> NoReturn:
+    """Raise the error of a condition, with the facts filled in."""
+    kind = PlacementError if condition in PLACEMENT else LoopError
+    raise kind((PLACEMENT | LOOPS)[condition].format(**facts)) from facts.get("error")
+
+
+PLACEMENT = {
+    # -- arguments
+    "stages": "give gates as {{stage: gate}}, or one gate and stages: at least one stage or module, each once, "
+    "e.g. ['L4']. Got {stages!r}.",
+    "layout": "layout is one of {kinds}, or None; got {layout!r}.",
+    "grid": "grid is the number of sites along each axis of tokens, e.g. (14, 14); got {grid!r} for "
+    "layout {layout}.",
+    "factor": "set_strength takes a factor from 0 (no noise) to 1 (full strength); got {factor!r}.",
+    "coupled": "coupled stages share one field: all gates need the same base_size, e.g. [14, 14], and "
+    "channels='shared'.",
+    # -- where
+    "no such module": "no stage or module {name!r} in {model}. Stages are {stages}.{nearest} "
+    "chaosgate.sites(model) lists all places.",
+    "no such stage": "{model} has no stage {stage}: {why}. Name a module; chaosgate.sites(model, batch) "
+    "lists those that work.",
+    "same module": "{first!r} and {second!r} are the same module ('{module}'). Name it once.",
+    "already gated": "'{module}' already has a gate, by {handle!r}. Remove it first (handle.remove(); "
+    "chaosgate.Attachment.on(model) finds the handle).",
+    "gated twice": "'{module}' returns the tensor that '{inner}' returned, which already has a gate. Name one.",
+    "dry run": "the dry run of {model} failed: {error}. Give a batch that the model takes, "
+    "attach(..., example=batch), or name modules instead of L1 to L4.",
+    "sharded": "the parameters of {model} are sharded (fully_shard). Attach before sharding, or name a module.",
+    # -- layouts
+    "not one map": "'{name}' returns {type} with {shapes}; a gate needs one map, sequence or volume, or "
+    "tokens (B, L, C). Name another module, e.g. one inside it.",
+    "windows": "'{name}' returns {maps} maps for {images} inputs, such as windows of them. Name a module "
+    "outside of the windows; or give layout= (grid= for tokens) if each is a map of its own.",
+    "two readings": "'{name}' returns {shape}, which can be layout='{first}' or layout='{last}'. Give one.",
+    "tokens": "'{name}' returns {shape}: {tokens} tokens whose rows and columns are not known. Give "
+    "example=batch for a proof, grid=(rows, columns), or layout='NCL' for a sequence with channels first.",
+    "does not fit": "layout={layout!r}, grid={grid} does not fit: '{name}' returns shape {shape}.",
+    # -- effect
+    "no effect": "the gate at {where} does not reach the output: it changes by {change:.1e} of what another "
+    "image changes, although the gate injects {energy:.1e} of the features' energy. Cause: {cause}. {advice}",
+    "constant": "the gate at {where} changes nothing on this batch: {cause}. Check with trained weights and "
+    "real images, or use check=False.",
+    # -- Monte Carlo prediction
+    "loss": "Monte Carlo prediction averages probabilities; the loss would be that of a single draw. Call the "
+    "model without labels, and compute the loss from the averaged log-probabilities (nll_loss).",
+    "no logits": "Monte Carlo prediction needs logits (B, K); the model returns {output}. Give class_axis=, e.g. "
+    "1 for (B, K, H, W), or return the logits alone or under that name.",
+}
+"""Refused when a gate is attached or checked."""
+
+LOOPS = {
+    "removed": "this attachment was removed from its model; attach the gates again.",
+    "frozen": "the gate at '{stage}' did not act: '{module}' is in evaluation mode while the model trains. "
+    "Call .train() on '{module}' (its batch norms may stay frozen), or name another module.",
+    "replaced": "the gate at '{stage}' did not act: '{module}' was replaced by another module. Replace modules "
+    "first, then attach.",
+    "not called": "the gate at '{stage}' did not act: '{module}' was not called. Activation checkpointing may "
+    "run its blocks directly: name the last one{inner}. If the model was compiled and run before the gate was "
+    "attached: attach first; torch.compiler.reset() drops the old code.",
+    "shared hooks": "this {model} shares its hooks with the gated one (torch.nn.DataParallel, copy.copy). Use "
+    "DistributedDataParallel, or copy.deepcopy and attach a gate to the copy.",
+    "compiled": "the layout at '{module}' is not known yet, and compiled code has no values to find it. Call "
+    "handle.check(batch) before the compiled model runs.",
+    "which forward": "activation checkpointing runs '{module}' again in the backward pass, and it is not certain "
+    "for which forward: {found}. Call backward() after each forward, or put the views into one batch, use "
+    "use_reentrant=False, or switch checkpointing off.",
+    "averages": "Monte Carlo prediction averages calls of the whole model in evaluation mode; here it runs "
+    "{how}. Call model.eval() and model(...), or leave monte_carlo().",
+}
+"""Refused while the model runs."""

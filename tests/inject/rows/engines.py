@@ -1,6 +1,5 @@
 """Compilation before attaching, DistributedDataParallel, sharded parameters; one process and two."""
 
-import copy
 import tempfile
 import warnings
 from pathlib import Path
@@ -13,7 +12,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import chaosgate as cg
-from tests.inject.networks import build, gate, gradients, images
+from tests.inject.networks import build, gate, gradients
 
 
 def logits_of(model, x, rank=None, steps=2, check=True):
@@ -170,16 +169,6 @@ def traced():
             torch.testing.assert_close(plain(x), one(x), rtol=1e-5, atol=1e-6)
 
 
-def scripted():
-    """11: hooks cannot be scripted; the copy that the refusal names can."""
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
-    with cg.attach(model, gate(), "0", layout="NCHW"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with pytest.raises(AttributeError, match="Script a copy"):
-            torch.jit.script(model)
-        assert torch.jit.script(copy.deepcopy(model).eval())(images(8)).shape == (4, 8, 6, 6)
-
-
 def transformed():
     """2, 11: vmap would share a draw, grad cannot count it: refused as layer and attached; functional_call is right."""
     model, x = build("timm convnext")
@@ -222,7 +211,7 @@ def exported():
         torch.testing.assert_close(plain(x), model(x), rtol=1e-5, atol=1e-6)
 
 
-ROWS = [distributed_wrapper, sharded_parameters, traced, scripted, transformed]
+ROWS = [distributed_wrapper, sharded_parameters, traced, transformed]
 SLOW = [
     compiled_before,
     compiled_and_run_before,

@@ -189,16 +189,6 @@ def handle_as_attribute():
     assert torch.equal(twin(x), twin(x)) and len(cg.Attachment.on(model)) == 1
 
 
-def unchecked_entry():
-    """2, 8: without a call of the whole model nothing is checked, which is said once."""
-    model, x = build("timm resnet")
-    with cg.attach(model.train(), gate(), "L4") as handle:
-        with pytest.warns(UserWarning, match="not checked.*parts of SmallResNet"):
-            model.forward_features(x)
-        model.forward_features(x)
-        assert handle.fired == 2
-
-
 def untrained_statistics():
     """8: running statistics that are still those of the construction hide the gate in evaluation, not in training."""
     body = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU())
@@ -255,7 +245,6 @@ ROWS = [
     networks_that_draw_and_count,
     replaced_stage,
     handle_as_attribute,
-    unchecked_entry,
     untrained_statistics,
     rank_known_later,
 ]

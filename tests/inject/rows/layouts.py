@@ -133,7 +133,7 @@ def unknown_tokens():
     """4: tokens of a network nobody knows need a grid; a class token in front of it is left alone."""
     body = nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 6))
     model, x = nn.Sequential(body, nn.Flatten(), nn.Linear(78, 4)).train(), torch.randn(2, 13, 6)
-    with cg.attach(model, gate(), "0"), pytest.raises(ValueError, match="Give grid=.*layout='NCL'"):
+    with cg.attach(model, gate(), "0"), pytest.raises(ValueError, match="grid=.*layout='NCL'"):
         model(x)
     with cg.attach(model, gate(), "0", grid=(3, 4)) as handle:
         model(x)
