@@ -20,22 +20,16 @@ def predicted_order(row: Sequence[float]) -> list[int]:
     return sorted(range(len(row)), key=lambda k: (-row[k], k))
 
 
-def ece(
-    confidence: Sequence[float], correct: Sequence[bool], num_bins: int, norm: str = "l1"
-) -> float:
-    gaps, shares = [], []
+def ece(confidence: Sequence[float], correct: Sequence[bool], num_bins: int) -> float:
+    total = 0.0
     for m in range(num_bins):
         low, high = m / num_bins, (m + 1) / num_bins
         inside = [i for i, c in enumerate(confidence) if low < c <= high or (m == 0 and c == 0)]
         if inside:
             mean = math.fsum(confidence[i] for i in inside) / len(inside)
             accuracy = sum(correct[i] for i in inside) / len(inside)
-            gaps.append(abs(mean - accuracy))
-            shares.append(len(inside) / len(confidence))
-    if norm == "max":
-        return max(gaps)
-    power = {"l1": 1, "l2": 2}[norm]
-    return math.fsum(s * g**power for s, g in zip(shares, gaps, strict=True)) ** (1 / power)
+            total += len(inside) / len(confidence) * abs(mean - accuracy)
+    return total
 
 
 def adaptive_ece(confidence: Sequence[float], correct: Sequence[bool], num_bins: int) -> float:

@@ -8,7 +8,7 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from chaosgate.metrics import CellMetrics, effective_counts, reliability_figure
+from chaosgate.metrics import CellMetrics, reliability_figure
 from chaosgate.metrics.figure import log_figure
 
 
@@ -68,36 +68,6 @@ def test_drawing_leaves_no_global_figure_behind(metric):
     reliability_figure(metric.reliability())
     pyplot = sys.modules.get("matplotlib.pyplot")
     assert pyplot is None or pyplot.get_fignums() == []
-
-
-def test_images_of_one_cell_are_independent_and_copies_are_worth_nothing() -> None:
-    generator = torch.Generator().manual_seed(0)
-    confidence = torch.rand(1, 500, generator=generator)
-    correct = torch.rand(1, 500, generator=generator) < confidence
-    count = torch.histc(confidence, 15, 0, 1).double()
-    assert torch.allclose(effective_counts(confidence, correct), count)
-    copies = effective_counts(confidence.repeat(4, 1), correct.repeat(4, 1))
-    assert torch.allclose(copies, count)  # four cells with the same answers say no more than one
-
-
-@pytest.mark.statistical
-def test_effective_count_gives_the_variance_of_a_bin_over_images() -> None:
-    """400 sets of 300 images in 5 cells, answers to an image alike: variance of the accuracy against a (1 - a) / n."""
-    generator = torch.Generator().manual_seed(1)
-    accuracies, predicted = [], []
-    for _ in range(400):
-        easy = torch.rand(1, 300, generator=generator) < 0.5
-        correct = torch.rand(5, 300, generator=generator) < torch.where(easy, 0.9, 0.4)
-        a = float(correct.double().mean())
-        accuracies.append(a)
-        predicted.append(
-            a * (1 - a) / float(effective_counts(torch.full((5, 300), 0.5), correct)[7])
-        )
-    # relative standard error of a variance from 400 draws: 7 %; 3 of them
-    assert np.var(accuracies) == pytest.approx(np.mean(predicted), rel=0.21)
-    assert (
-        np.mean(predicted) > 1.5 * 0.65 * 0.35 / 1500
-    )  # 1,500 independent samples would be far too many
 
 
 def test_intervals_are_wider_where_bins_are_worth_fewer_samples(metric: CellMetrics) -> None:

@@ -1,29 +1,47 @@
+"""Scores, bins, calibration errors and exact sums against plain Python."""
+
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
 
-from chaosgate.metrics import bin_edges, calibration_bins, calibration_error, classification_scores
-from chaosgate.metrics import functional as functional_module
-from chaosgate.metrics.functional import bin_index, target_rank, top_class
+from chaosgate.metrics import (
+    adaptive_calibration_error,
+    calibration_bins,
+    calibration_error,
+    classification_scores,
+    classwise_calibration_error,
+    functional,
+)
+from chaosgate.metrics.functional import (
+    LARGEST,
+    adaptive_bins,
+    bin_edges,
+    bin_index,
+    effective_counts,
+    join,
+    split,
+    sum_by_slot,
+    target_rank,
+    top_class,
+)
 from tests.metrics import reference
 
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("num_bins", [1, 2, 10, 15, 100])
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("num_bins", [1, 2, 15, 100])
 def test_a_confidence_on_a_border_belongs_to_the_bin_below(dtype, num_bins):
     on_border = torch.tensor([k / num_bins for k in range(num_bins + 1)], dtype=dtype)
     expected = torch.arange(num_bins + 1) - 1
-    expected[0] = 0  # the first bin is closed: it contains 0
+    expected[0] = 0  # the first bin contains 0
     assert torch.equal(bin_index(on_border, num_bins), expected)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_next_number_above_a_border_belongs_to_the_bin_above(dtype):
-    border = torch.tensor([k / 15 for k in range(15)], dtype=dtype)
-    above = torch.nextafter(border, torch.tensor(2.0, dtype=dtype))
-    assert torch.equal(bin_index(above, 15), torch.arange(15))
+    if dtype in (torch.float32, torch.float64):
+        above = torch.nextafter(on_border[:-1], torch.tensor(2.0, dtype=dtype))
+        assert torch.equal(bin_index(above, num_bins), torch.arange(num_bins))
 
 
 def test_borders_are_correctly_rounded_fractions():
@@ -40,72 +58,32 @@ def test_sums_per_bin_of_a_case_done_by_hand():
     assert bins.correct_sum.tolist() == [1, 1, 1, 0]
     # |.2-1| + |.5-1| + |.75-1| + |1-0| = 2.55
     assert float(calibration_error(bins)) == pytest.approx(2.55 / 5, abs=1e-15)
-    assert float(calibration_error(bins, "max")) == 1
-    squares = 2 * 0.4**2 + 0.5**2 + 0.25**2 + 1
-    assert float(calibration_error(bins, "l2")) == pytest.approx(math.sqrt(squares / 5), abs=1e-15)
-
-
-def test_calibration_error_without_samples_is_nan():
-    empty = calibration_bins(torch.zeros(0), torch.zeros(0))
-    assert all(calibration_error(empty, norm).isnan() for norm in ("l1", "l2", "max"))
-
-
-def test_an_unknown_norm_is_refused():
-    with pytest.raises(ValueError, match="no calibration norm 'l3'; there are 'l1'"):
-        calibration_error(calibration_bins(torch.zeros(1), torch.zeros(1)), "l3")
+    assert calibration_error(calibration_bins(torch.zeros(0), torch.zeros(0))).isnan()
 
 
 def test_ties_go_to_the_lower_class_number_as_in_argmax():
     generator = torch.Generator().manual_seed(0)
-    logits = torch.randint(
-        0, 3, (500, 7), generator=generator
-    ).float()  # three levels: nearly every row has a tie
+    logits = torch.randint(0, 3, (500, 7), generator=generator).float()  # most rows have a tie
     target = torch.randint(0, 7, (500,), generator=generator)
     rank = target_rank(logits, target)
     assert torch.equal(rank == 0, logits.argmax(1) == target)
-    expected = [
-        reference.predicted_order(row).index(t)
-        for row, t in zip(logits.tolist(), target.tolist(), strict=True)
-    ]
-    assert rank.tolist() == expected
+    rows = zip(logits.tolist(), target.tolist(), strict=True)
+    assert rank.tolist() == [reference.predicted_order(row).index(t) for row, t in rows]
+    ruled_out = torch.tensor([[0.0, -math.inf, -math.inf, 1.0]]).expand(4, 4)
+    assert target_rank(ruled_out, torch.arange(4)).tolist() == [1, 2, 3, 0]
 
 
-def test_classes_ruled_out_by_minus_infinity_are_ties_too():
-    logits = torch.tensor([[0.0, -math.inf, -math.inf, 1.0]]).expand(4, 4)
-    assert target_rank(logits, torch.arange(4)).tolist() == [1, 2, 3, 0]
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_top_class_is_the_first_of_the_largest(dtype):
     generator = torch.Generator().manual_seed(3)
-    logits = torch.randint(
-        0, 4, (500, 9), generator=generator
-    ).double()  # most rows have their largest entry twice
+    logits = torch.randint(0, 4, (500, 9), generator=generator).double()
     probs = torch.cat((logits.softmax(1), torch.full((1, 9), 1 / 9), torch.eye(9))).to(dtype)
     value, number = top_class(probs)
     expected = probs.max(1)
-    assert torch.equal(value, expected.values)
-    assert torch.equal(number, expected.indices)
-    assert value.dtype == dtype
-
-
-def test_neighbouring_numbers_are_no_tie():
-    # Of 2^20 classes the largest probability may be 2^-20; the next float32 below it is 2^-45 away.
-    above = torch.tensor(2.0**-20)
+    assert torch.equal(value, expected.values) and torch.equal(number, expected.indices)
+    above = torch.tensor(2.0**-20)  # of 2^20 classes; the next float32 below is 2^-45 away
     below = torch.nextafter(above, torch.tensor(0.0))
     assert top_class(torch.stack((below, above))[None])[1].tolist() == [1]
-
-
-def test_the_largest_entry_of_a_row_with_nan_is_nan():
-    value, _ = top_class(torch.tensor([[math.nan, 0.5], [0.75, 0.25]]))
-    assert value.isnan().tolist() == [True, False]
-
-
-def test_constant_logits_do_not_count_as_hits():
-    target = torch.arange(10)
-    rank = classification_scores(torch.zeros(10, 10), target).rank
-    assert int((rank < 1).sum()) == 1
-    assert int((rank < 5).sum()) == 5
 
 
 @pytest.mark.parametrize("scale", [1e4, 1e6, 1e8])
@@ -115,17 +93,17 @@ def test_nll_of_huge_logits_is_finite_and_exact(scale):
     assert nll.tolist() == [scale, math.log(2)]
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_lower_precision_logits_are_scored_in_float64(dtype):
+def test_scores_are_computed_in_float64_and_in_blocks(monkeypatch):
     generator = torch.Generator().manual_seed(1)
-    logits = (3 * torch.randn(50, 20, generator=generator)).to(dtype)
     target = torch.randint(0, 20, (50,), generator=generator)
-    for ours, exact in zip(
-        classification_scores(logits, target),
-        classification_scores(logits.double(), target),
-        strict=True,
-    ):
-        assert torch.equal(ours, exact)
+    for dtype in DTYPES[:3]:
+        logits = (3 * torch.randn(50, 20, generator=generator)).to(dtype)
+        exact = classification_scores(logits.double(), target)
+        assert all(map(torch.equal, classification_scores(logits, target), exact))
+    monkeypatch.setattr(functional, "BLOCK_CPU", 160)  # eight rows
+    assert all(map(torch.equal, classification_scores(logits, target), exact))
+    empty = classification_scores(torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
+    assert [len(field) for field in empty] == [0] * 4
 
 
 def test_a_class_ruled_out_by_minus_infinity_has_probability_zero():
@@ -136,27 +114,91 @@ def test_a_class_ruled_out_by_minus_infinity_has_probability_zero():
     assert scores.nll[1] == math.inf
 
 
-@pytest.mark.parametrize(
-    "row", [[math.nan, 0, 0], [math.inf, 0, 0], [-math.inf] * 3], ids=["nan", "inf", "nothing"]
-)
+@pytest.mark.parametrize("row", [[math.nan, 0, 0], [math.inf, 0, 0], [-math.inf] * 3], ids=str)
 def test_logits_without_a_softmax_give_nan(row):
     scores = classification_scores(torch.tensor([row, [0.0, 1.0, 2.0]]), torch.tensor([1, 2]))
     for field in (scores.confidence, scores.nll, scores.brier):
         assert field.isnan().tolist() == [True, False]
 
 
-def test_working_in_blocks_changes_nothing(monkeypatch):
-    generator = torch.Generator().manual_seed(2)
-    logits = torch.randn(37, 5, generator=generator)
-    target = torch.randint(0, 5, (37,), generator=generator)
-    whole = classification_scores(logits, target)
-    monkeypatch.setattr(functional_module, "BLOCK_CPU", 40)  # eight rows
-    for ours, expected in zip(classification_scores(logits, target), whole, strict=True):
-        assert torch.equal(ours, expected)
+def test_adaptive_error_agrees_with_the_plain_reference():
+    random = np.random.default_rng(0)
+    for case in range(200):
+        n, num_bins = int(random.integers(1, 60)), int(random.integers(1, 20))
+        confidence = random.uniform(0, 1, n)
+        if case % 2:
+            confidence = np.round(confidence, 1)  # many ties, also at exactly 0 and 1
+        correct = random.uniform(0, 1, n) < confidence
+        given = torch.from_numpy(confidence), torch.from_numpy(correct)
+        expected = reference.adaptive_ece(confidence, correct, num_bins)
+        assert float(adaptive_calibration_error(*given, num_bins)) == pytest.approx(
+            expected, abs=1e-12
+        )
+    assert adaptive_calibration_error(torch.zeros(0), torch.zeros(0)).isnan()
 
 
-def test_an_empty_batch_has_empty_scores():
-    assert all(
-        len(field) == 0
-        for field in classification_scores(torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
-    )
+def test_adaptive_bins_hold_equal_shares_between_their_edges():
+    confidence = torch.rand(100, generator=torch.Generator().manual_seed(0))
+    bins = adaptive_bins(confidence, torch.ones(100), num_bins=15)
+    assert bins.count.sum() == 100 and set(bins.count.tolist()) == {6, 7}
+    for m in range(15):
+        inside = (confidence > bins.edges[m]) & (confidence <= bins.edges[m + 1])
+        assert inside.sum() == bins.count[m]
+
+
+@pytest.mark.parametrize("classes", [2, 5, 30])
+def test_classwise_error_is_that_of_every_class_alone(classes):
+    generator = torch.Generator().manual_seed(classes)
+    probs = (2 * torch.randn(300, classes, generator=generator, dtype=torch.float64)).softmax(1)
+    target = torch.randint(classes, (300,), generator=generator)
+    expected = reference.classwise_ece(probs.numpy(), target.numpy(), 15)
+    assert float(classwise_calibration_error(probs, target)) == pytest.approx(expected, abs=1e-12)
+
+
+def test_images_of_one_cell_are_independent_and_copies_are_worth_nothing():
+    generator = torch.Generator().manual_seed(0)
+    confidence = torch.rand(1, 500, generator=generator)
+    correct = torch.rand(1, 500, generator=generator) < confidence
+    count = torch.histc(confidence, 15, 0, 1).double()
+    for cells in (1, 4):
+        counts = effective_counts(confidence.repeat(cells, 1), correct.repeat(cells, 1))
+        assert torch.allclose(counts, count)
+
+
+@pytest.mark.statistical
+def test_effective_count_gives_the_variance_of_a_bin_over_images():
+    """400 sets of 300 images in 5 cells: variance of the accuracy against a (1 - a) / n."""
+    generator = torch.Generator().manual_seed(1)
+    accuracies, predicted = [], []
+    for _ in range(400):
+        easy = torch.rand(1, 300, generator=generator) < 0.5
+        correct = torch.rand(5, 300, generator=generator) < torch.where(easy, 0.9, 0.4)
+        a = float(correct.double().mean())
+        count = float(effective_counts(torch.full((5, 300), 0.5), correct)[7])
+        accuracies.append(a)
+        predicted.append(a * (1 - a) / count)
+    # relative standard error of a variance from 400 draws: 7 %; 3 of them
+    assert np.var(accuracies) == pytest.approx(np.mean(predicted), rel=0.21)
+    assert np.mean(predicted) > 1.5 * 0.65 * 0.35 / 1500  # 1,500 independent samples are too many
+
+
+def test_a_sum_is_exact_and_the_same_in_any_order_and_grouping():
+    random = np.random.default_rng(0)
+    for _ in range(100):
+        values = 10 ** random.uniform(-9, 6, int(random.integers(1, 40)))
+        whole = join(split(torch.from_numpy(values)).sum(0))
+        pieces = np.split(random.permutation(values), [int(random.integers(len(values) + 1))])
+        assert torch.equal(whole, join(sum(split(torch.from_numpy(p)).sum(0) for p in pieces)))
+        error = abs(Fraction(float(whole)) - sum(map(Fraction, values.tolist())))
+        assert error <= len(values) * Fraction(1, 2**53) + Fraction(float(whole)) / 2**52
+    third = torch.tensor([1 / 3, 0.1, 12345.678, 2.0**-20])  # float32 values are kept exactly
+    assert torch.equal(join(split(third)), third.double())
+    almost_one = torch.tensor(1.0 - 2.0**-52, dtype=torch.float64)
+    assert float(join(split(almost_one) * 2**20)) == 2**20 - 2.0**-32
+
+
+@pytest.mark.parametrize("bad, seen", [(math.inf,) * 2, (math.nan,) * 2, (2 * LARGEST, math.inf)])
+def test_what_is_not_finite_stays_visible_in_its_own_slot(bad, seen):
+    parts = sum_by_slot(torch.tensor([[bad], [1.0], [2.0]]), torch.tensor([0, 0, 1]), num_slots=2)
+    expected = torch.tensor([[seen], [4.0]], dtype=torch.float64)
+    torch.testing.assert_close(join(parts + parts), expected, equal_nan=True)

@@ -9,7 +9,6 @@ from torch import Tensor, distributed
 from torch.multiprocessing import spawn
 
 from chaosgate.metrics import (
-    AdaptiveCalibrationError,
     BrierScore,
     CalibrationError,
     CellMetrics,
@@ -47,7 +46,6 @@ def evaluate(rows: range) -> dict[str, Tensor]:
     nll = NegativeLogLikelihood()
     on_probabilities: dict[str, Any] = {
         "ece": CalibrationError(),
-        "adaptive": AdaptiveCalibrationError(),
         "brier": BrierScore(CLASSES),
     }
     for batch in torch.tensor(list(rows), dtype=torch.long).split(7) if rows else ():

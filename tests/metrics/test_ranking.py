@@ -11,10 +11,8 @@ from scipy.stats import mannwhitneyu
 from chaosgate.metrics import (
     area_under_risk_coverage,
     area_under_roc,
-    classwise_calibration_error,
-    risk_coverage,
 )
-from tests.metrics.reference import classwise_ece
+from chaosgate.metrics.ranking import risk_coverage
 
 
 def test_risk_is_the_share_of_errors_among_the_most_confident() -> None:
@@ -70,23 +68,3 @@ def test_area_under_roc_is_the_statistic_of_mann_and_whitney() -> None:
 def test_one_number_per_image_is_needed() -> None:
     with pytest.raises(ValueError, match=r"correct \(3,\)"):
         risk_coverage(torch.ones(2), torch.ones(3))
-    with pytest.raises(ValueError, match=r"outside \(2, 2\)"):
-        area_under_roc(torch.ones(2), torch.ones(2, 2))
-
-
-@pytest.mark.parametrize("classes", [2, 5, 30])
-def test_classwise_error_is_that_of_every_class_alone(classes: int) -> None:
-    generator = torch.Generator().manual_seed(classes)
-    probs = (2 * torch.randn(300, classes, generator=generator, dtype=torch.float64)).softmax(1)
-    target = torch.randint(classes, (300,), generator=generator)
-    found = classwise_calibration_error(probs, target, 15)
-    assert float(found) == pytest.approx(
-        classwise_ece(probs.numpy(), target.numpy(), 15), abs=1e-12
-    )
-
-
-def test_classwise_error_sees_what_the_largest_probability_hides() -> None:
-    """Confident and right in the largest class, and yet the other two are swapped."""
-    probs = torch.tensor([[0.6, 0.4, 0.0]] * 10 + [[0.6, 0.0, 0.4]] * 10)
-    target = torch.tensor([0] * 6 + [2] * 4 + [0] * 6 + [1] * 4)
-    assert float(classwise_calibration_error(probs, target)) == pytest.approx(0.8 / 3, abs=1e-6)

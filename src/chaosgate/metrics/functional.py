@@ -1,37 +1,135 @@
-r"""Per-sample scores and calibration bins, as pure functions.
+r"""Per-sample scores, calibration errors and exact sums, as pure functions.
 
-For logits :math:`z \in \mathbb{R}^K`, probabilities :math:`p = \mathrm{softmax}(z)` and the true class :math:`t`:
+For logits :math:`z \in \mathbb{R}^K`, probabilities :math:`p = \mathrm{softmax}(z)` and the true
+class :math:`t`:
 
 .. math::
     \text{confidence} = \max_k p_k, \qquad \text{NLL} = \log\sum_k e^{z_k} - z_t, \qquad
     \text{Brier} = \sum_k (p_k - [k = t])^2.
 
-The expected calibration error groups samples by confidence into :math:`M` bins of equal width (the paper uses 15),
+The expected calibration error groups samples by confidence into :math:`M` bins of equal width (the
+paper uses 15),
 
-.. math:: \text{ECE} = \sum_{m=1}^M \frac{n_m}{n}\,\bigl|\overline{\text{confidence}}_m - \text{accuracy}_m\bigr|.
+.. math::
+    \text{ECE} = \sum_{m=1}^M \frac{n_m}{n}\,
+    \bigl|\overline{\text{confidence}}_m - \text{accuracy}_m\bigr|.
+
+Sums are held as integers (:func:`split`, :func:`join`), so they are the same for every batch size,
+order of samples and number of processes, and casting a module to bfloat16 does not round them.
 """
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from chaosgate.metrics.checks import check_num_bins, check_probabilities, check_range, check_shapes
-from chaosgate.metrics.sums import join, sum_by_slot, working_precision
-
-Norm = Literal["l1", "l2", "max"]
-
-# Elements worked on at a time: float64 temporaries of 1 MB stay in the cache of a core, and a batch of 21,841-class
-# logits does not need twice its own memory. An accelerator wants fewer and larger pieces.
+# Elements worked on at a time: float64 temporaries of 1 MB stay in the cache of a core, and a batch
+# of 21,841-class logits does not need twice its own memory. An accelerator wants larger pieces.
 BLOCK_CPU, BLOCK_DEVICE = 2**17, 2**25
+
+PARTS = 4
+"""Integers per sum: coarse, fine, number of infinities, number of NaNs."""
+
+LARGEST = 2.0**28
+"""Larger summands count as infinite; a sum holds half a million of this size."""
+
+_COARSE, _FINE_BITS = 2.0**16, 36
+
+
+def split(values: Tensor) -> Tensor:
+    r"""Integer parts ``(..., 4)`` of non-negative values ``(...)`` in float32 or float64.
+
+    A value is :math:`2^{-16} a + 2^{-52} b` with integers a and :math:`b \le 2^{36}`. Scaling by a
+    power of two, ``floor`` and the difference are exact; only bits below :math:`2^{-52}` are
+    rounded. Parts are summed as int64, which has room for :math:`2^{27}` summands.
+    """
+    scaled = torch.where(values <= LARGEST, values, 0.0) * _COARSE  # also zero for a NaN
+    coarse = scaled.floor()
+    fine = scaled.sub_(coarse).mul_(2.0**_FINE_BITS).round_()
+    return torch.stack((coarse, fine, values > LARGEST, values.isnan()), dim=-1).long()
+
+
+def join(parts: Tensor) -> Tensor:
+    """Sums ``(...)`` in float64 of parts ``(..., 4)``; on the CPU for devices without float64."""
+    parts = parts.cpu() if parts.device.type == "mps" else parts
+    coarse, fine, infinite, undefined = parts.unbind(-1)
+    surplus = fine >> _FINE_BITS
+    small = (fine - (surplus << _FINE_BITS)).to(torch.float64) * 2.0**-_FINE_BITS
+    total = ((coarse + surplus) + small) / _COARSE
+    return torch.where(undefined > 0, torch.nan, torch.where(infinite > 0, torch.inf, total))
+
+
+def sum_by_slot(values: Tensor, slot: Tensor, num_slots: int) -> Tensor:
+    """Parts ``(num_slots, F, 4)`` of the sums of ``values (N, F)`` by ``slot (N,)``.
+
+    >>> parts = sum_by_slot(torch.tensor([[0.25], [0.5], [4.0]]), torch.tensor([1, 1, 0]), 3)
+    >>> join(parts).squeeze(1)
+    tensor([4.0000, 0.7500, 0.0000], dtype=torch.float64)
+    """
+    zeros = torch.zeros(num_slots, values.shape[1], PARTS, dtype=torch.int64, device=values.device)
+    return zeros.index_add_(0, slot, split(values))
+
+
+def working_precision(values: Tensor) -> Tensor:
+    """The same numbers in float64, or in float32 on a device that has no float64 (MPS)."""
+    return values.to(torch.float32 if values.device.type == "mps" else torch.float64)
+
+
+def row_blocks(values: Tensor) -> Iterator[slice]:
+    """Slices over the rows of ``values (B, K)``; one empty slice for an empty batch."""
+    block = BLOCK_CPU if values.device.type == "cpu" else BLOCK_DEVICE
+    step = max(1, block // values.shape[1])
+    for start in range(0, max(1, len(values)), step):
+        yield slice(start, start + step)
+
+
+def check_shapes(name: str, scores: Tensor, **per_sample: Tensor) -> None:
+    """Raise unless shapes are floating-point ``scores (B, K)`` and ``(B,)`` for the others."""
+    right = scores.ndim == 2 and scores.shape[1] > 0 and scores.is_floating_point()
+    if right and all(x.shape == scores.shape[:1] for x in per_sample.values()):
+        return
+    found = ", ".join(f"{key} {tuple(x.shape)}" for key, x in {name: scores, **per_sample}.items())
+    raise ValueError(
+        f"{name} must be floating-point (B, K) with at least one class, and "
+        f"{', '.join(per_sample)} (B,); found {found}, {name} of {scores.dtype}."
+    )
+
+
+def check_range(name: str, index: Tensor, size: int, counted: Tensor | bool = True) -> None:
+    """Raise for an index ``(B,)`` outside ``0 .. size - 1`` where ``counted`` is true."""
+    outside = ((index < 0) | (index >= size)) & counted
+    if bool(outside.any()):
+        row = int(outside.nonzero()[0])
+        raise ValueError(
+            f"sample {row} has {name} {int(index[row])}, but {name}s run from 0 to {size - 1}. "
+            "Check the data set; mark padding by weight=False where a metric takes a weight."
+        )
+
+
+def check_probabilities(probs: Tensor) -> None:
+    """Raise unless the rows of ``probs (B, K)`` are non-negative and sum to one.
+
+    Logits in [0, 1] look like probabilities, so nothing is guessed. A row may miss one by 1e-4, or
+    by 1e-2 in half precision, where each entry is rounded to 2 or 3 digits.
+    """
+    tolerance = 1e-2 if probs.dtype in (torch.float16, torch.bfloat16) else 1e-4
+    total = probs.sum(1, dtype=torch.promote_types(probs.dtype, torch.float32))
+    fine = (probs.amin(1) >= 0) & ((total - 1).abs() <= tolerance)  # False for a NaN
+    if not bool(fine.all()):
+        row = int((~fine).nonzero()[0])
+        raise ValueError(
+            f"row {row} is not a probability distribution: it sums to {float(total[row]):.6g} and "
+            f"its smallest entry is {float(probs[row].amin()):.6g}. Apply softmax: "
+            "metric.update(logits.softmax(dim=1), target)."
+        )
 
 
 class Scores(NamedTuple):
     """What one batch of logits says about each sample; every field is ``(B,)``.
 
-    Where the logits have a nan, a plus infinity or nothing but minus infinity, no softmax exists: the first three are
-    nan, and the rank means nothing.
+    Where the logits have a NaN, a plus infinity or nothing but minus infinity, no softmax exists:
+    the first three are NaN, and the rank is undefined.
 
     Attributes:
         confidence: The largest probability.
@@ -46,27 +144,40 @@ class Scores(NamedTuple):
     rank: Tensor
 
 
-def row_blocks(values: Tensor) -> Iterator[slice]:
-    """Slices over the rows of ``values (B, K)`` in pieces of bounded size; one empty slice for an empty batch."""
-    block = BLOCK_CPU if values.device.type == "cpu" else BLOCK_DEVICE
-    step = max(1, block // values.shape[1])
-    for start in range(0, max(1, len(values)), step):
-        yield slice(start, start + step)
+def classification_scores(logits: Tensor, target: Tensor) -> Scores:
+    """Scores of ``logits (B, K)`` of any float type against ``target (B,)``, computed in float64.
+
+    The largest logit is subtracted before exponentiating, so logits of size 1e4 and more are
+    harmless. A logit of minus infinity is a class of probability zero; the NLL is infinite where it
+    belongs to the true class.
+    """
+    parts = []
+    for rows in row_blocks(logits):
+        z, at = working_precision(logits[rows]), target[rows]
+        top = z.amax(1, keepdim=True)
+        below_top = (top - z.gather(1, at[:, None])).squeeze(1)
+        # exp and log give a number the same image wherever it stands in a tensor; exp2 does not,
+        # and then a batch split would show, and break ties.
+        exponentials = (z - top).exp_()
+        total = exponentials.sum(1)
+        brier = exponentials.square_().sum(1) / total**2 - 2 * (-below_top).exp() / total + 1
+        parts.append((1 / total, total.log() + below_top, brier, target_rank(logits[rows], at)))
+    return Scores(*(torch.cat(field) for field in zip(*parts, strict=True)))
 
 
 def target_rank(values: Tensor, target: Tensor) -> Tensor:
-    r"""Number of classes ``(B,)`` that come before ``target (B,)`` when ``values (B, K)`` are sorted downwards.
+    r"""Number of classes before ``target (B,)`` when ``values (B, K)`` are sorted downwards.
 
-    Among equal values the lower class number comes first, as in :func:`torch.argmax`. So a network that gives every
-    class the same logit gets the accuracy of always answering class 0, and not a hit for each sample.
+    Among equal values the lower class number comes first, as in :func:`torch.argmax`. So a network
+    that gives every class the same logit has the accuracy of always answering class 0.
 
-    The sign of :math:`2\,\mathrm{sign}(z_j - z_t) + \mathrm{sign}(t - j)` is +1 for the classes before the true one,
-    -1 for those after it and 0 for itself, so their sum is :math:`2\,\text{rank} - (K - 1)`. Written with signs because
-    comparisons, which make masks, take three times as long on a CPU.
+    The sign of :math:`2\,\mathrm{sign}(z_j - z_t) + \mathrm{sign}(t - j)` is +1 for the classes
+    before the true one, -1 for those after it and 0 for itself, so their sum is
+    :math:`2\,\text{rank} - (K - 1)`. Comparisons, which make masks, take three times as long on a
+    CPU.
     """
-    z = _at_least_float32(values).clamp(
-        min=torch.finfo(values.dtype).min
-    )  # minus infinity has no difference to itself
+    z = values.to(torch.promote_types(values.dtype, torch.float32))
+    z = z.clamp(min=torch.finfo(values.dtype).min)  # minus infinity less itself is not zero
     difference = z - z.gather(1, target[:, None])
     number = torch.arange(z.shape[1], dtype=z.dtype, device=z.device)
     lower_number = (target[:, None].to(z.dtype) - number).sign_()
@@ -75,11 +186,11 @@ def target_rank(values: Tensor, target: Tensor) -> Tensor:
 
 
 def top_class(probs: Tensor) -> tuple[Tensor, Tensor]:
-    """Largest entry of each row of ``probs (B, K)`` and the first class that has it, as :func:`torch.max` gives them.
+    """Largest entry of each row of ``probs (B, K)`` and the first class that has it.
 
-    In about half its time on a CPU. A row with a nan has a nan as its largest entry.
+    As :func:`torch.max` in about half its time on a CPU. A row with a NaN has NaN as its largest.
     """
-    z = _at_least_float32(probs.detach())
+    z = probs.detach().to(torch.promote_types(probs.dtype, torch.float32))
     largest = z.amax(1, keepdim=True)
     # Too small to change a difference of probabilities that is not zero, and exact where it is.
     handicap = torch.arange(z.shape[1], dtype=z.dtype, device=z.device) * 2.0**-100
@@ -87,40 +198,15 @@ def top_class(probs: Tensor) -> tuple[Tensor, Tensor]:
     return largest.squeeze(1).to(probs.dtype), first.nan_to_num(nan=-1).long()
 
 
-def _at_least_float32(values: Tensor) -> Tensor:
-    return values.to(torch.promote_types(values.dtype, torch.float32))
-
-
-def classification_scores(logits: Tensor, target: Tensor) -> Scores:
-    """Scores of ``logits (B, K)`` of any float type against ``target (B,)``, computed in float64.
-
-    The largest logit is subtracted before exponentiating, so logits of size 1e4 and more are harmless. A logit of
-    minus infinity is a class of probability zero; the NLL is infinite where it belongs to the true class.
-    """
-    parts = [_scores(logits[rows], target[rows]) for rows in row_blocks(logits)]
-    return Scores(*(torch.cat(field) for field in zip(*parts, strict=True)))
-
-
-def _scores(logits: Tensor, target: Tensor) -> Scores:
-    z = working_precision(logits)
-    top = z.amax(1, keepdim=True)
-    below_top = (top - z.gather(1, target[:, None])).squeeze(1)
-    # exp and log give a number the same image wherever it stands in a tensor; faster ones such as exp2 do not, and
-    # then a batch split would show, and break ties.
-    exponentials = (z - top).exp_()
-    total = exponentials.sum(1)
-    brier = exponentials.square_().sum(1) / total**2 - 2 * (-below_top).exp() / total + 1
-    return Scores(1 / total, total.log() + below_top, brier, target_rank(logits, target))
-
-
 class Reliability(NamedTuple):
-    """Sums per confidence bin, ``(..., num_bins)`` in float64: all that a reliability diagram or an ECE needs.
+    """Sums per confidence bin, ``(..., num_bins)`` in float64, for diagrams and calibration errors.
 
     Attributes:
         count: Samples.
         confidence_sum: Sum of their confidences.
         correct_sum: How many of them are classified correctly.
-        edges: Bin borders ``(num_bins + 1,)``; bin ``m`` is ``(edges[m], edges[m + 1]]``, and bin 0 contains 0 too.
+        edges: Bin borders ``(num_bins + 1,)``; bin ``m`` is ``(edges[m], edges[m + 1]]``, and bin 0
+            contains 0 too.
     """
 
     count: Tensor  # type: ignore[assignment]  # hides tuple.count, which is not used here
@@ -130,24 +216,25 @@ class Reliability(NamedTuple):
 
     def of_cell(self, cell: int) -> "Reliability":
         """The sums ``(num_bins,)`` of one cell."""
-        return Reliability(
-            self.count[cell], self.confidence_sum[cell], self.correct_sum[cell], self.edges
-        )
+        count, confidence_sum, correct_sum, edges = self
+        return Reliability(count[cell], confidence_sum[cell], correct_sum[cell], edges)
 
 
 def bin_edges(
     num_bins: int, dtype: torch.dtype = torch.float64, device: torch.device | None = None
 ) -> Tensor:
     """The numbers ``k / num_bins`` for ``k = 0 .. num_bins``, rounded to ``dtype``."""
-    check_num_bins(num_bins)
+    if num_bins < 1:
+        raise ValueError(f"num_bins is at least 1, e.g. 15; got {num_bins}.")
     return torch.tensor([k / num_bins for k in range(num_bins + 1)], dtype=dtype, device=device)
 
 
 def bin_index(confidence: Tensor, num_bins: int) -> Tensor:
-    """Bin of each confidence in [0, 1]: bins are open below and closed above, the first contains 0.
+    """Bin of each confidence in [0, 1]: open below and closed above, the first contains 0.
 
-    Borders are rounded to the type of ``confidence``: the float32 nearest to 1/15 is larger than the float64 nearest
-    to it, yet it lies on the border and belongs to the lower bin. A nan goes to the last bin.
+    Borders are rounded to the type of ``confidence``: the float32 nearest to 1/15 is larger than
+    the float64 nearest to it, yet it lies on the border and belongs to the lower bin. A NaN goes to
+    the last bin.
 
     >>> bin_index(torch.tensor([0.0, 0.2, 0.20001, 1.0]), num_bins=5)
     tensor([0, 0, 1, 4])
@@ -156,87 +243,87 @@ def bin_index(confidence: Tensor, num_bins: int) -> Tensor:
     return torch.bucketize(confidence.contiguous(), inner)
 
 
-def calibration_bins(confidence: Tensor, correct: Tensor, num_bins: int = 15) -> Reliability:
-    """Reliability sums of ``confidence (N,)`` in [0, 1] and ``correct (N,)`` in {0, 1}."""
+def reliability_parts(confidence: Tensor, correct: Tensor, slot: Tensor, num_bins: int) -> Tensor:
+    """Parts ``(num_bins, 3, 4)`` of the sums of :class:`Reliability`."""
     value = working_precision(confidence)
     columns = torch.stack((torch.ones_like(value), value, correct.to(value)), dim=1)
-    sums = join(sum_by_slot(columns, bin_index(confidence, num_bins), num_bins))
-    return Reliability(sums[:, 0], sums[:, 1], sums[:, 2], bin_edges(num_bins, device=sums.device))
+    return sum_by_slot(columns, slot, num_bins)
 
 
-def calibration_error(reliability: Reliability, norm: Norm = "l1") -> Tensor:
-    r"""Calibration error over the last axis: the ECE (``l1``), its root mean square (``l2``), or the largest gap.
+def join_reliability(parts: Tensor) -> Reliability:
+    """Reliability from parts ``(..., num_bins, F, 4)`` whose first three columns are its sums."""
+    sums = join(parts)
+    edges = bin_edges(sums.shape[-2], device=sums.device)
+    return Reliability(sums[..., 0], sums[..., 1], sums[..., 2], edges)
 
-    With :math:`g_m` the difference between mean confidence and accuracy in bin :math:`m` and :math:`w_m = n_m / n`:
-    :math:`\sum_m w_m |g_m|`, :math:`(\sum_m w_m g_m^2)^{1/2}`, or :math:`\max_m |g_m|` over the bins that are not
-    empty. Without any sample it is nan.
-    """
-    total = reliability.count.sum(-1)
+
+def calibration_bins(confidence: Tensor, correct: Tensor, num_bins: int = 15) -> Reliability:
+    """Reliability sums of ``confidence (N,)`` in [0, 1] and ``correct (N,)`` in {0, 1}."""
+    slot = bin_index(confidence, num_bins)
+    return join_reliability(reliability_parts(confidence, correct, slot, num_bins))
+
+
+def calibration_error(reliability: Reliability) -> Tensor:
+    """Expected calibration error over the last axis; NaN without any sample."""
     difference = (reliability.confidence_sum - reliability.correct_sum).abs()
-    if norm == "l1":
-        return difference.sum(-1) / total
-    gap = torch.where(reliability.count > 0, difference / reliability.count, 0.0)
-    if norm == "l2":
-        return ((reliability.count * gap**2).sum(-1) / total).sqrt()
-    if norm == "max":
-        return torch.where(total > 0, gap.amax(-1), torch.nan)
-    raise ValueError(f"no calibration norm {norm!r}; there are 'l1' (the ECE), 'l2' and 'max'.")
+    return difference.sum(-1) / reliability.count.sum(-1)
 
 
 def adaptive_bins(confidence: Tensor, correct: Tensor, num_bins: int = 15) -> Reliability:
-    r"""Reliability sums over bins of equal mass of ``confidence (N,)`` in [0, 1] and ``correct (N,)`` in {0, 1}.
+    r"""Reliability sums over bins of equal mass of ``confidence (N,)`` and ``correct (N,)``.
 
-    Bins of equal width leave most of an over-confident network's samples in the last bin. Here the :math:`n` samples
-    are sorted by confidence and bin :math:`m` of :math:`M` takes the ranks from :math:`\lfloor mn/M \rfloor` up to, not
-    including, :math:`\lfloor (m+1)n/M \rfloor`: sizes differ by at most one where :math:`M` does not divide :math:`n`,
-    and bins are empty where :math:`n < M`.
+    Bins of equal width leave most of an over-confident network's samples in the last bin. Here the
+    :math:`n` samples are sorted by confidence and bin :math:`m` of :math:`M` takes the ranks from
+    :math:`\lfloor mn/M \rfloor` up to, not including, :math:`\lfloor (m+1)n/M \rfloor`.
 
-    Samples of equal confidence are interchangeable, so a border between them must not depend on who came first: each
-    of them carries the mean correctness of its tie. That makes the result a function of the set of samples alone.
-    ``edges`` holds the mean of the confidences on the two sides of each border, with 0 and 1 at the ends.
+    Samples of equal confidence are interchangeable, so each carries the mean correctness of its
+    tie: the result is a function of the set of samples alone. ``edges`` holds the mean of the
+    confidences on the two sides of each border, with 0 and 1 at the ends.
     """
-    check_num_bins(num_bins)
     order = working_precision(confidence).sort()
     value, hit = order.values, correct.to(order.values)[order.indices]
-    n = len(value)
+    n, edges = len(value), bin_edges(num_bins, device=value.device)
     borders = torch.tensor([m * n // num_bins for m in range(num_bins + 1)], device=value.device)
     slot = torch.searchsorted(borders, torch.arange(n, device=value.device), right=True) - 1
-    columns = torch.stack((torch.ones_like(value), value, mean_of_ties(value, hit)), dim=1)
-    sums = join(sum_by_slot(columns, slot, num_bins))
+    parts = reliability_parts(value, mean_of_ties(value, hit), slot, num_bins)
     padded = torch.cat((value.new_zeros(1), value, value.new_ones(1)))
-    edges = (padded[borders] + padded[borders + 1]) / 2
-    edges[0], edges[-1] = 0, 1
-    return Reliability(sums[:, 0], sums[:, 1], sums[:, 2], edges)
+    edges[1:-1] = ((padded[borders] + padded[borders + 1]) / 2)[1:-1]
+    return join_reliability(parts)._replace(edges=edges)
 
 
 def mean_of_ties(value: Tensor, given: Tensor) -> Tensor:
-    """Each entry of ``given (N,)`` replaced by the mean of its tie: the entries with an equal sorted ``value (N,)``."""
+    """Mean of ``given (N,)`` over the entries with an equal sorted ``value (N,)``."""
     tie = torch.zeros(len(value), dtype=torch.int64, device=value.device)
     tie[1:] = (value[1:] != value[:-1]).cumsum(0)
-    size, total = (
-        torch.zeros_like(value).index_add_(0, tie, x) for x in (torch.ones_like(given), given)
-    )
+    total, size = (torch.zeros_like(value) for _ in range(2))
+    total.index_add_(0, tie, given)
+    size.index_add_(0, tie, torch.ones_like(given))
     return (total / size)[tie]
 
 
 def adaptive_calibration_error(confidence: Tensor, correct: Tensor, num_bins: int = 15) -> Tensor:
-    """Expected calibration error over ``num_bins`` bins of equal mass; nan without samples.
+    """Expected calibration error over ``num_bins`` bins of equal mass; NaN without samples.
 
-    >>> adaptive_calibration_error(torch.tensor([0.6, 0.7, 0.8, 0.9]), torch.tensor([0, 1, 1, 1]), num_bins=2)
+    >>> confidence, correct = torch.tensor([0.6, 0.7, 0.8, 0.9]), torch.tensor([0, 1, 1, 1])
+    >>> adaptive_calibration_error(confidence, correct, num_bins=2)
     tensor(0.1500, dtype=torch.float64)
     """
     return calibration_error(adaptive_bins(confidence, correct, num_bins))
 
 
 def classwise_calibration_error(probs: Tensor, target: Tensor, num_bins: int = 15) -> Tensor:
-    r"""Mean over classes of the calibration error of each class's own probability; nan without samples.
+    r"""Mean over classes of the calibration error of each class's own probability.
 
-    The ECE looks at the largest probability only. Here every class :math:`k` of :math:`K` is a yes-or-no forecast
-    (Kull et al., 2019): with the samples of ``probs (N, K)`` binned by :math:`p_{ik}` into bins of equal width,
+    The ECE looks at the largest probability only. Here every class :math:`k` of :math:`K` is a
+    yes-or-no forecast (Kull et al., 2019): with the samples of ``probs (N, K)`` binned by
+    :math:`p_{ik}` into bins of equal width,
 
     .. math:: \frac1K\sum_k\sum_m \frac1N\Bigl|\sum_{i: p_{ik} \in m} (p_{ik} - [t_i = k])\Bigr|.
 
-    >>> classwise_calibration_error(torch.tensor([[0.9, 0.1], [0.3, 0.7]]), torch.tensor([0, 0]), num_bins=5)
+    NaN without samples.
+
+    >>> probs, target = torch.tensor([[0.9, 0.1], [0.3, 0.7]]), torch.tensor([0, 0])
+    >>> classwise_calibration_error(probs, target, num_bins=5)
     tensor(0.4000, dtype=torch.float64)
     """
     check_shapes("probs", probs, target=target)
@@ -256,10 +343,11 @@ def classwise_calibration_error(probs: Tensor, target: Tensor, num_bins: int = 1
 def effective_counts(confidence: Tensor, correct: Tensor, num_bins: int = 15) -> Tensor:
     r"""How many independent images each bin of pooled cells is worth, ``(num_bins,)`` in float64.
 
-    In :math:`n_m` samples of a bin with accuracy :math:`a`, the answers to one image in several cells are alike. With
-    :math:`r_i` the sum of correctness minus :math:`a` over the cells in which image :math:`i` falls into the bin, the
-    variance of :math:`a` is :math:`\sum_i r_i^2 / n_m^2`, that of :math:`a(1 - a) / \sum_i r_i^2 \cdot n_m^2`
-    independent images. A bin that is all right or all wrong is worth its number of different images.
+    Among the :math:`n_m` samples of a bin with accuracy :math:`a`, the answers to one image in
+    several cells are alike. With :math:`r_i` the sum of correctness minus :math:`a` over the cells
+    in which image :math:`i` falls into the bin, the variance of :math:`a` is
+    :math:`\sum_i r_i^2 / n_m^2`, that of :math:`n_m^2 a(1 - a) / \sum_i r_i^2` independent images.
+    A bin that is all right or all wrong is worth its number of different images.
 
     Args:
         confidence: ``(cells, images)``, the same images in every cell.
@@ -270,15 +358,10 @@ def effective_counts(confidence: Tensor, correct: Tensor, num_bins: int = 15) ->
     found = torch.zeros(num_bins, dtype=torch.float64)
     for m in range(num_bins):
         inside = bins == m
-        count, right = float(inside.sum()), float((correct.bool() & inside).sum())
-        if not count:
-            continue
-        accuracy = right / count
-        spread = float((torch.where(inside, correct.double() - accuracy, 0.0).sum(0) ** 2).sum())
-        images = float(inside.any(0).sum())
-        found[m] = (
-            min(count, count**2 * accuracy * (1 - accuracy) / spread)
-            if 0 < right < count and spread
-            else images
-        )
+        count = inside.sum().double()
+        accuracy = (correct.bool() & inside).sum() / count
+        spread = torch.where(inside, correct.double() - accuracy, 0.0).sum(0).square().sum()
+        independent = torch.minimum(count, count**2 * accuracy * (1 - accuracy) / spread)
+        mixed = (accuracy > 0) & (accuracy < 1) & (spread > 0)
+        found[m] = torch.where(mixed, independent, inside.any(0).sum())
     return found

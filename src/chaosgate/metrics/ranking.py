@@ -1,31 +1,37 @@
-r"""Does confidence put images in the right order? Risk against coverage, and the area under the ROC curve.
+r"""Ranking by confidence: risk against coverage, and the area under the ROC curve.
 
-A network that may abstain answers the :math:`j` images of largest confidence: coverage :math:`j/n`, risk
-:math:`r_j`, the share of errors among them. The area under the risk-coverage curve (Geifman and El-Yaniv, 2017) is
+A network that may abstain answers the :math:`j` images of largest confidence: coverage :math:`j/n`,
+risk :math:`r_j`, the share of errors among them. The area under the risk-coverage curve (Geifman
+and El-Yaniv, 2017) is
 
 .. math:: \text{AURC} = \frac1n\sum_{j=1}^n r_j .
 
-Confidence should also be smaller for images that belong to none of the classes. The AUROC is the probability that an
-image of the test set has a larger confidence than one from elsewhere; ties count half.
+Confidence should also be smaller for images that belong to none of the classes. The AUROC is the
+probability that an image of the test set has a larger confidence than one from elsewhere; ties
+count half.
 """
 
 import torch
 from torch import Tensor
 
-from chaosgate.metrics.functional import mean_of_ties
-from chaosgate.metrics.sums import working_precision
+from chaosgate.metrics.functional import mean_of_ties, working_precision
 
 
 def risk_coverage(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
-    """Coverage and risk, each ``(N,)`` in float64, of ``confidence (N,)`` and ``correct (N,)`` in {0, 1}.
+    """Coverage and risk, each ``(N,)`` in float64, of ``confidence (N,)`` and ``correct (N,)`` in
+    {0, 1}.
 
-    Images of equal confidence are in no order; each carries the mean error of its tie, which is the expectation over
-    all orders. So the curve is a function of the set of images alone.
+    Images of equal confidence are in no order; each carries the mean error of its tie, which is the
+    expectation over all orders. So the curve is a function of the set of images alone.
 
     >>> risk_coverage(torch.tensor([0.9, 0.6, 0.8]), torch.tensor([1, 0, 1]))[1]
     tensor([0.0000, 0.0000, 0.3333], dtype=torch.float64)
     """
-    _check_vectors(confidence=confidence, correct=correct)
+    if confidence.ndim != 1 or confidence.shape != correct.shape:
+        raise ValueError(
+            "one number per image is needed, (N,); found confidence "
+            f"{tuple(confidence.shape)}, correct {tuple(correct.shape)}."
+        )
     order = working_precision(confidence).sort(descending=True)
     value, error = order.values, 1 - correct.to(order.values)[order.indices]
     error = mean_of_ties(value, error)
@@ -43,24 +49,16 @@ def area_under_risk_coverage(confidence: Tensor, correct: Tensor) -> Tensor:
 
 
 def area_under_roc(inside: Tensor, outside: Tensor) -> Tensor:
-    """Probability that a score of ``inside (N,)`` is larger than one of ``outside (M,)``; equal ones count half.
+    """Probability that a score of ``inside (N,)`` is larger than one of ``outside (M,)``; equal
+    ones count half.
 
     A float64 scalar; nan where either is empty or has a nan.
 
     >>> area_under_roc(torch.tensor([0.9, 0.8, 0.5]), torch.tensor([0.5, 0.2]))
     tensor(0.9167, dtype=torch.float64)
     """
-    _check_vectors(inside=inside)
-    _check_vectors(outside=outside)
     high, low = working_precision(inside), working_precision(outside).sort().values
     if not len(high) or not len(low) or bool(high.isnan().any()) or bool(low.isnan().any()):
         return high.new_tensor(torch.nan)
     below, up_to = (torch.searchsorted(low, high, right=right) for right in (False, True))
     return (below + up_to).to(high).mean() / (2 * len(low))
-
-
-def _check_vectors(**vectors: Tensor) -> None:
-    shapes = {name: tuple(vector.shape) for name, vector in vectors.items()}
-    if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
-        found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise ValueError(f"one number per image is needed, (N,); found {found}.")

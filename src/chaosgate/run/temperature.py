@@ -22,7 +22,7 @@ from chaosgate.data.samples import Sample
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.metrics import CellMetrics, temperature_scaling
 from chaosgate.metrics.aggregate import PLUS_T, SCALED, SUFFIX
-from chaosgate.metrics.sums import working_precision
+from chaosgate.metrics.functional import working_precision
 from chaosgate.run.directory import file_hash
 
 _COLUMNS = ("temperature", "temperature_split", "temperature_n")

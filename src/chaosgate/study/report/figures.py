@@ -220,7 +220,8 @@ def reliability_figures(results: Results, variants: Sequence[str], part: str) ->
     """A reliability diagram per row, of its first seed: clean, or all corrupted cells pooled."""
     import torch
 
-    from chaosgate.metrics import Reliability, bin_edges, reliability_figure
+    from chaosgate.metrics import reliability_figure
+    from chaosgate.metrics.functional import Reliability, bin_edges
 
     figures: dict[str, Figure] = {}
     for (variant, its_part), sums in results.evidence.images.reliability.items():

@@ -1,0 +1,255 @@
+"""The torchmetrics classes: against references, over batches, casts, padding and bad input."""
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torchmetrics.classification import MulticlassCalibrationError
+
+from chaosgate.metrics import (
+    BrierScore,
+    CalibrationError,
+    CellMetrics,
+    NegativeLogLikelihood,
+    calibration_bins,
+    calibration_error,
+)
+from tests.metrics import reference
+
+
+def batch(seed: int, n: int = 400, classes: int = 10) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(n, classes, generator=generator)
+    other = torch.randint(0, classes, (n,), generator=generator)
+    return logits, torch.where(torch.rand(n, generator=generator) < 0.5, logits.argmax(1), other)
+
+
+def assert_same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        torch.testing.assert_close(
+            ours[name], theirs[name], rtol=0, atol=1e-12, equal_nan=True, msg=name
+        )
+
+
+def test_random_cases_agree_with_the_plain_reference():
+    random = np.random.default_rng(0)
+    for case in range(500):
+        n, classes, num_bins = (int(random.integers(*ends)) for ends in ((1, 40), (2, 12), (1, 31)))
+        # From nearly uniform to saturated: confidence exactly 1.
+        logits = 10 ** random.uniform(-2, 4) * random.standard_normal((n, classes))
+        if case % 3 == 0:
+            logits = logits.astype(np.float32).astype(np.float64)
+        if case % 7 == 0:
+            logits = np.round(logits)  # ties
+        target = random.integers(0, classes, n)
+        metric = CellMetrics(num_bins=num_bins)
+        metric.update(torch.from_numpy(logits), torch.from_numpy(target))
+        ours = metric.compute()
+        for name, value in reference.all_metrics(logits, target, num_bins).items():
+            tolerance = 1e-12 * max(1.0, abs(value))
+            expected = pytest.approx(value, abs=tolerance, nan_ok=True)
+            assert float(ours[name]) == expected, (case, name)
+
+
+def test_calibration_error_agrees_with_torchmetrics_and_shares_the_last_bin_with_one():
+    logits, target = batch(0, 5000)
+    probs = logits.double().softmax(1)
+    ours, theirs = CalibrationError(), MulticlassCalibrationError(10, n_bins=15)
+    for metric in (ours, theirs):
+        metric.update(probs, target)
+    assert float(ours.compute()) == pytest.approx(float(theirs.compute()), abs=1e-6)
+    # torchmetrics#3510: an extra bin for exactly 1 would give (|1 - 0| + |.95 - 1|) / 2 = .525.
+    ours.reset()
+    ours.update(torch.tensor([[1.0, 0.0], [0.95, 0.05]]), torch.tensor([1, 0]))
+    assert float(ours.compute()) == pytest.approx(0.475, abs=1e-7)
+
+
+def test_nll_is_the_cross_entropy():
+    logits, target = batch(0)
+    metric = NegativeLogLikelihood()
+    for rows in torch.arange(400).split(33):
+        metric.update(logits[rows], target[rows])
+    expected = F.cross_entropy(logits.double(), target)
+    torch.testing.assert_close(metric.compute(), expected, rtol=0, atol=1e-13)
+
+
+def test_cells_are_counted_separately_and_like_single_metrics():
+    logits, target = batch(1)
+    cell = torch.arange(400) % 3
+    together = CellMetrics(num_cells=4, num_bins=7, adaptive_bins=5)
+    together.update(logits, target, cell)
+    result = together.compute()
+    for c in range(3):
+        alone = CellMetrics(num_bins=7, adaptive_bins=5)
+        alone.update(logits[cell == c], target[cell == c])
+        assert_same({name: value[c] for name, value in result.items()}, alone.compute())
+    assert result["n"][3] == 0
+    assert all(value[3].isnan() for name, value in result.items() if name != "n")
+    odd, reliability = cell == 1, together.reliability()
+    assert torch.equal(calibration_error(reliability)[:3], result["ece"][:3])
+    confidence, predicted = logits[odd].double().softmax(1).max(1)
+    alone = calibration_bins(confidence, predicted == target[odd], 7)
+    for ours, expected in zip(reliability.of_cell(1), alone, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("sizes", [[1] * 400, [7, 393], [0, 400]], ids=len)
+def test_batch_split_and_order_change_no_bit(sizes):
+    logits, target = batch(2)
+    cell = torch.arange(400) % 5
+    whole, split = CellMetrics(5, adaptive_bins=15), CellMetrics(5, adaptive_bins=15)
+    brier, ece = [BrierScore(10), BrierScore(10)], [CalibrationError(), CalibrationError()]
+    probs = logits.softmax(1)
+    whole.update(logits, target, cell)
+    brier[0].update(probs, target)
+    ece[0].update(probs, target)
+    for part in torch.randperm(400, generator=torch.Generator().manual_seed(0)).split(sizes):
+        split.update(logits[part], target[part], cell[part])
+        brier[1].update(probs[part], target[part])
+        ece[1].update(probs[part], target[part])
+    results = zip(whole.compute().values(), split.compute().values(), strict=True)
+    assert all(torch.equal(ours, expected) for ours, expected in results)
+    assert all(map(torch.equal, brier[0].decomposition(), brier[1].decomposition()))
+    assert torch.equal(ece[0].compute(), ece[1].compute())
+
+
+def test_padding_does_not_count_whatever_it_holds():
+    logits, target = batch(3, n=50)
+    cell = torch.arange(50) % 2
+    plain, padded = CellMetrics(2, adaptive_bins=5), CellMetrics(2, adaptive_bins=5)
+    plain.update(logits, target, cell)
+    junk = torch.tensor([[math.nan] * 10, [math.inf] * 10, [0.0] * 10])
+    padded.update(
+        torch.cat((junk, logits)),
+        torch.cat((torch.tensor([-1, 99, 0]), target)),
+        torch.cat((torch.tensor([-1, 7, 0]), cell)),
+        torch.arange(53) >= 3,
+    )
+    assert_same(padded.compute(), plain.compute())
+
+
+def test_casting_the_enclosing_module_does_not_round_the_sums():
+    """Why sums are integers: float states would be cast by ``precision="bf16-true"``."""
+    logits, target = batch(4)
+    expected, cast = CellMetrics(adaptive_bins=15), CellMetrics(adaptive_bins=15)
+    module = torch.nn.ModuleDict({"metric": cast})
+    for metric in (expected, cast):
+        metric.update(logits[:300], target[:300])
+        module.to(torch.bfloat16)
+        metric.update(logits[300:], target[300:])
+    assert_same(cast.compute(), expected.compute())
+
+
+def test_update_never_waits_for_the_device():
+    metric = CellMetrics(num_cells=3, adaptive_bins=15, validate_args=False).to("meta")
+    index = torch.empty(8, dtype=torch.long, device="meta")  # asking for a value raises
+    logits = torch.empty(8, 10, device="meta")
+    metric.update(logits, index, index, torch.empty(8, dtype=torch.bool, device="meta"))
+    assert metric.sums.device.type == "meta"
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_non_finite_logits_make_their_cell_nan_and_no_other(bad):
+    logits, target = batch(5, n=20)
+    logits[3, 2] = bad
+    metric = CellMetrics(num_cells=2, adaptive_bins=5)
+    metric.update(logits, target, (torch.arange(20) >= 10).long())
+    result = metric.compute()
+    assert result.pop("n").tolist() == [10, 10]
+    for name, value in result.items():
+        assert value.isnan().tolist() == [True, False], name
+
+
+def test_a_true_class_ruled_out_makes_the_nll_infinite_and_nothing_else():
+    metric = CellMetrics()
+    metric.update(torch.tensor([[0.0, 0.0, -math.inf]]), torch.tensor([2]))
+    result = metric.compute()
+    assert (result["nll"], result["brier"], result["confidence"]) == (math.inf, 1.5, 0.5)
+    assert result["top5"].isnan()  # fewer than five classes
+
+
+def test_forward_pickle_and_reset_keep_the_totals():
+    logits, target = batch(7, n=100)
+    metric, expected = CellMetrics(adaptive_bins=5), CellMetrics(adaptive_bins=5)
+    first = metric(logits[:60], target[:60])
+    metric = pickle.loads(pickle.dumps(metric))
+    metric(logits[60:], target[60:])
+    expected.update(logits, target)
+    assert first["n"] == 60
+    assert_same(metric.compute(), expected.compute())
+    metric.reset()
+    metric.update(logits[:60].requires_grad_(), target[:60])
+    assert_same(metric.compute(), first)
+    assert not metric.compute()["nll"].requires_grad
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.1, 2.0, 50.0])
+@pytest.mark.parametrize("num_bins", [1, 10])
+def test_brier_terms_agree_with_their_definition_and_add_up(scale, num_bins):
+    generator = torch.Generator().manual_seed(1)
+    probs = (scale * torch.randn(300, 4, generator=generator, dtype=torch.float64)).softmax(1)
+    target = torch.multinomial(probs.sqrt(), 1, generator=generator).squeeze(1)
+    metric = BrierScore(4, num_bins)
+    metric.update(probs, target)
+    d = metric.decomposition()
+    total = d.reliability - d.resolution + d.uncertainty + d.within_variance - d.within_covariance
+    torch.testing.assert_close(total, d.score, rtol=0, atol=1e-13)
+    p, y, n = probs.numpy(), np.eye(4)[target.numpy()], len(probs)
+    assert float(metric.compute()) == pytest.approx(((p - y) ** 2).sum(1).mean(), abs=1e-13)
+    expected = dict.fromkeys(d._fields[1:], 0.0)
+    for k in range(4):
+        rate = y[:, k].mean()
+        expected["uncertainty"] += rate * (1 - rate)
+        for m in range(num_bins):
+            inside = (p[:, k] > m / num_bins) & (p[:, k] <= (m + 1) / num_bins)
+            inside |= (p[:, k] == 0) & (m == 0)
+            if inside.any():
+                pm, ym = p[inside, k], y[inside, k]
+                spread = pm - pm.mean()
+                expected["reliability"] += len(pm) / n * (pm.mean() - ym.mean()) ** 2
+                expected["resolution"] += len(pm) / n * (ym.mean() - rate) ** 2
+                expected["within_variance"] += (spread**2).sum() / n
+                expected["within_covariance"] += 2 * (spread * (ym - ym.mean())).sum() / n
+    for name, value in expected.items():
+        assert float(getattr(d, name)) == pytest.approx(value, abs=1e-13), name
+
+
+@pytest.mark.parametrize("make", [CalibrationError, lambda: BrierScore(2)])
+@pytest.mark.parametrize("row", [[0.2, 0.7], [2.0, -1.0], [math.nan, 1.0]], ids=str)
+def test_anything_but_probabilities_is_refused(make, row):
+    with pytest.raises(ValueError, match=r"row 1 is not a probability distribution.*softmax"):
+        make().update(torch.tensor([[0.5, 0.5], row]), torch.tensor([0, 0]))
+    with pytest.raises(ValueError, match="sample 1 has target 2"):
+        make().update(torch.full((2, 2), 0.5), torch.tensor([0, 2]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_softmax_of_a_thousand_classes_passes_in_every_precision(dtype):
+    logits = 3 * torch.randn(64, 1000, generator=torch.Generator().manual_seed(0))
+    metric = CalibrationError()
+    metric.update(logits.to(dtype).softmax(1), torch.zeros(64, dtype=torch.long))
+    assert metric.compute().isfinite()
+
+
+def test_bad_input_is_refused():
+    metric = CellMetrics(num_cells=2)
+    for target, cell, message in ((10, 0, "target 10"), (-1, 0, "target -1"), (0, 2, "cell 2")):
+        with pytest.raises(ValueError, match=message):
+            metric.update(torch.zeros(1, 10), torch.tensor([target]), torch.tensor([cell]))
+    zeros = torch.zeros(3, dtype=torch.long)
+    for logits in (torch.zeros(3), torch.zeros(2, 2), torch.zeros(3, 2).long(), torch.zeros(3, 0)):
+        with pytest.raises(ValueError, match=r"logits must be floating-point \(B, K\)"):
+            metric.update(logits, zeros)
+    assert metric.compute()["n"].sum() == 0
+    for arguments in ({"num_cells": 0}, {"num_bins": 0}, {"adaptive_bins": 0}):
+        with pytest.raises(ValueError, match="at least 1"):
+            CellMetrics(**arguments)
+    with pytest.raises(ValueError, match="num_bins is at least 1"):
+        CalibrationError(num_bins=0)
+    with pytest.raises(ValueError, match="2 classes; the metric was made for 3"):
+        BrierScore(3).update(torch.full((1, 2), 0.5), torch.tensor([0]))
