@@ -256,7 +256,7 @@ def _reliability(samples: Samples, bins: int) -> Array:
     """All cells pooled; an image in several cells is worth less than as many images."""
     import torch
 
-    from chaosgate.metrics import calibration_bins, effective_counts
+    from chaosgate.metrics.functional import calibration_bins, effective_counts
 
     confidence, correct = map(torch.from_numpy, (samples.confidence, samples.correct))
     sums = calibration_bins(confidence.ravel().double(), correct.ravel(), bins)
@@ -460,7 +460,7 @@ def _together(
     outside = None if ood is None else ood.amax(-1).exp().float().numpy()
     by_cell = confidence_metrics(samples, outside) | class_metrics(first.cells, logits, target)
     for name, column in found.items():
-        by_cell[name] = dict(zip(first.cells, map(float, column), strict=True))
+        by_cell[name] = dict(zip(first.cells, column.reshape(-1).tolist(), strict=True))
     return by_cell, temperature, samples, after
 
 
