@@ -87,7 +87,7 @@ def test_a_signature_is_a_command_line(capsys: pytest.CaptureFixture[str]) -> No
         (["study", "run", "quickstart", "--jobs", "0"], ["jobs"]),
         (
             ["study", "run", "quickstart", "--trainer.max_epochs", "1"],
-            ["settings of a study are in its file", "trainer.max_epochs", "overrides"],
+            ["trainer.max_epochs", "overrides", "the study's file"],
         ),
         (["study", "run", "quickstart", "--slurm.gpus", "many"], ["slurm.gpus", "many"]),
     ],

@@ -106,24 +106,7 @@ def test_markdown_shows_every_cell(rows: list[GateMeasurement]) -> None:
 def test_the_card_of_the_paper_s_gate(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["design"]) == 0
     plain = capsys.readouterr().out
-    assert main(["design", "-c", "noise/gch"]) == 0
-    assert capsys.readouterr().out == plain  # the shipped configuration is the paper's gate
     assert "prop. maxent_logfield" in plain and "log_std 1," in plain and "entropy 62.087" in plain
-
-
-def test_the_card_of_a_configuration_with_operator_and_budget(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "noise.yaml"
-    path.write_text(
-        "noise:\n  gate:\n    class_path: chaosgate.GaussianChaos\n    init_args:\n      gamma: 0.5\n      beta: 2.0\n"
-        "      realization: wick\n      operator:\n        class_path: chaosgate.Massive\n"
-        "        init_args: {mu: 0.5, operator: {class_path: chaosgate.Neumann}}\n"
-    )
-    assert main(["design", "-c", str(path), "--grid", "3", "5"]) == 0
-    out = capsys.readouterr().out
-    assert "Massive(Neumann(), mu=0.5)" in out
-    assert "n 15, rank 15, beta 2, epsilon 3.75, gamma 0.5, tau 0.125" in out
 
 
 def test_kernel_and_pinned_gauge_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,7 +121,6 @@ def test_kernel_and_pinned_gauge_on_the_command_line(capsys: pytest.CaptureFixtu
     [
         (["--operator", "neumann"], "D5 is missing"),
         (["--budget", "3"], "log_std and budget exclude each other"),
-        (["-c", "noise/dropout"], "no noise.gate of class chaosgate.GaussianChaos"),
     ],
 )
 def test_what_cannot_be_designed_is_refused_with_the_reason(

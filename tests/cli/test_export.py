@@ -127,13 +127,13 @@ def test_the_json_has_what_one_needs_and_what_was_measured(run: Path, tmp_path: 
     )  # in the order of the folders, which is that of the logits
     assert about["normalisation"]["mean"] == rows[0]["transform"]["mean"]
     assert about["normalisation"]["image_size"] == 64
-    assert about["temperature"]["value"] == rows[0]["temperature"] is not None
+    assert about["temperature"] == rows[0]["temperature"] is not None
     tested = {(cell["corruption"], cell["severity"]): cell for cell in about["test"]}
     assert len(tested) == len(rows)
     for row in rows:
         cell = tested[row["corruption"], row["severity"]]
         assert all(cell[name] == row[name] for name in ("n", "top1", "nll", "ece", "ece_T"))
-        assert isinstance(cell["n"], int) and "top5" not in cell  # three classes
+        assert "top5" not in cell  # three classes
     assert str(tmp_path) not in json.dumps(about["source"])
 
 

@@ -7,6 +7,7 @@ the same name. The docstring is the help. Modules of commands import nothing hea
 
 import inspect
 import os
+import re
 import sys
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
@@ -20,18 +21,9 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
 from chaosgate.run.config_files import did_you_mean
 
-COMMANDS = {
-    "study": "study",
-    "verify": "gates",
-    "design": "gates",
-    "probe": "networks",
-    "sites": "networks",
-    "data": "data",
-    "explore": "explore",
-    "export": "export",
-    "configs": "configs",
-}
-"""The module of each command."""
+_MODULES = {"gates": ("verify", "design"), "networks": ("probe", "sites")}  # others have their own
+COMMANDS = ("study", *_MODULES["gates"], *_MODULES["networks"])
+COMMANDS += ("data", "explore", "export", "configs")
 Command = Callable[..., int | None]
 
 
@@ -74,13 +66,11 @@ class CommandParser(ArgumentParser):
         if not self.exit_on_error:
             super().error(message, ex)
         text = " ".join(message.split()).rstrip(".") + "."
-        unknown = message.partition("unrecognized arguments: --")[2].partition(" ")[0]
-        unknown = unknown.partition("=")[0]
-        if self.prog.startswith("chaosgate study") and "." in unknown:
-            text += " The settings of a study are in its file: put "
-            text += f"'{unknown}: VALUE' under its 'overrides:'."
+        unknown = re.findall(r"unrecognized arguments: --([^ =]+)", message)
+        if unknown and "." in unknown[0]:  # studies have their settings in a file
+            text += f" Put '{unknown[0]}: VALUE' under 'overrides:' of the study's file."
         elif unknown:
-            text += f" {did_you_mean('--' + unknown.replace('-', '_'), self.names)}"
+            text += f" {did_you_mean('--' + unknown[0].replace('-', '_'), self.names)}"
         print(f"{self.prog}: {text} '{self.prog} --help' lists its arguments.", file=sys.stderr)
         self.exit(2)
 
@@ -93,7 +83,8 @@ def main(arguments: Sequence[str]) -> int:
     """
     name, *words = arguments
     prog = f"chaosgate {name}"
-    module = import_module(f"chaosgate.cli.{COMMANDS.get(name, name)}")
+    home = next((home for home, names in _MODULES.items() if name in names), name)
+    module = import_module(f"chaosgate.cli.{home}")
     actions: dict[str, Command] = getattr(module, "ACTIONS", {})
     if actions:
         if not words or words[0] in ("-h", "--help"):

@@ -76,51 +76,39 @@ def suggestion(message: str, parser: LightningArgumentParser) -> str:
     """What was probably meant by a wrong key or name in a message of jsonargparse."""
     if "arguments are required: data" in message:
         return "Name the images, e.g. -c data/fashion_mnist. 'chaosgate configs' lists the files."
-    if "is not allowed, denied by" in message:
-        return "A configuration may not name this; --allow MODULE allows a module you trust."
     if not (wrong := _WRONG.search(message)):
-        return ""
-    known: dict[str, str] = {f"--{key}": "" for key in parser.get_defaults().keys()}
-    known |= _arguments() | {path: "" for path in _classes()}
-    names = {one.rpartition(".")[2] for one in known}
-    near = get_close_matches(wrong[1].rpartition(".")[2], names, n=1, cutoff=0.75)
+        denied = "A configuration may not name this; --allow MODULE allows a module you trust."
+        return denied if "is not allowed, denied by" in message else ""
+    known = {f"--{key}": "" for key in parser.get_defaults().keys()} | _names()
+    parts = {one.rpartition(".")[2] for one in known}
+    near = get_close_matches(wrong[1].rpartition(".")[2], parts, n=1, cutoff=0.75)
     found = [one for one in known if one.rpartition(".")[2] in near]
     group = "--" + (_GROUP.findall(message) or [wrong[1]])[-1].partition(".")[0]
     best = min(found, key=lambda one: not one.startswith(group), default=None)
     return f"Did you mean {best}{known[best]}?" if best else "'--help all' lists all keys."
 
 
-def _classes() -> dict[str, type]:
-    """What configurations name most often, by the path to type."""
+def _names() -> dict[str, str]:
+    """Paths of classes that configurations often name, and keys of their arguments."""
     import torch
     from lightning.pytorch import callbacks
 
     import chaosgate
-
-    ours = {f"chaosgate.{name}": getattr(chaosgate, name) for name in chaosgate.__all__}
-    theirs = {
-        f"{module.__name__}.{name}": one
-        for module in (torch.optim, torch.optim.lr_scheduler, callbacks)
-        for name, one in vars(module).items()
-    }
-    return {path: one for path, one in (ours | theirs).items() if inspect.isclass(one)}
-
-
-def _arguments() -> dict[str, str]:
-    """Keys inside values that are classes, with the class, or the base of several classes."""
-    from torch.optim import Optimizer
-
     from chaosgate.data.module import ImageData
-    from chaosgate.gate import Gate
 
-    found: dict[str, str] = {}
-    for place, base in {
-        "noise.gate": Gate,
+    modules = (chaosgate, torch.optim, torch.optim.lr_scheduler, callbacks)
+    listed = [(one, name) for one in modules for name in getattr(one, "__all__", None) or vars(one)]
+    classes = {f"{one.__name__}.{name}": getattr(one, name) for one, name in listed}
+    classes = {path: kind for path, kind in classes.items() if inspect.isclass(kind)}
+    bases = {
+        "noise.gate": chaosgate.Gate,
         "data": ImageData,
-        "model.optimizer": Optimizer,
-    }.items():
-        for one in (base, *_classes().values()):
-            for name in inspect.signature(one).parameters if issubclass(one, base) else ():
+        "model.optimizer": torch.optim.Optimizer,
+    }
+    found = dict.fromkeys(classes, "")
+    for place, base in bases.items():
+        for kind in (base, *(one for one in classes.values() if issubclass(one, base))):
+            for name in inspect.signature(kind).parameters:
                 key = f"--{place}.init_args.{name}"
-                found[key] = f", an argument of {(base if key in found else one).__name__}"
+                found[key] = f", an argument of {(base if key in found else kind).__name__}"
     return found

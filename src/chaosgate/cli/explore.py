@@ -37,10 +37,8 @@ def explore(
         grids: Sites per side, 2 to 56.
         log_std: Strengths up to 2, where DropBlock can inject as much energy.
     """
-    import base64
     from json import dumps
 
-    import numpy as np
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from matplotlib import colormaps
     from rich.console import Console
@@ -60,21 +58,21 @@ def explore(
     with Console(stderr=True).status("computing gates"):
         found = exploration.explore(features, made, strengths, seed=0)
     colours = {
-        name: (colormaps[name](np.arange(256))[:, :3] * 255).round().astype(np.uint8).tobytes()
+        name: bytes(int(255 * x + 0.5) for i in range(256) for x in colormaps[name](i)[:3])
         for name in ("viridis", "magma", "RdBu_r")
     }
     data = {
-        **_plain(found),
+        **found,
         "grids": [str(n) for n in grids],
         "log_stds": [f"{value:g}" for value in strengths],
         "realizations": list(exploration.REALIZATIONS),
-        "colours": {name: base64.b64encode(rgb).decode() for name, rgb in colours.items()},
+        "colours": colours,
     }
     loader = PackageLoader(__package__, ".")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     page = environment.get_template("explore.html").render(
-        data=dumps(data, allow_nan=False).replace("<", "\\u003c"),
-        photo=base64.b64encode(photo).decode(),
+        data=dumps(_plain(data), allow_nan=False).replace("<", "\\u003c"),
+        photo=_plain(photo),
         version=versions()["chaosgate"],
         seed=0,
     )
@@ -102,14 +100,14 @@ def feature_map(maps: "Mapping[int, Tensor]", n: int) -> "Tensor":
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold: maps as the base64 of little-endian float32, numbers as they are."""
-    import base64
-    import math
+    """What JSON can hold: maps as the base64 of little-endian float32, numbers if they are finite."""
+    from base64 import b64encode
+    from math import isfinite
 
     if isinstance(value, dict):
         return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if not hasattr(value, "numpy"):
-        return value
-    return base64.b64encode(value.float().contiguous().numpy().astype("<f4").tobytes()).decode()
+    if hasattr(value, "numpy"):
+        value = value.float().contiguous().numpy().astype("<f4").tobytes()
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    return None if isinstance(value, float) and not isfinite(value) else value

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from chaosgate.cli.sources import Source
 
 TOLERANCE = 1e-5  # of the largest logit, between the network here and the network in the file
-_METRICS = ("top1", "top5", "nll", "ece", "gap", "brier", "nll_T", "ece_T")
+_TESTED = "corruption severity n top1 top5 nll ece gap brier nll_T ece_T".split()
 
 
 def export(
@@ -31,8 +31,9 @@ def export(
       .pth          the same weights as a plain state_dict of torch
       .onnx         the network, for any batch size (needs the extra 'export')
 
-    FILE.json next to it has architecture, classes, normalization, fitted temperature, and the test
-    results of exactly these weights. An ONNX file is compared with the network before it is
+    FILE.json next to it has architecture, classes, normalization ((pixels / 255 - mean) / std), the
+    fitted temperature (softmax(logits / temperature)), and the test results of exactly these weights.
+    What is not known is null. An ONNX file is compared with the network before it is
     written. An existing file is never overwritten.
 
     Examples:
@@ -126,7 +127,6 @@ def _onnx(model: "nn.Module", shape: tuple[int, ...]) -> bytes:
 
 def _about(source: "Source") -> dict[str, Any]:
     """What one needs to use the network. What is not known is None."""
-    import math
     from contextlib import suppress
 
     from chaosgate.run.directory import file_hash
@@ -150,17 +150,10 @@ def _about(source: "Source") -> dict[str, Any]:
             "needs": None if origin.startswith("timm.") else f"import {origin}",
         },
         "classes": classes if len(classes) == model.num_classes else None,
-        "normalisation": transform
-        and {"formula": "(pixels / 255 - mean) / std, per channel", **transform},
-        "temperature": fitted
-        and {
-            "value": fitted["temperature"],
-            "formula": "softmax(logits / value)",
-            "fitted_on": f"{fitted['temperature_n']} images of {fitted['temperature_split']}",
-        },
+        "normalisation": transform,
+        "temperature": fitted["temperature"] if fitted else None,
         "test": [
-            {"corruption": row["corruption"], "severity": row["severity"], "n": int(row["n"])}
-            | {key: v for key in _METRICS if (v := row.get(key)) is not None and math.isfinite(v)}
+            {key: v for key in _TESTED if (v := row.get(key)) is not None and v == v}
             for row in rows
         ]
         or None,

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 def design(
     *,
-    config: str | None = None,
     matrix: bool = False,
     grid: Sequence[PositiveInt] = (7, 7),
     operator: str = "dirichlet",
@@ -30,7 +29,6 @@ def design(
 
     Examples:
       chaosgate design                                    the paper's gate on 7x7
-      chaosgate design -c noise/gch                       the gate of a configuration
       chaosgate design --no_drift site --operator massive:mu=0.1 --gamma 0.5 --budget 24.5
       chaosgate design --operator neumann --gauge pinned  or "zero mean"
       chaosgate design --operator chaosgate.field.Matern:length=2    a kernel, not an operator
@@ -40,7 +38,6 @@ def design(
     follow a colon, as in anisotropic:vertical=2,horizontal=1.
 
     Args:
-        config: Derive the gate of this configuration: a file or a shipped name.
         matrix: Measure every shipped gate against every desideratum.
         grid: Height and width of the feature map.
         operator: D4: the quadratic budget, NAME[:ARG=VALUE,...].
@@ -59,36 +56,18 @@ def design(
         strength = log_std or 0.5
         show(as_markdown(desiderata_matrix(sides, strength, law), sides, strength))
         return
-    asked: dict[str, Any] = {"coherence": law, "no_drift": no_drift, "gauge": gauge}
-    asked |= {"gamma": gamma, "budget": budget, "log_std": log_std}
-    if config is not None:
-        asked = _desiderata_of(config, sides)
-    elif gamma is None and log_std is None:
-        asked["log_std"] = 1.0
-    print(derive(sides, **asked).card())
-
-
-def _desiderata_of(config: str, grid: tuple[int, ...]) -> dict[str, Any]:
-    """The desiderata behind the Gaussian Chaos gate of a configuration file."""
-    from chaosgate.cli.allowed import build
-    from chaosgate.gate import Gate, GaussianChaos
-    from chaosgate.gate.desiderata import charges_no_constants
-    from chaosgate.run.config_files import find_config, read_yaml
-
-    path = find_config(config, group="noise")
-    node: Any = (read_yaml(path).get("noise") or {}).get("gate")
-    gate = node and build(Gate, node)
-    if not isinstance(gate, GaussianChaos):
-        raise ValueError(f"{path} has no noise.gate of class chaosgate.GaussianChaos to derive.")
-    law, given = gate.field_on(grid).law, dict(node["init_args"])
-    given.pop("operator", None)
-    realization = given.pop("realization", "samplewise")
-    if given.pop("beta", None) or given.pop("epsilon", None):
-        given["budget"] = law.epsilon
-    if charges_no_constants(law.operator, grid):
-        given["gauge"] = "zero mean"  # what an operator without another gauge is taken under
-    no_drift = "site" if realization == "wick" else "sample"
-    return given | {"coherence": law.operator, "no_drift": no_drift}
+    if gamma is None and log_std is None:
+        log_std = 1.0
+    asked = derive(
+        sides,
+        coherence=law,
+        no_drift=no_drift,
+        gauge=gauge,
+        gamma=gamma,
+        budget=budget,
+        log_std=log_std,
+    )
+    print(asked.card())
 
 
 def verify(

@@ -275,22 +275,13 @@ def _parser() -> LightningArgumentParser:
 
 
 def parsed_config(parser: LightningArgumentParser, given: list[str] | dict[str, Any]) -> Namespace:
-    """The parsed configuration with one place for each setting: ``noise``, ``model.optimizer``."""
+    """The parsed configuration, which may name only what is allowed."""
     restrict()
     is_data = isinstance(given, dict)
     config: Namespace = parser.parse_object(given) if is_data else parser.parse_args(given)
     for key in ("optimizer", "lr_scheduler"):  # LightningCLI's shorthand
         if config.get(key):
             config.model[key], config[key] = config[key], None
-    callbacks = _listed(config.trainer.callbacks)
-    noise = [one for one in callbacks if one.class_path.endswith("NoiseInjection")]
-    if noise and config.noise.gate is not None:
-        raise UsageError(
-            "noise.gate is set, and trainer.callbacks has a NoiseInjection. Keep one of them."
-        )
-    if len(noise) == 1:
-        config.noise = noise[0].init_args
-        config.trainer.callbacks = [one for one in callbacks if one is not noise[0]] or None
     check(plain_config(config))
     return config
 
