@@ -19,8 +19,7 @@ from torch import Tensor
 from benchmarks.timing import interleaved, on_threads
 from chaosgate.field import DirichletLaplacian, Grid
 from chaosgate.field.arguments import grid_text
-from chaosgate.field.axis import HALVED_FROM
-from chaosgate.field.factor import CHUNK_SITES
+from chaosgate.field.spectral import CHUNK_SITES, HALVED_FROM
 
 GRIDS: tuple[Grid, ...] = (
     *((side, side) for side in (7, 14, 28, 56, 112)),

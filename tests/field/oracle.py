@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from chaosgate.field import Grid, Operator, axis, cholesky, factor
+from chaosgate.field import Grid, Operator, cholesky, spectral
 
 PLANES = [(5, 5), (3, 8), (8, 3), (2, 7), (1, 6), (6, 1)]
 GRIDS = [*PLANES, (2,), (9,), (3, 2, 4), (2, 3, 3), (4, 1, 2)]
@@ -46,10 +46,10 @@ class OperatorOracle:
         if PATHS[request.param] is None:
             return
         combined, matmul, halved, one_block, block = PATHS[request.param]
-        monkeypatch.setattr(factor, "COMBINED_UP_TO", combined)
-        monkeypatch.setattr(factor, "CHUNK_SITES", 2)
-        monkeypatch.setattr(axis, "HALVED_FROM", halved)
-        for basis in (axis.Sine, axis.Cosine, axis.Hartley):
+        monkeypatch.setattr(spectral, "COMBINED_UP_TO", combined)
+        monkeypatch.setattr(spectral, "CHUNK_SITES", 2)
+        monkeypatch.setattr(spectral, "HALVED_FROM", halved)
+        for basis in (spectral.Sine, spectral.Cosine, spectral.Hartley):
             monkeypatch.setattr(basis, "matmul_up_to", matmul)
         monkeypatch.setattr(cholesky, "ONE_BLOCK_UP_TO", one_block)
         monkeypatch.setattr(cholesky, "MIN_BLOCK", block)

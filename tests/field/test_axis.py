@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from chaosgate.field import axis
-from chaosgate.field.axis import Cosine, Hartley, Sine
+from chaosgate.field import spectral
+from chaosgate.field.spectral import Cosine, Hartley, Sine
 
 from .oracle import close
 
@@ -19,7 +19,7 @@ def test_bases_are_orthonormal_and_transforms_apply_them(kind, n, monkeypatch):
     )
     for matmul_up_to, halved_from in [(10**9, 10**9), (10**9, 0), (0, 0)]:
         monkeypatch.setattr(kind, "matmul_up_to", matmul_up_to)
-        monkeypatch.setattr(axis, "HALVED_FROM", halved_from)
+        monkeypatch.setattr(spectral, "HALVED_FROM", halved_from)
         line = kind(n)
         ordered = coefficients[:, line.order()]
         close(line.synthesize(ordered, line.constant()), basis @ coefficients)

@@ -119,7 +119,7 @@ field.grids
   Periodic.row: 2 * _eye -> 3 * _eye
   Periodic.differences: roll(1, 1) -> roll(2, 1)
   Identity.energy: 0.5 * -> 1.0 *
-field.axis
+field.spectral
   Sine.eigenvalues: (2 * (self.n + 1)) -> (2 * self.n)
   Sine.basis: math.sqrt(2 / (self.n + 1)) -> math.sqrt(2 / self.n)
   Sine.power: / (self.n + 1) -> / self.n
@@ -136,17 +136,18 @@ field.operator
   Massive.matrix: self.mu * -> 2 * self.mu *
   Massive.energy: 0.5 * self.mu -> self.mu
   Massive.factor: shifted(self.mu) -> shifted(self.mu**2)
+field.pinned
   Pinned.mass: = 0.0 -> = 1.0
 field.graph
   Graph.laplacian: + self.boundary -> - self.boundary
   Graph.energy: 0.5 * -> 1.0 *
-field.entropy_gap
+field.law
   gaussian_entropy_gap: 0.5 * law.rank -> law.rank
   gaussian_entropy_gap: relative - 1 -> relative + 1
   laplace_entropy_gap: - 1 + ratio -> + 1 + ratio
 field.white
-  _to_normals: mul_(-2.0) -> mul_(-1.9)
-  _fill_with_uniforms: reshape(count, 2).T -> reshape(count, 2).T[:1]
+  _fill_on_host: *= -2.0 -> *= -1.9
+  _fill_on_host: reshape(count, 2).T -> reshape(count, 2).T[:1]
   Noise._draw: self._calls += 1 -> self._calls += 0
   advance: _mixed((key + (counter + 1) -> _mixed((key + (counter // 2 + 1)
 field.matrices

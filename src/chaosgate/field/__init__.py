@@ -1,31 +1,51 @@
-"""Operators, the maximum-entropy laws they force, and the linear maps that sample them (paper, sections 4 and 5)."""
+"""Operators, the maximum-entropy laws they force, and the linear maps that sample them (paper,
+sections 4 and 5). Names load on first use.
+"""
 
-from chaosgate.field.arguments import Grid
-from chaosgate.field.entropy_gap import EntropyGap, gaussian_entropy_gap, laplace_entropy_gap
-from chaosgate.field.graph import EdgeWeighted, Graph
-from chaosgate.field.grids import Anisotropic, DirichletLaplacian, Identity, Neumann, Periodic
-from chaosgate.field.law import (
-    Law,
-    MaxEntLaw,
-    StudentT,
-    beta_from_epsilon,
-    epsilon_from_beta,
-    gamma_from_tau,
-    log_std_from_tau,
-    tau_from_gamma,
-    tau_from_log_std,
-)
-from chaosgate.field.matrices import CovarianceFunction, CovarianceMatrix, Dense, Kernel, Matern
-from chaosgate.field.operator import Massive, Operator, Pinned
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chaosgate.field.graph import EdgeWeighted, Graph
+    from chaosgate.field.grids import (
+        Anisotropic,
+        BandLimited,
+        DirichletLaplacian,
+        Fractional,
+        Identity,
+        MultiScale,
+        Neumann,
+        Periodic,
+        Spectral,
+    )
+    from chaosgate.field.law import (
+        EntropyGap,
+        Law,
+        MaxEntLaw,
+        StudentT,
+        beta_from_epsilon,
+        epsilon_from_beta,
+        gamma_from_tau,
+        gaussian_entropy_gap,
+        laplace_entropy_gap,
+        log_std_from_tau,
+        tau_from_gamma,
+        tau_from_log_std,
+    )
+    from chaosgate.field.matrices import CovarianceFunction, CovarianceMatrix, Dense, Kernel, Matern
+    from chaosgate.field.operator import Grid, Massive, Operator
+    from chaosgate.field.pinned import Pinned
 
 __all__ = [
     "Anisotropic",
+    "BandLimited",
     "CovarianceFunction",
     "CovarianceMatrix",
     "Dense",
     "DirichletLaplacian",
     "EdgeWeighted",
     "EntropyGap",
+    "Fractional",
     "Graph",
     "Grid",
     "Identity",
@@ -34,10 +54,12 @@ __all__ = [
     "Massive",
     "Matern",
     "MaxEntLaw",
+    "MultiScale",
     "Neumann",
     "Operator",
     "Periodic",
     "Pinned",
+    "Spectral",
     "StudentT",
     "beta_from_epsilon",
     "epsilon_from_beta",
@@ -48,3 +70,12 @@ __all__ = [
     "tau_from_gamma",
     "tau_from_log_std",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for module in ("operator", "grids", "law", "matrices", "graph", "pinned"):
+            home = import_module(f"{__name__}.{module}")
+            if hasattr(home, name):
+                return getattr(home, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

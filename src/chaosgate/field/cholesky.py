@@ -1,4 +1,6 @@
-r"""Operators without a fast transform: block-tridiagonal Cholesky factorisation in a bandwidth-reducing order."""
+r"""Operators without a fast transform: block-tridiagonal Cholesky factorisation in a
+bandwidth-reducing order.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chaosgate.field.arguments import Grid
-from chaosgate.field.factor import Constants, Factor
+from chaosgate.field.operator import Constants, Factor, Grid
 
 if TYPE_CHECKING:  # scipy is imported where it is used: the gates of everyday use need none of it
     from numpy.typing import NDArray
@@ -23,30 +24,38 @@ ONE_BLOCK_UP_TO = 256
 """Up to this many sites the whole map is one n x n product."""
 
 ASYMMETRY, ROW_SUM = 1e-10, 1e-12
-"""What counts as rounding in a float64 matrix, relative to its largest entry: an asymmetry, a row sum that means zero.
+"""What counts as rounding in a float64 matrix, relative to its largest entry: an asymmetry, a row
+sum that means zero.
 
 A matrix computed in a shorter type is allowed a million times as much.
 """
 
 PIVOT = 1e-13
-"""A pivot below this, relative to the largest entry, counts as zero: the matrix is singular to rounding."""
+"""A pivot below this, relative to the largest entry, counts as zero: the matrix is singular to
+rounding.
+"""
 
 
 class CholeskyFactor(Factor):
     r"""Factor of a sparse or dense symmetric matrix, if need be under a gauge.
 
-    Sites are reordered so that the matrix is block-tridiagonal with diagonal blocks :math:`D_i` and lower blocks
-    :math:`B_i`; a dense matrix is one block. With
+    Sites are reordered so that the matrix is block-tridiagonal with diagonal blocks :math:`D_i` and
+    lower blocks :math:`B_i`; a dense matrix is one block. With
 
-    .. math:: L_i L_i^\top = D_i - C_{i-1} C_{i-1}^\top, \qquad C_i = B_i L_i^{-\top}, \qquad M_i = C_i L_i^{-1}
+    .. math:: L_i L_i^\top = D_i - C_{i-1} C_{i-1}^\top, \qquad C_i = B_i L_i^{-\top}, \qquad M_i =
+        C_i L_i^{-1}
 
-    the map :math:`A = L^{-\top}` is a backward sweep, :math:`x_i = L_i^{-\top} z_i - M_i^\top x_{i+1}`: matrix products
-    alone, on any device, in :math:`O(nb)` memory for blocks of size b. Since :math:`z_i` and :math:`x_{i+1}` are
-    independent, the same sweep gives the variances, :math:`G_{ii} = (L_i L_i^\top)^{-1} + M_i^\top G_{i+1,i+1} M_i`.
+    the map :math:`A = L^{-\top}` is a backward sweep, :math:`x_i = L_i^{-\top} z_i - M_i^\top
+    x_{i+1}`: matrix products alone, on any device, in :math:`O(nb)` memory for blocks of size b.
+    Since :math:`z_i` and :math:`x_{i+1}` are independent, the same sweep gives the variances,
+    :math:`G_{ii} = (L_i L_i^\top)^{-1} + M_i^\top G_{i+1,i+1} M_i`.
 
-    Under a gauge one site is left out and stays zero. For the zero-mean gauge the mean is then subtracted, which is
-    exact: with :math:`G_0` the Green kernel pinned anywhere and :math:`P` the projection on mean zero,
-    :math:`Q^{+} = P G_0 P`, and the pseudo-determinant is n times the pinned determinant (matrix-tree theorem).
+    Under a gauge one site is left out and stays zero. For the zero-mean gauge the mean is then
+    subtracted, which is
+    exact: with :math:`G_0` the Green kernel pinned anywhere and :math:`P` the projection on mean
+        zero,
+    :math:`Q^{+} = P G_0 P`, and the pseudo-determinant is n times the pinned determinant
+    (matrix-tree theorem).
 
     Args:
         matrix: Symmetric (n, n), in float64.
@@ -64,13 +73,8 @@ class CholeskyFactor(Factor):
         pinned: int | None = None,
         centered: bool = False,
     ) -> None:
-        self.matrix, self.grid, self.name, self.pinned, self.centered = (
-            matrix,
-            grid,
-            name,
-            pinned,
-            centered,
-        )
+        self.matrix, self.grid, self.name = matrix, grid, name
+        self.pinned, self.centered = pinned, centered
         self.n = math.prod(grid)
         self.rank = self.n - (pinned is not None)
         free = np.delete(np.arange(self.n), [] if pinned is None else pinned)
@@ -87,7 +91,9 @@ class CholeskyFactor(Factor):
 
     @classmethod
     def of_matrix(cls, matrix: Tensor, grid: Grid, name: str) -> CholeskyFactor:
-        """Check a dense matrix and factorise it, under the zero-mean gauge if it annihilates the constants."""
+        """Check a dense matrix and factorise it, under the zero-mean gauge if it annihilates the
+        constants.
+        """
         n = math.prod(grid)
         coarse = 1.0 if matrix.dtype == torch.float64 else 1e6
         matrix = matrix.detach().to(device="cpu", dtype=torch.float64)
@@ -101,8 +107,8 @@ class CholeskyFactor(Factor):
         asymmetry = float((matrix - matrix.T).abs().max())
         if asymmetry > ASYMMETRY * coarse * size:
             raise ValueError(
-                f"{name} is not symmetric on grid {grid}: entries differ by {asymmetry:.3g} from their mirror image. "
-                "Only the symmetric part has an energy; use (Q + Q.T) / 2 if that is meant."
+                f"{name} is not symmetric on grid {grid}: entries differ by {asymmetry:.3g} from "
+                "their mirror image. Use (Q + Q.T) / 2 if that is meant."
             )
         annihilates = n > 1 and float(matrix.sum(1).abs().max()) <= ROW_SUM * coarse * size
         from scipy.sparse import csr_array
@@ -139,12 +145,13 @@ class CholeskyFactor(Factor):
     def _not_definite(self) -> str:
         if self.centered:
             return (
-                f"{self.name} on grid {self.grid} annihilates the constants, and then is zero or negative on another "
-                "field too; the zero-mean gauge fixes one direction only. Is the graph connected?"
+                f"{self.name} on grid {self.grid} annihilates the constants, and is zero or "
+                "negative on another field too; the zero-mean gauge fixes one direction only. Is "
+                "the graph connected?"
             )
         return (
-            f"{self.name} is not positive definite on grid {self.grid}: every field other than zero must have positive "
-            "energy. Massive(operator, mu) lifts zero eigenvalues; negative ones cannot be those of an energy."
+            f"{self.name} is not positive definite on grid {self.grid}: every field other than "
+            "zero must have positive energy. Massive(operator, mu) lifts zero eigenvalues."
         )
 
     def _variance(self) -> Tensor:
@@ -221,24 +228,29 @@ class CholeskyFactor(Factor):
         return root.T @ root
 
     def constants(self, device: torch.device, dtype: torch.dtype) -> Constants:
-        """The map as a matrix if there is one block; else where the sites belong, and the blocks."""
+        """The map as a matrix if there is one block; else where the sites belong, and the
+        blocks.
+        """
         if len(self.bounds) == 1:
             return (self._root().to(dtype).to(device),)
         blocks = (block.to(dtype).to(device) for block in self.inverses + self.couplings)
         return (self._places().to(device), *blocks)
 
     def color(self, white: Tensor, constants: Constants) -> Tensor:
-        """One product, or a backward sweep over the blocks; under a gauge the last number of the white is not used."""
-        flat = white.flatten(1)
+        """One product, or a backward sweep over the blocks; under a gauge the last number of the
+        white is not used.
+        """
         if len(self.bounds) == 1:
-            return (flat @ constants[0]).view(white.shape)
+            return white @ constants[0]
         places, blocks = constants[0], list(constants[1:])
         count = len(self.bounds)
-        fields = self._sweep(flat[..., : self.rank], blocks[:count], blocks[count:])
-        return self._place(fields, places).reshape(white.shape)
+        fields = self._sweep(white[..., : self.rank], blocks[:count], blocks[count:])
+        return self._place(fields, places)
 
     def shifted(self, mu: float) -> CholeskyFactor:
-        """A mass takes the place of the zero-mean gauge; a site pinned on purpose stays pinned, without mass."""
+        """A mass takes the place of the zero-mean gauge; a site pinned on purpose stays pinned,
+        without mass.
+        """
         pinned = None if self.centered else self.pinned
         masses = np.full(self.n, mu)
         if pinned is not None:
@@ -251,14 +263,17 @@ class CholeskyFactor(Factor):
 
 
 def narrow_order(matrix: csr_array, sites: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """The given order of the sites or its reverse Cuthill-McKee order, whichever is narrower, and its bandwidth."""
+    """The given order of the sites or its reverse Cuthill-McKee order, whichever is narrower, and
+    its bandwidth.
+    """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
     inner = csr_array(matrix[sites][:, sites])
-    mckee = sites[reverse_cuthill_mckee(inner, symmetric_mode=True)]
+    orders = [sites, sites[reverse_cuthill_mckee(inner, symmetric_mode=True)]]
     widths = []
-    for order in (sites, mckee):
+    for order in orders:
         rows, columns = matrix[order][:, order].nonzero()
         widths.append(int(abs(rows - columns).max(initial=0)))
-    return (sites, widths[0]) if widths[0] <= widths[1] else (mckee, widths[1])
+    narrow = widths[1] < widths[0]
+    return orders[narrow], widths[narrow]

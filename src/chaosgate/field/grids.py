@@ -1,15 +1,25 @@
-"""Operators of the regular grid: the Laplacian under three boundary conditions, and the identity."""
+"""Operators of the regular grid: the Laplacian under three boundary conditions, functions of its
+spectrum, and the identity.
+"""
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import reduce
 
 import torch
 from torch import Tensor
 
-from chaosgate.field.arguments import Grid, positive
-from chaosgate.field.axis import Axis, Cosine, Hartley, Sine
-from chaosgate.field.factor import Factor, ScalarFactor, SpectralFactor
-from chaosgate.field.operator import Operator, at_least_float32, grid_of_field
+from chaosgate.field.operator import (
+    Constants,
+    Factor,
+    Grid,
+    Operator,
+    at_least_float32,
+    grid_of_field,
+    positive,
+)
+from chaosgate.field.spectral import Axis, Cosine, Hartley, Sine, SpectralFactor
 
 
 class GridLaplacian(Operator):
@@ -17,8 +27,8 @@ class GridLaplacian(Operator):
 
     .. math:: Q = p\, T_H \otimes I + q\, I \otimes T_W
 
-    on two axes; the same on one and three. A subclass names the boundary condition by its axis basis and its row matrix
-    :math:`T_n`.
+    on two axes; the same on one and three. A subclass names the boundary condition by its axis
+    basis and its row matrix :math:`T_n`.
     """
 
     axis: type[Axis]
@@ -43,13 +53,19 @@ class GridLaplacian(Operator):
             total += weight * torch.kron(torch.kron(before, self.row(grid[index])), after)
         return total
 
-    def factor(self, grid: Grid) -> Factor:
+    def factor(self, grid: Grid) -> SpectralFactor:
         """Diagonal in the product of the axis bases."""
         if self.axis.has_zero_mode and math.prod(grid) == 1:
             raise ValueError(
-                f"{self} on grid {grid} has no field: its only site is fixed by the zero-mean gauge."
+                f"{self} on grid {grid} has no field: its only site is fixed by the zero-mean "
+                "gauge."
             )
-        return SpectralFactor([self.axis(side) for side in grid], self.edge_weights(grid))
+        axes = [self.axis(side) for side in grid]
+        lines = [
+            weight * axis.eigenvalues()
+            for axis, weight in zip(axes, self.edge_weights(grid), strict=True)
+        ]
+        return SpectralFactor(axes, reduce(lambda total, line: total[..., None] + line, lines))
 
     def energy(self, field: Tensor, axes: int = 2) -> Tensor:
         """Weighted squared differences over the edges (eq. dirichlet-energy); no matrix."""
@@ -76,12 +92,13 @@ def row_matrix(n: int) -> Tensor:
 
 
 class DirichletLaplacian(GridLaplacian):
-    r"""Graph Laplacian of the H x W grid, zero on an auxiliary outer boundary (eq. dirichlet_laplacian).
+    r"""Graph Laplacian of the H x W grid, zero on an auxiliary outer boundary (eq.
+    dirichlet_laplacian).
 
     .. math:: \lambda_{k\ell} = 4\sin^2\frac{\pi k}{2(H+1)} + 4\sin^2\frac{\pi \ell}{2(W+1)} > 0
 
-    so the Green kernel :math:`G_U = L_U^{-1}` exists without gauge fixing (eq. dirichlet-eigs). On a sequence or a
-    volume the sum has one or three terms, here and for the other grids.
+    so the Green kernel :math:`G_U = L_U^{-1}` exists without gauge fixing (eq. dirichlet-eigs). On
+    a sequence or a volume the sum has one or three terms, here and for the other grids.
 
     >>> round(DirichletLaplacian().mean_variance((7, 7)), 3)
     0.397
@@ -124,23 +141,27 @@ class Anisotropic(DirichletLaplacian):
     def edge_weights(self, grid: Grid) -> tuple[float, ...]:
         if len(grid) != len(self.weights):
             raise ValueError(
-                f"{self} has weights for {len(self.weights)} axes; grid {tuple(grid)} has {len(grid)}. A grid of two "
-                "axes takes vertical and horizontal, one of three also depth; on one axis a weight is a choice of beta."
+                f"{self} has weights for {len(self.weights)} axes; grid {tuple(grid)} has "
+                f"{len(grid)}. Two axes take vertical and horizontal, three also depth; on one "
+                "axis a weight is a choice of beta."
             )
         return self.weights
 
     def __repr__(self) -> str:
         *depth, vertical, horizontal = self.weights
-        return f"Anisotropic(vertical={vertical}, horizontal={horizontal}{''.join(f', depth={w}' for w in depth)})"
+        third = f", depth={depth[0]}" if depth else ""
+        return f"Anisotropic(vertical={vertical}, horizontal={horizontal}{third})"
 
 
 class Neumann(GridLaplacian):
-    r"""Graph Laplacian of the H x W grid with free borders, zero-mean gauge (paper, app. variational_derivation).
+    r"""Graph Laplacian of the H x W grid with free borders, zero-mean gauge (paper, app.
+    variational_derivation).
 
-    .. math:: \lambda_{k\ell} = 4\sin^2\frac{\pi k}{2H} + 4\sin^2\frac{\pi \ell}{2W}, \qquad k, \ell \ge 0
+    .. math:: \lambda_{k\ell} = 4\sin^2\frac{\pi k}{2H} + 4\sin^2\frac{\pi \ell}{2W}, \qquad k, \ell
+        \ge 0
 
-    The constant field costs no energy, so fields are taken of spatial mean zero and the Green kernel is the
-    Moore-Penrose inverse.
+    The constant field costs no energy, so fields are taken of spatial mean zero and the Green
+    kernel is the Moore-Penrose inverse.
     """
 
     axis = Cosine
@@ -157,10 +178,12 @@ class Neumann(GridLaplacian):
 class Periodic(GridLaplacian):
     r"""Graph Laplacian of the H x W torus, zero-mean gauge (paper, app. variational_derivation).
 
-    .. math:: \lambda_{k\ell} = 4\sin^2\frac{\pi k}{H} + 4\sin^2\frac{\pi \ell}{W}, \qquad k, \ell \ge 0
+    .. math:: \lambda_{k\ell} = 4\sin^2\frac{\pi k}{H} + 4\sin^2\frac{\pi \ell}{W}, \qquad k, \ell
+        \ge 0
 
-    The only one of these fields whose variance is the same at every site. On an axis of two sites the edge there and
-    the edge back join the same pair and count twice; on an axis of one site there is no edge.
+    The only one of these fields whose variance is the same at every site. On an axis of two sites
+    the edge there and the edge back join the same pair and count twice; on an axis of one site
+    there is no edge.
     """
 
     axis = Hartley
@@ -175,8 +198,171 @@ class Periodic(GridLaplacian):
         return field - field.roll(1, 1)
 
 
+class Spectral(Operator):
+    r"""A function of the Laplacian, :math:`Q = f(L)`: the same eigenvectors, other eigenvalues.
+
+    .. math:: Q = \sum_k f(\lambda_k)\, e_k e_k^\top
+
+    The field has variance :math:`1/f(\lambda)` at eigenvalue :math:`\lambda`, so :math:`f` decides
+    how much noise each spatial scale gets. It costs no more than the Laplacian.
+    :class:`Fractional`, :class:`BandLimited` and :class:`MultiScale` are the named forms.
+
+    Args:
+        function: :math:`f`, elementwise on a tensor of eigenvalues. Positive, except that it may
+            be zero at eigenvalue zero (Neumann, Periodic): that mode then stays under the gauge.
+        base: The Laplacian :math:`L`; None is the Dirichlet Laplacian.
+
+    >>> heat = Spectral(lambda eigenvalue: torch.exp(2 * eigenvalue))
+    >>> torch.allclose(heat.green((3,)), torch.matrix_exp(-2 * DirichletLaplacian().matrix((3,))))
+    True
+    """
+
+    def __init__(
+        self, function: Callable[[Tensor], Tensor], base: GridLaplacian | None = None
+    ) -> None:
+        self.function, self.base = function, base or DirichletLaplacian()
+
+    def factor(self, grid: Grid) -> SpectralFactor:
+        laplacian = self.base.factor(grid)
+        values = self.function(laplacian.eigenvalues)
+        allowed = values.isfinite() & (
+            (values > 0) | ((values == 0) & (laplacian.eigenvalues == 0))
+        )
+        if not bool(allowed.all()):
+            wrong = float(laplacian.eigenvalues[~allowed][0])
+            raise ValueError(
+                f"{self}: the function must be positive and finite; at eigenvalue {wrong:.4g} it "
+                f"is {float(values[~allowed][0]):.4g}."
+            )
+        return SpectralFactor(laplacian.axes, values)
+
+    def matrix(self, grid: Grid) -> Tensor:
+        factor = self.factor(grid)
+        basis = factor.basis()
+        return basis * factor.spectrum() @ basis.T
+
+    def __repr__(self) -> str:
+        return f"Spectral({getattr(self.function, '__name__', self.function)}, base={self.base})"
+
+
+class Fractional(Spectral):
+    r"""A power of the Laplacian, :math:`f(\lambda) = (\lambda + m)^s`.
+
+    Power 1 is the Laplacian itself, 0 white noise, 2 a smoother field with longer correlations.
+
+    Args:
+        power: :math:`s`, at least 0.
+        mass: :math:`m`, at least 0; limits the range of the correlations to about
+            :math:`m^{-1/2}` sites.
+        base: The Laplacian; None is the Dirichlet Laplacian.
+    """
+
+    def __init__(self, power: float, mass: float = 0.0, base: GridLaplacian | None = None) -> None:
+        if not (math.isfinite(power) and power >= 0 and math.isfinite(mass) and mass >= 0):
+            raise ValueError(f"Fractional: power and mass are at least 0; got {power} and {mass}.")
+        self.power, self.mass_term = power, mass
+        super().__init__(lambda eigenvalue: (eigenvalue + mass) ** power, base)
+
+    def __repr__(self) -> str:
+        return f"Fractional(power={self.power}, mass={self.mass_term}, base={self.base})"
+
+
+class BandLimited(Spectral):
+    r"""Noise in one band of scales: :math:`f = 1` for eigenvalues in [low, high], else ``outside``.
+
+    The eigenvalue of a wave of p sites per period along one axis is :math:`4\sin^2(\pi/p)`.
+
+    Args:
+        low: Smallest eigenvalue of the band.
+        high: Largest eigenvalue of the band.
+        outside: The cost of other waves, above 1: their variance is ``1/outside`` of that inside.
+        base: The Laplacian; None is the Dirichlet Laplacian.
+    """
+
+    def __init__(
+        self, low: float, high: float, outside: float = 100.0, base: GridLaplacian | None = None
+    ) -> None:
+        if not (low < high and outside > 1):
+            raise ValueError(
+                "BandLimited: low is below high, and outside above 1; got "
+                f"low={low}, high={high}, outside={outside}."
+            )
+        self.low, self.high, self.outside = low, high, outside
+        super().__init__(self._cost, base)
+
+    def _cost(self, eigenvalues: Tensor) -> Tensor:
+        inside = (eigenvalues >= self.low) & (eigenvalues <= self.high)
+        return torch.where(inside, 1.0, self.outside).to(eigenvalues)
+
+    def __repr__(self) -> str:
+        band = f"low={self.low}, high={self.high}, outside={self.outside}"
+        return f"BandLimited({band}, base={self.base})"
+
+
+class MultiScale(Spectral):
+    r"""A sum of independent massive fields, one per scale: :math:`1/f(\lambda) = \sum_i w_i /
+    (\lambda + m_i)`.
+
+    Args:
+        masses: :math:`m_i`, positive; mass m has a range of about :math:`m^{-1/2}` sites.
+        weights: :math:`w_i`, positive; 1 by default.
+        base: The Laplacian; None is the Dirichlet Laplacian.
+    """
+
+    def __init__(
+        self,
+        masses: Sequence[float],
+        weights: Sequence[float] | None = None,
+        base: GridLaplacian | None = None,
+    ) -> None:
+        self.masses = tuple(positive("a mass of MultiScale", mass) for mass in masses)
+        given = [1.0] * len(self.masses) if weights is None else weights
+        self.weights = tuple(positive("a weight of MultiScale", weight) for weight in given)
+        if not self.masses or len(self.masses) != len(self.weights):
+            raise ValueError(
+                f"MultiScale: one weight per mass; got {len(self.masses)} masses and "
+                f"{len(self.weights)} weights."
+            )
+        super().__init__(self._cost, base)
+
+    def _cost(self, eigenvalues: Tensor) -> Tensor:
+        pairs = zip(self.masses, self.weights, strict=True)
+        return torch.stack([w / (eigenvalues + m) for m, w in pairs]).sum(0).reciprocal()
+
+    def __repr__(self) -> str:
+        scales = f"masses={list(self.masses)}, weights={list(self.weights)}"
+        return f"MultiScale({scales}, base={self.base})"
+
+
+class ScalarFactor(Factor):
+    r"""A multiple :math:`c I` of the identity: every site on its own."""
+
+    def __init__(self, grid: Grid, scale: float) -> None:
+        self.grid, self.scale, self.rank = grid, scale, math.prod(grid)
+        self.logdet = self.rank * math.log(scale)
+        self.mean_variance = 1 / scale
+        self.variance = torch.full(grid, self.mean_variance, dtype=torch.float64, device="cpu")
+
+    def spectrum(self) -> Tensor:
+        return torch.full((self.rank,), self.scale, dtype=torch.float64, device="cpu")
+
+    def green(self) -> Tensor:
+        return self.spectrum().reciprocal().diag()
+
+    def constants(self, device: torch.device, dtype: torch.dtype) -> Constants:
+        return (torch.tensor(self.scale**-0.5, device=device, dtype=dtype),)
+
+    def color(self, white: Tensor, constants: Constants) -> Tensor:
+        return white * constants[0]
+
+    def shifted(self, mu: float) -> "ScalarFactor":
+        return ScalarFactor(self.grid, self.scale + mu)
+
+
 class Identity(Operator):
-    r"""White noise, :math:`Q = I`: every site on its own. The control in which no geometry is designed."""
+    r"""White noise, :math:`Q = I`: every site on its own. The control in which no geometry is
+    designed.
+    """
 
     def matrix(self, grid: Grid) -> Tensor:
         return _eye(math.prod(grid))

@@ -1,4 +1,6 @@
-"""Operators given as a matrix: that of the energy, or that of the covariance, written down or as a function."""
+"""Operators given as a matrix: that of the energy, or that of the covariance, written down or as a
+function.
+"""
 
 import math
 from abc import abstractmethod
@@ -7,56 +9,65 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from chaosgate.field.arguments import Grid, as_grid, non_negative, positive
 from chaosgate.field.cholesky import ASYMMETRY, PIVOT, CholeskyFactor
-from chaosgate.field.factor import Constants, Factor
-from chaosgate.field.operator import Operator
+from chaosgate.field.operator import Constants, Factor, Grid, Operator, as_grid, positive
+
+Matrix = Tensor | Sequence[Sequence[float]]
+
+
+def _square(owner: Operator, matrix: Matrix) -> Tensor:
+    given = matrix if isinstance(matrix, Tensor) else torch.tensor(matrix, dtype=torch.float64)
+    values = given.detach().to("cpu").clone()
+    if values.ndim != 2 or values.shape[0] != values.shape[1] or not len(values):
+        name = type(owner).__name__
+        raise ValueError(f"{name} needs a square matrix; got shape {tuple(values.shape)}.")
+    return values
+
+
+def _require_sites(owner: Operator, values: Tensor, grid: Grid) -> None:
+    if math.prod(grid) != len(values):
+        raise ValueError(
+            f"{owner} lives on {len(values)} sites; grid {tuple(grid)} has {math.prod(grid)}. Give "
+            "a matrix for this grid, or attach the gate where the feature map has that size."
+        )
 
 
 class Dense(Operator):
     r"""Any symmetric positive definite matrix :math:`Q` (paper, cor. operator_substitution).
 
-    It lives on every grid with as many sites as the matrix has rows. A matrix that annihilates the constants, and
-    nothing else, is taken under the zero-mean gauge.
+    It lives on every grid with as many sites as the matrix has rows. A matrix that annihilates the
+    constants, and nothing else, is taken under the zero-mean gauge.
 
     Args:
         matrix: Shape (n, n), a tensor or nested lists.
     """
 
-    def __init__(self, matrix: Tensor | Sequence[Sequence[float]]) -> None:
-        given = matrix if isinstance(matrix, Tensor) else torch.tensor(matrix, dtype=torch.float64)
-        values = given.detach().to("cpu").clone()
-        if values.ndim != 2 or values.shape[0] != values.shape[1] or not len(values):
-            raise ValueError(f"Dense needs a square matrix; got shape {tuple(values.shape)}.")
-        self.values = values
-        self.factor(
-            (len(values),)
-        )  # raise now if it is not positive semidefinite, not at the first training step
+    def __init__(self, matrix: Matrix) -> None:
+        self.values = _square(self, matrix)
+        self.factor((len(self.values),))  # raise now, not at the first training step
 
     def matrix(self, grid: Grid) -> Tensor:
         """The matrix as given, in float64 and without an asymmetry of the size of rounding."""
-        self._on(grid)
+        _require_sites(self, self.values, grid)
         values = self.values.double()
         return (values + values.T) / 2
 
     def factor(self, grid: Grid) -> Factor:
         """From the entries as given: how much of an asymmetry is rounding depends on their type."""
-        self._on(grid)
+        _require_sites(self, self.values, grid)
         return CholeskyFactor.of_matrix(self.values, grid, str(self))
-
-    def _on(self, grid: Grid) -> None:
-        if math.prod(grid) != len(self.values):
-            raise ValueError(
-                f"{self} lives on {len(self.values)} sites; grid {tuple(grid)} has {math.prod(grid)}. "
-                "Give a matrix for this grid, or attach the gate where the feature map has that size."
-            )
 
     def __repr__(self) -> str:
         return f"Dense(matrix={len(self.values)}x{len(self.values)})"
 
 
 class KernelFactor(Factor):
-    r"""An operator given by its inverse, the covariance :math:`K`, through a Cholesky root :math:`K = R R^\top`."""
+    r"""An operator given by its inverse, the covariance :math:`K = R R^\top`.
+
+    The root :math:`R` is a Cholesky factor, or :math:`V\Lambda^{1/2}` from the eigenvectors where
+    :math:`K` is singular: then :math:`Q = K^{+}`, and the directions without variance are taken
+    away like those of a gauge.
+    """
 
     def __init__(self, kernel: Tensor, grid: Grid, name: str) -> None:
         n = math.prod(grid)
@@ -69,21 +80,38 @@ class KernelFactor(Factor):
         largest = float(kernel.abs().max())
         if float((kernel - kernel.T).abs().max()) > ASYMMETRY * largest:
             raise ValueError(f"{name} is not symmetric on grid {grid}, as a covariance is.")
+        self.grid, self.kernel, self.name = grid, kernel, name
         root, failed = torch.linalg.cholesky_ex(kernel)
-        if int(failed) or float(root.diagonal().square().min()) <= PIVOT * largest:
-            raise ValueError(
-                f"{name} is not positive definite on grid {grid}, to rounding: some combination of sites has no "
-                "variance. A longer range on the same grid makes it worse; a small nugget on the diagonal repairs it."
-            )
-        self.grid, self.rank, self.kernel, self.root, self.name = grid, n, kernel, root, name
-        self.logdet = -2 * float(root.diagonal().log().sum())
+        if not int(failed) and float(root.diagonal().square().min()) > PIVOT * largest:
+            self.rank, self.root = n, root
+            self.logdet = -2 * float(root.diagonal().log().sum())
+        else:
+            values, vectors = torch.linalg.eigh(kernel)
+            rounding = n * PIVOT * largest
+            kept = values > rounding
+            self.rank = int(kept.sum())
+            if float(values[0]) < -rounding or not self.rank:
+                raise ValueError(
+                    f"{name} is not positive semidefinite on grid {grid}: its eigenvalues go from "
+                    f"{float(values[0]):.3g} to {float(values[-1]):.3g}."
+                )
+            self.root = vectors * (values * kept).sqrt()
+            self.logdet = -float(values[kept].log().sum())
         self.variance = kernel.diagonal().clone().view(grid)
         self.mean_variance = float(self.variance.mean())
 
+    def inverse(self) -> Tensor:
+        r""":math:`Q`, the inverse or pseudo-inverse of the kernel."""
+        if self.rank == len(self.root):
+            return torch.cholesky_inverse(self.root)
+        kept = self.root[:, -self.rank :]
+        scaled = kept / kept.square().sum(0)
+        return scaled @ scaled.T
+
     def spectrum(self) -> Tensor:
-        """Ascending."""
-        values: Tensor = torch.linalg.eigvalsh(self.kernel)
-        return values.flip(0).reciprocal()
+        """Ascending, after the zeros of the directions without variance."""
+        values: Tensor = torch.linalg.eigvalsh(self.kernel)[-self.rank :].flip(0).reciprocal()
+        return torch.cat([values.new_zeros(len(self.root) - self.rank), values])
 
     def green(self) -> Tensor:
         return self.kernel
@@ -92,21 +120,28 @@ class KernelFactor(Factor):
         return (self.root.T.contiguous().to(dtype).to(device),)
 
     def color(self, white: Tensor, constants: Constants) -> Tensor:
-        return (white.flatten(1) @ constants[0]).view(white.shape)
+        return white @ constants[0]
 
     def shifted(self, mu: float) -> "KernelFactor":
-        r""":math:`(K^{-1} + \mu I)^{-1} = (I + \mu K)^{-1} K`."""
-        eye = torch.eye(self.rank, dtype=torch.float64)
-        kernel = torch.linalg.solve(eye + mu * self.kernel, self.kernel)
+        r""":math:`(K^{-1} + \mu I)^{-1} = (I + \mu K)^{-1} K`; :math:`(K^{+} + \mu I)^{-1}` where
+        the kernel is singular.
+        """
+        eye = torch.eye(len(self.root), dtype=torch.float64)
+        if self.rank == len(eye):
+            kernel = torch.linalg.solve(eye + mu * self.kernel, self.kernel)
+        else:
+            kernel = torch.linalg.inv(self.inverse() + mu * eye)
         return KernelFactor((kernel + kernel.T) / 2, self.grid, f"massive {self.name}")
 
 
 class Kernel(Operator):
-    r"""An operator given by the covariance it forces: :math:`Q = K^{-1}`, so that the field has covariance
-    :math:`K/\beta`.
+    r"""An operator given by the covariance it forces: :math:`Q = K^{-1}`, so that the field has
+    covariance :math:`K/\beta`.
 
-    The maximum-entropy law of a budget with :math:`Q` has the kernel :math:`Q^{-1}` (cor. operator_substitution), so
-    every positive definite kernel is the solution for one operator. A custom kernel is a class with one method.
+    The maximum-entropy law of a budget with :math:`Q` has the kernel :math:`Q^{-1}` (cor.
+    operator_substitution), so every positive definite kernel is the solution for one operator. A
+    singular one is too, on the fields that have variance. A custom kernel is a class with one
+    method.
     """
 
     @abstractmethod
@@ -114,41 +149,29 @@ class Kernel(Operator):
         """The kernel as a dense (n, n) matrix, sites flattened with the last axis fastest."""
 
     def matrix(self, grid: Grid) -> Tensor:
-        """The inverse of the covariance."""
+        """The inverse of the covariance, or its pseudo-inverse."""
         factor = self._factor(grid)
         assert isinstance(factor, KernelFactor)
-        return torch.cholesky_inverse(factor.root)
+        return factor.inverse()
 
     def factor(self, grid: Grid) -> Factor:
-        return KernelFactor(
-            self.covariance(grid).detach().to(device="cpu", dtype=torch.float64), grid, str(self)
-        )
+        kernel = self.covariance(grid).detach().to(device="cpu", dtype=torch.float64)
+        return KernelFactor(kernel, grid, str(self))
 
 
 class CovarianceMatrix(Kernel):
     """A kernel written down; it lives on every grid with as many sites as the matrix has rows.
 
     Args:
-        matrix: Symmetric positive definite, shape (n, n), a tensor or nested lists.
+        matrix: Symmetric positive semidefinite, shape (n, n), a tensor or nested lists.
     """
 
-    def __init__(self, matrix: Tensor | Sequence[Sequence[float]]) -> None:
-        values = torch.as_tensor(matrix, dtype=torch.float64, device="cpu").detach().clone()
-        if values.ndim != 2 or values.shape[0] != values.shape[1] or not len(values):
-            raise ValueError(
-                f"CovarianceMatrix needs a square matrix; got shape {tuple(values.shape)}."
-            )
-        self.values = values
-        self.factor(
-            (len(values),)
-        )  # raise now if it is not a covariance, not at the first training step
+    def __init__(self, matrix: Matrix) -> None:
+        self.values = _square(self, matrix).double()
+        self.factor((len(self.values),))  # raise now, not at the first training step
 
     def covariance(self, grid: Grid) -> Tensor:
-        if math.prod(grid) != len(self.values):
-            raise ValueError(
-                f"{self} lives on {len(self.values)} sites; grid {tuple(grid)} has {math.prod(grid)}. "
-                "Give a matrix for this grid, or attach the gate where the feature map has that size."
-            )
+        _require_sites(self, self.values, grid)
         return self.values
 
     def __repr__(self) -> str:
@@ -156,7 +179,8 @@ class CovarianceMatrix(Kernel):
 
 
 class CovarianceFunction(Kernel):
-    r"""A kernel that depends on the distance of two sites: :math:`K(x, y) = k(|x - y|) + \delta_{xy}\,\text{nugget}`.
+    r"""A kernel that depends on the distance of two sites: :math:`K(x, y) = k(|x - y|) +
+    \delta_{xy}\,\text{nugget}`.
 
     Args:
         function: :math:`k`, from Euclidean distances in sites (n, n) to covariances (n, n).
@@ -168,32 +192,27 @@ class CovarianceFunction(Kernel):
     """
 
     def __init__(self, function: Callable[[Tensor], Tensor], nugget: float = 0.0) -> None:
-        if not callable(function):
-            raise ValueError(
-                f"CovarianceFunction: function maps distances to covariances; got {function!r}."
-            )
-        self.function = function
-        self.nugget = non_negative("the nugget", nugget)
+        self.function, self.nugget = function, nugget
 
     def covariance(self, grid: Grid) -> Tensor:
         places = [torch.arange(side, dtype=torch.float64) for side in as_grid(grid)]
         sites = torch.cartesian_prod(*places).view(-1, len(grid))
-        distance = (
-            (sites[:, None] - sites).square().sum(-1).sqrt()
-        )  # exact on the diagonal, unlike torch.cdist
-        return self.function(distance).double() + self.nugget * torch.eye(
-            len(sites), dtype=torch.float64
-        )
+        # exact on the diagonal, unlike torch.cdist
+        distance = (sites[:, None] - sites).square().sum(-1).sqrt()
+        eye = torch.eye(len(sites), dtype=torch.float64)
+        return self.function(distance).double() + self.nugget * eye
 
     def __repr__(self) -> str:
-        return f"CovarianceFunction({getattr(self.function, '__name__', self.function)}, nugget={self.nugget})"
+        name = getattr(self.function, "__name__", self.function)
+        return f"CovarianceFunction({name}, nugget={self.nugget})"
 
 
 class Matern(CovarianceFunction):
-    r"""The Matern kernels of half-integer smoothness, with variance one (Rasmussen, Williams 2006, eq. 4.17).
+    r"""The Matern kernels of half-integer smoothness, with variance one (Rasmussen, Williams 2006,
+    eq. 4.17).
 
-    .. math:: k_{1/2}(r) = e^{-r/\ell}, \quad k_{3/2}(r) = (1 + s)\,e^{-s},\ s = \sqrt3\,r/\ell, \quad
-        k_{5/2}(r) = (1 + s + s^2/3)\,e^{-s},\ s = \sqrt5\,r/\ell
+    .. math:: k_{1/2}(r) = e^{-r/\ell}, \quad k_{3/2}(r) = (1 + s)\,e^{-s},\ s = \sqrt3\,r/\ell,
+        \quad k_{5/2}(r) = (1 + s + s^2/3)\,e^{-s},\ s = \sqrt5\,r/\ell
 
     Args:
         length: The range :math:`\ell` in sites.
@@ -209,9 +228,9 @@ class Matern(CovarianceFunction):
 
     def _of_distance(self, distance: Tensor) -> Tensor:
         s = math.sqrt(2 * self.smoothness) * distance / self.length
-        polynomial = {0.5: torch.ones_like(s), 1.5: 1 + s, 2.5: 1 + s + s.square() / 3}[
-            self.smoothness
-        ]
+        polynomial = torch.ones_like(s) if self.smoothness == 0.5 else 1 + s
+        if self.smoothness == 2.5:
+            polynomial = 1 + s + s.square() / 3
         return polynomial * torch.exp(-s)
 
     def __repr__(self) -> str:

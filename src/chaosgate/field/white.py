@@ -1,11 +1,14 @@
-r"""White noise as a pure function of a key: the same key gives the same numbers, on any device, in any order.
+r"""White noise as a pure function of a key: the same key gives the same numbers, on any device, in
+any order.
 
-Noise inside a network must replay after a restart, agree with itself when activations are recomputed, leave the global
-random stream alone, and compile into one graph. A ``torch.Generator`` can do neither of the last two, so the bits come
-from a counter: number :math:`i` under key :math:`k` is ``mix(k + (i + 1) g)`` with the finaliser and the odd constant
-:math:`g` of SplitMix64 (Steele, Lea, Flood 2014). Keys live in 0-dimensional int64 tensors on the device of the
-features, so no step of this ever waits for the host. On the CPU a derived key is a plain integer, and numpy mixes the
-words: on the few thousand numbers of a small grid torch would spend more time in its calls than in its arithmetic.
+Noise inside a network must replay after a restart, agree with itself when activations are
+recomputed, leave the global random stream alone, and compile into one graph. A ``torch.Generator``
+can do neither of the last two, so the bits come from a counter: number :math:`i` under key
+:math:`k` is ``mix(k + (i + 1) g)`` with the finaliser and the odd constant :math:`g` of SplitMix64
+(Steele, Lea, Flood 2014). Keys live in 0-dimensional int64 tensors on the device of the features,
+so no step of this ever waits for the host. On the CPU a derived key is a plain integer, and numpy
+mixes the words: on the few thousand numbers of a small grid torch would spend more time in its
+calls than in its arithmetic.
 
 >>> key = torch.tensor(fold(0, "layer4"))        # of a run and a place
 >>> noise = Noise(advance(key, 17))              # of the 17th step there
@@ -15,15 +18,17 @@ torch.Size([64, 1, 7, 7])
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 CHUNK = 1 << 15
-"""Words that a CPU turns into numbers at a time: thirty elementwise passes over this much stay in its cache."""
+"""Words that a CPU turns into numbers at a time: thirty elementwise passes over this much stay in
+its cache.
+"""
 
 Words = TypeVar("Words", Tensor, "np.ndarray[tuple[int, ...], np.dtype[np.uint64]]")
 """64-bit words in torch (as signed integers) or numpy."""
@@ -45,7 +50,9 @@ def _signed(word: int) -> int:
 
 
 def mix(words: Words) -> Words:
-    """SplitMix64's finaliser, a bijection of the 64-bit words in which every input bit moves about half the output."""
+    """SplitMix64's finaliser, a bijection of the 64-bit words in which every input bit moves about
+    half the output.
+    """
     signed = isinstance(words, Tensor)
     for shift, multiplier in zip(_SHIFTS, _MULTIPLIERS, strict=True):
         upper = words >> shift
@@ -68,7 +75,9 @@ def _mixed(word: int) -> int:
 
 
 def fold(*parts: int | str) -> int:
-    """One int64 from names and numbers, as in ``fold(seed, rank, "layer4")``; the same in every process."""
+    """One int64 from names and numbers, as in ``fold(seed, rank, "layer4")``; the same in every
+    process.
+    """
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
     return int.from_bytes(
         hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True
@@ -93,7 +102,9 @@ def advance(key: Key, counter: Tensor | int) -> Key:
 
 
 def _on_host(number: Key) -> Key:
-    """A number in the memory of the CPU as a plain integer; any other as it is, since reading it would wait."""
+    """A number in the memory of the CPU as a plain integer; any other as it is, since reading it
+    would wait.
+    """
     return int(number) if type(number) is Tensor and number.device == _CPU else number
 
 
@@ -111,52 +122,66 @@ class Noise:
         self._calls = 0
 
     def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-        """Independent standard normals (Box-Muller; 32-bit uniforms, so no value beyond 6.8 in size)."""
-        return self._draw(shape, dtype, _to_normals)
+        """Independent standard normals (Box-Muller; 32-bit uniforms, so no value beyond 6.8 in
+        size).
+        """
+        return self._draw(shape, dtype, normal=True)
 
     def uniform(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-        """Independent uniforms on (0, 1), on a lattice of step 2^-32 (float32 rounds the upper half to 2^-24)."""
-        return self._draw(shape, dtype, None)
+        """Independent uniforms on (0, 1), on a lattice of step 2^-32 (float32 rounds the upper half
+        to 2^-24).
+        """
+        return self._draw(shape, dtype, normal=False)
 
-    def _draw(
-        self, shape: Sequence[int], dtype: torch.dtype, then: Callable[[Tensor], object] | None
-    ) -> Tensor:
-        """Two numbers from each word: first those of all upper halves, then those of all lower halves."""
+    def _draw(self, shape: Sequence[int], dtype: torch.dtype, normal: bool) -> Tensor:
+        """Two numbers from each word: first those of all upper halves, then of all lower halves."""
         key = advance(self.key, self._calls)
         self._calls += 1
         count = math.prod(shape)
         half = (count + 1) // 2
-        pairs = torch.empty(2, half, dtype=dtype, device=self.device)
-        on_host = isinstance(key, int) and self.device == _CPU
-        parts = torch.split(pairs, CHUNK, 1) if on_host and half > CHUNK else (pairs,)
-        for number, part in enumerate(parts):
-            _fill_with_uniforms(part, key, number * CHUNK)
-            if then is not None:
-                then(part)
-        return pairs.view(shape) if 2 * half == count else pairs.view(-1)[:count].view(shape)
-
-
-def _fill_with_uniforms(pairs: Tensor, key: Key, start: int) -> None:
-    """Two uniforms on (0, 1) of each word, (2, words), counted from ``start``; the half step keeps zero out."""
-    count = pairs.shape[1]
-    if isinstance(key, int) and pairs.device == _CPU:
-        words = mix(_PLACES[:count] + np.uint64((key + start * _GOLDEN) % _WORD))
-        numbers = pairs.numpy()
-        numbers[::-1] = words.astype("<u8", copy=False).view("<u4").reshape(count, 2).T
-        numbers += 0.5
-        numbers *= 2.0**-32
-    else:
-        index = torch.arange(start + 1, start + count + 1, dtype=torch.int64, device=pairs.device)
+        if isinstance(key, int) and self.device == _CPU:
+            numbers = np.empty((2, half), np.float64 if dtype == torch.float64 else np.float32)
+            for start in range(0, half, CHUNK):
+                _fill_on_host(numbers[:, start : start + CHUNK], key, start, normal)
+            return torch.from_numpy(numbers.reshape(-1)[:count].reshape(shape))
+        index = torch.arange(1, half + 1, dtype=torch.int64, device=self.device)
         bits = mix(index.mul_(_signed(_GOLDEN)).add_(key))
+        pairs = torch.empty(2, half, dtype=dtype, device=self.device)
         pairs[0] = (bits >> 32).bitwise_and_(_LOW_BITS)
         pairs[1] = bits.bitwise_and_(_LOW_BITS)
         pairs.add_(0.5).mul_(2.0**-32)
+        if normal:
+            radius, angle = pairs[0].log_().mul_(-2.0).sqrt_(), pairs[1].mul_(2.0 * math.pi)
+            cosine = angle.cos()
+            angle.sin_().mul_(radius)
+            radius.mul_(cosine)
+        return pairs.view(-1)[:count].view(shape)
 
 
-def _to_normals(pairs: Tensor) -> None:
-    """Turn pairs of independent uniforms into pairs of independent normals, in place (Box and Muller 1958)."""
-    radius, angle = pairs[0], pairs[1]
-    radius.log_().mul_(-2.0).sqrt_()
-    cosine = angle.mul_(2.0 * math.pi).cos()
-    angle.sin_().mul_(radius)
-    radius.mul_(cosine)
+def _fill_on_host(
+    pairs: "np.ndarray[tuple[int, ...], np.dtype[Any]]", key: int, start: int, normal: bool
+) -> None:
+    """Uniforms on (0, 1), or normals (Box and Muller 1958), of the words from ``start`` on.
+
+    The half step keeps zero out. Numpy multiplies, which is exact in both libraries and costs less
+    on few numbers; torch computes the functions.
+    """
+    count = pairs.shape[1]
+    words = mix(_PLACES[:count] + np.uint64((key + start * _GOLDEN) % _WORD))
+    pairs[::-1] = words.astype("<u8", copy=False).view("<u4").reshape(count, 2).T
+    pairs += 0.5
+    pairs *= 2.0**-32
+    if not normal:
+        return
+    radius, angle = pairs
+    cosine = np.empty_like(angle)
+    dtype = torch.float64 if pairs.dtype == np.float64 else torch.float32
+    radii, angles, cosines = (torch.frombuffer(x, dtype=dtype) for x in (radius, angle, cosine))
+    radii.log_()
+    radius *= -2.0
+    radii.sqrt_()
+    angle *= 2.0 * math.pi
+    torch.cos(angles, out=cosines)
+    angles.sin_()
+    angle *= radius
+    radius *= cosine

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.module_tracker import ModuleTracker
 
-from chaosgate.field.arguments import AXES, Grid
+from chaosgate.field.operator import Grid
 from chaosgate.field.white import Noise, advance, fold
 
 
@@ -229,7 +229,7 @@ def load_noise_state_dict(model: nn.Module, state: Mapping[str, Mapping[str, int
 
 def grid_of(h: Tensor) -> Grid:
     """The spatial size of a map (B, C, L), (B, C, H, W) or (B, C, D, H, W) of real numbers."""
-    if h.ndim - 2 not in AXES:
+    if h.ndim - 2 not in (1, 2, 3):
         raise ValueError(
             "a gate acts on (batch, channel, length), (batch, channel, height, width) or (batch, channel, depth, "
             f"height, width); got a tensor of shape {tuple(h.shape)}. Attach the gate with chaosgate.attach, which "

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from chaosgate.field import Grid, Law
+from chaosgate.field.law import Law
+from chaosgate.field.operator import Grid
 from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate.realization import Realization
 
@@ -42,19 +43,29 @@ class DeployedField:
 
     def variance(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Site variances, a map."""
+        return self.variance_row(dtype, device).view(self.grid)
+
+    def variance_row(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Site variances (n,)."""
         at = (device, dtype)
         if at not in self._variance:
-            self._variance[at] = self._exact_variance.to(device=device, dtype=dtype)
+            self._variance[at] = self._exact_variance.to(device=device, dtype=dtype).flatten()
         return self._variance[at]
 
     def sample(self, noise: Noise, batch: int, channels: int, dtype: torch.dtype) -> Tensor:
         r"""Independent fields (batch, channels, \*grid)."""
-        psi = self.law.draw(noise, (batch, channels), dtype)
-        return psi if self.law.grid == self.grid else self._resized(psi)
+        return self.rows(noise, batch * channels, dtype).view(batch, channels, *self.grid)
+
+    def rows(self, noise: Noise, count: int, dtype: torch.dtype) -> Tensor:
+        """Independent fields with their sites in a row, (count, n)."""
+        psi = self.law.rows(noise, count, dtype)
+        if self.law.grid == self.grid:
+            return psi
+        return self._resized(psi.view(count, 1, *self.law.grid)).flatten(1)
 
     def prepare(self, dtype: torch.dtype, device: torch.device) -> None:
         self.variance(dtype, device)
-        self.law.color(torch.zeros(1, 1, *self.law.grid, dtype=dtype, device=device))
+        self.law.operator.prepare(self.law.grid, device, dtype)
 
     def _resized(self, psi: Tensor) -> Tensor:
         return interpolate(psi, size=self.grid, mode=_RESIZE[len(self.grid)], align_corners=False)

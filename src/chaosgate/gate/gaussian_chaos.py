@@ -3,7 +3,7 @@
 from typing import Literal
 
 from chaosgate.field import DirichletLaplacian, Grid, MaxEntLaw, Operator
-from chaosgate.field.arguments import finite, one_of
+from chaosgate.gate.checks import finite, one_of
 from chaosgate.gate.deployment import DeployedField
 from chaosgate.gate.mechanism import LARGEST_LOG_STD, Mechanism
 from chaosgate.gate.realization import Multiplicative, SampleWise, Wick

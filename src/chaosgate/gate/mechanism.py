@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from chaosgate.field import Grid, Law
-from chaosgate.field.arguments import AXES, grid_text, one_of
+from chaosgate.gate.checks import AXES, grid_text, one_of
 from chaosgate.field.white import Noise
 from chaosgate.gate.base import Gate, field_dtype, grid_of
 from chaosgate.gate.deployment import DeployedField, DialledEnergy, estimated_site_energy
@@ -108,8 +108,14 @@ class Mechanism(Gate):
                 return self.gate(h, noise)
         field = self.field_on(grid_of(h))
         dtype = field_dtype(h)
-        psi = field.sample(noise, h.shape[0], 1 if self.channels == "shared" else h.shape[1], dtype)
-        return self.realization(psi, field.variance(dtype, h.device), self.strength_for(h))
+        channels = 1 if self.channels == "shared" else h.shape[1]
+        psi = field.rows(noise, h.shape[0] * channels, dtype)
+        strength, shape = self.strength_for(h), (h.shape[0], channels, *h.shape[2:])
+        if not self.realization.rows:
+            return self.realization(psi.view(shape), field.variance(dtype, h.device), strength)
+        if strength is not None and strength.ndim:  # one per sample
+            strength = strength.view(-1, 1).repeat_interleave(channels, 0)
+        return self.realization(psi, field.variance_row(dtype, h.device), strength).view(shape)
 
     def perturb(self, h: Tensor, noise: Noise) -> Tensor:
         if math.prod(h.shape[2:]) == 1:

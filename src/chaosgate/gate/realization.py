@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from chaosgate.field.arguments import finite
+from chaosgate.gate.checks import finite
 from chaosgate.gate.base import squared_norm, weighted_energy
 
 
@@ -27,8 +27,11 @@ def samplewise(psi: Tensor, gamma: float | Tensor, axes: int = 2) -> Tensor:
     That is :math:`|U|` times a softmax over the sites, which cannot overflow. ``psi`` is (..., \*grid); the grid is the
     last ``axes`` dimensions.
     """
-    sites = (gamma * psi).flatten(-axes)
-    return (torch.softmax(sites, dim=-1) * sites.shape[-1]).view_as(psi)
+    unit = isinstance(gamma, float) and gamma == 1  # log_std 1: nothing to multiply by
+    sites = psi if unit else gamma * psi
+    if axes == 1:
+        return torch.softmax(sites, dim=-1) * sites.shape[-1]
+    return samplewise(sites.flatten(-axes), 1.0, 1).view_as(psi)
 
 
 def signed(psi: Tensor, sigma: float | Tensor) -> Tensor:
@@ -65,6 +68,9 @@ class Realization(ABC):
     needs_exponential_moment: ClassVar[bool] = False
     r"""Whether the map exists only for laws under which :math:`E e^{\gamma\psi}` is finite."""
 
+    rows: ClassVar[bool] = False
+    """Whether fields may come with their sites in a row, (B, n), and variances (n,): fewer views."""
+
     @property
     def strength(self) -> float:
         """Factor on the field, used to detect a gate that is too strong; zero if a custom map has none."""
@@ -88,6 +94,7 @@ class Wick(Realization):
     """:func:`wick` at one strength."""
 
     gamma: float
+    rows: ClassVar[bool] = True
     needs_exponential_moment: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -106,6 +113,7 @@ class SampleWise(Realization):
     """:func:`samplewise` at one strength."""
 
     gamma: float
+    rows: ClassVar[bool] = True
     degenerate_on_one_site: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -123,6 +131,7 @@ class Signed(Realization):
     """:func:`signed` at one strength."""
 
     sigma: float
+    rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         finite("sigma", self.sigma)
@@ -140,6 +149,7 @@ class Plain(Realization):
     r""":math:`\sigma\psi` itself, for the additive injection."""
 
     sigma: float
+    rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         finite("sigma", self.sigma)
