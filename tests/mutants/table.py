@@ -102,7 +102,7 @@ field.law
   MaxEntLaw.log_normalizer: 2 * math.pi -> math.pi
   MaxEntLaw.log_prob: - self.log_normalizer() -> + self.log_normalizer()
   MaxEntLaw.log_prob: -self.beta -> -2 * self.beta
-  Law.color: math.sqrt(self.beta) -> self.beta
+  Law._color_rows: math.sqrt(self.beta) -> self.beta
   Law.sample: torch.randn( -> torch.rand(
   StudentT.fields: (self.degrees - 2) / -> self.degrees /
   StudentT.entropy: (nu + r) / 2 * float -> (nu + r) * float

@@ -223,15 +223,15 @@ class Operator(ABC):
         says. In ``torch.compile`` it is part of one graph, after :meth:`prepare` or a first call
         outside.
         """
-        if white.device.type != "meta" and torch.is_autocast_enabled(white.device.type):
-            with torch.autocast(white.device.type, enabled=False):
-                return self.color(white, axes)
         grid = grid_of_field(white, axes)
         rows = at_least_float32(white).reshape(-1, math.prod(grid))
         return self.color_rows(rows, grid).view(white.shape).to(white.dtype)
 
     def color_rows(self, white: Tensor, grid: Grid) -> Tensor:
         """:meth:`color` of fields with their sites in a row, (B, n), in float32 or float64."""
+        if white.device.type != "meta" and torch.is_autocast_enabled(white.device.type):
+            with torch.autocast(white.device.type, enabled=False):
+                return self.color_rows(white, grid)
         factor, constants = self._look_up("sampler", grid, white.device, white.dtype)
         fields: Tensor = factor.color(white, constants)
         return fields
