@@ -5,7 +5,6 @@ import torch
 
 from chaosgate.field import (
     Anisotropic,
-    CovarianceFunction,
     CovarianceMatrix,
     Dense,
     DirichletLaplacian,

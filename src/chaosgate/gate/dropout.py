@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn.functional import max_pool1d, max_pool2d, max_pool3d, pad
 
 from chaosgate.field import Grid
-from chaosgate.gate.checks import one_of
 from chaosgate.field.white import Noise
 from chaosgate.gate.base import Gate, field_dtype, grid_of, squared_norm, weighted_energy
+from chaosgate.gate.checks import one_of
 
 
 class Dropout(Gate):

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from chaosgate.field import DirichletLaplacian, Grid, Identity, MaxEntLaw, Operator
-from chaosgate.gate.checks import finite
 from chaosgate.gate.base import Gate, field_dtype, grid_of, squared_norm, weighted_energy
+from chaosgate.gate.checks import finite
 from chaosgate.gate.mechanism import Mechanism
 from chaosgate.gate.realization import (
     Additive,

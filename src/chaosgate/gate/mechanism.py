@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from chaosgate.field import Grid, Law
-from chaosgate.gate.checks import AXES, grid_text, one_of
 from chaosgate.field.white import Noise
 from chaosgate.gate.base import Gate, field_dtype, grid_of
+from chaosgate.gate.checks import AXES, grid_text, one_of
 from chaosgate.gate.deployment import DeployedField, DialledEnergy, estimated_site_energy
 from chaosgate.gate.realization import Injection, Multiplicative, Realization
 

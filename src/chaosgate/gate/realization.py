@@ -12,8 +12,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from chaosgate.gate.checks import finite
 from chaosgate.gate.base import squared_norm, weighted_energy
+from chaosgate.gate.checks import finite
 
 
 def wick(psi: Tensor, variance: Tensor, gamma: float | Tensor) -> Tensor:
