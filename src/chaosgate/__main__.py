@@ -15,6 +15,7 @@ Designed internal noise for neural networks: train with it, test calibration, co
   explore    write a page with sliders: field, gate, features, energy
   export     a network for timm, onnxruntime or torch: chaosgate export runs/RUN --to net.onnx
   configs    the configuration files that come with the package: chaosgate configs
+  init       start a project of your own: chaosgate init my_project
 
 Configurations compose from left to right: base, model, data, noise. -c takes a file or the name
 of a shipped one; a local file wins. Any value can be set on the command line, for example
