@@ -4,43 +4,72 @@ A study is a YAML file with methods, seeds, metrics and a reference to compare t
 'paper/pets_main' come with the package ('chaosgate configs' lists them all); your own file is named
 by its path. A method is one line under 'methods:', for example
   gch_strong: [noise/gch, {noise.gate.init_args.log_std: 1.5}]
+  mine: {command: "python train.py --seed {seed} --out {run_dir}"}      any program of yours
 
 The directory of a run follows from its configuration: finished runs are never repeated, a changed
 configuration is a new run. Stop with Ctrl-C and continue with the same command. Several terminals
 may run the same study and share the work. Studies of one 'project:' share their trainings.
 
   chaosgate study run quickstart
+  chaosgate study run quickstart --seeds 10            more seeds than the file has
   chaosgate study run paper/pets_main --size smoke     a table of the paper on synthetic images
   chaosgate study run FILE --launcher slurm --slurm.gpus 1 --slurm.time 24:00:00
 """
 
 import os
 import shlex
+import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from jsonargparse.typing import PositiveInt
 from rich.console import Console
 
 from chaosgate.cli.commands import cores
 from chaosgate.run.config_files import allow_flags, config_folder, config_name
-from chaosgate.study.execute.display import ROOT, Display, installed, overview, same_study
-from chaosgate.study.execute.runner import Runner, call, warm
-from chaosgate.study.execute.slurm import launch, states_of
-from chaosgate.study.execute.slurm_job import SlurmOptions
-from chaosgate.study.plan import parts
-from chaosgate.study.plan.runs import Run, folders_of, load_study, plan_runs, shared_with
-from chaosgate.study.plan.study import Study
+from chaosgate.study.execute.local import Display, LocalExecutor, warm
+from chaosgate.study.execute.slurm import SlurmOptions, states_of, submit, watch
+from chaosgate.study.execute.state import overview
+from chaosgate.study.plan.runs import (
+    SYNTHETIC,
+    Run,
+    folders_of,
+    load_study,
+    plan_runs,
+    recall,
+    remember,
+)
+from chaosgate.study.plan.study import Study, require_folders
 from chaosgate.study.report.collect import is_packed
 from chaosgate.study.report.collect import pack as pack_study
+from chaosgate.study.report.planned import note_plan
 from chaosgate.study.report.write import report as write_report
 from chaosgate.study.report.write import report_packed, write_layout
 
-WORKER = "chaosgate.cli.worker"  # imports torch; only named, so that this process need not
+ROOT = Path("runs/studies")
+_TRAINING = (__name__, "chaosgate.cli.training", "torch.utils.tensorboard", "matplotlib.figure")
+
+
+def execute(command: str, config: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
+    """What a run calls in its own process; to name it must not import torch in this one."""
+    from chaosgate.cli import training
+
+    return training.execute(command, config, **options)
+
+
+def _compose(words: Sequence[str]) -> dict[str, Any]:
+    from chaosgate.cli import training
+
+    return training.compose(words)
+
+
+def _write_synthetic(folder: Path) -> None:
+    from chaosgate.data.synthetic import write_synthetic
+
+    write_synthetic(folder)
 
 
 def plan(
@@ -48,6 +77,7 @@ def plan(
     *,
     root: Path = ROOT,
     size: str | None = None,
+    seeds: PositiveInt | None = None,
     variable: Sequence[str] = (),
 ) -> None:
     """Show the runs of a study: state, directory, what is left and what it costs.
@@ -56,10 +86,11 @@ def plan(
         study: A study file, or the name of a shipped one.
         root: Folder of studies.
         size: Another size of the study, e.g. smoke: synthetic images, minutes instead of days.
+        seeds: As many seeds instead of the study's.
         variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
     """
-    found, runs, users = _plan(study, root, size, variable)
-    Console().print(overview(found, runs, states_of(runs), users, found.jobs, with_cost=True))
+    found, runs = _plan(study, root, size, seeds, variable)
+    Console().print(overview(found, runs, states_of(runs)))
 
 
 def run(
@@ -67,6 +98,7 @@ def run(
     *,
     root: Path = ROOT,
     size: str | None = None,
+    seeds: PositiveInt | None = None,
     variable: Sequence[str] = (),
     only: Sequence[str] = (),
     seed: Sequence[int] = (),
@@ -82,45 +114,53 @@ def run(
         study: A study file, or the name of a shipped one.
         root: Folder of studies.
         size: Another size of the study, e.g. smoke: synthetic images, minutes instead of days.
+        seeds: As many seeds instead of the study's: its first ones, then the next numbers.
         variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
         only: Only these methods, with their level where they have several (gch, gch-1.5).
         seed: Only these seeds.
-        jobs: Workers at a time (the study's, or 1).
-        threads: Threads of each worker (the study's, or the cores shared among the jobs).
+        jobs: Runs at a time (the study's, or 1).
+        threads: Threads of each run (the study's, or the cores shared among the jobs).
         launcher: This machine, or an array of SLURM jobs.
         wait: With slurm: wait until all jobs have ended, then report.
         slurm: Resources of one SLURM job.
     """
     console = Console(highlight=False)
-    found, runs, _ = _plan(study, root, size, variable, train=True)
+    found, runs = _plan(study, root, size, seeds, variable, train=True)
     flags = [study, *([] if root == ROOT else ["--root", str(root)])]
-    flags += [*(["--size", size] if size else []), *(["--variable", *variable] if variable else [])]
+    flags += [*(["--size", size] if size else []), *(["--seeds", str(seeds)] if seeds else [])]
+    flags += ["--variable", *variable] if variable else []
     chosen = [one for one in runs if not only or one.variant in only]
     chosen = [one for one in chosen if not seed or one.seed in seed]
     if not chosen:
         there = ", ".join(f"{one.variant} ({one.seed})" for one in runs)
         raise ValueError(f"no run of {[*only, *seed]}; the study has the methods (seeds) {there}.")
-    workers, threads = jobs or found.jobs, threads or found.threads
-    write_layout(runs[0].root)
+    finished = sum(state.condition == "done" for state in states_of(runs).values())
+    note_plan(found, root / found.name, finished)
+    display, threads = Display(console), threads or found.threads
     if launcher == "slurm":
-        command = (sys.executable, "-m", "chaosgate", "worker")
-        again = partial(same_study, flags=flags)
-        outcome = launch(chosen, slurm, threads or slurm.cpus, command, again, console, wait)
+        array, lines = submit(chosen, execute, slurm, threads or slurm.cpus)
+        print(*lines, f"  watch:   {_again('status', flags)}", sep="\n")
+        print(f"  report:  {_again('report', flags)}")
+        if not wait:
+            return 0
+        outcome = watch(chosen, display)
     else:
+        workers = jobs or found.jobs
         limit = int(os.environ.get("OMP_NUM_THREADS") or cores())
         threads = threads or max(1, min(cores(), limit) // workers)
-        outcome = Runner(chosen, Display(console), workers, threads, WORKER)()
-    if outcome.refused is not None:
-        raise ValueError(f"nothing was trained. {outcome.refused}")
-    if launcher == "slurm" and not wait:
-        return 0
+        context = warm(*_TRAINING)
+        outcome = LocalExecutor(chosen, execute, display, workers, threads, context)()
     _report(found, runs, root, console)
     for name, lines in outcome.failed.items():
         print(f"\nfailed: {name}; the last lines of its log.txt:", *lines, sep="\n  ")
+    again = _again("run", flags)
     if outcome.interrupted or outcome.failed:
-        print(f"\nFinished runs are kept; continue with:\n  {same_study('run', flags)}")
+        print(f"\nFinished runs are kept; continue with:\n  {again}")
         return 130 if outcome.interrupted else 1
-    print("\nNext:", *_next_commands(found, runs, same_study("run", flags)), sep="\n  ")
+    if found.path.is_relative_to(config_folder()):
+        again = f"{installed('chaosgate')} configs copy {config_name(found.path)}"
+    line = "gch_strong: [noise/gch, {noise.gate.init_args.log_std: 1.5}]"
+    print(f"\nNext:\n  {again}   # then add a line under 'methods:', e.g. {line}")
     return 0
 
 
@@ -129,6 +169,7 @@ def report(
     *,
     root: Path = ROOT,
     size: str | None = None,
+    seeds: PositiveInt | None = None,
     variable: Sequence[str] = (),
 ) -> None:
     """Write tables and figures from the finished runs; train nothing.
@@ -137,6 +178,7 @@ def report(
         study: A study file, the name of a shipped one, or the folder of a packed one.
         root: Folder of studies.
         size: Another size of the study.
+        seeds: As many seeds instead of the study's.
         variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
     """
     console, folder = Console(highlight=False), Path(study)
@@ -144,8 +186,7 @@ def report(
         directory = report_packed(folder, console)
         print(f"\nReport: {directory / 'report.html'}   (also tables and figures)")
     else:
-        found, runs, _ = _plan(study, root, size, variable)
-        _report(found, runs, root, console)
+        _report(*_plan(study, root, size, seeds, variable), root, console)
 
 
 def pack(
@@ -154,6 +195,7 @@ def pack(
     to: Path = Path("results"),  # noqa: B008
     root: Path = ROOT,
     size: str | None = None,
+    seeds: PositiveInt | None = None,
     variable: Sequence[str] = (),
 ) -> None:
     """Keep rows and scores of a finished study without its networks.
@@ -165,10 +207,10 @@ def pack(
         to: Folder of packed studies.
         root: Folder of studies.
         size: Another size of the study.
+        seeds: As many seeds instead of the study's.
         variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
     """
-    found, runs, _ = _plan(study, root, size, variable)
-    kept = pack_study(found, runs, to)
+    kept = pack_study(*_plan(study, root, size, seeds, variable), to)
     print(f"Kept in {kept}; its report: {installed('chaosgate')} study report {kept}")
 
 
@@ -176,33 +218,39 @@ ACTIONS = {"plan": plan, "run": run, "status": plan, "report": report, "pack": p
 
 
 def _plan(
-    name: str, root: Path, size: str | None, variable: Sequence[str], train: bool = False
-) -> tuple[Study, list[Run], dict[str, list[str]]]:
-    """A study, its runs, and which studies share them; before training also look for its data.
+    name: str,
+    root: Path,
+    size: str | None,
+    seeds: int | None,
+    variable: Sequence[str],
+    train: bool = False,
+) -> tuple[Study, list[Run]]:
+    """A study and its runs; before training also look for its data.
 
-    Configurations are parsed in a process that has imported what training needs.
+    Configurations are composed in a process that has imported what training needs.
     """
     if is_packed(Path(name)):
         raise ValueError(f"{name} is a packed study: it can only be reported.")
-    study = load_study(name, size)
-    names = {key for part in study.parts() for key in parts.names_in(part.content)}
-    folders = folders_of(study, root, variable)
-    parts.require_allowed(names, folders)
-    with ProcessPoolExecutor(1, mp_context=warm(WORKER)) as pool:  # starts with its first work
+    study = load_study(name, size, seeds)
+    if not train:
+        require_folders(study, folders_of(study, root, variable), exist=False)
+        if (runs := recall(study, root, variable)) is not None:
+            return study, runs
+    with ProcessPoolExecutor(1, mp_context=warm(*_TRAINING)) as pool:
         if train and study.size is not None and study.size.synthetic:
-            synthetic = ("chaosgate.data.synthetic", "write_synthetic", root / parts.SYNTHETIC)
-            pool.submit(call, *synthetic).result()
+            pool.submit(_write_synthetic, root / SYNTHETIC).result()
+        require_folders(study, folders_of(study, root, variable), exist=train)
+        composed = plan_runs(
+            study, root, lambda words: pool.submit(_compose, words).result(), variable
+        )
         if train:
-            parts.require_folders(names, folders)
-        parse = parts.CachedParse(lambda w: pool.submit(call, WORKER, "parse", list(w)).result())
-        runs = plan_runs(study, root, parse, variable)
-        users = {} if train else shared_with(study, runs, parse, variable)
+            pool.submit(write_layout, composed[0].root).result()
+    remember(study, composed, root, variable)
     for part in study.parts():  # a local file wins over the shipped one of the same name
         if part.source is not None and f"{part.name}.yaml" == os.path.relpath(part.source):
-            print(
-                f"chaosgate study: {part.name} is the local file {part.name}.yaml", file=sys.stderr
-            )
-    return study, runs, users
+            local = f"{part.name} is the local file {part.name}.yaml"
+            print(f"chaosgate study: {local}", file=sys.stderr)
+    return study, composed
 
 
 def _report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> None:
@@ -211,17 +259,16 @@ def _report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> 
     print(f"TensorBoard: {shlex.join([installed('tensorboard'), '--logdir', str(runs[0].root)])}")
 
 
-def _next_commands(study: Study, runs: Sequence[Run], again: str) -> Iterator[str]:
-    program = installed("chaosgate")
-    for run in runs:  # a gate whose strength can be changed on the command line
-        gate = run.parts[-1].content.get("noise", {}).get("gate") or {}
-        if "log_std" in gate.get("init_args", {}):
-            files = [config_name(part.source) for part in run.parts if part.source is not None]
-            words = [word for file in files for word in ("-c", file)]
-            words += ["--noise.gate.init_args.log_std", "1.5", *allow_flags()]
-            yield shlex.join([program, "fit", *words])
-            break
-    if study.path.is_relative_to(config_folder()):
-        again = f"{program} configs copy {config_name(study.path)}"
-    line = "gch_strong: [noise/gch, {noise.gate.init_args.log_std: 1.5}]"
-    yield f"{again}   # then add a line under 'methods:', e.g. {line}"
+def installed(name: str) -> str:
+    """What to type for a program that was installed with this one: its path if PATH has another."""
+    here = Path(sys.executable).with_name(name)
+    found = shutil.which(name)
+    if not here.is_file() or found is not None and os.path.samefile(found, here):
+        return name
+    near = os.path.relpath(here)
+    return str(here) if near.startswith("..") else near
+
+
+def _again(action: str, flags: Sequence[str]) -> str:
+    """Another command about the same study."""
+    return shlex.join([installed("chaosgate"), "study", action, *flags, *allow_flags()])

@@ -1,53 +1,163 @@
-"""Submit the runs of a study to SLURM, an array of jobs through submitit; ask which jobs are alive; wait for them."""
+"""Run a study on a SLURM cluster: an array of jobs through submitit, one job for each training."""
 
+import os
+import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from jsonargparse.typing import NonNegativeInt, PositiveFloat, PositiveInt
 from rich.console import Console
 
-from chaosgate.study.execute.display import Display
-from chaosgate.study.execute.runner import Outcome
-from chaosgate.study.execute.slurm_job import RunJob, SlurmOptions
-from chaosgate.study.execute.state import State, read_json, state_of, write_json
-from chaosgate.study.execute.worker import write_order
+from chaosgate.run.directory import write_json
+from chaosgate.study.execute.local import Display, LocalExecutor, Outcome
+from chaosgate.study.execute.run import Execute
+from chaosgate.study.execute.state import State, read_json, state_of
 from chaosgate.study.plan.runs import Run
 
-JOB = "job.json"
-_ENDED = (
-    "BOOT_FAIL",
-    "CANCELLED",
-    "COMPLETED",
-    "DEADLINE",
-    "FAILED",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "TIMEOUT",
-)
+JOB, LOGS = "job.json", "slurm"
+_TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?")
+_ENDED = "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY TIMEOUT".split()
+_KILL_WAIT = 900.0  # seconds that SLURM has to end a job after SIGTERM (KillWait, GraceTime)
+_ASK = 10.0  # seconds between two questions to SLURM
 
 
-def record_job(run: Run, job_id: str, logs: Path) -> None:
-    """Write down which job works on a run, and where its own logs are."""
-    write_json(run.directory / JOB, {"job": job_id, "logs": str(logs)})
+@dataclass(frozen=True)
+class SlurmOptions:
+    """Resources of one job. A study says what is computed; this says where.
+
+    Args:
+        partition: Partition, or several separated by commas; None takes the cluster's default.
+        account: Account that is charged.
+        qos: Quality of service.
+        constraint: Features that a node must have.
+        time: Limit of one job in minutes, or ``H:MM``, ``H:MM:SS``, ``D-H:MM:SS``; in quotes in a
+            YAML file. A run may take longer: it is stopped before the limit, requeued and resumed.
+        gpus: GPUs of one job.
+        cpus: Cores of one job; its threads, if the study does not say.
+        memory: Gigabytes of one job.
+        parallel: Jobs of the array at a time.
+        requeues: How often a run may reach the time limit before it is given up.
+        notice: Seconds before the limit at which a run is asked to save its state.
+        setup: Shell lines before the job, e.g. ``module load``.
+        extra: Further options of sbatch by name, e.g. {mail-type: FAIL}; true for those without a
+            value.
+    """
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    time: str = "24:00:00"
+    gpus: PositiveInt | None = None
+    cpus: PositiveInt = 1
+    memory: PositiveFloat | None = None
+    parallel: PositiveInt | None = None
+    requeues: NonNegativeInt = 100
+    notice: PositiveInt = 120
+    setup: list[str] = field(default_factory=list)
+    extra: dict[str, str | int | bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if 60 * self.minutes <= self.notice:
+            raise ValueError(
+                f"slurm.time is {self.minutes} min, and slurm.notice={self.notice} s: a run would "
+                "never train. Give more time, or less notice."
+            )
+
+    @property
+    def minutes(self) -> int:
+        """The time limit in minutes.
+
+        >>> SlurmOptions(time="1-02:30:00").minutes, SlurmOptions(time="20").minutes
+        (1590, 20)
+        """
+        if self.time.isdigit() and int(self.time) > 0:
+            return int(self.time)
+        if (match := _TIME.fullmatch(self.time)) is None:
+            raise ValueError(
+                f"slurm.time is {self.time!r}; give minutes, H:MM, H:MM:SS or D-H:MM:SS."
+            )
+        days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+        return (days * 24 + hours) * 60 + minutes + (seconds > 0)
+
+    def parameters(self, name: str) -> dict[str, Any]:
+        """What submitit calls these, for jobs of this name."""
+        named = {
+            "job_name": name,
+            "partition": self.partition,
+            "account": self.account,
+            "qos": self.qos,
+            "constraint": self.constraint,
+            "time": self.minutes,
+            "gpus_per_node": self.gpus,
+            "cpus_per_task": self.cpus,
+            "mem": None if self.memory is None else f"{round(1024 * self.memory)}MB",
+            "array_parallelism": self.parallel,
+            "signal_delay_s": self.notice,
+            "setup": list(self.setup) or None,
+            # A node that fails gives the job back; without this some clusters end it there.
+            "additional_parameters": {"requeue": True, **self.extra},
+        }
+        return {key: value for key, value in named.items() if value is not None}
 
 
-def job_of(run: Run) -> dict[str, Any]:
-    """The job that the run was last submitted as; empty if it never was."""
-    return read_json(run.directory / JOB)
+@dataclass
+class Job:
+    """What a SLURM job does: the local executor on the runs of one training.
+
+    submitit stores it, calls it in the job, and stores it again when the job is requeued. SIGUSR2
+    (the time limit) makes submitit call :meth:`checkpoint`. SIGTERM (a preemption, a requeue,
+    scancel) stops the run, which saves its state; whether the job starts again is then SLURM's
+    decision, so this waits for its end.
+
+    Args:
+        runs: Runs of one training.
+        execute: Carries out ``fit`` and ``test``.
+        threads: Of the run.
+        folder: Current directory; relative paths mean what they meant at submission.
+    """
+
+    runs: list[Run]
+    execute: Execute
+    threads: int
+    folder: Path
+
+    def __call__(self) -> str:
+        """Return what happened, for the log of the job; raise if a run failed twice."""
+        os.chdir(self.folder)
+        self._executor = self._local()
+        outcome = self._executor()
+        if outcome.interrupted:
+            time.sleep(_KILL_WAIT)
+        if outcome.failed or outcome.interrupted:
+            lines = [line for one in outcome.failed.values() for line in one]
+            raise RuntimeError("\n".join([f"{self.runs[0].directory} is not done:", *lines]))
+        return "done"
+
+    def checkpoint(self) -> Any:
+        """Let the run save its state; return the same work."""
+        from submitit.helpers import DelayedSubmission  # an optional dependency
+
+        self._executor.stop()
+        return DelayedSubmission(Job(self.runs, self.execute, self.threads, self.folder))
+
+    def _local(self) -> LocalExecutor:
+        return LocalExecutor(self.runs, self.execute, Display(Console()), threads=self.threads)
 
 
 def alive(jobs: Sequence[str]) -> set[str]:
-    """Those of these jobs that SLURM has not ended: pending, running, suspended, on their way back to the queue.
+    """Those of these jobs that are pending, running, suspended or requeued.
 
-    Jobs that SLURM has forgotten are over. Where SLURM does not answer, all count as alive.
+    Jobs that SLURM has forgotten are over. If SLURM does not answer, all count as alive.
     """
     if not jobs:
         return set()
-    # --array: one line per task. All of the user's jobs: squeue fails if one of the ids asked for is forgotten by now.
+    # All jobs of the user: squeue fails if one of the ids that it is asked for is forgotten.
     command = ["squeue", "--noheader", "--array", "--me", "--format=%i %T"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
@@ -58,115 +168,83 @@ def alive(jobs: Sequence[str]) -> set[str]:
 
 
 def states_of(runs: Sequence[Run]) -> dict[str, State]:
-    """How far the runs are; ``queued`` are those that nobody works on now and whose job is still alive."""
+    """Condition of the runs; ``queued`` are those that wait and whose job is still alive."""
     states = {run.name: state_of(run) for run in runs}
-    waiting = {
-        run.name: job["job"]
-        for run in runs
-        if states[run.name].condition not in ("done", "running") and (job := job_of(run))
+    idle = [run for run in runs if states[run.name].condition not in ("done", "running")]
+    jobs = {run.name: job["job"] for run in idle if (job := read_json(run.directory / JOB))}
+    there = alive(list(jobs.values()))
+    queued = {name: {"job": job} for name, job in jobs.items() if job in there}
+    return states | {
+        name: replace(states[name], condition="queued", record=job) for name, job in queued.items()
     }
-    there = alive(list(waiting.values()))
-    return {
-        name: replace(state, condition="queued", record={"job": waiting[name]})
-        if waiting.get(name) in there
-        else state
-        for name, state in states.items()
-    }
-
-
-LOGS = "slurm"  # folder of submitit's files beside the runs
-_ASK = 10.0  # seconds between two questions to SLURM; run directories are looked at every second
-
-
-class NotSubmitted(Exception):
-    """SLURM, submitit or the study is not ready; the text says what to do."""
-
-
-@dataclass(frozen=True)
-class Submission:
-    """What was submitted.
-
-    Args:
-        jobs: Job ids by name of the run.
-        kept: Runs that were done before.
-        busy: Runs that are queued or worked on already.
-        logs: Where the jobs write about themselves.
-    """
-
-    jobs: dict[str, str]
-    kept: int
-    busy: int
-    logs: Path
-
-    @property
-    def array(self) -> str | None:
-        """The id that stands for all jobs."""
-        return next(iter(self.jobs.values())).split("_")[0] if self.jobs else None
 
 
 def submit(
-    runs: Sequence[Run], options: SlurmOptions, threads: int, worker: Sequence[str]
-) -> Submission:
-    """Submit what is neither done, nor queued, nor being worked on, as one array: a job for each training.
+    runs: Sequence[Run], execute: Execute, options: SlurmOptions, threads: int
+) -> tuple[str, list[str]]:
+    """Submit what is neither done, nor queued, nor being worked on; return what was done.
 
-    Every configuration was parsed when the study was planned: a typo costs seconds, not hours in a queue. A training
-    that is queued or at work for another study of the project is left alone; when it has ended, the same command
-    submits the tests that this study adds.
+    Returns:
+        The id of the array (empty if nothing was left), and sentences for the user.
     """
-    submitit = _submitit()
-    states = states_of(runs)
+    submitit, states = _submitit(), states_of(runs)
     left = [run for run in runs if states[run.name].condition not in ("done", "queued", "running")]
-    logs = runs[0].root / LOGS
-    kept = sum(state.condition == "done" for state in states.values())
+    done = sum(state.condition == "done" for state in states.values())
+    busy = len(runs) - len(left) - done
+    said = [f"Submitted {len(left)} run{'s' * (len(left) != 1)}"]
+    said += [f"{done} were done before"] if done else []
+    said += [f"{busy} are queued or running already"] if busy else []
     if not left:
-        return Submission({}, kept, len(runs) - kept, logs)
-    here = Path.cwd()
+        return "", [f"{'; '.join(said)}."]
     trainings: dict[Path, list[Run]] = {}
     for run in left:
-        trainings.setdefault(run.directory, []).append(run)
-    orders = [write_order(first, threads, others=others) for first, *others in trainings.values()]
-    work = [
-        RunJob(order.absolute(), here, threads, options.notice, tuple(worker)) for order in orders
-    ]
+        absolute = replace(run, root=run.root.absolute())
+        trainings.setdefault(run.directory, []).append(absolute)
+    work = [Job(same, execute, threads, Path.cwd()) for same in trainings.values()]
+    logs = runs[0].root / LOGS
     try:
         executor = submitit.SlurmExecutor(logs.absolute(), max_num_timeout=options.requeues)
         executor.update_parameters(**options.parameters(f"chaosgate-{left[0].study}"))
         jobs = executor.submit_array(work)
     except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
-        words = " ".join(str(error).split())
-        raise NotSubmitted(
-            f"SLURM refused the jobs: {words} Look at the --slurm options, and at sinfo."
+        raise ValueError(
+            f"SLURM refused the jobs: {error} Look at the --slurm options, and at sinfo."
         ) from error
-    submitted: dict[str, str] = {}
-    for job, same in zip(jobs, trainings.values(), strict=True):
-        record_job(same[0], str(job.job_id), logs)
-        submitted |= {run.name: str(job.job_id) for run in same}
-    return Submission(submitted, kept, len(runs) - kept - len(left), logs)
+    for job, directory in zip(jobs, trainings, strict=True):
+        directory.mkdir(parents=True, exist_ok=True)
+        write_json(directory / JOB, {"job": str(job.job_id), "logs": str(logs)})
+    array = str(jobs[0].job_id).split("_")[0]
+    said[0] += f" as SLURM job {array}"
+    stop = f"scancel {array}   (what was trained stays; the same command submits the rest)"
+    return array, [f"{'; '.join(said)}.", f"  logs:    {logs}", f"  cancel:  {stop}"]
 
 
-def wait(runs: Sequence[Run], display: Display) -> Outcome:
-    """Watch until every run is done or its job is over; jobs go on if somebody interrupts the watching."""
-    outcome = Outcome()
-    states = states_of(runs)
-    pending = [run for run in runs if states[run.name].condition != "done"]
-    shown: set[str] = set()
-    asked = time.monotonic()
-    with display.watching(runs, states):
+def watch(runs: Sequence[Run], display: Display) -> Outcome:
+    """Wait until every run is done or its job is over; jobs go on after Ctrl-C."""
+    outcome, asked = Outcome(), 0.0
+    pending, shown, states = list(runs), set(), states_of(runs)
+    with display.watching(runs, {name: State("missing") for name in states}):
         try:
             while pending:
-                if ask := time.monotonic() - asked >= _ASK:
-                    asked = time.monotonic()
-                states = states_of(pending) if ask else {run.name: state_of(run) for run in pending}
+                ask = time.monotonic() - asked > _ASK
+                asked = time.monotonic() if ask else asked
+                states |= (
+                    states_of(pending) if ask else {run.name: state_of(run) for run in pending}
+                )
                 for run in list(pending):
                     state = states[run.name]
                     if state.condition == "running" and run.name not in shown:
                         shown.add(run.name)
                         display.started(run, attempt=1)
-                    elif state.condition == "done" or (
-                        ask and state.condition not in ("running", "queued")
-                    ):
+                    elif state.condition == "done":
                         pending.remove(run)
-                        _end(run, state, display, outcome)
+                        display.ended(run, state)
+                    elif ask and state.condition not in ("running", "queued"):
+                        pending.remove(run)
+                        lines = state.record.get("lines") or _last_words(run)
+                        reason = state.record.get("reason", "the job ended before the run was done")
+                        outcome.failed[run.name] = lines
+                        display.ended(run, State("failed", record={"reason": reason}))
                 display.update({run.name: states[run.name] for run in pending})
                 time.sleep(1.0 if pending else 0.0)
         except KeyboardInterrupt:
@@ -174,84 +252,21 @@ def wait(runs: Sequence[Run], display: Display) -> Outcome:
     return outcome
 
 
-def _end(run: Run, state: State, display: Display, outcome: Outcome) -> None:
-    if state.condition != "done":
-        if state.condition != "failed":  # cancelled, or ended before the worker began
-            lines = [
-                f"job {job_of(run).get('job')} is over and the run is not done",
-                *_last_words(run),
-            ]
-            state = State("failed", record={"attempts": 1, "lines": lines})
-        outcome.failed[run.name] = state.record.get("lines", [])
-    display.ended(run, state)
-
-
 def _last_words(run: Run) -> list[str]:
     """The end of what the job itself wrote to its error stream."""
-    job = job_of(run)
+    job = read_json(run.directory / JOB)
     path = Path(job.get("logs", "")) / f"{job.get('job')}_0_log.err"
-    return (
-        path.read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
-        if path.is_file()
-        else []
-    )
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    return text.splitlines()[-5:]
 
 
 def _submitit() -> Any:
     try:
         import submitit
     except ImportError:
-        raise NotSubmitted(
+        raise ImportError(
             "--launcher slurm needs submitit: pip install 'chaosgate[slurm]'."
         ) from None
     if missing := [name for name in ("sbatch", "squeue", "srun") if shutil.which(name) is None]:
-        raise NotSubmitted(
-            f"there is no {missing[0]} here: run this on a machine that submits to SLURM, or without --launcher."
-        )
+        raise OSError(f"there is no {missing[0]} here: run this on a machine that submits jobs.")
     return submitit
-
-
-def launch(
-    runs: Sequence[Run],
-    options: SlurmOptions,
-    threads: int,
-    worker: Sequence[str],
-    again: Callable[[str], str],
-    console: Console,
-    until_done: bool,
-) -> Outcome:
-    """Submit what is left; with ``until_done`` return when it has ended.
-
-    Args:
-        runs: The runs of the study.
-        options: Resources of one job.
-        threads: Of each worker.
-        worker: The command that takes an order.
-        again: The command line for another action about this study.
-        console: Where to print.
-        until_done: Whether to wait.
-    """
-    try:
-        submission = submit(runs, options, threads, worker)
-    except (NotSubmitted, ValueError, OSError) as error:
-        return Outcome(refused=" ".join(str(error).split()))
-    for line in summary(submission, again):
-        console.print(line, soft_wrap=True, markup=False)
-    return wait(runs, Display(console)) if until_done else Outcome()
-
-
-def summary(submission: Submission, again: Callable[[str], str]) -> list[str]:
-    """What was submitted, how to watch it, how to stop it, what to do at the end."""
-    before = [f"{submission.kept} were done before"] if submission.kept else []
-    before += [f"{submission.busy} are queued or running already"] if submission.busy else []
-    count = len(submission.jobs)
-    first = f"Submitted {count} {'run' if count == 1 else 'runs'}" + (
-        f" as SLURM job {submission.array}" if submission.array else ""
-    )
-    lines = [f"{'; '.join([first, *before])}.", f"  watch:   {again('status')}"]
-    if submission.array:
-        lines += [
-            f"  logs:    {submission.logs} (the jobs), log.txt of every run directory (the training)",
-            f"  cancel:  scancel {submission.array}   (what was trained stays; the same command submits the rest)",
-        ]
-    return [*lines, f"  report:  {again('report')}"]

@@ -1,58 +1,56 @@
-"""What a run directory says about its run: done, running, failed, interrupted or missing. Looking changes nothing.
+"""What a run directory says about its run, and the table of a study's runs.
 
-Every file that is read back here is written in one step and reaches the disk before it has its name. Should one be
-damaged all the same, it is named (:attr:`State.trouble`), the run counts as unfinished, and the next worker sets it
-aside and makes it again (:func:`set_aside_damaged`). A row and a note have a digest in themselves
-(:func:`~chaosgate.run.directory.with_digest`), so that a test may replace rows of another; of all other files the
-notes have the digests: ``fitted.json`` of what the training has left, a record of the outputs that its test has kept.
+A run is *done* if the rows of all its tests exist, *running* while a process holds its lock, and
+*failed* if the last attempt left ``failed.json``. Files are written in one step. A file that cannot
+be read all the same is named, and the next runner renames it and repeats what made it.
 """
 
-import errno
-import fcntl
 import json
 import os
-import time
 import zipfile
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from statistics import fmean
+from typing import Any, Literal, get_args
 
 import yaml
-from filelock import FileLock
+from filelock import FileLock, Timeout
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
 
-from chaosgate.data.atomic import file_hash, replace_file
 from chaosgate.run.directory import (
-    DIGEST,
-    SELECTION,
     RunDirectory,
     config_hash,
     is_row,
-    is_unchanged,
     read_lines,
-    with_digest,
+    write_json,
+    write_lines,
 )
 from chaosgate.study.plan.runs import Run
+from chaosgate.study.plan.study import Study
 
 Condition = Literal["done", "running", "queued", "failed", "interrupted", "missing"]
-LOG, FITTED, FAILED = "log.txt", "fitted.json", "failed.json"
-TESTED = "tested"  # folder of records, one per test that is done
+LOG, FITTED, FAILED, TESTED = "log.txt", "fitted.json", "failed.json", "tested"
 LOCK = ".study.lock"
-_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
+_SOURCE = ("checkpoint", "checkpoint_name", "noise", "data", "transform")
+_TRAINING_SHARE = 0.9  # of a run's time; the rest is the test
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
 class State:
-    """Condition of a run, with what the worker last wrote about it.
+    """Condition of a run, with what was last written about it.
 
     Args:
-        condition: ``done``: every cell has its row. ``running``: a worker holds the lock. ``queued``: waits in the
-            queue of a cluster (:mod:`chaosgate.study.execute.slurm`). ``failed``: the last attempt ended in an error.
-            ``interrupted``: started and stopped, will be resumed. ``missing``: not started.
+        condition: ``queued``: waits in the queue of a cluster. ``interrupted``: started and stopped,
+            will be resumed. ``missing``: not started.
         progress: Phase, epoch, batch; empty before the first batch.
-        record: Of a done run: seconds, threads, checkpoint, cells. Of a failed one: attempts, status, last lines.
-        trouble: Sentences about damaged files, or about what could not be found out.
+        record: Of a done run: seconds of training and tests. Of a failed one: attempts, reason,
+            last lines. Of a queued one: the job.
+        trouble: Sentences about files that cannot be read.
     """
 
     condition: Condition
@@ -61,64 +59,54 @@ class State:
     trouble: tuple[str, ...] = ()
 
 
-class NoLocks(OSError):
-    """The file system cannot lock files."""
-
-
 def state_of(run: Run) -> State:
     """Look, without changing anything."""
-    directory = run.directory
-    trouble: list[str] = []
+    directory, files = run.directory, RunDirectory(run.directory)
     try:
         records = [record_of(directory, test) for test in run.test_outputs]
-        fitted = read_json(directory / FITTED)
-        if fitted and all(records) and not damaged_files(directory):
-            return State("done", record=_together(fitted, records))
-        progress = read_json(RunDirectory(directory).progress)
-        try:
-            if is_locked(directory):
-                return State(
-                    "running", progress
-                )  # its files are being written; the worker has looked at them
-        except NoLocks as error:
-            trouble.append(str(error))
-        damaged = damaged_files(directory)
-        repair = (
-            "'study run' renames it and recreates it"
-            if run.named is None
-            else "restore it, or pack it again"
-        )
-        trouble += [f"{path} is damaged; {repair}" for path in damaged]
+        fitted, damaged = read_json(directory / FITTED), unreadable(directory)
+        if fitted and all(records) and not damaged:
+            tested = sum(record.get("seconds", 0.0) for record in records)
+            return State("done", record={"seconds": {"fit": fitted["seconds"], "test": tested}})
+        progress = read_json(files.progress)
+        if is_locked(directory):
+            return State("running", progress)
+        trouble = [f"{p} cannot be read; 'study run' renames it and repeats it" for p in damaged]
         if failed := read_json(directory / FAILED):
             return State("failed", progress, failed, tuple(trouble))
-        begun = (
-            progress
-            or any(records)
-            or damaged
-            or any(RunDirectory(directory).checkpoints.glob("*.ckpt"))
-        )
+        begun = progress or damaged or any(records) or any(files.checkpoints.glob("*.ckpt"))
     except OSError as error:
         return State("missing", trouble=(f"{directory} cannot be read: {error.strerror or error}",))
     return State("interrupted" if begun else "missing", progress, trouble=tuple(trouble))
 
 
-def is_trained(run: Run) -> bool:
-    """Whether the training is over, whoever asked for it; the run may lack tests."""
-    return bool(read_json(run.directory / FITTED))
+def is_locked(directory: Path) -> bool:
+    """Whether a process works on the run."""
+    try:
+        if not (directory / LOCK).exists():
+            return False
+        with FileLock(directory / LOCK, timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # a read-only directory, in which nobody works
+        return False
 
 
 def record_of(directory: Path, test: str) -> dict[str, Any]:
-    """What the worker wrote about a test when it was done; empty if it is not done, or has lost a row."""
+    """The note about a finished test; empty if it is not finished, or lost a row or its outputs."""
     record = read_json(directory / TESTED / f"{test}.json")
-    if not _is_record(record):
+    try:
+        have = _rows_by_cell(directory)
+        rows = [have.get((record["source"], *cell)) for cell in record["cells"]]
+        files = [RunDirectory(directory).outputs / name for name in record.get("outputs", [])]
+    except (LookupError, TypeError):
         return {}
-    have = _rows_by_cell(directory)
-    rows = [have.get((record["source"], *cell)) for cell in record["cells"]]
-    return record if all(row and (DIGEST in row or DIGEST not in record) for row in rows) else {}
+    return record if rows and all(rows) and all(path.is_file() for path in files) else {}
 
 
 def rows_of(directory: Path, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows that the records name; where two tests share a cell (mostly the clean one), that of the first."""
+    """Rows that the notes name; of a cell that two tests share, the row of the first."""
     rows = _rows_by_cell(directory)
     found: dict[tuple[str, int], dict[str, Any]] = {}
     for record in records:
@@ -128,190 +116,180 @@ def rows_of(directory: Path, records: Sequence[dict[str, Any]]) -> list[dict[str
 
 
 def _rows_by_cell(directory: Path) -> dict[tuple[str, str, int], dict[str, Any]]:
-    return {
-        (source_of(row), row["corruption"], row["severity"]): row
-        for row in RunDirectory(directory).rows()
-    }
+    rows = RunDirectory(directory).rows()
+    return {(source_of(row), row["corruption"], row["severity"]): row for row in rows}
 
 
-def source_of(row: dict[str, Any]) -> str:
+def source_of(row: Mapping[str, Any]) -> str:
     """What the rows of one test have in common: network, noise at test time, images."""
-    return config_hash(
-        [row.get(key) for key in ("checkpoint", "checkpoint_name", "noise", "data", "transform")]
-    )
+    return config_hash([row.get(key) for key in _SOURCE])
 
 
-def _together(fitted: dict[str, Any], records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The training and all tests as one record."""
-    together: dict[str, Any] = {
-        **records[0],
-        "cells": [cell for record in records for cell in record["cells"]],
-    }
-    for key in ("seconds", "cpu_seconds"):
-        together[key] = {
-            "fit": fitted.get(key, 0.0),
-            "test": sum(record.get(key, 0.0) for record in records),
-        }
-    return together
-
-
-# -- damaged files -----------------------------------------------------------------------------------------------------
-
-
-def damaged_files(directory: Path) -> list[Path]:
-    """Files of a run that a study reads back and that cannot be what was written."""
-    run, fitted = RunDirectory(directory), directory / FITTED
-    digests = read_json(fitted)  # by name of the file
-    records = {path: read_json(path) for path in sorted((directory / TESTED).glob("*.json"))}
-    rows, wrong = read_lines(run.results)
-    found = [fitted] if fitted.exists() and not digests else []
-    found += [path for path, record in records.items() if not _is_record(record)]
-    found += [run.results] if wrong or not all(map(is_row, rows)) else []
-    outputs = {*run.outputs.glob("*.npz")}
-    for kept in [
-        record.get("outputs", []) for path, record in records.items() if path not in found
-    ]:
-        outputs |= {run.outputs / Path(name).name for name in kept}
-        digests |= kept if isinstance(kept, dict) else {}
-    for path in (*_left_by_training(run), *sorted(outputs)):
-        if path.name in digests:
-            is_whole = _digest(path) == digests[path.name]
-        else:  # an earlier version has noted no digest, or nothing is noted yet
-            is_whole = (
-                _is_mapping(path)
-                if path == run.config
-                else path not in outputs or zipfile.is_zipfile(path)
-            )
-        found += [] if is_whole else [path]
-    return found
-
-
-def set_aside_damaged(directory: Path) -> list[str]:
-    """Give damaged files another name; say what was done. For the worker that holds the lock of the run.
-
-    The rows of ``results.jsonl`` that can be read stay. What the training has left comes back from the checkpoint when
-    it is taken up again, and so does the note that it is over.
-    """
-    said = []
-    run = RunDirectory(directory)
-    for path in damaged_files(directory):
-        number = next(
-            n for n in range(1, 10_000) if not path.with_name(f"{path.name}.damaged{n}").exists()
-        )
-        aside = path.with_name(f"{path.name}.damaged{number}")
-        rows = run.rows() if path == run.results else []
-        if path in _left_by_training(run):  # first: a lost file has no other trace
-            (directory / FITTED).unlink(missing_ok=True)
-        if (
-            path.parent == run.outputs
-        ):  # the test is made again; early records do not say which files it has kept
-            for record in (directory / TESTED).glob("*.json"):
-                if path.name in read_json(record).get("outputs", [path.name]):
-                    record.unlink()
-        if not path.exists():
-            said.append(f"chaosgate study: {path} was lost; it is recreated.")
-            continue
-        os.replace(path, aside)
-        if rows:
-            replace_file(path, "".join(json.dumps(row) + "\n" for row in rows))
-        said.append(
-            f"chaosgate study: {path} was damaged; it is renamed to {aside.name} and recreated."
-        )
-    return said
-
-
-def write_fitted(directory: Path, cost: dict[str, Any]) -> None:
-    """Note that the training is over, and what it has left: half a curve may be a well-formed file."""
-    files = _left_by_training(RunDirectory(directory))
-    write_json(directory / FITTED, {**cost, **{path.name: _digest(path) for path in files}})
-
-
-def _left_by_training(run: RunDirectory) -> tuple[Path, ...]:
-    """Files that are read afterwards: the last one where a copy has lost its links, if the networks are kept at all."""
-    return run.config, run.curves, run.noise, *run.checkpoints.glob(SELECTION)
-
-
-def _digest(path: Path) -> str | None:
-    return file_hash(path) if path.exists() else None
-
-
-def _is_record(record: dict[str, Any]) -> bool:
-    """Whether a note about a test says which rows are its own."""
-    cells, files = record.get("cells"), record.get("outputs", [])
-    if not ("source" in record and isinstance(cells, list) and isinstance(files, list | dict)):
-        return False
-    return all(isinstance(cell, list) for cell in cells) and all(
-        isinstance(name, str) for name in files
-    )
-
-
-def _is_mapping(path: Path) -> bool:
-    try:
-        return not path.exists() or isinstance(
-            yaml.load(path.read_text(encoding="utf-8"), _Loader), dict
-        )
-    except (yaml.YAMLError, ValueError):
-        return False
-
-
-# -- locks and small files ---------------------------------------------------------------------------------------------
-
-
-def lock_of(directory: Path) -> FileLock:
-    """Held by the worker for as long as it works on the run, training and test."""
-    directory.mkdir(parents=True, exist_ok=True)
-    return FileLock(directory / LOCK)
-
-
-def is_locked(directory: Path) -> bool:
-    """Whether a living process works on the run; asked with a shared lock, for which a file need not be writable."""
-    try:
-        descriptor = os.open(directory / LOCK, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError as error:
-        if error.errno in _NO_LOCKS:
-            raise NoLocks(
-                f"the file system of {directory.parent} does not support file locks ({error.strerror}), so it "
-                "cannot be known whether another process is working on a run"
-            ) from error
-        raise
-    finally:
-        os.close(descriptor)
-    return False
-
-
-def require_locks(folder: Path) -> None:
-    """Refuse a folder in which two processes could not be kept from working on one run."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / LOCK
-    path.touch()
-    try:
-        is_locked(folder)
-    except NoLocks as error:
-        raise OSError(
-            f"the file system of {folder} does not support file locks ({error.__cause__}): two processes could write "
-            "to one run. Give a --root on a file system that does."
-        ) from error
-    finally:
-        path.unlink(missing_ok=True)
+def write_record(
+    directory: Path, test: str, rows: Sequence[Mapping[str, Any]], more: Mapping[str, Any]
+) -> None:
+    """Note that a test is finished, which rows are its own, and what it cost."""
+    (directory / TESTED).mkdir(exist_ok=True)
+    cells = [(row["corruption"], row["severity"]) for row in rows]
+    about = {"checkpoint": rows[0]["checkpoint"], "source": source_of(rows[0]), "cells": cells}
+    write_json(directory / TESTED / f"{test}.json", {**about, **more})
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Content of a small file; empty if there is none, or if it is damaged or changed."""
+    """Content of a small file; empty if there is none, or if it cannot be read."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return {}
-    return content if isinstance(content, dict) and is_unchanged(content) else {}
+    return content if isinstance(content, dict) else {}
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Replace a small file in one step, with the time and the process that wrote it."""
-    replace_file(
-        path, json.dumps(with_digest({**content, "time": time.time(), "pid": os.getpid()}))
-    )
+# -- files that cannot be read ---------------------------------------------------------------------
+
+
+def unreadable(directory: Path) -> list[Path]:
+    """Files that a report needs and that are not what was written."""
+    run = RunDirectory(directory)
+    notes = [directory / FITTED, *sorted((directory / TESTED).glob("*.json"))]
+    found = [path for path in notes if path.exists() and not read_json(path)]
+    rows, wrong = read_lines(run.results)
+    found += [run.results] if wrong or not all(map(is_row, rows)) else []
+    found += [run.curves] if read_lines(run.curves)[1] else []
+    arrays = [*sorted(run.outputs.glob("*.npz")), *directory.glob("*.npz")]
+    found += [path for path in arrays if not zipfile.is_zipfile(path)]
+    try:
+        text = run.config.read_text(encoding="utf-8") if run.config.exists() else "{}"
+        readable = isinstance(yaml.load(text, _Loader), dict)
+    except (yaml.YAMLError, ValueError):
+        readable = False
+    return found if readable else [*found, run.config]
+
+
+def set_aside(directory: Path) -> list[str]:
+    """Rename files that cannot be read, so that they are made again; return what was done.
+
+    Only for the holder of the lock. Rows that can be read stay. What the training left comes back
+    from its last checkpoint.
+    """
+    done, run = [], RunDirectory(directory)
+    for path in unreadable(directory):
+        taken = sum(1 for _ in path.parent.glob(f"{path.name}.damaged*"))
+        aside = path.with_name(f"{path.name}.damaged{taken + 1}")
+        rows = run.rows() if path == run.results else []
+        if path in (run.config, run.curves):
+            (directory / FITTED).unlink(missing_ok=True)
+        if path.parent == run.outputs:
+            for note in (directory / TESTED).glob("*.json"):
+                if path.name in read_json(note).get("outputs", []):
+                    note.unlink()
+        os.replace(path, aside)
+        if rows:
+            write_lines(path, rows)
+        done.append(f"{path} cannot be read; it is renamed to {aside.name} and made again.")
+    return done
+
+
+# -- the table of `study plan` and `study status` --------------------------------------------------
+
+
+def overview(study: Study, runs: Sequence[Run], states: Mapping[str, State]) -> Group:
+    """Every run with its state and directory, a summary, and the cost of what is left."""
+    grid = Table(title=f"study {study.name}: {len(runs)} runs", title_style="bold", pad_edge=False)
+    grid.add_column("run", no_wrap=True)
+    grid.add_column("state", no_wrap=True)
+    grid.add_column(f"directory in {runs[0].root}", overflow="fold")
+    lines = []
+    for run in runs:
+        state = states[run.name]
+        words: str = state.condition
+        if words in ("interrupted", "missing") and read_json(run.directory / FITTED):
+            words = "trained, test left"
+        elif words == "queued":
+            words += f", job {state.record['job']}"
+        elif words in ("running", "interrupted"):
+            words += f", {how_far(state.progress)[1]}"
+        grid.add_row(title_of(run), words, run.training)
+        if state.condition == "failed":
+            lines.append(f"{run.name}: {state.record.get('reason')}")
+    trouble = dict.fromkeys(f"{one}." for state in states.values() for one in state.trouble)
+    counts = Counter(state.condition for state in states.values())
+    summary = ", ".join(f"{counts[condition]} {condition}" for condition in get_args(Condition))
+    lines = [summary, *lines, *trouble, cost(study, runs, states), kept_size(study, runs, states)]
+    return Group(grid, *map(Text, lines))  # as text: brackets would be read as markup
+
+
+def title_of(run: Run) -> str:
+    return f"{run.variant}, seed {run.seed}"
+
+
+def how_far(progress: Mapping[str, Any]) -> tuple[float, str]:
+    """Share of the run that is over, and a few words.
+
+    >>> how_far({"phase": "fit", "epoch": 2, "epochs": 10, "batch": 5, "batches": 10})
+    (0.225, 'epoch 3 of 10')
+    """
+    phase = progress.get("phase")
+    within = (progress.get("batch") or 0) / (progress.get("batches") or 1)
+    if phase == "fit":
+        epoch, epochs = progress.get("epoch") or 0, progress.get("epochs")
+        share = (epoch + within) / epochs if epochs else 0.0
+        return _TRAINING_SHARE * min(1.0, share), f"epoch {epoch + 1} of {epochs or '?'}"
+    if phase == "test":
+        return _TRAINING_SHARE + (1 - _TRAINING_SHARE) * min(1.0, within), "test"
+    return (1.0, "tested") if phase == "tested" else (0.0, "starting")
+
+
+def cost(study: Study, runs: Sequence[Run], states: Mapping[str, State]) -> str:
+    """Time that the unfinished runs will take here, from those of the method that finished here."""
+    left = [run for run in runs if states[run.name].condition != "done"]
+    if not left:
+        return "Nothing left to run."
+    spent: dict[str, list[tuple[float, float]]] = {}
+    for run in runs:
+        if seconds := states[run.name].record.get("seconds"):
+            spent.setdefault(run.method, []).append((seconds["fit"], seconds["test"]))
+    if not spent:
+        stated = "" if study.size is not None else stated_cost(study)
+        hint = f" The study says: {stated}" if stated else ""
+        return f"Cost: not known here before a run has finished.{hint}"
+    every = [pair for each in spent.values() for pair in each]
+    total = 0.0
+    for run in left:
+        fit, test = (fmean(phase) for phase in zip(*spent.get(run.method, every), strict=True))
+        trained = bool(read_json(run.directory / FITTED))
+        total += test if trained else (fit + test) * (1 - how_far(states[run.name].progress)[0])
+    jobs = min(study.jobs, len(left))
+    time = f"about {_duration(total / jobs)} for {len(left)} runs, {jobs} at a time"
+    return f"Cost: {time} [from runs finished here]."
+
+
+def kept_size(study: Study, runs: Sequence[Run], states: Mapping[str, State]) -> str:
+    """How large the kept outputs are: what finished runs hold, or the rule."""
+    done = [RunDirectory(r.directory) for r in runs if states[r.name].condition == "done"]
+    held = [sum(path.stat().st_size for path in run.outputs.glob("*.npz")) for run in done]
+    if any(held):
+        each = fmean(held) / 2**20
+        total = f"{each:.1f} MB a run, {each * len(runs):.0f} MB for all"
+        return f"Kept outputs: {total} [from runs finished here]."
+    logits = ", and 2 bytes per class for the logits of test and validation images"
+    more = logits if study.with_logits else ""
+    return f"Kept outputs: 31 bytes per image and test cell{more}; less after compression."
+
+
+def stated_cost(study: Study) -> str:
+    """What the header of the study file says after ``Cost:``; empty if it says nothing."""
+    for line in study.path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#") and "Cost:" in line:
+            return line.split("Cost:", 1)[1].strip()
+    return ""
+
+
+def _duration(seconds: float) -> str:
+    """Rounded, in a unit of its size.
+
+    >>> _duration(50), _duration(600), _duration(9000), _duration(400000)
+    ('50 s', '10 min', '2.5 h', '4.6 days')
+    """
+    if seconds < 7200:
+        return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} days"

@@ -1,109 +1,92 @@
-"""From a study file to its runs: every combination, each with a directory that is a function of its configuration.
+"""From a study file to its runs: every combination, each with a directory that its content names.
 
-Whatever is wrong with the file is said in one sentence, before anything runs.
+The name of a directory follows from the composed configuration with all defaults
+(:mod:`chaosgate.run.identity`), so a default that changes in the code makes another run.
 """
 
+import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
-from chaosgate.run.config_files import did_you_mean, find_config, read_yaml
-from chaosgate.run.directory import config_hash
-from chaosgate.run.identity import run_name, test_hash
-from chaosgate.study.plan.parts import (
-    ConfigParts,
-    Parse,
-    find_file,
-    resolve,
-    synthetic_folders,
-    variables,
-)
+import chaosgate
+from chaosgate.run.config_files import allowed_modules
+from chaosgate.run.directory import config_hash, write_json
+from chaosgate.run.identity import run_name, test_hash, versions
 from chaosgate.study.plan.study import (
     CHECKPOINT,
     CHECKPOINTS,
-    Axis,
-    Planned,
-    Size,
+    COMMAND,
+    FOLDERS,
+    ConfigParts,
     Study,
     StudyTest,
-    Sweep,
-    keys_of,
+    load_study,
+    resolve,
+    variables,
 )
 
-Model = TypeVar("Model", bound=BaseModel)
-
-_TAKEN = (
-    "run_dir",
-    "resume",
-    "ckpt_path",
-    "checkpoints",
-    "labels",
-    "outputs",
-    "logits",
-    "ood",
-    "output",
-)
-"""Keys of a command line that a study sets itself, or has no use for: in a study file they would change nothing."""
+__all__ = ["Run", "folders_of", "load_study", "plan_runs", "recall", "remember"]
+Compose = Callable[[Sequence[str]], Mapping[str, Any]]
+"""From files and keys of a command line to the configuration as plain data; ValueError if wrong."""
+SYNTHETIC = "synthetic"
+_TAKEN = "run_dir resume ckpt_path checkpoints labels outputs logits ood output".split()
+"""Keys of a command line that a study sets itself, or that would change nothing."""
+_ENTRY = ("study", "method", "levels", "seed", "checkpoint", "size", "tested_otherwise")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training run of a study and its tests. Several runs, of one study or of many, may share a training.
+    """One training of a study and its tests. Several runs may share a training.
 
     Args:
         study: Name of the study.
         method: Row of the table.
         levels: Level of every axis of the grid.
         seed: Seed of everything in the run.
-        parts: The parts of the training configuration in order.
-        root: Directory of all training runs of the project.
-        config: The parsed configuration of the training.
-        test_configs: Those of the tests.
+        root: Directory of all trainings of the project.
+        training: Name of the directory: readable, and unique through a hash of what shapes the
+            trained network; the study is not part of it.
+        test_outputs: Hash of every test with the name of its outputs; another checkpoint or other
+            cells are another test.
+        tests: What the network is tested on.
         checkpoint: Which network is tested: ``best``, ``top1`` or ``last``.
-        tests: What it is tested on.
         size: Name of the study's size; empty for the full one.
-        folders: Where data are: the values of ``${NAME}`` in the configuration.
+        tested_otherwise: Whether another method of the study has this training and other tests
+            (Monte Carlo dropout).
+        config: The composed configuration of the training, or the ``command`` that trains. Like
+            the next three it is empty for a run that is only looked at.
+        test_configs: Those of the tests.
         logits: Whether its tests keep logits; a test that has not kept them is repeated.
-        tested_otherwise: Whether another method of the study has this training and other tests (Monte Carlo dropout).
-        named: Name of the training and :attr:`test_outputs` of a kept study, which has no parsed configurations.
+        folders: The values of ``${NAME}`` in the configuration.
     """
 
     study: str
     method: str
     levels: Mapping[str, str]
     seed: int
-    parts: ConfigParts
     root: Path
-    config: Mapping[str, Any]
-    test_configs: tuple[Mapping[str, Any], ...]
-    checkpoint: str = CHECKPOINTS[0]
+    training: str
+    test_outputs: Mapping[str, str]
     tests: tuple[StudyTest, ...] = (StudyTest(),)
+    checkpoint: str = CHECKPOINTS[0]
     size: str = ""
-    folders: Mapping[str, str] = field(default_factory=dict)
-    logits: bool = False
     tested_otherwise: bool = False
-    named: tuple[str, dict[str, str]] | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    test_configs: tuple[Mapping[str, Any], ...] = ()
+    logits: bool = False
+    folders: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """Unique in the study: that of the directory, with the checkpoint or the method where it serves several."""
-        serves = [
-            *([self.checkpoint] if CHECKPOINT in self.levels else []),
-            *([self.method] * self.tested_otherwise),
-        ]
+        """Unique in the study: the directory, with checkpoint or method where it serves several."""
+        serves = [self.checkpoint] if CHECKPOINT in self.levels else []
+        serves += [self.method] if self.tested_otherwise else []
         return "-".join([self.training, *serves])
-
-    @cached_property
-    def training(self) -> str:
-        """Readable, and unique through a hash of what shapes the trained network; the study is not part of it."""
-        return run_name(self.config) if self.named is None else self.named[0]
 
     @property
     def variant(self) -> str:
@@ -114,33 +97,10 @@ class Run:
     def directory(self) -> Path:
         return self.root / self.training
 
-    @cached_property
-    def test_outputs(self) -> dict[str, str]:
-        """Hash of every test with the name of its outputs; another checkpoint or other cells are another test."""
-        if self.named is not None:
-            return self.named[1]
-        subjects = [test_hash(self.config, test) for test in self.test_configs]
-        kinds = [
-            [*(["logits"] if self.logits else []), *(["ood"] if test.ood else [])]
-            for test in self.tests
-        ]
-        names = [
-            "-".join([*kind, subject, self.checkpoint])
-            for kind, subject in zip(kinds, subjects, strict=True)
-        ]
-        hashes = [
-            config_hash([subject, self.checkpoint, *kind])
-            for kind, subject in zip(kinds, subjects, strict=True)
-        ]
-        return dict(zip(hashes, names, strict=True))
-
     def outputs_of(self, ood: bool) -> list[str]:
-        """Names of the outputs of the tests, or of the test of images that belong to none of the classes."""
-        return [
-            name
-            for test, name in zip(self.tests, self.test_outputs.values(), strict=True)
-            if test.ood == ood
-        ]
+        """Names of the outputs of the tests, or of the test of images of other classes."""
+        named = zip(self.tests, self.test_outputs.values(), strict=True)
+        return [name for test, name in named if test.ood == ood]
 
     @property
     def labels(self) -> dict[str, str]:
@@ -148,59 +108,61 @@ class Run:
         size = {"size": self.size} if self.size else {}
         return {"study": self.study, "method": self.method, **self.levels, **size}
 
-    def arguments(self, test: StudyTest | None = None) -> list[str]:
-        """The command line of ``chaosgate fit``, or of ``test`` for a test, after the subcommand."""
-        return [
-            *command_line((*self.parts, *(test.parts if test is not None else ())), self.folders),
-            f"--seed_everything={self.seed}",
-            f"--run_dir={self.directory}",
-            f"--labels={json.dumps(self.labels)}",
-        ]
+    def entry(self) -> dict[str, Any]:
+        """What identifies the run, as plain data."""
+        about = {key: getattr(self, key) for key in _ENTRY}
+        place = f"{self.root.name}/{self.training}"
+        return {**about, "directory": place, "tests": dict(self.test_outputs)}
+
+    @classmethod
+    def of_entry(cls, entry: Mapping[str, Any], study: Study, folder: Path) -> "Run":
+        """A run that can be looked at and reported, not trained; ``folder`` has the projects."""
+        directory = folder / entry["directory"]
+        about = {key: entry[key] for key in _ENTRY}
+        tests = study.all_tests[: len(entry["tests"])]
+        more: Any = {"test_outputs": entry["tests"], "tests": tests}
+        return cls(**about, root=directory.parent, training=directory.name, **more)
+
+
+def folders_of(study: Study, root: str | Path, allowed: Iterable[str] = ()) -> dict[str, str]:
+    """The values of ``${NAME}``: environment variables, or folders of synthetic images."""
+    found = variables(allowed)
+    if study.size is not None and study.size.synthetic:
+        short = {name: name.removeprefix("CHAOSGATE_").lower() for name in FOLDERS}
+        found |= {name: str(Path(root) / SYNTHETIC / short[name]) for name in FOLDERS}
+    return found
 
 
 def command_line(parts: ConfigParts, folders: Mapping[str, str]) -> list[str]:
-    """Parts as words of a command line.
-
-    Files are handed over by content: editing them while a study runs cannot change what a run's name means.
-    """
+    """Parts as words of a command line; files by content, which an edit cannot change any more."""
     words: list[str] = []
     for part in parts:
         content = resolve(part.content, folders)
         if part.source is not None:
             words += ["-c", json.dumps(content)]
-        else:
-            words += [
-                f"--{key}={value if isinstance(value, str) else json.dumps(value)}"
-                for key, value in content.items()
-            ]
+            continue
+        texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in content.items()}
+        words += [f"--{key}={text}" for key, text in texts.items()]
     return words
 
 
-def folders_of(study: Study, root: str | Path, allowed: Iterable[str] = ()) -> dict[str, str]:
-    """What ``${NAME}`` stands for: environment variables, or folders of synthetic images."""
-    synthetic = study.size is not None and study.size.synthetic
-    return variables(allowed) | (synthetic_folders(root) if synthetic else {})
-
-
 def plan_runs(
-    study: Study, root: str | Path, parse: Parse, allowed: Iterable[str] = ()
+    study: Study, root: str | Path, compose: Compose, allowed: Iterable[str] = ()
 ) -> list[Run]:
     """All runs, seed by seed, so that an interrupted study has whole comparisons.
 
     Args:
         study: The study.
         root: Where studies are stored.
-        parse: What the command line makes of a configuration: :func:`chaosgate.cli.fit.parsed`, or the same with
-            a memory (:class:`~chaosgate.study.plan.parts.CachedParse`).
+        compose: :func:`chaosgate.cli.training.compose`.
         allowed: Environment variables that the study may read besides ``CHAOSGATE_*``.
     """
-    size = study.size
     folders = folders_of(study, root, allowed)
-    last = size.overrides if size is not None else ()
+    last = study.size.overrides if study.size is not None else ()
 
-    def parsed(name: str, words: list[str]) -> Mapping[str, Any]:
+    def composed(name: str, parts: ConfigParts) -> Mapping[str, Any]:
         try:
-            config = parse(words)
+            config = compose(command_line(parts, folders))
         except ValueError as error:
             raise ValueError(f"{study.path}: method {name}: {error}") from None
         if taken := [key for key in _TAKEN if config.get(key)]:
@@ -209,190 +171,119 @@ def plan_runs(
             )
         return config
 
+    def made(method: str, levels: Mapping[str, str], seed: int, **more: Any) -> Run:
+        name = study.size.name if study.size is not None else ""
+        place, logits = Path(root) / study.project, study.with_logits
+        more |= {"size": name, "logits": logits}
+        return Run(study.name, method, levels, seed, place, **more)
+
     runs: list[Run] = []
     for method, own in study.methods.items():
         axes = study.axes_of(method)
         for names in product(*axes.values()):
             levels = dict(zip(axes, names, strict=True))
+            if own and COMMAND in own[0].content:
+                template = str(resolve(own[0].content[COMMAND], folders))
+                for seed in study.seeds:
+                    command = _filled(template, {"seed": seed, "method": method, **levels}, study)
+                    runs.append(made(method, levels, seed, **_program(command, method, seed)))
+                continue
             special = [part for axis, level in levels.items() for part in axes[axis][level]]
             parts = (*study.base, *study.overrides, *own, *special, *last)
             variant = "-".join([method, *names])
-            config = parsed(variant, ["fit", *command_line(parts, folders)])
+            config = composed(variant, parts)
             tests = [
-                parsed(
-                    f"{variant}, test {test.name}",
-                    ["test", *command_line((*parts, *test.parts), folders)],
-                )
+                composed(f"{variant}, test {test.name}", (*parts, *test.parts))
                 if test.parts
                 else config
                 for test in study.all_tests
             ]
-            runs += [
-                Run(
-                    study.name,
-                    method,
-                    levels,
-                    seed,
-                    parts,
-                    Path(root) / study.project,
-                    {**config, "seed_everything": seed},
-                    tuple({**test, "seed_everything": seed} for test in tests),
-                    levels.get(CHECKPOINT, study.checkpoints[0]),
-                    study.all_tests,
-                    size.name if size is not None else "",
-                    folders,
-                    study.with_logits,
-                )
-                for seed in study.seeds
-            ]
+            for seed in study.seeds:
+                seeded = [{**one, "seed_everything": seed} for one in (config, *tests)]
+                checkpoint = levels.get(CHECKPOINT, study.checkpoints[0])
+                more = _training(study, checkpoint, seeded[0], tuple(seeded[1:]))
+                runs.append(made(method, levels, seed, folders=folders, **more))
     runs.sort(key=lambda run: study.seeds.index(run.seed))
     twins: dict[tuple[str, ...], str] = {}
     for run in runs:
         subject = (run.training, *run.test_outputs)
         if subject in twins:
             raise ValueError(
-                f"{study.path}: '{twins[subject]}' and '{run.variant}' are one configuration; it would count twice."
+                f"{study.path}: '{twins[subject]}' and '{run.variant}' are one configuration; it "
+                "would count twice."
             )
         twins[subject] = run.variant
     times = Counter(run.name for run in runs)
     return [replace(run, tested_otherwise=times[run.name] > 1) for run in runs]
 
 
-def shared_with(
-    study: Study, runs: Sequence[Run], parse: Parse, allowed: Iterable[str] = ()
-) -> dict[str, list[str]]:
-    """Files (without ending) of the studies in the same folder that share a run's training, by name of the run."""
-    size = None if study.size is None else study.size.name
-    users: dict[str, list[str]] = {}
-    for path in sorted(study.path.parent.glob("*.yaml")):
-        if path.resolve() == study.path.resolve():
-            continue
-        try:
-            other = load_study(path, size)
-            if other.project != study.project:
-                continue
-            trainings = {
-                run.training for run in plan_runs(other, runs[0].root.parent, parse, allowed)
-            }
-        except (
-            ValueError,
-            OSError,
-        ):  # no study, or one that has something wrong: it will say so itself
-            continue
-        for training in trainings:
-            users.setdefault(training, []).append(path.stem)
-    return {run.name: users.get(run.training, []) for run in runs}
+def _training(
+    study: Study,
+    checkpoint: str,
+    config: Mapping[str, Any],
+    test_configs: tuple[Mapping[str, Any], ...],
+) -> dict[str, Any]:
+    """What a training and its tests are called, and what they are."""
+    outputs = {}
+    for test, test_config in zip(study.all_tests, test_configs, strict=True):
+        kind = ["logits"] * study.with_logits + ["ood"] * test.ood
+        subject = test_hash(config, test_config)
+        name = "-".join([*kind, subject, checkpoint])
+        outputs[config_hash([subject, checkpoint, *kind])] = name
+    names = {"training": run_name(config), "test_outputs": outputs, "checkpoint": checkpoint}
+    return {**names, "tests": study.all_tests, "config": config, "test_configs": test_configs}
 
 
-# -- the study file ---------------------------------------------------------------------------------------------------
+def _program(command: str, method: str, seed: int) -> dict[str, Any]:
+    """The same for a run of another program, which trains and tests in one go."""
+    training = f"{method}-seed{seed}-{config_hash([command, seed])}"
+    outputs = {config_hash([command, seed, COMMAND]): COMMAND}
+    config = {COMMAND: command, "seed_everything": seed}
+    more = {"test_outputs": outputs, "checkpoint": "last", "config": config}
+    return {"training": training, **more}
 
 
-def load_study(path: str | Path, size: str | None = None) -> Study:
-    """Read and check a study file; whatever is wrong is said in one sentence, before anything runs.
-
-    Args:
-        path: The file, or the name of a shipped study.
-        size: One of the study's ``sizes``; None for the study as it stands.
-    """
-    path = _find_study(Path(path))
-    content = {"name": path.stem, **_given(read_yaml(path))}
-    content = {"project": content["name"], **content}
-    if size is None:
-        study = _validated(Study, content, path)
-        study._path = path
-        return study
-    the_size = _read_size(path, content.get("sizes"), size)
-    changed = {
-        key: value
-        for key in ("seeds", "jobs", "threads")
-        if (value := getattr(the_size, key)) is not None
-    }
-    study = _validated(Study, {**content, **changed}, path)
-    # A file of sizes serves several studies; it may mention tests that this one does not have.
-    more = the_size.tests
-    tests = tuple(
-        t.model_copy(update={"parts": (*t.parts, *more.get(t.name, ()))}) for t in study.tests
-    )
-    names = {key: f"{getattr(study, key)}.{size}" for key in ("name", "project")}
-    study = study.model_copy(update={**names, "tests": tests})
-    study._path, study._size = path, the_size
-    return study
-
-
-def _find_study(path: Path) -> Path:
+def _filled(template: str, values: Mapping[str, Any], study: Study) -> str:
+    """The command with its values; ``{run_dir}`` is filled in when it starts."""
     try:
-        return find_config(path, group="study")
-    except FileNotFoundError as error:
-        near = (
-            sorted(file.name for file in path.parent.glob("*.yaml"))
-            if path.parent != Path()
-            else []
-        )
-        there = f" {path.parent} has {', '.join(near)}." if near else ""
-        raise FileNotFoundError(f"{error}{there}") from None
+        return template.format(run_dir="{run_dir}", **values)
+    except (LookupError, ValueError) as error:
+        known = ", ".join(f"{{{key}}}" for key in ("run_dir", *values))
+        raise ValueError(
+            f"{study.path}: method {values['method']}: command has {error}; there are {known}. "
+            "Write other braces twice."
+        ) from None
 
 
-def _read_size(path: Path, sizes: Any, name: str) -> Size:
-    """A size, written in the study or in a file of its own."""
-    if not sizes:
-        raise ValueError(f"{path} has one size only; it has no 'sizes:' and thus no '{name}'.")
-    if not isinstance(sizes, dict) or name not in sizes:
-        raise ValueError(f"{path}: sizes: no size '{name}'. {did_you_mean(name, sizes)}")
-    content = (
-        read_yaml(find_file(path, sizes[name])) if isinstance(sizes[name], str) else sizes[name]
-    )
-    size = _validated(Size, _given(content), path, f"sizes.{name}")
-    size._own_name = name
-    return size
+# -- the last plan, for commands that only look ----------------------------------------------------
 
 
-def _given(content: Any) -> Any:
-    """Keys without a value, or with nothing in it, are keys not given."""
-    if not isinstance(content, dict):
-        return content
-    return {
-        key: v
-        for key, v in content.items()
-        if key not in keys_of(Study) or (v is not None and v != {})
-    }
+def remember(study: Study, runs: Sequence[Run], root: Path, allowed: Iterable[str] = ()) -> None:
+    """Keep which runs a study has: to compose their configurations takes the import of torch."""
+    folder = root / study.name
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"key": _key(study, root, allowed), "runs": [run.entry() for run in runs]}
+    write_json(folder / "plan.json", content)
 
 
-def _validated(model: type[Model], content: Any, path: Path, prefix: str = "") -> Model:
-    """Validate; pydantic's first complaint becomes a sentence with the file, the key, what was found, what to do."""
+def recall(study: Study, root: Path, allowed: Iterable[str] = ()) -> list[Run] | None:
+    """The runs of the last plan; None if the study, its files or the code changed since."""
     try:
-        return model.model_validate(content, context=path)
-    except ValidationError as error:
-        # An unknown key is the reason why another one is missing, not the other way round.
-        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-        if first["type"] == "missing" and first["loc"] == ("reference",):
-            names = ", ".join(map(str, content["methods"]))
-            raise ValueError(
-                f"{path}: 'reference' is missing; name the method to compare to: {names}."
-            ) from None
-        raise ValueError(f"{path}: {_sentence(model, first, prefix)}") from None
+        content = json.loads((root / study.name / "plan.json").read_text(encoding="utf-8"))
+        if content["key"] == _key(study, root, allowed):
+            folders = folders_of(study, root, allowed)
+            runs = [Run.of_entry(entry, study, root) for entry in content["runs"]]
+            return [replace(run, folders=folders) for run in runs]
+    except (OSError, ValueError, LookupError, TypeError):
+        pass
+    return None
 
 
-def _sentence(model: type[BaseModel], error: Any, prefix: str) -> str:
-    location = [str(part) for part in error["loc"] if not str(part).startswith("[")]
-    nested: dict[str, type[BaseModel]] = {"grid": Axis, "strength": Sweep, "planned": Planned}
-    at = 1 if location[:1] == ["planned"] else 2  # grid and strength have names in between
-    inner = nested.get(location[0]) if len(location) > at else None
-    field = (
-        (inner or model).model_fields.get(location[at] if inner else location[0])
-        if location
-        else None
-    )
-    hint = field.description if field is not None and field.description else str(error["msg"])
-    if inner is Axis and location[2] == "levels":  # mostly given without this word
-        del location[2]
-    key = ".".join(filter(None, [prefix, *location]))
-    if error["type"] == "extra_forbidden":
-        parent = key.removesuffix(location[-1]).rstrip(".")
-        return f"{parent}: no key '{location[-1]}'. {did_you_mean(location[-1], keys_of(inner or model))}".lstrip(
-            ": "
-        )
-    if error["type"] == "value_error":
-        return f"{key}: {error['ctx']['error']}".lstrip(": ")
-    if error["type"] == "missing":
-        return f"'{key}' is missing; give {hint}."
-    return f"{key} is {error['input']!r}; give {hint}."
+def _key(study: Study, root: Path, allowed: Iterable[str]) -> str:
+    """What the names of runs follow from: the study, its files, folders, versions, this code."""
+    code, package = hashlib.sha256(), Path(chaosgate.__file__).parent
+    for path in sorted(package.rglob("*.py")):
+        code.update(path.read_bytes())
+    about = [folders_of(study, root, allowed), allowed_modules(), versions(), code.hexdigest()]
+    size = None if study.size is None else study.size.model_dump(mode="json")
+    return config_hash([study.model_dump(mode="json"), size, about], digits=64)

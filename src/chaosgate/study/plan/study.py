@@ -1,11 +1,17 @@
-"""A study: which configurations are compared, over which seeds, by which metrics. The schema of a study file."""
+"""The schema of a study file: which configurations are compared, over which seeds, by what.
 
+A study is put together from *parts*: YAML files and dotted keys, from left to right. ``${NAME}`` in
+a part stands for a data folder, which differs from machine to machine.
+"""
+
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import yaml
 from pydantic import (
@@ -17,38 +23,140 @@ from pydantic import (
     PrivateAttr,
     StrictBool,
     StrictInt,
+    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
-from chaosgate.run.config_files import did_you_mean
+from chaosgate.run.config_files import config_folder, did_you_mean, find_config, read_yaml
 from chaosgate.run.directory import ROLES
-from chaosgate.study.plan.parts import ConfigPart, ConfigParts, read_parts
 from chaosgate.study.report.names import FROM_LOGITS, FROM_OUTPUTS, PLUS_T, scaled
 
-METRICS = (
-    "top1",
-    "nll",
-    "ece",
-    "gap",
-    "brier",
-    "confidence",
-    "top5",
-    "adaptive_ece",
-    *FROM_OUTPUTS,
-)
+METRICS = ("top1", "nll", "ece", "gap", "brier", "confidence", "top5", "adaptive_ece")
+METRICS += tuple(FROM_OUTPUTS)
 STRENGTH, CHECKPOINT = "strength", "checkpoint"
 CHECKPOINTS = ROLES
+COMMAND = "command"
+FOLDERS = {
+    "CHAOSGATE_IMAGENET": "train/<wnid> and val/<wnid> of ImageNet-1k",
+    "CHAOSGATE_IMAGENET_C": "<corruption>/<severity>/<wnid> of the released ImageNet-C",
+    "CHAOSGATE_PETS": "oxford-iiit-pet",
+}
+"""Variables of the studies in this repository, and what their folders hold."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+]*")
+_VARIABLE = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")
 
 
 @cache
 def paper_data() -> dict[str, dict[str, Any]]:
-    """The paper's tables by name: label, layout and rows, from ``paper_tables.yaml`` beside this file."""
+    """The paper's tables by name: label, layout and rows, from ``paper_tables.yaml``."""
     text = (files("chaosgate.study.plan") / "paper_tables.yaml").read_text(encoding="utf-8")
     content: dict[str, dict[str, Any]] = yaml.safe_load(text)
     return content
+
+
+# -- parts of a configuration ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ConfigPart:
+    """A file, or dotted keys with values.
+
+    Args:
+        content: Nested keys of a file, or dotted keys.
+        source: The file; None for dotted keys.
+        name: What the study calls the file.
+    """
+
+    content: dict[str, Any]
+    source: Path | None = None
+    name: str = ""
+
+
+ConfigParts = tuple[ConfigPart, ...]
+
+
+def find_file(study: Path, name: str) -> Path:
+    """A file named in a study: beside the study or in a folder above it, else a shipped one.
+
+    So a name means the same file whatever the current directory. For a shipped study, a copy made
+    by ``chaosgate configs copy`` in the current directory wins, as it does after ``-c``.
+    """
+    start = study.resolve().parent
+    here = (Path.cwd(),) if start.is_relative_to(config_folder().resolve()) else ()
+    try:
+        return find_config(name, (*here, start, *start.parents))
+    except OSError as error:
+        raise FileNotFoundError(
+            f"{study} names {name}, which is neither in {start} nor above it: {error}"
+        ) from None
+
+
+def _parts(value: Any, info: ValidationInfo) -> ConfigParts:
+    study: Path = info.context or Path()
+    found = []
+    for part in [] if value is None else _listed(value):
+        if isinstance(part, str) and (study.parent / "runs.json").is_file():
+            found.append(ConfigPart({}, None, part))  # packed: the file may be gone by now
+        elif isinstance(part, str):
+            file = find_file(study, part)
+            found.append(ConfigPart(read_yaml(file), file, part))
+        elif isinstance(part, dict) and all(isinstance(key, str) for key in part):
+            found.append(ConfigPart(part))
+        else:
+            raise ValueError(
+                f"{part!r} is not a part of a configuration; give a file, dotted keys with "
+                "values (trainer.max_epochs: 20), or a list of them."
+            )
+    return tuple(found)
+
+
+def variables(allowed: Iterable[str] = ()) -> dict[str, str]:
+    """Environment variables that a study may read: ``CHAOSGATE_*`` and the allowed ones.
+
+    A study file may come from another person, and what it reads ends in logs and reports.
+    """
+    names = {name for name in os.environ if name.startswith("CHAOSGATE_")} | set(allowed)
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def resolve(value: Any, folders: Mapping[str, str]) -> Any:
+    """``value`` with names replaced by folders; unknown names stay.
+
+    >>> resolve({"root": "${CHAOSGATE_PETS}", "n": 3}, {"CHAOSGATE_PETS": "/data"})
+    {'root': '/data', 'n': 3}
+    """
+    if isinstance(value, str):
+        return _VARIABLE.sub(lambda match: folders.get(match[1], match[0]), value)
+    if isinstance(value, Mapping):
+        return {key: resolve(entry, folders) for key, entry in value.items()}
+    return [resolve(entry, folders) for entry in value] if isinstance(value, list) else value
+
+
+def require_folders(study: "Study", folders: Mapping[str, str], exist: bool) -> None:
+    """Refuse variables that the study may not read and, with ``exist``, missing folders."""
+    names = sorted({n for part in study.parts() for n in _VARIABLE.findall(repr(part.content))})
+    missing = []
+    for name in names:
+        if name not in folders and not name.startswith("CHAOSGATE_"):
+            raise ValueError(
+                f"the study reads the environment variable {name}; a study may read CHAOSGATE_* "
+                f"only. If you trust it, set the variable and add --variable {name}."
+            )
+        holds = f" (a folder with {FOLDERS[name]})" if name in FOLDERS else ""
+        if name not in folders:
+            missing.append(f"{name}{holds} is not set")
+        elif not Path(folders[name]).expanduser().exists():
+            missing.append(f"{name}{holds} is {folders[name]}, which does not exist")
+    if missing and exist:
+        raise FileNotFoundError(
+            f"the data are missing: {'; '.join(missing)}. Set the variable, e.g. export "
+            f"{names[0]}=FOLDER, or try the study on synthetic images with --size smoke."
+        )
+
+
+# -- the schema ------------------------------------------------------------------------------------
 
 
 def _name(value: Any) -> str:
@@ -59,12 +167,7 @@ def _name(value: Any) -> str:
     return str(value)
 
 
-def _parts(value: Any, info: ValidationInfo) -> ConfigParts:
-    study: Path = info.context or Path()
-    return () if value is None else read_parts(value, study)
-
-
-def _one_or_several(value: Any) -> Any:
+def _listed(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
 
 
@@ -79,12 +182,14 @@ def _known(what: str, choices: Callable[[], Any]) -> AfterValidator:
 
 Name = Annotated[str, BeforeValidator(_name)]
 Parts = Annotated[ConfigParts, BeforeValidator(_parts)]
+OneOrMore = BeforeValidator(_listed)
 Count = Annotated[StrictInt, Field(ge=1)]
 Seed = Annotated[StrictInt, Field(ge=0)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Metric = Annotated[str, _known("metric", lambda: METRICS)]
 Checkpoint = Annotated[str, _known("checkpoint", lambda: CHECKPOINTS)]
 PaperTable = Annotated[str, _known("table of the paper", lambda: paper_data())]
+_NAMES = "names with what they mean, e.g. {none: noise/none}"
 
 
 class _Entry(BaseModel):
@@ -95,7 +200,7 @@ class Axis(_Entry):
     """Something that varies besides method and seed: name of every level with what it sets.
 
     Attributes:
-        methods: Methods that it applies to, None for all; the others are run once, not once per level.
+        methods: Methods that it applies to, None for all; the others are run once.
     """
 
     levels: dict[Name, Parts] = Field(
@@ -119,7 +224,7 @@ class Axis(_Entry):
 def _label(level: Any) -> str:
     """A name for an unnamed level: its values."""
     values = level.values() if isinstance(level, dict) else [Path(str(level)).stem]
-    flat = [part for value in values for part in (value if isinstance(value, list) else [value])]
+    flat = [part for value in values for part in _listed(value)]
     return "+".join(re.sub(r"[^A-Za-z0-9_.]", "", str(part)) for part in flat)
 
 
@@ -128,9 +233,9 @@ class Sweep(_Entry):
 
     Attributes:
         key: The dotted key that is the strength.
-        values: What it takes.
-        paper: The value of the paper (or of common use), reported beside the selected one; None selects nothing: all
-            strengths are shown, as in the paper's sweeps.
+        values: The values it takes.
+        paper: The value of the paper (or of common use), reported beside the selected one; None
+            selects nothing: all strengths are shown, as in the paper's sweeps.
     """
 
     key: str = Field(description="the dotted key that is the strength")
@@ -142,9 +247,7 @@ class Sweep(_Entry):
         if len(set(self.values)) < len(self.values):
             raise ValueError(f"values {list(self.values)} names a value twice.")
         if self.paper is not None and self.paper not in self.values:
-            raise ValueError(
-                f"paper is {self.paper:g}, which is not among the values {list(self.values)}."
-            )
+            raise ValueError(f"paper is {self.paper:g}, which is not in {list(self.values)}.")
         return self
 
 
@@ -152,7 +255,7 @@ class StudyTest(_Entry):
     """What trained networks are tested on.
 
     Attributes:
-        parts: What differs from the training configuration, e.g. other data; nothing for its own test set.
+        parts: What differs from the training configuration, e.g. other data.
         ood: Whether the images belong to none of the classes.
     """
 
@@ -162,7 +265,7 @@ class StudyTest(_Entry):
 
 
 class Ensemble(_Entry):
-    """A deep ensemble of runs that exist anyway: the mean of their probabilities, a row without any training.
+    """A deep ensemble of existing runs: the mean of their probabilities, a row without training.
 
     Attributes:
         of: The method; without a swept strength or further axes.
@@ -174,12 +277,12 @@ class Ensemble(_Entry):
 
 
 class Size(_Entry):
-    """Another size of a study: the same comparisons with other means, for instance to see that everything works.
+    """Another size of a study: the same comparisons with less work, e.g. to try the whole path.
 
     Attributes:
         overrides: Set last, for all runs.
         tests: What differs in some of the tests, by name.
-        synthetic: Train and test on images that are written for the purpose (:mod:`chaosgate.data.synthetic`).
+        synthetic: Train and test on synthetic images (:mod:`chaosgate.data.synthetic`).
     """
 
     seeds: Any = None
@@ -197,29 +300,32 @@ class Size(_Entry):
 
     @property
     def warning(self) -> str:
-        """What every report of this size says first."""
+        """The first line of every report of this size."""
         images = ", on synthetic images" if self.synthetic else ""
-        return f"Size {self.name}{images}: it shows that the path works; its numbers say nothing about any method."
+        return (
+            f"Size {self.name}{images}: it shows that the path works; its numbers say nothing "
+            "about any method."
+        )
 
 
 class Planned(_Entry):
     """What a study is run for, written down before its first run.
 
     Attributes:
-        claims: What is expected, in words.
+        claims: What is expected.
         endpoint: What decides: ``PART METRIC``, e.g. ``clean nll_T``; one or several.
-        contrasts: ``METHOD - METHOD``, or ``METHOD - METHOD+T``; a method with swept strengths stands
-            for its selected one. Significance is corrected for these only.
-        refuted_if: Which result would refute the claims, in words.
+        contrasts: ``METHOD - METHOD``, or ``METHOD - METHOD+T``; a method with swept strengths
+            stands for its selected one. Significance is corrected for these only.
+        refuted_if: Which result would refute the claims.
     """
 
-    claims: Annotated[tuple[str, ...], BeforeValidator(_one_or_several)] = Field(
+    claims: Annotated[tuple[str, ...], OneOrMore] = Field(
         min_length=1, description="one or several sentences"
     )
-    endpoint: Annotated[tuple[str, ...], BeforeValidator(_one_or_several)] = Field(
+    endpoint: Annotated[tuple[str, ...], OneOrMore] = Field(
         ("clean nll_T",), min_length=1, description="part and metric, e.g. clean nll_T"
     )
-    contrasts: Annotated[tuple[str, ...], BeforeValidator(_one_or_several)] = Field(
+    contrasts: Annotated[tuple[str, ...], OneOrMore] = Field(
         min_length=1, description="differences of methods, e.g. [gch - none]"
     )
     refuted_if: str = Field(description="a sentence: which result would refute the claims")
@@ -231,61 +337,61 @@ class Planned(_Entry):
             part, _, metric = one.partition(" ")
             if part not in ("clean", "corrupted") or metric not in known:
                 raise ValueError(
-                    f"endpoint {one!r} is not a part (clean, corrupted) and a metric, e.g. clean nll_T."
+                    f"endpoint {one!r} is not a part (clean, corrupted) and a metric, e.g. clean "
+                    "nll_T."
                 )
         for one in self.contrasts:
             if len(one.split(" - ")) != 2:
-                raise ValueError(
-                    f"contrast {one!r} is not a difference of two methods, e.g. gch - none."
-                )
+                raise ValueError(f"contrast {one!r} is not METHOD - METHOD, e.g. gch - none.")
         return self
 
 
-_NAMES = "names with what they mean, e.g. {none: noise/none}"
-
-
 class Study(_Entry):
-    """What a study file says. What is more special wins: base, overrides, method, grid, size.
+    """The content of a study file. Later ones win: base, overrides, method, grid, size.
 
     Attributes:
         name: Names the directory of the report; by default that of the file.
-        project: Names the directory of the runs. Studies of one project share their training runs: where two ask for
-            the same training, it happens once, and each adds the tests that are missing.
+        project: Names the directory of the runs. Studies of one project share their trainings:
+            where two ask for the same one, it happens once, and each adds the missing tests.
         base: What all runs share.
         overrides: More of it: dotted keys, after the files.
-        methods: What is compared: rows of the table.
+        methods: What is compared: rows of the table. ``{command: "python train.py --seed {seed}
+            --out {run_dir}"}`` runs a program of yours (:mod:`chaosgate.study.execute.run`).
         reference: The method that differences are taken to.
-        contrast: Methods that are set against every other one; by default, all pairs where there are few.
-        seeds: Every method is run once per seed; at one seed all methods share initial weights and batches.
+        contrast: Methods that are compared with every other one; by default, all pairs where there
+            are few.
+        seeds: Every method is run once per seed; at one seed all methods share initial weights and
+            batches.
         grid: Further axes by name.
         strength: Methods whose strength is swept.
         tests: What the networks are tested on; a row of the table has the cells of all of them.
-        ood: A second data set whose images belong to none of the classes, by name; for the metric ``ood_auroc``. Give
-            it the size, mean and std of the training images, or the network is shown something else than other images.
-        checkpoints: Which network of a run is tested: ``best`` (smallest validation NLL), ``top1`` (largest validation
-            Top-1) or ``last`` (final epoch). Several become an axis: a row for each.
+        ood: A second data set whose images belong to none of the classes, by name; for the metric
+            ``ood_auroc``. Give it the size, mean and std of the training images.
+        checkpoints: Which network of a run is tested: ``best`` (smallest validation NLL), ``top1``
+            (largest validation Top-1) or ``last`` (final epoch). Several become an axis.
         metrics: Columns of the table.
-        planned: What the study is run for (:class:`Planned`). It is hashed before the first run; the report says
-            whether it changed afterwards.
-        paper: Tables of the paper that this study answers; the report sets their numbers beside ours.
-        keep_logits: Keep the logits of every test and validation image in half precision; metrics that need all
-            classes and ensembles do so anyway. ``study plan`` says how large they are.
+        planned: What the study is run for (:class:`Planned`). It is hashed before the first run;
+            the report says whether it changed afterwards.
+        paper: Tables of the paper that this study answers; the report sets their numbers beside
+            ours.
+        keep_logits: Keep the logits of every test and validation image in half precision; metrics
+            that need all classes and ensembles do so anyway.
         ensemble: One or several :class:`Ensemble`; keeps the logits.
-        jobs: Workers at a time on one machine, if the command line does not say.
-        threads: Threads of each; None shares the cores among the jobs. Sums depend on it in their last digits.
-        sizes: Other sizes: a name with keys of :class:`Size`, or with a file of them that several studies share.
+        jobs: Runs at a time on one machine.
+        threads: Threads of each; None shares the cores among the jobs. Sums depend on it in their
+            last digits.
+        sizes: Other sizes: a name with keys of :class:`Size`, or with a file of them that several
+            studies share.
     """
 
     name: Name = ""
     project: Name = ""
-    base: Parts = Field(min_length=1, description="files, e.g. [base, data/fashion_mnist]")
+    base: Parts = Field((), description="files, e.g. [base, data/fashion_mnist]")
     overrides: Parts = ()
     methods: dict[Name, Parts] = Field(min_length=1, description=_NAMES)
     reference: str = Field(description="the method that others are compared to")
-    contrast: Annotated[tuple[str, ...], BeforeValidator(_one_or_several)] = Field(
-        (), description="some methods"
-    )
-    seeds: Annotated[tuple[Seed, ...], BeforeValidator(_one_or_several)] = Field(
+    contrast: Annotated[tuple[str, ...], OneOrMore] = Field((), description="some methods")
+    seeds: Annotated[tuple[Seed, ...], OneOrMore] = Field(
         (0,), min_length=1, description="whole numbers, e.g. [0, 1, 2]"
     )
     grid: dict[Name, Axis] = Field({}, description="axes with their levels")
@@ -296,7 +402,7 @@ class Study(_Entry):
     ood: dict[Name, Parts] = Field(
         {}, max_length=1, description="one name with its data, e.g. {mnist: data/mnist}"
     )
-    checkpoints: Annotated[tuple[Checkpoint, ...], BeforeValidator(_one_or_several)] = Field(
+    checkpoints: Annotated[tuple[Checkpoint, ...], OneOrMore] = Field(
         CHECKPOINTS[:1],
         min_length=1,
         alias="checkpoint",
@@ -306,11 +412,11 @@ class Study(_Entry):
         METRICS[:4], min_length=1, description=f"a list of {', '.join(METRICS)}"
     )
     planned: Planned | None = Field(None, description="claims, endpoint, contrasts, refuted_if")
-    paper: Annotated[tuple[PaperTable, ...], BeforeValidator(_one_or_several)] = Field(
+    paper: Annotated[tuple[PaperTable, ...], OneOrMore] = Field(
         (), description="tables of the paper"
     )
     keep_logits: StrictBool = Field(False, description="true or false")
-    ensemble: Annotated[tuple[Ensemble, ...], BeforeValidator(_one_or_several)] = Field(
+    ensemble: Annotated[tuple[Ensemble, ...], OneOrMore] = Field(
         (), description="e.g. {of: none, size: 5}, or several in a list"
     )
     jobs: Count = Field(1, description="a whole number of at least 1")
@@ -330,40 +436,27 @@ class Study(_Entry):
 
     @property
     def with_logits(self) -> bool:
-        return (
-            self.keep_logits
-            or bool(self.ensemble)
-            or any(metric in FROM_LOGITS for metric in self.metrics)
-        )
+        needed = any(metric in FROM_LOGITS for metric in self.metrics)
+        return self.keep_logits or bool(self.ensemble) or needed
 
     @property
     def all_tests(self) -> tuple[StudyTest, ...]:
         """The tests, and the one of other images."""
-        return (
-            *self.tests,
-            *(
-                StudyTest.model_construct(name=name, parts=parts, ood=True)
-                for name, parts in self.ood.items()
-            ),
-        )
+        ood = [StudyTest.model_construct(name=n, parts=p, ood=True) for n, p in self.ood.items()]
+        return (*self.tests, *ood)
 
     @property
     def checkpoint(self) -> str:
-        """The tested checkpoints, in words."""
+        """The tested checkpoints, as text."""
         return " and ".join(self.checkpoints)
 
     def parts(self) -> Iterator[ConfigPart]:
         """Every part of a configuration that this study names."""
-        yield from (
-            *self.base,
-            *self.overrides,
-            *(self.size.overrides if self.size is not None else ()),
-        )
-        for parts in self.methods.values():
+        yield from (*self.base, *self.overrides)
+        yield from () if self.size is None else self.size.overrides
+        levels = [axis.levels for axis in self.grid.values()]
+        for parts in (one for named in (self.methods, *levels) for one in named.values()):
             yield from parts
-        for axis in self.grid.values():
-            for parts in axis.levels.values():
-                yield from parts
         for test in self.all_tests:
             yield from test.parts
 
@@ -378,9 +471,7 @@ class Study(_Entry):
             axes[CHECKPOINT] = dict.fromkeys(self.checkpoints, ())
         if method in self.strength:
             sweep = self.strength[method]
-            axes[STRENGTH] = {
-                f"{value:g}": (ConfigPart({sweep.key: value}),) for value in sweep.values
-            }
+            axes[STRENGTH] = {f"{v:g}": (ConfigPart({sweep.key: v}),) for v in sweep.values}
         return axes
 
     @field_validator("tests", mode="before")
@@ -392,54 +483,151 @@ class Study(_Entry):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Study":
-        named = {
+        named: dict[str, Iterable[str]] = {
             "reference": [self.reference],
             "contrast": self.contrast,
             "strength": self.strength,
+            "ensemble": [ensemble.of for ensemble in self.ensemble],
+            **{f"grid.{axis}": content.methods or () for axis, content in self.grid.items()},
         }
-        for what, names in named.items():
+        if self.planned is not None:
+            sides = " - ".join(one.removesuffix("+T") for one in self.planned.contrasts)
+            named["planned.contrasts"] = [one.split("-")[0] for one in sides.split(" - ")]
+        for key, names in named.items():
             for name in names:
-                _require(what, "method", name, self.methods)
+                if name not in self.methods:
+                    hint = did_you_mean(name, self.methods)
+                    raise ValueError(f"{key}: no method '{name}'. {hint}")
         if self.reference in self.strength:
             raise ValueError(f"strength.{self.reference}: the reference has no strength to sweep.")
-        for axis, content in self.grid.items():
-            if axis in (STRENGTH, CHECKPOINT):
-                raise ValueError(
-                    f"grid.{axis}: strengths are swept under 'strength:', checkpoints under 'checkpoint:'."
-                )
-            for name in content.methods or ():
-                _require(f"grid.{axis}", "method", name, self.methods)
+        if wrong := {STRENGTH, CHECKPOINT} & set(self.grid):
+            raise ValueError(f"grid.{min(wrong)}: give '{min(wrong)}:' beside 'grid:', not in it.")
         for ensemble in self.ensemble:
-            _require("ensemble", "method", ensemble.of, self.methods)
-            if self.axes_of(ensemble.of):
-                raise ValueError(
-                    f"ensemble: {ensemble.of} is varied over {', '.join(self.axes_of(ensemble.of))}."
-                )
+            if axes := self.axes_of(ensemble.of):
+                raise ValueError(f"ensemble: {ensemble.of} is varied over {', '.join(axes)}.")
             if ensemble.size > len(self.seeds):
                 raise ValueError(
-                    f"ensemble: {ensemble.size} members of {ensemble.of}, but {len(self.seeds)} seeds."
+                    f"ensemble: {ensemble.size} members of {ensemble.of}, but {len(self.seeds)} "
+                    "seeds."
                 )
-        for contrast in self.planned.contrasts if self.planned is not None else ():
-            for name in contrast.removesuffix("+T").split(" - "):
-                _require("planned.contrasts", "method", name.split("-")[0], self.methods)
         if bool(self.ood) != ("ood_auroc" in self.metrics):
-            raise ValueError(
-                "ood: the metric ood_auroc needs a data set under 'ood:', and is all that it is used for."
-            )
+            raise ValueError("ood: the metric ood_auroc and a data set under 'ood:' go together.")
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError(
                 f"seeds {list(self.seeds)} names a seed twice; that would count one run as two."
             )
         if len(set(self.checkpoints)) < len(self.checkpoints):
             raise ValueError(
-                f"checkpoint is {list(self.checkpoints)}; give one, or several in a list, each once."
+                f"checkpoint is {list(self.checkpoints)}; give one, or several in a list, each "
+                "once."
             )
         return self
 
 
-def _require(key: str, what: str, name: str, choices: Any) -> None:
-    if name not in choices:
-        raise ValueError(f"{key}: no {what} '{name}'. {did_you_mean(name, choices)}")
+# -- the file --------------------------------------------------------------------------------------
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def load_study(path: str | Path, size: str | None = None, seeds: int | None = None) -> Study:
+    """Read and check a study file; a mistake is reported before anything runs.
+
+    Args:
+        path: The file, or the name of a shipped study.
+        size: One of the study's ``sizes``; None for the study as it stands.
+        seeds: How many seeds instead of the study's: its first ones, then the numbers that follow.
+    """
+    path = _find_study(Path(path))
+    content = {"name": path.stem, **_given(read_yaml(path))}
+    content = {"project": content["name"], **content}
+    the_size = None if size is None else _read_size(path, content.get("sizes"), size)
+    for key in ("seeds", "jobs", "threads"):
+        if (value := getattr(the_size, key, None)) is not None:
+            content[key] = value
+    study = _validated(Study, content, path)
+    if seeds is not None:
+        known = study.seeds
+        more = range(max(known) + 1, max(known) + 1 + max(0, seeds - len(known)))
+        study = study.model_copy(update={"seeds": (*known, *more)[:seeds]})
+    if the_size is not None:
+        # A file of sizes serves several studies; it may mention tests that this one does not have.
+        more_of, names = the_size.tests, ("name", "project")
+        tests = tuple(
+            test.model_copy(update={"parts": (*test.parts, *more_of.get(test.name, ()))})
+            for test in study.tests
+        )
+        named = {key: f"{getattr(study, key)}.{size}" for key in names}
+        study = study.model_copy(update={**named, "tests": tests})
+    study._path, study._size = path, the_size
+    return study
+
+
+def _find_study(path: Path) -> Path:
+    try:
+        return find_config(path, group="study")
+    except FileNotFoundError as error:
+        near = sorted(file.name for file in path.parent.glob("*.yaml"))
+        there = f" {path.parent} has {', '.join(near)}." if near and path.parent != Path() else ""
+        raise FileNotFoundError(f"{error}{there}") from None
+
+
+def _read_size(path: Path, sizes: Any, name: str) -> Size:
+    """A size, written in the study or in a file of its own."""
+    if not sizes:
+        raise ValueError(f"{path} has one size only; it has no 'sizes:' and thus no '{name}'.")
+    if not isinstance(sizes, dict) or name not in sizes:
+        raise ValueError(f"{path}: sizes: no size '{name}'. {did_you_mean(name, sizes)}")
+    content = sizes[name]
+    if isinstance(content, str):
+        content = read_yaml(find_file(path, content))
+    size = _validated(Size, _given(content), path, f"sizes.{name}")
+    size._own_name = name
+    return size
+
+
+def _given(content: Any) -> Any:
+    """Keys without a value, or with nothing in it, are keys not given."""
+    if not isinstance(content, dict):
+        return content
+    known = keys_of(Study)
+    return {key: v for key, v in content.items() if key not in known or (v not in (None, {}))}
+
+
+def _validated(model: type[Model], content: Any, path: Path, prefix: str = "") -> Model:
+    """Validate; the first mistake becomes one line with file, key, what was found, what to do."""
+    try:
+        return model.model_validate(content, context=path)
+    except ValidationError as error:
+        # An unknown key is the reason why another one is missing, not the other way round.
+        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+        if first["type"] == "missing" and first["loc"] == ("reference",):
+            names = ", ".join(map(str, content["methods"]))
+            raise ValueError(
+                f"{path}: 'reference' is missing; name the method to compare to: {names}."
+            ) from None
+        raise ValueError(f"{path}: {_sentence(model, first, prefix)}") from None
+
+
+def _sentence(model: type[BaseModel], error: Any, prefix: str) -> str:
+    location = [str(part) for part in error["loc"] if not str(part).startswith("[")]
+    nested: dict[str, type[BaseModel]] = {"grid": Axis, "strength": Sweep, "planned": Planned}
+    at = 1 if location[:1] == ["planned"] else 2  # grid and strength have names in between
+    inner = nested.get(location[0]) if len(location) > at else None
+    fields = (inner or model).model_fields
+    field = fields.get(location[at] if inner else location[0]) if location else None
+    hint = field.description if field is not None and field.description else str(error["msg"])
+    if inner is Axis and location[2] == "levels":  # mostly given without this word
+        del location[2]
+    key = ".".join(filter(None, [prefix, *location]))
+    if error["type"] == "extra_forbidden":
+        parent, last = key.removesuffix(location[-1]).rstrip("."), location[-1]
+        text = f"{parent}: no key '{last}'. {did_you_mean(last, keys_of(inner or model))}"
+        return text.lstrip(": ")
+    if error["type"] == "value_error":
+        return f"{key}: {error['ctx']['error']}".lstrip(": ")
+    if error["type"] == "missing":
+        return f"'{key}' is missing; give {hint}."
+    return f"{key} is {error['input']!r}; give {hint}."
 
 
 def keys_of(model: type[BaseModel]) -> list[str]:

@@ -1,0 +1,328 @@
+"""Work through the runs of a study on this machine: one process for each, ``jobs`` at a time.
+
+Processes are forked from a server that has imported what training needs (the ``forkserver`` of the
+standard library), so a run does not wait for the import and a crash ends only one run.
+"""
+
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from filelock import Timeout
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from chaosgate.run.directory import write_json
+from chaosgate.study.execute.run import Execute, run
+from chaosgate.study.execute.state import FAILED, LOG, State, how_far, state_of, title_of
+from chaosgate.study.plan.runs import Run
+
+ATTEMPTS = 2
+_BUSY = 75  # exit status: another process has the run
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_PATIENCE = 20.0  # seconds that a run has to save its state after SIGTERM
+_LINE_EVERY = 30.0  # seconds between two lines of progress where the output is not a terminal
+
+
+@dataclass
+class Outcome:
+    """How a study ended.
+
+    Args:
+        failed: Names of the runs that failed twice, with the last lines of their logs.
+        interrupted: Whether Ctrl-C or SIGTERM stopped it.
+    """
+
+    failed: dict[str, list[str]] = field(default_factory=dict)
+    interrupted: bool = False
+
+
+class LocalExecutor:
+    """Runs on this machine; other processes may work on the same study in the same directory.
+
+    Args:
+        runs: The runs of the study, in order.
+        execute: Carries out ``fit`` and ``test``; a function of a module, because it is pickled.
+        display: Shows the progress.
+        jobs: Runs at a time.
+        threads: Threads of each.
+        context: How processes are made: :func:`warm`, or ``spawn`` for a single run.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        execute: Execute,
+        display: "Display",
+        jobs: int = 1,
+        threads: int = 1,
+        context: Any = None,
+    ) -> None:
+        self.runs, self.execute, self.display = list(runs), execute, display
+        self.jobs, self.threads = jobs, threads
+        self.context = context or multiprocessing.get_context("spawn")
+        self.devices = visible_devices() if jobs > 1 else []  # one run alone may use them all
+        self.attempts: Counter[str] = Counter()
+        self.outcome = Outcome()
+        self._live: list[tuple[Run, Any, str | None]] = []
+
+    def __call__(self) -> Outcome:
+        """Return when every run is done or has failed twice, or after Ctrl-C or SIGTERM."""
+        states = {run.name: state_of(run) for run in self.runs}
+        pending = [run for run in self.runs if states[run.name].condition != "done"]
+        with _sigterm_interrupts(), self.display.watching(self.runs, states):
+            try:
+                while pending or self._live:
+                    self._start_some(pending)
+                    if pending or self._live:
+                        wait([process.sentinel for _, process, _ in self._live], 1.0)
+                    self._collect(pending)
+                    self.display.update({run.name: state_of(run) for run, _, _ in self._live})
+            except KeyboardInterrupt:
+                self.outcome.interrupted = True
+            finally:
+                self.stop()
+        return self.outcome
+
+    def _start_some(self, pending: list[Run]) -> None:
+        for one in list(pending):
+            if len(self._live) >= self.jobs:
+                return
+            if any(live.directory == one.directory for live, _, _ in self._live):
+                continue  # another checkpoint of the same training
+            state = state_of(one)
+            if state.condition == "running":
+                self.display.elsewhere(one)
+                continue
+            pending.remove(one)
+            if state.condition == "done":
+                self.display.ended(one, state)
+                continue
+            self.attempts[one.name] += 1
+            try:
+                one.directory.mkdir(parents=True, exist_ok=True)
+                (one.directory / LOG).open("a").close()
+            except OSError as error:
+                self._fail(one, 1, [f"{one.directory} cannot be written to: {error}"], pending)
+                continue
+            used = [device for _, _, device in self._live]
+            device = min(self.devices, key=used.count) if self.devices else None
+            arguments = (one, self.execute, self.threads, device, multiprocessing.get_start_method())
+            process = self.context.Process(target=_work, args=arguments)
+            process.start()
+            self._live.append((one, process, device))
+            self.display.started(one, self.attempts[one.name])
+
+    def _collect(self, pending: list[Run]) -> None:
+        for live in list(self._live):
+            one, process, _ = live
+            if process.exitcode is None:
+                continue
+            self._live.remove(live)
+            state = state_of(one)
+            if state.condition == "done":
+                self.display.ended(one, state)
+            elif process.exitcode == _BUSY:
+                self.attempts[one.name] -= 1
+                pending.append(one)
+            else:
+                self._fail(one, process.exitcode, log_tail(one.directory), pending)
+
+    def _fail(self, one: Run, status: int, lines: list[str], pending: list[Run]) -> None:
+        """Note a failure, if that is possible; try once more. The other runs go on."""
+        attempts = self.attempts[one.name]
+        why = reason(lines, status)
+        record = {"attempts": attempts, "status": status, "reason": why, "lines": lines}
+        try:
+            write_json(one.directory / FAILED, record)
+        except OSError:
+            pass  # the directory is deleted, read-only or full; the display has the reason
+        if attempts < ATTEMPTS:
+            pending.insert(0, one)
+        else:
+            self.outcome.failed[one.name] = lines
+            self.display.ended(one, State("failed", record=record))
+
+    def stop(self) -> None:
+        """End the runs; what they have saved stays."""
+        for _, process, _ in self._live:
+            process.terminate()
+        deadline = time.monotonic() + _PATIENCE
+        for _, process, _ in self._live:
+            process.join(max(0.0, deadline - time.monotonic()))
+            if process.exitcode is None:
+                process.kill()
+                process.join()
+        self._live.clear()
+
+
+def _work(one: Run, execute: Execute, threads: int, device: str | None, method: str) -> None:
+    """One run in its process; its output goes to the log of the run."""
+    os.setsid()  # Ctrl-C in a terminal does not reach it
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # SLURM may signal every process of a job
+    for key in [key for key in os.environ if key.startswith(("SLURM_", "SUBMITIT_"))]:
+        del os.environ[key]  # or Lightning would requeue the job itself
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    if device is not None:
+        os.environ[_VISIBLE] = device
+    # Data workers start as they do in `chaosgate fit`: from a server of their own, each loader of
+    # each run would wait for the import of torch.
+    multiprocessing.set_start_method(method, force=True)
+    with open(one.directory / LOG, "a", encoding="utf-8") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    try:
+        import torch
+
+        torch.set_num_threads(threads)
+        run(one, execute)
+    except Timeout:
+        sys.exit(_BUSY)
+    except Exception as error:  # whatever it is: the log has it, and the other runs go on
+        traceback.print_exc()
+        print(f"chaosgate: {' '.join(str(error).split())}", flush=True)
+        sys.exit(1)
+
+
+def warm(*modules: str) -> Any:
+    """A context whose processes have imported these modules."""
+    # Threads that wait sleep: spinning ones, the default, are 20 times slower on busy cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, *modules])
+    return context
+
+
+def log_tail(directory: Path, lines: int = 12) -> list[str]:
+    try:
+        text = (directory / LOG).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return [line.rstrip() for line in text.splitlines()[-lines:]]
+
+
+def reason(lines: Sequence[str], status: int) -> str:
+    """The line of a log that says why a run failed.
+
+    >>> reason(["Epoch 3", "chaosgate: the loss is nan at step 7."], 1), reason([], -9)
+    ('the loss is nan at step 7.', 'ended by SIGKILL')
+    """
+    if status < 0:
+        return f"ended by {signal.Signals(-status).name}"
+    found = [line for line in lines if line.startswith("chaosgate: ")]
+    return (found or list(lines) or [f"exit status {status}"])[-1].removeprefix("chaosgate: ")[:300]
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """SIGTERM stops like Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def visible_devices() -> list[str]:
+    """The GPUs of ``CUDA_VISIBLE_DEVICES``, or all that ``nvidia-smi`` lists; without torch."""
+    allowed = os.environ.get(_VISIBLE)
+    if allowed is not None:
+        return [name.strip() for name in allowed.split(",") if name.strip() not in ("", "-1")]
+    if shutil.which("nvidia-smi") is None:
+        return []
+    command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+
+
+class Display:
+    """Shows a study at work: bars in a terminal, lines elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=28),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._whole = self._bars.add_task("study", total=None, note="")
+        self._tasks: dict[str, Any] = {}  # bars of the runs at work, by name
+        self._ended = self._total = 0
+        self._elsewhere: set[str] = set()
+        self._next_line = time.monotonic() + _LINE_EVERY
+
+    @contextmanager
+    def watching(self, runs: Sequence[Run], states: Mapping[str, State]) -> Iterator[None]:
+        """Show bars while the study is worked on."""
+        self._total = len(runs)
+        self._ended = sum(states[one.name].condition == "done" for one in runs)
+        if self._ended:
+            before = f"{self._ended} of {self._total} runs were finished before and are kept."
+            self.console.print(before)
+        self._bars.update(self._whole, total=self._total)
+        with self._bars:
+            yield
+
+    def started(self, one: Run, attempt: int) -> None:
+        again = "" if attempt == 1 else " (failed once, trying again)"
+        self._say(one, f"started{again}, log in {escape(str(one.directory))}")
+        if one.name in self._tasks:
+            self._bars.remove_task(self._tasks.pop(one.name))
+        self._tasks[one.name] = self._bars.add_task(f"  {title_of(one)}", total=1.0, note="")
+
+    def elsewhere(self, one: Run) -> None:
+        """Another process works on this run; say so once."""
+        if one.name not in self._elsewhere:
+            self._elsewhere.add(one.name)
+            self._say(one, "another process is working on it")
+
+    def update(self, states: Mapping[str, State]) -> None:
+        """Show how far the runs are."""
+        done, notes = 0.0, [f"{self._ended} of {self._total} runs finished"]
+        for name, task in list(self._tasks.items()):
+            if name not in states:  # it ended, or is tried again
+                self._bars.remove_task(self._tasks.pop(name))
+                continue
+            share, note = how_far(states[name].progress)
+            done += share
+            self._bars.update(task, completed=share, note=note)
+            notes.append(f"{name}: {note}")
+        self._bars.update(self._whole, completed=self._ended + done, note=notes[0])
+        if not self.console.is_terminal and self._next_line <= time.monotonic():
+            self._next_line = time.monotonic() + _LINE_EVERY
+            self.console.print("; ".join(notes), soft_wrap=True, markup=False, highlight=False)
+
+    def ended(self, one: Run, state: State) -> None:
+        self._ended += state.condition == "done"
+        if state.condition == "done":
+            fit, test = (state.record["seconds"][phase] for phase in ("fit", "test"))
+            self._say(one, f"[green]done[/]: trained in {fit:.0f} s, tested in {test:.0f} s")
+        else:
+            why = escape(str(state.record.get("reason", "")))
+            times = state.record.get("attempts", 1)
+            self._say(one, f"[red]failed[/] {times} times; the study goes on without it. {why}")
+
+    def _say(self, one: Run, text: str) -> None:
+        self.console.print(f"[bold]{title_of(one)}[/]: {text}", highlight=False, soft_wrap=True)
