@@ -105,7 +105,7 @@ def main(arguments: Sequence[str]) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     except (ValueError, OSError, RuntimeError, ImportError) as error:
-        if name == "worker" or os.environ.get("CHAOSGATE_TRACEBACK"):
+        if os.environ.get("CHAOSGATE_TRACEBACK"):
             raise
         print(f"{prog}: {' '.join(str(error).split())}", file=sys.stderr)
         return 1

@@ -121,7 +121,13 @@ class LocalExecutor:
                 continue
             used = [device for _, _, device in self._live]
             device = min(self.devices, key=used.count) if self.devices else None
-            arguments = (one, self.execute, self.threads, device, multiprocessing.get_start_method())
+            arguments = (
+                one,
+                self.execute,
+                self.threads,
+                device,
+                multiprocessing.get_start_method(),
+            )
             process = self.context.Process(target=_work, args=arguments)
             process.start()
             self._live.append((one, process, device))

@@ -125,7 +125,8 @@ def _run_program(run: Run) -> None:
     words = [w.replace("{run_dir}", str(directory)) for w in shlex.split(run.config[COMMAND])]
     if COMMAND not in allowed_modules():
         raise ValueError(
-            f"the study starts a program: {shlex.join(words)}. If you trust it, add --allow command."
+            f"the study starts a program: {shlex.join(words)}. If you trust it, add --allow "
+            "command."
         )
     logits, rows = directory / "logits.npz", directory / "rows.jsonl"
     if not (logits.is_file() or rows.is_file()):
@@ -237,6 +238,5 @@ def _of_logits(run: Run, arrays: Mapping[str, Any]) -> tuple[list[dict[str, Any]
     path.parent.mkdir(exist_ok=True)
     cells = {key: arrays.get(key, [own]) for key, own in zip(CLEAN._fields, CLEAN, strict=True)}
     write_arrays(path, {**cells, **{key: value.numpy() for key, value in kept.items()}})
-    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values())]
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     return rows, logits.shape[-1]
-

@@ -45,8 +45,8 @@ class State:
     """Condition of a run, with what was last written about it.
 
     Args:
-        condition: ``queued``: waits in the queue of a cluster. ``interrupted``: started and stopped,
-            will be resumed. ``missing``: not started.
+        condition: ``queued``: waits in the queue of a cluster. ``interrupted``: started and
+            stopped, will be resumed. ``missing``: not started.
         progress: Phase, epoch, batch; empty before the first batch.
         record: Of a done run: seconds of training and tests. Of a failed one: attempts, reason,
             last lines. Of a queued one: the job.
