@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jsonargparse import ArgumentParser
 
-from chaosgate.cli.fit import parsed
-from chaosgate.gate import Gate
+from chaosgate.cli.training import compose as compose_words
 from chaosgate.run.directory import RunDirectory
 from chaosgate.study import Run, load_study, plan_runs
 
@@ -20,36 +18,26 @@ RECORD = {"trainer.callbacks+": {"class_path": "tests.study.callbacks.Record"}}
 KILL = {
     "trainer.callbacks+": {"class_path": "tests.study.callbacks.Kill", "init_args": {"epoch": 1}}
 }
-ORIGIN = {
-    "config_hash",
-    "checkpoint",
-    "commit",
-    "versions",
-    "run",
-    "method",
-    "noise_measured",
-    "digest",
-}  # of a row, besides its numbers
+ORIGIN = "config_hash checkpoint commit versions run method noise_measured digest".split()
+"""Keys of a row besides its numbers."""
 
 
 def tiny(folder: Path, name: str, methods: dict[str, Any], **overrides: Any) -> Path:
+    small = {
+        "trainer.max_epochs": 3,
+        "trainer.limit_train_batches": 3,
+        "trainer.limit_val_batches": 1,
+        "trainer.enable_model_summary": False,
+        "trainer.log_every_n_steps": 1,
+        "model.backbone_args": {"channels": [4, 8, 8, 8]},
+        "data.init_args.batch_size": 16,
+        "data.init_args.corruptions": ["gaussian_noise", "pixelate"],
+        "data.init_args.severities": [1, 5],
+        "data.init_args.cache_dir": str(folder / "cache"),
+    }
     content = {
-        "base": [
-            str(REPOSITORY / "configs" / file) for file in ("base.yaml", "data/fashion_mnist.yaml")
-        ],
-        "overrides": {
-            "trainer.max_epochs": 3,
-            "trainer.limit_train_batches": 3,
-            "trainer.limit_val_batches": 1,
-            "trainer.enable_model_summary": False,
-            "trainer.log_every_n_steps": 1,
-            "model.backbone_args": {"channels": [4, 8, 8, 8]},
-            "data.init_args.batch_size": 16,
-            "data.init_args.corruptions": ["gaussian_noise", "pixelate"],
-            "data.init_args.severities": [1, 5],
-            "data.init_args.cache_dir": str(folder / "cache"),
-            **overrides,
-        },
+        "base": ["base", "data/fashion_mnist"],
+        "overrides": {**small, **overrides},
         "methods": methods,
         "reference": next(iter(methods)),
         "checkpoint": "last",
@@ -59,57 +47,34 @@ def tiny(folder: Path, name: str, methods: dict[str, Any], **overrides: Any) -> 
     return path
 
 
-def noise(name: str) -> str:
-    return str(REPOSITORY / "configs" / "noise" / f"{name}.yaml")
-
-
-def start(action: str, path: Path, *options: str) -> "subprocess.Popen[str]":
-    command = [
-        sys.executable,
-        "-m",
-        "chaosgate",
-        "study",
-        action,
-        str(path),
-        "--root",
-        str(path.parent),
-        *options,
-    ]
+def start(action: str, path: Path, *options: str, **more: Any) -> "subprocess.Popen[str]":
+    words = ["study", action, str(path), "--root", str(path.parent), *options]
     paths = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
     environment = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "80"}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
+    command, pipe = [sys.executable, "-m", "chaosgate", *words], subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment, **more)
 
 
-def study(action: str, path: Path, *options: str) -> "subprocess.CompletedProcess[str]":
-    process = start(action, path, *options)
-    out, err = process.communicate(timeout=600)
+def study(
+    action: str, path: Path, *options: str, **more: Any
+) -> "subprocess.CompletedProcess[str]":
+    process = start(action, path, *options, **more)
+    out, err = process.communicate(timeout=900)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 @cache
-def parse(words: tuple[str, ...]) -> dict[str, Any]:
-    """The real parser, once for every command line."""
-    return parsed(words)
+def compose(words: tuple[str, ...]) -> dict[str, Any]:
+    """The real one, once for every command line."""
+    return compose_words(words)
 
 
 def runs_of(path: Path, size: str | None = None, root: Path | None = None) -> list[Run]:
-    return plan_runs(load_study(path, size), root or path.parent, lambda words: parse(tuple(words)))
-
-
-def gate_of(run: Run) -> Gate | None:
-    """A gate named on top of a file with another one keeps the arguments that both have, and may refuse them."""
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--gate", type=Gate | None)
-    return parser.instantiate_classes(
-        parser.parse_object({"gate": run.config["noise"]["gate"]})
-    ).gate
+    found = load_study(path, size)
+    return plan_runs(found, root or path.parent, lambda words: compose(tuple(words)))
 
 
 def numbers(run: Run) -> list[dict[str, Any]]:
     """Rows without what says where they came from."""
-    return [
-        {key: value for key, value in row.items() if key not in ORIGIN}
-        for row in RunDirectory(run.directory).rows()
-    ]
+    rows = RunDirectory(run.directory).rows()
+    return [{key: value for key, value in row.items() if key not in ORIGIN} for row in rows]

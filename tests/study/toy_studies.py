@@ -1,42 +1,38 @@
-"""Studies of two methods that differ in one key, for what can be shown without training."""
+"""Studies of two methods that differ in one key, and a training that takes no time."""
 
 import json
+import os
+import signal
+import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from chaosgate.run.directory import RunDirectory, with_digest, write_json, write_lines
 from chaosgate.study import Run, load_study, plan_runs
 
 Write = Callable[..., Path]
 Plan = Callable[..., list[Run]]
+GATE = {"class_path": "chaosgate.GaussianChaos", "init_args": {"log_std": 1.0}}
 
 
 def study_writer(folder: Path) -> Write:
     """Writes studies; keyword arguments replace keys of the study."""
+    data = {"init_args": {"severities": [1], "batch_size": 8}}
     files = {
-        "base": {
-            "trainer": {"max_epochs": 3},
-            "data": {"init_args": {"severities": [1], "batch_size": 8}},
-        },
+        "base": {"trainer": {"max_epochs": 3}, "data": data},
         "none": {"noise": {"gate": None}},
-        "gch": {
-            "noise": {
-                "gate": {"class_path": "chaosgate.GaussianChaos", "init_args": {"log_std": 1.0}}
-            }
-        },
+        "gch": {"noise": {"gate": GATE}},
     }
     for stem, content in files.items():
         (folder / f"{stem}.yaml").write_text(yaml.safe_dump(content))
 
     def write(name: str = "small", **keys: Any) -> Path:
-        content = {
-            "base": ["base.yaml"],
-            "methods": {"none": "none.yaml", "gch": "gch.yaml"},
-            "reference": "none",
-            "seeds": [0],
-        }
+        methods = {"none": "none.yaml", "gch": "gch.yaml"}
+        content = {"base": ["base.yaml"], "methods": methods, "reference": "none", "seeds": [0]}
         path = folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump({**content, **keys}, sort_keys=False))
         return path
@@ -44,22 +40,19 @@ def study_writer(folder: Path) -> Write:
     return write
 
 
-def toy_parse(words: Sequence[str]) -> dict[str, Any]:
-    """What the command line would make of a toy study, which the real parser would refuse: no data, no defaults."""
+def toy_compose(words: Sequence[str]) -> dict[str, Any]:
+    """What a toy study means; the real parser would refuse it: no data, no defaults."""
     whole: dict[str, Any] = {}
-    rest = iter(words[1:])
+    rest = iter(words)
     for word in rest:
         if word == "-c":
             _merge(whole, json.loads(next(rest)))
-        else:
-            key, _, text = word.removeprefix("--").partition("=")
-            try:
-                value = json.loads(text)
-            except ValueError:
-                value = text
-            for part in reversed(key.split(".")):
-                value = {part: value}
-            _merge(whole, value)
+            continue
+        key, _, text = word.removeprefix("--").partition("=")
+        value = yaml.safe_load(text)
+        for part in reversed(key.split(".")):
+            value = {part: value}
+        _merge(whole, value)
     return whole
 
 
@@ -72,4 +65,56 @@ def _merge(whole: dict[str, Any], more: dict[str, Any]) -> None:
 
 
 def toy_runs(study: Path, root: Path, size: str | None = None) -> list[Run]:
-    return plan_runs(load_study(study, size), root, toy_parse)
+    return plan_runs(load_study(study, size), root, toy_compose)
+
+
+def toy_execute(command: str, config: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
+    """Leaves the files of a training or a test. What it does first is an override of the study:
+    ``stub: fail | fail_once | crash | wait | no_lock``."""
+    import torch
+
+    run, stub = RunDirectory(options["run_dir"]), config.get("stub")
+    if command == "fit":
+        with open(run.path / "attempts.txt", "a") as file:
+            print(os.environ.get("CUDA_VISIBLE_DEVICES"), file=file)
+        write_json(run.progress, {"phase": "fit", "epoch": 0, "epochs": 1, "pid": os.getpid()})
+        if stub == "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if stub == "fail" or (stub == "fail_once" and attempts(run.path) == 1):
+            raise ValueError("the loss became nan")
+        while stub == "wait" and not (run.path.parent / "go").exists():
+            time.sleep(0.02)
+        run.checkpoints.mkdir(exist_ok=True)
+        for role in ("best", "top1", "last"):
+            torch.save({"state_dict": {}}, run.checkpoints / f"{role}.ckpt")
+        write_lines(run.curves, [{"epoch": 0, "val/nll": 1.0}])
+        write_json(run.config, {"model": {"num_classes": 10}})
+        return []
+    run.outputs.mkdir(exist_ok=True)
+    about = {"checkpoint": "c", "checkpoint_name": Path(options["ckpt_path"]).stem}
+    cell = {"corruption": "clean", "severity": config["data"]["init_args"]["severities"][0]}
+    row = {**options["labels"], **about, **cell, "top1": 0.5, "nll": 1.0, "ece": 0.1, "n": 10}
+    write_lines(run.results, [*run.rows(), with_digest(row)])
+    return [row]
+
+
+def attempts(directory: Path) -> int:
+    path = directory / "attempts.txt"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+if __name__ == "__main__":  # STUDY ROOT JOBS: a runner that a test can kill
+    from rich.console import Console
+
+    from chaosgate.study.execute.local import Display, LocalExecutor, warm
+    from tests.study.toy_studies import toy_execute as execute  # by its name in other processes
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    study, root, jobs = sys.argv[1:]
+    display = Display(Console(stderr=True))
+    context = warm("chaosgate.run.checkpoint")
+    executor = LocalExecutor(
+        toy_runs(Path(study), Path(root)), execute, display, int(jobs), 1, context
+    )
+    outcome = executor()
+    print(json.dumps({"failed": sorted(outcome.failed), "interrupted": outcome.interrupted}))

@@ -1,16 +1,12 @@
 """Tiny real studies through the real runner: training, test, table; cut and resumed."""
 
-import contextlib
 import os
 import shlex
-import signal
-import time
+import subprocess
+import sys
 from itertools import product
-from math import inf, nextafter
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import yaml
@@ -18,9 +14,16 @@ import yaml
 from chaosgate.cli.commands import main
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.outputs import load_samples
-from chaosgate.study import Run
 from chaosgate.study.execute.state import read_json, state_of
-from tests.study.real_studies import KILL, RECORD, noise, numbers, runs_of, start, study, tiny
+from tests.study.real_studies import (
+    KILL,
+    RECORD,
+    REPOSITORY,
+    numbers,
+    runs_of,
+    study,
+    tiny,
+)
 
 
 def table_of(printed: str) -> str:
@@ -30,17 +33,11 @@ def table_of(printed: str) -> str:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A finished study of three methods, one of which is killed in its second epoch, and what was printed."""
+    """A finished study, in which one run was killed in its second epoch, and what was printed."""
     folder = tmp_path_factory.mktemp("a study")
-    methods = {
-        "none": [
-            noise("none"),
-            RECORD,
-            {"model.optimizer.init_args.lr": 2.0},
-        ],  # too much: the last epoch is not the best
-        "gch": [noise("gch"), RECORD],
-        "cut": [noise("gch"), KILL],
-    }
+    rate = {"model.optimizer.init_args.lr": 2.0}  # too much: the last epoch is not the best
+    methods = {"none": ["noise/none", RECORD, rate], "gch": ["noise/gch", RECORD]}
+    methods["cut"] = ["noise/gch", KILL]
     path = tiny(folder, "tiny", methods)
     process = study("run", path, "--jobs", "2", "--threads", "1", "--variable", "HOME")
     assert process.returncode == 0, process.stdout + process.stderr
@@ -49,37 +46,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_table_and_files_are_there(finished: tuple[Path, str]) -> None:
     path, printed = finished
-    for word in (
-        "clean",
-        "corrupted",
-        "Top-1",
-        "conf-acc",
-        "energy",
-        "tensorboard --logdir",
-        "Next:",
-    ):
-        assert word in printed
-    again = next(
-        line for line in printed.split("Next:")[1].splitlines() if "chaosgate study" in line
-    )
-    words = shlex.split(again, comments=True)  # the same study again, where it is
-    more = ["--variable", "HOME", "--allow", "tests"]
-    assert words[0].endswith("chaosgate")
-    assert words[1:] == ["study", "run", str(path), "--root", str(path.parent), *more]
-    above = printed.split("Report:")[0].splitlines()
-    logs = [Path(line.partition(", log in ")[2]) for line in above if ", log in " in line]
-    assert len(logs) == 4 and all(
-        log.is_dir() for log in logs
-    )  # whole, for a shell; one run was killed
-    assert max(len(line) for line in above if ", log in " not in line) <= 80
-    assert {file.name for file in (path.parent / "tiny").iterdir() if file.is_file()} == {
-        "report.html",
-        "table.csv",
-        "table.md",
-        "table.tex",
-    }
-    assert "| gch |" in (path.parent / "tiny" / "table.md").read_text()
-    assert "tiny,mean,gch,gch,,corrupted,nll_T," in (path.parent / "tiny" / "table.csv").read_text()
+    assert all(word in printed for word in ("clean", "corrupted", "Top-1", "Report:", "Next:"))
+    again = shlex.split(printed.split("Next:")[1].splitlines()[1], comments=True)
+    flags = ["--root", str(path.parent), "--variable", "HOME", "--allow", "tests"]
+    assert again[1:] == ["study", "run", str(path), *flags]
+    lines = [line for line in printed.splitlines() if ", log in " in line]
+    assert len(lines) == 4  # one run was killed
+    assert all(Path(line.partition(", log in ")[2]).is_dir() for line in lines)
+    names = {file.name for file in (path.parent / "tiny").iterdir() if file.is_file()}
+    assert {"report.html", "table.csv", "table.md", "table.tex"} <= names
 
 
 def test_every_cell_has_one_row_with_its_labels(finished: tuple[Path, str]) -> None:
@@ -145,23 +120,17 @@ def test_finished_study_is_not_run_again(
     assert table_of(again) == table_of(printed)
 
 
-def test_changed_number_is_named_and_made_again(
+def test_damaged_outputs_are_named_and_made_again(
     finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, printed = finished
     run = runs_of(path)[0]
-    results, (outputs,) = RunDirectory(run.directory).results, run.directory.glob("outputs/*.npz")
+    (outputs,) = run.directory.glob("outputs/*.npz")
     before, kept = numbers(run), outputs.read_bytes()
-    nll = before[0]["nll"]
-    results.write_text(results.read_text().replace(repr(nll), repr(nextafter(nll, inf))))
-    outputs.write_bytes(
-        kept[: len(kept) // 2] + bytes([kept[len(kept) // 2] ^ 1]) + kept[len(kept) // 2 + 1 :]
-    )
-    assert numbers(run) == before[1:]
+    outputs.write_bytes(kept[: len(kept) // 2])
     options = [str(path), "--root", str(path.parent)]
     assert main(["study", "status", *options]) == 0
-    status = "".join(capsys.readouterr().out.split())
-    assert all(f"{file}isdamaged".replace(" ", "") in status for file in (results, outputs))
+    assert f"{outputs}cannotberead" in "".join(capsys.readouterr().out.split())
     assert main(["study", "run", *options, "--threads", "1"]) == 0
     assert numbers(run) == before and outputs.read_bytes() == kept
     assert table_of(capsys.readouterr().out) == table_of(printed)
@@ -180,68 +149,27 @@ def test_fewer_cells_need_a_test_and_no_training(finished: tuple[Path, str]) -> 
     assert state_of(run).condition == "interrupted"
     assert study("run", other).returncode == 0
     assert read_json(run.directory / "fitted.json") == fitted
-    assert len(state_of(run).record["cells"]) == 3 and len(RunDirectory(run.directory).rows()) == 5
+    assert state_of(run).condition == "done" and len(RunDirectory(run.directory).rows()) == 5
 
 
 def test_unknown_key_of_any_method_is_named_by_planning_alone(tmp_path: Path) -> None:
     path = tiny(
-        tmp_path, "typo", {"none": noise("none"), "gch": [noise("gch"), {"trainer.max_epoch": 3}]}
+        tmp_path, "typo", {"none": "noise/none", "gch": ["noise/gch", {"trainer.max_epoch": 3}]}
     )
     with pytest.raises(ValueError, match=r"typo.yaml: method gch: .*max_epoch"):
         runs_of(path)
     assert not (tmp_path / "typo").exists()
 
 
-def test_status_and_plan_read_only(finished: tuple[Path, str]) -> None:
+def test_status_does_not_import_torch(finished: tuple[Path, str]) -> None:
     path, _ = finished
-    for action in ("status", "plan"):
-        process = study(action, path)
-        assert process.returncode == 0 and process.stdout.count("done") >= 2
-
-
-@pytest.mark.slow
-def test_ten_kills_at_random_moments_change_no_row(tmp_path: Path) -> None:
-    methods = {"none": noise("none"), "gch": noise("gch")}
-    overrides = {"trainer.limit_train_batches": 20, "trainer.max_epochs": 12}
-    overrides["data.init_args.cache_dir"] = str(tmp_path / "cache")
-    (tmp_path / "whole").mkdir()
-    whole = tiny(tmp_path / "whole", "tiny", methods, **overrides)
-    killed = tiny(tmp_path, "tiny", methods, **overrides)
-    assert study("run", whole, "--threads", "1").returncode == 0
-    generator = np.random.default_rng(0)
-    in_training = 0
-    for _ in range(10):
-        with start("run", killed, "--threads", "1") as runner:
-            worker = wait_for_worker(runs_of(killed), generator.uniform(0, 3))
-            if (
-                generator.random() < 0.5
-            ):  # both at once, or the worker first: its runner may start it again
-                runner.kill()
-            if worker is not None:
-                in_training += worker["phase"] == "fit"
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(worker["pid"], signal.SIGKILL)
-            time.sleep(generator.uniform(0, 1))
-            runner.kill()
-    assert in_training >= 6  # or the test shows little
-    assert study("run", killed, "--threads", "1").returncode == 0
-    for one, other in zip(runs_of(killed), runs_of(whole), strict=True):
-        assert numbers(one) == numbers(other)
-        assert (
-            len({row["nll"] for row in numbers(one)}) == 5
-        )  # a network that answers: every cell another number
-
-
-def wait_for_worker(runs: list[Run], more: float) -> dict[str, Any] | None:
-    """Progress of a run that is being worked on, some moments after it began to train; None if all are done."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        states = [state_of(run) for run in runs]
-        if all(state.condition == "done" for state in states):
-            return None
-        for run, state in zip(runs, states, strict=True):
-            if state.condition == "running" and state.progress:
-                time.sleep(more)
-                return read_json(run.directory / "progress.json") or state.progress
-        time.sleep(0.05)
-    raise AssertionError("no worker began to train")
+    program = (
+        "import sys; from chaosgate.__main__ import main; "
+        "sys.exit(main(sys.argv[1:]) or 'torch' in sys.modules)"
+    )
+    words = ["study", "status", str(path), "--root", str(path.parent)]
+    paths = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
+    environment = {**os.environ, "PYTHONPATH": paths, "CHAOSGATE_ALLOW": "tests"}
+    command = [sys.executable, "-c", program, *words, "--variable", "HOME"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stdout.count("done") >= 3, done.stderr

@@ -8,17 +8,15 @@ import pytest
 
 from chaosgate.cli.commands import main
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.identity import training_hash
 from chaosgate.study import Run, load_study
-from chaosgate.study.execute.display import stated_cost
-from chaosgate.study.execute.worker import data_of, missing_data
-from chaosgate.study.plan.parts import require_folders
+from chaosgate.study.execute.run import run
+from chaosgate.study.execute.state import stated_cost
 from chaosgate.study.plan.study import paper_data
 from chaosgate.study.report.collect import collect
 from chaosgate.study.report.frame import results_of
 from chaosgate.study.report.views import paper_view
 from tests.study.made import finish
-from tests.study.real_studies import parse, runs_of
+from tests.study.real_studies import runs_of
 from tests.study.real_studies import study as run_study
 
 FOLDER = Path(__file__).parents[3] / "configs" / "study" / "paper"
@@ -61,20 +59,20 @@ def folders(name: str, size: str | None, method: str | None = None) -> set[Path]
     return {run.directory for run in planned(name, size) if method in (None, run.variant)}
 
 
+STUDIES = sorted((FOLDER.parent).glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", [*STUDIES, *sorted(FOLDER.glob("*.yaml"))], ids=lambda p: p.stem)
+def test_study_can_be_planned_and_says_its_cost_and_command(path: Path) -> None:
+    assert len({one.name for one in runs_of(path)}) == len(runs_of(path)) > 0
+    cost, text = stated_cost(load_study(path)), path.read_text()
+    assert any(words in cost for words in ("on 2 cores", "A100", "nothing"))
+    assert "chaosgate study run" in text and path.stem in text
+
+
 def test_there_is_a_study_for_every_table_of_the_paper() -> None:
     assert {path.stem for path in FOLDER.glob("*.yaml")} == set(RUNS)
     assert sorted(table for name in RUNS for table in tables(name)) == sorted(paper_data())
-
-
-@TABLES
-def test_study_says_what_it_answers_what_it_costs_and_how_to_run_it(name: str) -> None:
-    study = load_study(FOLDER / f"{name}.yaml")
-    text = study.path.read_text()
-    assert study.name == name and study.metrics[:3] == ("top1", "nll", "ece")
-    assert study.paper == (name,) or len(study.paper) > 1
-    assert "Paper:" in text and ("A100" in stated_cost(study) or "nothing" in stated_cost(study))
-    assert f"chaosgate study run paper/{name}" in text
-    assert all(paper_view(table).label in text for table in study.paper)
 
 
 @TABLES
@@ -165,19 +163,6 @@ def anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("anywhere")
-@SIZES
-@pytest.mark.parametrize("name", ["imagenet_depth", "swin_t", "pets_main", "imagenet_clean_long"])
-def test_configuration_that_names_a_directory_is_the_one_that_runs(
-    name: str, size: str | None
-) -> None:
-    run = planned(name, size)[-1]
-    own = {"run_dir", "labels"}
-    says = {key: value for key, value in parse(("fit", *run.arguments())).items() if key not in own}
-    assert run.config.keys() - own == says.keys()
-    assert training_hash(run.config) == training_hash(says) and run.seed == says["seed_everything"]
-
-
-@pytest.mark.usefixtures("anywhere")
 def test_protocols_are_those_of_the_paper() -> None:
     sgd = ("torch.optim.SGD", 0.9, 1e-4)
     for name, epochs in (("imagenet_clean_long", 270), ("imagenet_clean_main", 90)):
@@ -225,75 +210,23 @@ def test_missing_data_are_refused_before_anything_is_trained(
 ) -> None:
     monkeypatch.setenv("CHAOSGATE_IMAGENET", str(tmp_path / "nowhere"))
     monkeypatch.delenv("CHAOSGATE_IMAGENET_C", raising=False)
-    assert (
-        main(
-            [
-                "study",
-                "run",
-                str(FOLDER / "imagenetc_overall.yaml"),
-                "--root",
-                str(tmp_path / "runs"),
-            ]
-        )
-        == 1
-    )
+    study, root = str(FOLDER / "imagenetc_overall.yaml"), tmp_path / "runs"
+    assert main(["study", "run", study, "--root", str(root)]) == 1
     error = capsys.readouterr().err
-    assert (
-        error.count("\n") == 1
-        and "nowhere, which does not exist" in error
-        and "IMAGENET_C" in error
-    )
-    assert "--size smoke" in error and not (tmp_path / "runs").exists()
-
-
-def test_a_variable_may_name_a_file_but_data_are_a_folder(tmp_path: Path) -> None:
-    """The weights of evidence/pets_main are a file; it was refused as missing."""
-    file = tmp_path / "weights.pth"
-    file.touch()
-    require_folders(
-        ["CHAOSGATE_LITE0", "CHAOSGATE_PETS"],
-        {"CHAOSGATE_LITE0": str(file), "CHAOSGATE_PETS": str(tmp_path)},
-    )
-    with pytest.raises(
-        FileNotFoundError, match=r"CHAOSGATE_PETS .* is .*weights.pth, which is a file"
-    ):
-        require_folders(["CHAOSGATE_PETS"], {"CHAOSGATE_PETS": str(file)})
-    with pytest.raises(
-        FileNotFoundError, match=r"gone.pth, which does not exist.*CHAOSGATE_LITE0=PATH"
-    ):
-        require_folders(["CHAOSGATE_LITE0"], {"CHAOSGATE_LITE0": str(tmp_path / "gone.pth")})
-
-
-def anew(name: str) -> Run:
-    """Planned with the folders that the environment names now."""
-    return runs_of(FOLDER / f"{name}.yaml")[0]
+    assert error.count("\n") == 1 and "nowhere, which does not exist" in error
+    assert "IMAGENET_C" in error and "--size smoke" in error and not root.exists()
 
 
 @pytest.mark.usefixtures("anywhere")
 def test_cells_that_are_missing_are_named_before_anything_is_trained(tmp_path: Path) -> None:
     (tmp_path / "val").mkdir()
-    complaint = missing_data(data_of(anew("imagenetc_overall")))
-    assert (
-        complaint is not None
-        and "none, test imagenet_c" in complaint
-        and "lacks 35 of 35 cells" in complaint
-    )
-    assert missing_data(data_of(anew("imagenet_clean_main"))) is None
+    (run_of_none, *_) = runs_of(FOLDER / "imagenetc_overall.yaml", None, tmp_path / "runs")
 
+    def train(*unused: object, **options: object) -> list[dict[str, object]]:
+        raise AssertionError("it trains")
 
-def test_plan_says_what_is_shared_and_what_is_trained(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "runs").mkdir()
-    study = FOLDER / "imagenetc_overall.yaml"
-    for run in runs_of(FOLDER / "imagenet_clean_main.yaml", None, tmp_path / "runs")[:2]:
-        finish(run, CLEAN)
-    assert main(["study", "plan", str(study), "--root", str(tmp_path / "runs")]) == 0
-    said = capsys.readouterr().out
-    assert "18 trainings are shared with other studies; 2 of them are finished." in said
-    assert (
-        said.count("trained, test left") == 2 and said.count("missing") == 17
-    )  # 16 runs, and the summary
+    with pytest.raises((ValueError, OSError), match="lacks 35 of 35 cells"):
+        run(run_of_none, train)
 
 
 def check_smoke(name: str, root: Path) -> None:

@@ -1,91 +1,109 @@
-"""Directories are a function of the configuration: of all that shapes the network, and of nothing else."""
+"""Directories are a function of the configuration: of what shapes the network, and nothing else."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.study.toy_studies import Plan, Write, toy_runs
+from chaosgate.run.identity import training_hash
+from chaosgate.study import load_study, plan_runs
+from chaosgate.study.plan.runs import command_line, recall, remember
+from chaosgate.study.plan.study import ConfigPart
+from tests.study.real_studies import compose
+from tests.study.toy_studies import Plan, Write, toy_compose, toy_runs
+
+DATA = {"data": {"class_path": "chaosgate.FashionMNIST", "init_args": {"batch_size": 8}}}
+GATE = {"noise": {"gate": {"class_path": "chaosgate.Dropout", "init_args": {"p": 0.1}}}}
 
 
-def test_directory_depends_on_what_shapes_the_network(plan: Plan) -> None:
-    names = {run.name for run in plan()}
+def training(*contents: dict[str, Any]) -> str:
+    """Files with nested keys, or dotted keys, as parts of a configuration."""
+    parts = [ConfigPart(DATA, Path("data.yaml"))]
+    for content in contents:
+        dotted = any("." in key for key in content)
+        parts.append(ConfigPart(content, None if dotted else Path("part.yaml")))
+    return training_hash(compose(tuple(command_line(tuple(parts), {}))))
+
+
+def test_files_and_dotted_keys_say_the_same() -> None:
+    whole = training(GATE, {"trainer": {"max_epochs": 3}, "noise": {"stages": ["L4"]}})
+    assert whole == training(GATE, {"trainer.max_epochs": 3}, {"noise.stages": ["L4"]})
+    assert whole != training(GATE, {"trainer.max_epochs": 3}, {"noise.stages": ["L3"]})
+    more = {"noise.stages": ["L3"], "trainer.max_epochs": 3}
+    assert whole == training(GATE, more, {"noise.stages": ["L4"]})
+
+
+def test_value_that_is_a_dictionary_is_replaced_and_not_merged() -> None:
+    both = {"model": {"backbone_args": {"a": 1}}}, {"model.backbone_args": {"b": 2}}
+    assert training(*both) == training({"model.backbone_args": {"b": 2}})
+
+
+def test_directory_depends_on_what_shapes_the_network_and_on_nothing_else(plan: Plan) -> None:
+    plain = [run.name for run in plan()]
     for keys in (
         {"overrides": {"trainer.max_epochs": 4}},
         {"overrides": {"data.init_args.batch_size": 9}},
         {"seeds": [1]},
     ):
-        assert names.isdisjoint(run.name for run in plan(**keys)), keys
+        assert set(plain).isdisjoint(run.name for run in plan(**keys)), keys
+    loading = {"data.init_args.num_workers": 3, "data.init_args.eval_batch_size": 77}
+    assert [run.name for run in plan(overrides=loading)] == plain
+    assert plan(overrides=loading)[0].test_outputs == plan()[0].test_outputs
 
 
-def test_directory_does_not_depend_on_machine_or_test(plan: Plan) -> None:
-    plain = plan()
-    for keys in (
-        {"data.init_args.num_workers": 3},
-        {"data.init_args.eval_batch_size": 77, "trainer.enable_progress_bar": False},
-        {"data.init_args.severities": [1, 2, 3]},
-    ):
-        assert [run.name for run in plan(overrides=keys)] == [run.name for run in plain], keys
+@pytest.mark.parametrize(
+    "keys", [{"overrides": {"data.init_args.severities": [1, 2]}}, {"checkpoint": "last"}]
+)
+def test_other_cells_or_checkpoint_keep_the_training(keys: dict[str, Any], plan: Plan) -> None:
+    plain, other = plan()[0], plan(**keys)[0]
+    assert other.directory == plain.directory
+    assert set(other.test_outputs).isdisjoint(plain.test_outputs)
 
 
-def test_comments_and_places_of_files_do_not_matter(write_study: Write, tmp_path: Path) -> None:
-    path = write_study()
-    before = [run.name for run in toy_runs(path, Path("a"))]
-    (tmp_path / "base.yaml").write_text("# why\n" + (tmp_path / "base.yaml").read_text())
-    (tmp_path / "elsewhere").mkdir()
-    moved = tmp_path / "elsewhere" / "small.yaml"
-    moved.write_text(path.read_text())
-    assert [run.name for run in toy_runs(moved, Path("b"))] == before
+def test_growing_a_study_keeps_its_runs(write_study: Write, tmp_path: Path) -> None:
+    path = write_study(seeds=[0, 1])
+    before = {run.name for run in toy_runs(path, tmp_path)}
+    seeds = plan_runs(load_study(path, seeds=4), tmp_path, toy_compose)
+    assert before < {run.name for run in seeds} and {run.seed for run in seeds} == {0, 1, 2, 3}
+    sweep = {"gch": {"key": "noise.gate.init_args.log_std", "values": [0.5, 1.0]}}
+    grown = toy_runs(write_study(seeds=[0, 1], strength=sweep), tmp_path)
+    assert before < {run.name for run in grown} and len(grown) == 6
 
 
-def test_other_cells_or_checkpoint_keep_the_training_and_repeat_the_test(plan: Plan) -> None:
-    plain = plan()[0]
-    for keys in ({"overrides": {"data.init_args.severities": [1, 2]}}, {"checkpoint": "last"}):
-        other = plan(**keys)[0]
-        assert other.directory == plain.directory and set(other.test_outputs).isdisjoint(
-            plain.test_outputs
-        )
+def test_studies_of_one_project_share_what_is_the_same(write_study: Write, tmp_path: Path) -> None:
+    none, gch = toy_runs(write_study("one", project="both"), tmp_path)
+    tests = {"more": {"data.init_args.severities": [5]}}
+    other = toy_runs(write_study("two", project="both", tests=tests), tmp_path)
+    assert [run.directory for run in other] == [none.directory, gch.directory]
+    assert set(other[0].test_outputs).isdisjoint(none.test_outputs)
 
 
-def test_speed_settings_do_not_repeat_the_test(plan: Plan) -> None:
-    assert (
-        plan(overrides={"data.init_args.num_workers": 2})[0].test_outputs == plan()[0].test_outputs
-    )
+def test_checkpoints_and_ways_to_test_share_a_training(plan: Plan) -> None:
+    runs = plan(checkpoint=["best", "last"])
+    assert [run.variant for run in runs] == ["none-best", "none-last", "gch-best", "gch-last"]
+    assert runs[0].directory == runs[1].directory != runs[2].directory
+    methods = {"gch": "gch.yaml", "mc": ["gch.yaml", {"noise.monte_carlo": 5}]}
+    both = plan(methods=methods, reference="gch")
+    for one, other in (runs[:2], both):
+        assert one.directory == other.directory and one.name != other.name
+        assert set(one.test_outputs).isdisjoint(other.test_outputs)
 
 
-def test_order_of_parts_matters(plan: Plan) -> None:
-    one = plan(methods={"none": ["none.yaml", "gch.yaml"]})[0]
-    two = plan(methods={"none": ["gch.yaml", "none.yaml"]})[0]
-    assert one.name != two.name
+def test_sizes_change_name_seeds_and_what_is_set_last(write_study: Write, tmp_path: Path) -> None:
+    small = {"seeds": [7], "overrides": {"trainer.max_epochs": 1}}
+    small |= {"tests": {"test": {"data.init_args.severities": [2]}}}
+    (run, _) = toy_runs(write_study(sizes={"tiny": small}), tmp_path, "tiny")
+    assert (run.study, run.seed, run.labels["size"]) == ("small.tiny", 7, "tiny")
+    assert run.config["trainer"]["max_epochs"] == 1 and run.root == tmp_path / "small.tiny"
+    assert run.test_configs[0]["data"]["init_args"]["severities"] == [2]
 
 
-def test_more_special_parts_come_later_on_the_command_line(plan: Plan) -> None:
-    run = plan(
-        overrides={"trainer.max_epochs": 7}, grid={"stage": {"L3": {"noise.stages": ["L3"]}}}
-    )[1]
-    words = run.arguments()
-    parts = (
-        '"max_epochs": 3',
-        "--trainer.max_epochs=7",
-        "GaussianChaos",
-        '--noise.stages=["L3"]',
-        "--seed_everything=0",
-    )
-    positions = [next(i for i, word in enumerate(words) if part in word) for part in parts]
-    assert positions == sorted(positions)
-    assert run.variant == "gch-L3" and run.labels == {
-        "study": "small",
-        "method": "gch",
-        "stage": "L3",
-    }
-
-
-def test_seeds_are_the_outer_loop(plan: Plan) -> None:
-    assert [(run.seed, run.method) for run in plan(seeds=[5, 6])] == [
-        (5, "none"),
-        (5, "gch"),
-        (6, "none"),
-        (6, "gch"),
-    ]
+def test_more_special_parts_win_and_seeds_are_the_outer_loop(plan: Plan) -> None:
+    grid = {"stage": {"L3": {"noise.stages": ["L3"], "trainer.max_epochs": 9}}}
+    runs = plan(overrides={"trainer.max_epochs": 7}, grid=grid, seeds=[5, 6])
+    assert [(run.seed, run.method) for run in runs[:3]] == [(5, "none"), (5, "gch"), (6, "none")]
+    assert runs[1].config["trainer"]["max_epochs"] == 9 and runs[1].variant == "gch-L3"
+    assert runs[1].labels == {"study": "small", "method": "gch", "stage": "L3"}
 
 
 def test_one_configuration_under_two_names_is_refused(plan: Plan) -> None:
@@ -93,10 +111,15 @@ def test_one_configuration_under_two_names_is_refused(plan: Plan) -> None:
         plan(methods={"none": "none.yaml", "nothing": "none.yaml"})
 
 
-def test_one_training_tested_in_two_ways_is_two_methods(plan: Plan) -> None:
-    drawn = {"noise.monte_carlo": 5}
-    gch, drawn_gch = plan(
-        methods={"gch": "gch.yaml", "mc": ["gch.yaml", drawn]}, reference="gch", seeds=[0]
-    )
-    assert gch.directory == drawn_gch.directory
-    assert gch.name != drawn_gch.name and not set(gch.test_outputs) & set(drawn_gch.test_outputs)
+def test_remembered_plan_is_that_of_the_same_files_only(write_study: Write, tmp_path: Path) -> None:
+    path = write_study(seeds=[0, 1])
+    study, runs = load_study(path), toy_runs(path, tmp_path)
+    assert recall(study, tmp_path) is None
+    remember(study, runs, tmp_path)
+    known = recall(study, tmp_path)
+    assert known is not None
+    names = [(run.name, run.directory, run.variant, run.test_outputs) for run in known]
+    assert names == [(run.name, run.directory, run.variant, run.test_outputs) for run in runs]
+    (tmp_path / "gch.yaml").write_text("noise: {gate: null, stages: [L3]}")
+    assert recall(load_study(path), tmp_path) is None
+    assert recall(load_study(path, seeds=3), tmp_path) is None

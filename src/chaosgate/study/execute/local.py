@@ -13,8 +13,8 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -22,13 +22,15 @@ from types import FrameType
 from typing import Any
 
 from filelock import Timeout
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 
-from chaosgate.run.directory import write_json
+from chaosgate.run.directory import RunDirectory, write_json
 from chaosgate.study.execute.run import Execute, run
-from chaosgate.study.execute.state import FAILED, LOG, State, how_far, state_of, title_of
+from chaosgate.study.execute.state import FAILED, LOG, how_far, read_json, state_of, title_of
 from chaosgate.study.plan.runs import Run
 
 ATTEMPTS = 2
@@ -78,20 +80,26 @@ class LocalExecutor:
         self.devices = visible_devices() if jobs > 1 else []  # one run alone may use them all
         self.attempts: Counter[str] = Counter()
         self.outcome = Outcome()
+        self.done = 0
+        self._elsewhere: set[str] = set()
         self._live: list[tuple[Run, Any, str | None]] = []
 
     def __call__(self) -> Outcome:
         """Return when every run is done or has failed twice, or after Ctrl-C or SIGTERM."""
-        states = {run.name: state_of(run) for run in self.runs}
-        pending = [run for run in self.runs if states[run.name].condition != "done"]
-        with _sigterm_interrupts(), self.display.watching(self.runs, states):
+        pending = [one for one in self.runs if state_of(one).condition != "done"]
+        before = self.done = len(self.runs) - len(pending)
+        if before:
+            kept = f"{before} of {len(self.runs)} runs were finished before and are kept."
+            self.display.console.print(kept, highlight=False)
+        with _sigterm_interrupts(), self.display.watching():
             try:
                 while pending or self._live:
                     self._start_some(pending)
                     if pending or self._live:
                         wait([process.sentinel for _, process, _ in self._live], 1.0)
                     self._collect(pending)
-                    self.display.update({run.name: state_of(run) for run, _, _ in self._live})
+                    working = [one for one, _, _ in self._live]
+                    self.display.progress(self.done, len(self.runs), working)
             except KeyboardInterrupt:
                 self.outcome.interrupted = True
             finally:
@@ -106,11 +114,13 @@ class LocalExecutor:
                 continue  # another checkpoint of the same training
             state = state_of(one)
             if state.condition == "running":
-                self.display.elsewhere(one)
+                if one.name not in self._elsewhere:
+                    self._elsewhere.add(one.name)
+                    self.display.say(one, "another process is working on it")
                 continue
             pending.remove(one)
             if state.condition == "done":
-                self.display.ended(one, state)
+                self.done += 1
                 continue
             self.attempts[one.name] += 1
             try:
@@ -121,17 +131,12 @@ class LocalExecutor:
                 continue
             used = [device for _, _, device in self._live]
             device = min(self.devices, key=used.count) if self.devices else None
-            arguments = (
-                one,
-                self.execute,
-                self.threads,
-                device,
-                multiprocessing.get_start_method(),
-            )
-            process = self.context.Process(target=_work, args=arguments)
+            more = (self.threads, device, multiprocessing.get_start_method())
+            process = self.context.Process(target=_work, args=(one, self.execute, *more))
             process.start()
             self._live.append((one, process, device))
-            self.display.started(one, self.attempts[one.name])
+            again = "" if self.attempts[one.name] == 1 else " again"
+            self.display.say(one, f"started{again}, log in {escape(str(one.directory))}")
 
     def _collect(self, pending: list[Run]) -> None:
         for live in list(self._live):
@@ -141,7 +146,10 @@ class LocalExecutor:
             self._live.remove(live)
             state = state_of(one)
             if state.condition == "done":
-                self.display.ended(one, state)
+                self.done += 1
+                fit, test = (state.record["seconds"][phase] for phase in ("fit", "test"))
+                text = f"[green]done[/]: trained in {fit:.0f} s, tested in {test:.0f} s"
+                self.display.say(one, text)
             elif process.exitcode == _BUSY:
                 self.attempts[one.name] -= 1
                 pending.append(one)
@@ -150,18 +158,14 @@ class LocalExecutor:
 
     def _fail(self, one: Run, status: int, lines: list[str], pending: list[Run]) -> None:
         """Note a failure, if that is possible; try once more. The other runs go on."""
-        attempts = self.attempts[one.name]
-        why = reason(lines, status)
-        record = {"attempts": attempts, "status": status, "reason": why, "lines": lines}
-        try:
-            write_json(one.directory / FAILED, record)
-        except OSError:
-            pass  # the directory is deleted, read-only or full; the display has the reason
+        why, attempts = reason(lines, status), self.attempts[one.name]
+        with suppress(OSError):  # the directory may be deleted, read-only or full
+            write_json(one.directory / FAILED, {"reason": why, "status": status, "lines": lines})
+        self.display.say(one, f"[red]failed[/]: {escape(why)}")
         if attempts < ATTEMPTS:
             pending.insert(0, one)
         else:
             self.outcome.failed[one.name] = lines
-            self.display.ended(one, State("failed", record=record))
 
     def stop(self) -> None:
         """End the runs; what they have saved stays."""
@@ -192,9 +196,8 @@ def _work(one: Run, execute: Execute, threads: int, device: str | None, method: 
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     try:
-        import torch
-
-        torch.set_num_threads(threads)
+        if "torch" in sys.modules:  # else it reads OMP_NUM_THREADS when it is imported
+            sys.modules["torch"].set_num_threads(threads)
         run(one, execute)
     except Timeout:
         sys.exit(_BUSY)
@@ -259,76 +262,31 @@ def visible_devices() -> list[str]:
 
 
 class Display:
-    """Shows a study at work: bars in a terminal, lines elsewhere."""
+    """Lines about runs that start and end, and how far they are: live in a terminal."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=28),
-            TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._whole = self._bars.add_task("study", total=None, note="")
-        self._tasks: dict[str, Any] = {}  # bars of the runs at work, by name
-        self._ended = self._total = 0
-        self._elsewhere: set[str] = set()
+        self.live = Live(console=console, transient=True, auto_refresh=False)
         self._next_line = time.monotonic() + _LINE_EVERY
 
-    @contextmanager
-    def watching(self, runs: Sequence[Run], states: Mapping[str, State]) -> Iterator[None]:
-        """Show bars while the study is worked on."""
-        self._total = len(runs)
-        self._ended = sum(states[one.name].condition == "done" for one in runs)
-        if self._ended:
-            before = f"{self._ended} of {self._total} runs were finished before and are kept."
-            self.console.print(before)
-        self._bars.update(self._whole, total=self._total)
-        with self._bars:
-            yield
-
-    def started(self, one: Run, attempt: int) -> None:
-        again = "" if attempt == 1 else " (failed once, trying again)"
-        self._say(one, f"started{again}, log in {escape(str(one.directory))}")
-        if one.name in self._tasks:
-            self._bars.remove_task(self._tasks.pop(one.name))
-        self._tasks[one.name] = self._bars.add_task(f"  {title_of(one)}", total=1.0, note="")
-
-    def elsewhere(self, one: Run) -> None:
-        """Another process works on this run; say so once."""
-        if one.name not in self._elsewhere:
-            self._elsewhere.add(one.name)
-            self._say(one, "another process is working on it")
-
-    def update(self, states: Mapping[str, State]) -> None:
-        """Show how far the runs are."""
-        done, notes = 0.0, [f"{self._ended} of {self._total} runs finished"]
-        for name, task in list(self._tasks.items()):
-            if name not in states:  # it ended, or is tried again
-                self._bars.remove_task(self._tasks.pop(name))
-                continue
-            share, note = how_far(states[name].progress)
-            done += share
-            self._bars.update(task, completed=share, note=note)
-            notes.append(f"{name}: {note}")
-        self._bars.update(self._whole, completed=self._ended + done, note=notes[0])
-        if not self.console.is_terminal and self._next_line <= time.monotonic():
-            self._next_line = time.monotonic() + _LINE_EVERY
-            self.console.print("; ".join(notes), soft_wrap=True, markup=False, highlight=False)
-
-    def ended(self, one: Run, state: State) -> None:
-        self._ended += state.condition == "done"
-        if state.condition == "done":
-            fit, test = (state.record["seconds"][phase] for phase in ("fit", "test"))
-            self._say(one, f"[green]done[/]: trained in {fit:.0f} s, tested in {test:.0f} s")
-        else:
-            why = escape(str(state.record.get("reason", "")))
-            times = state.record.get("attempts", 1)
-            self._say(one, f"[red]failed[/] {times} times; the study goes on without it. {why}")
-
-    def _say(self, one: Run, text: str) -> None:
+    def say(self, one: Run, text: str) -> None:
         self.console.print(f"[bold]{title_of(one)}[/]: {text}", highlight=False, soft_wrap=True)
+
+    def watching(self) -> AbstractContextManager[Any]:
+        return self.live if self.console.is_terminal else nullcontext()
+
+    def progress(self, done: int, total: int, working: Sequence[Run]) -> None:
+        """Show how far the runs are."""
+        files = {title_of(one): RunDirectory(one.directory).progress for one in working}
+        shares = {title: how_far(read_json(path)) for title, path in files.items()}
+        head = f"{done} of {total} runs finished"
+        if self.console.is_terminal:
+            grid = Table.grid(padding=(0, 2))
+            for title, (share, note) in shares.items():
+                grid.add_row(title, ProgressBar(1.0, share, width=28), note)
+            self.live.update(Group(head, grid), refresh=True)
+        elif self._next_line <= time.monotonic():
+            self._next_line = time.monotonic() + _LINE_EVERY
+            notes = [f"{title}: {note}" for title, (_, note) in shares.items()]
+            line = "; ".join([head, *notes])
+            self.console.print(line, soft_wrap=True, markup=False, highlight=False)

@@ -95,13 +95,14 @@ def _train_and_test(run: Run, left: Sequence[str], execute: Execute) -> None:
 
 
 def _check_data(run: Run) -> None:
-    """Build the data modules of the tests before training, so that a missing folder is noticed."""
+    """Build the data of further tests before training, so that a missing folder is noticed."""
     from jsonargparse import ArgumentParser
     from lightning.pytorch import LightningDataModule
 
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(LightningDataModule, "data")
-    for config in run.test_configs:
+    more = [c for t, c in zip(run.tests, run.test_configs, strict=True) if t.parts]
+    for config in more:
         parser.instantiate(parser.parse_object({"data": config["data"]}))
 
 
@@ -238,5 +239,7 @@ def _of_logits(run: Run, arrays: Mapping[str, Any]) -> tuple[list[dict[str, Any]
     path.parent.mkdir(exist_ok=True)
     cells = {key: arrays.get(key, [own]) for key, own in zip(CLEAN._fields, CLEAN, strict=True)}
     write_arrays(path, {**cells, **{key: value.numpy() for key, value in kept.items()}})
-    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    rows = [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
     return rows, logits.shape[-1]

@@ -220,44 +220,28 @@ def submit(
 
 
 def watch(runs: Sequence[Run], display: Display) -> Outcome:
-    """Wait until every run is done or its job is over; jobs go on after Ctrl-C."""
-    outcome, asked = Outcome(), 0.0
-    pending, shown, states = list(runs), set(), states_of(runs)
-    with display.watching(runs, {name: State("missing") for name in states}):
+    """Wait until every run is done or its job has ended; jobs go on after Ctrl-C."""
+    outcome, working = Outcome(), list(runs)
+    with display.watching():
         try:
-            while pending:
-                ask = time.monotonic() - asked > _ASK
-                asked = time.monotonic() if ask else asked
-                states |= (
-                    states_of(pending) if ask else {run.name: state_of(run) for run in pending}
-                )
-                for run in list(pending):
-                    state = states[run.name]
-                    if state.condition == "running" and run.name not in shown:
-                        shown.add(run.name)
-                        display.started(run, attempt=1)
-                    elif state.condition == "done":
-                        pending.remove(run)
-                        display.ended(run, state)
-                    elif ask and state.condition not in ("running", "queued"):
-                        pending.remove(run)
-                        lines = state.record.get("lines") or _last_words(run)
-                        reason = state.record.get("reason", "the job ended before the run was done")
-                        outcome.failed[run.name] = lines
-                        display.ended(run, State("failed", record={"reason": reason}))
-                display.update({run.name: states[run.name] for run in pending})
-                time.sleep(1.0 if pending else 0.0)
+            while working:
+                states = states_of(runs)
+                conditions = {name: state.condition for name, state in states.items()}
+                working = [run for run in runs if conditions[run.name] in ("running", "queued")]
+                done = list(conditions.values()).count("done")
+                display.progress(done, len(runs), working)
+                time.sleep(_ASK if working else 0.0)
         except KeyboardInterrupt:
             outcome.interrupted = True
+            return outcome
+    for run in runs:
+        if conditions[run.name] != "done":
+            job = read_json(run.directory / JOB)
+            log = Path(job.get("logs", "")) / f"{job.get('job')}_0_log.err"
+            text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+            last = text.splitlines()[-5:]
+            outcome.failed[run.name] = states[run.name].record.get("lines") or last
     return outcome
-
-
-def _last_words(run: Run) -> list[str]:
-    """The end of what the job itself wrote to its error stream."""
-    job = read_json(run.directory / JOB)
-    path = Path(job.get("logs", "")) / f"{job.get('job')}_0_log.err"
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    return text.splitlines()[-5:]
 
 
 def _submitit() -> Any:

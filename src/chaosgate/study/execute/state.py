@@ -96,12 +96,9 @@ def is_locked(directory: Path) -> bool:
 def record_of(directory: Path, test: str) -> dict[str, Any]:
     """The note about a finished test; empty if it is not finished, or lost a row or its outputs."""
     record = read_json(directory / TESTED / f"{test}.json")
-    try:
-        have = _rows_by_cell(directory)
-        rows = [have.get((record["source"], *cell)) for cell in record["cells"]]
-        files = [RunDirectory(directory).outputs / name for name in record.get("outputs", [])]
-    except (LookupError, TypeError):
-        return {}
+    have = _rows_by_cell(directory) if record else {}
+    rows = [have.get((record["source"], *cell)) for cell in record.get("cells", [])]
+    files = [RunDirectory(directory).outputs / name for name in record.get("outputs", [])]
     return record if rows and all(rows) and all(path.is_file() for path in files) else {}
 
 
@@ -166,26 +163,21 @@ def unreadable(directory: Path) -> list[Path]:
 
 
 def set_aside(directory: Path) -> list[str]:
-    """Rename files that cannot be read, so that they are made again; return what was done.
+    """Rename files that cannot be read, and let the run be repeated; return what was done.
 
-    Only for the holder of the lock. Rows that can be read stay. What the training left comes back
-    from its last checkpoint.
+    Only for the holder of the lock. Rows that can be read stay, and a training resumes from its
+    last checkpoint, so that mostly the tests are repeated.
     """
     done, run = [], RunDirectory(directory)
     for path in unreadable(directory):
-        taken = sum(1 for _ in path.parent.glob(f"{path.name}.damaged*"))
-        aside = path.with_name(f"{path.name}.damaged{taken + 1}")
         rows = run.rows() if path == run.results else []
-        if path in (run.config, run.curves):
-            (directory / FITTED).unlink(missing_ok=True)
-        if path.parent == run.outputs:
-            for note in (directory / TESTED).glob("*.json"):
-                if path.name in read_json(note).get("outputs", []):
-                    note.unlink()
+        aside = path.with_name(f"{path.name}.damaged")
         os.replace(path, aside)
         if rows:
             write_lines(path, rows)
         done.append(f"{path} cannot be read; it is renamed to {aside.name} and made again.")
+    for note in [directory / FITTED, *(directory / TESTED).glob("*.json")] if done else []:
+        note.unlink(missing_ok=True)
     return done
 
 
@@ -201,20 +193,18 @@ def overview(study: Study, runs: Sequence[Run], states: Mapping[str, State]) -> 
     lines = []
     for run in runs:
         state = states[run.name]
-        words: str = state.condition
-        if words in ("interrupted", "missing") and read_json(run.directory / FITTED):
-            words = "trained, test left"
-        elif words == "queued":
-            words += f", job {state.record['job']}"
-        elif words in ("running", "interrupted"):
-            words += f", {how_far(state.progress)[1]}"
-        grid.add_row(title_of(run), words, run.training)
-        if state.condition == "failed":
+        more = ""
+        if state.condition == "queued":
+            more = f", job {state.record['job']}"
+        elif state.condition in ("running", "interrupted"):
+            more = f", {how_far(state.progress)[1]}"
+        elif state.condition == "failed":
             lines.append(f"{run.name}: {state.record.get('reason')}")
+        grid.add_row(title_of(run), f"{state.condition}{more}", run.training)
     trouble = dict.fromkeys(f"{one}." for state in states.values() for one in state.trouble)
     counts = Counter(state.condition for state in states.values())
     summary = ", ".join(f"{counts[condition]} {condition}" for condition in get_args(Condition))
-    lines = [summary, *lines, *trouble, cost(study, runs, states), kept_size(study, runs, states)]
+    lines = [summary, *lines, *trouble, cost(study, runs, states)]
     return Group(grid, *map(Text, lines))  # as text: brackets would be read as markup
 
 
@@ -244,36 +234,22 @@ def cost(study: Study, runs: Sequence[Run], states: Mapping[str, State]) -> str:
     left = [run for run in runs if states[run.name].condition != "done"]
     if not left:
         return "Nothing left to run."
-    spent: dict[str, list[tuple[float, float]]] = {}
+    spent: dict[str, list[float]] = {}
     for run in runs:
-        if seconds := states[run.name].record.get("seconds"):
-            spent.setdefault(run.method, []).append((seconds["fit"], seconds["test"]))
+        if states[run.name].condition == "done":
+            spent.setdefault(run.method, []).append(
+                sum(states[run.name].record["seconds"].values())
+            )
     if not spent:
         stated = "" if study.size is not None else stated_cost(study)
         hint = f" The study says: {stated}" if stated else ""
         return f"Cost: not known here before a run has finished.{hint}"
-    every = [pair for each in spent.values() for pair in each]
-    total = 0.0
-    for run in left:
-        fit, test = (fmean(phase) for phase in zip(*spent.get(run.method, every), strict=True))
-        trained = bool(read_json(run.directory / FITTED))
-        total += test if trained else (fit + test) * (1 - how_far(states[run.name].progress)[0])
+    every = [seconds for each in spent.values() for seconds in each]
+    shares = {run.name: 1 - how_far(states[run.name].progress)[0] for run in left}
+    total = sum(fmean(spent.get(run.method, every)) * shares[run.name] for run in left)
     jobs = min(study.jobs, len(left))
     time = f"about {_duration(total / jobs)} for {len(left)} runs, {jobs} at a time"
     return f"Cost: {time} [from runs finished here]."
-
-
-def kept_size(study: Study, runs: Sequence[Run], states: Mapping[str, State]) -> str:
-    """How large the kept outputs are: what finished runs hold, or the rule."""
-    done = [RunDirectory(r.directory) for r in runs if states[r.name].condition == "done"]
-    held = [sum(path.stat().st_size for path in run.outputs.glob("*.npz")) for run in done]
-    if any(held):
-        each = fmean(held) / 2**20
-        total = f"{each:.1f} MB a run, {each * len(runs):.0f} MB for all"
-        return f"Kept outputs: {total} [from runs finished here]."
-    logits = ", and 2 bytes per class for the logits of test and validation images"
-    more = logits if study.with_logits else ""
-    return f"Kept outputs: 31 bytes per image and test cell{more}; less after compression."
 
 
 def stated_cost(study: Study) -> str:

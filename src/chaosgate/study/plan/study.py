@@ -180,6 +180,15 @@ def _known(what: str, choices: Callable[[], Any]) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _unique(what: str) -> AfterValidator:
+    def check(values: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(set(values)) < len(values):
+            raise ValueError(f"{list(values)} names a {what} twice; give each once.")
+        return values
+
+    return AfterValidator(check)
+
+
 Name = Annotated[str, BeforeValidator(_name)]
 Parts = Annotated[ConfigParts, BeforeValidator(_parts)]
 OneOrMore = BeforeValidator(_listed)
@@ -189,7 +198,6 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Metric = Annotated[str, _known("metric", lambda: METRICS)]
 Checkpoint = Annotated[str, _known("checkpoint", lambda: CHECKPOINTS)]
 PaperTable = Annotated[str, _known("table of the paper", lambda: paper_data())]
-_NAMES = "names with what they mean, e.g. {none: noise/none}"
 
 
 class _Entry(BaseModel):
@@ -197,35 +205,21 @@ class _Entry(BaseModel):
 
 
 class Axis(_Entry):
-    """Something that varies besides method and seed: name of every level with what it sets.
+    """Something that varies besides method and seed.
 
     Attributes:
+        levels: Name of every level with what it sets; may be given alone, without this key.
         methods: Methods that it applies to, None for all; the others are run once.
     """
 
-    levels: dict[Name, Parts] = Field(
-        min_length=1, description="levels, e.g. {L3: {noise.stages: [L3]}, L4: ...}"
-    )
-    methods: tuple[str, ...] | None = Field(None, description="a list of methods")
+    levels: dict[Name, Parts] = Field(min_length=1)
+    methods: tuple[str, ...] | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def _named(cls, value: Any) -> Any:
-        if not isinstance(value, dict) or set(value) != {"levels", "methods"}:
-            value = {"levels": value}
-        if isinstance(levels := value["levels"], list):
-            named = {_label(level): level for level in levels}
-            if len(named) < len(levels):
-                raise ValueError("two levels that look alike; name them: {name: keys, ...}.")
-            value = {**value, "levels": named}
-        return value
-
-
-def _label(level: Any) -> str:
-    """A name for an unnamed level: its values."""
-    values = level.values() if isinstance(level, dict) else [Path(str(level)).stem]
-    flat = [part for value in values for part in _listed(value)]
-    return "+".join(re.sub(r"[^A-Za-z0-9_.]", "", str(part)) for part in flat)
+    def _levels_alone(cls, value: Any) -> Any:
+        whole = isinstance(value, dict) and set(value) == {"levels", "methods"}
+        return value if whole else {"levels": value}
 
 
 class Sweep(_Entry):
@@ -238,14 +232,12 @@ class Sweep(_Entry):
             selects nothing: all strengths are shown, as in the paper's sweeps.
     """
 
-    key: str = Field(description="the dotted key that is the strength")
-    values: tuple[Number, ...] = Field(min_length=1, description="a list of finite numbers")
-    paper: Number | None = Field(None, description="one of the values")
+    key: str
+    values: Annotated[tuple[Number, ...], _unique("value")] = Field(min_length=1)
+    paper: Number | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> "Sweep":
-        if len(set(self.values)) < len(self.values):
-            raise ValueError(f"values {list(self.values)} names a value twice.")
         if self.paper is not None and self.paper not in self.values:
             raise ValueError(f"paper is {self.paper:g}, which is not in {list(self.values)}.")
         return self
@@ -272,8 +264,8 @@ class Ensemble(_Entry):
         size: Members, runs of as many seeds; further seeds make further ensembles.
     """
 
-    of: str = Field(description="a method")
-    size: Annotated[StrictInt, Field(ge=2)] = Field(description="a whole number of at least 2")
+    of: str
+    size: Annotated[StrictInt, Field(ge=2)]
 
 
 class Size(_Entry):
@@ -289,8 +281,8 @@ class Size(_Entry):
     jobs: Any = None
     threads: Any = None
     overrides: Parts = ()
-    tests: dict[str, Parts] = Field({}, description="names of tests with what differs")
-    synthetic: StrictBool = Field(False, description="true or false")
+    tests: dict[str, Parts] = {}
+    synthetic: StrictBool = False
     _own_name: str = PrivateAttr("")
 
     @property
@@ -319,16 +311,10 @@ class Planned(_Entry):
         refuted_if: Which result would refute the claims.
     """
 
-    claims: Annotated[tuple[str, ...], OneOrMore] = Field(
-        min_length=1, description="one or several sentences"
-    )
-    endpoint: Annotated[tuple[str, ...], OneOrMore] = Field(
-        ("clean nll_T",), min_length=1, description="part and metric, e.g. clean nll_T"
-    )
-    contrasts: Annotated[tuple[str, ...], OneOrMore] = Field(
-        min_length=1, description="differences of methods, e.g. [gch - none]"
-    )
-    refuted_if: str = Field(description="a sentence: which result would refute the claims")
+    claims: Annotated[tuple[str, ...], OneOrMore] = Field(min_length=1)
+    endpoint: Annotated[tuple[str, ...], OneOrMore] = Field(("clean nll_T",), min_length=1)
+    contrasts: Annotated[tuple[str, ...], OneOrMore] = Field(min_length=1)
+    refuted_if: str
 
     @model_validator(mode="after")
     def _readable(self) -> "Planned":
@@ -386,42 +372,27 @@ class Study(_Entry):
 
     name: Name = ""
     project: Name = ""
-    base: Parts = Field((), description="files, e.g. [base, data/fashion_mnist]")
+    base: Parts = ()
     overrides: Parts = ()
-    methods: dict[Name, Parts] = Field(min_length=1, description=_NAMES)
-    reference: str = Field(description="the method that others are compared to")
-    contrast: Annotated[tuple[str, ...], OneOrMore] = Field((), description="some methods")
-    seeds: Annotated[tuple[Seed, ...], OneOrMore] = Field(
-        (0,), min_length=1, description="whole numbers, e.g. [0, 1, 2]"
+    methods: dict[Name, Parts] = Field(min_length=1)
+    reference: str
+    contrast: Annotated[tuple[str, ...], OneOrMore] = ()
+    seeds: Annotated[tuple[Seed, ...], OneOrMore, _unique("seed")] = Field((0,), min_length=1)
+    grid: dict[Name, Axis] = {}
+    strength: dict[str, Sweep] = {}
+    tests: tuple[StudyTest, ...] = (StudyTest(),)
+    ood: dict[Name, Parts] = Field({}, max_length=1)
+    checkpoints: Annotated[tuple[Checkpoint, ...], OneOrMore, _unique("checkpoint")] = Field(
+        CHECKPOINTS[:1], min_length=1, alias="checkpoint"
     )
-    grid: dict[Name, Axis] = Field({}, description="axes with their levels")
-    strength: dict[str, Sweep] = Field(
-        {}, description="methods with key (dotted), values (a list) and paper"
-    )
-    tests: tuple[StudyTest, ...] = Field((StudyTest(),), description=_NAMES)
-    ood: dict[Name, Parts] = Field(
-        {}, max_length=1, description="one name with its data, e.g. {mnist: data/mnist}"
-    )
-    checkpoints: Annotated[tuple[Checkpoint, ...], OneOrMore] = Field(
-        CHECKPOINTS[:1],
-        min_length=1,
-        alias="checkpoint",
-        description=f"one of {', '.join(CHECKPOINTS)}, or several",
-    )
-    metrics: tuple[Metric, ...] = Field(
-        METRICS[:4], min_length=1, description=f"a list of {', '.join(METRICS)}"
-    )
-    planned: Planned | None = Field(None, description="claims, endpoint, contrasts, refuted_if")
-    paper: Annotated[tuple[PaperTable, ...], OneOrMore] = Field(
-        (), description="tables of the paper"
-    )
-    keep_logits: StrictBool = Field(False, description="true or false")
-    ensemble: Annotated[tuple[Ensemble, ...], OneOrMore] = Field(
-        (), description="e.g. {of: none, size: 5}, or several in a list"
-    )
-    jobs: Count = Field(1, description="a whole number of at least 1")
-    threads: Count | None = Field(None, description="a whole number of at least 1")
-    sizes: dict[Name, Any] = Field({}, description="names of sizes with what they change")
+    metrics: tuple[Metric, ...] = Field(METRICS[:4], min_length=1)
+    planned: Planned | None = None
+    paper: Annotated[tuple[PaperTable, ...], OneOrMore] = ()
+    keep_logits: StrictBool = False
+    ensemble: Annotated[tuple[Ensemble, ...], OneOrMore] = ()
+    jobs: Count = 1
+    threads: Count | None = None
+    sizes: dict[Name, Any] = {}
     _path: Path = PrivateAttr()
     _size: Size | None = PrivateAttr(None)
 
@@ -478,7 +449,7 @@ class Study(_Entry):
     @classmethod
     def _tests_by_name(cls, value: Any) -> Any:
         if not isinstance(value, dict):
-            raise ValueError(f"{value!r} is not a mapping; give {_NAMES}.")
+            raise ValueError("give names with what they mean, e.g. {clean: null}.")
         return [{"name": _name(name), "parts": parts} for name, parts in value.items()]
 
     @model_validator(mode="after")
@@ -512,15 +483,6 @@ class Study(_Entry):
                 )
         if bool(self.ood) != ("ood_auroc" in self.metrics):
             raise ValueError("ood: the metric ood_auroc and a data set under 'ood:' go together.")
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(
-                f"seeds {list(self.seeds)} names a seed twice; that would count one run as two."
-            )
-        if len(set(self.checkpoints)) < len(self.checkpoints):
-            raise ValueError(
-                f"checkpoint is {list(self.checkpoints)}; give one, or several in a list, each "
-                "once."
-            )
         return self
 
 
@@ -537,7 +499,7 @@ def load_study(path: str | Path, size: str | None = None, seeds: int | None = No
         size: One of the study's ``sizes``; None for the study as it stands.
         seeds: How many seeds instead of the study's: its first ones, then the numbers that follow.
     """
-    path = _find_study(Path(path))
+    path = find_config(path, group="study")
     content = {"name": path.stem, **_given(read_yaml(path))}
     content = {"project": content["name"], **content}
     the_size = None if size is None else _read_size(path, content.get("sizes"), size)
@@ -560,15 +522,6 @@ def load_study(path: str | Path, size: str | None = None, seeds: int | None = No
         study = study.model_copy(update={**named, "tests": tests})
     study._path, study._size = path, the_size
     return study
-
-
-def _find_study(path: Path) -> Path:
-    try:
-        return find_config(path, group="study")
-    except FileNotFoundError as error:
-        near = sorted(file.name for file in path.parent.glob("*.yaml"))
-        there = f" {path.parent} has {', '.join(near)}." if near and path.parent != Path() else ""
-        raise FileNotFoundError(f"{error}{there}") from None
 
 
 def _read_size(path: Path, sizes: Any, name: str) -> Size:
@@ -594,40 +547,25 @@ def _given(content: Any) -> Any:
 
 
 def _validated(model: type[Model], content: Any, path: Path, prefix: str = "") -> Model:
-    """Validate; the first mistake becomes one line with file, key, what was found, what to do."""
+    """Validate; the first mistake becomes one line with the file, the key and what was found."""
     try:
         return model.model_validate(content, context=path)
     except ValidationError as error:
         # An unknown key is the reason why another one is missing, not the other way round.
-        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-        if first["type"] == "missing" and first["loc"] == ("reference",):
-            names = ", ".join(map(str, content["methods"]))
-            raise ValueError(
-                f"{path}: 'reference' is missing; name the method to compare to: {names}."
-            ) from None
-        raise ValueError(f"{path}: {_sentence(model, first, prefix)}") from None
-
-
-def _sentence(model: type[BaseModel], error: Any, prefix: str) -> str:
-    location = [str(part) for part in error["loc"] if not str(part).startswith("[")]
-    nested: dict[str, type[BaseModel]] = {"grid": Axis, "strength": Sweep, "planned": Planned}
-    at = 1 if location[:1] == ["planned"] else 2  # grid and strength have names in between
-    inner = nested.get(location[0]) if len(location) > at else None
-    fields = (inner or model).model_fields
-    field = fields.get(location[at] if inner else location[0]) if location else None
-    hint = field.description if field is not None and field.description else str(error["msg"])
-    if inner is Axis and location[2] == "levels":  # mostly given without this word
-        del location[2]
-    key = ".".join(filter(None, [prefix, *location]))
-    if error["type"] == "extra_forbidden":
-        parent, last = key.removesuffix(location[-1]).rstrip("."), location[-1]
-        text = f"{parent}: no key '{last}'. {did_you_mean(last, keys_of(inner or model))}"
-        return text.lstrip(": ")
-    if error["type"] == "value_error":
-        return f"{key}: {error['ctx']['error']}".lstrip(": ")
-    if error["type"] == "missing":
-        return f"'{key}' is missing; give {hint}."
-    return f"{key} is {error['input']!r}; give {hint}."
+        first: Any = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+        places = [str(part) for part in first["loc"] if not str(part).startswith("[")]
+        key, text = ".".join(filter(None, [prefix, *places])), first["msg"]
+        if first["type"] == "extra_forbidden":
+            text = did_you_mean(places[-1], keys_of(model)) if len(places) == 1 else ""
+            text = f"no key '{places[-1]}'. {text}".strip()
+        elif first["type"] == "missing":
+            text = f"'{places[-1]}' is missing."
+            if places == ["reference"]:
+                text += f" Name the method to compare to: {', '.join(content['methods'])}."
+        else:
+            found = "" if first["type"] == "value_error" else f"{first['input']!r}: "
+            text = found + text.removeprefix("Value error, ")
+        raise ValueError(f"{path}: {key}: {text}".replace(": : ", ": ")) from None
 
 
 def keys_of(model: type[BaseModel]) -> list[str]:

@@ -1,0 +1,188 @@
+"""The local executor, with a training that takes no time: who works on what, what survives."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from chaosgate.study import Run
+from chaosgate.study.execute.local import Display, LocalExecutor, Outcome, warm
+from chaosgate.study.execute.state import FITTED, read_json, state_of
+from tests.study.toy_studies import Plan, Write, attempts, toy_execute, toy_runs
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def execute(runs: list[Run], jobs: int = 1) -> Outcome:
+    """Work through runs in processes of this one."""
+    display, context = Display(Console(file=StringIO())), warm("chaosgate.run.checkpoint")
+    return LocalExecutor(runs, toy_execute, display, jobs, 1, context)()
+
+
+def start(study: Path, jobs: int = 1) -> "subprocess.Popen[str]":
+    """A runner in a process of its own."""
+    words = [str(study), str(study.parent / "runs"), str(jobs)]
+    environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'src'}{os.pathsep}{REPOSITORY}"}
+    command = [sys.executable, "-m", "tests.study.toy_studies", *words]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
+
+
+def ended(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    outcome: dict[str, Any] = json.loads(out)
+    return outcome
+
+
+def until(condition: Callable[[], Any], seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def conditions(runs: list[Run]) -> list[str]:
+    return [state_of(run).condition for run in runs]
+
+
+def at_work(run: Run) -> int | None:
+    """The process that trains, once it does."""
+    progress = read_json(run.directory / "progress.json")
+    return progress.get("pid") if state_of(run).condition == "running" else None
+
+
+def test_every_run_is_worked_on_once_and_never_again(plan: Plan) -> None:
+    runs = plan(seeds=[0, 1])
+    for _ in range(2):
+        assert execute(runs, jobs=2) == Outcome({}, False)
+    assert conditions(runs) == ["done"] * 4
+    assert [attempts(run.directory) for run in runs] == [1] * 4
+
+
+def test_failing_and_killed_runs_are_tried_twice_and_the_study_goes_on(plan: Plan) -> None:
+    methods = {
+        "none": "none.yaml",
+        "fails": ["gch.yaml", {"stub": "fail"}],
+        "once": ["gch.yaml", {"stub": "fail_once", "noise.stages": ["L3"]}],
+        "killed": ["gch.yaml", {"stub": "crash", "noise.stages": ["L2"]}],
+    }
+    runs = plan(methods=methods)
+    outcome = execute(runs, jobs=2)
+    assert set(outcome.failed) == {runs[1].name, runs[3].name}
+    assert conditions(runs) == ["done", "failed", "done", "failed"]
+    assert [attempts(run.directory) for run in runs] == [1, 2, 2, 2]
+    assert state_of(runs[1]).record["reason"] == "the loss became nan"
+    assert state_of(runs[3]).record["reason"] == "ended by SIGKILL"
+
+
+def test_checkpoints_and_tests_of_one_training_share_it(plan: Plan) -> None:
+    runs = plan(checkpoint=["best", "last"])
+    assert execute(runs, jobs=2).failed == {} and conditions(runs) == ["done"] * 4
+    more = plan(tests={"test": None, "more": {"data.init_args.severities": [5]}})
+    assert more[0].directory == runs[0].directory and conditions(more) == ["interrupted"] * 2
+    assert execute(more).failed == {} and conditions([*runs, *more]) == ["done"] * 6
+    assert attempts(runs[0].directory) == 1
+
+
+def test_two_runners_share_the_work(write_study: Write) -> None:
+    study = write_study(seeds=[0, 1, 2])
+    runs = toy_runs(study, study.parent / "runs")
+    for process in [start(study), start(study, jobs=2)]:
+        assert ended(process)["failed"] == []
+    assert conditions(runs) == ["done"] * 6
+    assert [attempts(run.directory) for run in runs] == [1] * 6
+
+
+def test_killed_runner_loses_nothing(write_study: Write) -> None:
+    study = write_study(overrides={"stub": "wait"})
+    none, gch = runs = toy_runs(study, study.parent / "runs")
+    runner = start(study)
+    until(lambda: at_work(none))
+    runner.kill()
+    runner.wait()
+    worker = at_work(none)
+    assert worker is not None  # it lives on
+    os.kill(worker, signal.SIGKILL)
+    until(lambda: state_of(none).condition == "interrupted")
+    runner.communicate()
+    (none.root / "go").touch()
+    assert execute(runs).failed == {}
+    assert [attempts(run.directory) for run in runs] == [2, 1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_the_workers_and_keeps_what_is_done(number: int, write_study: Write) -> None:
+    methods = {"none": "none.yaml", "gch": ["gch.yaml", {"stub": "wait"}]}
+    study = write_study(methods=methods)
+    runs = toy_runs(study, study.parent / "runs")
+    process = start(study)
+    until(lambda: at_work(runs[1]))
+    process.send_signal(number)
+    assert ended(process) == {"failed": [], "interrupted": True}
+    assert conditions(runs) == ["done", "interrupted"]
+
+
+@pytest.mark.parametrize(("jobs", "expected"), [(2, {"3", "5"}), (1, {"3,5"})])
+def test_runs_at_a_time_have_a_device_each_and_one_alone_has_all(
+    jobs: int, expected: set[str], plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    runs = plan(seeds=[0, 1])
+    context = warm("chaosgate.run.checkpoint")
+    executor = LocalExecutor(runs, toy_execute, Display(Console(file=StringIO())), jobs, 1, context)
+    assert executor.devices == (["3", "5"] if jobs == 2 else [])
+    if jobs == 2:  # a warm process has the environment of the first runner of this test session
+        executor()
+        assert {(r.directory / "attempts.txt").read_text().strip() for r in runs} == expected
+
+
+def test_directory_that_cannot_be_used_is_the_failure_of_that_run_only(plan: Plan) -> None:
+    runs = plan(seeds=[0, 1])
+    runs[1].root.mkdir(parents=True)
+    runs[1].directory.write_text("a file in the place of the directory")
+    assert set(execute(runs).failed) == {runs[1].name}
+    assert conditions(runs) == ["done", "missing", "done", "done"]
+
+
+@pytest.mark.parametrize("name", ["results.jsonl", "fitted.json", "tested/*.json", "curves.jsonl"])
+@pytest.mark.parametrize("damage", ["half", "noise", "gone"])
+def test_damaged_run_is_repeated(name: str, damage: str, plan: Plan) -> None:
+    (run, _) = runs = plan()
+    execute(runs)
+    (path,) = run.directory.glob(name)
+    whole = path.read_bytes()
+    path.unlink() if damage == "gone" else path.write_bytes(
+        whole[: len(whole) // 2] if damage == "half" else b"\x00\xff{[:"
+    )
+    state = state_of(run)
+    if (name, damage) == ("curves.jsonl", "gone"):
+        return  # a run without an epoch has none
+    assert state.condition == "interrupted"
+    assert [str(path) in line for line in state.trouble] == [True] * (damage != "gone")
+    assert execute(runs).failed == {} and state_of(run).condition == "done"
+    assert damage == "gone" or path.with_name(f"{path.name}.damaged").exists()
+    assert bool(read_json(run.directory / FITTED)) and len(path.read_bytes()) > 20
+
+
+def test_progress_is_a_line_every_half_minute_where_there_is_no_terminal(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("chaosgate.study.execute.local.time.monotonic", lambda: now[0])
+    shown, (run, *_) = Console(file=StringIO(), width=200), plan()
+    run.directory.mkdir(parents=True)
+    (run.directory / "progress.json").write_text('{"phase": "fit", "epoch": 2, "epochs": 9}')
+    display = Display(shown)
+    for now[0] in (110.0, 131.0, 140.0):
+        display.progress(0, 1, [run])
+    assert shown.file.getvalue() == "0 of 1 runs finished; none, seed 0: epoch 3 of 9\n"
