@@ -1,7 +1,7 @@
-"""What warm processes save: a study of tiny runs by ``chaosgate study run``, and the same runs in a fresh process each.
+"""What a study costs beside its runs: ``chaosgate study run`` against a plain loop over its runs.
 
-``study run`` imports everything once and forks its workers from there. Its time is that of the whole command: planning,
-runs, report. The other way is ``chaosgate worker ORDER`` for one run after the other, without planning and report.
+The loop calls :func:`chaosgate.study.execute.run.run` in one process. Tiny runs of embedded images,
+and of image folders with two data workers. Also the time of ``study status``.
 """
 
 import subprocess
@@ -13,13 +13,8 @@ from time import perf_counter
 from typing import Any
 
 import yaml
-from rich.console import Console
-from rich.progress import track
 
-from chaosgate.cli.fit import parsed
 from chaosgate.run.directory import RunDirectory
-from chaosgate.study import Run, load_study, plan_runs
-from chaosgate.study.execute.worker import write_order
 
 STUDY: dict[str, Any] = {
     "base": ["base", "data/fashion_mnist"],
@@ -36,49 +31,71 @@ STUDY: dict[str, Any] = {
     "reference": "gch",
     "checkpoint": "last",
 }
+LOOP = """
+import sys
+from pathlib import Path
+import torch
+from chaosgate.cli.training import compose, execute
+from chaosgate.study import load_study, plan_runs
+from chaosgate.study.execute.run import run
+torch.set_num_threads(int(sys.argv[3]))
+for one in plan_runs(load_study(sys.argv[1]), Path(sys.argv[2]), compose):
+    run(one, execute)
+"""
 
 
-def run(threads: int = 1, repeats: int = 20) -> list[dict[str, Any]]:
-    """Seconds on the wall for a study of ``repeats`` runs, one at a time, both ways; ``same_rows`` must be true."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "tiny.yaml")
-        path.write_text(yaml.safe_dump({**STUDY, "seeds": list(range(repeats))}), encoding="utf-8")
-        warm, fresh = (
-            plan_runs(load_study(path), Path(folder, name), parsed) for name in ("warm", "fresh")
-        )
-        words = [
-            "study",
-            "run",
-            str(path),
-            f"--root={Path(folder, 'warm')}",
-            "--jobs=1",
-            f"--threads={threads}",
-        ]
-        warm_s = _seconds(folder, [words], f"a study of {repeats} runs")
-        orders = [["worker", str(write_order(one, threads))] for one in fresh]
-        fresh_s = _seconds(folder, orders, "a fresh process for each")
-        same = _numbers(warm) == _numbers(fresh)
-    row = {
-        "study": f"{repeats} tiny runs",
-        "warm_s": warm_s,
-        "fresh_s": fresh_s,
-        "ratio": warm_s / fresh_s,
-    }
-    return [{**row, "saved_per_run_s": (fresh_s - warm_s) / repeats, "same_rows": same}]
+def run(threads: int = 1, repeats: int = 12, folders: bool = True) -> list[dict[str, Any]]:
+    """Seconds on the wall for a study of ``repeats`` runs and for the loop, and their ratio."""
+    rows = []
+    for images in ("embedded images", *(["image folders, two workers"] if folders else [])):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            content = {**STUDY, "seeds": list(range(repeats))}
+            if images != "embedded images":
+                data = {"class_path": "chaosgate.ImageFolder", "init_args": _images(folder)}
+                (folder / "data.yaml").write_text(yaml.safe_dump({"data": data}))
+                content |= {"base": ["base", "data.yaml"]}
+                workers = {"data.init_args.num_workers": 2, "model.backbone": "resnet10_small"}
+                content["overrides"] = {**STUDY["overrides"], **workers}
+            path = folder / "tiny.yaml"
+            path.write_text(yaml.safe_dump(content))
+            options = [str(path), f"--root={folder / 'study'}"]
+            words = ["-m", "chaosgate", "study", "run", *options, f"--threads={threads}"]
+            study_s = _seconds(words)
+            loop_s = _seconds(["-c", LOOP, str(path), str(folder / "loop"), str(threads)])
+            status_s = _seconds(["-m", "chaosgate", "study", "status", *options])
+            same = _numbers(folder / "study" / "tiny") == _numbers(folder / "loop" / "tiny")
+        row: dict[str, Any] = {"study": f"{repeats} tiny runs, {images}", "study_s": study_s}
+        ratio = study_s / loop_s
+        more = {"loop_s": loop_s, "ratio": ratio, "status_s": status_s, "same_rows": same}
+        rows.append({**row, **more})
+    return rows
 
 
-def _seconds(folder: str, commands: Sequence[Sequence[str]], what: str) -> float:
+def _images(folder: Path) -> dict[str, Any]:
+    """Folders of 105 small images, and the arguments of their data module."""
+    import numpy as np
+    from PIL import Image
+
+    generator = np.random.default_rng(0)
+    for split, count in (("train", 20), ("test", 15)):
+        for kind in ("a", "b", "c"):
+            place = folder / "images" / split / kind
+            place.mkdir(parents=True)
+            for number in range(count):
+                pixels = generator.integers(0, 256, (40, 40, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(place / f"{number}.png")
+    return {"root": str(folder / "images"), "image_size": 32}
+
+
+def _seconds(words: Sequence[str]) -> float:
     start = perf_counter()
-    for words in track(commands, what, console=Console(stderr=True)):
-        command = [sys.executable, "-m", "chaosgate", *words]
-        done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(
-                f"chaosgate {words[0]} ended with {done.returncode}: {done.stderr[-1000:]}"
-            )
+    done = subprocess.run([sys.executable, *words], check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{words[:3]} ended with {done.returncode}: {done.stderr[-2000:]}")
     return perf_counter() - start
 
 
-def _numbers(runs: Sequence[Run]) -> list[tuple[Any, ...]]:
-    rows = [row for one in runs for row in RunDirectory(one.directory).rows()]
+def _numbers(folder: Path) -> list[tuple[Any, ...]]:
+    rows = [row for path in sorted(folder.glob("*-*")) for row in RunDirectory(path).rows()]
     return [(row["seed"], row["n"], row["top1"], row["nll"], row["ece"]) for row in rows]

@@ -78,7 +78,7 @@ def _run(words: list[str]) -> int:
         words = words[:-1] if asked else words  # --help all
         return int(import_module("chaosgate.cli.training").main(words))
     commands = import_module("chaosgate.cli.commands")
-    if command in (*commands.COMMANDS, "worker"):  # SLURM jobs of studies start workers
+    if command in commands.COMMANDS:
         return int(commands.main(words))
     hint = commands.did_you_mean(command, (*TRAINING, *commands.COMMANDS))
     print(f"chaosgate: no command '{command}'. {hint} See 'chaosgate --help'.", file=sys.stderr)

@@ -12,7 +12,7 @@ from jsonargparse.typing import PositiveInt
 
 from chaosgate.__main__ import main as program
 from chaosgate.cli.commands import CommandParser, main
-from chaosgate.study.execute.display import installed
+from chaosgate.cli.study import installed
 
 HELP = """
 import sys, time

@@ -9,7 +9,7 @@ import pytest
 from chaosgate.cli.commands import main
 from chaosgate.run.directory import RunDirectory
 from chaosgate.study import Run, load_study
-from chaosgate.study.execute.run import run
+from chaosgate.study.execute.run import run as run_one
 from chaosgate.study.execute.state import stated_cost
 from chaosgate.study.plan.study import paper_data
 from chaosgate.study.report.collect import collect
@@ -226,7 +226,7 @@ def test_cells_that_are_missing_are_named_before_anything_is_trained(tmp_path: P
         raise AssertionError("it trains")
 
     with pytest.raises((ValueError, OSError), match="lacks 35 of 35 cells"):
-        run(run_of_none, train)
+        run_one(run_of_none, train)
 
 
 def check_smoke(name: str, root: Path) -> None:

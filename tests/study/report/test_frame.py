@@ -9,7 +9,6 @@ from scipy.stats import t
 
 from chaosgate.run.outputs import Samples
 from chaosgate.study import Run
-from chaosgate.study.execute.state import write_fitted
 from chaosgate.study.report.collect import EnsembleResult, collect
 from chaosgate.study.report.frame import COLUMNS, Results
 from tests.study.made import CLEAN, finish, keep, many, numbers
@@ -348,7 +347,6 @@ def test_curves_of_an_epoch_that_was_begun_twice_count_once(plan: Plan) -> None:
         file.write(
             '{"epoch": 1, "val/nll": 1.5}\n{"epoch": 1, "val/nll": 1.0}\n{"epoch": 2, "val/nll": 2.0}\n'
         )
-    write_fitted(run.directory, {"seconds": 1.0})
     (found,) = collect([run])
     assert [line["val/nll"] for line in found.curves] == [3.0, 1.0, 2.0]
     assert found.validation_nll == 1.0  # the tested checkpoint is the best

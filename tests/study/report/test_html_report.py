@@ -13,7 +13,7 @@ from rich.console import Console
 from chaosgate.study import load_study, plan_runs
 from chaosgate.study.report.write import report
 from tests.study.made import finish, keep
-from tests.study.toy_studies import study_writer, toy_parse
+from tests.study.toy_studies import study_writer, toy_compose
 
 CELLS = [("clean", 0), ("glass_blur", 1), ("glass_blur", 5), ("pixelate", 1), ("pixelate", 5)]
 CHROMIUM = (
@@ -29,7 +29,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if request.param != "one seed":
         keys |= {"seeds": [0, 1], "strength": SWEEP}
     study = load_study(study_writer(folder)(**keys))
-    runs = plan_runs(study, folder / "runs", toy_parse)
+    runs = plan_runs(study, folder / "runs", toy_compose)
     for i, run in enumerate(runs):
         generator = np.random.default_rng(i)
         confidence = generator.uniform(0.2, 1.0, (5, 100))
@@ -98,7 +98,7 @@ def test_same_results_give_the_same_page(page: Path) -> None:
     root = page.parents[1]
     study = load_study(root.parent / "small.yaml")
     before = page.read_bytes()
-    report(study, plan_runs(study, root, toy_parse), root, Console(quiet=True))
+    report(study, plan_runs(study, root, toy_compose), root, Console(quiet=True))
     assert page.read_bytes() == before
 
 

@@ -85,18 +85,10 @@ def test_a_packed_study_names_no_place_of_the_machine(
         config = run.directory / "config.yaml"
         more = f"\nrun_dir: {run.directory}\nroot: {data}\n"
         config.write_text(config.read_text() + more)
-        finish_again(run)
     folder = pack(load_study(write_study(seeds=[0, 1, 2])), named, tmp_path / "packed")
     text = lzma.decompress((folder / ROWS).read_bytes()).decode()
     assert str(tmp_path) not in text and "${CHAOSGATE_PHOTOS}" in text
     assert re.findall(r'"run_dir": "([^"]*)"', text) == [run.training for run in runs]
-
-
-def finish_again(run: Run) -> None:
-    """Note the configuration as it is now."""
-    from chaosgate.study.execute.state import write_fitted
-
-    write_fitted(run.directory, {"seconds": 60.0})
 
 
 @pytest.mark.parametrize("name", [ROWS, IMAGES])

@@ -11,10 +11,8 @@ from rich.console import Console
 from scipy.stats import mannwhitneyu, t
 
 from chaosgate.__main__ import main
-from chaosgate.cli.fit import parsed
+from chaosgate.cli.training import compose
 from chaosgate.study import Run, Study, load_study, plan_runs
-from chaosgate.study.execute.display import kept_size
-from chaosgate.study.execute.state import state_of
 from chaosgate.study.report.collect import collect
 from chaosgate.study.report.frame import Results, results_of
 from chaosgate.study.report.write import report
@@ -57,7 +55,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     assert main(["study", "run", str(path), "--root", str(folder / "runs")]) == 0
     study = load_study(path)
-    runs = plan_runs(study, folder / "runs", parsed)
+    runs = plan_runs(study, folder / "runs", compose)
     return study, runs, results_of(study, runs, collect(runs))
 
 
@@ -274,7 +272,6 @@ def test_logits_are_kept_in_half_precision_and_the_plan_says_how_large(done: Don
         1000,
         10,
     )
-    assert "MB a run" in kept_size(study, runs, {run.name: state_of(run) for run in runs})
 
 
 def test_report_of_it_says_what_it_has(done: Done) -> None:

@@ -97,7 +97,7 @@ def _parts(value: Any, info: ValidationInfo) -> ConfigParts:
     study: Path = info.context or Path()
     found = []
     for part in [] if value is None else _listed(value):
-        if isinstance(part, str) and (study.parent / "runs.json").is_file():
+        if isinstance(part, str) and (study.parent / "rows.jsonl.xz").is_file():
             found.append(ConfigPart({}, None, part))  # packed: the file may be gone by now
         elif isinstance(part, str):
             file = find_file(study, part)
