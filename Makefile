@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: docs quickstart bench test test-oldest wheel lint notebooks chaos-study clean install
+.PHONY: docs quickstart bench test test-oldest wheel lint notebooks clean install
 .DEFAULT_GOAL := help
 
 help:
@@ -13,7 +13,6 @@ help:
 	@echo "make test-oldest  the tests with the oldest supported versions, in .venv-oldest (about 8 GB)"
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make lint         ruff and mypy"
-	@echo "make chaos-study  break the runs of a study in many ways and resume them (about half an hour)"
 	@echo "make notebooks    execute the notebooks"
 	@echo "make bench        ratios of speed against named peers; BENCH='fit --repeats 3' chooses another subject"
 	@echo "make docs         the documentation into site/, with executed notebooks (minutes; needs no network)"
@@ -67,9 +66,6 @@ docs: $(STAMP)
 
 notebooks: $(STAMP)
 	$(BIN)/python scripts/run_notebooks.py notebooks/*.ipynb
-
-chaos-study: $(STAMP)
-	$(BIN)/python scripts/chaos_study.py $(CHAOS)
 
 clean:
 	rm -rf $(VENV) $(OLDEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis

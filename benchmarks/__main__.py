@@ -40,7 +40,7 @@ def bench(
       data          transforms against torchvision's PIL pipeline; all cells in one pass
       imports       first gate, help and first step against 'import torch' and 'import lightning'
       fit           epochs of chaosgate fit against a plain PyTorch loop
-      study         a study of tiny runs in warm processes against a fresh process for each run
+      study         a study of tiny runs against a plain loop over the same runs
 
     Args:
         subject: What to measure.
