@@ -1,58 +1,46 @@
 """Check, corrupt and download image sets."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 
-if TYPE_CHECKING:
-    from chaosgate.data.module import Contents, ImageData
-
 
 def check(root: Path, *, deep: bool = False) -> int:
-    """Decode every image of a folder, list all bad files, and read the sets in it.
+    """List what would silently change a training on a folder of images.
 
-    The exit status is 1 if something is wrong.
+    Decodes every image; reads the sets in the folder. The exit status is 1 if training is affected:
+    images that cannot be decoded, saturate or become black; links to nothing; images that are not
+    read (.heic, .avif, ...); classes without images; class names that differ only in case; the same
+    image in two splits or with two labels.
 
     Examples:
       chaosgate data check photos
       chaosgate data check photos --deep
 
     Args:
-        root: Folder of images, or of a set in arrays or tables.
-        deep: Also list files that decode with a warning, and images that two splits share.
+        root: Folder of images, or of a set in arrays.
+        deep: Also list JPEG files that decode with a warning.
     """
     from rich.console import Console
 
     from chaosgate.cli.commands import cores
-    from chaosgate.data.cifar import check_copies
-    from chaosgate.data.decoding import decoder_warnings, unreadable
-    from chaosgate.data.listing import image_files
+    from chaosgate.data.check import check_folder
 
     root = root.expanduser()
     if not root.is_dir():
         raise FileNotFoundError(f"no folder {root}.")
-    paths = image_files(root)
-    with Console(stderr=True).status(f"decoding {len(paths)} images"):
-        bad = unreadable(paths, threads=cores())
-    faults, known, splits = list(bad.values()), check_copies(root), []
-    for data in find_sets(root):
-        splits.append(contents := data.contents())
-        counts = ", ".join(f"{len(part.names)} {split}" for split, part in contents.items())
-        known.append(f"{data.name}: {counts} images of {data.num_classes} classes in {root}")
-    if not paths and not known:
+    with Console(stderr=True).status(f"decoding the images below {root}"):
+        report = check_folder(root, cores(), deep)
+    if not report.images and not report.sets and not report.faults:
         raise ValueError(f"no image files and no known data set below {root}.")
-    print(*faults, *known, sep="\n")
-    if deep:
-        whole = [path for path in paths if path not in bad]
-        for path, text in decoder_warnings(whole).items():
-            faults.append(f"{path} decodes with a warning: {text}. Replace or remove the file.")
-        for first, second in (pair for one in splits for pair in shared_images(one)):
-            faults.append(f"{first} and {second} are the same image in two splits. Remove one.")
-        print(*faults[len(bad) :], sep="\n")
-    print(f"{len(bad)} of {len(paths)} images below {root} are bad.")
-    return int(bool(faults))
+    lines = list(report.sets)
+    for kind, names in (*report.faults.items(), *report.notes.items()):
+        lines += [f"{len(names)} {kind}:", *(f"  {name}" for name in names)]
+    print("\n".join(lines).encode(errors="backslashreplace").decode())  # names may be no UTF-8
+    bad = len(report.faults.get("images cannot be decoded", ()))
+    print(f"{bad} of {len(report.images)} images below {root} are damaged.")
+    return int(bool(report.faults))
 
 
 def corrupt(
@@ -61,7 +49,6 @@ def corrupt(
     to: Path,
     corruptions: Sequence[str] = ("paper",),
     severities: Sequence[PositiveInt] = (1, 2, 3, 4, 5),
-    val_labels: Path | None = None,
     frost_textures: str | None = None,
     size: PositiveInt = 224,
     seed: NonNegativeInt = 0,
@@ -80,7 +67,6 @@ def corrupt(
         to: A new folder, or one that this command has started to fill.
         corruptions: paper (7), common (15), all (19), or names.
         severities: Some of 1 to 5.
-        val_labels: List of labels of a flat ImageNet validation folder.
         frost_textures: Folder of the official frost pictures; only frost needs it.
         size: Side of the copies in pixels.
         seed: Seed of all corruptions.
@@ -88,14 +74,13 @@ def corrupt(
     """
     from chaosgate.cli.commands import cores
     from chaosgate.data.augment import usual_resize
-    from chaosgate.data.cells import NAMED, plan_cells, table_for
-    from chaosgate.data.imagenet import list_clean
-    from chaosgate.data.imagenet_c import CopySettings, write_copies
+    from chaosgate.data.imagenet_c import CopySettings, list_clean, write_copies
+    from chaosgate.data.module import named_corruptions, plan_cells, table_for
 
     settings = CopySettings(seed, size, usual_resize(size), table_for(size))
-    names = [name for word in corruptions for name in NAMED.get(word, (word,))]
+    names = [name for word in corruptions for name in named_corruptions(word)]
     cells = plan_cells(names, severities, settings.table)[1:]
-    images = list_clean(clean.expanduser(), val_labels)
+    images = list_clean(clean.expanduser())
     if not images:
         raise ValueError(f"no images in {clean}; give a folder of clean images.")
     target = to.expanduser()
@@ -105,56 +90,34 @@ def corrupt(
 
 
 def download(name: str, *, to: Path) -> None:
-    """Download a public archive, check its digest and unpack it safely.
+    """Download a public set through torchvision, which checks its digest and unpacks it.
 
-    Names: cifar-10, cifar-100, cifar-10-c, cifar-100-c, imagenet-a, imagenet-r, imagenet-sketch,
-    imagenet-v2, imagenet-c-blur, imagenet-c-digital, imagenet-c-extra, imagenet-c-noise,
-    imagenet-c-weather, oxford-pets.
+    Names: fashion-mnist, cifar-10, cifar-100, oxford-pets, and the archives of ImageNet-C:
+    imagenet-c-noise, imagenet-c-blur, imagenet-c-weather, imagenet-c-digital, imagenet-c-extra (the
+    paper's corruptions need noise, blur and digital).
 
     Examples:
       chaosgate data download imagenet-c-noise --to FOLDER
 
     Args:
-        name: Of the archive.
+        name: Of the set or archive.
         to: Folder to unpack into.
     """
-    from rich.console import Console
-
-    from chaosgate.data import download as archives
+    from chaosgate import data
+    from chaosgate.data.imagenet_c import MD5, download_group
     from chaosgate.run.config_files import did_you_mean
 
-    if name not in archives.ARCHIVES:
-        raise ValueError(f"no archive {name!r}. {did_you_mean(name, archives.ARCHIVES)}")
+    sets = {"fashion-mnist": data.FashionMNIST, "cifar-10": data.CIFAR10}
+    sets |= {"cifar-100": data.CIFAR100, "oxford-pets": data.OxfordPets}
+    groups = {f"imagenet-c-{group}": group for group in MD5}
     target = to.expanduser()
-    with Console(stderr=True).status(name) as shown:
-        report = lambda done, total: shown.update(f"{name}: {done >> 20} MB")  # noqa: E731
-        archives.download(name, target, report=report)
+    if name in groups:
+        download_group(groups[name], target)
+    elif name in sets:
+        sets[name](str(target), download=True).prepare_data()
+    else:
+        raise ValueError(f"no set {name!r}. {did_you_mean(name, [*sets, *groups])}")
     print(f"{name} is in {target}.")
 
 
 ACTIONS = {"check": check, "corrupt": corrupt, "download": download}
-
-
-def find_sets(root: Path) -> "list[ImageData]":
-    """Data modules of the sets in ``root``: those recognized by their files, else class folders."""
-    from chaosgate import data
-
-    kinds: list[type[ImageData]] = [data.FashionMNIST, data.CIFAR10, data.CIFAR100]
-    kinds += [data.OxfordPets, data.ImageNetC, data.ImageNetVariant, data.HuggingFace]
-    found = [one for kind in kinds for one in kind.found_in(root)]
-    if all(getattr(one, "root", None) != root for one in found):
-        found += data.ImageNet.found_in(root)
-    return found or list(data.ImageFolder.found_in(root))
-
-
-def shared_images(contents: "Mapping[str, Contents]") -> Iterator[tuple[str, str]]:
-    """Pairs of images with the same bytes in two splits, by name."""
-    import hashlib
-
-    first: dict[bytes, tuple[str, str]] = {}
-    for split, (names, read) in contents.items():
-        for place, name in enumerate(names):
-            digest = hashlib.sha256(read(place)).digest()
-            known, other = first.setdefault(digest, (split, name))
-            if known != split:
-                yield other, name

@@ -13,12 +13,9 @@ if TYPE_CHECKING:
     from chaosgate.data.cifar import CIFAR10 as CIFAR10
     from chaosgate.data.cifar import CIFAR100 as CIFAR100
     from chaosgate.data.fashion_mnist import FashionMNIST as FashionMNIST
-    from chaosgate.data.hugging_face import HuggingFace as HuggingFace
     from chaosgate.data.image_folder import ImageFolder as ImageFolder
     from chaosgate.data.imagenet import ImageNet as ImageNet
-    from chaosgate.data.imagenet import ImageNetVariant as ImageNetVariant
     from chaosgate.data.imagenet_c import ImageNetC as ImageNetC
-    from chaosgate.data.imagenet_c import mean_corruption_error as mean_corruption_error
     from chaosgate.data.module import ImageData as ImageData
     from chaosgate.data.pets import OxfordPets as OxfordPets
     from chaosgate.data.photos import PhotoData as PhotoData
@@ -26,20 +23,21 @@ if TYPE_CHECKING:
     from chaosgate.data.samples import Cell as Cell
     from chaosgate.data.samples import Sample as Sample
 
-_NAMES = {
-    "arrays": ("ArrayData",),
-    "cifar": ("CIFAR10", "CIFAR100"),
-    "fashion_mnist": ("FashionMNIST",),
-    "hugging_face": ("HuggingFace",),
-    "image_folder": ("ImageFolder",),
-    "imagenet": ("ImageNet", "ImageNetVariant"),
-    "imagenet_c": ("ImageNetC", "mean_corruption_error"),
-    "module": ("ImageData",),
-    "pets": ("OxfordPets",),
-    "photos": ("PhotoData",),
-    "samples": ("CLEAN", "Cell", "Sample"),
+_HOME = {
+    "ArrayData": "arrays",
+    "CIFAR10": "cifar",
+    "CIFAR100": "cifar",
+    "FashionMNIST": "fashion_mnist",
+    "ImageFolder": "image_folder",
+    "ImageNet": "imagenet",
+    "ImageNetC": "imagenet_c",
+    "ImageData": "module",
+    "OxfordPets": "pets",
+    "PhotoData": "photos",
+    "CLEAN": "samples",
+    "Cell": "samples",
+    "Sample": "samples",
 }
-_HOME = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = list(_HOME)  # noqa: PLE0605
 
 

@@ -1,7 +1,12 @@
 """Base of the sets of small images in memory: split, padded crop, corrupted copies."""
 
+import hashlib
+import os
 from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,16 +16,15 @@ from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveInt
 from numpy.typing import NDArray
 
 from chaosgate.data.augment import crop_and_flip
-from chaosgate.data.cells import (
+from chaosgate.data.listing import PerClass, SplitSeed, hashed_share, spaced_holdout
+from chaosgate.data.module import (
     SEVERITIES,
     Corruptions,
+    ImageData,
     Severities,
-    corrupted_copies,
     plan_cells,
 )
-from chaosgate.data.listing import hashed_share, spaced_holdout
-from chaosgate.data.module import Contents, ImageData, PerClass, images_per_class
-from chaosgate.data.samples import Augmentation, Images, Split
+from chaosgate.data.samples import CLEAN, Augmentation, Cell, Split
 
 
 class Part(NamedTuple):
@@ -45,8 +49,11 @@ class ArrayData(ImageData):
     Args:
         val_fraction: Share of each class of the training part that is held out for validation,
             evenly spaced.
+        split_seed: Draw the validation images with this seed instead; ``run`` takes the seed of the
+            run. The training and validation images of ``per_class`` then depend on it, too.
         per_class: How many images of each class to use at most, by split, e.g. ``{train: 300}``,
-            chosen by the hash of their positions. Null uses all.
+            chosen by the hash of their positions; ``{test: [200, 1000]}`` takes images 200 to 999
+            of that order. Null uses all.
         corruptions: ``paper`` for the seven of the paper, ``common``, ``all``, a list of names, or
             null for the clean test set only.
         severities: Severities of each corruption, from 1 to 5.
@@ -67,6 +74,7 @@ class ArrayData(ImageData):
         self,
         *,
         val_fraction: OpenUnitInterval = 0.1,
+        split_seed: SplitSeed = None,
         per_class: PerClass | None = None,
         corruptions: Corruptions = None,
         severities: Severities = SEVERITIES,
@@ -79,7 +87,8 @@ class ArrayData(ImageData):
     ) -> None:
         super().__init__(batch_size=batch_size, num_workers=num_workers, **loading)
         self.val_fraction = float(val_fraction)
-        self.per_class = images_per_class(per_class)
+        self.split_seed = self._split_seed(split_seed)
+        self.per_class: dict[str, Any] = {**(per_class or {})}
         self.cache_dir = None if cache_dir is None else Path(cache_dir).expanduser()
         self.crop_padding, self.horizontal_flip = int(crop_padding), horizontal_flip
         self.test_cells = plan_cells(corruptions, severities, self.corruption_table)
@@ -90,51 +99,48 @@ class ArrayData(ImageData):
     def read(self) -> dict[str, Part]:
         """Images of ``train`` and ``test``, and of ``val`` if the set has such a part."""
 
-    def cell_images(self, images: NDArray[np.uint8]) -> list[Images]:
-        """Test images of every cell, generated from the clean ones."""
-        copies = corrupted_copies(
-            images,
-            self.test_cells,
-            self.seed,
-            self.corruption_table,
-            self.cache_dir,
-            quiet=self._process()[1] > 0,
-        )
-        return [as_images(copy) for copy in copies]
-
     def setup(self, stage: str) -> None:
         """Read the images; for testing also the corrupted copies."""
         if not self._parts:
-            parts = self.read()
-            if "val" not in parts:
-                whole = parts["train"]
-                held = spaced_holdout(whole.targets, self.val_fraction)
-                parts |= {"train": whole.pick(~held), "val": whole.pick(held)}
-                self.origin["split"] = (
-                    f"val: {self.val_fraction} of each class of the official training part, evenly "
-                    "spaced"
-                )
-            for name, count in self.per_class.items():
-                places = [str(place) for place in range(len(parts[name].targets))]
-                parts[name] = parts[name].pick(hashed_share(places, parts[name].targets, count))
-            self._parts = parts
-            self.train_split, self.val_split = parts["train"].split(), parts["val"].split()
-            self.test_splits = [parts["test"].split()]
-        test = self._parts["test"]
+            self._parts = self._chosen(self._divided(self.read()))
+            self.train_split = self._parts["train"].split()
+            self.val_split = self._parts["val"].split()
+            self.test_splits = [self._parts["test"].split()]
+        images, targets = self._parts["test"]
         if stage == "test" and len(self.test_splits) < len(self.test_cells):
-            cells = self.cell_images(test.images)
-            self.test_splits = [Split(images, test.targets) for images in cells]
-
-    def contents(self) -> dict[str, Contents]:
-        """All parts; reading them checks their shapes and labels."""
-        self.setup("test")
-        return {
-            split: Contents(
-                [f"{self.name} {split} {place}" for place in range(len(images))],
-                partial(_bytes_of, images),
+            copies = corrupted_copies(
+                images,
+                self.test_cells,
+                self.seed,
+                self.corruption_table,
+                self.cache_dir,
+                quiet=self._process()[1] > 0,
             )
-            for split, (images, _) in self._parts.items()
-        }
+            self.test_splits = [Part(copy, targets).split() for copy in copies]
+
+    def _divided(self, parts: dict[str, Part]) -> dict[str, Part]:
+        seed = self.split_seed
+        if "val" in parts:
+            if seed is not None:
+                raise ValueError(
+                    f"data.split_seed is {seed}; the validation images of {self.name} are fixed."
+                )
+            return parts
+        whole = parts["train"]
+        held = spaced_holdout(whole.targets, self.val_fraction, seed)
+        rule = "evenly spaced" if seed is None else f"drawn with seed {seed}"
+        self.origin["split"] = (
+            f"val: {self.val_fraction} of each class of the official training part, {rule}"
+        )
+        return {**parts, "train": whole.pick(~held), "val": whole.pick(held)}
+
+    def _chosen(self, parts: dict[str, Part]) -> dict[str, Part]:
+        for name, share in self.per_class.items():
+            targets = parts[name].targets
+            seed = None if name == "test" else self.split_seed
+            places = hashed_share([str(i) for i in range(len(targets))], targets, share, seed)
+            parts[name] = parts[name].pick(places)
+        return parts
 
     def augmentation(self) -> Augmentation | None:
         """Random crop of the padded image and random mirroring, as configured."""
@@ -154,6 +160,54 @@ def as_images(images: NDArray[np.uint8]) -> torch.Tensor:
     return tensor[:, None] if tensor.ndim == 3 else tensor.permute(0, 3, 1, 2)
 
 
-def _bytes_of(images: NDArray[np.uint8], place: int) -> bytes:
-    data: bytes = images[place].tobytes()
-    return data
+def corrupted_copies(
+    images: NDArray[np.uint8],
+    cells: Sequence[Cell],
+    seed: int,
+    table: str,
+    cache_dir: Path | None = None,
+    quiet: bool = False,
+) -> list[NDArray[np.uint8]]:
+    """Images (N, H, W) or (N, H, W, C) of every cell.
+
+    Image i is a function of (seed, corruption, severity, i). With ``cache_dir`` each cell is kept
+    in a file whose name covers images, cell, seed, table, and the code and libraries that made it.
+    """
+    import cv2
+    import PIL
+    import scipy
+    from rich.console import Console
+    from rich.progress import track
+
+    from chaosgate.corruptions import corrupt_batch
+
+    key = hashlib.sha256(repr((seed, table, images.shape)).encode() + images.tobytes())
+    for library in (np, scipy, cv2, PIL):
+        key.update(f"{library.__name__} {library.__version__}".encode())
+    for source in sorted(files("chaosgate.corruptions").iterdir(), key=lambda entry: entry.name):
+        if source.is_file():
+            key.update(source.name.encode() + source.read_bytes())
+    copies = []
+    for cell in track(
+        cells,
+        f"corrupting {len(images)} test images",
+        console=Console(stderr=True),
+        transient=True,
+        disable=quiet,
+    ):
+        name = f"{cell.corruption}-{cell.severity}-{key.hexdigest()[:32]}.npy"
+        path = cache_dir and cache_dir / name
+        made = images if cell == CLEAN else None
+        if made is None and path:
+            with suppress(OSError, ValueError, EOFError):  # not there, or damaged
+                made = np.load(path, allow_pickle=False)
+        if made is None:
+            indices = range(len(images))
+            made = corrupt_batch(images, *cell, seed=seed, indices=indices, table=table)
+            if path:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                half = path.with_name(f".{name}.{os.getpid()}.npy")
+                np.save(half, made)
+                half.replace(path)
+        copies.append(made)
+    return copies

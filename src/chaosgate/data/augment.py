@@ -15,7 +15,7 @@ Order of the training augmentations:
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from PIL import Image
@@ -25,10 +25,7 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as pixels
 
-from chaosgate.data.decoding import Picture, as_tensor, normalised
-from chaosgate.data.samples import Augmentation, lent_streams
-
-P = TypeVar("P", Tensor, Picture)
+from chaosgate.data.samples import Augmentation, Picture, as_tensor, lent_streams, normalised
 
 POLICY = "rand-m9-mstd0.5-inc1"
 ERASE = 0.25
@@ -46,33 +43,33 @@ def _uniform(low: float, high: float, generator: torch.Generator) -> float:
     return low + (high - low) * float(torch.rand((), generator=generator, dtype=torch.float64))
 
 
-def random_flip(image: P, generator: torch.Generator, p: float = 0.5) -> P:
+def random_flip(image: Picture, generator: torch.Generator, p: float = 0.5) -> Any:
     """Mirror the image left to right with probability ``p``."""
     if _uniform(0, 1, generator) >= p:
         return image
-    if isinstance(image, Tensor):
-        return image.flip(-1)
-    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return image.flip(-1) if isinstance(image, Tensor) else pixels.horizontal_flip(image)
 
 
-def random_resized_crop(
+def resized_crop_and_flip(
     image: Picture,
-    size: int,
     generator: torch.Generator,
+    size: int,
     scale: tuple[float, float] = (0.08, 1.0),
     interpolation: InterpolationMode = InterpolationMode.BILINEAR,
+    flip: bool = True,
 ) -> Picture:
-    """Crop a uniform share of the area with a log-uniform aspect ratio; resize to ``size``.
+    """The recipe for photographs.
 
-    The law is that of torchvision's ``RandomResizedCrop``: ten attempts, then the largest central
-    window with an allowed aspect ratio.
+    Crop a uniform share of the area with a log-uniform aspect ratio, resize to ``size``, mirror if
+    ``flip``. The law is that of torchvision's ``RandomResizedCrop``: ten attempts, then the largest
+    central window with an allowed aspect ratio.
     """
     rows, columns = pixels.get_size(image)
     window = _window(rows, columns, scale, generator)
-    resized: Picture = pixels.resized_crop(
+    image = pixels.resized_crop(
         image, *window, [size, size], interpolation=interpolation, antialias=True
     )
-    return resized
+    return random_flip(image, generator) if flip else image
 
 
 def _window(
@@ -89,39 +86,14 @@ def _window(
     return (height - h) // 2, (width - w) // 2, h, w
 
 
-def crop_and_flip(image: Tensor, generator: torch.Generator, padding: int, flip: bool) -> Tensor:
+def crop_and_flip(image: Picture, generator: torch.Generator, padding: int, flip: bool) -> Picture:
     """The recipe for small images: zero padding, a random crop of the old size, mirroring."""
+    image = as_tensor(image)
     if padding:
         height, width = image.shape[-2:]
         top, left = _whole(2 * padding, generator), _whole(2 * padding, generator)
         padded = torch.nn.functional.pad(image, [padding] * 4)
         image = padded[..., top : top + height, left : left + width]
-    return random_flip(image, generator) if flip else image
-
-
-def padded_crop_and_flip(
-    image: Picture,
-    generator: torch.Generator,
-    size: int,
-    padding: int,
-    interpolation: InterpolationMode,
-    flip: bool,
-) -> Tensor:
-    """:func:`crop_and_flip` of small images in files, which are brought to ``size`` first."""
-    image = as_tensor(centre_crop(image, size, size, interpolation))
-    return crop_and_flip(image, generator, padding, flip)
-
-
-def resized_crop_and_flip(
-    image: Picture,
-    generator: torch.Generator,
-    size: int,
-    scale: tuple[float, float],
-    interpolation: InterpolationMode,
-    flip: bool,
-) -> Picture:
-    """The recipe for photographs: a random resized crop, then mirroring if ``flip``."""
-    image = random_resized_crop(image, size, generator, scale, interpolation)
     return random_flip(image, generator) if flip else image
 
 

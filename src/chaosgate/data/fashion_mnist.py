@@ -10,19 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jsonargparse.typing import NonNegativeInt, NotEmptyStr
+from jsonargparse.typing import NonNegativeInt, NotEmptyStr, PositiveFloat
 from numpy.typing import NDArray
 from torchvision.datasets import FashionMNIST as TorchvisionFashionMNIST
 
 from chaosgate.data.arrays import ArrayData, Part
-from chaosgate.data.atomic import file_hash
-from chaosgate.data.cells import Corruptions
-from chaosgate.data.module import ImageData
+from chaosgate.data.module import Corruptions
 
-FILES = {
-    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", 60_000),
-    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", 10_000),
-}
+PREFIXES = {"train": ("train", 60_000), "test": ("t10k", 10_000)}
 
 
 class FashionMNIST(ArrayData):
@@ -55,7 +50,7 @@ class FashionMNIST(ArrayData):
         corruptions: Corruptions = "paper",
         crop_padding: NonNegativeInt = 2,
         mean: Sequence[float] = (0.286,),
-        std: Sequence[float] = (0.353,),
+        std: Sequence[PositiveFloat] = (0.353,),
         **arrays: Any,
     ) -> None:
         super().__init__(
@@ -67,15 +62,7 @@ class FashionMNIST(ArrayData):
         self.download = download
         self.class_names = list(TorchvisionFashionMNIST.classes)
         if self.root is not None and not download:
-            _find(self.root, FILES["train"][0])
-
-    @classmethod
-    def found_in(cls, root: Path) -> "list[ImageData]":
-        """The four idx files."""
-        try:
-            return [cls(str(root), corruptions=None)]
-        except FileNotFoundError:
-            return []
+            _find(self.root, "train-images-idx3-ubyte")
 
     def prepare_data(self) -> None:
         if self.download:
@@ -87,16 +74,16 @@ class FashionMNIST(ArrayData):
             return self._read_subset()
         parts: dict[str, Part] = {}
         digests: dict[str, str] = {}
-        for part, (image_name, label_name, count) in FILES.items():
-            paths = [_find(self.root, name) for name in (image_name, label_name)]
-            digests |= {path.name: file_hash(path) for path in paths}
+        for part, (prefix, count) in PREFIXES.items():
+            kinds = ("images-idx3-ubyte", "labels-idx1-ubyte")
+            paths = [_find(self.root, f"{prefix}-{kind}") for kind in kinds]
+            digests |= {path.name: _sha256(path.read_bytes()) for path in paths}
             images, targets = (read_idx(path) for path in paths)
-            found = images.shape, targets.shape, int(targets.max(initial=0))
-            if found[:2] != ((count, 28, 28), (count,)) or found[2] > 9:
+            if images.shape != (count, 28, 28) or targets.shape != (count,) or targets.max() > 9:
                 raise ValueError(
-                    f"{paths[0]} has images {found[0]} and {paths[1].name} labels {found[1]} up to "
-                    f"{found[2]}; the {part} part of Fashion-MNIST has {count} images of 28x28 and "
-                    "labels 0 to 9. Fetch the set again (data.download: true)."
+                    f"{paths[0]} has images {images.shape} and {paths[1].name} labels "
+                    f"{targets.shape}; the {part} part of Fashion-MNIST has {count} images of "
+                    "28x28 and labels 0 to 9. Fetch the set again (data.download: true)."
                 )
             parts[part] = Part(images, targets.astype(np.int64))
         self.origin = {"files": digests}
@@ -117,10 +104,14 @@ class FashionMNIST(ArrayData):
         self.origin = {
             "split": "stratified subset; train and val from the official training part, test from "
             "the test part",
-            "files": {source.name: hashlib.sha256(source.read_bytes()).hexdigest()},
+            "files": {source.name: _sha256(source.read_bytes())},
             "source": made_from,
         }
         return parts
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _find(root: Path, name: str) -> Path:
@@ -137,15 +128,14 @@ def _find(root: Path, name: str) -> Path:
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """Array of bytes of an idx file, plain or gzipped."""
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            data = file.read()
-        kind, axes = data[2], data[3]
+        data = path.read_bytes()
+        data = gzip.decompress(data) if path.suffix == ".gz" else data
+        if data[2] != 8:
+            raise ValueError("it does not hold unsigned bytes")
+        axes = data[3]
         shape = np.frombuffer(data, ">i4", axes, offset=4)
-        array = np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape).copy()
+        return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape).copy()
     except (OSError, EOFError, zlib.error, IndexError, ValueError) as error:
         raise ValueError(
             f"{path} is damaged or not an idx file ({error}); fetch it again."
         ) from error
-    if kind != 8:
-        raise ValueError(f"{path} does not hold unsigned bytes; fetch it again.")
-    return array

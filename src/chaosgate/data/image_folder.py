@@ -11,9 +11,7 @@ from chaosgate.data.listing import (
     Listing,
     hashed_split,
     list_split,
-    some_of_each_class,
 )
-from chaosgate.data.module import ImageData, PerClass, images_per_class
 from chaosgate.data.photos import PhotoData
 
 
@@ -30,8 +28,6 @@ class ImageFolder(PhotoData):
         image_size: Side of the square that the network sees, in pixels.
         val_fraction: Share of each class for validation where there is no val folder.
         test_fraction: Share of each class for testing where there is no test folder.
-        per_class: How many images of each class to use at most, by split, e.g.
-            ``{train: 600, test: 200}``, chosen by the hash of their paths. Null uses all.
         photo: Settings of :class:`~chaosgate.data.photos.PhotoData`.
     """
 
@@ -44,27 +40,18 @@ class ImageFolder(PhotoData):
         *,
         val_fraction: OpenUnitInterval = 0.1,
         test_fraction: OpenUnitInterval = 0.2,
-        per_class: PerClass | None = None,
         **photo: Any,
     ) -> None:
         super().__init__(root, image_size, **photo)
         self.fractions = {"val": float(val_fraction), "test": float(test_fraction)}
-        self.per_class = images_per_class(per_class)
         self.folders = split_folders(self.root)
         self.class_names = class_folders(self.folders)
         self.num_classes = len(self.class_names)
-
-    @classmethod
-    def found_in(cls, root: Path) -> "list[ImageData]":
-        """A folder ``train``, or class folders with enough images."""
-        try:
-            data = cls(str(root))
-            data.list_images("fit")
-        except (ValueError, FileNotFoundError):
-            if (root / "train").is_dir():
-                raise
-            return []
-        return [data]
+        if self.split_seed is not None and "val" in self.folders:
+            raise ValueError(
+                f"data.split_seed is {self.split_seed}; the validation images are fixed: "
+                f"{self.folders['val']}."
+            )
 
     def list_images(self, stage: str) -> dict[str, Listing]:
         """Files of every split, by folder or cut by hash."""
@@ -74,16 +61,13 @@ class ImageFolder(PhotoData):
             source = "train" if "train" in folders else "all"
             whole = listings.pop(source)
             names = [path.relative_to(folders[source]).as_posix() for path in whole.paths]
-            listings |= hashed_split(whole, names, missing, classes)
-        return some_of_each_class({split: listings[split] for split in SPLITS}, self.per_class)
-
-    def describe(self) -> dict[str, Any]:
-        """Also whether some images were left out."""
-        return super().describe() | {"subset": self.per_class or False}
+            listings |= hashed_split(whole, names, missing, classes, self.split_seed)
+        return {split: listings[split] for split in SPLITS}
 
     def split_rule(self) -> str:
         cut = [f"{split} {f}" for split, f in self.fractions.items() if split not in self.folders]
-        return f"by hash of the path, per class: {', '.join(cut)}" if cut else "folders"
+        rule = f"by hash of the path, per class: {', '.join(cut)}" if cut else "folders"
+        return rule + self.seed_rule()
 
 
 def split_folders(root: Path) -> dict[str, Path]:

@@ -1,47 +1,77 @@
-"""The base of all data modules: loaders, shards, normalization, position in an epoch."""
+"""The base of all data modules: test cells, loaders, normalization, position in an epoch."""
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from math import inf, isfinite
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import lightning.pytorch as pl
 import torch
-from jsonargparse.typing import NonNegativeInt, PositiveInt
+from jsonargparse.typing import NonNegativeInt, PositiveFloat, PositiveInt
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from chaosgate.data.decoding import normalised
-from chaosgate.data.loader import EvalSampler, Progress, ResumableLoader, TrainSampler
+from chaosgate.data.listing import SplitSeed
 from chaosgate.data.samples import (
     CLEAN,
     Augmentation,
     Cell,
+    EvalSampler,
     EvalSet,
+    Progress,
+    ResumableLoader,
     Sample,
     Split,
+    TrainSampler,
     TrainSet,
     collate,
+    normalised,
     stream_key,
 )
 
-PerClass = dict[str, PositiveInt]
+Corruptions = Literal["paper", "common", "all"] | list[str] | None
+Severities = Sequence[Literal[1, 2, 3, 4, 5]]
+Table = Literal["imagenet", "small"]
+SEVERITIES: Severities = (1, 2, 3, 4, 5)
+LARGEST_SMALL = 64  # pixels; up to here images count as small: other corruptions, other recipe
 
 
-def images_per_class(value: PerClass | None) -> dict[str, int]:
-    """How many images of each class a split keeps at most, by split; empty for all."""
-    if not set(value or {}) <= {"train", "val", "test"}:
-        raise ValueError(f"data.per_class is {value}; its keys are train, val and test.")
-    return {split: int(count) for split, count in (value or {}).items()}
+def named_corruptions(name: str) -> tuple[str, ...]:
+    """``paper``: the seven of the paper, ``common``: the fifteen of ImageNet-C, ``all``: nineteen.
+
+    Another name stands for itself.
+    """
+    from chaosgate.corruptions import COMMON, EXTRA, PAPER
+
+    return {"paper": PAPER, "common": COMMON, "all": COMMON + EXTRA}.get(name, (name,))
 
 
-class Contents(NamedTuple):
-    """Images of a split as they are stored: their names, and the bytes of one by its position."""
+def plan_cells(
+    corruptions: Corruptions, severities: Sequence[int], table: str = "imagenet"
+) -> list[Cell]:
+    """The clean set, then every corruption at every severity."""
+    if corruptions is None:
+        return [CLEAN]
+    named = isinstance(corruptions, str)
+    names = named_corruptions(str(corruptions)) if named else corruptions
+    cells = [Cell(name, severity) for name in names for severity in severities]
+    if not cells or len(set(cells)) < len(cells):
+        raise ValueError(
+            f"data.corruptions is {corruptions} and data.severities {list(severities)}; name at "
+            "least one of each (or corruptions null), and nothing twice."
+        )
+    if corruptions != "paper" or set(severities) - set(SEVERITIES):
+        from chaosgate.corruptions import parameters
 
-    names: Sequence[str]
-    read: Callable[[int], bytes]
+        for cell in cells:
+            parameters(*cell, table)  # raises an error that suggests the nearest name
+    return [CLEAN, *cells]
+
+
+def table_for(image_size: int) -> Table:
+    """The parameters of ImageNet-C, or those for small images up to 64 pixels."""
+    return "small" if image_size <= LARGEST_SMALL else "imagenet"
 
 
 class ImageData(pl.LightningDataModule, ABC):
@@ -82,7 +112,7 @@ class ImageData(pl.LightningDataModule, ABC):
         self,
         *,
         mean: Sequence[float],
-        std: Sequence[float],
+        std: Sequence[PositiveFloat],
         batch_size: PositiveInt = 64,
         eval_batch_size: PositiveInt | None = None,
         num_workers: NonNegativeInt = 2,
@@ -91,13 +121,12 @@ class ImageData(pl.LightningDataModule, ABC):
         drop_last: bool = True,
     ) -> None:
         super().__init__()
-        self.mean, self.std = tuple(mean), tuple(std)
+        self.mean, self.std = tuple(map(float, mean)), tuple(map(float, std))
         self.in_chans = getattr(self, "in_chans", len(self.mean))
-        fit = len(self.mean) == len(self.std) == self.in_chans
-        if not fit or not all(map(isfinite, self.mean)) or not all(0 < s < inf for s in self.std):
+        if not len(self.mean) == len(self.std) == self.in_chans:
             raise ValueError(
-                f"data.mean is {list(self.mean)} and data.std {list(self.std)}; give one mean and "
-                f"one positive std for each of the {self.in_chans} channel(s)."
+                f"data.mean is {list(self.mean)} and data.std {list(self.std)}; give one of each "
+                f"for each of the {self.in_chans} channel(s)."
             )
         self.batch_size, self.seed = int(batch_size), int(seed)
         self.eval_batch_size = int(eval_batch_size or batch_size)
@@ -117,15 +146,6 @@ class ImageData(pl.LightningDataModule, ABC):
         workers receive it by pickle: use a function or a ``partial``, not a bound method.
         """
 
-    @classmethod
-    def found_in(cls, root: Path) -> "list[ImageData]":
-        """Data modules of the sets of this kind in ``root``, for ``chaosgate data check``."""
-        return []
-
-    def contents(self) -> dict[str, Contents]:
-        """Every split that is there, for ``chaosgate data check``."""
-        return {}
-
     @property
     def test_size(self) -> int:
         """Images per test cell, after ``setup("test")``."""
@@ -136,11 +156,15 @@ class ImageData(pl.LightningDataModule, ABC):
         """Whether validation uses the test images."""
         return False
 
-    def sizes(self) -> dict[str, int]:
-        """Images of each split that has been set up, per cell in the case of ``test``."""
+    def splits(self) -> dict[str, Split]:
+        """The splits that have been set up; ``test`` is the first cell."""
         test = self.test_splits[0] if self.test_splits else None
         splits = {"train": self.train_split, "val": self.val_split, "test": test}
-        return {name: len(split.targets) for name, split in splits.items() if split is not None}
+        return {name: split for name, split in splits.items() if split is not None}
+
+    def sizes(self) -> dict[str, int]:
+        """Images of each split that has been set up, per cell in the case of ``test``."""
+        return {name: len(split.targets) for name, split in self.splits().items()}
 
     def describe(self) -> dict[str, Any]:
         """Where the images come from, as plain data for result rows."""
@@ -181,6 +205,10 @@ class ImageData(pl.LightningDataModule, ABC):
             **self._common(),
         )
 
+    def train_files(self) -> str:
+        """A digest of the training files (their names and sizes), if they are files."""
+        return ""
+
     def state_dict(self) -> dict[str, Any]:
         """The position in the epoch, and the settings that the order of the images depends on."""
         progress = self._progress()
@@ -190,7 +218,9 @@ class ImageData(pl.LightningDataModule, ABC):
         order = {
             "data": self.name,
             "seed": self.seed,
+            "images": len(self.train_split.targets),
             "targets": targets.hexdigest()[:16],
+            "files": self.train_files()[:16],
             "batch_size": self.batch_size,
             "processes": self._process()[0],
             "drop_last": self.drop_last,
@@ -252,6 +282,10 @@ class ImageData(pl.LightningDataModule, ABC):
             "collate_fn": collate,
         }
 
+    def _split_seed(self, asked: SplitSeed) -> int | None:
+        """The number that ``split_seed`` stands for; ``run`` is the seed of the run."""
+        return self.seed if asked == "run" else None if asked is None else int(asked)
+
     def _process(self) -> tuple[int, int]:
         """Number of processes, and the rank of this one."""
         if self.trainer is not None:
@@ -267,20 +301,30 @@ class ImageData(pl.LightningDataModule, ABC):
         return Progress(self.trainer.current_epoch, loop.batch_progress.current.processed)
 
     def _position(self) -> Progress | None:
-        """Where training batches begin; an error if the order of a begun epoch has changed."""
+        """Where training batches begin.
+
+        Within an epoch it is an error if the order of the images has changed; between epochs a
+        warning says if the files have.
+        """
         progress, restored = self._progress(), self._restored
         self._restored = {}
-        if progress is not None and progress.batches and restored:
-            then, now = restored["order"], self.state_dict()["order"]
-            changed = [
-                f"{key} was {then.get(key)!r}, is {now[key]!r}"
-                for key in now
-                if then.get(key) != now[key]
-            ]
-            if changed:
-                raise ValueError(
-                    f"cannot continue after batch {progress.batches} of epoch {progress.epoch} of "
-                    f"the checkpoint: {'; '.join(changed)}. Resume with the same data settings, or "
-                    "from the end of an epoch."
-                )
+        if progress is None or not restored:
+            return progress
+        then, now = restored["order"], self.state_dict()["order"]
+        changed = {
+            key: f"{key} was {then[key]!r}, is {now.get(key)!r}"
+            for key in then
+            if then[key] != now.get(key)
+        }
+        if progress.batches and changed:
+            raise ValueError(
+                f"cannot continue after batch {progress.batches} of epoch {progress.epoch} of the "
+                f"checkpoint: {'; '.join(changed.values())}. Resume with the same data settings "
+                "and files, or from the end of an epoch."
+            )
+        if differ := [changed[key] for key in ("images", "files") if key in changed]:
+            rank_zero_warn(
+                "the training images are not those that the checkpoint was trained on: "
+                f"{'; '.join(differ)}."
+            )
         return progress

@@ -1,15 +1,16 @@
 """Oxford-IIIT Pets (Parkhi et al. 2012): 37 breeds of cats and dogs, the paper's pilot."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jsonargparse.typing import NotEmptyStr, OpenUnitInterval, PositiveInt
 from lightning.pytorch.utilities import rank_zero_warn
+from torchvision.datasets import OxfordIIITPet
 
-from chaosgate.data.download import download
-from chaosgate.data.listing import Listing, some_of_each_class, spaced_holdout
-from chaosgate.data.module import ImageData, PerClass, images_per_class
+from chaosgate.data.listing import (
+    Listing,
+    spaced_holdout,
+)
 from chaosgate.data.photos import PhotoData
 
 COUNTS = {"trainval": 3_680, "test": 3_669}
@@ -23,15 +24,14 @@ class OxfordPets(PhotoData):
     The layout is torchvision's: ``root/oxford-iiit-pet/images`` and ``.../annotations``; ``root``
     may also be ``oxford-iiit-pet`` itself. Every class of trainval gives ``val_fraction`` of its
     images for validation, evenly spaced in the official list
-    (:func:`~chaosgate.data.listing.spaced_holdout`); the paper does not publish its split.
+    (:func:`~chaosgate.data.listing.spaced_holdout`), or drawn with ``split_seed``; the paper does
+    not publish its split.
 
     Args:
         root: Folder that holds ``oxford-iiit-pet``.
         image_size: Side of the square that the network sees, in pixels.
-        download: Fetch the set into ``root`` if it is not there.
+        download: Let torchvision fetch the set into ``root`` if it is not there.
         val_fraction: Share of each class of trainval that is held out for validation.
-        per_class: How many images of each class to use at most, by split, e.g.
-            ``{train: 40, test: 20}``, chosen by the hash of their paths. Null uses all.
         photo: Settings of :class:`~chaosgate.data.photos.PhotoData`.
     """
 
@@ -45,47 +45,36 @@ class OxfordPets(PhotoData):
         *,
         download: bool = False,
         val_fraction: OpenUnitInterval = 0.2,
-        per_class: PerClass | None = None,
         **photo: Any,
     ) -> None:
         super().__init__(root, image_size, **photo)
         self.val_fraction = float(val_fraction)
-        self.per_class = images_per_class(per_class)
         self.download = download
         self.class_names: list[str] = []
         self.missing: dict[str, int] = {}
-        if not download and self._folder() is None:
+        itself = (self.root / "annotations").is_dir()
+        self.folder = self.root if itself else self.root / _FOLDER
+        folders = (self.folder / "images", self.folder / "annotations")
+        if not download and not all(folder.is_dir() for folder in folders):
             raise FileNotFoundError(
                 f"no {_FOLDER}/images and {_FOLDER}/annotations in {self.root}. Set data.root to "
                 "their folder, or set data.download to true."
             )
 
-    def _folder(self) -> Path | None:
-        for folder in (self.root / _FOLDER, self.root):
-            if (folder / "images").is_dir() and (folder / "annotations").is_dir():
-                return folder
-        return None
-
-    @classmethod
-    def found_in(cls, root: Path) -> "list[ImageData]":
-        """A folder of torchvision's layout."""
-        places = [folder / "annotations" / "trainval.txt" for folder in (root / _FOLDER, root)]
-        return [cls(str(root))] if any(place.is_file() for place in places) else []
-
     def prepare_data(self) -> None:
-        if self.download and self._folder() is None:
-            download("oxford-pets", self.root)
+        if self.download:
+            OxfordIIITPet(str(self.root), download=True)
 
     def list_images(self, stage: str) -> dict[str, Listing]:
         """The official lists, checked against the files; trainval divided."""
         trainval, test = self._read("trainval"), self._read("test")
-        held = spaced_holdout(trainval.targets, self.val_fraction)
+        held = spaced_holdout(trainval.targets, self.val_fraction, self.split_seed)
         train, val = (trainval.pick(np.flatnonzero(mask)) for mask in (~held, held))
-        return some_of_each_class({"train": train, "val": val, "test": test}, self.per_class)
+        return {"train": train, "val": val, "test": test}
 
     def split_rule(self) -> str:
         share = f"{self.val_fraction} of each class of the official trainval list"
-        return f"val: {share}, evenly spaced; official test"
+        return f"val: {share}, evenly spaced; official test{self.seed_rule()}"
 
     def describe(self) -> dict[str, Any]:
         """As for all photographs; ``missing`` counts official images whose files are not there."""
@@ -95,12 +84,8 @@ class OxfordPets(PhotoData):
 
     def _read(self, part: str) -> Listing:
         """Files of an official list that are there; lines are ``name class species breed``."""
-        folder = self._folder() or self.root / _FOLDER
-        path, images, count = (
-            folder / "annotations" / f"{part}.txt",
-            folder / "images",
-            COUNTS[part],
-        )
+        path, images = self.folder / "annotations" / f"{part}.txt", self.folder / "images"
+        count = COUNTS[part]
         lines = [line for line in path.read_text().splitlines() if line and line[0] != "#"]
         entries = [(words[0], int(words[1]) - 1) for words in map(str.split, lines)]
         if len(entries) != count or {target for _, target in entries} != set(range(CLASSES)):

@@ -1,38 +1,49 @@
 """Base of the sets of photographs in files: crops, recipes, corruptions."""
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from jsonargparse.typing import ClosedUnitInterval, NonNegativeInt, NotEmptyStr, PositiveInt
+import torch
+from jsonargparse.typing import (
+    ClosedUnitInterval,
+    NonNegativeInt,
+    NotEmptyStr,
+    PositiveFloat,
+    PositiveInt,
+)
+from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
+from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import InterpolationMode
+from torchvision.transforms.v2.functional import get_size
 
 from chaosgate.data.augment import (
     FullRecipe,
     centre_crop,
-    padded_crop_and_flip,
+    crop_and_flip,
     resized_crop_and_flip,
     usual_resize,
 )
-from chaosgate.data.cells import (
+from chaosgate.data.decoding import Decoder, FileImages, View, as_is
+from chaosgate.data.listing import Listing, PerClass, SplitSeed, check_files, hashed_share
+from chaosgate.data.module import (
     LARGEST_SMALL,
     SEVERITIES,
     Corruptions,
+    ImageData,
     Severities,
     Table,
-    corruptions_of,
-    generated_splits,
     plan_cells,
     table_for,
 )
-from chaosgate.data.decoding import Decoder, FileImages, Picture, View, as_is
-from chaosgate.data.listing import Listing, check_files
-from chaosgate.data.module import Contents, ImageData
-from chaosgate.data.samples import Augmentation, Split
+from chaosgate.data.samples import CLEAN, Augmentation, Images, Split, as_tensor
+
+if TYPE_CHECKING:
+    from chaosgate.corruptions import Corrupt
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _NEEDED = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("test",)}
@@ -63,6 +74,11 @@ class PhotoData(ImageData):
             (``small`` up to 64).
         corruption_jpeg: Save corrupted images as JPEG of quality 85, as the released ImageNet-C.
         frost_textures: Folder of the official frost pictures; only ``frost`` needs it.
+        per_class: How many images of each class to use at most, by split, e.g.
+            ``{train: 600, test: 200}``, chosen by the hash of their paths; ``{test: [200, 1000]}``
+            takes images 200 to 999 of that order. Null uses all.
+        split_seed: Divide training and validation images anew with this seed; ``run`` takes the
+            seed of the run. It does not move test images.
         mean: Per channel, of pixels in [0, 1].
         std: Per channel, of pixels in [0, 1].
         loading: Settings of :class:`~chaosgate.data.module.ImageData`.
@@ -88,8 +104,10 @@ class PhotoData(ImageData):
         corruption_table: Table | None = None,
         corruption_jpeg: bool = False,
         frost_textures: str | None = None,
+        per_class: PerClass | None = None,
+        split_seed: SplitSeed = None,
         mean: Sequence[float] = IMAGENET_MEAN,
-        std: Sequence[float] = IMAGENET_STD,
+        std: Sequence[PositiveFloat] = IMAGENET_STD,
         **loading: Any,
     ) -> None:
         super().__init__(mean=mean, std=std, **loading)
@@ -107,14 +125,9 @@ class PhotoData(ImageData):
         self.corruption_table = corruption_table or table_for(image_size)
         self.corruption_jpeg = corruption_jpeg
         self.test_cells = plan_cells(corruptions, severities, self.corruption_table)
-        self.corruptions = corruptions_of(
-            self.test_cells,
-            self.image_size,
-            self.seed,
-            self.corruption_table,
-            corruption_jpeg,
-            frost_textures,
-        )
+        self.corruptions = self._corruptions(frost_textures)
+        self.per_class: dict[str, Any] = {**(per_class or {})}
+        self.split_seed = self._split_seed(split_seed)
         self.listings: dict[str, Listing] = {}
 
     def _choose_recipe(self, small: bool) -> None:
@@ -122,6 +135,30 @@ class PhotoData(ImageData):
         self.recipe = recipe or ("small" if small else "standard")
         usual = self.image_size if self.recipe == "small" else usual_resize(self.image_size)
         self.eval_resize = resize or usual
+
+    def _corruptions(self, frost_textures: str | None) -> "list[Corrupt | None]":
+        """The corruption of every cell, None for the clean one.
+
+        Each is tried on a black image, so that missing files are noticed before the run.
+        """
+        if self.test_cells == [CLEAN]:
+            return [None]
+        from chaosgate.corruptions import Corrupt
+
+        quality = 85 if self.corruption_jpeg else None
+        black = torch.zeros(3, self.image_size, self.image_size, dtype=torch.uint8)
+        made: list[Corrupt | None] = [None]
+        for cell in self.test_cells[1:]:
+            corruption = Corrupt(
+                *cell,
+                self.seed,
+                self.corruption_table,
+                jpeg_quality=quality,
+                frost_textures=frost_textures,
+            )
+            corruption(black)
+            made.append(corruption)
+        return made
 
     @abstractmethod
     def list_images(self, stage: str) -> dict[str, Listing]:
@@ -136,65 +173,86 @@ class PhotoData(ImageData):
         if all(split in self.listings for split in _NEEDED[stage]):
             return
         listings = self.list_images(stage)
+        for split in listings.keys() & self.per_class.keys():
+            files, seed = listings[split], None if split == "test" else self.split_seed
+            share = self.per_class[split]
+            listings[split] = files.pick(hashed_share(files.names, files.targets, share, seed))
         check_files(listings)
+        self._mention_unread(listings)
         self.listings |= listings
         if self._asked[0] is None and self.image_size <= LARGEST_SMALL:
             first = self.open_images(next(iter(listings.values())), as_is)[0]
-            self._choose_recipe(small=max(size_of(first)) <= self.image_size)
+            self._choose_recipe(small=max(get_size(first)) <= self.image_size)
         if "train" in listings:
-            self.train_split = self._split("train", as_is)
+            small = self._central_crop(self.image_size)
+            view = small if self.recipe == "small" else as_is
+            self.train_split = self._split("train", view)
         if "val" in listings:
             self.val_split = self._split("val", self.central_view())
         if "test" in listings:
             clean = self._split("test", self.central_view())
-            self.test_splits = generated_splits(clean, self.corruptions)
+            shared = LastImage(clean.images)
+            self.test_splits = [
+                Split(CorruptedImages(shared, corruption) if corruption else shared, clean.targets)
+                for corruption in self.corruptions
+            ]
+
+    def _mention_unread(self, listings: dict[str, Listing]) -> None:
+        """One line about the files in the folders that are not read, and why."""
+        unread = Counter[str]()
+        for counts in {id(one.unread): one.unread for one in listings.values()}.values():
+            unread += counts
+        if unread:
+            listed = ", ".join(f"{count} {reason}" for reason, count in sorted(unread.items()))
+            rank_zero_info(
+                f"{self.root}: {unread.total()} files are not read: {listed} (images end in "
+                f"{' '.join(IMG_EXTENSIONS)})"
+            )
+
+    def seed_rule(self) -> str:
+        """How ``split_seed`` changed the split, to be added to its rule."""
+        seed = self.split_seed
+        return "" if seed is None else f"; train and val divided with seed {seed}"
 
     def _split(self, name: str, view: View) -> Split:
         return Split(self.open_images(self.listings[name], view), self.listings[name].targets)
 
-    def contents(self) -> dict[str, Contents]:
-        """The files of every split that is there."""
-        listings: dict[str, Listing] = {}
-        for stage in ("fit", "test"):
-            with suppress(FileNotFoundError):  # ImageNet without a training or validation folder
-                listings |= self.list_images(stage)
-        if self.validation_is_test:
-            listings.pop("val", None)
-        check_files(listings)
-        return {split: self.stored(listing) for split, listing in listings.items()}
-
-    def stored(self, listing: Listing) -> Contents:
-        return Contents([str(p) for p in listing.paths], self.open_images(listing, as_is).encoded)
-
-    def open_images(self, listing: Listing, view: View) -> Any:
+    def open_images(self, listing: Listing, view: View) -> FileImages:
         """The images of a listing, decoded when asked for and shown through ``view``."""
         paths = (f"{listing.root}/{name}" for name in listing.names)
         return FileImages(paths, self.decoder, view)
 
     def central_view(self) -> View:
         """The crop that is evaluated."""
-        return partial(
-            centre_crop,
-            resize=self.eval_resize,
-            size=self.image_size,
-            interpolation=self.interpolation,
-        )
+        return self._central_crop(self.eval_resize)
+
+    def _central_crop(self, resize: int) -> View:
+        size, interpolation = self.image_size, self.interpolation
+        return partial(centre_crop, resize=resize, size=size, interpolation=interpolation)
 
     def augmentation(self) -> Augmentation:
         """The recipe; see :mod:`chaosgate.data.augment`."""
-        common = {"size": self.image_size, "interpolation": self.interpolation}
-        common["flip"] = self.horizontal_flip
         if self.recipe == "small":
-            return partial(padded_crop_and_flip, padding=self.crop_padding, **common)
-        crop = partial(resized_crop_and_flip, scale=self.train_scale, **common)
+            return partial(crop_and_flip, padding=self.crop_padding, flip=self.horizontal_flip)
+        crop = partial(
+            resized_crop_and_flip,
+            size=self.image_size,
+            scale=self.train_scale,
+            interpolation=self.interpolation,
+            flip=self.horizontal_flip,
+        )
         if self.recipe == "standard":
             return crop
         return FullRecipe(crop, self.image_size, self.interpolation, self.mean, self.std)
+
+    def train_files(self) -> str:
+        return self.listings["train"].digest() if "train" in self.listings else ""
 
     def describe(self) -> dict[str, Any]:
         """Also the split, the recipe, and digests of the lists of files."""
         return {
             **super().describe(),
+            "subset": self.per_class or False,
             "corruption_jpeg": self.corruption_jpeg if len(self.test_cells) > 1 else None,
             "split": self.split_rule(),
             "recipe": self.recipe,
@@ -205,8 +263,24 @@ class PhotoData(ImageData):
         }
 
 
-def size_of(picture: Picture) -> tuple[int, int]:
-    """Width and height."""
-    if isinstance(picture, Tensor):
-        return picture.shape[2], picture.shape[1]
-    return picture.size
+class LastImage:
+    """Images that remember the last one, so that the cells of an image decode it once."""
+
+    def __init__(self, images: Images) -> None:
+        self.images = images
+        self._last: tuple[int, Tensor] | None = None
+
+    def __getitem__(self, index: int) -> Tensor:
+        if self._last is None or self._last[0] != index:
+            self._last = index, as_tensor(self.images[index])
+        return self._last[1]
+
+
+class CorruptedImages:
+    """Images under one corruption."""
+
+    def __init__(self, images: Images, corruption: "Corrupt") -> None:
+        self.images, self.corruption = images, corruption
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.corruption(as_tensor(self.images[index]), index)

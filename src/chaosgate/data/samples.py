@@ -1,11 +1,11 @@
-"""Samples, splits as data sets of them, and the random numbers of the data.
+"""Samples, the order in which processes read them, and the random numbers of the data.
 
 Every random number is a function of its purpose and of (seed, epoch, index); none comes from a
 global stream.
 """
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
@@ -13,13 +13,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
+from torchvision.transforms.v2 import functional as pixels
 
-from chaosgate.data.decoding import Picture, as_tensor
 from chaosgate.metrics.aggregate import CLEAN as CLEAN
 from chaosgate.metrics.aggregate import Cell as Cell
 
+Picture = Tensor | Image.Image  # uint8 (3, H, W), or an RGB image that PIL also resizes
 Augmentation = Callable[[Any, torch.Generator], Picture]
 PADDING = -1
 
@@ -30,7 +32,7 @@ def stream_key(purpose: str, *words: int, size: int = 8) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=size).digest(), "little")
 
 
-def epoch_order(seed: int, epoch: int, length: int) -> NDArray[np.int64]:
+def epoch_order(seed: int, epoch: int, length: int, purpose: str = "epoch order") -> NDArray[Any]:
     """Order in which the epoch visits ``length`` images: the ranks of that many Philox words.
 
     numpy promises that raw words stay the same over versions, but not ``permutation``.
@@ -38,7 +40,7 @@ def epoch_order(seed: int, epoch: int, length: int) -> NDArray[np.int64]:
     >>> sorted(epoch_order(seed=0, epoch=3, length=5).tolist())
     [0, 1, 2, 3, 4]
     """
-    words = np.random.Philox(key=stream_key("epoch order", seed, epoch, size=16)).random_raw(length)
+    words = np.random.Philox(key=stream_key(purpose, seed, epoch, size=16)).random_raw(length)
     return np.argsort(words, kind="stable").astype(np.int64)
 
 
@@ -117,10 +119,22 @@ def _outline(batch: Any) -> str:
     return f"a {type(batch).__name__}"
 
 
+def as_tensor(picture: Picture) -> Tensor:
+    """uint8 (C, H, W) of either kind of picture."""
+    if isinstance(picture, Tensor):
+        return picture
+    tensor: Tensor = pixels.pil_to_tensor(picture)
+    return tensor
+
+
+def normalised(image: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """float32 of uint8 (..., C, H, W): ``(image / 255 - mean) / std``."""
+    m, s = (torch.tensor(values, device=image.device).view(-1, 1, 1) for values in (mean, std))
+    return (image.float() / 255 - m) / s
+
+
 class Images(Protocol):
     """Images by position: uint8 tensors (C, H, W), or PIL images."""
-
-    def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Picture: ...
 
@@ -150,13 +164,6 @@ class TrainSet(Dataset[Sample]):
         if self.augment is not None:
             image = self.augment(image, sample_generator(self.seed, epoch, index))
         return Sample(as_tensor(image), int(self.split.targets[index]), index)
-
-    def __getitems__(self, tokens: Sequence[tuple[int, int] | int]) -> list[Sample] | Sample:
-        """A whole batch at once where images in memory are not augmented."""
-        if self.augment is not None or not isinstance(self.split.images, Tensor):
-            return [self[token] for token in tokens]
-        index = np.array([token[0] if isinstance(token, tuple) else token for token in tokens])
-        return _batch([self.split], np.zeros_like(index), index, index)
 
 
 class EvalSet(Dataset[Sample]):
@@ -214,3 +221,102 @@ def collate(samples: list[Sample] | Sample) -> Sample:
     """One batch; samples that were taken at once already are one."""
     batch: Sample = samples if isinstance(samples, Sample) else default_collate(samples)
     return batch
+
+
+# Both samplers subclass torch's DistributedSampler, so Lightning does not replace them.
+
+
+class TrainSampler(DistributedSampler[tuple[int, int]]):
+    """Tokens ``(index, epoch)`` of one rank's part of a shuffled epoch.
+
+    The order depends on (seed, epoch) alone, and rank r of R takes every R-th image from r on: the
+    images of a global step do not depend on the number of processes. The epoch travels with the
+    index, so workers that outlive an epoch hold no stale state.
+
+    ``drop_last`` cuts the order to whole steps of ``batch_size * num_replicas`` images; otherwise
+    the order continues from its beginning until all ranks have equally many. The next iteration
+    skips ``start`` images of the rank's part: this resumes an epoch.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[object],
+        *,
+        batch_size: int,
+        seed: int = 0,
+        num_replicas: int = 1,
+        rank: int = 0,
+        drop_last: bool = True,
+    ) -> None:
+        super().__init__(dataset, num_replicas, rank, shuffle=True, seed=seed, drop_last=drop_last)
+        assert isinstance(dataset, Sized)
+        self.length, self.start = len(dataset), 0
+        step = batch_size * num_replicas
+        whole, padded = self.length // step * step, -(-self.length // num_replicas) * num_replicas
+        self.total_size = whole if drop_last else padded
+        self.num_samples = self.total_size // num_replicas
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        order = np.resize(epoch_order(self.seed, self.epoch, self.length), self.total_size)
+        epoch, mine = self.epoch, order[self.rank :: self.num_replicas][self.start :]
+        return ((index, epoch) for index in mine.tolist())
+
+
+class EvalSampler(DistributedSampler[int]):
+    """One rank's block of positions 0, 1, ..., each counted once over all ranks.
+
+    Blocks are contiguous, so that neighbors that share a decoded image stay together. Shorter
+    blocks end in :data:`PADDING`: all ranks take equally many steps and no collective waits.
+
+    >>> [list(EvalSampler(range(7), num_replicas=3, rank=rank)) for rank in range(3)]
+    [[0, 1, 2], [3, 4, -1], [5, 6, -1]]
+    """
+
+    def __init__(self, dataset: Sized, *, num_replicas: int = 1, rank: int = 0) -> None:
+        super().__init__(dataset, num_replicas, rank, shuffle=False)  # type: ignore[arg-type]
+        self.length = len(dataset)
+
+    def __iter__(self) -> Iterator[int]:
+        short, longer = divmod(self.length, self.num_replicas)
+        first = self.rank * short + min(self.rank, longer)
+        size = short + (self.rank < longer)
+        yield from range(first, first + size)
+        yield from [PADDING] * (self.num_samples - size)
+
+
+class Progress(NamedTuple):
+    """The epoch that the trainer is in, and the batches of it that it has processed."""
+
+    epoch: int
+    batches: int
+
+
+class ResumableLoader(DataLoader[Sample]):
+    """Training batches that begin where the trainer is, also in the middle of an epoch.
+
+    The samples are pure functions of (seed, epoch, index) and the order of (seed, epoch), so the
+    position is all there is to restore. An iterator starts at its first ``next``, because Lightning
+    calls ``iter`` before it has restored its own position, and then asks ``progress``. Batches that
+    workers have prepared ahead are not counted.
+    """
+
+    def __init__(
+        self, *args: Any, progress: Callable[[], Progress | None] = lambda: None, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.progress = progress
+
+    def __iter__(self) -> Iterator[Sample]:  # type: ignore[override]
+        sampler, progress = self.sampler, self.progress()
+        if progress is not None and isinstance(sampler, TrainSampler):  # not with overfit_batches
+            assert self.batch_size is not None
+            sampler.set_epoch(progress.epoch)
+            sampler.start = progress.batches * self.batch_size
+        yield from super().__iter__()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Empty: these two methods tell Lightning that the loader can resume within an epoch."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        pass

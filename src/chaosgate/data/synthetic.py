@@ -7,8 +7,6 @@ nothing about a method.
 """
 
 import json
-import os
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -25,7 +23,6 @@ from chaosgate.data.pets import CLASSES, COUNTS
 
 MANIFEST = "synthetic.json"
 CORRUPTIONS, SEVERITY = ("gaussian_noise", "pixelate"), 3
-_VERSION = 3  # of the images; folders of another version are written again
 _SIDE, _BORDER = 72, 4  # pixels; cells of ImageNet-C lose the border
 
 
@@ -50,22 +47,18 @@ def write_synthetic(folder: str | Path) -> None:
     with FileLock(folder / ".lock"):  # several runs may want them at once
         for name, write in writers.items():
             target = folder / name
-            manifest = target / MANIFEST
-            if target.exists() and not manifest.is_file():
+            if (target / MANIFEST).is_file():
+                continue
+            if target.exists():
                 raise FileExistsError(
                     f"{target} exists and was not written by this command. Remove it, or give "
                     "another --root."
                 )
-            known = json.loads(manifest.read_text()) if manifest.is_file() else {}
-            if known.get("version") == _VERSION:
-                continue
             with tempfile.TemporaryDirectory(dir=folder) as aside:  # a set is whole or not there
                 half = Path(aside) / name
                 write(half)
-                note = {"version": _VERSION, "note": "synthetic images, not a data set"}
-                (half / MANIFEST).write_text(json.dumps(note))
-                shutil.rmtree(target, ignore_errors=True)
-                os.replace(half, target)
+                (half / MANIFEST).write_text('{"note": "synthetic images, not a data set"}')
+                half.replace(target)
 
 
 def _save(path: Path, image: NDArray[np.uint8], quality: int = 90) -> None:
