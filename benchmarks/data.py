@@ -16,6 +16,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from PIL import Image
 from torch import Tensor
 from torchvision.datasets.folder import pil_loader
 from torchvision.transforms import InterpolationMode, v2
@@ -24,12 +25,12 @@ from benchmarks.timing import interleaved, on_threads
 from chaosgate.corruptions import PAPER
 from chaosgate.data import Cell, ImageNetC, Sample
 from chaosgate.data.augment import centre_crop, resized_crop_and_flip
-from chaosgate.data.decoding import as_tensor, decode, normalised, picture_size
+from chaosgate.data.decoding import decode
 from chaosgate.data.imagenet import wnids
 from chaosgate.data.imagenet_c import CopySettings, write_copies
 from chaosgate.data.listing import image_files
 from chaosgate.data.photos import IMAGENET_MEAN, IMAGENET_STD
-from chaosgate.data.samples import lent_streams, sample_generator
+from chaosgate.data.samples import as_tensor, lent_streams, normalised, sample_generator
 
 _BUNDLED = (("skimage", "data/rocket.jpg"), ("matplotlib", "mpl-data/sample_data/grace_hopper.jpg"))
 _MOST = 24
@@ -100,7 +101,7 @@ def _photos(folder: str | None) -> list[Path]:
 
 
 def _named(paths: Sequence[Path]) -> str:
-    sizes = {path.name: picture_size(path) for path in paths}
+    sizes = {path.name: Image.open(path).size for path in paths}
     shown = ", ".join(
         f"{name} {width}x{height}" for name, (width, height) in list(sizes.items())[:3]
     )
@@ -220,9 +221,7 @@ def _cells(
         (paths[n % len(paths)], f"{wnids()[n % 8]}/ILSVRC2012_val_{n:08d}.JPEG")
         for n in range(count)
     ]
-    write_copies(
-        sorted(named, key=lambda pair: pair[1]), place / "cells", cells, CopySettings(), quiet=True
-    )
+    write_copies(sorted(named, key=lambda pair: pair[1]), place / "cells", cells, CopySettings())
 
     def module(corruptions: Sequence[str], severities: Sequence[Any]) -> ImageNetC:
         return ImageNetC(

@@ -81,22 +81,11 @@ def test_a_gate_on_a_plain_network_loads_torch_and_nothing_heavy() -> None:
 
 # -- extras -----------------------------------------------------------------------------------------------------------
 
-FIT = (
-    "fit",
-    "-c",
-    "base",
-    "-c",
-    "data/hugging_face",
-    "-c",
-    "noise/none",
-    "--data.init_args.root=beans",
-)
 ABSENT = {  # extra: the module that is missing, and a command that needs it
     "slurm": (
         "submitit",
         ("study", "run", "quickstart", "--launcher", "slurm", "--slurm.time", "1:00:00"),
     ),
-    "hub": ("datasets", FIT),
     "export": ("onnxscript", ("export", "nowhere.ckpt", "--to", "model.onnx")),
 }
 NAMES: dict[str, str] = {}

@@ -22,8 +22,7 @@ _HOME = {
     "gate": """CorrelatedGaussian DropBlock Dropout Gate GaussianChaos IIDGaussian Mechanism
         design load_noise_state_dict noise_state_dict""",
     "inject": "Attachment NoiseInjection attach resolve_stages sites",
-    "data": """CIFAR10 CIFAR100 FashionMNIST HuggingFace ImageFolder ImageNet ImageNetC
-        ImageNetVariant OxfordPets""",
+    "data": "CIFAR10 CIFAR100 FashionMNIST ImageFolder ImageNet ImageNetC OxfordPets",
     "compat": "CompatibilityProbe",
     "train.task": "ImageClassifier",
 }
@@ -39,11 +38,9 @@ if TYPE_CHECKING:
         CIFAR10,
         CIFAR100,
         FashionMNIST,
-        HuggingFace,
         ImageFolder,
         ImageNet,
         ImageNetC,
-        ImageNetVariant,
         OxfordPets,
     )
     from chaosgate.field import (

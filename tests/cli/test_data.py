@@ -1,21 +1,23 @@
-"""``chaosgate data``: copies on disk that survive a kill, archives that cannot harm, and a list of bad files."""
+"""``chaosgate data corrupt`` survives a kill, ``download`` checks digests."""
 
+import hashlib
 import multiprocessing
 import shutil
+import tarfile
+import threading
 import time
-import warnings
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from chaosgate.cli.commands import main
-from chaosgate.data import ImageFolder, ImageNetC
-from chaosgate.data.decoding import as_tensor
-from tests.data.cifar import write_cifar, write_corrupted
-from tests.data.photos import val_names, write_photo, write_val
+from chaosgate.data import ImageNet, ImageNetC, imagenet_c
+from chaosgate.data.samples import as_tensor
+from tests.data.photos import write_val
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* images of ImageNet-1k, in .* classes")
 CELLS = ["--corruptions", "gaussian_noise", "glass_blur", "--severities", "1", "4", "--size", "72"]
@@ -54,7 +56,7 @@ def test_copies_are_what_the_data_module_generates(clean: Path, whole: Path):
     settings = {"image_size": 72, "severities": [1, 4], "num_workers": 0, "decoder": "pil"}
     names = ["gaussian_noise", "glass_blur"]
     on_disk = ImageNetC(str(whole), corruptions=names, clean=str(clean), **settings)
-    made = ImageNetC(str(clean), corruptions=names, source="generated", **settings)
+    made = ImageNet(str(clean), corruptions=names, corruption_jpeg=True, **settings)
     for data in (on_disk, made):
         data.setup("test")
     assert on_disk.test_cells == made.test_cells and on_disk.test_size == 9
@@ -167,21 +169,12 @@ def test_a_foreign_folder_is_refused(
     assert "is not empty and was not made by this command" in capsys.readouterr().err
 
 
-def test_a_flat_validation_folder_is_sorted_into_classes(clean: Path, whole: Path, tmp_path: Path):
-    write_val(tmp_path / "val", 9, flat=True, size=(100, 90))
-    (tmp_path / "val_map.txt").write_text(
-        "".join(f"{name} {wnid}\n" for name, wnid in val_names(9).items())
-    )
-    assert write(tmp_path, tmp_path / "c") == 0
-    assert tree(tmp_path / "c") == tree(whole)
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--corruptions", "rain"], "no corruption 'rain'"),
         (["--corruptions", "frost"], "frost needs the textures"),
-        (["--severities", "9"], "severities"),
+        (["--severities", "9"], "severity"),
     ],
 )
 def test_bad_requests_end_in_one_message(
@@ -191,106 +184,26 @@ def test_bad_requests_end_in_one_message(
     assert message in capsys.readouterr().err
 
 
-def test_check_lists_all_bad_files_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    for number in range(4):
-        write_photo(tmp_path / "class" / f"{number}.jpg", number)
-    assert main(["data", "check", str(tmp_path)]) == 0
-    (tmp_path / "class" / "1.jpg").write_bytes(b"")
-    (tmp_path / "class" / "2.jpg").write_bytes((tmp_path / "class" / "2.jpg").read_bytes()[:100])
-    (tmp_path / "class" / "x.png").write_text("no image")
-    Image.new("CMYK", (9, 9)).save(tmp_path / "class" / "cmyk.jpg")
-    capsys.readouterr()
-    assert main(["data", "check", str(tmp_path)]) == 1
-    out = capsys.readouterr().out
-    assert "3 of 6 images" in out and all(
-        name in out for name in ("1.jpg (0 bytes)", "2.jpg", "x.png")
-    )
-    assert "cmyk" not in out
-
-
-def test_check_of_nothing_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["data", "check", str(tmp_path / "nowhere")]) == 1
-    assert main(["data", "check", str(tmp_path)]) == 1
-    assert "no image files and no known data set" in capsys.readouterr().err
-
-
-def damaged(good: bytes) -> dict[str, bytes]:
-    """JPEG files that decode although something is wrong."""
-    overwritten = bytearray(good)
-    overwritten[len(good) // 2 : len(good) // 2 + 60] = bytes(60)
-    return {"cut": good[: len(good) // 2] + b"\xff\xd9", "overwritten": bytes(overwritten)}
-
-
-def test_a_deep_check_names_every_file_that_decodes_with_a_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_an_archive_is_fetched_checked_by_its_digest_and_unpacked(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    write_photo(tmp_path / "good.jpg", 1, size=(200, 150))
-    for name, data in damaged((tmp_path / "good.jpg").read_bytes()).items():
-        (tmp_path / f"{name}.JPEG").write_bytes(data)
-    assert main(["data", "check", str(tmp_path)]) == 0
-    capsys.readouterr()
-    assert main(["data", "check", str(tmp_path), "--deep"]) == 1
-    printed = capsys.readouterr().out
-    assert "cut.JPEG decodes with a warning: Corrupt JPEG data" in printed
-    assert "overwritten.JPEG decodes with a warning" in printed
-    assert "good.jpg" not in printed
-
-
-def test_a_deep_check_names_copies_of_an_image_in_two_splits(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    names = (
-        "train/a/1.jpg",
-        "train/a/2.jpg",
-        "train/b/1.jpg",
-        "valid/a/3.jpg",
-        "valid/b/3.jpg",
-        "test/a/4.jpg",
-    )
-    for place, name in enumerate((*names, "test/b/4.jpg")):
-        write_photo(tmp_path / name, place)
-    (tmp_path / "train" / "a" / "again.jpg").write_bytes((tmp_path / "train/a/1.jpg").read_bytes())
-    assert main(["data", "check", str(tmp_path), "--deep"]) == 0
-    (tmp_path / "test" / "b" / "leak.jpg").write_bytes((tmp_path / "train/a/2.jpg").read_bytes())
-    capsys.readouterr()
-    assert main(["data", "check", str(tmp_path), "--deep"]) == 1
-    printed = capsys.readouterr().out
-    assert "train/a/2.jpg" in printed and "leak.jpg" in printed
-
-
-def test_a_deep_check_sees_copies_that_the_split_by_hash_would_separate(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    for name in ("ant", "bee"):
-        for number in range(12):
-            write_photo(
-                tmp_path / name / f"{number}.jpg",
-                100 * len(name) + number + (50 if name == "bee" else 0),
-            )
-    assert main(["data", "check", str(tmp_path), "--deep"]) == 0
-    assert "image_folder: 18 train, 2 val, 4 test images of 2 classes" in capsys.readouterr().out
-    splits = {split: part.names for split, part in ImageFolder(str(tmp_path)).contents().items()}
-    shutil.copyfile(splits["train"][0], splits["test"][0])
-    assert main(["data", "check", str(tmp_path), "--deep"]) == 1
-    printed = capsys.readouterr().out
-    assert (
-        f"{splits['train'][0]} and {splits['test'][0]} are the same image in two splits" in printed
-    )
-
-
-def test_a_check_reads_cifar_and_its_corrupted_copies(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    _, test = write_cifar(tmp_path, 10)
-    write_corrupted(tmp_path / "CIFAR-10-C", test, 10)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        assert main(["data", "check", str(tmp_path)]) == 0
-    printed = capsys.readouterr().out
-    assert "cifar10: 180 train, 100 test, 20 val images of 10 classes" in printed
-    assert "corrupted copies: 2 corruptions of 100 images" in printed
-    np.save(tmp_path / "CIFAR-10-C" / "fog.npy", np.zeros((3, 32, 32, 3), np.uint8))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        assert main(["data", "check", str(tmp_path)]) == 1
-    assert "fog.npy is not uint8" in capsys.readouterr().err
+    path = tmp_path / "www" / "noise.tar"
+    path.parent.mkdir()
+    with tarfile.open(path, "w") as archive:
+        archive.add(whole / "gaussian_noise", "noise/gaussian_noise")
+    words = ["data", "download", "imagenet-c-noise", "--to", str(tmp_path / "to")]
+    handler = partial(SimpleHTTPRequestHandler, directory=path.parent)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(imagenet_c, "URL", f"http://127.0.0.1:{server.server_port}")
+        assert main(words) == 1
+        assert "imagenet-c-noise: File not found or corrupted" in capsys.readouterr().err
+        assert not list((tmp_path / "to").glob("*/"))
+        monkeypatch.setitem(imagenet_c.MD5, "noise", hashlib.md5(path.read_bytes()).hexdigest())
+        assert main(words) == 0
+        server.shutdown()
+    data = ImageNetC(str(tmp_path / "to"), 72, corruptions=["gaussian_noise"], severities=[1, 4])
+    data.setup("test")
+    assert data.test_size == 9
+    assert main(["data", "download", "imagenet-c-nose", "--to", str(tmp_path)]) == 1
+    assert "Did you mean 'imagenet-c-noise'" in capsys.readouterr().err

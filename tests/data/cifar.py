@@ -1,13 +1,12 @@
-"""Small files in the formats of CIFAR-10/100 (pickles of Python 2) and CIFAR-10-C/100-C (arrays)."""
+"""Small files in the format of CIFAR-10 and CIFAR-100 (pickles of Python 2)."""
 
+import hashlib
 import pickle
 import struct
 from pathlib import Path
 
 import numpy as np
 from torchvision import datasets
-
-from chaosgate.data.atomic import file_hash
 
 NAMES = {
     10: [f"class {number}" for number in range(10)],
@@ -87,21 +86,8 @@ def register(folder: Path, kind: int) -> None:
     reader = {10: datasets.CIFAR10, 100: datasets.CIFAR100}[kind]
 
     def digest(name: str) -> str:
-        return file_hash(folder / name, "md5")
+        return hashlib.md5((folder / name).read_bytes()).hexdigest()
 
     reader.train_list = [[name, digest(name)] for name, _ in reader.train_list]
     reader.test_list = [[name, digest(name)] for name, _ in reader.test_list]
     reader.meta = {**reader.meta, "md5": digest(reader.meta["filename"])}
-
-
-def write_corrupted(
-    folder: Path, test: np.ndarray, kind: int, names: tuple[str, ...] = ("fog", "snow")
-) -> None:
-    """CIFAR-C: per corruption one stack of five severities; image i at severity s is the clean one plus s."""
-    folder.mkdir(parents=True)
-    for number, name in enumerate(names):
-        np.save(
-            folder / f"{name}.npy",
-            np.concatenate([test + np.uint8(10 * number + s) for s in range(1, 6)]),
-        )
-    np.save(folder / "labels.npy", np.tile(np.arange(len(test)) % kind, 5))

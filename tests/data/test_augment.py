@@ -5,8 +5,8 @@ from PIL import Image
 from scipy.stats import ks_2samp
 from torchvision.transforms import InterpolationMode, v2
 
-from chaosgate.data.augment import centre_crop, crop_and_flip, random_flip, random_resized_crop
-from chaosgate.data.decoding import as_tensor
+from chaosgate.data.augment import centre_crop, crop_and_flip, random_flip, resized_crop_and_flip
+from chaosgate.data.samples import as_tensor
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -45,8 +45,8 @@ def test_a_pil_image_is_treated_like_its_tensor():
     image = photo()
     picture = Image.fromarray(image.permute(1, 2, 0).numpy())
     assert torch.equal(as_tensor(random_flip(picture, generator(), p=1.0)), image.flip(-1))
-    crop = random_resized_crop(image, 20, generator(3))
-    by_pil = as_tensor(random_resized_crop(picture, 20, generator(3)))
+    crop = resized_crop_and_flip(image, generator(3), 20, flip=False)
+    by_pil = as_tensor(resized_crop_and_flip(picture, generator(3), 20, flip=False))
     assert (crop.int() - by_pil.int()).abs().max() <= 1  # same window, resized by another library
 
 
@@ -55,7 +55,7 @@ def test_an_image_too_thin_for_any_window_gives_its_largest_middle(
     height: int, width: int, kept: tuple[int, int]
 ):
     image = photo(height, width)
-    crop = random_resized_crop(image, 24, generator(), scale=(1, 1))
+    crop = resized_crop_and_flip(image, generator(), 24, (1, 1), flip=False)
     top, left = (height - kept[0]) // 2, (width - kept[1]) // 2
     window = image[:, top : top + kept[0], left : left + kept[1]]
     expected = v2.functional.resize(window, [24, 24], antialias=True)
@@ -70,7 +70,10 @@ def test_windows_follow_the_law_of_torchvisions_random_resized_crop():
     reference = v2.RandomResizedCrop(8, antialias=True)
     for image in (ramp.view(1, 1, 60).expand(3, 80, 60), ramp.view(1, 60, 1).expand(3, 60, 80)):
         ours = torch.stack(
-            [random_resized_crop(image, 8, generator(s)).float().std() for s in range(count)]
+            [
+                resized_crop_and_flip(image, generator(s), 8, flip=False).float().std()
+                for s in range(count)
+            ]
         )
         with torch.random.fork_rng():
             torch.manual_seed(0)

@@ -5,7 +5,8 @@ import pytest
 
 from chaosgate.corruptions import PAPER, corrupt
 from chaosgate.data import CLEAN, Cell, FashionMNIST
-from chaosgate.data.cells import corrupted_copies, plan_cells
+from chaosgate.data.arrays import corrupted_copies
+from chaosgate.data.module import plan_cells
 
 CELLS = [CLEAN, Cell("gaussian_noise", 3), Cell("pixelate", 1)]
 

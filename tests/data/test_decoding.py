@@ -8,7 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from chaosgate.data.decoding import FileImages, as_tensor, decode, unreadable
+from chaosgate.data.decoding import FileImages, decode
+from chaosgate.data.samples import as_tensor
 
 
 @pytest.fixture(scope="module")
@@ -96,19 +97,6 @@ def test_a_file_that_cannot_be_decoded_is_named(tmp_path: Path, photo: Image.Ima
             decode(path, decoder)
     with pytest.raises(ValueError, match="cannot read .*gone.jpg: No such file"):
         decode(tmp_path / "gone.jpg", decoder)
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_a_scan_finds_all_bad_files_and_only_those(
-    tmp_path: Path, photo: Image.Image, threads: int
-):
-    good = list(files(tmp_path, photo).values())
-    bad = bad_files(tmp_path, photo)
-    counted = []
-    faults = unreadable(sorted(good + bad), threads=threads, done=lambda: counted.append(1))
-    assert list(faults) == sorted(bad)
-    assert len(counted) == len(good) + len(bad)
-    assert all(str(path) in message for path, message in faults.items())
 
 
 def test_images_in_files_keep_names_that_are_not_ascii(tmp_path: Path, photo: Image.Image):

@@ -21,7 +21,7 @@ from chaosgate.data import (
     ImageNetC,
     OxfordPets,
 )
-from tests.data.cifar import write_cifar, write_corrupted
+from tests.data.cifar import write_cifar
 from tests.data.photos import WNIDS, val_names
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -48,14 +48,6 @@ def cifar(root: Path) -> ImageData:
     write_cifar(root, 10)
     return CIFAR10(
         str(root), batch_size=16, corruptions=["gaussian_noise", "contrast"], severities=[1, 4]
-    )
-
-
-def cifar_released(root: Path) -> ImageData:
-    _, test = write_cifar(root, 10)
-    write_corrupted(root / "CIFAR-10-C", test, 10)
-    return CIFAR10(
-        str(root), released=str(root), batch_size=16, corruptions=["fog", "snow"], severities=[2, 5]
     )
 
 
@@ -141,7 +133,6 @@ GOLDEN = {
     fashion: "29ea2a0ed6ec7209",
     fashion_part: "2aa203dee84fbf0c",
     cifar: "a89235d90c7ab63d",
-    cifar_released: "af1729651c9f6788",
     folder_standard: "a8b2b034ec159566",
     folder_small: "1b4b934630f6baf5",
     pets: "14a5d83ccee152ff",

@@ -1,7 +1,6 @@
 """ImageNet-1k in the layouts people have, as real JPEG folders of few classes."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 
 from chaosgate.data import ImageNet
 from chaosgate.data.imagenet import labels, wnids
-from chaosgate.data.loader import Progress
+from chaosgate.data.samples import Progress
 from tests.data.photos import LABELS, WNIDS, val_names, write_photo, write_train, write_val
 from tests.data.recorder import LIGHTNING_WARNINGS
 
@@ -89,55 +88,10 @@ def test_testing_needs_no_training_images_and_does_not_list_them(copy: Path):
     shutil.rmtree(copy / "train")
     module = imagenet(copy, "test")
     assert module.sizes() == {"test": 9}
-    with pytest.raises(FileNotFoundError, match="no train folder in .*data.unpack"):
-        imagenet(copy, "fit")
-
-
-def write_wnid_map(root: Path) -> Path:
-    path = root / "val_map.txt"
-    path.write_text("".join(f"{name} {wnid}\n" for name, wnid in val_names(9).items()))
-    return path
-
-
-def write_kaggle(root: Path) -> Path:
-    lines = [
-        f"{Path(name).stem},{wnid} 85 1 499 272 {wnid} 1 2 3 4\n"
-        for name, wnid in val_names(9).items()
-    ]
-    path = root / "LOC_val_solution.csv"
-    path.write_text("ImageId,PredictionString\n" + "".join(reversed(lines)))
-    return path
-
-
-def write_caffe(root: Path) -> Path:
-    path = root / "val.txt"
-    path.write_text("".join(f"{name} {labels()[wnid]}\n" for name, wnid in val_names(9).items()))
-    return path
-
-
-@pytest.mark.parametrize("write", [write_wnid_map, write_kaggle, write_caffe])
-@pytest.mark.parametrize("given", [False, True])
-def test_a_flat_validation_folder_takes_its_labels_from_a_list(
-    tmp_path: Path, write: Callable[[Path], Path], given: bool
-):
-    write_val(tmp_path / "val", 9, flat=True)
-    path = write(tmp_path)
-    if given:
-        path = Path(shutil.move(path, tmp_path / "elsewhere"))
-    module = imagenet(tmp_path, "test", val_labels=str(path) if given else None)
-    assert truth(module, "test") == val_names(9)
-
-
-def test_a_flat_validation_folder_without_or_with_a_wrong_list_is_refused(tmp_path: Path):
-    write_val(tmp_path / "val", 9, flat=True)
     with pytest.raises(
-        FileNotFoundError, match="no class folders.*no list of labels.*data.val_labels"
+        FileNotFoundError, match="no train folder in .*torchvision.datasets.ImageNet"
     ):
-        imagenet(tmp_path, "test")
-    path = write_wnid_map(tmp_path)
-    path.write_text(path.read_text().splitlines()[0])
-    with pytest.raises(ValueError, match="no label for 8 of 9 images"):
-        imagenet(tmp_path, "test")
+        imagenet(copy, "fit")
 
 
 def test_both_protocols_of_selection_are_offered_and_labelled(root: Path):

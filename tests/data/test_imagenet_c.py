@@ -8,12 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
-from chaosgate.corruptions import COMMON, corrupt, jpeg_roundtrip
 from chaosgate.data import CLEAN, Cell, ImageNetC
-from chaosgate.data.imagenet_c import GROUPS, mean_corruption_error
-from chaosgate.train.task import ImageClassifier
+from chaosgate.data.imagenet_c import GROUPS
 from tests.data.photos import LABELS, val_names, write_photo, write_val
-from tests.data.recorder import LIGHTNING_WARNINGS, trainer
+from tests.data.recorder import LIGHTNING_WARNINGS
 
 pytestmark = [
     *LIGHTNING_WARNINGS,
@@ -124,60 +122,6 @@ def test_cells_with_different_files_are_refused(copy: Path):
         module(copy).setup("test")
 
 
-@pytest.mark.parametrize("layout", ["val", "classes"])
-def test_generated_cells_are_cut_corrupted_and_saved_as_the_release_was(clean: Path, layout: str):
-    data = module(
-        clean if layout == "val" else clean / "val",
-        source="generated",
-        seed=3,
-        corruption_table="imagenet",
-    )
-    seen = images(data)
-    assert data.test_cells[0] == CLEAN and len(seen) == 5 * 6
-    for index in range(6):
-        picture = seen[0, index][0].permute(1, 2, 0).numpy()
-        expected = jpeg_roundtrip(
-            corrupt(picture, "pixelate", 5, seed=3, index=index, table="imagenet")
-        )
-        assert np.array_equal(seen[4, index][0].permute(1, 2, 0).numpy(), expected)
-    told = data.describe()
-    assert (told["corruptions"], told["corruption_jpeg"], told["name"]) == (
-        "generated",
-        True,
-        "imagenet_c",
-    )
-
-
 def test_it_is_for_testing_only(root: Path):
     with pytest.raises(ValueError, match="ImageNetC is for testing, not for fit"):
         module(root).setup("fit")
-
-
-@pytest.mark.parametrize("complete", [True, False])
-def test_the_mce_is_said_after_a_test_of_all_fifteen_and_only_then(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], complete: bool
-):
-    names = list(COMMON) if complete else list(COMMON[1:])
-    write_cells(tmp_path, grouped=False, corruptions=names, severities=[1, 2, 3, 4, 5])
-    data = module(tmp_path, corruptions=names, severities=[1, 2, 3, 4, 5], eval_batch_size=500)
-    model = ImageClassifier("resnet10_small", num_classes=1000)
-    trainer(tmp_path).test(model, data, verbose=False)
-    out = capsys.readouterr().out
-    assert ("mCE" in out) is complete
-    if complete:
-        top1 = {(row["corruption"], row["severity"]): row["top1"] for row in model.test_rows}
-        assert f"mCE {mean_corruption_error(top1):.2f} (released corruptions" in out
-
-
-def test_mce_is_relative_to_alexnet_and_needs_all_fifteen_corruptions():
-    top1 = {(name, severity): 0.5 for name in COMMON for severity in range(1, 6)}
-    top1 |= {
-        ("gaussian_noise", severity): 1 - 0.886428 / 2 for severity in range(1, 6)
-    }  # half of AlexNet's
-    others = dict.fromkeys(top1, 1.0) | {
-        cell: top1[cell] for cell in top1 if cell[0] == "gaussian_noise"
-    }
-    assert mean_corruption_error(others) == pytest.approx(100 / 15 / 2, abs=1e-9)
-    del top1["fog", 3]
-    with pytest.raises(ValueError, match=r"1 of the 75 cells of mCE have no top-1.*'fog', 3"):
-        mean_corruption_error(top1)

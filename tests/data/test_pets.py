@@ -134,11 +134,7 @@ def test_a_missing_set_says_where_it_was_looked_for_and_is_fetched_only_when_ask
         OxfordPets(str(tmp_path))
     fetched = []
     monkeypatch.setattr(
-        "chaosgate.data.pets.download", lambda name, root: fetched.append((name, root))
+        "chaosgate.data.pets.OxfordIIITPet", lambda *words, **named: fetched.append((words, named))
     )
     OxfordPets(str(tmp_path), download=True).prepare_data()
-    assert fetched == [("oxford-pets", tmp_path)]
-    for name in ("images", "annotations"):
-        (tmp_path / "oxford-iiit-pet" / name).mkdir(parents=True)
-    OxfordPets(str(tmp_path), download=True).prepare_data()
-    assert len(fetched) == 1
+    assert fetched == [((str(tmp_path),), {"download": True})]

