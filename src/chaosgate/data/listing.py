@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Literal, TypeAlias, TypedDict
 
 import numpy as np
 from jsonargparse.typing import NonNegativeInt, PositiveInt
@@ -19,9 +19,9 @@ SPLITS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("
 """Splits and the names of their folders."""
 REMEDY = "Replace or remove it; chaosgate data check FOLDER lists all damaged files."
 Targets = Sequence[int] | NDArray[np.integer]
-Share = PositiveInt | tuple[NonNegativeInt, PositiveInt]
+Share: TypeAlias = PositiveInt | tuple[NonNegativeInt, PositiveInt]
 """The first n images of each class, or those from the first number up to before the second."""
-SplitSeed = NonNegativeInt | Literal["run"] | None
+SplitSeed: TypeAlias = NonNegativeInt | Literal["run"] | None
 
 
 class PerClass(TypedDict, total=False):
@@ -118,7 +118,7 @@ def list_split(root: Path, folder: Path, classes: Sequence[str]) -> Listing:
     """Image files below every class folder in ``folder``; a class without images is an error."""
     listing = walk(root, [(folder / name).relative_to(root).as_posix() for name in classes])
     counts = np.bincount(listing.targets, minlength=len(classes))
-    if empty := [str(folder / classes[i]) for i in np.flatnonzero(counts == 0)]:
+    if empty := [str(folder / classes[i]) for i in np.flatnonzero(counts == 0).tolist()]:
         raise ValueError(
             f"no images in {len(empty)} class folder(s): {', '.join(empty)} (looked for "
             f"{' '.join(IMG_EXTENSIONS)}). Add images, or remove the folders from every split."
@@ -190,8 +190,8 @@ def hashed_split(
     if seed is not None:
         for _, places in _by_hash(names, listing.targets, seed):
             rest = np.array([place for place in places if splits[place] != "test"])
-            count = np.count_nonzero(splits[rest] == "val")
-            splits[rest[:count]], splits[rest[count:]] = "val", "train"
+            held = int(np.count_nonzero(splits[rest] == "val"))
+            splits[rest[:held]], splits[rest[held:]] = "val", "train"
     return {split: listing.pick(np.flatnonzero(splits == split)) for split in ("train", *fractions)}
 
 
