@@ -16,7 +16,7 @@ import yaml
 
 import chaosgate.__main__
 from chaosgate.run.config_files import shipped_configs
-from chaosgate.run.predictions import check_output
+from chaosgate.run.recording import WritePredictions
 
 REPOSITORY = Path(__file__).parents[1]
 PACKAGE = REPOSITORY / "src" / "chaosgate"
@@ -128,12 +128,12 @@ def test_parquet_without_pyarrow_is_refused_before_anything_is_predicted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hide("pyarrow", monkeypatch)
-    check_output("predictions.csv")
+    WritePredictions("predictions.csv")
     with pytest.raises(
         ImportError,
         match=r"^--output a\.parquet needs pyarrow: pip install pyarrow, or give a \.csv",
     ):
-        check_output("a.parquet")
+        WritePredictions("a.parquet")
 
 
 def test_the_notebooks_name_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:

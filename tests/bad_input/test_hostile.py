@@ -15,7 +15,7 @@ import yaml
 from chaosgate.__main__ import main
 from chaosgate.cli.fit import parsed
 from chaosgate.run.checkpoint import AtomicCheckpointIO
-from chaosgate.train.weights import read_checkpoint
+from chaosgate.train.backbones import read_checkpoint
 
 TRACE = "opened.txt"
 SHELL = f"echo opened > {TRACE}"

@@ -13,7 +13,7 @@ from PIL import Image
 
 from chaosgate.__main__ import main
 from chaosgate.cli.commands import main as export
-from chaosgate.train.weights import network_weights
+from chaosgate.train.backbones import network_weights
 
 SETTINGS = (
     "--trainer.max_epochs=2",

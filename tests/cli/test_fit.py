@@ -11,7 +11,7 @@ import yaml
 import chaosgate as cg
 from chaosgate.cli.fit import parsed
 from chaosgate.run.identity import run_name, training_hash
-from chaosgate.train.weights import network_weights, read_checkpoint
+from chaosgate.train.backbones import network_weights, read_checkpoint
 
 BASE = ("base", "data/fashion_mnist")
 QUICK = (

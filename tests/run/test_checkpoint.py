@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from chaosgate.run import checkpoint
-from chaosgate.run.checkpoint import AtomicCheckpointIO, EpochScore, damage, select
+from chaosgate.run.checkpoint import AtomicCheckpointIO, damage, select
 from chaosgate.run.directory import RunDirectory
 
 
@@ -45,17 +45,20 @@ def test_damage_is_seen(tmp_path, how):
         AtomicCheckpointIO().load_checkpoint(path)
 
 
+NAMES = ("epoch", "val/nll", "val/ece", "val/top1")
+SCORES = [
+    (0, 0.5, 0.001, 0.7),
+    (1, 0.4008, 0.02, 0.8),
+    (2, 0.4, 0.03, 0.81),
+    (3, 0.402, 0.002, 0.81),
+]
+
+
 def test_selection_breaks_ties_by_ece_within_the_tolerance():
-    scores = [
-        EpochScore(0, nll=0.500, ece=0.001, top1=0.70),
-        EpochScore(1, nll=0.4008, ece=0.020, top1=0.80),
-        EpochScore(2, nll=0.4000, ece=0.030, top1=0.81),
-        EpochScore(3, nll=0.4020, ece=0.002, top1=0.81),
-        EpochScore(4, nll=float("nan"), ece=float("nan"), top1=float("nan")),
-    ]
-    assert select(scores, tolerance=1e-3) == (1, 2, [1, 2])
-    assert select(scores, tolerance=0.0)[0] == 2
-    assert select(scores[-1:], tolerance=1e-3)[0] == 4  # without validation the newest
+    curve = [*(dict(zip(NAMES, row, strict=True)) for row in SCORES), {"epoch": 4}]
+    assert select(curve, tolerance=1e-3) == (1, 2, [1, 2])
+    assert select(curve, tolerance=0.0)[0] == 2
+    assert select(curve[-1:], tolerance=1e-3)[0] == 4  # without validation the newest
 
 
 def test_only_one_process_trains_in_a_directory(tmp_path):

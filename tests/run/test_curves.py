@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.recording import WriteCurves, WriteProgress
+from chaosgate.run.recording import RecordTraining
 
 
 def _trainer(folder: Path) -> Any:
@@ -25,14 +25,14 @@ def _trainer(folder: Path) -> Any:
 def test_a_curve_that_was_lost_or_changed_after_the_training_comes_back_from_the_checkpoint(
     lost: bool, tmp_path: Path
 ):
-    first, trainer = WriteCurves(), _trainer(tmp_path)
+    first, trainer = RecordTraining(), _trainer(tmp_path)
     first.on_train_epoch_end(trainer, None)
     curves = RunDirectory(tmp_path).curves
     whole = curves.read_text()
     curves.unlink() if lost else curves.write_text(whole.replace("5", "4"))
-    resumed = WriteCurves()
+    resumed = RecordTraining()
     resumed.load_state_dict(first.state_dict())
-    resumed.on_fit_end(trainer, None)  # all that is called when no epoch is left
+    resumed.on_fit_start(trainer, None)  # all that is called when no epoch is left
     assert curves.read_text() == whole
 
 
@@ -43,5 +43,5 @@ def test_training_does_not_wait_for_the_disk_to_take_its_progress(
     monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("waits"))
     trainer = _trainer(tmp_path)
     trainer.max_epochs, trainer.num_training_batches = 2, 5
-    WriteProgress().on_train_epoch_start(trainer, None)
+    RecordTraining().on_train_epoch_start(trainer, None)
     assert json.loads(RunDirectory(tmp_path).progress.read_text())["batches"] == 5

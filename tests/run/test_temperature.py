@@ -14,10 +14,11 @@ import chaosgate as cg
 from chaosgate.data.atomic import file_hash
 from chaosgate.metrics import CellMetrics, temperature_scaling
 from chaosgate.run.directory import RunDirectory
-from chaosgate.run.temperature import SCALED, TemperatureScaling, validation_loader
+from chaosgate.run.rows import SCALED, RecordTest, validation_loader
 from tests.data.recorder import LIGHTNING_WARNINGS
 
 pytestmark = [*LIGHTNING_WARNINGS]
+ORIGIN = {"noise": {"gate": None}}
 CELLS = {"corruptions": ["pixelate"], "severities": [1, 5]}
 
 
@@ -58,7 +59,7 @@ def model():
 
 
 def run_test(folder, network=None, data=None, callback=None, **settings):
-    callback = TemperatureScaling() if callback is None else callback
+    callback = RecordTest(ORIGIN) if callback is None else callback
     network = model() if network is None else network
     options = {
         "logger": False,
@@ -100,12 +101,12 @@ def test_rows_hold_the_metrics_of_the_scaled_test_logits(done):
     fitted = temperature_scaling(logits, targets)
     temperature = fitted.temperature
     assert fitted.nll_after < fitted.nll_before and temperature > 1  # it is over-confident
-    assert callback.value == pytest.approx(temperature, rel=1e-6)
+    assert callback.fitted["temperature"] == pytest.approx(temperature, rel=1e-6)
     columns = {"temperature_split": "validation", "temperature_n": 101}
-    assert callback.columns == {"temperature": callback.value, **columns}
+    assert callback.fitted == {"temperature": callback.fitted["temperature"], **columns}
     logits, targets, cells = outputs(network, data.test_dataloader(), data)
     metric = CellMetrics(3)
-    metric.update(logits.double() / callback.value, targets, cells)
+    metric.update(logits.double() / callback.fitted["temperature"], targets, cells)
     expected = metric.compute()
     for i, row in enumerate(network.test_rows):
         assert row["n"] == 41
@@ -172,13 +173,14 @@ def test_a_set_without_validation_images_takes_the_temperature_of_an_earlier_tes
         "enable_progress_bar": False,
         "accelerator": "cpu",
         "enable_checkpointing": False,
+        "default_root_dir": tmp_path,
     }
     for known, value in ((rows, 1.5), (rows[1:], None)):
-        callback = TemperatureScaling(known)
+        callback = RecordTest(ORIGIN, known)
         Trainer(**options, callbacks=[callback]).test(
             network, ForTesting(corruptions=None), ckpt_path=checkpoint, verbose=False
         )
-        assert callback.value == value
+        assert callback.fitted["temperature"] == value
         assert network.test_rows[0]["temperature"] == value
     assert "these data are for testing" in network.test_rows[0]["temperature_missing"]
 
@@ -198,11 +200,13 @@ def test_temperature_of_monte_carlo_averages_is_fitted_on_averages_of_validation
             with handle.monte_carlo(3, -1 - number):
                 parts.append((network(data.normalise(batch.image)), batch.target))
     averaged, target = (torch.cat(part) for part in zip(*parts, strict=True))
-    assert callback.value == pytest.approx(
+    assert callback.fitted["temperature"] == pytest.approx(
         temperature_scaling(averaged, target).temperature, rel=1e-5
     )
     plain = temperature_scaling(*outputs(network, validation_loader(data), data)[:2]).temperature
-    assert abs(callback.value - plain) > 0.01  # a network that is not averaged has another one
+    assert (
+        abs(callback.fitted["temperature"] - plain) > 0.01
+    )  # a network that is not averaged has another one
     (row,) = network.test_rows
     assert row["temperature_n"] == 101 and row["nll_T"] < row["nll"]
 

@@ -7,9 +7,14 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from chaosgate.train.backbones import create_backbone
+from chaosgate.train.backbones import (
+    create_backbone,
+    load_weights,
+    network_weights,
+    read_checkpoint,
+    require_fit,
+)
 from chaosgate.train.task import ImageClassifier
-from chaosgate.train.weights import load_weights, network_weights, read_checkpoint, require_fit
 
 SMALL = {"channels": (8, 8, 16, 16), "in_chans": 1}
 

@@ -20,8 +20,7 @@ from chaosgate.data.samples import as_tensor, normalised
 from chaosgate.inject.stages import example_input
 from chaosgate.run.config_files import read_yaml
 from chaosgate.run.directory import RunDirectory
-from chaosgate.train import weights
-from chaosgate.train.backbones import create_backbone, size_argument
+from chaosgate.train import backbones
 
 
 @dataclass(frozen=True)
@@ -59,20 +58,20 @@ def find_network(
     if not path.exists() and not path.suffix and len(path.parts) == 1:
         with torch.random.fork_rng():  # without downloaded weights: random, but the same every time
             torch.manual_seed(0)
-            model = create_backbone(where, pretrained=pretrained, **given).eval()
+            model = backbones.create_backbone(where, pretrained=pretrained, **given).eval()
         return Source(model, where if pretrained else f"{where} with random weights", where)
     run = RunDirectory(path if path.is_dir() else path.absolute().parent.parent)
     file = run.selected() if path.is_dir() else path
-    content = weights.read_checkpoint(file)
-    known = weights.network_arguments(content, file)
+    content = backbones.read_checkpoint(file)
+    known = backbones.network_arguments(content, file)
     name = backbone or known.get("backbone")
     if name is None:
         raise ValueError(f"{file} does not name its network: --backbone NAME [--num_classes N].")
     given = {key: known[key] for key in ("num_classes", "in_chans") if key in known} | given
-    given |= size_argument(name, known.get("image_size")) | known.get("backbone_args", {})
-    model = create_backbone(name, **given).eval()
-    found = weights.network_weights(content)
-    weights.require_fit(model, found, file, name)
+    given |= backbones.size_argument(name, known.get("image_size")) | known.get("backbone_args", {})
+    model = backbones.create_backbone(name, **given).eval()
+    found = backbones.network_weights(content)
+    backbones.require_fit(model, found, file, name)
     model.load_state_dict(found)
     if not run.config.is_file() or file.absolute().parent != run.checkpoints.absolute():
         return Source(model, f"{name} of {path.name}", name, given, file)

@@ -24,23 +24,19 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from chaosgate.cli.allowed import check, restrict
 from chaosgate.cli.config_files import ConfigFile, Parser, UsageError
 from chaosgate.inject.callback import NoiseInjection
-from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints, StopAtNonFiniteLoss
+from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints
 from chaosgate.run.config_files import allow_flags
 from chaosgate.run.directory import BEST, LAST, RunDirectory, replace_file
 from chaosgate.run.identity import check_resume, noises, readable_name, run_name, training_hash
-from chaosgate.run.predictions import WritePredictions
-from chaosgate.run.recording import (
-    KeepOutputs,
-    WriteCurves,
-    WriteFigures,
-    WriteNoise,
-    WriteProgress,
+from chaosgate.run.recording import RecordTraining, WritePredictions
+from chaosgate.train.backbones import (
+    SyncBatchNorm,
+    network_arguments,
+    network_weights,
+    read_checkpoint,
+    require_fit,
 )
-from chaosgate.run.rows import WriteResults
-from chaosgate.run.temperature import TemperatureScaling
-from chaosgate.train.backbones import SyncBatchNorm
 from chaosgate.train.task import ImageClassifier
-from chaosgate.train.weights import network_arguments, network_weights, read_checkpoint, require_fit
 
 _LIMITS = tuple(f"limit_{part}_batches" for part in ("train", "val", "test", "predict"))
 _FIXED = ("barebones", "default_root_dir", "model_registry")  # of the trainer, decided here
@@ -70,7 +66,7 @@ class TrainingCLI(LightningCLI):
 
     def __init__(self, command: str, given: list[str] | dict[str, Any]) -> None:
         self.command = command
-        self.results: WriteResults | None = None
+        self.results: Any = None  # the rows of a test
         super().__init__(
             model_class=ImageClassifier,
             datamodule_class=LightningDataModule,
@@ -173,17 +169,15 @@ class TrainingCLI(LightningCLI):
         return super().instantiate_trainer(callbacks=callbacks, **kwargs)
 
     def _recorders(self) -> list[Callback]:
-        config, recorders = self.config, [WriteProgress(), WriteCurves(), WriteFigures()]
-        if self.command == "fit":
-            return [*recorders, StopAtNonFiniteLoss(), WriteNoise()]
+        config, plain = self.config, plain_config(self.config)
         if self.command == "predict":
-            return [*recorders, WritePredictions(config.output)]
-        if self.command == "validate":
-            return [*recorders]
-        plain = plain_config(config)
+            return [WritePredictions(config.output)]
+        if self.command != "test":
+            return [RecordTraining()]
+        from chaosgate.run.rows import RecordTest  # not needed for fit
+
         noise = next(iter(noises(plain)), plain["noise"])
-        known = [row for row in self.run_directory.rows() if row.get("noise") == noise]
-        provenance = {
+        origin = {
             **(plain.get("labels") or {}),
             "run": self.run_directory.path.name,
             "seed": plain["seed_everything"],
@@ -191,10 +185,10 @@ class TrainingCLI(LightningCLI):
             "noise": noise,
             "monte_carlo": noise["monte_carlo"],
         }
-        self.results = WriteResults(provenance)
-        outputs = [KeepOutputs(config.outputs, config.logits)] if config.outputs is not None else []
-        scaling = [TemperatureScaling(known)] if config.temperature and not config.ood else []
-        return [*recorders, *outputs, *scaling, self.results]
+        known = [row for row in self.run_directory.rows() if row.get("noise") == noise]
+        scaled = config.temperature and not config.ood
+        self.results = RecordTest(origin, known, scaled, config.outputs, config.logits)
+        return [self.results]
 
     def _tensorboard(self) -> TensorBoardLogger:
         """The default logger; values that a resumed run logged after its checkpoint are dropped."""
@@ -226,8 +220,8 @@ class TrainingCLI(LightningCLI):
         if self.results is not None:
             self.results.show()
         for one in self.trainer.callbacks:
-            if isinstance(one, WritePredictions) and one.said:
-                print(one.said)
+            if isinstance(one, WritePredictions) and one.summary:
+                print(one.summary)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

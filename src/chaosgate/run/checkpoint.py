@@ -1,4 +1,4 @@
-"""Checkpoints: written whole, read as plain data, chosen by validation, exact to resume from."""
+"""Checkpoints: written in one step, read as plain data, selected by validation, exact to resume."""
 
 import math
 import os
@@ -6,32 +6,40 @@ import random
 import shutil
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
-from zipfile import BadZipFile, ZipFile
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from jsonargparse.typing import NonNegativeFloat, PositiveInt
 from lightning.fabric.plugins import TorchCheckpointIO
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
-from chaosgate.data.atomic import replace_link
-from chaosgate.run.directory import LAST, SELECTION, RunDirectory, replace_file, write_json
-from chaosgate.train.weights import read_checkpoint
+from chaosgate.run.directory import (
+    BEST,
+    LAST,
+    SELECTION,
+    RunDirectory,
+    read_lines,
+    replace_file,
+    write_json,
+)
+from chaosgate.train.backbones import read_checkpoint
 
 _RANDOM = "random_states"  # key in a checkpoint
 _STOPS = {int(signal.SIGTERM): SIGTERMException, int(signal.SIGINT): KeyboardInterrupt}
+EPOCH = "epoch-{:04d}.ckpt"
 _RULE = "best: smallest val/nll; among epochs within {:g} of it, smallest val/ece"
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Write a checkpoint beside its place and rename it; read plain data of local files only."""
+    """Write a checkpoint beside its place and rename it; read local files as plain data only."""
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
@@ -46,91 +54,87 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             ) from error
 
     def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Whoever asks for it: no pickled object, no address, no damaged file."""
-        if problem := damage(Path(path)):
-            raise ValueError(problem)
+        """Whatever is asked for: no pickled object, no URL, no damaged file."""
         return read_checkpoint(path)
 
 
 def damage(path: Path) -> str | None:
-    """Why a checkpoint cannot be used; None if it can. torch does not compare its checksums."""
+    """Why a checkpoint cannot be used; None if it can."""
     try:
         read_checkpoint(path)
-        with ZipFile(path) as archive:
-            wrong = archive.testzip()
-    except BadZipFile:
-        return f"checkpoint {path} is not of a run. To start from its weights, use --model.weights."
     except (OSError, ValueError) as error:
         return str(error)
-    return f"checkpoint {path} is damaged: a checksum does not match." if wrong else None
+    return None
 
 
-class EpochScore(NamedTuple):
-    """Validation of one epoch."""
-
-    epoch: int
-    nll: float
-    ece: float
-    top1: float
-
-
-def select(scores: Sequence[EpochScore], tolerance: float) -> tuple[int, int, list[int]]:
+def select(curve: Sequence[Mapping[str, Any]], tolerance: float) -> tuple[int, int, list[int]]:
     """The best epoch, the one of the best Top-1, and all that may still become the best one.
 
     The paper's rule: smallest validation NLL; among epochs within ``tolerance`` of it, smallest ECE.
     Ties go to the smaller NLL, then to the earlier epoch. Epochs without validation never win.
 
-    >>> select([EpochScore(0, 0.5, 0.01, 0.8), EpochScore(1, 0.4005, 0.02, 0.9), EpochScore(2, 0.4, 0.05, 0.85)], 1e-3)
+    >>> names = ("epoch", "val/nll", "val/ece", "val/top1")
+    >>> rows = (0, 0.5, 0.01, 0.8), (1, 0.4005, 0.02, 0.9), (2, 0.4, 0.05, 0.85)
+    >>> select([dict(zip(names, row)) for row in rows], tolerance=1e-3)
     (1, 1, [1, 2])
     """
-    measured = [score for score in scores if math.isfinite(score.nll)] or list(scores[-1:])
-    least = min(score.nll for score in measured)
-    close = [score for score in measured if not score.nll > least + tolerance]
-    best = min(close, key=lambda score: (score.ece, score.nll, score.epoch))
-    top1 = min(measured, key=lambda score: (-score.top1, score.nll, score.epoch))
-    return best.epoch, top1.epoch, [score.epoch for score in close]
+    scores = [
+        (line["val/ece"], line["val/nll"], line["epoch"], line["val/top1"])
+        for line in curve
+        if math.isfinite(line.get("val/nll", math.nan))
+    ] or [(0.0, 0.0, curve[-1]["epoch"], 0.0)]
+    least = min(nll for _, nll, *_ in scores)
+    close = [score for score in scores if score[1] <= least + tolerance]
+    top1 = min((-top1, nll, epoch) for _, nll, epoch, top1 in scores)
+    return min(close)[2], top1[2], [epoch for _, _, epoch, _ in close]
 
 
 class KeepCheckpoints(ModelCheckpoint):
     """Write ``last.ckpt`` to resume from, and keep the epochs that validation selects.
 
     ``last.ckpt`` is written after every epoch, every ``every_n_steps`` optimizer steps, and when
-    SIGTERM or Ctrl-C ends training between two steps. ``epoch-NNNN.ckpt`` are the epochs that are or
-    may become the best one, ``best.ckpt`` and ``top1.ckpt`` are links to them, and ``selection.json``
-    states the rule and the scores. A checkpoint also has the random streams of every process: a
-    resumed run has the same weights as an uninterrupted one. Nothing is saved within validation,
-    because its metrics cannot be resumed.
+    SIGTERM or Ctrl-C stops training; both wait for the end of the step, because a half-done step
+    cannot be resumed. ``epoch-NNNN.ckpt`` are the epochs that are or may become the best one,
+    ``best.ckpt`` and ``top1.ckpt`` are links to them, and ``selection.json`` states the rule. A
+    checkpoint also has the random streams of every process: a resumed run has the same weights as an
+    uninterrupted one. Nothing is saved within validation, because its metrics cannot be resumed, or
+    once the loss is not finite, which is an error.
+
+    Epochs are selected by ``curves.jsonl``, which :class:`~chaosgate.run.recording.RecordTraining`
+    writes before a checkpoint is saved, and whose lines are in the checkpoint.
 
     Args:
         every_n_steps: Optimizer steps between checkpoints within an epoch; null saves after epochs.
         tolerance: Difference in NLL up to which two epochs count as equal and ECE decides.
     """
 
-    def __init__(self, every_n_steps: int | None = None, tolerance: float = 1e-3) -> None:
-        if every_n_steps is not None and every_n_steps < 1:
-            raise ValueError(
-                f"saving.every_n_steps is {every_n_steps}; give a positive number, or null."
-            )
-        save: dict[str, Any] = {"enable_version_counter": False, "save_on_train_epoch_end": True}
-        super().__init__(filename=Path(LAST).stem, save_on_exception=True, **save)
-        self.every_n_steps, self.tolerance = every_n_steps, tolerance
-        self.scores: list[EpochScore] = []
+    def __init__(
+        self, every_n_steps: PositiveInt | None = None, tolerance: NonNegativeFloat = 1e-3
+    ) -> None:
+        save: Any = {"enable_version_counter": False, "save_on_train_epoch_end": True}
+        super().__init__(filename=Path(LAST).stem, **save)
+        self.every_n_steps, self.tolerance = every_n_steps or math.inf, float(tolerance)
         self._random: list[dict[str, Any]] = []  # streams of a loaded checkpoint, by rank
-        self._between_steps, self._signal = False, 0
+        self._losses: Tensor | float = 0.0  # their sum: not finite from the first such loss on
+        self._signal = 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"scores": [list(score) for score in self.scores]}
+        return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.scores = [EpochScore(*score) for score in state_dict["scores"]]
+        pass
 
     def on_save_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: Any
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        checkpoint[_RANDOM] = _random_states()
+        self._require_finite(trainer)
+        states: list[Any] = [_random_state()] * trainer.world_size
+        if trainer.world_size > 1:
+            dist.all_gather_object(states, _random_state())
+        checkpoint[_RANDOM] = states
 
     def on_load_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: Any
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         self._random = checkpoint.get(_RANDOM, [])
 
@@ -139,16 +143,13 @@ class KeepCheckpoints(ModelCheckpoint):
         super().setup(trainer, pl_module, stage)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Choose again if a process was killed before it could; forget the epochs of another run."""
-        run, start = Path(trainer.default_root_dir).resolve(), trainer.ckpt_path
-        if start is None or run not in Path(start).resolve().parents:
-            self.scores = []
-        self._choose(trainer)
+        """Select again if a process was killed before it could."""
+        self._select(trainer)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Let SIGTERM and Ctrl-C wait for the end of the step; Lightning restores the handlers.
 
-        Its own handler of SIGTERM talks to the other processes in the middle of a step, and hangs.
+        Its own handler of SIGTERM communicates with the other processes within a step, and hangs.
         """
         super().on_train_start(trainer, pl_module)
         if threading.current_thread() is threading.main_thread():
@@ -161,120 +162,100 @@ class KeepCheckpoints(ModelCheckpoint):
             raise _STOPS[signum]
         self._signal = signum
 
-    def _stop_if_told(self, trainer: Trainer) -> None:
-        """Stop all processes at the same place if one of them has received a signal."""
-        told = torch.tensor(self._signal, device=trainer.strategy.root_device)
-        if trainer.world_size > 1:
-            dist.all_reduce(told, dist.ReduceOp.MAX)
-        if told:
-            raise _STOPS[int(told)]
+    def _stop_signal(self, trainer: Trainer) -> int:
+        """The signal that any process has received; all processes stop at the same step."""
+        if trainer.world_size == 1:
+            return self._signal
+        received = torch.tensor(self._signal, device=trainer.strategy.root_device)
+        dist.all_reduce(received, dist.ReduceOp.MAX)
+        return int(received)
 
     def on_train_batch_start(self, trainer: Trainer, *unused: Any) -> None:
         """Restore the random streams; what was drawn before the first batch does not count."""
-        self._between_steps = False
         if trainer.global_rank < len(self._random):
             _restore_random_state(self._random[trainer.global_rank])
         self._random = []
+
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
+        """Check the loss before it reaches the weights; on a GPU, which must not wait, later."""
+        self._losses = self._losses + loss.detach().float()
+        if not loss.is_cuda or trainer.global_step % trainer.log_every_n_steps == 0:
+            self._require_finite(trainer)
+
+    def _require_finite(self, trainer: Trainer) -> None:
+        if not math.isfinite(self._losses):
+            raise RuntimeError(
+                f"the loss became {float(self._losses)} at step {trainer.global_step} of epoch "
+                f"{trainer.current_epoch}. Lower the learning rate or the noise, or clip gradients "
+                "(trainer.gradient_clip_val); the last checkpoint is untouched."
+            )
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Save if it is time, but neither before validation nor with accumulated gradients."""
-        whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and not trainer.is_last_batch
-        self._between_steps = whole and not trainer.fast_dev_run
-        if self._between_steps:
-            self._stop_if_told(trainer)
-        if self._between_steps and trainer.global_step % (self.every_n_steps or math.inf) == 0:
+        if trainer.is_last_batch or (batch_idx + 1) % trainer.accumulate_grad_batches:
+            return
+        stop = self._stop_signal(trainer)
+        due = bool(stop) or trainer.global_step % self.every_n_steps == 0
+        if due and not trainer.fast_dev_run:
             trainer.save_checkpoint(self.format_checkpoint_name({}), weights_only=False)
+        if stop:
+            raise _STOPS[stop]
 
     def on_validation_batch_start(self, trainer: Trainer, *unused: Any) -> None:
-        self._between_steps = False
-        self._stop_if_told(trainer)
+        if stop := self._stop_signal(trainer):
+            raise _STOPS[stop]
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save the epoch with its scores, then choose."""
-        self._between_steps, found = False, trainer.callback_metrics
-        value = {name: float(found.get(f"val/{name}", "nan")) for name in ("nll", "ece", "top1")}
-        before = [score for score in self.scores if score.epoch < trainer.current_epoch]
-        self.scores = [*before, EpochScore(trainer.current_epoch, **value)]
-        super().on_train_epoch_end(trainer, pl_module)
-        self._choose(trainer)
-        self._stop_if_told(trainer)
+        super().on_train_epoch_end(trainer, pl_module)  # saves
+        self._select(trainer)
+        self.on_validation_batch_start(trainer)
 
-    def on_exception(
-        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
-    ) -> None:
-        """Save after a signal, unless a step is half done; errors may have left anything behind."""
-        if self._between_steps and isinstance(exception, KeyboardInterrupt | SIGTERMException):
-            super().on_exception(trainer, pl_module, exception)
-
-    def _choose(self, trainer: Trainer) -> None:
-        """Give the newest epoch its own file, write down the chosen epochs, remove the others."""
-        folder = RunDirectory(trainer.default_root_dir).checkpoints
-        if not (self.scores and trainer.is_global_zero and (folder / LAST).is_file()):
+    def _select(self, trainer: Any) -> None:
+        """Give the newest epoch its own file, write the selection, remove the other files."""
+        run = RunDirectory(trainer.default_root_dir)
+        curve, folder = read_lines(run.curves)[0], run.checkpoints
+        idle = trainer.fast_dev_run or not trainer.is_global_zero
+        if idle or not curve or not run.last.is_file():
             return
-        best, top1, close = select(self.scores, self.tolerance)
-        names = {
-            epoch: f"epoch-{epoch:04d}.ckpt"
-            for epoch in (self.scores[-1].epoch, best, top1, *close)
-        }
-        newest = folder / names[self.scores[-1].epoch]
+        newest = folder / EPOCH.format(curve[-1]["epoch"])
         if not newest.exists():
             try:
-                os.link(folder / LAST, newest)  # the file is never changed in place
+                os.link(run.last, newest)  # the file is never changed in place
             except OSError:  # a file system without hard links
-                shutil.copyfile(folder / LAST, newest)
-        record = {
-            "rule": _RULE.format(self.tolerance),
-            **{"best": names[best], "top1": names[top1], "last": LAST},
-            "candidates": [names[epoch] for epoch in close],
-            "epochs": [score._asdict() for score in self.scores],
-        }
+                shutil.copyfile(run.last, newest)
+        mine = [line for line in curve if (folder / EPOCH.format(line["epoch"])).exists()]
+        best, top1, close = select(mine, self.tolerance)  # removed ones could not be selected again
+        chosen = {"best": EPOCH.format(best), "top1": EPOCH.format(top1)}
+        candidates = [EPOCH.format(epoch) for epoch in close]
+        record = {"rule": _RULE.format(self.tolerance), **chosen, "candidates": candidates}
         write_json(folder / SELECTION, record)
-        for role in ("best", "top1"):
-            replace_link(folder / f"{role}.ckpt", str(record[role]))
-        self.best_model_path = str(folder / "best.ckpt")
-        for path in folder.glob("epoch-*.ckpt"):
-            if path.name not in {names[epoch] for epoch in (best, top1, *close)}:
+        for role, name in chosen.items():
+            (link := folder / f".{role}.tmp").unlink(missing_ok=True)
+            link.symlink_to(name)
+            os.replace(link, folder / f"{role}.ckpt")
+        self.best_model_path = str(folder / BEST)
+        for path in folder.glob(EPOCH.replace("{:04d}", "*")):
+            if path.name not in (*chosen.values(), *candidates):
                 path.unlink()
 
 
-def _random_states() -> list[dict[str, Any]]:
-    """The global random streams of all processes, by rank, as plain data."""
-    numpy: dict[str, Any] = dict(np.random.get_state(legacy=False))
-    key = torch.from_numpy(numpy["state"]["key"].astype(np.int64))
-    mine = {
+def _random_state() -> dict[str, Any]:
+    """The global random streams of this process as plain data."""
+    kind, key, *rest = np.random.get_state()
+    return {
         "python": random.getstate(),
-        "numpy": {**numpy, "state": {**numpy["state"], "key": key}},
+        "numpy": [kind, torch.from_numpy(np.asarray(key, np.int64)), *rest],
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
     }
-    if not (dist.is_available() and dist.is_initialized()):
-        return [mine]
-    states: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(states, mine)
-    return states
 
 
 def _restore_random_state(state: dict[str, Any]) -> None:
     random.setstate(state["python"])
-    numpy = state["numpy"]
-    key = numpy["state"]["key"].numpy().astype(np.uint32)
-    np.random.set_state({**numpy, "state": {**numpy["state"], "key": key}})
+    kind, key, *rest = state["numpy"]
+    np.random.set_state((kind, key.numpy(), *rest))
     torch.set_rng_state(state["torch"])
     if torch.cuda.is_available() and state["cuda"] is not None:
         torch.cuda.set_rng_state(state["cuda"])
-
-
-class StopAtNonFiniteLoss(Callback):
-    """Raise an error at a loss that is infinite or not a number, before it reaches the weights."""
-
-    def on_before_backward(
-        self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
-    ) -> None:
-        if not bool(torch.isfinite(loss)):
-            raise RuntimeError(
-                f"the loss became {float(loss.detach())} at step {trainer.global_step} of epoch "
-                f"{trainer.current_epoch}. Lower the learning rate or the noise, or clip gradients "
-                "(trainer.gradient_clip_val); the last checkpoint is untouched."
-            )

@@ -3,13 +3,12 @@
 Needs no torch, so that ``chaosgate study status`` starts quickly.
 """
 
-import errno
 import hashlib
 import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -52,19 +51,10 @@ def replace_file(
         temporary.unlink(missing_ok=True)
         raise
     if durable:
-        _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk, where the file system supports it."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):  # network file systems
-            raise
-    finally:
-        os.close(descriptor)
+        folder = os.open(path.parent, os.O_RDONLY)
+        with suppress(OSError):  # network file systems cannot
+            os.fsync(folder)
+        os.close(folder)
 
 
 def read_json(path: Path) -> Any:
@@ -79,20 +69,19 @@ def write_json(path: Path, content: Any, durable: bool = True) -> None:
 
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The objects in a file of JSON lines, and how many lines are not one (1 for an empty file)."""
-    if not path.exists():
-        return [], 0
     entries: list[dict[str, Any]] = []
     wrong = 0
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    for line in filter(str.strip, lines):
         try:
-            entry = json.loads(line) if line.strip() else {}
+            entry = json.loads(line)
         except (ValueError, RecursionError):
             entry = None
         if isinstance(entry, dict):
-            entries += [entry] if entry else []
+            entries.append(entry)
         else:
             wrong += 1
-    return entries, wrong or int(not entries)
+    return entries, wrong or int(path.exists() and not entries)
 
 
 def write_lines(path: Path, entries: Iterable[Mapping[str, Any]]) -> None:
@@ -113,16 +102,13 @@ def config_hash(config: Any, digits: int = 8) -> str:
 
 def with_digest(entry: Mapping[str, Any]) -> dict[str, Any]:
     """An entry with a hash of the rest of it, so that a change on the disk is noticed."""
-    return {**entry, DIGEST: _hash_of_rest(json.loads(json.dumps(entry)))}
+    rest = {key: value for key, value in entry.items() if key != DIGEST}
+    return {**rest, DIGEST: config_hash(json.loads(json.dumps(rest)), digits=16)}
 
 
 def is_unchanged(entry: Mapping[str, Any]) -> bool:
     """Whether the digest is right; entries of earlier versions have none."""
-    return DIGEST not in entry or entry[DIGEST] == _hash_of_rest(entry)
-
-
-def _hash_of_rest(entry: Mapping[str, Any]) -> str:
-    return config_hash({key: value for key, value in entry.items() if key != DIGEST}, digits=16)
+    return entry.get(DIGEST) in (None, with_digest(entry)[DIGEST])
 
 
 def is_row(entry: dict[str, Any]) -> bool:

@@ -41,7 +41,7 @@ _WATCHING = ("Checkpoint", "Monitor", "Probe", "ProgressBar", "Summary")
 """Callbacks whose class name ends like this do not change a training."""
 _PACKAGES = ("chaosgate", "torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy")
 _TRANSFORM = ("mean", "std", "image_size", "eval_resize", "interpolation", "decoder")
-_STRENGTHS = ("gamma", "epsilon", "beta", "log_std", "p", "sigma")
+_STRENGTHS = ("gamma", "log_std", "p", "sigma")  # in the name of a run
 
 
 def training_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,12 +80,12 @@ def test_hash(training: Mapping[str, Any], test: Mapping[str, Any]) -> str:
         training: The parsed configuration of the ``fit``.
         test: The parsed configuration of the ``test``.
     """
-    noise, data = test.get("noise") or {}, test.get("data") or {}
-    more: dict[str, Any] = {
+    noise = test.get("noise") or {}
+    more = {
         "noise": {key: noise.get(key) for key in _TEST_NOISE},
-        "data": _data(data, _LOADING),
+        "data": _data(test.get("data") or {}, _LOADING),
+        "temperature": test.get("temperature"),
     }
-    more["temperature"] = test.get("temperature")
     return config_hash([training_hash(training), {**training_settings(test), **_flat(more)}])
 
 
@@ -102,9 +102,9 @@ def readable_name(config: Mapping[str, Any]) -> str:
     >>> readable_name({**config, "noise": {"gate": gate, "stages": ["L3", "L4"]}})
     'vit-Pets-GaussianChaos-log_std1-L3+L4-seed3'
     """
-    model, data = config.get("model") or {}, config.get("data") or {}
-    noise = [word for one in noises(config) for word in _noise_words(one)] or ["none"]
-    words = [str(model.get("backbone", "")), class_name(data), *noise]
+    backbone = str((config.get("model") or {}).get("backbone", ""))
+    noise = [word for one in noises(config) for word in noise_words(one)] or ["none"]
+    words = [backbone, class_name(config.get("data") or {}), *noise]
     return "-".join([*filter(None, words), f"seed{config.get('seed_everything')}"])
 
 
@@ -113,6 +113,23 @@ def noises(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     listed = [one for one in _callbacks(config) if class_name(one) == "NoiseInjection"]
     every = [config.get("noise") or {}, *(one.get("init_args") or {} for one in listed)]
     return [one for one in every if one.get("gate")]
+
+
+def noise_words(noise: Mapping[str, Any]) -> list[str]:
+    """Class, strength and stages of the gate, or of the gate of every stage; empty without one."""
+    gate, stages = noise.get("gate") or {}, noise.get("stages") or ["L4"]
+    if gate and "class_path" not in gate:
+        by_stage = [{"gate": one, "stages": [stage]} for stage, one in gate.items()]
+        return [word for one in by_stage for word in noise_words(one)]
+    given = gate.get("init_args") or {}
+    known = [key for key in _STRENGTHS if isinstance(given.get(key), int | float)]
+    numbers = [f"{key}{given[key]:g}" for key in known]
+    return [class_name(gate), *numbers, "+".join(stages)] if gate else []
+
+
+def class_name(node: Mapping[str, Any]) -> str:
+    """The last part of a ``class_path``; empty without one."""
+    return str(node.get("class_path") or "").rsplit(".", 1)[-1]
 
 
 def _callbacks(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -126,10 +143,10 @@ def check_resume(run: RunDirectory, config: Mapping[str, Any]) -> None:
     before = training_settings(run.settings()) if run.config.is_file() else now
     changed = [key for key in sorted({**before, **now}) if before.get(key) != now.get(key)]
     if changed:
-        said = "; ".join(f"{key} was {before.get(key)}, now {now.get(key)}" for key in changed)
+        found = "; ".join(f"{key} was {before.get(key)}, now {now.get(key)}" for key in changed)
         raise ValueError(
-            f"{run.path} was started with other settings: {said}. Use those in {run.config}, or start "
-            f"another run from its state: --run_dir OTHER --ckpt_path {run.last}. Nothing was changed."
+            f"{run.path} was started with other settings: {found}. Use those in {run.config}, or "
+            f"start another run from its state: --run_dir OTHER --ckpt_path {run.last}."
         )
 
 
@@ -165,42 +182,6 @@ def _plain(value: Any, key: Any = None) -> Any:
     if key == "class_path" and str(value).startswith("chaosgate."):
         return f"chaosgate.{class_name({key: value})}"
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _noise_words(noise: Mapping[str, Any]) -> list[str]:
-    """Class, strength and stages of a gate."""
-    gate = noise["gate"]
-    if "class_path" not in gate:  # a gate for every stage
-        return [
-            word
-            for stage, one in gate.items()
-            for word in _noise_words({"gate": one, "stages": [stage]})
-        ]
-    named = [
-        f"{key}{value:g}"
-        for key, value in strengths(gate).items()
-        if key not in ("epsilon", "beta")
-    ]
-    return [class_name(gate), *named, "+".join(stages_of(noise))]
-
-
-def strengths(gate: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers in the configuration of a gate that say how strong it is, by their names."""
-    given = gate.get("init_args") or {}
-    return {key: given[key] for key in _STRENGTHS if isinstance(given.get(key), int | float)}
-
-
-def stages_of(noise: Mapping[str, Any]) -> list[str]:
-    """The stages of the configured gates: of one gate, or of a mapping from stages to gates."""
-    if "class_path" not in noise["gate"]:
-        return list(noise["gate"])
-    stages = noise.get("stages") or ["L4"]
-    return [stages] if isinstance(stages, str) else list(stages)
-
-
-def class_name(node: Mapping[str, Any]) -> str:
-    """The last part of a ``class_path``; empty without one."""
-    return str(node.get("class_path") or "").rsplit(".", 1)[-1]
 
 
 # -- where numbers came from ---------------------------------------------------------------------

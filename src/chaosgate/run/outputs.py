@@ -1,12 +1,10 @@
 """Outputs of a tested network for every image: small arrays for intervals and diagrams."""
 
-import io
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +15,6 @@ from chaosgate.run.directory import RunDirectory, replace_file
 Arrays = dict[str, NDArray[Any]]
 PER_IMAGE = ("confidence", "nll", "confidence_slope", "nll_slope")
 """What is kept of every image after temperature scaling; slopes are derivatives by log T."""
-OF_LOGITS = ("logits", "target", "validation_")
-"""Prefixes of the arrays that exist only if logits are kept."""
 _SHARED = ("corruption", "severity", "slope", "curvature", "on_test")  # not per test image
 
 
@@ -110,37 +106,31 @@ def load_samples(run: Path, *tests: str) -> Samples | None:
     """All images of some tests of the same images; None if a file is missing or images differ."""
     if (found := _load(run, tests)) is None:
         return None
-    cells, index, values, firsts = found
-
-    def single(array: NDArray[Any]) -> NDArray[np.float32]:
-        return array.astype(np.float32, copy=False)  # packed studies have halves
-
+    cells, values, firsts = found
     scaled = None
-    if all("slope" in first for first in firsts):
-        per_image = np.stack([single(values[f"{key}_T"]) for key in PER_IMAGE])
-        slope, curvature = (single(firsts[0][key]) for key in ("slope", "curvature"))
+    if all("slope" in first for first in firsts):  # packed studies have halves
+        per_image = np.stack([values[f"{key}_T"].astype(np.float32) for key in PER_IMAGE])
+        slope, curvature = (firsts[0][key].astype(np.float32) for key in ("slope", "curvature"))
         scaled = ScaledSamples(per_image, slope, curvature, bool(firsts[0]["on_test"]))
-    scores = (single(values["confidence"]), values["correct"], single(values["nll"]))
-    return Samples(cells, *scores, index, scaled)
+    confidence, nll = (values[key].astype(np.float32) for key in ("confidence", "nll"))
+    scores = (confidence, values["correct"], nll)
+    return Samples(cells, *scores, values["index"][0], scaled)
 
 
 def load_logits(run: Path, tests: Sequence[str]) -> Logits | None:
     """Logits of all cells of some tests of the same images; None if one has not kept them."""
     found = _load(run, tests)
-    if found is None or "logits" not in found[2]:
+    if found is None or "logits" not in found[1]:
         return None
-    cells, index, values, firsts = found
+    cells, values, (first, *_) = found
     keys = ("validation_logits", "validation_target", "validation_index")
-    held: Any = tuple(firsts[0][key] for key in keys if key in firsts[0]) or None
-    return Logits(cells, values["logits"], values["target"], index, held)
+    held: Any = tuple(first[key] for key in keys if key in first) or None
+    return Logits(cells, values["logits"], values["target"], values["index"][0], held)
 
 
-def _load(
-    run: Path, tests: Sequence[str]
-) -> tuple[tuple[Cell, ...], Any, Arrays, list[Arrays]] | None:
-    """Cells, positions of the images, arrays (cells, images, ...), and each test's first share."""
+def _load(run: Path, tests: Sequence[str]) -> tuple[tuple[Cell, ...], Arrays, list[Arrays]] | None:
+    """Cells of all tests, arrays (cells, images, ...), and the first share of each test."""
     cells: list[Cell] = []
-    index: Any = None
     parts: list[Arrays] = []
     firsts: list[Arrays] = []
     for test in tests:
@@ -151,80 +141,31 @@ def _load(
         paths = [samples_file(run, test, rank, world) for rank in range(world)]
         if not all(path.is_file() for path in paths):
             return None
-        shares = [_with_implied(read_arrays(path)) for path in paths]
+        shares = [dict(np.load(path, allow_pickle=False)) for path in paths]
         first = shares[0]
-        names, severities = first["corruption"].tolist(), first["severity"].tolist()
-        own = [Cell(*cell) for cell in zip(names, severities, strict=True)]
+        own: Any = [*zip(first["corruption"].tolist(), first["severity"].tolist(), strict=True)]
         keys = [key for key in first if key not in _SHARED and not key.startswith("validation_")]
         whole = {key: np.concatenate([share[key] for share in shares]) for key in keys}
         order = np.lexsort((whole["index"], whole["cell"]))
         if len(order) % len(own):
             return None
-        by_cell = {k: v[order].reshape(len(own), -1, *v.shape[1:]) for k, v in whole.items()}
-        index = by_cell["index"][0] if index is None else index
-        same_cells = by_cell["cell"] == np.arange(len(own))[:, None]
-        if not np.all(same_cells) or not all(
-            np.array_equal(row, index) for row in by_cell["index"]
+        table = {k: v[order].reshape(len(own), -1, *v.shape[1:]) for k, v in whole.items()}
+        images = (parts or [table])[0]["index"][0]
+        expected = np.broadcast_to(images, (len(own), len(images)))
+        if not np.array_equal(table["index"], expected) or np.any(
+            table["cell"].T != np.arange(len(own))
         ):
             return None
         new = [row for row, cell in enumerate(own) if cell not in cells]
         cells += [own[row] for row in new]
-        parts.append({key: values[new] for key, values in by_cell.items()})
+        parts.append({key: values[new] for key, values in table.items()})
         firsts.append(first)
-    common = [key for key in parts[0] if all(key in part for part in parts)] if parts else []
+    if not parts:
+        return None
+    common = [key for key in parts[0] if all(key in part for part in parts)]
     values = {key: np.concatenate([part[key] for part in parts]) for key in common}
-    return (tuple(cells), index, values, firsts) if parts else None
-
-
-# -- a correct prediction has confidence exp(-NLL): packed studies leave it out -------------------
-
-
-def without_implied(arrays: Arrays) -> Arrays:
-    """Zeros, which compress well, for the confidences of correct predictions and their slopes."""
-    kept = dict(arrays)
-    for group in _implied(arrays):
-        follows = [np.isclose(arrays[k], values, rtol=0, atol=1e-4) for k, values in group.items()]
-        left_out = np.logical_and.reduce([arrays["correct"], *follows])
-        kept |= {k: np.where(left_out, np.zeros_like(arrays[k]), arrays[k]) for k in group}
-    return kept
-
-
-def _with_implied(arrays: Arrays) -> Arrays:
-    """Put back what was left out; no network has a confidence of zero."""
-    whole = dict(arrays)
-    for group in _implied(arrays):
-        left_out = arrays[next(iter(group))] == 0
-        whole |= {k: np.where(left_out, values, arrays[k]) for k, values in group.items()}
-    return whole
-
-
-def _implied(arrays: Arrays) -> list[Arrays]:
-    """What the NLL of a correct prediction implies, unscaled and scaled; confidences first."""
-    found: list[Arrays] = [{"confidence": np.exp(-arrays["nll"].astype(np.float32))}]
-    if "nll_T" in arrays:
-        confidence = np.exp(-arrays["nll_T"].astype(np.float32))
-        slope = -confidence * arrays["nll_slope_T"]
-        found.append({"confidence_T": confidence, "confidence_slope_T": slope})
-    return found
-
-
-def read_arrays(path: Path) -> Arrays:
-    with np.load(path, allow_pickle=False) as archive:
-        return {key: archive[key] for key in archive.files}
+    return tuple(cells), values, firsts
 
 
 def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
     replace_file(path, partial(np.savez_compressed, **arrays))
-
-
-def write_small_arrays(path: Path, arrays: dict[str, Any]) -> None:
-    """A tenth smaller, slower to write, and the same bytes for the same arrays."""
-
-    def write(file: IO[bytes]) -> None:
-        with zipfile.ZipFile(file, "w") as archive:
-            for key, values in arrays.items():
-                np.save(content := io.BytesIO(), values, allow_pickle=False)
-                undated = zipfile.ZipInfo(f"{key}.npy")
-                archive.writestr(undated, content.getvalue(), zipfile.ZIP_LZMA)
-
-    replace_file(path, write)

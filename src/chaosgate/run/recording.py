@@ -1,84 +1,55 @@
-"""Callbacks that write what happens in a run to its directory, whatever logger the run has.
+"""Callbacks that write what happens in a run to its directory, with any logger.
 
-The directory is the trainer's ``default_root_dir`` (:meth:`~chaosgate.run.directory.RunDirectory.of`),
-which the command line sets. Only the first process writes, except for the outputs of a test, of which
-every process writes its share.
+The directory is the trainer's ``default_root_dir``, which the command line sets. Only the first
+process writes. What a test writes is in :mod:`chaosgate.run.rows`.
 """
 
 import os
 import time
 from dataclasses import asdict
 from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
+from chaosgate.data.samples import as_sample
 from chaosgate.inject.callback import NoiseInjection
-from chaosgate.metrics import CellMetrics, classification_scores, reliability_figure
-from chaosgate.metrics.figure import log_figure
-from chaosgate.metrics.temperature import fit_derivatives, scaled_scores
+from chaosgate.metrics import CellMetrics
 from chaosgate.run.directory import RunDirectory, replace_file, write_json, write_lines
-from chaosgate.run.outputs import samples_file, write_arrays
-from chaosgate.run.temperature import TemperatureScaling
 
 _CURVES = ("train/loss", "val/top1", "val/nll", "val/ece", "val/gap")
-_EVERY = 1.0  # seconds between two writes of the progress within an epoch
 
 
-class WriteProgress(Callback):
-    """Write phase, epoch and batch to ``progress.json``, for programs that watch the run."""
+class Progress:
+    """Writes phase, epoch and batch to ``progress.json``, for programs that watch the run."""
 
     def __init__(self) -> None:
-        self._last = 0.0
+        self._next = 0.0
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._last = 0.0
-        self.on_train_batch_end(trainer, pl_module, None, None, -1)
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if time.monotonic() - self._last >= _EVERY:
-            where: Any = {"epoch": trainer.current_epoch, "epochs": trainer.max_epochs or -1}
-            where |= {"batch": batch_idx + 1, "batches": trainer.num_training_batches}
-            self._write(trainer, "fit", where)
-
-    def on_test_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: Any,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        *unused: Any,
-    ) -> None:
-        if time.monotonic() - self._last >= _EVERY:
-            where = {"batch": batch_idx + 1, "batches": sum(trainer.num_test_batches)}
-            self._write(trainer, "test", where)
-
-    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._write(trainer, "tested", {})
-
-    def _write(self, trainer: Trainer, phase: str, where: dict[str, Any]) -> None:
-        if trainer.is_global_zero:
+    def write(self, trainer: Trainer, phase: str, every: float = 0.0, **where: Any) -> None:
+        """Write, but not within ``every`` seconds of the last time; numbers not known are null."""
+        now = time.monotonic()
+        if now >= self._next + every and trainer.is_global_zero:
             known = {key: n if 0 <= n < float("inf") else None for key, n in where.items()}
-            now = {"time": time.time(), "pid": os.getpid()}
-            entry = {"phase": phase, **known, **now}
+            entry = {"phase": phase, **known, "time": time.time(), "pid": os.getpid()}
             write_json(RunDirectory.of(trainer).progress, entry, durable=False)
-            self._last = time.monotonic()
+            self._next = now
 
 
-class WriteCurves(Callback):
-    """Write loss and validation metrics of every epoch to ``curves.jsonl``, which studies read.
+class RecordTraining(Callback):
+    """Write progress, curves, the strengths of the gates, and a diagram of the last validation.
 
-    The lines are part of the checkpoint: a run that resumes from it continues its curve.
+    ``curves.jsonl`` has loss and validation metrics of every epoch. Its lines are part of the
+    checkpoint: a resumed run continues its curve.
     """
 
     def __init__(self) -> None:
         self._lines: list[dict[str, Any]] = []
+        self._progress = Progress()
 
     def state_dict(self) -> dict[str, Any]:
         return {"lines": self._lines}
@@ -86,130 +57,121 @@ class WriteCurves(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._lines = list(state_dict["lines"])
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        found = trainer.callback_metrics  # validation of this epoch is over
-        values = {name: float(found[name]) for name in _CURVES if name in found}
-        self._lines.append({"epoch": trainer.current_epoch, "step": trainer.global_step, **values})
-        self.on_fit_end(trainer, pl_module)
-
-    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Also restores a lost file if a finished training is resumed."""
-        if self._lines and trainer.is_global_zero:
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The curve of the checkpoint, also if a finished training is resumed or the file was lost."""
+        if trainer.is_global_zero:
             write_lines(RunDirectory.of(trainer).curves, self._lines)
 
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._write_progress(trainer, 0, every=0.0)
 
-class WriteNoise(Callback):
-    """Write the last measured strength of every gate to ``noise.json``, for the rows of a test."""
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self._write_progress(trainer, batch_idx + 1, every=1.0)
 
-    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        gates = NoiseInjection.of(trainer)
-        sites = [asdict(report) for one in gates for report in one.last_reports(pl_module)]
-        if sites and trainer.is_global_zero:
-            write_json(RunDirectory.of(trainer).noise, sites)
-
-
-class WriteFigures(Callback):
-    """Draw the reliability diagrams of the last validation and of a test.
-
-    They are PNG files in ``figures/``, and images in the loggers that show images.
-    """
+    def _write_progress(self, trainer: Trainer, batch: int, every: float) -> None:
+        where: Any = {"epoch": trainer.current_epoch, "epochs": trainer.max_epochs or -1}
+        where |= {"batch": batch, "batches": trainer.num_training_batches}
+        self._progress.write(trainer, "fit", every, **where)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.current_epoch + 1 == trainer.max_epochs and not trainer.sanity_checking:
             metrics: Any = pl_module.val_metrics
-            self._draw(trainer, "val", metrics["CellMetrics"], "validation")
+            draw_reliability(trainer, "val", metrics["CellMetrics"], "validation")
 
-    def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        module: Any = pl_module
-        if not module.ood:
-            self._draw(
-                trainer, "test", module.test_metrics, f"test, {module.test_cells[0].corruption}"
-            )
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        found = trainer.callback_metrics  # validation of this epoch is over
+        values = {name: float(found[name]) for name in _CURVES if name in found}
+        self._lines.append({"epoch": trainer.current_epoch, "step": trainer.global_step, **values})
+        self.on_fit_start(trainer, pl_module)
 
-    def _draw(self, trainer: Trainer, images: str, metrics: CellMetrics, title: str) -> None:
-        reliability = metrics.reliability()  # synchronizes: all processes
-        if trainer.is_global_zero:
-            figure = reliability_figure(reliability, 0, title=title)
-            folder = RunDirectory.of(trainer).figures
-            folder.mkdir(exist_ok=True)
-            save: Any = partial(figure.savefig, format="png")
-            replace_file(folder / f"{images}-reliability.png", save)
-            step = max(0, trainer.global_step - 1)  # the last one taken
-            log_figure(trainer.loggers, f"{images}/reliability", lambda: figure, step)
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        gates = NoiseInjection.of(trainer)
+        sites = [asdict(report) for one in gates for report in one.last_reports(pl_module)]
+        if trainer.is_global_zero and sites:
+            write_json(RunDirectory.of(trainer).noise, sites)
 
 
-class KeepOutputs(Callback):
-    """Write confidence, correctness and NLL of every test image, 9 bytes each.
+def draw_reliability(trainer: Trainer, split: str, metrics: CellMetrics, title: str) -> None:
+    """Draw a reliability diagram to ``figures/`` and to the loggers that show images."""
+    from chaosgate.metrics.figure import log_figure, reliability_figure
 
-    With a fitted temperature also the scaled values, and their derivatives by the images it was
-    fitted on: 16 bytes more. The logits are those that ``test_step`` returns, so nothing is computed
-    twice. Values of the validation images are in the share of the first process.
+    reliability = metrics.reliability()  # synchronizes: all processes
+    if trainer.is_global_zero:
+        figure = reliability_figure(reliability, 0, title=title)
+        folder = RunDirectory.of(trainer).figures
+        folder.mkdir(exist_ok=True)
+        save: Any = partial(figure.savefig, format="png")
+        replace_file(folder / f"{split}-reliability.png", save)
+        step = max(0, trainer.global_step - 1)  # the last one taken
+        log_figure(trainer.loggers, f"{split}/reliability", lambda: figure, step)
+
+
+class WritePredictions(Callback):
+    """Write index, path (if there is one), label, prediction, confidence and probabilities.
+
+    Monte Carlo prediction (``noise.monte_carlo``) adds its columns of uncertainty. With several
+    processes the first one writes for all, each image once and in the order of the test set.
 
     Args:
-        test: Name of the test, to keep the outputs of several apart.
-        logits: Also keep logits in half precision and classes, of test and validation images.
+        output: A ``.csv`` or ``.parquet`` file; null is ``predictions.csv`` in the run directory.
     """
 
-    def __init__(self, test: str, logits: bool) -> None:
-        self.test, self.logits = test, logits
-        self._kept: list[dict[str, Tensor]] = []
+    def __init__(self, output: str | None = None) -> None:
+        ending = Path(output or "predictions.csv").suffix
+        if ending not in (".csv", ".parquet"):
+            raise ValueError(f"--output {output}: give a file that ends in .csv or .parquet.")
+        if ending == ".parquet" and find_spec("pyarrow") is None:
+            raise ImportError(
+                f"--output {output} needs pyarrow: pip install pyarrow, or give a .csv file."
+            )
+        self.output = output
+        self.summary = ""
+        self._parts: list[dict[str, Tensor]] = []
 
-    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._kept = []
-
-    def on_test_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *unused: Any
+    def on_predict_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *unused: Any
     ) -> None:
-        counts = outputs["index"] >= 0  # padding has index -1
-        logits, target = outputs["logits"][counts], outputs["target"][counts]
-        scores = classification_scores(logits, target)
-        kept = {
-            "cell": outputs["cell"][counts].to(torch.int16),
-            "index": outputs["index"][counts].to(torch.int32),
-            "confidence": scores.confidence.float(),
-            "correct": scores.rank < 1,
-            "nll": scores.nll.float(),
-        }
-        temperature = _scaling(trainer).value
-        if temperature is not None:
-            scaled = scaled_scores(logits, target, temperature)._asdict()
-            kept |= {f"{name}_T": value.float() for name, value in scaled.items()}
-        if self.logits:
-            kept |= {"logits": logits.half(), "target": target.to(torch.int32)}
-        self._kept.append({name: value.cpu() for name, value in kept.items()})
+        batch = as_sample(batch)
+        columns = {"index": batch.index, "label": batch.target, "probabilities": outputs}
+        for noise in NoiseInjection.of(trainer):
+            columns |= {name: value.to(outputs.device) for name, value in noise.spread.items()}
+        self._parts.append({name: gather(trainer, value) for name, value in columns.items()})
 
-    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write in one step; the first process continues when all have written."""
-        try:
-            cells = getattr(getattr(trainer, "datamodule", None), "test_cells", None)
-            if self._kept and cells is not None and trainer.ckpt_path:
-                self._write(trainer, cells)
-        finally:
-            trainer.strategy.barrier()
+    def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.is_global_zero or not self._parts:
+            return
+        import pandas as pd  # takes a second
 
-    def _write(self, trainer: Trainer, cells: Any) -> None:
-        names, severities = zip(*cells, strict=True)
-        arrays = {"corruption": np.array(names), "severity": np.array(severities, dtype=np.int8)}
-        for name in self._kept[0]:
-            arrays[name] = torch.cat([batch[name] for batch in self._kept]).numpy()
-        scaling = _scaling(trainer)
-        if scaling.fitted_on is not None:
-            logits, target, index = scaling.fitted_on
-            if scaling.value is not None:
-                slope, curvature = fit_derivatives(logits, target, scaling.value)
-                arrays |= {"slope": slope.float().numpy(), "curvature": curvature.float().numpy()}
-                arrays["on_test"] = np.array(scaling.columns["temperature_split"] == "test")
-            if self.logits:
-                arrays["validation_logits"] = logits.half().numpy()
-                arrays["validation_target"] = target.to(torch.int32).numpy()
-                arrays["validation_index"] = index.to(torch.int32).numpy()
-        run, (rank, world) = RunDirectory.of(trainer), (trainer.global_rank, trainer.world_size)
-        run.outputs.mkdir(exist_ok=True)
-        write_arrays(samples_file(run.path, self.test, rank, world), arrays)
+        whole = {name: torch.cat([part[name] for part in self._parts]) for name in self._parts[0]}
+        order = order_of_images(whole["index"])
+        index, label, probabilities, *spread = (value[order] for value in whole.values())
+        confidence, prediction = probabilities.max(-1)
+        table: dict[str, Any] = {"index": index.tolist()}
+        listings = getattr(getattr(trainer, "datamodule", None), "listings", None) or {}
+        if "test" in listings:
+            table["path"] = [str(listings["test"].names[i]) for i in table["index"]]
+        numbers = {"label": label, "prediction": prediction, "confidence": confidence}
+        numbers |= dict(zip([*whole][3:], spread, strict=True))
+        numbers |= {f"p{k}": column for k, column in enumerate(probabilities.T)}
+        frame = pd.DataFrame(table | {name: value.tolist() for name, value in numbers.items()})
+        path = Path(self.output) if self.output else RunDirectory.of(trainer).predictions
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".parquet":
+            replace_file(path, partial(frame.to_parquet, index=False))
+        else:
+            replace_file(path, frame.to_csv(index=False, lineterminator="\n"))
+        self.summary = f"{len(order)} predictions in {path}"
 
 
-def _scaling(trainer: Trainer) -> TemperatureScaling:
-    """The temperature of the test; an empty one if it is switched off."""
-    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    found = (one for one in callbacks if isinstance(one, TemperatureScaling))
-    return next(found, TemperatureScaling())
+def order_of_images(index: Tensor) -> Tensor:
+    """Positions of the images in the order of the data set, without padding (index -1)."""
+    order = index.argsort(stable=True)
+    return order[index[order] >= 0]
+
+
+def gather(trainer: Trainer, values: Tensor) -> Tensor:
+    """The rows of all processes on the CPU; all have equally many, padding included."""
+    every: Tensor = trainer.strategy.all_gather(values)  # (processes, rows, ...), or the rows alone
+    return every.reshape(-1, *values.shape[1:]).cpu()

@@ -1,82 +1,241 @@
-"""Result rows: one JSON object per test cell, with its provenance; and their table on the terminal."""
+"""What a test writes: one row per test cell, with its provenance and with temperature scaling.
 
+Temperature scaling ("+T") divides the logits by one number that is fitted on validation images
+after training (:mod:`chaosgate.metrics.temperature`). It is the cheapest calibration method, and
+the baseline for every other, so each row has its metrics beside those of the plain logits.
+"""
+
+import copy
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from filelock import FileLock
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities import rank_zero_info
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
+from torch.utils.data import DataLoader
 
-from chaosgate.metrics import aggregate_cells
-from chaosgate.metrics.aggregate import SUFFIX
-from chaosgate.run.directory import RunDirectory, read_json, read_lines, with_digest, write_lines
-from chaosgate.run.identity import commit, processor, transform_of, versions, weights_of
+from chaosgate.data.module import ImageData
+from chaosgate.data.samples import Sample
+from chaosgate.inject.callback import NoiseInjection
+from chaosgate.metrics import (
+    CellMetrics,
+    aggregate_cells,
+    classification_scores,
+    temperature_scaling,
+)
+from chaosgate.metrics.aggregate import PLUS_T, SCALED, SUFFIX
+from chaosgate.metrics.functional import working_precision
+from chaosgate.metrics.temperature import fit_derivatives, scaled_scores
+from chaosgate.run.directory import (
+    RunDirectory,
+    file_hash,
+    read_json,
+    read_lines,
+    with_digest,
+    write_lines,
+)
+from chaosgate.run.identity import (
+    commit,
+    noise_words,
+    processor,
+    transform_of,
+    versions,
+    weights_of,
+)
+from chaosgate.run.outputs import samples_file, write_arrays
+from chaosgate.run.recording import Progress, draw_reliability, gather, order_of_images
 
-_COLUMNS = {  # of the table on the terminal
-    "top1": "Top-1",
-    "nll": "NLL",
-    "ece": "ECE",
-    "gap": "conf-acc",
-    "brier": "Brier",
-    "nll_T": "NLL+T",
-    "ece_T": "ECE+T",
+_FITTED = ("temperature", "temperature_split", "temperature_n")
+_SHOWN = {  # in the table on the terminal
+    **{"top1": "Top-1", "nll": "NLL", "ece": "ECE", "gap": "conf-acc", "brier": "Brier"},
+    **{"nll_T": "NLL+T", "ece_T": "ECE+T"},
 }
 ON_TEST = "†"
 FITTED_ON_TEST = "fitted on the test images themselves; +T looks better than it is."
 _CELL = ("checkpoint", "checkpoint_name", "corruption", "severity", "noise", "data", "transform")
 
 
-def merge_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Add rows to a file in one atomic step; rows of the same cell and checkpoint are replaced.
+class RecordTest(Callback):
+    """Write one row per test cell to ``results.jsonl``, the outputs for every image, and a diagram.
 
-    A lock makes two tests that end at the same time wait for each other.
-    """
-    new = {json.dumps([row.get(k) for k in _CELL], sort_keys=True): row for row in rows}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path.with_name(f".{path.name}.lock")):
-        old, damaged = read_lines(path)
-        if damaged and path.stat().st_size:
-            raise ValueError(
-                f"{path}: {damaged} lines cannot be read. Repair or move the file; nothing was written."
-            )
-        kept = [r for r in old if json.dumps([r.get(k) for k in _CELL], sort_keys=True) not in new]
-        write_lines(path, [*kept, *map(with_digest, new.values())])
+    The temperature is fitted before the test. The validation images pass through the network as the
+    test images do: without noise, or with the same number of Monte Carlo draws. Each image counts
+    once on any number of processes. The test images pass once: their logits are divided as they
+    come.
 
-
-class WriteResults(Callback):
-    """After a test, write one row per cell, and log hyperparameters with the final metrics.
-
-    ``written`` has the rows of all tests so far, on the first process.
+    Rows have ``temperature_split: test`` if the validation images are the test images (the paper's
+    protocol on ImageNet). A test set without validation images (ImageNet-C) takes the temperature
+    that an earlier test of the same checkpoint fitted. If no temperature is optimal, the rows have
+    ``temperature_missing`` with the reason.
 
     Args:
-        provenance: What the command line knows: labels, seed, hash of the configuration, noise.
+        origin: What the command line knows: labels, seed, hash of the configuration, noise.
+        known: Earlier rows of the run, tested with the same noise settings.
+        temperature: Whether to fit a temperature.
+        outputs: Name under which every process keeps confidence, correctness and NLL of each of its
+            images, 9 bytes per image; null keeps nothing. With a temperature also the scaled values,
+            and their derivatives by the images it was fitted on.
+        logits: Also keep logits in half precision and classes, of test and validation images.
+
+    Attributes:
+        written: Rows of all tests so far, on the first process.
+        fitted: What a row says about the temperature.
     """
 
-    def __init__(self, provenance: dict[str, Any]) -> None:
-        self.provenance = provenance
+    def __init__(
+        self,
+        origin: Mapping[str, Any],
+        known: Sequence[Mapping[str, Any]] = (),
+        temperature: bool = True,
+        outputs: str | None = None,
+        logits: bool = False,
+    ) -> None:
+        self.origin, self.known, self.temperature = origin, known, temperature
+        self.outputs, self.logits = outputs, logits
         self.written: list[dict[str, Any]] = []
-        self._last: tuple[list[dict[str, Any]], str] | None = None
+        self.fitted: dict[str, Any] = {}
+        self._last: tuple[list[dict[str, Any]], Path] | None = None
+        self._progress = Progress()
+        self._validation: tuple[Tensor, Tensor, Tensor] | None = None  # on the first process
+        self._metrics: CellMetrics | None = None
+        self._scaled: dict[str, list[float]] = {}
+        self._kept: list[dict[str, Tensor]] = []
+
+    def on_test_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Fit the temperature, after every other callback has prepared the network."""
+        self._metrics, self._validation, self._scaled, self._kept = None, None, {}, []
+        if self.temperature:
+            self.fitted = trainer.strategy.broadcast(self._fit(trainer, pl_module))
+            if self.fitted["temperature"] is None:
+                rank_zero_info(f"no temperature for +T: {self.fitted['temperature_missing']}")
+                return
+            plain: Any = pl_module.test_metrics
+            sizes = (plain.num_cells, plain.num_bins, plain.adaptive_bins)
+            self._metrics = CellMetrics(*sizes, validate_args=False).to(pl_module.device)
+
+    def _fit(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
+        """Fit on the first process; what rows say about the temperature."""
+        data = getattr(trainer, "datamodule", None)
+        if not isinstance(data, ImageData):
+            return _missing("the data module is not a chaosgate.data.ImageData")
+        try:
+            loader = validation_loader(data)
+        except (ValueError, OSError) as error:  # no validation images
+            tested = file_hash(trainer.ckpt_path) if trainer.ckpt_path else None
+            for row in reversed(self.known):
+                if row.get("temperature") is not None and row["checkpoint"] == tested:
+                    return {name: row[name] for name in _FITTED}
+            return _missing(" ".join(str(error).split()))
+        found = _validation_outputs(trainer, pl_module, data, loader)
+        if not trainer.is_global_zero:
+            return {}
+        self._validation = found
+        try:
+            value = temperature_scaling(*found[:2]).temperature
+        except ValueError as error:
+            return _missing(str(error))
+        split = "test" if data.validation_is_test else "validation"
+        return dict(zip(_FITTED, (value, split, len(found[0])), strict=True))
+
+    def on_test_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        where = {"batch": batch_idx + 1, "batches": sum(trainer.num_test_batches)}
+        self._progress.write(trainer, "test", every=1.0, **where)
+        counts = outputs["index"] >= 0  # padding has index -1
+        if self._metrics is not None:
+            logits = working_precision(outputs["logits"]) / self.fitted["temperature"]
+            self._metrics.update(logits, outputs["target"], outputs["cell"], counts)
+        if self.outputs is not None:
+            logits, target = outputs["logits"][counts], outputs["target"][counts]
+            scores = classification_scores(logits, target)
+            kept = {
+                "cell": outputs["cell"][counts].to(torch.int16),
+                "index": outputs["index"][counts].to(torch.int32),
+                "confidence": scores.confidence.float(),
+                "correct": scores.rank < 1,
+                "nll": scores.nll.float(),
+            }
+            if self._metrics is not None:
+                scaled = scaled_scores(logits, target, self.fitted["temperature"])._asdict()
+                kept |= {name + SUFFIX: value.float() for name, value in scaled.items()}
+            if self.logits:
+                kept |= {"logits": logits.half(), "target": target.to(torch.int32)}
+            self._kept.append({name: value.cpu() for name, value in kept.items()})
+
+    def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        module: Any = pl_module
+        if not module.ood:
+            heading = f"test, {module.test_cells[0].corruption}"
+            draw_reliability(trainer, "test", module.test_metrics, heading)
+        if self._metrics is not None:
+            found = self._metrics.compute()
+            self._scaled = {n + SUFFIX: found[n].reshape(-1).tolist() for n in SCALED if n in found}
+            module.log_cells({name + SUFFIX: self._scaled[name + SUFFIX] for name in PLUS_T})
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        rows: list[dict[str, Any]] = getattr(pl_module, "test_rows", [])
-        if not rows or not trainer.is_global_zero:
-            return
+        """Write when the module has its rows; the first process continues when all have written."""
         data: Any = getattr(trainer, "datamodule", None)
+        rows: Any = pl_module.test_rows
+        for i, row in enumerate(rows):
+            row |= self.fitted | {name: column[i] for name, column in self._scaled.items()}
+        try:
+            if self._kept and hasattr(data, "test_cells") and trainer.ckpt_path:
+                self._write_outputs(trainer, data.test_cells)
+        finally:
+            trainer.strategy.barrier()
+        if rows and trainer.is_global_zero:
+            self._write_rows(trainer, pl_module, data, rows)
+        self._progress.write(trainer, "tested")
+
+    def _write_outputs(self, trainer: Trainer, cells: Any) -> None:
+        names, severities = zip(*cells, strict=True)
+        arrays = {"corruption": np.array(names), "severity": np.array(severities, dtype=np.int8)}
+        for name in self._kept[0]:
+            arrays[name] = torch.cat([batch[name] for batch in self._kept]).numpy()
+        if self._validation is not None:
+            logits, target, index = self._validation
+            if self._metrics is not None:
+                derivatives = fit_derivatives(logits, target, self.fitted["temperature"])
+                slope, curvature = (value.float().numpy() for value in derivatives)
+                on_test = np.array(self.fitted["temperature_split"] == "test")
+                arrays |= {"slope": slope, "curvature": curvature, "on_test": on_test}
+            if self.logits:
+                arrays["validation_logits"] = logits.half().numpy()
+                arrays["validation_target"] = target.to(torch.int32).numpy()
+                arrays["validation_index"] = index.to(torch.int32).numpy()
+        run, (rank, world) = RunDirectory.of(trainer), (trainer.global_rank, trainer.world_size)
+        run.outputs.mkdir(exist_ok=True)
+        write_arrays(samples_file(run.path, str(self.outputs), rank, world), arrays)
+
+    def _write_rows(
+        self, trainer: Trainer, pl_module: LightningModule, data: Any, rows: list[dict[str, Any]]
+    ) -> None:
         size = getattr(data, "test_size", None)
         if size is not None and any(row["n"] != size for row in rows):
             raise RuntimeError(
-                f"a test cell counted {rows[0]['n']:g} images; the test set has {size}. Nothing was "
-                "written; leave trainer.limit_test_batches at 1.0."
+                f"a test cell counted {rows[0]['n']:g} images; the test set has {size}. Nothing "
+                "was written; leave trainer.limit_test_batches at 1.0."
             )
-        run = RunDirectory.of(trainer)
-        backbone = pl_module.hparams.get("backbone")
+        run, backbone = RunDirectory.of(trainer), pl_module.hparams.get("backbone")
         shared = {
-            **self.provenance,
+            **self.origin,
             "backbone": backbone,
             **weights_of(trainer.ckpt_path, pl_module, run.path),
             "noise_measured": read_json(run.noise) if run.noise.exists() else [],
@@ -89,13 +248,15 @@ class WriteResults(Callback):
         whole = [{**shared, **row} for row in rows]
         merge_rows(run.results, whole)
         self.written += whole
-        self._last = whole, str(run.results)
-        settings = columns(self.provenance, str(backbone))
-        metrics = {
-            name: float(value)
-            for name, value in trainer.callback_metrics.items()
-            if name.startswith("test/")
-        }
+        self._last = whole, run.results
+        self._log(trainer, {"backbone": str(backbone)})
+
+    def _log(self, trainer: Trainer, settings: dict[str, Any]) -> None:
+        """Log the metrics beside what distinguishes the runs of a study; TensorBoard shows five."""
+        settings |= {k: self.origin[k] for k in ("study", "method", "seed") if k in self.origin}
+        settings["noise"] = " ".join(noise_words(self.origin["noise"])) or "none"
+        logged = trainer.callback_metrics
+        metrics = {name: float(logged[name]) for name in logged if name.startswith("test/")}
         for logger in trainer.loggers:
             if isinstance(logger, TensorBoardLogger):
                 logger.log_hyperparams(settings, metrics)
@@ -106,66 +267,96 @@ class WriteResults(Callback):
     def show(self) -> None:
         """Print the table of the last test; call it when no progress bar is drawn."""
         if self._last is not None:
-            print_results(self._last[0], self._last[0][0]["checkpoint_name"], self._last[1])
+            print_results(*self._last)
 
 
-def columns(provenance: dict[str, Any], backbone: str) -> dict[str, Any]:
-    """What distinguishes the runs of a study in the table of a logger: labels, seed, network, gate.
+def _missing(reason: str) -> dict[str, Any]:
+    found: dict[str, Any] = dict(zip(_FITTED, (None, None, 0), strict=True))
+    return {**found, "temperature_missing": reason}
 
-    TensorBoard shows the first five by name, so there are few; config.yaml has everything.
+
+def validation_loader(data: ImageData) -> DataLoader[Sample]:
+    """Validation images of a data module that is set up for a test and still describes its test."""
+    twin = copy.copy(data)
+    for name, value in vars(data).items():
+        if isinstance(value, dict | list):  # setup adds to these
+            setattr(twin, name, copy.copy(value))
+    twin.setup("validate")
+    return twin.val_dataloader()
+
+
+def _validation_outputs(
+    trainer: Trainer, pl_module: LightningModule, data: ImageData, loader: DataLoader[Sample]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits, targets and indices of all images in the order of the data set."""
+    parts: list[tuple[Tensor, ...]] = []
+    with trainer.precision_plugin.val_step_context():
+        for number, batch in enumerate(loader):
+            batch = trainer.strategy.batch_to_device(batch, pl_module.device)
+            batch = data.on_after_batch_transfer(batch, 0)
+            with ExitStack() as stack:
+                for noise in NoiseInjection.of(trainer):
+                    stack.enter_context(noise.averaging(-1 - number))  # draws of no test batch
+                found: Any = (pl_module(batch.image).float(), batch.target, batch.index)
+            parts.append(tuple(gather(trainer, column) for column in found))
+    logits, target, index = (torch.cat(part) for part in zip(*parts, strict=True))
+    order = order_of_images(index)
+    return logits[order], target[order], index[order]
+
+
+def merge_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Add rows to a file in one atomic step; rows of the same cell and checkpoint are replaced.
+
+    A lock makes two tests that end at the same time wait for each other.
     """
-    labels = {k: v for k, v in provenance.items() if isinstance(v, str)}
-    labels = {k: v for k, v in labels.items() if k not in ("run", "config_hash")}
-    gate, stages = provenance["noise"]["gate"] or {}, provenance["noise"].get("stages") or ["L4"]
-    by_stage = {"+".join(stages): gate} if "class_path" in gate else gate
-    words = [
-        " ".join([one["class_path"].rsplit(".", 1)[-1], *_numbers(one.get("init_args") or {})])
-        for one in by_stage.values()
-    ]
-    noise = {"gate": ", ".join(words) or "none", "stages": "+".join(by_stage)}
-    return {**labels, "seed": provenance["seed"], "backbone": backbone, **noise}
+
+    def cell(row: dict[str, Any]) -> str:
+        return json.dumps([row.get(key) for key in _CELL], sort_keys=True)
+
+    new = {cell(row): row for row in rows}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_name(f".{path.name}.lock")):
+        old, damaged = read_lines(path)
+        if damaged and path.stat().st_size:
+            raise ValueError(
+                f"{path}: {damaged} lines cannot be read. Repair or move the file; nothing was "
+                "written."
+            )
+        kept = [row for row in old if cell(row) not in new]
+        write_lines(path, [*kept, *map(with_digest, new.values())])
 
 
-def _numbers(arguments: dict[str, Any]) -> list[str]:
-    return [f"{key} {value:g}" for key, value in arguments.items() if type(value) in (int, float)]
-
-
-def print_results(rows: Sequence[dict[str, Any]], checkpoint: str | None, where: str) -> None:
+def print_results(rows: Sequence[dict[str, Any]], where: Path) -> None:
     """One line for clean images, one per corruption (mean over severities), one for their mean."""
-    shown = [name for name in _COLUMNS if all(name in row for row in rows)] or ["confidence"]
-    heading = f"{checkpoint or 'given weights'}, {rows[0]['n']:g} images a cell"
+    first, plural = rows[0], "s" if len(rows) != 1 else ""
+    shown = [name for name in _SHOWN if all(name in row for row in rows)] or ["confidence"]
+    on_test = first.get("temperature_split") == "test"
+    marks = {name: ON_TEST if on_test and name.endswith(SUFFIX) else "" for name in shown}
+    heading = f"{first.get('checkpoint_name') or 'given weights'}, {first['n']:g} images a cell"
     table = Table(title=heading, title_justify="left", box=SIMPLE_HEAD, padding=0)
     table.add_column("images", no_wrap=True)
-    fitted_on_test = rows[0].get("temperature_split") == "test"
-    marks = {name: ON_TEST if fitted_on_test and name.endswith(SUFFIX) else "" for name in shown}
     for name in shown:
-        table.add_column(_COLUMNS.get(name, name), justify="right")
+        table.add_column(_SHOWN.get(name, name), justify="right")
+
+    def add(label: str, means: dict[str, float]) -> None:
+        table.add_row(label, *(f"{means[name]:.4f}{marks[name]}" for name in shown))
+
     for corruption in dict.fromkeys(row["corruption"] for row in rows):
         own = [row for row in rows if row["corruption"] == corruption]
-        means = {name: sum(row[name] for row in own) / len(own) for name in shown}
-        table.add_row(_label(own), *(f"{means[name]:.4f}{marks[name]}" for name in shown))
+        severities = ",".join(str(row["severity"]) for row in own if row["severity"])
+        add(
+            f"{corruption} {severities}",
+            {name: sum(row[name] for row in own) / len(own) for name in shown},
+        )
     corrupted = {(row["corruption"], row["severity"]): row for row in rows if row["severity"] > 0}
     if len({corruption for corruption, _ in corrupted}) > 1:
         table.add_section()
-        means = {
-            name: aggregate_cells({cell: row[name] for cell, row in corrupted.items()})
-            for name in shown
-        }
-        means_row = (f"{means[name]:.4f}{marks[name]}" for name in shown)
-        table.add_row("mean of corruptions", *means_row)
+        cells = {name: {cell: row[name] for cell, row in corrupted.items()} for name in shown}
+        add("mean of corruptions", {name: aggregate_cells(cells[name]) for name in shown})
     console = Console(width=max(Console().width, 80))  # nothing is cut
     console.print(table)
-    notes = [f"{ON_TEST}{FITTED_ON_TEST}"] if fitted_on_test else []
-    if missing := rows[0].get("temperature_missing"):
+    notes = [f"{ON_TEST}{FITTED_ON_TEST}"] if on_test else []
+    if missing := first.get("temperature_missing"):
         notes.append(f"no +T: {missing}")
-    for note in (*notes, f"{len(rows)} row{'s' if len(rows) != 1 else ''} in {where}"):
+    for note in (*notes, f"{len(rows)} row{plural} in {where}"):
         console.print(note, soft_wrap=True, highlight=False)
-
-
-def _label(rows: Sequence[dict[str, Any]]) -> str:
-    levels = sorted(row["severity"] for row in rows)
-    if levels == [0]:
-        return str(rows[0]["corruption"])
-    whole = len(levels) > 2 and levels == list(range(levels[0], levels[-1] + 1))
-    text = f"{levels[0]}-{levels[-1]}" if whole else ",".join(map(str, levels))
-    return f"{rows[0]['corruption']} {text}"

@@ -18,9 +18,8 @@ from chaosgate.data.module import ImageData
 from chaosgate.data.samples import CLEAN, as_sample
 from chaosgate.metrics import CellMetrics, aggregate_cells
 from chaosgate.train.alternatives import CrossEntropy, Mixing
-from chaosgate.train.backbones import create_backbone, size_argument
+from chaosgate.train.backbones import create_backbone, load_weights, size_argument
 from chaosgate.train.schedules import WarmupCosine, warn_of_recipe
-from chaosgate.train.weights import load_weights
 
 SHOWN = ("top1", "nll", "ece", "brier", "gap")
 """The metrics that are logged, in table order."""

@@ -6,7 +6,6 @@ from pathlib import Path
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
 
-from chaosgate.run.rows import columns
 from chaosgate.study.report.write import LAYOUT, write_layout
 
 TAGS = [
@@ -44,38 +43,4 @@ def test_every_chart_shows_one_kind_of_curve_and_every_curve_has_a_chart() -> No
     patterns = [pattern for charts in LAYOUT.values() for pattern in charts.values()]
     assert sorted(tag for pattern in patterns for tag in TAGS if re.search(pattern, tag)) == sorted(
         TAGS
-    )
-
-
-def test_table_of_hyperparameters_tells_methods_and_seeds_apart() -> None:
-    gate = {
-        "class_path": "chaosgate.GaussianChaos",
-        "init_args": {"log_std": 1.5, "gamma": None, "channels": "shared"},
-    }
-    origin = {
-        "study": "s",
-        "method": "gch",
-        "run": "r",
-        "config_hash": "0",
-        "seed": 3,
-        "monte_carlo": 0,
-    }
-    shown = columns({**origin, "noise": {"gate": gate, "stages": ["L3", "L4"]}}, "resnet50")
-    assert shown == {
-        "study": "s",
-        "method": "gch",
-        "seed": 3,
-        "backbone": "resnet50",
-        "gate": "GaussianChaos log_std 1.5",
-        "stages": "L3+L4",
-    }
-    assert sorted(shown)[:5] == [
-        "backbone",
-        "gate",
-        "method",
-        "seed",
-        "stages",
-    ]  # what TensorBoard shows unasked
-    assert (
-        columns({**origin, "noise": {"gate": None, "stages": ["L4"]}}, "resnet50")["gate"] == "none"
     )
