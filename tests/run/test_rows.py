@@ -39,7 +39,7 @@ def test_plus_t_that_saw_the_test_images_is_marked_beside_every_number(
     split: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells = [row(split), row(split, "fog", 1), row(split, "contrast", 1)]
-    print_results(cells, "best.ckpt", "results.jsonl")
+    print_results(cells, Path("results.jsonl"))
     out = capsys.readouterr().out
     marked = split == "test"
     assert (
@@ -63,7 +63,7 @@ def test_table_of_a_test_fits_80_columns_and_nothing_is_cut(
         for name in ("elastic_transform", "fog")
         for severity in severities
     ]
-    print_results(longest, "best.ckpt", "results.jsonl")
+    print_results(longest, Path("results.jsonl"))
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80 and "\N{HORIZONTAL ELLIPSIS}" not in out
     (line,) = [line for line in out.splitlines() if "elastic_transform" in line]

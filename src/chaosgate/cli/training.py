@@ -171,7 +171,7 @@ class TrainingCLI(LightningCLI):
     def _recorders(self) -> list[Callback]:
         config, plain = self.config, plain_config(self.config)
         if self.command == "predict":
-            return [WritePredictions(config.output)]
+            return [RecordTraining(), WritePredictions(config.output)]
         if self.command != "test":
             return [RecordTraining()]
         from chaosgate.run.rows import RecordTest  # not needed for fit
@@ -188,7 +188,7 @@ class TrainingCLI(LightningCLI):
         known = [row for row in self.run_directory.rows() if row.get("noise") == noise]
         scaled = config.temperature and not config.ood
         self.results = RecordTest(origin, known, scaled, config.outputs, config.logits)
-        return [self.results]
+        return [RecordTraining(), self.results]
 
     def _tensorboard(self) -> TensorBoardLogger:
         """The default logger; values that a resumed run logged after its checkpoint are dropped."""
