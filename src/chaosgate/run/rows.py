@@ -344,10 +344,8 @@ def print_results(rows: Sequence[dict[str, Any]], where: Path) -> None:
     for corruption in dict.fromkeys(row["corruption"] for row in rows):
         own = [row for row in rows if row["corruption"] == corruption]
         severities = ",".join(str(row["severity"]) for row in own if row["severity"])
-        add(
-            f"{corruption} {severities}",
-            {name: sum(row[name] for row in own) / len(own) for name in shown},
-        )
+        label = f"{corruption} {severities.replace('1,2,3,4,5', '1-5')}"
+        add(label, {name: sum(row[name] for row in own) / len(own) for name in shown})
     corrupted = {(row["corruption"], row["severity"]): row for row in rows if row["severity"] > 0}
     if len({corruption for corruption, _ in corrupted}) > 1:
         table.add_section()
