@@ -65,7 +65,7 @@ docs: $(STAMP)
 	CHAOSGATE_EXECUTE=1 NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 notebooks: $(STAMP)
-	$(BIN)/python scripts/run_notebooks.py notebooks/*.ipynb
+	$(BIN)/jupyter execute notebooks/*.ipynb
 
 clean:
 	rm -rf $(VENV) $(OLDEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,7 +4,6 @@ import ast
 import json
 import os
 import re
-import runpy
 import subprocess
 import sys
 import tomllib
@@ -89,7 +88,6 @@ ABSENT = {  # extra: the module that is missing, and a command that needs it
     "export": ("onnxscript", ("export", "nowhere.ckpt", "--to", "model.onnx")),
 }
 NAMES: dict[str, str] = {}
-NOTEBOOKS = REPOSITORY / "scripts" / "run_notebooks.py"
 FOR_THE_CLONE = {"test", "dev", "docs", "bench", "programs"}  # nothing in the package uses them
 
 
@@ -134,13 +132,6 @@ def test_parquet_without_pyarrow_is_refused_before_anything_is_predicted(
         match=r"^--output a\.parquet needs pyarrow: pip install pyarrow, or give a \.csv",
     ):
         WritePredictions("a.parquet")
-
-
-def test_the_notebooks_name_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    hide("nbclient", monkeypatch)
-    with pytest.raises(SystemExit) as end:
-        runpy.run_path(str(NOTEBOOKS))
-    assert sentences("notebooks", str(end.value))
 
 
 # -- versions ---------------------------------------------------------------------------------------------------------
