@@ -22,13 +22,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from filelock import FileLock
 
 from chaosgate.metrics.aggregate import CLEAN
 from chaosgate.run.config_files import allowed_modules
 from chaosgate.run.directory import RunDirectory, file_hash, read_lines, write_json, write_lines
 from chaosgate.run.identity import commit, versions
-from chaosgate.run.outputs import read_arrays, sample_files, samples_file, write_arrays
+from chaosgate.run.outputs import sample_files, samples_file, write_arrays
 from chaosgate.study.execute.state import (
     FAILED,
     FITTED,
@@ -141,7 +142,7 @@ def _run_program(run: Run) -> None:
         if status:
             raise RuntimeError(f"{shlex.join(words)} ended with status {status}.")
     if logits.is_file():
-        columns, classes = _of_logits(run, read_arrays(logits))
+        columns, classes = _of_logits(run, dict(np.load(logits)))
     elif rows.is_file():
         columns, classes = read_lines(rows)[0], None
     else:
