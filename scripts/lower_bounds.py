@@ -1,4 +1,6 @@
-"""Print constraints that pin every direct dependency to its lower bound in pyproject.toml: the oldest supported set."""
+"""Print constraints that pin every direct dependency to its lower bound in pyproject.toml: the
+oldest supported set.
+"""
 
 import re
 import tomllib

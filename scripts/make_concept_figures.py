@@ -1,4 +1,6 @@
-"""Draw the figures of docs/concepts.md with the library: python scripts/make_concept_figures.py [FOLDER]."""
+"""Draw the figures of docs/concepts.md with the library: python scripts/make_concept_figures.py
+[FOLDER].
+"""
 
 import math
 import sys
@@ -32,16 +34,10 @@ def panels(
     """Maps side by side on one scale."""
     side = 10.4 / len(values)  # inches; all figures have one width
     figure = Figure(figsize=(10.4, side + 0.32), facecolor="white")
-    grid = {
-        "left": 0.008,
-        "right": 0.992,
-        "bottom": 0.03,
-        "top": 1 - 0.36 / (side + 0.32),
-        "wspace": 0.05,
-    }
-    for axis, title, value in zip(
-        figure.subplots(1, len(values), gridspec_kw=grid), titles, values, strict=True
-    ):
+    top = 1 - 0.36 / (side + 0.32)
+    grid = {"left": 0.008, "right": 0.992, "bottom": 0.03, "top": top, "wspace": 0.05}
+    axes = figure.subplots(1, len(values), gridspec_kw=grid)
+    for axis, title, value in zip(axes, titles, values, strict=True):
         axis.imshow(value, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
         axis.set_title(title, fontsize=12)
         axis.set_axis_off()
@@ -108,30 +104,18 @@ def orderings() -> Figure:
     margins = torch.linspace(0.02, 3, 100, dtype=torch.float64)
     figure = Figure(figsize=(8, 3.6), layout="constrained", facecolor="white")
     axis = figure.subplots()
-    axis.plot(
-        margins,
-        ranking_probability(margins, variance),
-        color="#0072b2",
-        label="Gaussian Chaos, log_std 0.5",
-    )
-    axis.plot(
-        margins,
-        torch.full_like(margins, 1 - dropout.p),
-        color="#d55e00",
-        label=f"Dropout of sites, p = {dropout.p:.2f}",
-    )
-    for gate, colour in ((chaos, "#0072b2"), (dropout, "#d55e00")):
+    kept = {chaos: ranking_probability(margins, variance), dropout: margins * 0 + 1 - dropout.p}
+    labels = ("Gaussian Chaos, log_std 0.5", f"Dropout of sites, p = {dropout.p:.2f}")
+    for (gate, chance), label, colour in zip(
+        kept.items(), labels, ("#0072b2", "#d55e00"), strict=True
+    ):
+        axis.plot(margins, chance, color=colour, label=label)
         for margin in (0.1, 0.3, 0.6, 1.0, 1.6, 2.4):
             h = torch.ones(4000, 1, *GRID)
             h.view(4000, -1)[:, x] = math.exp(margin)
             after = gate.perturb(h, _noise(f"orderings {margin}")).view(4000, -1)
-            axis.plot(
-                margin,
-                float((after[:, x] > after[:, y]).double().mean()),
-                "o",
-                color=colour,
-                markersize=5,
-            )
+            share = float((after[:, x] > after[:, y]).double().mean())
+            axis.plot(margin, share, "o", color=colour, markersize=5)
     axis.set(xlabel="log-margin between two sites", ylabel="ordering kept", ylim=(0, 1.02))
     axis.legend(frameon=False, loc="lower right")
     axis.spines[["top", "right"]].set_visible(False)

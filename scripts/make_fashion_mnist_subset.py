@@ -5,9 +5,10 @@
 SOURCE is where the idx .gz files are; Debian's package dataset-fashion-mnist puts them into
 /usr/share/datasets/fashion-mnist.
 
-Train (6,000) and validation (1,000) images come from the official training part, test (2,000) from the official test
-part; all classes are equally frequent. The choice is the order of Philox words with a fixed key, cut per class, and
-the file carries no time stamps: the same input (and zlib) gives the same bytes.
+Train (6,000) and validation (1,000) images come from the official training part, test (2,000) from
+the official test part; all classes are equally frequent. The choice is the order of Philox words
+with a fixed key, cut per class, and the file carries no time stamps: the same input (and zlib)
+gives the same bytes.
 """
 
 import argparse
@@ -28,7 +29,9 @@ PER_CLASS = {"train": 600, "val": 100, "test": 200}
 
 
 def choose(labels: NDArray[np.uint8], counts: list[int]) -> list[NDArray[np.int64]]:
-    """For every count, that many images of each class; the selections are disjoint and in file order."""
+    """For every count, that many images of each class; the selections are disjoint and in file
+    order.
+    """
     order = epoch_order(SEED, 0, len(labels))
     chosen: list[list[int]] = [[] for _ in counts]
     for label in range(10):

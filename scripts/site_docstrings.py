@@ -1,6 +1,8 @@
-"""Docstrings for the site: the few roles of Sphinx that they use become Markdown before mkdocstrings reads them.
+"""Docstrings for the site: the few roles of Sphinx that they use become Markdown before
+mkdocstrings reads them.
 
-Docstrings are written for people who read source: ``:math:`` and ``.. math::`` for formulas, ``:class:`` for names.
+Docstrings are written for people who read source: ``:math:`` and ``.. math::`` for formulas,
+``:class:`` for names.
 """
 
 import re
@@ -20,7 +22,8 @@ _TABLE = re.compile(r"^((?:[ \t]*)=+(?: =+)+[ \t]*)\n(.*?)\n\1[ \t]*$", re.MULTI
 
 
 def as_markdown(text: str) -> str:
-    r"""The docstring with formulas between dollar signs, names as code, tables as lists; examples as they stand.
+    r"""The docstring with formulas between dollar signs, names as code, tables as lists; examples
+    as they stand.
 
     >>> as_markdown("The law :math:`p` of :class:`~chaosgate.field.Law`.")
     'The law $p$ of `Law`.'
