@@ -4,9 +4,11 @@ import numpy as np
 
 
 def make_photo(height, width, channels=3, seed=0):
-    """A picture as hard as a photograph: 1/f texture, flat patches (white, black, grey) and a coarsely quantised one.
+    """A picture as hard as a photograph: 1/f texture, flat patches (white, black, grey) and a
+    coarsely quantised one.
 
-    In the flat patches the exact result of a filter is an integer, so that truncation shows the last bit.
+    In the flat patches the exact result of a filter is an integer, so that truncation shows the
+    last bit.
     """
     random = np.random.default_rng(seed)
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :])

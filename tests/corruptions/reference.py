@@ -1,7 +1,8 @@
-"""The benchmark's corruptions written plainly, in double precision, with every draw given from outside.
+"""The benchmark's corruptions written plainly, in double precision, with every draw given from
+outside.
 
-Nothing here uses the package: scikit-image, SciPy, OpenCV and Pillow only, one step after the other, loops where the
-description has loops. Images are (H, W, C) bytes.
+Nothing here uses the package: scikit-image, SciPy, OpenCV and Pillow only, one step after the
+other, loops where the description has loops. Images are (H, W, C) bytes.
 """
 
 import math

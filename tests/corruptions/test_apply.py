@@ -8,11 +8,10 @@ import torch
 from PIL import Image
 from torchvision import transforms
 
-import chaosgate as cg
 from chaosgate.corruptions import (
     COMMON,
     EXTRA,
-    PAPER,
+    NUMBER,
     SMALL,
     Corrupt,
     corrupt,
@@ -20,7 +19,6 @@ from chaosgate.corruptions import (
     jpeg_roundtrip,
 )
 from chaosgate.corruptions.apply import generator, words
-from chaosgate.corruptions.tables import NUMBER
 from tests.corruptions import reference
 from tests.corruptions.photo import make_photo
 
@@ -39,12 +37,6 @@ RANDOM = (
 ALL_BUT_FROST = tuple(name for name in COMMON + EXTRA if name != "frost")
 
 
-def test_the_benchmark_has_fifteen_common_and_four_extra_corruptions():
-    assert (len(COMMON), len(EXTRA), len(PAPER)) == (15, 4, 7)
-    assert not set(COMMON) & set(EXTRA) and set(PAPER) <= set(COMMON) and set(PAPER) <= set(SMALL)
-    assert cg.corruptions.corrupt is corrupt
-
-
 @pytest.mark.parametrize("name", RANDOM)
 def test_draws_depend_on_seed_index_and_severity_alone(name, photo):
     first = corrupt(photo, name, 3, seed=1, index=2)
@@ -54,7 +46,8 @@ def test_draws_depend_on_seed_index_and_severity_alone(name, photo):
 
 
 def test_the_streams_are_pinned():
-    # These numbers define which images a seed means. If they change, every generated corruption changes.
+    # These numbers define which images a seed means. If they change, every generated corruption
+    # changes.
     first, second = (
         generator(0, "shot_noise", 3, 7),
         generator(12345678901, "glass_blur", 5, 49_999),
@@ -90,16 +83,6 @@ def test_a_batch_equals_its_images_one_by_one_in_any_order(name):
     np.testing.assert_array_equal(split, together)
 
 
-@pytest.mark.parametrize("name", ["gaussian_noise", "glass_blur"])
-def test_a_batch_larger_than_one_chunk_equals_its_images(name):
-    images = np.random.default_rng(0).integers(256, size=(600, 28, 28), dtype=np.uint8)
-    together = corrupt_batch(images, name, 2, table="small")
-    for index in (0, 254, 255, 256, 511, 599):
-        np.testing.assert_array_equal(
-            together[index], corrupt(images[index], name, 2, index=index, table="small")
-        )
-
-
 @pytest.mark.parametrize("severity", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("name", SMALL)
 def test_grey_images_of_28_pixels_work_in_the_small_table(name, severity, tiny):
@@ -110,15 +93,9 @@ def test_grey_images_of_28_pixels_work_in_the_small_table(name, severity, tiny):
     flat = corrupt(tiny[..., 0], name, severity, table="small")
     assert flat.shape == (28, 28) and flat.dtype == np.uint8
     np.testing.assert_array_equal(flat, corrupt(tiny, name, severity, table="small")[..., 0])
-    # the smallest glass blur is a shift by at most one pixel without blur, so that it may leave few pixels changed
+    # the smallest glass blur is a shift by at most one pixel without blur, so that it may leave few
+    # pixels changed
     assert (flat != tiny[..., 0]).any()
-
-
-@pytest.mark.parametrize("name", [n for n in ALL_BUT_FROST if n != "saturate"])
-def test_a_grey_image_is_corrupted_in_the_large_table_too(name):
-    grey = make_photo(64, 50, channels=1)[..., 0]
-    result = corrupt(grey, name, 5)
-    assert result.shape == grey.shape and (result != grey).mean() > 0.05
 
 
 @pytest.mark.parametrize("name", ["shot_noise", "glass_blur", "jpeg_compression"])
@@ -152,13 +129,6 @@ def test_the_input_and_the_global_random_streams_are_left_alone(name, photo):
     assert result.flags.writeable and result.flags.c_contiguous
 
 
-def test_images_need_not_be_square_or_of_the_benchmarks_size():
-    for shape in ((33, 70), (70, 33), (300, 240)):
-        image = make_photo(*shape)
-        for name in ALL_BUT_FROST:
-            assert corrupt(image, name, 5).shape == image.shape
-
-
 def test_the_saved_image_is_that_of_an_optimised_jpeg_at_quality_85(photo):
     expected = reference.jpeg_compression(photo, 85, optimize=True)
     np.testing.assert_array_equal(jpeg_roundtrip(photo), expected)
@@ -174,61 +144,35 @@ def test_corrupt_is_a_transform_and_travels_to_workers(photo):
     np.testing.assert_array_equal(composed.permute(1, 2, 0), expected)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(transform))(photo), expected)
     assert (transform(photo, index=1) != expected).any()
-    assert repr(transform) == "Corrupt('shot_noise', 3, seed=2, table='imagenet')"
 
 
-@pytest.mark.parametrize("severity", [0, 6, -1, 2.5, True])
-def test_a_severity_outside_the_table_is_refused(severity, photo):
-    with pytest.raises(ValueError, match="the integers 1, 2, 3, 4, 5"):
-        corrupt(photo, "fog", severity)
-
-
-def test_errors_say_what_was_asked_what_was_found_and_what_to_do(photo):
-    with pytest.raises(
-        ValueError, match=r"no corruption 'gausian_noise'\. Did you mean 'gaussian_noise'\?"
+def test_bad_input_is_refused(photo, tmp_path):
+    for arguments, message in (
+        (("gausian_noise", 1), r"no corruption 'gausian_noise'\. Did you mean 'gaussian_noise'"),
+        (("fog", 0), "severity 0 of fog"),
+        (("fog", 2.5), "severity 2.5 of fog"),
+        (("fog", 1, 0, 0, "cifar"), "no table 'cifar'"),
+        (("snow", 1, 0, 0, "small"), "no 'small' table for snow"),
+        (("fog", 1, 0, 0, "imagenet", "half"), "no precision 'half'"),
+        (("shot_noise", 1, -1), "seed and index"),
     ):
-        corrupt(photo, "gausian_noise", 1)
-    with pytest.raises(ValueError, match="no table 'cifar'; use 'imagenet'"):
-        corrupt(photo, "fog", 1, table="cifar")
-    with pytest.raises(
-        ValueError, match="no 'small' table for snow; it has one for gaussian_noise"
-    ):
-        corrupt(photo, "snow", 1, table="small")
-    with pytest.raises(ValueError, match="no precision 'half'"):
-        corrupt(photo, "fog", 1, precision="half")
-    with pytest.raises(TypeError, match="images of type float64; .* uint8"):
-        corrupt(photo / 255, "fog", 1)
-    with pytest.raises(TypeError, match="a tensor of type torch.float32"):
-        corrupt(torch.zeros(3, 8, 8), "fog", 1)
-    with pytest.raises(ValueError, match=r"\(60, 75, 2\)"):
-        corrupt(photo[..., :2], "fog", 1)
-    with pytest.raises(ValueError, match=r"a tensor of shape \(60, 75, 3\)"):
-        corrupt(torch.from_numpy(photo), "fog", 1)
-    with pytest.raises(ValueError, match=r"an image of shape \(5,\)"):
-        corrupt(np.zeros(5, dtype=np.uint8), "fog", 1)
-    with pytest.raises(ValueError, match="nothing to corrupt"):
-        corrupt(np.zeros((0, 5), dtype=np.uint8), "fog", 1)
+        with pytest.raises(ValueError, match=message):
+            corrupt(photo, *arguments)
+    for image in (photo[..., :2], torch.from_numpy(photo), np.zeros(5, np.uint8), photo[:0]):
+        with pytest.raises(ValueError, match="images of shape"):
+            corrupt(image, "fog", 1)
+    for image in (photo / 255, torch.zeros(3, 8, 8)):
+        with pytest.raises(TypeError, match="float.* uint8"):
+            corrupt(image, "fog", 1)
     with pytest.raises(ValueError, match="mode 'RGBA'"):
         corrupt(Image.fromarray(photo).convert("RGBA"), "fog", 1)
-    with pytest.raises(ValueError, match="seed -1 is outside"):
-        corrupt(photo, "shot_noise", 1, seed=-1)
     with pytest.raises(ValueError, match="1 indices for 2 images"):
         corrupt_batch(np.stack([photo, photo]), "fog", 1, indices=[0])
-
-
-def test_frost_says_which_textures_it_needs(photo, tmp_path):
-    with pytest.raises(
-        ValueError,
-        match="frost1.png, frost2.png, frost3.png, frost4.jpg, frost5.jpg; set frost_textures",
-    ):
-        corrupt(photo, "frost", 1)
     Image.fromarray(photo).save(tmp_path / "frost1.png")
-    with pytest.raises(
-        FileNotFoundError, match="no frost2.png, frost3.png, frost4.jpg, frost5.jpg in"
-    ):
+    with pytest.raises(FileNotFoundError, match="no frost2.png.* frost_textures"):
         corrupt(photo, "frost", 1, frost_textures=tmp_path)
     for name in ("frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg"):
         Image.fromarray(photo).save(tmp_path / name)
-    with pytest.raises(ValueError, match="of 60 x 75; frost is cut at its own scale"):
+    with pytest.raises(ValueError, match="larger than the frost texture"):
         corrupt(make_photo(61, 75), "frost", 1, frost_textures=tmp_path)
     assert corrupt(photo[..., :1], "frost", 1, frost_textures=tmp_path).shape == (60, 75, 1)

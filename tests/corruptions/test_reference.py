@@ -5,9 +5,8 @@ import pytest
 from PIL import Image
 
 from chaosgate import corruptions
-from chaosgate.corruptions import blur, digital, weather
+from chaosgate.corruptions import SMALL, blur, digital, parameters, weather
 from chaosgate.corruptions.apply import generator
-from chaosgate.corruptions.tables import EXTRA, SMALL, parameters
 from tests.corruptions import reference
 from tests.corruptions.photo import make_photo
 
@@ -26,11 +25,11 @@ WITH_DRAWS = ("glass_blur", "motion_blur", "snow", "fog", "elastic_transform", "
 
 
 def with_draws(name, image, severity, table="imagenet", index=0):
-    """(ours as a function of the precision, the reference's picture), both from one set of draws."""
+    """Ours as a function of the precision, and the reference, from one set of draws."""
     given = parameters(name, severity, table)
     stream = generator(5, name, severity, index)
     if name == "glass_blur":
-        offsets = blur.draw_offsets(stream, image.shape, given["reach"], given["scans"])
+        offsets = blur.draw_offsets(stream, image.shape, given)
         return lambda p: blur.glass_blur(
             image, offsets, precision=p, **given
         ), reference.glass_blur(image, offsets, **given)
@@ -50,10 +49,10 @@ def with_draws(name, image, severity, table="imagenet", index=0):
             image, flakes, angle, **given
         )
     if name == "fog":
-        draws = weather.draw_fog(stream, image.shape)
+        draws = weather.draw_fog(stream, image.shape, given)
         return lambda p: weather.fog(image, draws, **given), reference.fog(image, draws, **given)
     if name == "elastic_transform":
-        draws = digital.draw_elastic(stream, image.shape)
+        draws = digital.draw_elastic(stream, image.shape, given)
         return lambda p: digital.elastic_transform(
             image, draws, precision=p, **given
         ), reference.elastic_transform(image, *draws, **given)
@@ -96,8 +95,9 @@ def test_tiny_grey_images_follow_the_reference_too(name, severity, tiny):
 @pytest.mark.parametrize("severity", SEVERITIES)
 @pytest.mark.parametrize("name", WITHOUT_DRAWS + WITH_DRAWS)
 def test_the_fast_mode_is_off_by_one_level_in_few_values(name, severity, large_photo):
-    # Gaussians of up to 49 taps in float32 see 255 - 1e-4 as 255 along the rims of white patches; the others only meet
-    # integers by chance, and the float32 error of 1.5e-4 levels is the probability of that.
+    # Gaussians of up to 49 taps in float32 see 255 - 1e-4 as 255 along the rims of white patches;
+    # the others only meet integers by chance, and the float32 error of 1.5e-4 levels is the
+    # probability of that.
     allowed = 5e-3 if name == "gaussian_blur" else 5e-4
     if name in WITH_DRAWS and name not in (
         "glass_blur",
@@ -113,13 +113,6 @@ def test_the_fast_mode_is_off_by_one_level_in_few_values(name, severity, large_p
     difference = np.abs(fast.astype(int) - exact)
     assert difference.max() <= 1
     assert (difference > 0).mean() <= allowed
-
-
-def test_reference_tests_see_the_missing_truncation(photo):
-    # the plausible mistake: rounding instead of truncating moves about half of all values
-    got = corruptions.corrupt(photo, "gaussian_blur", 2, precision="float64")
-    rounded = np.rint(reference.gaussian(photo / 255.0, 2) * 255).astype(np.uint8)
-    assert (got != rounded).mean() > 0.3
 
 
 @pytest.mark.parametrize("name", ["gaussian_blur", "defocus_blur", "zoom_blur", "glass_blur"])
@@ -146,23 +139,9 @@ def test_defocus_weights_are_not_renormalised():
     ]
 
 
-def test_small_defocus_below_radius_one_is_the_small_gaussian_alone():
-    for severity in (1, 2, 3):
-        lens = blur.disk(**parameters("defocus_blur", severity, "small"))
-        assert lens.shape == (17, 17)
-        assert (lens > 0).sum() == 9 and lens.sum() == pytest.approx(1, abs=1e-6)
-
-
-def test_zoom_blur_averages_the_benchmarks_number_of_factors():
-    factors = [
-        np.arange(1, p["stop"], p["step"]) for p in (parameters("zoom_blur", s) for s in SEVERITIES)
-    ]
-    assert [len(f) for f in factors] == [12, 16, 11, 13, 11]
-    np.testing.assert_allclose([f[-1] for f in factors], [1.11, 1.15, 1.2, 1.24, 1.3])
-
-
 def test_motion_blur_reads_ahead_along_its_direction():
-    # One-sided: an impulse is smeared to the left of where it was (angle 0 reads from the right), and rows stay apart.
+    # One-sided: an impulse is smeared to the left of where it was (angle 0 reads from the right),
+    # and rows stay apart.
     impulse = np.zeros((9, 61, 1), dtype=np.uint8)
     impulse[4, 40] = 255
     result = blur.motion_blur(impulse, 0.0, radius=10, sigma=3)[..., 0]
@@ -170,19 +149,11 @@ def test_motion_blur_reads_ahead_along_its_direction():
     assert (np.diff(result[4, 20:41].astype(int)) >= 0).all() and result[4, 40] > 50
 
 
-def test_pixelate_of_the_benchmark_size_has_the_benchmarks_blocks(large_photo):
-    for severity, blocks in zip((2, 5), (112, 56), strict=True):
-        result = corruptions.corrupt(large_photo, "pixelate", severity)
-        size = 224 // blocks
-        np.testing.assert_array_equal(
-            result, np.kron(result[::size, ::size], np.ones((size, size, 1), dtype=np.uint8))
-        )
-
-
 def test_local_elastic_displacement_has_the_benchmarks_size():
-    # Exact: the field is alpha * G U G^T with U uniform on (-1, 1), so its mean square is alpha^2 / 3 (mean |G_i|^2)^2.
-    # The numbers to meet were measured on single fields of the benchmark, hence 10 % (severity 2 has few independent
-    # patches) and 5 %; exchanging any two severities would miss them by 15 % and more.
+    # Exact: the field is alpha * G U G^T with U uniform on (-1, 1), so its mean square is alpha^2 /
+    # 3 (mean |G_i|^2)^2. The numbers to meet were measured on single fields of the benchmark, hence
+    # 10 % (severity 2 has few independent patches) and 5 %; exchanging any two severities would
+    # miss them by 15 % and more.
     for severity, measured, tolerance in (
         (2, 4.88, 0.10),
         (3, 0.81, 0.05),
@@ -204,7 +175,7 @@ def test_frost_is_the_weighted_sum_with_a_crop(photo, tmp_path):
     for index in range(20):
         for severity in SEVERITIES:
             which, row, column = weather.draw_frost(
-                generator(0, "frost", severity, index), photo.shape, textures
+                generator(0, "frost", severity, index), photo.shape, {"textures": textures}
             )
             seen.add(which)
             expected = reference.frost(
@@ -222,12 +193,6 @@ def test_a_dry_lens_leaves_the_image_unchanged(photo):
     np.testing.assert_array_equal(
         weather.spatter(photo, np.full(photo.shape[:2], -5.0), **given), photo
     )
-
-
-def test_the_reference_covers_every_corruption():
-    covered = set(WITHOUT_DRAWS) | set(WITH_DRAWS) | {"frost"}
-    pointwise = {"gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise"}
-    assert covered | pointwise == set(corruptions.COMMON) | set(EXTRA)
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (8, 8), (17, 31), (64, 48)])

@@ -1,12 +1,14 @@
 r"""Gaussian, defocus, glass, motion and zoom blur.
 
-*Glass.* The benchmark writes the exchange of two pixels, but on array views, so that the second assignment reads what
-the first has just written: what happens is the copy :math:`x_{h,w} \leftarrow x_{h + \delta_y,\, w + \delta_x}`. The
-copies run from the bottom right to the top left and see each other's results, so a scan is a chain of pointers rather
-than a gather; following the chains for all pixels at once gives the same image as the loop, bit for bit.
+*Glass.* The benchmark writes the exchange of two pixels, but on array views, so that the second
+assignment reads what the first has just written: what happens is the copy :math:`x_{h,w} \leftarrow
+x_{h + \delta_y,\, w + \delta_x}`. The copies run from the bottom right to the top left and see each
+other's results, so a scan is a chain of pointers rather than a gather; following the chains for all
+pixels at once gives the same image as the loop, bit for bit.
 
-*Motion.* The benchmark called ImageMagick, which rounds to the nearest grey level. So does this; the package
-``imagecorruptions`` truncates, which makes its images half a grey level darker on average.
+*Motion.* The benchmark called ImageMagick, which rounds to the nearest grey level. So does this;
+the package ``imagecorruptions`` truncates, which makes its images half a grey level darker on
+average.
 """
 
 from functools import lru_cache
@@ -18,10 +20,19 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage, sparse
 
-from chaosgate.corruptions.levels import Bytes, Drops, Precision, drops, truncate, truncate_filtered
+from chaosgate.corruptions.levels import (
+    Array,
+    Bytes,
+    Drops,
+    Plane,
+    Precision,
+    drops,
+    truncate,
+    truncate_filtered,
+)
 
 
-def gaussian_taps(sigma: float) -> npt.NDArray[np.float64]:
+def gaussian_taps(sigma: float) -> Plane:
     r"""Sampled Gaussian, normalised, of radius :math:`\lfloor 4 \sigma + 1/2 \rfloor`."""
     radius = int(4.0 * sigma + 0.5)
     taps = np.exp(-0.5 / sigma**2 * np.arange(-radius, radius + 1) ** 2)
@@ -29,10 +40,12 @@ def gaussian_taps(sigma: float) -> npt.NDArray[np.float64]:
 
 
 def gaussian_blur(image: Bytes, sigma: float, precision: Precision = "float32") -> Bytes:
-    r"""Gaussian blur of an (H, W, C) image, edges replicated, radius four sigma, truncated to grey levels.
+    r"""Gaussian blur of an (H, W, C) image, edges replicated, radius four sigma, truncated to grey
+    levels.
 
-    In float32 (sigma of 1.6 and more) one or two values in ten thousand of a photograph are one level off; of one with
-    42 % white values 2 %, of one with 89 % 5 to 8 % (measured): near white the exact result is a whole level less 1e-4.
+    In float32 (sigma of 1.6 and more) one or two values in ten thousand of a photograph are one
+    level off; of one with 42 % white values 2 %, of one with 89 % 5 to 8 % (measured): near white
+    the exact result is a whole level less 1e-4.
     """
     if precision == "float64":
         return _exact_gaussian(image, sigma)
@@ -47,9 +60,11 @@ def gaussian_blur(image: Bytes, sigma: float, precision: Precision = "float32") 
 def defocus_blur(
     image: Bytes, radius: float, alias: float, precision: Precision = "float32"
 ) -> Bytes:
-    """Correlation of an (H, W, C) image with a softened disk, mirrored at the edges without repeating them.
+    """Correlation of an (H, W, C) image with a softened disk, mirrored at the edges without
+    repeating them.
 
-    The weights are used as they come: at severities 4 and 5 of the 224-pixel table they sum to 1.013 and 1.011.
+    The weights are used as they come: at severities 4 and 5 of the 224-pixel table they sum to
+    1.013 and 1.011.
     """
     if precision == "float64":
         values = cv2.filter2D(image / 255.0, cv2.CV_64F, disk(radius, alias)).reshape(image.shape)
@@ -64,9 +79,11 @@ def defocus_blur(
 
 @lru_cache(maxsize=32)
 def disk(radius: float, alias: float) -> npt.NDArray[np.float32]:
-    """The lens of the defocus: a disk on a 17 x 17 grid (wider beyond radius 8), softened by a small Gaussian.
+    """The lens of the defocus: a disk on a 17 x 17 grid (wider beyond radius 8), softened by a
+    small Gaussian.
 
-    The grid cuts the Gaussian off and mirrors it, which is why a disk that touches the edge gains weight.
+    The grid cuts the Gaussian off and mirrors it, which is why a disk that touches the edge gains
+    weight.
     """
     reach = np.arange(-8, 8 + 1) if radius <= 8 else np.arange(-radius, radius + 1)
     width = 3 if radius <= 8 else 5
@@ -101,14 +118,17 @@ def _cropped_disk(radius: float, alias: float) -> npt.NDArray[np.float32]:
 
 
 def draw_offsets(
-    stream: np.random.Generator, shape: tuple[int, ...], reach: int, scans: int
+    stream: np.random.Generator, shape: tuple[int, ...], given: dict[str, Any]
 ) -> Bytes:
-    r"""Sources of all copies, shape (scans, H - 2d, W - 2d) for reach :math:`d`, uniform on :math:`0..4d^2 - 1`.
+    r"""Sources of all copies, shape (scans, H - 2d, W - 2d) for reach :math:`d`, uniform on
+    :math:`0..4d^2 - 1`.
 
     Entry [t, i, j] belongs to the pixel (d + 1 + i, d + 1 + j) and means
-    :math:`(\delta_y, \delta_x) = \mathrm{divmod}(\cdot, 2d) - d`, so both lie in :math:`\{-d, \dots, d - 1\}`.
+    :math:`(\delta_y, \delta_x) = \mathrm{divmod}(\cdot, 2d) - d`, so both lie in :math:`\{-d,
+    \dots, d - 1\}`.
     """
-    size = (scans, max(0, shape[0] - 2 * reach), max(0, shape[1] - 2 * reach))
+    reach = given["reach"]
+    size = (given["scans"], max(0, shape[0] - 2 * reach), max(0, shape[1] - 2 * reach))
     return stream.integers(0, 4 * reach * reach, size=size, dtype=np.uint8)
 
 
@@ -120,11 +140,9 @@ def glass_blur(
     scans: int,
     precision: Precision = "float32",
 ) -> Bytes:
-    """Blur, copy near neighbours in ``scans`` scans, blur again; (H, W, C) image, ``offsets`` as in `draw_offsets`."""
-    if len(offsets) != scans:
-        raise ValueError(
-            f"offsets for {len(offsets)} scans, the table asks for {scans}; draw them by draw_offsets."
-        )
+    """Blur, copy near neighbours in ``scans`` scans, blur again; (H, W, C) image, ``offsets`` as in
+    `draw_offsets`.
+    """
     blurred = gaussian_blur(image, sigma, precision)
     moved = take_pixels(blurred, sources(offsets, image.shape, reach))
     return gaussian_blur(moved, sigma, precision)
@@ -141,7 +159,8 @@ def sources(offsets: Bytes, shape: tuple[int, ...], reach: int) -> npt.NDArray[n
     for scan in offsets:
         grid[reach + 1 : height - reach + 1, reach + 1 : width - reach + 1] = jump.take(scan)
         np.add(here, step, out=position)
-        # A forward jump lands on a pixel that has been replaced before: go on from there with that pixel's own jump.
+        # A forward jump lands on a pixel that has been replaced before: go on from there with that
+        # pixel's own jump.
         chasing = np.flatnonzero(step > 0)
         while chasing.size:
             onward = step.take(position.take(chasing))
@@ -170,21 +189,22 @@ def motion_blur(
 ) -> Bytes:
     r"""Half-Gaussian average of an (H, W, C) image along one direction, edges replicated.
 
-    .. math:: y(p) = \sum_{i=0}^{2r} k_i\, x(p + o_i), \qquad k_i \propto e^{-i^2 / 2\sigma^2}, \qquad
-              o_i = (\lceil i \sin a - \tfrac12 \rceil, \lceil i \cos a - \tfrac12 \rceil)
+    .. math::
+        y(p) = \sum_{i=0}^{2r} k_i\, x(p + o_i), \qquad k_i \propto e^{-i^2 / 2\sigma^2}, \qquad
+        o_i = (\lceil i \sin a - \tfrac12 \rceil, \lceil i \cos a - \tfrac12 \rceil)
 
     with offsets :math:`o_i` as (row, column).
 
-    The sum is rounded to the nearest grey level, not truncated, because the program that made the benchmark does so.
+    The sum is rounded to the nearest grey level, not truncated, because the program that made the
+    benchmark does so.
     """
     height, width = image.shape[:2]
     down, right, weights = motion_path(angle, radius, sigma)
     top, left = max(0, -int(down.min())), max(0, -int(right.min()))
     bottom, far = max(0, int(down.max())), max(0, int(right.max()))
-    depth: type[np.floating[Any]] = np.float32 if precision == "float32" else np.float64
     bordered = cv2.copyMakeBorder(image, top, bottom, left, far, cv2.BORDER_REPLICATE)
-    padded: npt.NDArray[np.floating[Any]] = bordered.astype(depth)
-    total = np.full(image.shape[: padded.ndim], 0.5, dtype=depth)
+    padded = bordered.astype(precision)
+    total = np.full(image.shape[: padded.ndim], 0.5, dtype=precision)
     for dy, dx, weight in zip(down.tolist(), right.tolist(), weights.tolist(), strict=True):
         shifted = padded[top + dy : top + dy + height, left + dx : left + dx + width]
         cv2.scaleAdd(shifted, weight, total, dst=total)
@@ -193,8 +213,10 @@ def motion_blur(
 
 def motion_path(
     angle: float, radius: float, sigma: float
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.float64]]:
-    """Row offsets, column offsets and weights of the taps; taps that fall on the same pixel are merged."""
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Plane]:
+    """Row offsets, column offsets and weights of the taps; taps that fall on the same pixel are
+    merged.
+    """
     weights = _half_gaussian(radius, sigma)
     step = np.arange(len(weights))
     down = np.ceil(step * np.sin(np.deg2rad(angle)) - 0.5).astype(np.intp)
@@ -204,13 +226,15 @@ def motion_path(
 
 
 @lru_cache(maxsize=32)
-def _half_gaussian(radius: float, sigma: float) -> npt.NDArray[np.float64]:
+def _half_gaussian(radius: float, sigma: float) -> Plane:
     weights = np.exp(-(np.arange(2 * int(np.ceil(radius)) + 1) ** 2) / (2.0 * sigma**2))
     return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
 class Crop(NamedTuple):
-    """Geometry of a centre crop along one axis that is enlarged to ``length`` pixels and trimmed at both ends."""
+    """Geometry of a centre crop along one axis that is enlarged to ``length`` pixels and trimmed at
+    both ends.
+    """
 
     start: int
     size: int
@@ -219,14 +243,18 @@ class Crop(NamedTuple):
 
 
 def zoom_crop(size: int, factor: float) -> Crop:
-    """The smallest centre crop of ``size`` pixels that covers them again when enlarged by ``factor``."""
+    """The smallest centre crop of ``size`` pixels that covers them again when enlarged by
+    ``factor``.
+    """
     inner = ceil(size / factor)
     length = round(inner * factor)
     return Crop((size - inner) // 2, inner, length, (length - size) // 2)
 
 
-def zoom_centre(image: npt.NDArray[Any], factor: float) -> npt.NDArray[Any]:
-    """Enlarge the centre of (H, W, C) floats to H x W by SciPy's linear zoom (first and last samples stay in place)."""
+def zoom_centre(image: Array, factor: float) -> Array:
+    """Enlarge the centre of (H, W, C) floats to H x W by SciPy's linear zoom (first and last
+    samples stay in place).
+    """
     height, width = image.shape[:2]
     rows, columns = zoom_crop(height, factor), zoom_crop(width, factor)
     inner = image[rows.start : rows.start + rows.size, columns.start : columns.start + columns.size]
@@ -235,10 +263,11 @@ def zoom_centre(image: npt.NDArray[Any], factor: float) -> npt.NDArray[Any]:
 
 
 def zoom_blur(image: Bytes, stop: float, step: float, precision: Precision = "float32") -> Bytes:
-    r"""Average of an (H, W, C) image and its centred enlargements by :math:`1, 1 + s, 1 + 2s, \dots` below ``stop``.
+    r"""Average of an (H, W, C) image and its centred enlargements by :math:`1, 1 + s, 1 + 2s,
+    \dots` below ``stop``.
 
-    The number of factors follows NumPy's floating ``arange``, which at severity 1 includes its own end. The
-    benchmark keeps this one corruption in float32; the reference mode does the same.
+    The number of factors follows NumPy's floating ``arange``, which at severity 1 includes its own
+    end. The benchmark keeps this one corruption in float32; the reference mode does the same.
     """
     factors = np.arange(1, stop, step)
     if precision == "float64":
@@ -249,7 +278,8 @@ def zoom_blur(image: Bytes, stop: float, step: float, precision: Precision = "fl
         return truncate((pixels + total) / (len(factors) + 1))
     height, width, channels = image.shape
     flat = image.astype(np.float32).reshape(height, -1)
-    # Both axes are interpolated as rows, which are contiguous; the second time on the transposed picture.
+    # Both axes are interpolated as rows, which are contiguous; the second time on the transposed
+    # picture.
     across = np.ascontiguousarray(cv2.transpose(image)).astype(np.float32).reshape(width, -1)
     for factor in factors:
         tall = (zoom_matrix(height, factor) @ flat).reshape(height, width, channels)
@@ -261,7 +291,9 @@ def zoom_blur(image: Bytes, stop: float, step: float, precision: Precision = "fl
 
 @lru_cache(maxsize=128)
 def zoom_matrix(size: int, factor: float) -> Any:
-    """The linear map of `zoom_centre` along one axis: a sparse (size, size) matrix with two entries in each row."""
+    """The linear map of `zoom_centre` along one axis: a sparse (size, size) matrix with two entries
+    in each row.
+    """
     start, inner, length, trim = zoom_crop(size, factor)
     place = (np.arange(size) + trim) * ((inner - 1) / max(1, length - 1))
     lower = np.minimum(place.astype(np.intp), max(0, inner - 2))

@@ -1,16 +1,19 @@
 r"""Contrast, saturation, elastic transform, pixelation and JPEG.
 
-The elastic transform is a random affine map :math:`A`, then a smooth random displacement of every pixel:
+The elastic transform is a random affine map :math:`A`, then a smooth random displacement of every
+pixel:
 
-.. math:: y(p) = (Ax)(p + \alpha\, G_\sigma u(p)), \qquad u \sim \mathrm{Uniform}(-1, 1)^2 \text{ at every pixel}
+.. math:: y(p) = (Ax)(p + \alpha\, G_\sigma u(p)), \qquad u(p) \sim \mathrm{Uniform}(-1, 1)^2
 
-This is the benchmark's. The package ``imagecorruptions`` leaves the affine map out and has other :math:`\alpha` and
-:math:`\sigma`: at 224 pixels its local displacements are 1.06, 1.32, 1.73, 2.04, 2.51 pixels (root mean square,
-severities 1 to 5) where the benchmark's are 0.12, 4.88, 0.81, 1.18, 1.93 beside its affine map.
+This is the benchmark's. The package ``imagecorruptions`` leaves the affine map out and has other
+:math:`\alpha` and
+:math:`\sigma`: at 224 pixels its local displacements are 1.06, 1.32, 1.73, 2.04, 2.51 pixels (root
+mean square, severities 1 to 5) where the benchmark's are 0.12, 4.88, 0.81, 1.18, 1.93 beside its
+affine map.
 """
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -18,9 +21,7 @@ import numpy.typing as npt
 from PIL import Image
 from scipy import ndimage
 
-from chaosgate.corruptions.levels import Bytes, Precision, bands, in_hsv, truncate
-
-Field = npt.NDArray[np.float64]
+from chaosgate.corruptions.levels import Bytes, Plane, Precision, bands, in_hsv, truncate
 
 
 def contrast(image: Bytes, factor: float) -> Bytes:
@@ -36,21 +37,23 @@ def contrast(image: Bytes, factor: float) -> Bytes:
 def saturate(image: Bytes, scale: float, shift: float) -> Bytes:
     """Map the saturation S of an (H, W, 3) image to ``scale * S + shift``, clipped to [0, 1]."""
     if image.shape[2] == 1:
-        raise ValueError(
-            "saturate changes colour and this image has one channel; leave it out, or convert to RGB."
-        )
+        raise ValueError("saturate needs colour and this image has one channel; leave it out.")
     return in_hsv(image, lambda s, v: (np.clip(s * scale + shift, 0, 1), v))
 
 
 class ElasticDraws(NamedTuple):
-    """Uniform draws on (-1, 1): three corner shifts (3, 2), and the raw fields for columns and rows, each (H, W)."""
+    """Uniform draws on (-1, 1): three corner shifts (3, 2), and the raw fields for columns and
+    rows, each (H, W).
+    """
 
-    corners: Field
-    across: Field
-    down: Field
+    corners: Plane
+    across: Plane
+    down: Plane
 
 
-def draw_elastic(stream: np.random.Generator, shape: tuple[int, ...]) -> ElasticDraws:
+def draw_elastic(
+    stream: np.random.Generator, shape: tuple[int, ...], given: dict[str, Any]
+) -> ElasticDraws:
     """All randomness of one elastic transform of an image of the given shape."""
     size = shape[:2]
     return ElasticDraws(
@@ -66,7 +69,9 @@ def elastic_transform(
     jitter: float,
     precision: Precision = "float32",
 ) -> Bytes:
-    """Warp an (H, W, C) image: three points move by up to ``jitter`` pixels, then each pixel by ``alpha`` * blur."""
+    """Warp an (H, W, C) image: three points move by up to ``jitter`` pixels, then each pixel by
+    ``alpha`` * blur.
+    """
     height, width = image.shape[:2]
     centre, arm = np.array([height, width], dtype=np.float32) // 2, min(height, width) // 3
     corners = np.array(
@@ -104,12 +109,13 @@ def elastic_transform(
 
 
 def bilinear(
-    planes: npt.NDArray[np.float32], y: Field, x: Field, reach: int
+    planes: npt.NDArray[np.float32], y: Plane, x: Plane, reach: int
 ) -> list[npt.NDArray[np.float32]]:
-    """Bilinear values of (C, H, W) planes at rows ``y`` and columns ``x``, mirrored with the edge repeated.
+    """Bilinear values of (C, H, W) planes at rows ``y`` and columns ``x``, mirrored with the edge
+    repeated.
 
-    Coordinates may lie up to ``reach`` pixels outside. Written out, because OpenCV before version 5 rounds coordinates
-    to 1/32 pixel.
+    Coordinates may lie up to ``reach`` pixels outside. Written out, because OpenCV before version 5
+    rounds coordinates to 1/32 pixel.
     """
     height, width = planes.shape[1:]
     top, left = np.floor(y).astype(np.intp), np.floor(x).astype(np.intp)
@@ -127,7 +133,9 @@ def bilinear(
 
 @lru_cache(maxsize=16)
 def smoothing(size: int, sigma: float) -> npt.NDArray[np.float32]:
-    """The Gaussian filter along one axis as a (size, size) matrix; cheaper than its 1025 taps at severity 1."""
+    """The Gaussian filter along one axis as a (size, size) matrix; cheaper than its 1025 taps at
+    severity 1.
+    """
     return np.asarray(
         ndimage.gaussian_filter1d(np.eye(size), sigma, axis=0, mode="reflect", truncate=3),
         dtype=np.float32,
@@ -136,19 +144,24 @@ def smoothing(size: int, sigma: float) -> npt.NDArray[np.float32]:
 
 @lru_cache(maxsize=16)
 def _mirror(size: int, reach: int) -> npt.NDArray[np.intp]:
-    """Where the pixels -reach .. size + reach of an axis are found, the axis being mirrored at both edges."""
+    """Where the pixels -reach .. size + reach of an axis are found, the axis being mirrored at both
+    edges.
+    """
     place = np.arange(-reach, size + reach + 1) % (2 * size)
     return np.minimum(place, 2 * size - 1 - place)
 
 
 def pixelate(image: Bytes, factor: float) -> Bytes:
-    """Shrink an (H, W, C) image by ``factor`` (sizes truncated) and enlarge it again, both with Pillow's box filter.
+    """Shrink an (H, W, C) image by ``factor`` (sizes truncated) and enlarge it again, both with
+    Pillow's box filter.
 
-    Enlarging, the box holds one source pixel, so the box filter only copies; Pillow copies faster when asked to.
+    Enlarging, the box holds one source pixel, so the box filter only copies; Pillow copies faster
+    when asked to.
     """
     height, width = image.shape[:2]
     size = max(1, int(width * factor)), max(1, int(height * factor))
-    small = _to_pillow(image).resize(size, Image.Resampling.BOX)
+    plain = image[..., 0] if image.shape[2] == 1 else image
+    small = Image.fromarray(plain).resize(size, Image.Resampling.BOX)
     copies = _nearest_is_box(size[0], width) and _nearest_is_box(size[1], height)
     enlarge = Image.Resampling.NEAREST if copies else Image.Resampling.BOX
     return np.array(small.resize((width, height), enlarge)).reshape(image.shape)
@@ -156,7 +169,9 @@ def pixelate(image: Bytes, factor: float) -> Bytes:
 
 @lru_cache(maxsize=256)
 def _nearest_is_box(small: int, large: int) -> bool:
-    """Whether nearest and box enlarge a row of ``small`` pixels alike: all but where a centre falls between two."""
+    """Whether nearest and box enlarge a row of ``small`` pixels alike: all but where a centre falls
+    between two.
+    """
     ramp = Image.fromarray(np.arange(small, dtype=np.float32)[None])
     ways = (Image.Resampling.NEAREST, Image.Resampling.BOX)
     nearest, box = (np.asarray(ramp.resize((large, 1), way)) for way in ways)
@@ -166,23 +181,11 @@ def _nearest_is_box(small: int, large: int) -> bool:
 def jpeg(image: Bytes, quality: int) -> Bytes:
     """Encode and decode an (H, W, C) image as JPEG at 4:2:0; one channel is coded as luma alone.
 
-    The benchmark was made with Pillow. OpenCV has the same coder (libjpeg-turbo with its accurate transforms), gives
-    the same bits, and takes two thirds of the time.
+    The benchmark was made with Pillow. OpenCV has the same coder (libjpeg-turbo with its accurate
+    transforms), gives the same bits, and takes two thirds of the time.
     """
     colour = image.shape[2] == 3
-    given = (
-        cv2.cvtColor(image, cv2.COLOR_RGB2BGR) if colour else np.ascontiguousarray(image[..., 0])
-    )
+    given = cv2.cvtColor(image, cv2.COLOR_RGB2BGR) if colour else image
     _, code = cv2.imencode(".jpg", given, [cv2.IMWRITE_JPEG_QUALITY, quality])
-    decoded = cv2.imdecode(code, cv2.IMREAD_COLOR if colour else cv2.IMREAD_GRAYSCALE)
-    if decoded is None:
-        raise ValueError(
-            f"an image of {image.shape[0]}x{image.shape[1]} pixels cannot be coded as JPEG."
-        )
-    return np.asarray(
-        cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB) if colour else decoded, np.uint8
-    ).reshape(image.shape)
-
-
-def _to_pillow(image: Bytes) -> Image.Image:
-    return Image.fromarray(image[..., 0] if image.shape[2] == 1 else image)
+    decoded = cv2.imdecode(code, cv2.IMREAD_COLOR_RGB if colour else cv2.IMREAD_GRAYSCALE)
+    return np.asarray(decoded, np.uint8).reshape(image.shape)

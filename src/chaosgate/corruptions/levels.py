@@ -1,10 +1,12 @@
-r"""From real values back to grey levels: truncation, as the benchmark ends with it, and what it needs to be fast.
+r"""From real values back to grey levels: truncation, as the benchmark ends with it, and what it
+needs to be fast.
 
-Truncation turns an error of :math:`10^{-6}` into a whole grey level wherever the exact value is an integer, and it is
-one in every flat region. There the benchmark's double precision lands on :math:`n` or on :math:`n - 1` depending on
-the last bit of the filter weights. The fast filters add in another order or in float32, where that bit is lost; they
-take it from a table of what the benchmark does to constant images (``drops``). What remains are isolated values that
-come within the rounding error of an integer by chance.
+Truncation turns an error of :math:`10^{-6}` into a whole grey level wherever the exact value is an
+integer, and it is one in every flat region. There the benchmark's double precision lands on
+:math:`n` or on :math:`n - 1` depending on the last bit of the filter weights. The fast filters add
+in another order or in float32, where that bit is lost; they take it from a table of what the
+benchmark does to constant images (``drops``). What remains are isolated values that come within the
+rounding error of an integer by chance.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,15 +19,17 @@ Bytes = npt.NDArray[np.uint8]
 Precision = Literal["float32", "float64"]
 Drops = npt.NDArray[np.bool_]
 Plane = npt.NDArray[np.float64]
+Array = npt.NDArray[Any]
 
 SLACK = {np.dtype(np.float32): 1.5e-4, np.dtype(np.float64): 1e-10}
 """Bounds on the rounding error of a filtered value on the 0..255 scale."""
 
-# Which of (V, V(1-S), V(1-fS), V(1-(1-f)S)) the red, the green and the blue channel are in each sixth of the circle.
+# Which of (V, V(1-S), V(1-fS), V(1-(1-f)S)) the red, the green and the blue channel are in each
+# sixth of the circle.
 _SIXTHS = np.array([[0, 2, 1, 1, 3, 0], [3, 0, 0, 2, 1, 1], [1, 1, 3, 0, 0, 2]], dtype=np.intp)
 
 
-def truncate(values: npt.NDArray[Any]) -> Bytes:
+def truncate(values: Array) -> Bytes:
     r"""The benchmark's last step, :math:`\lfloor 255 \min(1, \max(0, x)) \rfloor`.
 
     >>> truncate(np.array([-0.1, 0.5, 0.999, 1.2])).tolist()
@@ -34,10 +38,12 @@ def truncate(values: npt.NDArray[Any]) -> Bytes:
     return np.asarray(np.clip(values, 0, 1) * 255).astype(np.uint8)
 
 
-def truncate_filtered(values: npt.NDArray[Any], drops: Drops | None) -> Bytes:
-    """Clip values to [0, 255] and truncate them; ``drops[n]``: what should be exactly ``n`` becomes ``n - 1``.
+def truncate_filtered(values: Array, drops: Drops | None) -> Bytes:
+    """Clip values to [0, 255] and truncate them; ``drops[n]``: what should be exactly ``n`` becomes
+    ``n - 1``.
 
-    Works in the memory of ``values``, which is overwritten: fresh pages cost as much as the arithmetic.
+    Works in the memory of ``values``, which is overwritten: fresh pages cost as much as the
+    arithmetic.
     """
     slack = values.dtype.type(SLACK[values.dtype])
     np.clip(values, 0, 255, out=values)
@@ -52,30 +58,37 @@ def truncate_filtered(values: npt.NDArray[Any], drops: Drops | None) -> Bytes:
 
 
 def drops(flat: Bytes) -> Drops | None:
-    """The table for `truncate_filtered`, from the levels that constant images of all 256 levels end in."""
+    """The table for `truncate_filtered`, from the levels that constant images of all 256 levels end
+    in.
+    """
     lower = flat == np.arange(256) - 1
     return lower if lower.any() else None
 
 
 def bands(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Cut an (H, W, C) image into bands of whole rows; what is computed on one stays in the processor's cache."""
+    """Cut an (H, W, C) image into bands of whole rows; what is computed on one stays in the
+    processor's cache.
+    """
     rows = max(1, 16384 // max(1, shape[1] * shape[2]))
     return (slice(start, min(start + rows, shape[0])) for start in range(0, shape[0], rows))
 
 
 def in_hsv(image: Bytes, change: Callable[[Plane, Plane], tuple[Plane, Plane]]) -> Bytes:
-    r"""Let ``change`` map saturation and value of an (H, W, 3) image, both in [0, 1]; the hue stays.
+    r"""Let ``change`` map saturation and value of an (H, W, 3) image, both in [0, 1]; the hue
+    stays.
 
-    With :math:`V = \max(r, g, b)` and :math:`S = 1 - \min(r, g, b) / V` the colour is rebuilt from the four numbers
-    :math:`V`, :math:`V(1 - S)`, :math:`V(1 - fS)` and :math:`V(1 - (1 - f)S)`, where :math:`f` is the position within a
-    sixth of the hue circle. Many results are whole grey levels up to the last bit, so the order of operations matters
-    for the truncation; it is kept, in double precision, in both modes.
+    With :math:`V = \max(r, g, b)` and :math:`S = 1 - \min(r, g, b) / V` the colour is rebuilt from
+    the four numbers :math:`V`, :math:`V(1 - S)`, :math:`V(1 - fS)` and :math:`V(1 - (1 - f)S)`,
+    where :math:`f` is the position within a sixth of the hue circle. Many results are whole grey
+    levels up to the last bit, so the order of operations matters for the truncation; it is kept, in
+    double precision, in both modes.
     """
     return np.concatenate([_change_hsv(image[rows], change) for rows in bands(image.shape)])
 
 
 def _change_hsv(image: Bytes, change: Callable[[Plane, Plane], tuple[Plane, Plane]]) -> Bytes:
-    # Choices are made by arithmetic on 0 and 1: branches on the channels of a photograph cannot be predicted.
+    # Choices are made by arithmetic on 0 and 1: branches on the channels of a photograph cannot be
+    # predicted.
     r, g, b = (
         np.ascontiguousarray(image[..., channel]).reshape(-1) / 255.0 for channel in range(3)
     )

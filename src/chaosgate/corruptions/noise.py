@@ -4,11 +4,12 @@ A noise that treats every channel value alike and ends in a grey level is a stoc
 
 .. math:: K(g, k) = \Pr(\text{output} = k \mid \text{input} = g), \qquad g, k \in \{0, \dots, 255\},
 
-because inputs are 8-bit. The matrix of each noise follows from its formula with the benchmark's clipping and
-truncation, :math:`\lfloor 255 \min(1, \max(0, \cdot)) \rfloor`. It is rounded to multiples of :math:`2^{-32}` and drawn
-from by Walker's alias method with one uniform 32-bit word per value: 8 bits choose a column, 24 bits decide between the
-column and its alias. The law that comes out is the rounded matrix exactly, within :math:`2^{-25}` of :math:`K` in total
-variation, at a fraction of the cost of normal or Poisson variates.
+because inputs are 8-bit. The matrix of each noise follows from its formula with the benchmark's
+clipping and truncation, :math:`\lfloor 255 \min(1, \max(0, \cdot)) \rfloor`. It is rounded to
+multiples of :math:`2^{-32}` and drawn from by Walker's alias method with one uniform 32-bit word
+per value: 8 bits choose a column, 24 bits decide between the column and its alias. The law that
+comes out is the rounded matrix exactly, within :math:`2^{-25}` of :math:`K` in total variation, at
+a fraction of the cost of normal or Poisson variates.
 """
 
 from collections.abc import Callable
@@ -18,23 +19,23 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from chaosgate.corruptions.levels import Bytes
+from chaosgate.corruptions.levels import Bytes, Plane
 
 Words = npt.NDArray[np.uint32]
-Law = npt.NDArray[np.float64]
+Law = Plane
 
 _LEVELS = np.arange(256)
 _COLUMN = 1 << 24  # 256 columns of 2**24 make 2**32
 
 
 def gaussian_law(sigma: float) -> Law:
-    r"""Law of :math:`x + \sigma z`: level :math:`k` collects :math:`k \le g + 255\sigma z < k + 1`."""
+    r"""Law of :math:`x + \sigma z`; level k collects :math:`k \le g + 255\sigma z < k + 1`."""
     edges = np.arange(1, 256)[None, :] - _LEVELS[:, None]
     return _from_cdf(special.ndtr(edges / (255.0 * sigma)))
 
 
 def speckle_law(sigma: float) -> Law:
-    r"""Law of :math:`x + x \sigma z`; black stays black."""
+    r"""Multiplicative :math:`x + x \sigma z`; black stays black."""
     grey = _LEVELS[1:, None]
     law = np.zeros((256, 256))
     law[1:] = _from_cdf(special.ndtr((np.arange(1, 256)[None, :] - grey) / (grey * sigma)))
@@ -42,7 +43,7 @@ def speckle_law(sigma: float) -> Law:
     return law
 
 
-def shot_law(photons: int) -> Law:
+def shot_law(photons: float) -> Law:
     r"""Law of :math:`\mathrm{Poisson}(c x) / c`, with :math:`c` photons at white."""
     counts = np.arange(photons)  # c photons or more are white
     mean = photons * _LEVELS[:, None] / 255.0
@@ -54,35 +55,22 @@ def shot_law(photons: int) -> Law:
 
 
 def impulse_law(amount: float) -> Law:
-    r"""Law of salt and pepper: black or white with probability ``amount / 2`` each, unchanged otherwise."""
+    r"""Law of salt and pepper: black or white with probability ``amount / 2`` each, unchanged
+    otherwise.
+    """
     law = np.eye(256) * (1.0 - amount)
     law[:, 0] += amount / 2
     law[:, 255] += amount / 2
     return law
 
 
-def gaussian_noise(image: Bytes, words: Words, sigma: float) -> Bytes:
-    r"""Additive Gaussian noise :math:`x + \sigma z`, one uniform 32-bit word per value of the image (any shape)."""
-    return act(image, words, _table(gaussian_law, sigma))
-
-
-def shot_noise(image: Bytes, words: Words, photons: int) -> Bytes:
-    r"""Photon noise :math:`\mathrm{Poisson}(c x) / c`, one uniform 32-bit word per value of the image (any shape)."""
-    return act(image, words, _table(shot_law, photons))
-
-
-def impulse_noise(image: Bytes, words: Words, amount: float) -> Bytes:
-    """Salt and pepper on a share ``amount`` of the values, one uniform 32-bit word per value (any shape)."""
-    return act(image, words, _table(impulse_law, amount))
-
-
-def speckle_noise(image: Bytes, words: Words, sigma: float) -> Bytes:
-    r"""Multiplicative Gaussian noise :math:`x + x \sigma z`, one uniform 32-bit word per value (any shape)."""
-    return act(image, words, _table(speckle_law, sigma))
+def draw(law: Callable[[float], Law], image: Bytes, words: Words, **parameter: float) -> Bytes:
+    """Noise of a law with its one parameter; one uniform 32-bit word per value of the image."""
+    return act(image, words, _table(law, *parameter.values()))
 
 
 def quantise(law: Law) -> npt.NDArray[np.int64]:
-    r"""Round each row to multiples of :math:`2^{-32}` that sum to one (largest remainders first)."""
+    r"""Round rows to multiples of :math:`2^{-32}` that sum to one, largest remainders first."""
     scaled = law / law.sum(axis=1, keepdims=True) * 2.0**32
     counts: npt.NDArray[np.int64] = np.floor(scaled).astype(np.int64)
     rank = np.argsort(np.argsort(counts - scaled, axis=1, kind="stable"), axis=1)
@@ -91,12 +79,14 @@ def quantise(law: Law) -> npt.NDArray[np.int64]:
 
 
 def alias_table(counts: npt.NDArray[np.int64]) -> Words:
-    r"""Walker's table for rows of 256 integers that sum to :math:`2^{32}`, all in integers, hence without error.
+    r"""Walker's table for rows of 256 integers that sum to :math:`2^{32}`, all in integers, hence
+    without error.
 
-    Column :math:`j` of a row holds :math:`2^{24}` units: ``entry >> 8`` of them belong to level :math:`j`, the others
-    to its alias ``entry & 255``; a full column names itself. All rows advance together, one column a step: while the
-    giver has a full column or more, the next poor column is settled and filled up by it; once it is poor itself, it is
-    settled in turn and filled up by the next giver.
+    Column :math:`j` of a row holds :math:`2^{24}` units: ``entry >> 8`` of them belong to level
+    :math:`j`, the others to its alias ``entry & 255``; a full column names itself. All rows advance
+    together, one column a step: while the giver has a full column or more, the next poor column is
+    settled and filled up by it; once it is poor itself, it is settled in turn and filled up by the
+    next giver.
     """
     rows = np.arange(len(counts))
     order = np.argsort(counts < _COLUMN, axis=1, kind="stable")  # givers first, then the poor
@@ -119,12 +109,15 @@ def alias_table(counts: npt.NDArray[np.int64]) -> Words:
 
 
 def act(image: Bytes, words: Words, table: Words) -> Bytes:
-    """Send every grey level to its draw: low byte of the word = column, the upper 24 bits against the threshold."""
+    """Send every grey level to its draw: low byte of the word = column, the upper 24 bits against
+    the threshold.
+    """
     column = words.astype(np.uint8)
     entry = table.reshape(-1).take((image.astype(np.uint16) << 8) | column)
     stays = words < (entry & np.uint32(0xFFFFFF00))
     alias = entry.astype(np.uint8)
-    # A choice without branches: random branches cost twenty times as much as these three byte operations.
+    # A choice without branches: random branches cost twenty times as much as these three byte
+    # operations.
     return alias ^ ((column ^ alias) & -stays.view(np.uint8))
 
 
@@ -134,5 +127,7 @@ def _table(law: Callable[[float], Law], parameter: float) -> Words:
 
 
 def _from_cdf(below: Law) -> Law:
-    """Rows of P(output < k), k = 1..255, to rows of P(output = k); both ends collect what is clipped."""
+    """Rows of P(output < k), k = 1..255, to rows of P(output = k); both ends collect what is
+    clipped.
+    """
     return np.diff(below, axis=1, prepend=0.0, append=1.0)

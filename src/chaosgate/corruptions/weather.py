@@ -1,9 +1,11 @@
-"""Snow, frost, fog, brightness, and spatter: drops of water (severities 1 to 3) or splashes of mud (4 and 5).
+"""Snow, frost, fog, brightness, and spatter: drops of water (severities 1 to 3) or splashes of mud
+(4 and 5).
 
-Where the package ``imagecorruptions`` departs from the benchmark, this follows the benchmark. *Snow*: the layer of
-flakes is cut to the image and made 8-bit before its motion blur, so that at the border the edge is repeated; the
-package blurs the enlarged layer and cuts it afterwards, and quantises it once. *Frost*: the texture is cut at its own
-scale; the package first enlarges it by 1.1.
+Where the package ``imagecorruptions`` departs from the benchmark, this follows the benchmark.
+*Snow*: the layer of flakes is cut to the image and made 8-bit before its motion blur, so that at
+the border the edge is repeated; the package blurs the enlarged layer and cuts it afterwards, and
+quantises it once. *Frost*: the texture is cut at its own scale; the package first enlarges it by
+1.1.
 """
 
 from collections.abc import Sequence
@@ -26,9 +28,7 @@ from chaosgate.corruptions.blur import (
     zoom_crop,
     zoom_matrix,
 )
-from chaosgate.corruptions.levels import Bytes, Precision, bands, in_hsv, truncate
-
-Field = npt.NDArray[np.float64]
+from chaosgate.corruptions.levels import Array, Bytes, Plane, Precision, bands, in_hsv, truncate
 
 FROST_FILES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 """The textures that the benchmark draws from; its sixth is never drawn."""
@@ -38,15 +38,19 @@ MUD = (63, 42, 20)
 
 
 class SnowDraws(NamedTuple):
-    """Standard normal flakes on the (h, w) crop that the zoom enlarges, and the direction of the fall in degrees."""
+    """Standard normal flakes on the (h, w) crop that the zoom enlarges, and the direction of the
+    fall in degrees.
+    """
 
-    flakes: Field
+    flakes: Plane
     angle: float
 
 
-def draw_snow(stream: np.random.Generator, shape: tuple[int, ...], zoom: float) -> SnowDraws:
-    """All randomness of one snowfall; noise outside the crop would never be seen and is not drawn."""
-    size = tuple(zoom_crop(length, zoom).size for length in shape[:2])
+def draw_snow(
+    stream: np.random.Generator, shape: tuple[int, ...], given: dict[str, Any]
+) -> SnowDraws:
+    """All randomness of one snowfall; noise outside the crop is not drawn."""
+    size = tuple(zoom_crop(length, given["zoom"]).size for length in shape[:2])
     return SnowDraws(stream.standard_normal(size), draw_angle(stream, -135.0, -45.0))
 
 
@@ -62,7 +66,9 @@ def snow(
     mix: float,
     precision: Precision = "float32",
 ) -> Bytes:
-    """Whiten an (H, W, C) image and add blurred flakes together with their copy turned by 180 degrees."""
+    """Whiten an (H, W, C) image and add blurred flakes together with their copy turned by 180
+    degrees.
+    """
     layer = flakes(image.shape, draws.flakes * scale + loc, zoom, precision)
     layer[layer < threshold] = 0
     fallen = motion_blur(truncate(layer), draws.angle, radius, sigma, precision)
@@ -78,7 +84,7 @@ def snow(
     return result
 
 
-def flakes(shape: tuple[int, ...], noise: Field, zoom: float, precision: Precision) -> Field:
+def flakes(shape: tuple[int, ...], noise: Plane, zoom: float, precision: Precision) -> Plane:
     """The noise of the centre crop enlarged to an (H, W, 1) layer."""
     height, width = shape[:2]
     rows, columns = zoom_crop(height, zoom), zoom_crop(width, zoom)
@@ -94,18 +100,12 @@ def flakes(shape: tuple[int, ...], noise: Field, zoom: float, precision: Precisi
 
 def load_frost(folder: str | PathLike[str] | None) -> tuple[Bytes, ...]:
     """The five frost textures as (H, W, 3) arrays, decoded once per folder."""
-    names = ", ".join(FROST_FILES)
-    source = (
-        "They come with the ImageNet-C generating code (hendrycks/robustness, ImageNet-C/create_c)."
-    )
-    if folder is None:
-        raise ValueError(
-            f"frost needs the textures {names}; set frost_textures to the folder that has them. {source}"
-        )
-    missing = [name for name in FROST_FILES if not (Path(folder) / name).is_file()]
+    missing = [name for name in FROST_FILES if not (Path(folder or "") / name).is_file()]
     if missing:
         raise FileNotFoundError(
-            f"no {', '.join(missing)} in {folder}; set frost_textures to the folder that has {names}. {source}"
+            f"no {', '.join(missing)} in {folder}; set frost_textures to the folder that has "
+            f"{', '.join(FROST_FILES)}. They come with the ImageNet-C generating code "
+            "(hendrycks/robustness, ImageNet-C/create_c)."
         )
     return _decode(str(folder))
 
@@ -116,15 +116,16 @@ def _decode(folder: str) -> tuple[Bytes, ...]:
 
 
 def draw_frost(
-    stream: np.random.Generator, shape: tuple[int, ...], textures: Sequence[Bytes]
+    stream: np.random.Generator, shape: tuple[int, ...], given: dict[str, Any]
 ) -> tuple[int, int, int]:
     """Which texture, and the row and column where its crop of the image's size begins."""
-    which = int(stream.integers(len(textures)))
-    room = [have - need for have, need in zip(textures[which].shape[:2], shape[:2], strict=True)]
+    which = int(stream.integers(len(FROST_FILES)))
+    texture = given["textures"][which]
+    room = [have - need for have, need in zip(texture.shape[:2], shape[:2], strict=True)]
     if min(room) < 0:
         raise ValueError(
-            f"an image of {shape[0]} x {shape[1]} pixels under the frost texture {FROST_FILES[which]} of "
-            f"{textures[which].shape[0]} x {textures[which].shape[1]}; frost is cut at its own scale. Shrink the image."
+            f"an image of {shape[0]} x {shape[1]} pixels is larger than the frost texture "
+            f"{FROST_FILES[which]}, which is cut at its own scale. Shrink the image."
         )
     row, column = (int(stream.integers(max(1, space))) for space in room)
     return which, row, column
@@ -137,7 +138,9 @@ def frost(
     frost_weight: float,
     textures: Sequence[Bytes],
 ) -> Bytes:
-    """Weighted sum of an (H, W, C) image and a crop of a frost texture (its luma, for a grey image)."""
+    """Weighted sum of an (H, W, C) image and a crop of a frost texture (its luma, for a grey
+    image).
+    """
     which, row, column = draws
     ice = textures[which][row : row + image.shape[0], column : column + image.shape[1]]
     if image.shape[2] == 1:
@@ -145,18 +148,24 @@ def frost(
     return np.clip(image_weight * image + frost_weight * ice, 0, 255).astype(np.uint8)
 
 
-def draw_fog(stream: np.random.Generator, shape: tuple[int, ...]) -> list[Field]:
-    r"""Uniform draws on (-1, 1) for every level of the plasma, coarse to fine: one (3, n, n) array for n = 1, 2, 4, ...
+def draw_fog(
+    stream: np.random.Generator, shape: tuple[int, ...], given: dict[str, Any]
+) -> list[Plane]:
+    r"""Uniform draws on (-1, 1) for every level of the plasma, coarse to fine: one (3, n, n) array
+    for n = 1, 2, 4, ...
 
-    The map is the smallest power of two that covers the image (256 for 224 pixels, 32 for 28); the three planes are
-    the middles of the squares, and the middles of their horizontal and vertical sides.
+    The map is the smallest power of two that covers the image (256 for 224 pixels, 32 for 28); the
+    three planes are the middles of the squares, and the middles of their horizontal and vertical
+    sides.
     """
     levels = max(1, (max(shape[:2]) - 1).bit_length())
     return [stream.uniform(-1, 1, (3, 2**level, 2**level)) for level in range(levels)]
 
 
-def fog(image: Bytes, draws: Sequence[Field], amount: float, decay: float) -> Bytes:
-    r"""Add plasma :math:`P` to an (H, W, C) image and scale back to its maximum: :math:`(x + aP) m / (m + a)`."""
+def fog(image: Bytes, draws: Sequence[Plane], amount: float, decay: float) -> Bytes:
+    r"""Add plasma :math:`P` to an (H, W, C) image and scale back to its maximum: :math:`(x + aP) m
+    / (m + a)`.
+    """
     brightest = image.max() / 255.0
     cloud = plasma(draws, decay)[: image.shape[0], : image.shape[1], None]
     result = np.empty_like(image)
@@ -167,11 +176,12 @@ def fog(image: Bytes, draws: Sequence[Field], amount: float, decay: float) -> By
     return result
 
 
-def plasma(draws: Sequence[Field], decay: float) -> Field:
+def plasma(draws: Sequence[Plane], decay: float) -> Plane:
     r"""Diamond-square fractal on a torus, scaled to [0, 1].
 
-    Level by level the middles of squares, then of sides, become the mean of their four neighbours plus
-    :math:`w^2 U(-1, 1)`; the width :math:`w` starts at 100 and is divided by ``decay`` after every level.
+    Level by level the middles of squares, then of sides, become the mean of their four neighbours
+    plus :math:`w^2 U(-1, 1)`; the width :math:`w` starts at 100 and is divided by ``decay`` after
+    every level.
     """
     size = 2 ** len(draws)
     field = np.zeros((size, size))
@@ -195,7 +205,9 @@ def plasma(draws: Sequence[Field], decay: float) -> Field:
 
 
 def brightness(image: Bytes, shift: float) -> Bytes:
-    """Raise the value V of an (H, W, C) image by ``shift``, clipped to 1; of a grey image V is the grey level."""
+    """Raise the value V of an (H, W, C) image by ``shift``, clipped to 1; of a grey image V is the
+    grey level.
+    """
     if image.shape[2] == 1:
         return truncate(image / 255.0 + shift)
     return in_hsv(image, lambda s, v: (s, np.clip(v + shift, 0, 1)))
@@ -203,7 +215,7 @@ def brightness(image: Bytes, shift: float) -> Bytes:
 
 def spatter(
     image: Bytes,
-    draws: Field,
+    draws: Plane,
     loc: float,
     scale: float,
     sigma: float,
@@ -212,20 +224,25 @@ def spatter(
     mud: bool,
     precision: Precision = "float32",
 ) -> Bytes:
-    """Spatter an (H, W, C) image with liquid from a standard normal (H, W) field (in luma, for a grey image)."""
+    """Spatter an (H, W, C) image with liquid from a standard normal (H, W) field (in luma, for a
+    grey image).
+    """
     liquid = _blur(draws * scale + loc, sigma, precision)
     liquid[liquid < threshold] = 0
     pixels = image.astype(np.float32) / np.float32(255)
     if mud:
-        cover = splashes(liquid, threshold, strength, precision)[..., None]
+        cover = _blur((liquid > threshold).astype(np.float32), strength, precision)[..., None]
+        cover[cover < 0.8] = 0  # mud covers the wet region, with soft edges
         pixels = pixels * (1 - cover) + _colour(MUD, image.shape[2]) * cover
     else:
         pixels = pixels + water(liquid, strength)[..., None] * _colour(WATER, image.shape[2])
     return truncate(pixels)
 
 
-def water(liquid: Field, strength: float) -> npt.NDArray[np.float32]:
-    """How much light each pixel gains from water: edges of the liquid, widened, equalised and embossed."""
+def water(liquid: Plane, strength: float) -> npt.NDArray[np.float32]:
+    """How much light each pixel gains from water: edges of the liquid, widened, equalised and
+    embossed.
+    """
     layer = (liquid * 255).astype(np.uint8)
     distance = cv2.distanceTransform(255 - cv2.Canny(layer, 50, 150), cv2.DIST_L2, 5)
     _, near = cv2.threshold(distance, 20, 20, cv2.THRESH_TRUNC)
@@ -234,30 +251,18 @@ def water(liquid: Field, strength: float) -> npt.NDArray[np.float32]:
     relief = cv2.blur(cv2.filter2D(relief, cv2.CV_8U, emboss), (3, 3)).astype(np.float32)
     gain = layer * relief
     peak = gain.max()
-    # No liquid above the threshold: a dry lens (a small image can have one; the benchmark would divide by zero).
+    # No liquid above the threshold: a dry lens (a small image can have one; the benchmark would
+    # divide by zero).
     return gain if peak == 0 else gain / peak * np.float32(strength)
-
-
-def splashes(
-    liquid: Field, threshold: float, strength: float, precision: Precision
-) -> npt.NDArray[np.float32]:
-    """How much of each pixel mud covers: the wet region with soft edges, cut at 0.8."""
-    wet = (liquid > threshold).astype(np.float32)
-    cover = _blur(wet, strength, precision).astype(np.float32)
-    cover[cover < 0.8] = 0
-    return cover
 
 
 def _colour(rgb: tuple[int, int, int], channels: int) -> npt.NDArray[np.float32]:
     colour = (np.array(rgb) / 255.0).astype(np.float32)
-    return (
-        colour
-        if channels == 3
-        else colour @ np.array([[0.299], [0.587], [0.114]], dtype=np.float32)
-    )
+    luma = np.array([[0.299], [0.587], [0.114]], dtype=np.float32)
+    return colour if channels == 3 else colour @ luma
 
 
-def _blur(field: npt.NDArray[Any], sigma: float, precision: Precision) -> npt.NDArray[Any]:
+def _blur(field: Array, sigma: float, precision: Precision) -> Array:
     if precision == "float64":
         return np.asarray(ndimage.gaussian_filter(field, sigma, mode="nearest", truncate=4.0))
     taps = gaussian_taps(sigma)
