@@ -21,7 +21,7 @@ _HOME = {
         Graph Kernel Law Massive Matern MaxEntLaw Neumann Operator Periodic Pinned StudentT""",
     "gate": """CorrelatedGaussian DropBlock Dropout Gate GaussianChaos IIDGaussian Mechanism
         design load_noise_state_dict noise_state_dict""",
-    "inject": "Attachment NoiseInjection attach resolve_stages sites",
+    "inject": "Attachment NoiseInjection attach audit resolve_stages sites",
     "data": "CIFAR10 CIFAR100 FashionMNIST ImageFolder ImageNet ImageNetC OxfordPets",
     "compat": "CompatibilityProbe",
     "train.task": "ImageClassifier",
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
         load_noise_state_dict,
         noise_state_dict,
     )
-    from chaosgate.inject import Attachment, NoiseInjection, attach, resolve_stages, sites
+    from chaosgate.inject import Attachment, NoiseInjection, attach, audit, resolve_stages, sites
     from chaosgate.train.task import ImageClassifier
 
 

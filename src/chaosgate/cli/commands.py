@@ -23,7 +23,7 @@ from chaosgate.run.config_files import did_you_mean
 
 _MODULES = {"gates": ("verify", "design"), "networks": ("probe", "sites")}  # others have their own
 COMMANDS = ("study", *_MODULES["gates"], *_MODULES["networks"])
-COMMANDS += ("data", "explore", "export", "configs", "init")
+COMMANDS += ("audit", "data", "explore", "export", "configs", "init")
 Command = Callable[..., int | None]
 
 

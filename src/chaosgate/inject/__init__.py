@@ -8,15 +8,18 @@ from chaosgate.inject.effect import SiteEffect, SiteReport, reestimate_bn, sites
 from chaosgate.inject.stages import resolve_stages
 
 if TYPE_CHECKING:
+    from chaosgate.inject.audit import Audit, audit
     from chaosgate.inject.callback import NoiseInjection, Ramp
 
 __all__ = [
     "Attachment",
+    "Audit",
     "NoiseInjection",
     "Ramp",
     "SiteEffect",
     "SiteReport",
     "attach",
+    "audit",
     "reestimate_bn",
     "resolve_stages",
     "sites",
@@ -24,6 +27,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("Audit", "audit"):
+        module = import_module("chaosgate.inject.audit")
+        globals()["audit"] = module.audit  # importing the module has put it there
+        return getattr(module, name)
     if name in ("NoiseInjection", "Ramp"):  # the callback needs Lightning
         return getattr(import_module("chaosgate.inject.callback"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

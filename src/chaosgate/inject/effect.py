@@ -64,10 +64,10 @@ class Compared:
         return self.change >= MINIMAL_CHANGE * min(1.0, math.sqrt(self.energy)) > 0
 
 
-def output_of(model: nn.Module, args: Any, kwargs: Any) -> Tensor:
+def output_of(call: Any, args: Any, kwargs: Any, model: nn.Module | None = None) -> Tensor:
     """The logits, else all floating tensors in a row; torch's random streams stay where they were."""
-    with same_stream(model):
-        output = model(*args, **kwargs)
+    with same_stream(model or call):
+        output = call(*args, **kwargs)
     if (logits := logits_of(output)) is not None:
         return logits.detach()
     found = [t.detach().double().flatten() for t in tensors(output) if t.is_floating_point()]

@@ -74,10 +74,11 @@ class DryRun:
             if isinstance(value, Tensor) and value.ndim and len(value) == len(images[0]):
                 given[name] = self.image if value is images[0] else value[:2]
         self.outputs: dict[str, Tensor] = {}
+        self._nodes: dict[str, Any] = {}
         self.layouts: dict[str, Layout] = {}
         self.order: dict[str, int] = {}
         hooks = [m.register_forward_hook(self._see(n)) for n, m in model.named_modules() if n]
-        weights = _without_zeros(model)
+        weights = without_zeros(model)
         self.replaced = list(weights)
         made = (*model.named_parameters(), *model.named_buffers())
         try:
@@ -110,9 +111,9 @@ class DryRun:
                 len(self._inside(n)) <= 2 and self.sizes.get(n, size) != size for n in around
             )
             if len(self._inside(name)) <= 2 and not any(changes):
-                known = steps.setdefault(self.outputs[name].grad_fn, name)
+                known = steps.setdefault(self._nodes[name], name)
                 if known.count(".") > name.count("."):
-                    steps[self.outputs[name].grad_fn] = name
+                    steps[self._nodes[name]] = name
         self.steps = list(steps.values())
         parameters = {n: getattr(model.get_submodule(n), "weight", None) for n in self.order}
         self._weighted = [
@@ -130,7 +131,10 @@ class DryRun:
                 return
             if found[0].grad_fn is None or not 3 <= found[0].ndim <= 5:
                 return
-            self.outputs[name] = found[0]
+            self.outputs[name], self._nodes[name] = (
+                found[0],
+                found[0].grad_fn,
+            )  # before in-place changes
             try:
                 layout = LayoutReader.of(self.model, name)(found[0], tuple(self.image.shape))
             except ChaosgateError:
@@ -159,7 +163,7 @@ class DryRun:
 
     def crossed(self, name: str) -> bool:
         """Whether every path from the image to the output goes through what this module returned."""
-        return self.outputs[name].grad_fn in self._crossed
+        return self._nodes[name] in self._crossed
 
     def weighted_after(self, name: str) -> list[int]:
         """When modules with a matrix or a kernel of weights finish after this one."""
@@ -247,7 +251,7 @@ class DryRun:
         return next((n for n in reversed(others) if shares[n] >= SMALLEST_SHARE), None)
 
 
-def _without_zeros(model: nn.Module) -> dict[str, Tensor]:
+def without_zeros(model: nn.Module) -> dict[str, Tensor]:
     """Random values for weights that are almost zero, by name."""
     generator = torch.Generator().manual_seed(0)
     found = {}

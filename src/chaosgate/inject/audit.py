@@ -1,0 +1,368 @@
+"""Does the noise in a model act? Every source of random numbers, redrawn alone.
+
+A dispatch mode watches the operators that draw. It seeds each of them by (module, operator, number), so
+that two forwards are equal; then a forward in which one source is seeded otherwise shows what reaches the
+output.
+"""
+
+import math
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from chaosgate.field.white import fold
+from chaosgate.gate import Gate, load_noise_state_dict, noise_state_dict
+from chaosgate.inject.attachment import Attachment
+from chaosgate.inject.effect import MINIMAL_CHANGE, compare, output_of, relative_change
+from chaosgate.inject.layout import LoopError, tensors
+from chaosgate.inject.stages import eager, example_input, preserved, without_zeros
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.table import Table
+
+Key = tuple[str, str]  # path of a module, operator
+_RATES = (
+    "p",
+    "drop_prob",
+    "drop_rate",
+    "dropout",
+    "dropout_p",
+    "dropout_prob",
+    "attention_dropout",
+)
+_TRIES = 64  # other seeds until a rare event (one sample dropped, say) happens or not
+
+
+@dataclass(frozen=True)
+class Source:
+    """One source of random numbers.
+
+    ``draws`` per training forward; ``requested`` and ``realized`` rates of dropped values; ``energy``, what
+    it injects relative to its input; ``change`` of the output (relative) when only this source is redrawn;
+    ``independent`` draws of samples and channels.
+    """
+
+    module: str
+    kind: str
+    operator: str
+    draws: int = 0
+    evaluation: int = 0
+    independent: str = ""
+    requested: float = math.nan
+    realized: float = math.nan
+    energy: float = math.nan
+    change: float = math.nan
+    verdict: str = "acts"
+
+    @property
+    def healthy(self) -> bool:
+        """It acts, or it is switched off by a rate of zero."""
+        return self.verdict == "acts" or (self.verdict == "never draws" and self.requested == 0)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What :func:`audit` found; prints as a table."""
+
+    sources: tuple[Source, ...]
+    forwards: int
+
+    def require(
+        self,
+        training: Literal["acts"] | None = None,
+        evaluation: Literal["silent"] | None = None,
+    ) -> "Audit":
+        """Raise an ``AssertionError`` with the table unless the noise acts, or evaluation is silent."""
+        loud = [s.module for s in self.sources if s.verdict == "active in evaluation"]
+        wrong = [s for s in self.sources if not s.healthy and s.module not in loud]
+        if training and (wrong or not any(s.draws for s in self.sources)):
+            cause = ", ".join(f"{s.module} ({s.verdict})" for s in wrong) or "there is none"
+            raise AssertionError(f"not all noise acts in training: {cause}.\n{self}")
+        if evaluation and loud:
+            raise AssertionError(f"noise is active in evaluation: {', '.join(loud)}.\n{self}")
+        return self
+
+    def to_frame(self) -> "pd.DataFrame":
+        import pandas as pd
+
+        return pd.DataFrame([asdict(source) for source in self.sources])
+
+    def _repr_html_(self) -> str:
+        return str(self.to_frame().to_html(index=False, float_format="{:.3g}".format))
+
+    def __rich__(self) -> "Table":
+        from rich.table import Table
+
+        table = Table(title=f"{len(self.sources)} sources of noise, {self.forwards} forwards")
+        for name in Source.__dataclass_fields__:
+            table.add_column(name, overflow="fold")
+        for source in self.sources:
+            values = asdict(source).values()
+            known = [
+                "" if v != v else f"{v:.3g}" if isinstance(v, float) else str(v) for v in values
+            ]
+            table.add_row(*known, style="" if source.healthy else "bold red")
+        return table
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        console = Console(width=150)
+        with console.capture() as text:
+            console.print(self)
+        return text.get()
+
+
+@dataclass
+class _Draws:
+    """What one source drew in one forward."""
+
+    number: int = 0
+    shape: tuple[int, ...] = ()
+    zeros: int = 0
+    values: int = 0
+    fixed: bool = False  # seeded by the model, or the same for every seed
+    states: list[bytes] = field(default_factory=list)  # of a generator of the model
+
+
+@dataclass
+class _Seen:
+    """Input and output of a module in one forward."""
+
+    dropped: float = math.nan
+    energy: float = math.nan
+
+
+class _Watch(TorchDispatchMode):
+    """Random operators become functions of (module, operator, number, version); ``redrawn`` has another."""
+
+    def __init__(self, model: nn.Module, version: int, redrawn: Key | None) -> None:
+        super().__init__()
+        self.version, self.redrawn = version, redrawn
+        self.draws: dict[Key, _Draws] = {}
+        self.seen: dict[str, _Seen] = {}
+        self._running, self._state = [""], torch.get_rng_state()
+        self._hooks = []
+        for name, module in model.named_modules():
+            enter = module.register_forward_pre_hook(self._enter(name))
+            leave = module.register_forward_hook(self._leave(name), always_call=True)
+            self._hooks += [enter, leave]
+
+    def remove(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _enter(self, name: str) -> Callable[..., None]:
+        return lambda module, args: self._running.append(name)
+
+    def _leave(self, name: str) -> Callable[..., None]:
+        def leave(module: nn.Module, args: Any, output: Any) -> None:
+            self._running.pop()
+            drew = any(path == name for path, _ in self.draws)
+            given = args[0] if args and isinstance(args[0], Tensor) else None
+            if not drew or given is None or not isinstance(output, Tensor) or [*module.children()]:
+                return
+            if given.shape == output.shape and given is not output and given.is_floating_point():
+                x, y = given.double(), output.double()
+                full = x != 0
+                dropped = float((y[full] == 0).double().mean()) if full.any() else math.nan
+                energy = float((y - x).square().sum() / x.square().sum().clamp_min(1e-300))
+                self.seen[name] = _Seen(dropped, energy)
+
+        return leave
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **kwargs)
+        reseeded = not torch.equal(self._state, torch.get_rng_state())
+        key = self._running[-1], str(func).split(".")[1].removesuffix("_")
+        seen = self.draws.get(key, _Draws())
+        states = []
+        if (own := kwargs.get("generator")) is not None:
+            states = [own.get_state().numpy().tobytes()]
+            func(*args, **kwargs)  # its own generator goes on, but this draw is replayed
+            kwargs["generator"] = None
+
+        def draw(version: int) -> tuple[Any, Tensor, bool]:
+            torch.manual_seed(fold(*key, seen.number, version))
+            before = torch.get_rng_state()
+            result = func(*args, **kwargs)
+            self._state = torch.get_rng_state()
+            changed = next(iter(tensors(result)), torch.empty(0))
+            return result, changed, not torch.equal(before, self._state)
+
+        result, values, drew = draw(self.version)
+        if not drew:  # attention with p = 0
+            return result
+        if key == self.redrawn:
+            first = values.clone()
+            for version in range(1, _TRIES):
+                result, values, _ = draw(-version)
+                if not torch.equal(values, first):
+                    break
+            else:
+                seen.fixed = True
+        self.draws[key] = replace(
+            seen,
+            number=seen.number + 1,
+            shape=tuple(values.shape),
+            zeros=seen.zeros + int((values == 0).sum()),
+            values=seen.values + values.numel(),
+            fixed=seen.fixed or reseeded,
+            states=seen.states + states,
+        )
+        return result
+
+
+def audit(model: nn.Module, *example: Any, **kwargs: Any) -> Audit:
+    """Find every source of random numbers in a model, and measure what each does.
+
+    Weights, buffers, counters and random streams stay as they were. Weights that are almost zero (branches
+    at initialization) are replaced for the measurement. Verdicts: acts, never draws, drawn but constant,
+    result unused, removed by a normalization, active in evaluation, rate differs from the request.
+
+    Args:
+        model: Any module.
+        example: Its arguments; none uses noise images of the size that the network declares.
+        kwargs: Further arguments, by name.
+
+    >>> model = nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5), nn.Linear(64, 2))
+    >>> [(source.module, source.verdict) for source in audit(model, torch.ones(8, 4)).sources]
+    [('1', 'acts')]
+    """
+    args = example or (example_input(model),)
+    batch = next((len(t) for t in tensors((args, kwargs)) if t.ndim), 0)
+    weights, forwards = without_zeros(model), 0
+    layers = {n: m for n, m in model.named_modules() if isinstance(m, Gate)}
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return torch.func.functional_call(model, weights, args, kwargs)
+
+    def run(train: bool, version: int = 0, redrawn: Key | None = None) -> tuple[Tensor, _Watch]:
+        nonlocal forwards
+        forwards += 1
+        with preserved(model), torch.no_grad(), eager(), ExitStack() as suspended:
+            for attachment in Attachment.on(model):
+                suspended.enter_context(attachment.forced(0, set()))
+            if not (train and model.training):
+                model.train(train)
+            noise = noise_state_dict(model)
+            if redrawn is not None and redrawn[0] in noise:
+                noise[redrawn[0]]["calls"] += 1 << 20
+                load_noise_state_dict(model, noise)
+            watch = _Watch(model, version, redrawn)
+            try:
+                with watch:
+                    found = output_of(call, args, kwargs, model)
+            finally:
+                watch.remove()
+            for name, state in noise_state_dict(model).items():
+                if calls := state["calls"] - noise[name]["calls"]:
+                    watch.draws[name, "gate"] = _Draws(calls)
+        return found, watch
+
+    y, first = run(True)
+    again, second = run(True)
+    more = [run(True, version)[1] for version in (1, 2, 3, 4)]
+    quiet, evaluated = run(False)
+    sources = []
+    for key in dict.fromkeys((*first.draws, *evaluated.draws)):
+        drawn, module = first.draws.get(key, _Draws()), model.get_submodule(key[0])
+        redrawn, watch = run(True, redrawn=key) if drawn.number else (y, first)
+        fixed = drawn.fixed or watch.draws.get(key, drawn).fixed
+        fixed |= bool(drawn.states) and drawn.states == second.draws[key].states
+        axes = ("samples", "channels") if len(drawn.shape) > 2 else ("samples",)
+        sizes = zip(axes, drawn.shape, (batch, 2), strict=False)
+        independent = ", ".join(axis for axis, size, least in sizes if size >= max(least, 2))
+        source = Source(
+            key[0], type(module).__name__, key[1], drawn.number, independent=independent
+        )
+        watches = [first, *(one for one in more if key in one.draws)]
+        source = replace(
+            source,
+            evaluation=evaluated.draws.get(key, _Draws()).number,
+            requested=_rate(module),
+            realized=_realized(key, watches),
+            energy=max(
+                (w.seen[key[0]].energy for w in watches if key[0] in w.seen), default=math.nan
+            ),
+            change=relative_change(y, redrawn),
+        )
+        decisions = sum(w.draws[key].values for w in watches if key in w.draws)
+        sources.append(replace(source, verdict=_verdict(source, fixed, decisions, module)))
+    for attachment in Attachment.on(model):
+        for site in attachment.sites:
+            source = Source(site.module, type(site.gate).__name__, "attached gate")
+            try:
+                seen = compare(attachment, args, kwargs, train=True)[site.module]
+            except LoopError:
+                source = replace(source, verdict="never draws")
+            else:
+                change = relative_change(seen.plain, seen.gated)
+                source = replace(source, draws=1, energy=seen.energy, change=change)
+                source = replace(source, verdict=_verdict(source, seen.energy == 0, 0, site.gate))
+            forwards += 1 + len(attachment.sites)
+            sources.append(source)
+    known = {source.module for source in sources}
+    for name, module in model.named_modules():
+        rate, parent = _rate(module), name.rpartition(".")[0]
+        off = (
+            "drop" in type(module).__name__.lower()
+            or isinstance(module, nn.RReLU)
+            or name in layers
+        )
+        if (
+            off and name not in known and not (rate and parent in known)
+        ):  # the parent draws with its rate
+            kind = type(module).__name__
+            sources.append(Source(name, kind, "", requested=rate, verdict="never draws"))
+    for mode, one, other in (("training", y, again), ("evaluation", quiet, run(False)[0])):
+        if not torch.equal(one, other):
+            loud = mode == "evaluation"
+            source = Source("", type(model).__name__, "outside torch", 1, int(loud))
+            verdict = "active in evaluation" if loud else "acts"
+            change = relative_change(one, other)
+            sources.append(replace(source, change=change, verdict=verdict))
+    return Audit(tuple(sources), forwards)
+
+
+def _rate(module: nn.Module) -> float:
+    stated = (getattr(module, name, None) for name in _RATES)
+    rates = (float(rate) for rate in stated if isinstance(rate, int | float) and 0 <= rate <= 1)
+    return next(rates, math.nan)
+
+
+def _realized(key: Key, watches: list[_Watch]) -> float:
+    """The share of dropped values: between input and output of the module, else in what was drawn."""
+    dropped = [w.seen[key[0]].dropped for w in watches if key[0] in w.seen]
+    if dropped and any(share > 0 for share in dropped):
+        return sum(dropped) / len(dropped)
+    zeros = sum(w.draws[key].zeros for w in watches if key in w.draws)
+    values = sum(w.draws[key].values for w in watches if key in w.draws)
+    return zeros / values if values and key[1] in ("bernoulli", "native_dropout") else math.nan
+
+
+def _verdict(source: Source, fixed: bool, decisions: int, module: nn.Module) -> str:
+    if source.evaluation and not source.draws:
+        return "active in evaluation"
+    if fixed:
+        return "drawn but constant"
+    if source.change == 0:
+        return "result unused"
+    least = MINIMAL_CHANGE * min(1.0, math.sqrt(source.energy)) if source.energy > 0 else 1e-4
+    if source.change < least:
+        return "removed by a normalization"
+    if source.evaluation:
+        return "active in evaluation"
+    p, block = source.requested, float(getattr(module, "block_size", 1) or 1)
+    spread = 5 * math.sqrt(p * (1 - p) * block**2 / max(1, decisions)) if 0 <= p <= 1 else math.nan
+    if abs(source.realized - p) > 0.3 * p + spread:
+        return "rate differs from the request"
+    return "acts"
