@@ -235,6 +235,19 @@ def test_the_table_in_three_forms():
     assert "Dropout" in str(found) and "<table" in found._repr_html_()
 
 
+def test_the_command(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    body = "nn.Sequential(nn.Conv2d(3, 8, 3), nn.Dropout({}), nn.Flatten(), nn.Linear(800, 2))"
+    for name, rate in (("on", 0.3), ("off", 0.0)):
+        code = f"from torch import nn\n\ndef build():\n    return {body.format(rate)}\n"
+        (tmp_path / f"mine_{name}.py").write_text(code)
+    sized = ("--image_size", "12", "--require")
+    status, out, err = command("audit", "mine_on:build", *sized)
+    assert status == 0 and "acts" in out, err
+    status, _, err = command("audit", "mine_off:build", *sized)
+    assert status == 1 and "not all noise acts" in err
+
+
 def huggingface(name, **settings):
     transformers = pytest.importorskip("transformers")
     config = getattr(transformers, f"{name}Config")(num_labels=10, **settings)

@@ -47,7 +47,6 @@ def audit(
 
     import timm
     import torch
-    from rich.console import Console
 
     from chaosgate.cli.sources import find_network
     from chaosgate.inject.audit import audit as run_audit
@@ -75,9 +74,9 @@ def audit(
         (in_chans or 3, image_size, image_size) if image_size else example_input(model).shape[1:]
     )
     found = run_audit(model, torch.randn(batch_size, *shape, generator=generator))
-    if json:
-        print(found.to_frame().to_json(orient="records", indent=1))
-    else:
-        Console().print(found)
+    print(found.to_frame().to_json(orient="records", indent=1) if json else found)
     if require:
-        found.require(training="acts", evaluation="silent")
+        try:
+            found.require(training="acts", evaluation="silent")
+        except AssertionError as error:
+            raise ValueError(str(error).splitlines()[0]) from None

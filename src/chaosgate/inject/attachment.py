@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate import Gate
-from chaosgate.gate.base import Counter, in_backward, rank_of_process, require_fresh_draws
+from chaosgate.gate.base import TRACKER, Counter, rank_of_process, require_fresh_draws
 from chaosgate.inject.effect import SiteReport, measure, require_effect
 from chaosgate.inject.layout import (
     NORMS,
@@ -136,7 +136,8 @@ class Attachment:
     ) -> None:
         sides = check_layout(layout, grid)
         self.model, self.measuring = model, measuring
-        self._follow_rank, self._rank = rank is None, rank_of_process() if rank is None else rank
+        self._follow_rank = rank is None  # until the first training forward
+        rank = rank_of_process() if rank is None else rank
         if coupled:
             bases = {getattr(gate, "base_size", None) for gate in gates.values()}
             shared = all(getattr(gate, "channels", "") == "shared" for gate in gates.values())
@@ -146,7 +147,7 @@ class Attachment:
         for stage, (path, shown) in find_sites(model, list(gates), example).items():
             reader = LayoutReader.of(model, path, layout, sides, shown)
             own = () if gates[stage].seed is None else ("seed", gates[stage].seed)
-            identity = (seed, self._rank, "coupled" if coupled else unwrapped(path), *own)
+            identity = (seed, rank, "coupled" if coupled else unwrapped(path), *own)
             self.sites.append(GatedModule(stage, path, gates[stage], reader, identity))
         self._steps, self._fired = Counter(), Counter()
         self._forward: Forward | None = None
@@ -330,14 +331,14 @@ class Attachment:
         Frames of a video may come one by one, but images are not turned into a sequence.
         """
         known = None if self._forward is None else self._forward.images
-        if args and not in_backward() and args[0].ndim >= min(4, len(known or ())):
+        if args and not TRACKER.is_bw and args[0].ndim >= min(4, len(known or ())):
             self._images = tuple(args[0].shape)
             if self._forward is not None:
                 self._forward.images = self._images
 
     def _enter(self, args: Any, kwargs: Any) -> None:
         compiling = torch.compiler.is_compiling()
-        if not compiling and in_backward():  # the whole model is recomputed
+        if not compiling and TRACKER.is_bw:  # the whole model is recomputed
             return
         given = (v for v in (*args, *kwargs.values()) if isinstance(v, Tensor) and v.ndim >= 3)
         image = next(given, None)
@@ -358,10 +359,10 @@ class Attachment:
     def _begin(self, compiling: bool) -> None:
         """Before a training forward: the rank may be known now, and no backward pass is running."""
         self._backward = None
-        if self._follow_rank and (rank := rank_of_process()) != self._rank:
-            self._rank = rank
+        if self._follow_rank:
+            self._follow_rank = False
             for site in self.sites:
-                site.identity = (site.identity[0], rank, *site.identity[2:])
+                site.identity = (site.identity[0], rank_of_process(), *site.identity[2:])
                 site.key = fold(*site.identity)
 
     def _gate(self, site: GatedModule, args: Any, kwargs: Any, output: Any) -> Any:
@@ -373,7 +374,7 @@ class Attachment:
                 return None
         elif forced.only is not None and site.module not in forced.only:
             return None
-        again = forced is None and in_backward()
+        again = forced is None and not compiling and bool(TRACKER.is_bw)
         if again:
             forward = self._recomputed(site.module)
         elif forward is None:  # entered otherwise: every pass of a gated module is a step
@@ -419,7 +420,7 @@ class Attachment:
     def _leave(self, args: Any, kwargs: Any, output: Any) -> Any:
         """Also after an exception (out of memory, say) that the loop survives; then without an output."""
         forward, compiling = self._forward, torch.compiler.is_compiling()
-        if forward is None or (not compiling and in_backward()):
+        if forward is None or (not compiling and TRACKER.is_bw):
             return None
         self._forward = forward.outer
         if self._forced is not None or self.measuring or (not compiling and output is None):
