@@ -6,18 +6,22 @@ import torch
 
 from chaosgate.field import (
     Anisotropic,
+    BandLimited,
     CovarianceMatrix,
     Dense,
     DirichletLaplacian,
     EdgeWeighted,
+    Fractional,
     Graph,
     Identity,
     Massive,
     Matern,
+    MultiScale,
     Neumann,
     Operator,
     Periodic,
     Pinned,
+    Spectral,
 )
 
 from .oracle import GRIDS, OperatorOracle, graph_edges
@@ -345,3 +349,76 @@ class TestTwiceMassive(OperatorOracle):
         return laplacian_by_hand(grid, lambda *_: 1.0, "free") + 0.3 * torch.eye(
             size(grid), dtype=torch.float64
         )
+
+
+class TestFractional(OperatorOracle):
+    """The power of the matrix, from a dense eigendecomposition."""
+
+    def make(self):
+        return Fractional(1.7, mass=0.2, base=Neumann())
+
+    def cost(self, eigenvalues):
+        return (eigenvalues + 0.2) ** 1.7
+
+    def operator(self, grid):
+        return self.make()
+
+    def by_hand(self, grid):
+        base = self.make().base.matrix(grid)
+        values, vectors = torch.linalg.eigh(base)
+        return vectors * self.cost(values) @ vectors.T
+
+
+class TestMultiScale(TestFractional):
+    def make(self):
+        return MultiScale([0.1, 2.0], [1.0, 0.5])
+
+    def cost(self, eigenvalues):
+        return 1 / (1 / (eigenvalues + 0.1) + 0.5 / (eigenvalues + 2.0))
+
+
+class TestBandLimited(TestFractional):
+    def make(self):
+        return BandLimited(0.5, 2.1, outside=20.0, base=Periodic())
+
+    def cost(self, eigenvalues):
+        return torch.where((eigenvalues >= 0.5) & (eigenvalues <= 2.1), 1.0, 20.0).double()
+
+
+class TestFractionalUnderTheGauge(TestFractional):
+    grids = [grid for grid in GRIDS if size(grid) > 1]
+
+    def make(self):
+        return Fractional(0.5, base=Neumann())
+
+    def cost(self, eigenvalues):
+        return eigenvalues.clamp_min(0).sqrt() * (eigenvalues > 1e-9)
+
+    def gauge(self, grid):
+        return torch.ones(size(grid), dtype=torch.float64)
+
+
+class TestSemidefiniteKernel(OperatorOracle):
+    """A kernel without variance along one direction; its operator is the pseudo-inverse."""
+
+    grids = [(2, 2), (3, 3), (2, 3, 2)]
+
+    def gauge(self, grid):
+        return torch.linspace(1, 2, size(grid), dtype=torch.float64)
+
+    def operator(self, grid):
+        direction = self.gauge(grid)
+        away = torch.eye(len(direction), dtype=torch.float64)
+        away -= torch.outer(direction, direction) / direction.dot(direction)
+        return CovarianceMatrix(away @ Matern(1.5).covariance(grid) @ away)
+
+    def by_hand(self, grid):
+        return torch.linalg.pinv(self.operator(grid).covariance(grid), hermitian=True, rtol=1e-12)
+
+
+def test_a_function_of_the_spectrum_must_be_positive():
+    with pytest.raises(ValueError, match="positive and finite; at eigenvalue"):
+        Spectral(lambda eigenvalue: eigenvalue - 1).green((3, 3))
+    for make in (lambda: Fractional(-1), lambda: BandLimited(2, 1), lambda: MultiScale([])):
+        with pytest.raises(ValueError, match="Fractional|BandLimited|MultiScale"):
+            make()

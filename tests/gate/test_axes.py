@@ -58,36 +58,36 @@ def test_gates_keep_shape_and_are_the_identity_in_evaluation(make, grid):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("dial", [None, 0.5])
+@pytest.mark.parametrize("factor", [None, 0.5])
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 @pytest.mark.parametrize("make", GATES)
-def test_expected_energy_is_what_is_injected_whatever_the_dial(make, grid, dial):
+def test_expected_energy_is_what_is_injected_whatever_the_factor(make, grid, factor):
     gate, h = make(), features(grid)
-    gate.dial = None if dial is None else torch.tensor(dial)
+    gate.factor = None if factor is None else torch.tensor(factor)
     measured, error = injected(gate, h)
     # five standard errors, and one per cent for the estimated second moments of sample-wise gates
     assert ((gate.expected_energy(h) - measured).abs() < 5 * error + 0.01 * measured).all()
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_a_matched_gate_follows_the_dial_of_its_partner(grid):
+def test_a_matched_gate_follows_the_factor_of_its_partner(grid):
     h, partner = features(grid), cg.GaussianChaos(log_std=1.0)
     gate = cg.IIDGaussian(match=cg.GaussianChaos(log_std=1.0))
-    for dial in (0.25, 1.0):
-        gate.dial = partner.dial = torch.tensor(dial)
+    for factor in (0.25, 1.0):
+        gate.factor = partner.factor = torch.tensor(factor)
         torch.testing.assert_close(gate.expected_energy(h), partner.expected_energy(h))
-    gate.dial = partner.dial = None
+    gate.factor = partner.factor = None
     torch.testing.assert_close(gate.expected_energy(h), partner.expected_energy(h))
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 @pytest.mark.parametrize("log_std", [0.5, 3.0])
-def test_energy_at_a_dial_is_that_of_the_weaker_gate(grid, log_std):
+def test_energy_at_a_factor_is_that_of_the_weaker_gate(grid, log_std):
     """The same fixed draws, so what differs is the interpolation between Chebyshev nodes alone."""
     gate = cg.GaussianChaos(log_std=log_std)
-    for dial in (1e-3, 0.1, 0.37, 0.9, 1.0):
-        gate.dial = torch.tensor(dial)
-        weaker = cg.GaussianChaos(log_std=log_std * dial).site_energy(grid)
+    for factor in (1e-3, 0.1, 0.37, 0.9, 1.0):
+        gate.factor = torch.tensor(factor)
+        weaker = cg.GaussianChaos(log_std=log_std * factor).site_energy(grid)
         # at 1e-3 the energy itself, 1e-6, is a difference of float32 numbers near one
         torch.testing.assert_close(gate.site_energy(grid), weaker, rtol=1e-3, atol=0)
 

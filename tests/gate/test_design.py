@@ -342,3 +342,41 @@ def test_a_subclass_of_the_gaussian_law_is_shown_as_the_family_it_says_it_is() -
         GRID, least_information=False, family=Clipped, no_drift="sample", coherence=D, gamma=1.0
     )
     assert "Gaussian, clipped with" in str(found) and "as asked" in str(found)
+
+
+def test_the_admissible_class_tests_laws_and_samples() -> None:
+    grid = (3, 4)
+    admissible = design(grid, no_drift="site", coherence=D, budget=6.0, gamma=0.5).admissible
+    best = MaxEntLaw(D, grid, epsilon=6.0)
+    assert best in admissible and MaxEntLaw(D, grid, epsilon=5.9) not in admissible
+    heavy = StudentT(D, grid, epsilon=6.0)
+    found = admissible.membership(heavy)
+    assert not found.member and found.energy == pytest.approx(1)
+    assert found.entropy_gap == pytest.approx(best.entropy() - heavy.entropy())
+    samples = best.sample(40_000, torch.Generator().manual_seed(0))
+    assert samples in admissible
+    assert 1.03 * samples not in admissible and samples + 0.1 not in admissible
+    white = MaxEntLaw(Identity(), grid, epsilon=6.0)
+    scale = 6.0 / float(0.5 * (D.matrix(grid) * white.covariance).sum())
+    fields = white.sample(40_000, torch.Generator().manual_seed(0)) * math.sqrt(scale)
+    found = admissible.membership(fields)
+    gap = best.entropy() - white.entropy() - 6 * math.log(scale)
+    assert not found.member and found.entropy_gap == pytest.approx(gap, rel=0.02)
+    freer = design(
+        grid, least_information=False, family=StudentT, no_drift="sample", coherence=D, budget=6.0,
+        gamma=0.5,
+    ).admissible  # fmt: skip
+    assert heavy in freer and fields in freer and MaxEntLaw(D, grid) not in freer
+
+
+def test_the_class_lists_the_shipped_mechanisms_and_what_is_fixed() -> None:
+    one = design(GRID, no_drift="site", coherence=D, gamma=0.5).admissible
+    assert [type(gate.realization) for gate in one] == [Wick]
+    assert "Gaussian" in one.fixed["D1"] and "Q^-1" in one.fixed["D4"] and one.free
+    many = design(
+        GRID, least_information=False, family=StudentT, positive=False, injection="additive",
+        coherence=D, gamma=0.5,
+    ).admissible  # fmt: skip
+    found = [type(gate.realization) for gate in many]
+    assert found == [SampleWise, Wick, Signed, Plain, SampleWise, Signed, Plain]
+    assert all(torch.isfinite(output(gate)).all() for gate in many)

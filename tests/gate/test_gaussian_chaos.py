@@ -95,7 +95,7 @@ def test_a_mechanism_says_what_it_is():
 
 def test_mechanism_refuses_a_law_of_another_grid():
     gate = Mechanism(MaxEntLaw(DirichletLaplacian(), (7, 7), beta=1.0), SampleWise(1.0))
-    with pytest.raises(ValueError, match="7x7 grid, the features on 4x4"):
+    with pytest.raises(ValueError, match="grid 7x7, the features on 4x4"):
         gate(torch.ones(1, 1, 4, 4))
 
 
@@ -110,14 +110,14 @@ def test_mechanism_refuses_a_law_of_another_grid():
         ({"log_std": 0.0}, "constant gate"),
         ({"log_std": 1.0, "beta": 2.0}, "drop beta"),
         ({"gamma": 0.1, "beta": 1.0, "epsilon": 1.0}, "not both"),
-        ({"gamma": 0.1, "beta": 0.0}, "> 0"),
-        ({"gamma": 0.1, "epsilon": -2.0}, "> 0"),
+        ({"gamma": 0.1, "beta": 0.0}, "beta must be positive"),
+        ({"gamma": 0.1, "epsilon": -2.0}, "epsilon must be positive"),
         ({"gamma": 0.1, "alpha": 0.0}, "alpha"),
         ({"gamma": 0.1, "alpha": 1.5}, "alpha"),
         ({"gamma": 0.1, "realization": "exact"}, "samplewise"),
         ({"gamma": 0.1, "channels": "both"}, "shared"),
-        ({"gamma": 0.1, "base_size": [0, 3]}, "base_size"),
-        ({"gamma": 0.1, "base_size": [3, 3, 3, 3]}, "base_size"),
+        ({"gamma": 0.1, "base_size": [0, 3]}, "a grid is"),
+        ({"gamma": 0.1, "base_size": [3, 3, 3, 3]}, "a grid is"),
     ],
 )
 def test_bad_strength_is_refused_at_construction(arguments, message):

@@ -119,6 +119,9 @@ field.grids
   Periodic.row: 2 * _eye -> 3 * _eye
   Periodic.differences: roll(1, 1) -> roll(2, 1)
   Identity.energy: 0.5 * -> 1.0 *
+  Spectral.matrix: factor.spectrum() @ -> factor.spectrum().sqrt() @
+  MultiScale._cost: w / (eigenvalues + m) -> w / eigenvalues
+  BandLimited._cost: inside, 1.0, self.outside -> inside, self.outside, 1.0
 field.spectral
   Sine.eigenvalues: (2 * (self.n + 1)) -> (2 * self.n)
   Sine.basis: math.sqrt(2 / (self.n + 1)) -> math.sqrt(2 / self.n)
@@ -145,6 +148,9 @@ field.law
   gaussian_entropy_gap: 0.5 * law.rank -> law.rank
   gaussian_entropy_gap: relative - 1 -> relative + 1
   laplace_entropy_gap: - 1 + ratio -> + 1 + ratio
+  FeatureGraph.edge_weights_of: self.bandwidth**2 -> self.bandwidth
+  FeatureGraph.color_by_features: scale.sqrt() -> scale
+  FeatureGraph.laplacian_of: rim - matrix -> -matrix
 field.white
   _fill_on_host: *= -2.0 -> *= -1.9
   _fill_on_host: reshape(count, 2).T -> reshape(count, 2).T[:1]
@@ -152,6 +158,7 @@ field.white
   advance: _mixed((key + (counter + 1) -> _mixed((key + (counter // 2 + 1)
 field.matrices
   CovarianceFunction.covariance: self.nugget -> 2 * self.nugget
+  KernelFactor.inverse: kept / kept.square().sum(0) -> kept
 """)
 
 GATE = _table("""
@@ -170,7 +177,7 @@ gate.realization
   Multiplicative.__call__: (gate - 1) -> gate
   Multiplicative.energy: self.alpha**2 -> self.alpha
   Additive.__call__: .sqrt() ->
-  _dialled: strength * dial -> strength
+  _scaled: strength * factor -> strength
   Additive.energy: .mean() -> .sum()
   Signed.site_energy: ** 2 ->
   Plain.site_energy: ** 2 ->
@@ -188,11 +195,13 @@ gate.dropout
   DropBlock.perturb: < rate -> < 2 * rate
   DropBlock.expected_energy: dropped / (1 - dropped) -> dropped
   Dropout.perturb: h.shape[1] if self.mask == "element" else 1 -> 1
-  Dropout._drop: self.p * self.dial -> self.p
+  Dropout._drop: self.p * self.factor -> self.p
   _reach: (size - 1) // 2 -> size // 2
   _reach: min(block_size, length) -> block_size
-  DropBlock.marginal: self.p * self.dial.double() -> self.p
+  DropBlock.marginal: self.p * self.factor.double() -> self.p
   DropBlock.perturb: else h.shape[1] -> else 1
+  DropBlock.perturb: kept.numel() / kept.sum() -> 1 / (1 - self.p) * torch.ones(())
+  DropBlock.published_rate: math.prod(grid) / inner -> 1
 gate.base
   Gate.forward: if not self.training: -> if False:
   weighted_energy: .square() -> .abs()
@@ -202,7 +211,7 @@ gate.deployment
   estimated_site_energy: (2 * batch * rounds) -> (batch * rounds)
   DeployedField.__init__: .square().sum((0, 1)) -> .square().mean((0, 1))
   DeployedField._resized: align_corners=False -> align_corners=True
-  DialledEnergy.__call__: s.square() * reduced -> reduced
+  ScaledEnergy.__call__: s.square() * reduced -> reduced
 gate.gaussian
   _unit_variance_law: operator.mean_variance(grid) -> 1.0
   UnitVarianceMechanism._matched: torch.log1p( -> (
@@ -216,7 +225,14 @@ gate.gaussian_chaos
   GaussianChaos._deploy: beta=field.mean_variance -> beta=1.0
 gate.mechanism
   Mechanism.gate: else h.shape[1] -> else 1
-  Mechanism.field_on: if grid not in -> if (grid := tuple(sorted(grid))) not in
+  Mechanism.field_on: if grid in self -> if (grid := tuple(sorted(grid))) in self
+gate.matched
+  added_roughness: (roughness(gated) - roughness(h)) -> roughness(gated)
+  changed_orderings: (before != 0) -> (before == before)
+  Matched.solve: < target -> > target
+  Matched._scaled: self.strength * one -> one
+gate.desiderata
+  AdmissibleClass.membership: best.entropy() - law.entropy() -> 0.0
 """)
 
 COMPAT = _table("""

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chaosgate.field.graph import EdgeWeighted, Graph
+    from chaosgate.field.graph import EdgeWeighted, FeatureGraph, Graph
     from chaosgate.field.grids import (
         Anisotropic,
         BandLimited,
@@ -45,6 +45,7 @@ __all__ = [
     "DirichletLaplacian",
     "EdgeWeighted",
     "EntropyGap",
+    "FeatureGraph",
     "Fractional",
     "Graph",
     "Grid",

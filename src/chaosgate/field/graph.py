@@ -11,7 +11,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from chaosgate.field.cholesky import CholeskyFactor
-from chaosgate.field.operator import Factor, Grid, Operator, at_least_float32, grid_of_field
+from chaosgate.field.grids import DirichletLaplacian
+from chaosgate.field.operator import (
+    Factor,
+    Grid,
+    Operator,
+    at_least_float32,
+    grid_of_field,
+    positive,
+)
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -292,3 +300,77 @@ class EdgeWeighted(Operator):
 
     def __repr__(self) -> str:
         return f"EdgeWeighted(grid={self.grid})"
+
+
+class FeatureGraph(DirichletLaplacian):
+    r"""Dirichlet Laplacian whose inner edges follow the features of each sample: noise that is
+    smooth inside an object and can change at its border.
+
+    .. math:: c_{xy} = \max\Big(f, \exp\frac{-|h(x) - h(y)|^2}{2 b^2 d}\Big)
+
+    with the squared distance over all channels, :math:`d` its mean over the edges of the sample,
+    :math:`b` the bandwidth and :math:`f` the floor. Edges to the boundary weigh 1, and features
+    carry no gradient here. On constant features this is the Dirichlet Laplacian, whose numbers
+    (rank, variance, entropy) a law on this operator has. Fields are scaled per sample to the mean
+    site variance of the Dirichlet Laplacian, so that a strength means the same.
+
+    A gate factorises one matrix per sample and step, on grids of at most 256 sites.
+
+    Args:
+        bandwidth: :math:`b`; smaller ones make weights fall faster with distance.
+        floor: :math:`f`, in (0, 1].
+    """
+
+    LARGEST = 256
+
+    def __init__(self, bandwidth: float = 1.0, floor: float = 0.01) -> None:
+        self.bandwidth, self.floor = positive("bandwidth", bandwidth), positive("floor", floor)
+
+    def edge_weights_of(self, h: Tensor) -> list[Tensor]:
+        r"""Weights of the inner edges along each axis, for features (B, C, \*grid)."""
+        h, axes = at_least_float32(h.detach()), range(1, h.ndim - 1)
+        distances = [h.diff(dim=axis + 1).square().sum(1) for axis in axes]
+        total = torch.stack([d.flatten(1).sum(1) for d in distances]).sum(0)
+        edges = max(1, sum(d[0].numel() for d in distances))
+        scale = 2 * self.bandwidth**2 * (total / edges).clamp_min(torch.finfo(h.dtype).tiny)
+        shape = (-1, *[1] * len(axes))
+        return [(-d / scale.view(shape)).exp().clamp_min(self.floor) for d in distances]
+
+    def laplacian_of(self, h: Tensor) -> Tensor:
+        r"""The operator of each sample, (B, n, n)."""
+        grid, batch = h.shape[2:], h.shape[0]
+        site = torch.arange(math.prod(grid), device=h.device).view(grid)
+        # the boundary's edges, and the off-diagonal part; the diagonal makes inner rows sum to zero
+        rim = self.matrix(tuple(grid)).sum(1).to(h)
+        matrix = torch.zeros(batch, site.numel(), site.numel(), dtype=rim.dtype, device=h.device)
+        for axis, weights in enumerate(self.edge_weights_of(h)):
+            n = grid[axis]
+            first = site.narrow(axis, 0, n - 1).flatten()
+            second = site.narrow(axis, 1, n - 1).flatten()
+            matrix[:, first, second] = -weights.flatten(1).to(matrix)
+            matrix[:, second, first] = -weights.flatten(1).to(matrix)
+        return matrix + torch.diag_embed(rim - matrix.sum(2))
+
+    def color_by_features(self, white: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of white noise (B c, n) to fields, c per sample, and their site variances."""
+        root = torch.linalg.cholesky(self.laplacian_of(h.to(white.dtype)))
+        eye = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device).expand_as(root)
+        inverse = torch.linalg.solve_triangular(root, eye, upper=False)
+        variance = inverse.square().sum(1)
+        target = self.mean_variance(tuple(h.shape[2:]))
+        scale = target / variance.mean(1, keepdim=True)
+        count = len(white) // max(1, len(h))
+        fields = white.view(len(h), count, -1) @ inverse * scale.sqrt()[:, None]
+        return fields.flatten(0, 1), (scale * variance).repeat_interleave(count, 0)
+
+    def check_law(self, law: Any, grid: Grid) -> None:
+        """Raise where fields cannot follow the features."""
+        if law.family != "N(0, (beta Q)^-1)" or law.grid != grid or law.n > self.LARGEST:
+            raise ValueError(
+                f"{self} needs the Gaussian law on the grid of the features, of at most "
+                f"{self.LARGEST} sites (one factorisation per sample); got {law} for features on "
+                f"{grid}. Attach the gate at a later stage, without base_size."
+            )
+
+    def __repr__(self) -> str:
+        return f"FeatureGraph(bandwidth={self.bandwidth}, floor={self.floor})"

@@ -19,7 +19,8 @@ from chaosgate.field.white import Noise, advance, fold
 class Counter:
     """A number of events that eager and compiled code share.
 
-    Eager code reads and writes an integer, so that no device is waited for. Compiled code uses a tensor on the same
+    Eager code reads and writes an integer, so that no device is waited for. Compiled code uses a
+    tensor on the same
     memory: an integer would become part of the graph.
     """
 
@@ -55,21 +56,25 @@ _COUNTING = threading.Lock()
 
 
 class Gate(nn.Module, ABC):
-    """A random perturbation of a feature map: on in training mode, exactly the identity in evaluation mode.
+    """A random perturbation of a feature map: on in training mode, exactly the identity in
+    evaluation mode.
 
-    A subclass writes :meth:`perturb`. Everything random must come from the :class:`~chaosgate.field.white.Noise` it is
-    given; then the gate replays after a restart and compiles. State that is not a parameter of the network (counters,
-    caches) stays out of the ``state_dict``, so a gated model and a bare one exchange checkpoints.
+    A subclass writes :meth:`perturb`. Everything random must come from the
+    :class:`~chaosgate.field.white.Noise` it is given; then the gate replays after a restart and
+    compiles. State that is not a parameter of the network (counters, caches) stays out of the
+    ``state_dict``, so a gated model and a bare one exchange checkpoints.
 
-    A gate is also a layer: in ``nn.Sequential(..., GaussianChaos(log_std=1.0), ...)`` it draws from a key and a counter
-    of its own. The key comes from the seed and the rank of the process; :func:`noise_state_dict` saves both. A copy
-    (``copy.deepcopy``) gets a new key: two layers never share their noise. Under activation checkpointing use
-    :func:`~chaosgate.attach`, which tells a recomputed forward from a new one; a layer cannot, and refuses.
-    Before ``torch.compile(..., fullgraph=True)`` run one training forward, or call :meth:`prepare`.
+    A gate is also a layer: in ``nn.Sequential(..., GaussianChaos(log_std=1.0), ...)`` it draws from
+    a key and a counter of its own. The key comes from the seed and the rank of the process;
+    :func:`noise_state_dict` saves both. A copy (``copy.deepcopy``) gets a new key: two layers never
+    share their noise. Under activation checkpointing use :func:`~chaosgate.attach`, which tells a
+    recomputed forward from a new one; a layer cannot, and refuses. Before ``torch.compile(...,
+    fullgraph=True)`` run one training forward, or call :meth:`prepare`.
 
     Args:
-        seed: Selects the noise of direct calls; None takes the next number in order of construction. On an attached
-            gate it selects the noise together with the seed of the attachment.
+        seed: Selects the noise of direct calls; None takes the next number in order of
+            construction. On an attached gate it selects the noise together with the seed of the
+            attachment.
 
     >>> class Flip(Gate):
     ...     def perturb(self, h, noise):
@@ -81,19 +86,30 @@ class Gate(nn.Module, ABC):
 
     def __init__(self, seed: int | None = None) -> None:
         super().__init__()
-        self.dial: Tensor | None = None
-        """Factor on the nominal strength, a 0-dimensional tensor set by a schedule; None means one."""
+        self.factor: Tensor | None = None
+        """Factor on the nominal strength, a 0-dimensional tensor set by a schedule; None is one."""
         self._object = id(self)  # a replica of DataParallel has the attributes of another gate
         self.reseed(seed)
+
+    @property
+    def dial(self) -> Tensor | None:
+        """Former name of :attr:`factor`."""
+        return self.factor
+
+    @dial.setter
+    def dial(self, factor: Tensor | None) -> None:
+        self.factor = factor
 
     @abstractmethod
     def perturb(self, h: Tensor, noise: Noise) -> Tensor:
         r"""The perturbed map, same shape, dtype and memory format as ``h`` (B, C, \*grid)."""
 
     def expected_energy(self, h: Tensor) -> Tensor:
-        r"""Expected injected energy :math:`E\|\tilde h-h\|^2` per sample (B,), for matching other gates to this one.
+        r"""Expected injected energy :math:`E\|\tilde h-h\|^2` per sample (B,), for matching other
+        gates to this one.
 
-        Here: the mean over 32 fixed draws. Subclasses with a closed form, or with a map that depends on the grid
+        Here: the mean over 32 fixed draws. Subclasses with a closed form, or with a map that
+            depends on the grid
         alone, override it.
         """
         key = torch.tensor(fold("expected energy"), device=h.device)
@@ -103,7 +119,9 @@ class Gate(nn.Module, ABC):
         ).mean(0)
 
     def nominal(self, grid: Grid) -> dict[str, float]:
-        """The strength as asked for, in numbers that can be logged (``tau``, ``log_std``, ``p`` ...)."""
+        """The strength as asked for, in numbers that can be logged (``tau``, ``log_std``, ``p``
+        ...).
+        """
         return {}
 
     def check(self, grid: Grid) -> None:
@@ -113,32 +131,39 @@ class Gate(nn.Module, ABC):
         """Fill the caches for one grid, so that a later ``torch.compile`` finds only tensors."""
 
     def reseed(self, seed: int | None) -> None:
-        """Restart the private counter of direct calls, under this seed or the next in order of construction.
+        """Restart the private counter of direct calls, under this seed or the next in order of
+        construction.
 
         An attachment keeps the seed that the gate had when it was attached.
         """
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-            raise ValueError(
-                f"{type(self).__name__}: seed is a whole number, or None; got {seed!r}."
-            )
         key = fold("gate", next(CONSTRUCTED)) if seed is None else fold(seed, "direct call")
         self.seed = seed
         self._key, self._calls = key, Counter()
 
+    def noise_state(self) -> dict[str, float]:
+        """What :func:`noise_state_dict` saves of this gate."""
+        return {"key": self._key, "calls": self._calls.value}
+
+    def load_noise_state(self, state: Mapping[str, float]) -> None:
+        """Continue from :meth:`noise_state`."""
+        self._key, self._calls.value = int(state["key"]), int(state["calls"])
+
     def forward(self, h: Tensor) -> Tensor:
-        r"""Perturb ``h`` (B, C, \*grid) in training mode and advance the private counter; else return ``h`` itself."""
+        r"""Perturb ``h`` (B, C, \*grid) in training mode and advance the private counter; else
+        return ``h`` itself.
+        """
         if not self.training:
             return h
         if not torch.compiler.is_compiling() and self._object != id(self):
             raise RuntimeError(
-                f"{type(self).__name__} is a layer of a replica that torch.nn.DataParallel made, where the parts of a "
-                "batch on all devices would get the same noise. Use DistributedDataParallel."
+                f"{type(self).__name__} is a layer of a replica that torch.nn.DataParallel made: all "
+                "devices would get the same noise. Use DistributedDataParallel."
             )
         if in_backward():
             raise RuntimeError(
-                f"{type(self).__name__} is a layer inside activation checkpointing, where it would draw another gate "
-                "when its forward is run again. Attach it instead (chaosgate.attach), or leave it outside the "
-                "checkpointed part."
+                f"{type(self).__name__} is a layer inside activation checkpointing, where it would "
+                "draw another gate when its forward is run again. Attach it instead "
+                "(chaosgate.attach), or leave it outside the checkpointed part."
             )
         require_fresh_draws(h)
         key = self._key if (rank := rank_of_process()) == 0 else advance(self._key, rank)
@@ -174,18 +199,22 @@ TRACKER = ModuleTracker()
 
 
 def in_backward() -> bool:
-    """Whether autograd is running backward: then a forward is the second run of one under activation checkpointing."""
+    """Whether autograd is running backward: then a forward is the second run of one under
+    activation checkpointing.
+    """
     return not torch.compiler.is_compiling() and bool(TRACKER.is_bw)
 
 
 def require_fresh_draws(*values: Tensor) -> None:
-    """Refuse where noise would be drawn once for many: in a trace, and inside the transforms of ``torch.func``."""
+    """Refuse where noise would be drawn once for many: in a trace, and inside the transforms of
+    ``torch.func``.
+    """
     if torch.compiler.is_compiling():
         return
     if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         raise RuntimeError(
-            "torch.jit.trace would keep the noise of this one forward for ever. Trace in evaluation mode, in which the "
-            "model is the plain network, or use torch.compile or torch.export, which draw anew."
+            "torch.jit.trace would keep the noise of this one forward for ever. Trace in evaluation "
+            "mode, or use torch.compile or torch.export, which draw anew."
         )
     for value in values:
         if value.layout is not torch.strided:
@@ -194,17 +223,19 @@ def require_fresh_draws(*values: Tensor) -> None:
             value.untyped_storage()
         except NotImplementedError:  # the tensors of a transform have none
             raise RuntimeError(
-                "a gate cannot draw inside a transform of torch.func: vmap would give the same noise to all samples or "
-                "models, and grad cannot advance its counter. Use backward() or torch.autograd.grad, and a loop in the "
-                "place of vmap; or put the model in evaluation mode."
+                "a gate cannot draw inside a transform of torch.func: vmap would give all samples or "
+                "models the same noise, and grad cannot advance its counter. Use backward() or "
+                "torch.autograd.grad, and a loop instead of vmap; or evaluation mode."
             ) from None
 
 
-def noise_state_dict(model: nn.Module) -> dict[str, dict[str, int]]:
-    """Keys and counters of all gates that are layers of ``model``, as plain integers, by the name of the layer.
+def noise_state_dict(model: nn.Module) -> dict[str, dict[str, float]]:
+    """Keys and counters of all gates that are layers of ``model``, as plain numbers, by the name of
+    the layer.
 
-    They are not in ``model.state_dict()``, so that a gated and a bare network exchange checkpoints. Save them beside
-    it; after :func:`load_noise_state_dict` a resumed run draws the gates that it would have drawn.
+    They are not in ``model.state_dict()``, so that a gated and a bare network exchange checkpoints.
+    Save them beside it; after :func:`load_noise_state_dict` a resumed run draws the gates that it
+    would have drawn.
 
     >>> from chaosgate.gate import Dropout
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), Dropout(0.1))
@@ -212,45 +243,53 @@ def noise_state_dict(model: nn.Module) -> dict[str, dict[str, int]]:
     0
     """
     gates = ((name, module) for name, module in model.named_modules() if isinstance(module, Gate))
-    return {name: {"key": gate._key, "calls": gate._calls.value} for name, gate in gates}
+    return {name: gate.noise_state() for name, gate in gates}
 
 
-def load_noise_state_dict(model: nn.Module, state: Mapping[str, Mapping[str, int]]) -> None:
+def load_noise_state_dict(model: nn.Module, state: Mapping[str, Mapping[str, float]]) -> None:
     """Continue from what :func:`noise_state_dict` returned for the same model."""
     gates = {name: module for name, module in model.named_modules() if isinstance(module, Gate)}
     if set(gates) != set(state):
         raise ValueError(
-            f"the saved noise belongs to gates at {sorted(state)}; this model has them at {sorted(gates)}. Load it "
-            "into the model it was saved from."
+            f"the saved noise belongs to gates at {sorted(state)}; this model has them at "
+            f"{sorted(gates)}. Load it into the model it was saved from."
         )
     for name, gate in gates.items():
-        gate._key, gate._calls.value = int(state[name]["key"]), int(state[name]["calls"])
+        gate.load_noise_state(state[name])
+
+
+def one_of(name: str, value: object, *choices: str) -> None:
+    """Raise unless ``value`` is one of ``choices``."""
+    if value not in choices:
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}.")
 
 
 def grid_of(h: Tensor) -> Grid:
     """The spatial size of a map (B, C, L), (B, C, H, W) or (B, C, D, H, W) of real numbers."""
     if h.ndim - 2 not in (1, 2, 3):
         raise ValueError(
-            "a gate acts on (batch, channel, length), (batch, channel, height, width) or (batch, channel, depth, "
-            f"height, width); got a tensor of shape {tuple(h.shape)}. Attach the gate with chaosgate.attach, which "
-            "knows the layout of the model's features, or permute the map yourself."
+            "a gate acts on (batch, channel, length), (batch, channel, height, width) or (batch, "
+            f"channel, depth, height, width); got a tensor of shape {tuple(h.shape)}. Attach the "
+            "gate with chaosgate.attach, which knows the layout, or permute the map."
         )
     if not h.is_floating_point():
         raise TypeError(
-            f"a gate acts on real features; these have dtype {h.dtype}, in which the product would be rounded to whole "
-            "numbers. Convert them first (h.float()), or put the gate after a layer that computes with real numbers."
+            f"a gate acts on real features; these have dtype {h.dtype}, in which the product would "
+            "be rounded to whole numbers. Convert them first (h.float())."
         )
     return tuple(int(side) for side in h.shape[2:])
 
 
 def field_dtype(h: Tensor) -> torch.dtype:
-    """Fields are computed in float32 at least, whatever precision the features have (design invariant 5)."""
+    """Fields are computed in float32 at least, whatever precision the features have (design
+    invariant 5).
+    """
     return torch.float64 if h.dtype == torch.float64 else torch.float32
 
 
 def weighted_energy(h: Tensor, site_energy: Tensor) -> Tensor:
-    r""":math:`\sum_x m(x)\|h(x)\|^2` per sample (B,): the injected energy of a multiplicative gate with
-    :math:`m(x)=E(\nu(x)-1)^2` given as a map.
+    r""":math:`\sum_x m(x)\|h(x)\|^2` per sample (B,): the injected energy of a multiplicative gate
+    with :math:`m(x)=E(\nu(x)-1)^2` given as a map.
     """
     power = h.detach().to(field_dtype(h)).square().sum(1)
     return (power * site_energy.to(power)).flatten(1).sum(1)

@@ -1,4 +1,6 @@
-"""A law as it reaches the features: sampled on their grid, or on a coarser base grid and resized; and its energy."""
+"""A law as it reaches the features: sampled on their grid, or on a coarser one and resized; and its
+energy.
+"""
 
 import math
 
@@ -12,17 +14,16 @@ from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate.realization import Realization
 
 _RESIZE = {1: "linear", 2: "bilinear", 3: "trilinear"}
-_SITES = (
-    1 << 22
-)  # field sites drawn for one estimate: about a second on one core, half a per cent at log_std 1
+_SITES = 1 << 22
+"""Field sites drawn for one estimate: about a second on one core, half a per cent at log_std 1."""
 
 
 class DeployedField:
     r"""Log-fields on a feature grid, drawn from a law on the same or on another grid.
 
-    When the grids differ, the *log-field* is resized (linearly along each axis, a linear map :math:`R`), so it stays in
-    its family, with covariance :math:`RCR^\top`; its variance map is computed exactly from that, not guessed (paper
-    app. G.3).
+    When the grids differ, the *log-field* is resized (linearly along each axis, a linear map
+    :math:`R`), so it stays in its family, with covariance :math:`RCR^\top`; its variance map is
+    computed exactly from that (paper app. G.3).
 
     Args:
         law: The law of the field that is sampled.
@@ -30,8 +31,7 @@ class DeployedField:
     """
 
     def __init__(self, law: Law, grid: Grid) -> None:
-        self.law = law
-        self.grid = grid
+        self.law, self.grid = law, grid
         self._variance: dict[tuple[torch.device, torch.dtype], Tensor] = {}
         exact = torch.as_tensor(law.variance, dtype=torch.float64)
         if law.grid != grid:
@@ -40,85 +40,96 @@ class DeployedField:
             exact = self._resized(law.color(basis)[:, None]).square().sum((0, 1))
         self._exact_variance = exact
         self.mean_variance = float(exact.mean())
+        self.follows_features = hasattr(law.operator, "color_by_features")
+        if self.follows_features:
+            law.operator.check_law(law, grid)
 
     def variance(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Site variances, a map."""
-        return self.variance_row(dtype, device).view(self.grid)
+        return self._variance_row(dtype, device).view(self.grid)
 
-    def variance_row(self, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Site variances (n,)."""
+    def _variance_row(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         at = (device, dtype)
         if at not in self._variance:
             self._variance[at] = self._exact_variance.to(device=device, dtype=dtype).flatten()
         return self._variance[at]
 
-    def sample(self, noise: Noise, batch: int, channels: int, dtype: torch.dtype) -> Tensor:
-        r"""Independent fields (batch, channels, \*grid)."""
-        return self.rows(noise, batch * channels, dtype).view(batch, channels, *self.grid)
-
-    def rows(self, noise: Noise, count: int, dtype: torch.dtype) -> Tensor:
-        """Independent fields with their sites in a row, (count, n)."""
+    def rows(
+        self, noise: Noise, h: Tensor, channels: int, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        """Fields for features with their sites in a row, (B channels, n), and their variances."""
+        count = len(h) * channels
+        if self.follows_features:
+            white = noise.normal((count, self.law.n), dtype)
+            fields, variance = self.law.operator.color_by_features(white, h.to(dtype))
+            beta = self.law.beta
+            return fields.div_(math.sqrt(beta)), variance.div_(beta)
         psi = self.law.rows(noise, count, dtype)
-        if self.law.grid == self.grid:
-            return psi
-        return self._resized(psi.view(count, 1, *self.law.grid)).flatten(1)
+        if self.law.grid != self.grid:
+            psi = self._resized(psi.view(count, 1, *self.law.grid)).flatten(1)
+        return psi, self._variance_row(dtype, h.device)
+
+    def sample(self, noise: Noise, batch: int, channels: int, dtype: torch.dtype) -> Tensor:
+        r"""Independent fields (batch, channels, \*grid), on constant features."""
+        psi = self.law.draw(noise, (batch, channels), dtype)
+        return psi if self.law.grid == self.grid else self._resized(psi)
 
     def prepare(self, dtype: torch.dtype, device: torch.device) -> None:
-        self.variance(dtype, device)
+        self._variance_row(dtype, device)
         self.law.operator.prepare(self.law.grid, device, dtype)
 
     def _resized(self, psi: Tensor) -> Tensor:
         return interpolate(psi, size=self.grid, mode=_RESIZE[len(self.grid)], align_corners=False)
 
 
-def estimated_site_energy(field: DeployedField, realization: Realization, dials: Tensor) -> Tensor:
-    r""":math:`E(\xi(x)-1)^2` as float64 maps (len(dials), \*grid), one per factor on the strength, from fixed draws.
+def estimated_site_energy(
+    field: DeployedField, realization: Realization, factors: Tensor
+) -> Tensor:
+    r""":math:`E(\xi(x)-1)^2` as float64 maps (len(factors), \*grid), one per factor on the
+    strength, from fixed draws.
 
-    The gate is heavy-tailed, so the estimate takes as many samples as the grid is small, in antithetic pairs. The same
-    law, grid and strength always give the same numbers.
+    The gate is heavy-tailed, so the estimate takes as many samples as the grid is small, in
+    antithetic pairs. The same law, grid and strength always give the same numbers.
     """
     batch, sites = 256, math.prod(field.grid)
     rounds = max(8, _SITES // (2 * batch * sites))
-    together = max(
-        1, (1 << 17) // (batch * sites)
-    )  # on small grids many rounds are one pass over the memory
+    # on small grids many rounds are one pass over the memory
+    together = max(1, (1 << 17) // (batch * sites))
     key = torch.tensor(fold("site energy"))
-    total = torch.zeros(len(dials), *field.grid, dtype=torch.float64)
+    total = torch.zeros(len(factors), *field.grid, dtype=torch.float64)
     variance = field.variance(torch.float32, torch.device("cpu"))
     for first in range(0, rounds, together):
         keys = [advance(key, i) for i in range(first, min(first + together, rounds))]
         psi = torch.cat([field.sample(Noise(k), batch, 1, torch.float32) for k in keys])
         for sign in (1, -1):
-            for at, dial in enumerate(dials.float()):
-                total[at] += (
-                    (realization(sign * psi, variance, dial) - 1).double().square().sum((0, 1))
-                )
+            for at, factor in enumerate(factors.float()):
+                gate = realization(sign * psi, variance, factor)
+                total[at] += (gate - 1).double().square().sum((0, 1))
     return total / (2 * batch * rounds)
 
 
-class DialledEnergy:
-    r"""Site energy :math:`m(s) = E(\xi_s(x)-1)^2` as a function of the dial :math:`s\in[0, 1]`, without closed form.
+class ScaledEnergy:
+    r"""Site energy :math:`m(s) = E(\xi_s(x)-1)^2` at a factor :math:`s\in[0, 1]` on the strength.
 
-    :math:`m(s)/s^2` is smooth, so it is estimated once at the Chebyshev nodes and interpolated by the polynomial
-    through them; a schedule may then move the dial at every step.
+    :math:`m(s)/s^2` is smooth, so it is estimated once at the Chebyshev nodes and interpolated by
+    the polynomial through them; a schedule may then change the factor at every step.
     """
 
     NODES = 12
 
     def __init__(self, field: DeployedField, realization: Realization) -> None:
         angles = torch.pi * (torch.arange(self.NODES, dtype=torch.float64) + 0.5) / self.NODES
-        dials = (1 + torch.cos(angles)) / 2
-        reduced = (
-            estimated_site_energy(field, realization, dials).flatten(1) / dials.square()[:, None]
-        )
+        factors = (1 + torch.cos(angles)) / 2
+        energies = estimated_site_energy(field, realization, factors).flatten(1)
         basis = torch.cos(torch.outer(angles, torch.arange(self.NODES, dtype=torch.float64)))
-        self.grid, self.coefficients = field.grid, torch.linalg.solve(basis, reduced)
+        self.grid = field.grid
+        self.coefficients = torch.linalg.solve(basis, energies / factors.square()[:, None])
 
-    def __call__(self, dial: Tensor) -> Tensor:
-        """The map at one dial, in float64 on its device."""
-        if self.coefficients.device != dial.device:
-            self.coefficients = self.coefficients.to(dial.device)
-        s = dial.double().clamp(0, 1)
-        degrees = torch.arange(self.NODES, dtype=torch.float64, device=dial.device)
+    def __call__(self, factor: Tensor) -> Tensor:
+        """The map at one factor, in float64 on its device."""
+        if self.coefficients.device != factor.device:
+            self.coefficients = self.coefficients.to(factor.device)
+        s = factor.double().clamp(0, 1)
+        degrees = torch.arange(self.NODES, dtype=torch.float64, device=factor.device)
         reduced: Tensor = torch.cos(degrees * torch.acos(2 * s - 1)) @ self.coefficients
         return (s.square() * reduced).view(self.grid)

@@ -1,5 +1,9 @@
-"""Dropout, elementwise or on whole sites; and DropBlock whose realised drop rate is the one asked for."""
+"""Dropout, elementwise or on whole sites; and DropBlock whose realised drop rate is the one asked
+for.
+"""
 
+import math
+from collections.abc import Sequence
 from functools import reduce
 from typing import Literal
 
@@ -7,20 +11,26 @@ import torch
 from torch import Tensor
 from torch.nn.functional import max_pool1d, max_pool2d, max_pool3d, pad
 
-from chaosgate.field import Grid
+from chaosgate.field.operator import Grid
 from chaosgate.field.white import Noise
-from chaosgate.gate.base import Gate, field_dtype, grid_of, squared_norm, weighted_energy
-from chaosgate.gate.checks import one_of
+from chaosgate.gate.base import (
+    Gate,
+    field_dtype,
+    grid_of,
+    one_of,
+    squared_norm,
+    weighted_energy,
+)
 
 
 class Dropout(Gate):
-    r"""Inverted dropout :math:`m=b/q`, :math:`b\sim\mathrm{Bernoulli}(q)` independent, :math:`q=1-p` (cor.
-    dropout_margin_blind).
+    r"""Inverted dropout :math:`m=b/q`, :math:`b\sim\mathrm{Bernoulli}(q)` independent,
+    :math:`q=1-p` (cor. dropout_margin_blind).
 
     Args:
         p: Drop probability in [0, 1).
-        mask: ``"element"`` drops every number by itself, as ``torch.nn.Dropout`` does; ``"site"`` drops all channels
-            of a site together, the mask that the paper's theorems are about.
+        mask: ``"element"`` drops every number by itself, as ``torch.nn.Dropout`` does; ``"site"``
+            drops all channels of a site together, the mask that the paper's theorems are about.
         seed: Of the gate as a layer; see :class:`Gate`.
     """
 
@@ -29,7 +39,7 @@ class Dropout(Gate):
     ) -> None:
         super().__init__(seed)
         require_probability(self, p)
-        one_of(f"{type(self).__name__}: mask", mask, ("element", "site"))
+        one_of("Dropout: mask", mask, "element", "site")
         self.p = float(p)
         self.mask = mask
 
@@ -46,7 +56,7 @@ class Dropout(Gate):
         return drop / (1 - drop) * squared_norm(h)
 
     def _drop(self) -> float | Tensor:
-        return self.p if self.dial is None else self.p * self.dial
+        return self.p if self.factor is None else self.p * self.factor
 
     def nominal(self, grid: Grid) -> dict[str, float]:
         return {"p": self.p}
@@ -57,7 +67,7 @@ class Dropout(Gate):
 
 def require_probability(owner: Gate, p: float) -> None:
     """Raise unless ``p`` is a drop probability that leaves something."""
-    if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p < 1:
+    if not 0 <= p < 1:
         raise ValueError(f"{type(owner).__name__}: p is a drop probability in [0, 1); got {p!r}.")
     if p == 0:
         raise ValueError(
@@ -66,7 +76,9 @@ def require_probability(owner: Gate, p: float) -> None:
 
 
 def block_coverage(grid: Grid, block_size: int) -> Tensor:
-    """How many seeds can drop each site: a float64 map. Blocks are cut at the border, seeds may sit anywhere."""
+    """How many seeds can drop each site: a float64 map. Blocks are cut at the border, seeds may
+    sit anywhere.
+    """
 
     def along(length: int) -> Tensor:
         before, after = _reach(length, block_size)
@@ -79,15 +91,19 @@ def block_coverage(grid: Grid, block_size: int) -> Tensor:
 
 
 def drop_probability(coverage: Tensor, rate: Tensor) -> Tensor:
-    r"""Exact marginal :math:`1-(1-\rho)^{k(x)}` of a site that :math:`k(x)` seeds of rate :math:`\rho` can drop."""
+    r"""Exact marginal :math:`1-(1-\rho)^{k(x)}` of a site that :math:`k(x)` seeds of rate
+    :math:`\rho` can drop.
+    """
     return -torch.expm1(coverage * torch.log1p(-rate))
 
 
 def seed_rate(coverage: Tensor, p: float | Tensor) -> Tensor:
-    r"""The rate :math:`\rho` at which the marginal drop probability averages to ``p`` over the grid.
+    r"""The rate :math:`\rho` at which the marginal drop probability averages to ``p`` over the
+    grid.
 
-    The average is increasing and concave in :math:`\rho`, so Newton's method from 0 rises to the root without
-    overshooting; it is run in float64 for a fixed number of steps, on the device, so that a schedule may move ``p``.
+    The average is increasing and concave in :math:`\rho`, so Newton's method from 0 rises to the
+    root without overshooting; it is run in float64 for a fixed number of steps, on the device, so
+    that a schedule may move ``p``.
     """
     target = torch.as_tensor(p, dtype=torch.float64, device=coverage.device)
     rate = torch.zeros_like(target)
@@ -98,21 +114,27 @@ def seed_rate(coverage: Tensor, p: float | Tensor) -> Tensor:
     return rate
 
 
-_MAX_POOL = {1: max_pool1d, 2: max_pool2d, 3: max_pool3d}
-
-
 class DropBlock(Gate):
-    r"""Drop blocks of sites, square or cubic, then divide each site by its exact probability of being kept.
+    r"""Drop blocks of sites, square or cubic.
 
-    Ghiasi et al. (2018) choose the seed rate by a formula for blocks that do not overlap and grids much larger than a
-    block; late stages are neither, and there the realised rate runs far above ``p`` (0.93 instead of 0.1 on 7x7 with
-    block 7 in a common implementation). Here the rate is solved for, so that the marginal drop probability
-    :math:`1-(1-\rho)^{k(x)}` averages to ``p`` on every grid, and the gate has mean one at every site.
+    Ghiasi et al. (2018) choose the seed rate by a formula for blocks that do not overlap and grids
+    much larger than a block; late stages are neither, and there the realised rate differs from
+    ``p``. With ``rate="exact"`` the rate is solved for, so that the marginal drop probability
+    :math:`1-(1-\rho)^{k(x)}` averages to ``p`` on every grid; seeds may sit anywhere, blocks are
+    cut at the border, and each site is divided by its exact probability of being kept, so that the
+    gate has mean one at every site. ``rate="published"`` is their algorithm 1: seeds where the
+    whole block fits, the rate
+
+    .. math:: \rho = \frac{p}{b^2}\,\frac{H W}{(H - b + 1)(W - b + 1)}
+
+    and one division by the share of what was kept in the batch.
 
     Args:
-        p: Drop probability in [0, 1), averaged over the sites.
-        block_size: Side of a block; clipped to the grid per axis. Seeds may sit anywhere; blocks are cut at the border.
-        channels: One mask for all channels of a sample (``"shared"``), or one each (``"independent"``).
+        p: Drop probability in [0, 1).
+        block_size: Side of a block; clipped to the grid per axis.
+        channels: One mask for all channels of a sample (``"shared"``), or one each
+            (``"independent"``, as published).
+        rate: ``"exact"`` or ``"published"``.
         seed: Of the gate as a layer; see :class:`Gate`.
     """
 
@@ -121,71 +143,97 @@ class DropBlock(Gate):
         p: float = 0.1,
         block_size: int = 3,
         channels: Literal["shared", "independent"] = "shared",
+        rate: Literal["exact", "published"] = "exact",
         seed: int | None = None,
     ) -> None:
         super().__init__(seed)
         require_probability(self, p)
-        one_of(f"{type(self).__name__}: channels", channels, ("shared", "independent"))
-        if isinstance(block_size, bool) or not isinstance(block_size, int) or block_size < 1:
+        one_of("DropBlock: channels", channels, "shared", "independent")
+        one_of("DropBlock: rate", rate, "exact", "published")
+        if not isinstance(block_size, int) or block_size < 1:
             raise ValueError(
                 f"DropBlock: block_size is a whole number of sites, at least 1; got {block_size!r}."
             )
-        self.p = float(p)
-        self.block_size = block_size
-        self.channels = channels
+        self.p, self.block_size, self.channels, self.rate = float(p), block_size, channels, rate
         self._cache: dict[tuple[Grid, torch.device], tuple[Tensor, Tensor]] = {}
 
     def marginal(self, grid: Grid, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
-        """Seed rate (0-dimensional) and marginal drop probabilities as a map, float64."""
+        """Seed rate (0-dimensional) and marginal drop probabilities as a map, float64, of the
+        exact form.
+        """
         at = (grid, torch.device(device))
-        if self.dial is not None:
-            return self._solve(
-                block_coverage(grid, self.block_size).to(at[1]), self.p * self.dial.double()
-            )
-        if at not in self._cache:
-            self._cache[at] = self._solve(block_coverage(grid, self.block_size).to(at[1]), self.p)
-        return self._cache[at]
-
-    @staticmethod
-    def _solve(coverage: Tensor, p: float | Tensor) -> tuple[Tensor, Tensor]:
+        if self.factor is None and at in self._cache:
+            return self._cache[at]
+        coverage = block_coverage(grid, self.block_size).to(at[1])
+        p = self.p if self.factor is None else self.p * self.factor.double()
         rate = seed_rate(coverage, p)
-        return rate, drop_probability(coverage, rate)
+        found = rate, drop_probability(coverage, rate)
+        if self.factor is None:
+            self._cache[at] = found
+        return found
 
     def perturb(self, h: Tensor, noise: Noise) -> Tensor:
-        """Draw seeds, grow them to blocks, zero the blocks, rescale each site."""
+        """Draw seeds, grow them to blocks, zero the blocks, rescale."""
         grid, dtype = grid_of(h), field_dtype(h)
+        lead = (h.shape[0], 1 if self.channels == "shared" else h.shape[1])
+        if self.rate == "published":
+            kept = 1 - self._published_blocks(noise, lead, grid, dtype)
+            return h * (kept * (kept.numel() / kept.sum().clamp_min(1))).to(h.dtype)
         rate, dropped = self.marginal(grid, h.device)
-        channels = 1 if self.channels == "shared" else h.shape[1]
-        seeds = (noise.uniform((h.shape[0], channels, *grid), dtype) < rate).to(dtype)
-        reach = [_reach(side, self.block_size) for side in grid]
-        around = [
-            sites for ends in reversed(reach) for sites in ends
-        ]  # the last axis first, as pad wants it
-        blocks = _MAX_POOL[len(grid)](
-            pad(seeds, around), [before + after + 1 for before, after in reach], stride=1
-        )
+        seeds = (noise.uniform((*lead, *grid), dtype) < rate).to(dtype)
+        blocks = _grown(seeds, [_reach(side, self.block_size) for side in grid])
         return h * ((1 - blocks) / (1 - dropped).to(dtype)).to(h.dtype)
 
+    def _published_blocks(
+        self, noise: Noise, lead: tuple[int, int], grid: Grid, dtype: torch.dtype
+    ) -> Tensor:
+        sizes = [min(self.block_size, side) for side in grid]
+        inner = [side - size + 1 for side, size in zip(grid, sizes, strict=True)]
+        rate = self.published_rate(grid) * (1.0 if self.factor is None else self.factor)
+        seeds = (noise.uniform((*lead, *inner), dtype) < rate).to(dtype)
+        return _grown(seeds, [(size - 1, size - 1) for size in sizes], sizes)
+
+    def published_rate(self, grid: Grid) -> float:
+        """The seed rate of Ghiasi et al."""
+        sizes = [min(self.block_size, side) for side in grid]
+        inner = math.prod(side - size + 1 for side, size in zip(grid, sizes, strict=True))
+        return self.p / math.prod(sizes) * math.prod(grid) / inner
+
     def expected_energy(self, h: Tensor) -> Tensor:
-        r""":math:`\sum_x \frac{P(x)}{1-P(x)}\|h(x)\|^2` with the exact marginals :math:`P`."""
+        r""":math:`\sum_x \frac{P(x)}{1-P(x)}\|h(x)\|^2` with the exact marginals :math:`P`; for the
+        published form, an average over draws.
+        """
+        if self.rate == "published":
+            return super().expected_energy(h)
         dropped = self.marginal(grid_of(h), h.device)[1]
         return weighted_energy(h, dropped / (1 - dropped))
 
     def nominal(self, grid: Grid) -> dict[str, float]:
-        """The drop probability and the seed rate that realises it."""
-        return {
-            "p": self.p,
-            "seed_rate": float(seed_rate(block_coverage(grid, self.block_size), self.p)),
-        }
+        """The drop probability and the seed rate."""
+        if self.rate == "published":
+            return {"p": self.p, "seed_rate": self.published_rate(grid)}
+        rate = seed_rate(block_coverage(grid, self.block_size), self.p)
+        return {"p": self.p, "seed_rate": float(rate)}
 
     def prepare(self, grid: Grid, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
         self.marginal(grid, device)
 
     def extra_repr(self) -> str:
-        return f"p={self.p:g}, block_size={self.block_size}, channels={self.channels!r}"
+        published = ", rate='published'" if self.rate == "published" else ""
+        return f"p={self.p:g}, block_size={self.block_size}, channels={self.channels!r}{published}"
 
 
 def _reach(length: int, block_size: int) -> tuple[int, int]:
     """How far before and after a site its possible seeds lie, on an axis of this length."""
     size = min(block_size, length)
     return size // 2, (size - 1) // 2
+
+
+def _grown(
+    seeds: Tensor, margins: Sequence[tuple[int, int]], sizes: Sequence[int] | None = None
+) -> Tensor:
+    """Blocks around seeds: the largest value in a window, after padding by the margins."""
+    around = [sites for ends in reversed(margins) for sites in ends]  # the last axis first
+    windows = sizes or [before + after + 1 for before, after in margins]
+    pool = {1: max_pool1d, 2: max_pool2d, 3: max_pool3d}[len(windows)]
+    return pool(pad(seeds, around), list(windows), stride=1)

@@ -1,13 +1,15 @@
 """Additive Gaussian baselines, and gates matched in energy to another gate."""
 
+import math
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from chaosgate.field import DirichletLaplacian, Grid, Identity, MaxEntLaw, Operator
+from chaosgate.field.grids import DirichletLaplacian, Identity
+from chaosgate.field.law import MaxEntLaw
+from chaosgate.field.operator import Grid, Operator
 from chaosgate.gate.base import Gate, field_dtype, grid_of, squared_norm, weighted_energy
-from chaosgate.gate.checks import finite
 from chaosgate.gate.mechanism import Mechanism
 from chaosgate.gate.realization import (
     Additive,
@@ -21,11 +23,12 @@ from chaosgate.gate.realization import (
 
 
 class UnitVarianceMechanism(Mechanism):
-    r"""A mechanism whose field has mean site variance one, at a fixed strength or at one matched to another gate.
+    r"""A mechanism whose field has mean site variance one, at a fixed strength or at one matched to
+    another gate.
 
     With ``match`` the strength is chosen per sample so that the expected injected energy
-    :math:`E\|\tilde h-h\|^2` equals that of the given gate on the same features; the features are held constant in the
-    backward pass.
+    :math:`E\|\tilde h-h\|^2` equals that of the given gate on the same features; the features are
+    held constant in the backward pass.
 
     Args:
         operator: Where the correlation comes from.
@@ -51,11 +54,13 @@ class UnitVarianceMechanism(Mechanism):
     ) -> None:
         if (strength is None) == (match is None):
             raise ValueError(
-                f"{type(self).__name__} takes exactly one of {name} and match (a gate whose energy it should inject); "
-                f"got {name}={strength!r}, match={match!r}."
+                f"{type(self).__name__} takes exactly one of {name} and match (a gate whose energy "
+                f"it should inject); got {name}={strength!r}, match={match!r}."
             )
-        if strength is not None:
-            finite(f"{type(self).__name__}: {name}", strength, 0.0, strict=True)
+        if strength is not None and not (math.isfinite(strength) and strength > 0):
+            raise ValueError(
+                f"{type(self).__name__}: {name} must be finite and > 0; got {strength!r}."
+            )
         bound: Realization = realization(1.0 if strength is None else float(strength))
         super().__init__(
             lambda grid: _unit_variance_law(operator, grid), bound, injection, channels, seed=seed
@@ -66,17 +71,20 @@ class UnitVarianceMechanism(Mechanism):
     def strength_for(self, h: Tensor) -> Tensor | None:
         """The schedule's factor; for a matched gate the strength of each sample, (B, 1, ..., 1).
 
-        The gate it is matched to follows the same schedule, so the two inject the same energy at every step.
+        The gate it is matched to follows the same schedule, so the two inject the same energy at
+        every step.
         """
         if self.match is None:
-            return self.dial
-        self.match.dial = self.dial
+            return self.factor
+        self.match.factor = self.factor
         target = self.match.expected_energy(h).to(field_dtype(h))
         power = squared_norm(h).clamp_min(torch.finfo(torch.float32).tiny)
         return self._matched(h, target, power).sqrt().view(-1, *[1] * (h.ndim - 1))
 
     def _matched(self, h: Tensor, target: Tensor, power: Tensor) -> Tensor:
-        """Squared strength per sample (B,) that injects energy ``target`` into features of squared norm ``power``."""
+        """Squared strength per sample (B,) that injects energy ``target`` into features of squared
+        norm ``power``.
+        """
         if isinstance(self.injection, Additive):
             return target / power
         if isinstance(self.realization, Wick):  # white field, variance one at every site
@@ -88,7 +96,7 @@ class UnitVarianceMechanism(Mechanism):
         """Expected injected energy per sample (B,)."""
         if self.match is None:
             return super().expected_energy(h)
-        self.match.dial = self.dial
+        self.match.factor = self.factor
         return self.match.expected_energy(h)
 
     def nominal(self, grid: Grid) -> dict[str, float]:
@@ -112,12 +120,14 @@ def _unit_variance_law(operator: Operator, grid: Grid) -> MaxEntLaw:
 
 
 class IIDGaussian(UnitVarianceMechanism):
-    r"""Additive independent noise :math:`h+\sigma\,\mathrm{rms}(h)\,\eta`, :math:`\eta\sim\mathcal N(0,1)`.
+    r"""Additive independent noise :math:`h+\sigma\,\mathrm{rms}(h)\,\eta`, :math:`\eta\sim\mathcal
+    N(0,1)`.
 
     Args:
         sigma: Strength relative to the root mean square of the sample's features.
         match: Inject the expected energy of this gate instead.
-        channels: Noise of its own for every channel (``"independent"``), or one map for all (``"shared"``).
+        channels: Noise of its own for every channel (``"independent"``), or one map for all
+            (``"shared"``).
         seed: Of the gate as a layer; see :class:`Gate`.
     """
 
@@ -132,15 +142,18 @@ class IIDGaussian(UnitVarianceMechanism):
 
 
 class CorrelatedGaussian(UnitVarianceMechanism):
-    r"""Additive noise with the correlation of the log-field, :math:`h+\sigma\,\mathrm{rms}(h)\,\psi`.
+    r"""Additive noise with the correlation of the log-field,
+    :math:`h+\sigma\,\mathrm{rms}(h)\,\psi`.
 
-    The field is scaled to mean site variance one, so ``sigma`` means the same as for :class:`IIDGaussian`.
+    The field is scaled to mean site variance one, so ``sigma`` means the same as for
+    :class:`IIDGaussian`.
 
     Args:
         sigma: Strength relative to the root mean square of the sample's features.
         operator: Where the correlation comes from; None is the Dirichlet Laplacian.
         match: Inject the expected energy of this gate instead.
-        channels: One field for all channels of a sample (``"shared"``), or one each (``"independent"``).
+        channels: One field for all channels of a sample (``"shared"``), or one each
+            (``"independent"``).
         seed: Of the gate as a layer; see :class:`Gate`.
     """
 
@@ -165,12 +178,14 @@ class CorrelatedGaussian(UnitVarianceMechanism):
 
 
 class IIDLogNormal(UnitVarianceMechanism):
-    r"""Control: positivity without correlation, :math:`h\,e^{s z-s^2/2}` with independent :math:`z` per site.
+    r"""Control: positivity without correlation, :math:`h\,e^{s z-s^2/2}` with independent :math:`z`
+    per site.
 
     Args:
         log_std: Standard deviation :math:`s` of the log-gate.
         match: Inject the expected energy of this gate instead.
-        channels: One gate for all channels of a sample (``"shared"``), or one each (``"independent"``).
+        channels: One gate for all channels of a sample (``"shared"``), or one each
+            (``"independent"``).
         seed: Of the gate as a layer; see :class:`Gate`.
     """
 
@@ -193,7 +208,8 @@ class SignedCorrelated(UnitVarianceMechanism):
         sigma: Standard deviation of the gate, averaged over the sites.
         operator: Where the correlation comes from; None is the Dirichlet Laplacian.
         match: Inject the expected energy of this gate instead.
-        channels: One gate for all channels of a sample (``"shared"``), or one each (``"independent"``).
+        channels: One gate for all channels of a sample (``"shared"``), or one each
+            (``"independent"``).
         seed: Of the gate as a layer; see :class:`Gate`.
     """
 

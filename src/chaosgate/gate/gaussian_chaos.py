@@ -1,24 +1,28 @@
 """Gaussian Chaos noise: the solved instance of the design problem (paper sec. 5, alg. gch)."""
 
+import math
 from typing import Literal
 
-from chaosgate.field import DirichletLaplacian, Grid, MaxEntLaw, Operator
-from chaosgate.gate.checks import finite, one_of
+from chaosgate.field.grids import DirichletLaplacian
+from chaosgate.field.law import MaxEntLaw
+from chaosgate.field.operator import Grid, Operator, positive
+from chaosgate.gate.base import one_of
 from chaosgate.gate.deployment import DeployedField
 from chaosgate.gate.mechanism import LARGEST_LOG_STD, Mechanism
 from chaosgate.gate.realization import Multiplicative, SampleWise, Wick
 
 
 class GaussianChaos(Mechanism):
-    r"""Positive mean-one gate :math:`\xi=e^{\gamma\psi}/\text{norm}` with :math:`\psi\sim\mathcal N(0,(\beta Q)^{-1})`.
+    r"""Positive mean-one gate :math:`\xi=e^{\gamma\psi}/\text{norm}` with :math:`\psi\sim\mathcal
+    N(0,(\beta Q)^{-1})`.
 
-    Strength is exactly one of ``gamma`` and ``log_std``. Only :math:`\tau=\gamma^2/\beta` matters (prop.
-    effective_tau):
+    Strength is exactly one of ``gamma`` and ``log_std``. Only :math:`\tau=\gamma^2/\beta` matters
+    (prop. effective_tau):
 
-    * ``gamma`` goes with ``beta`` (default 1), or with a budget ``epsilon``, then :math:`\beta=n/2\varepsilon` on a
-      grid of :math:`n` sites (cor. green_forcing);
-    * ``log_std`` :math:`=\sqrt{\tau\,\overline{G(x,x)}}` is the standard deviation of the log-gate, averaged over the
-      sites; it means the same on every grid.
+    * ``gamma`` goes with ``beta`` (default 1), or with a budget ``epsilon``, then
+      :math:`\beta=n/2\varepsilon` on a grid of :math:`n` sites (cor. green_forcing);
+    * ``log_std`` :math:`=\sqrt{\tau\,\overline{G(x,x)}}` is the standard deviation of the log-gate,
+      averaged over the sites; it means the same on every grid.
 
     Args:
         gamma: Strength of the exponential.
@@ -26,12 +30,14 @@ class GaussianChaos(Mechanism):
         epsilon: Energy budget of the field; only with ``gamma``, instead of ``beta``.
         log_std: Strength in the unit that transfers between grids.
         operator: The quadratic budget; None is the Dirichlet Laplacian.
-        realization: ``"samplewise"`` (spatial mean one in every sample; what the paper trains with) or ``"wick"``
-            (expectation one at every site; what the paper's moment formulas are about).
+        realization: ``"samplewise"`` (spatial mean one in every sample; what the paper trains with)
+            or ``"wick"`` (expectation one at every site; what the paper's moment formulas are
+            about).
         alpha: Weight of the gate in the residual form, in (0, 1].
-        channels: One gate for all channels of a sample (``"shared"``), or one each (``"independent"``).
-        base_size: Sample the log-field on this [height, width] (one number on sequences, three on volumes) and resize
-            it; None samples at the layer's resolution.
+        channels: One gate for all channels of a sample (``"shared"``), or one each
+            (``"independent"``).
+        base_size: Sample the log-field on this [height, width] (one number on sequences, three on
+            volumes) and resize it; None samples at the layer's resolution.
         seed: Of the gate as a layer; see :class:`Gate`.
 
     >>> import torch
@@ -63,31 +69,37 @@ class GaussianChaos(Mechanism):
             )
         if log_std is not None and (beta is not None or epsilon is not None):
             raise ValueError(
-                "GaussianChaos: log_std fixes the strength alone; drop beta and epsilon, or use gamma."
+                "GaussianChaos: log_std fixes the strength alone; drop beta and epsilon, or use "
+                "gamma."
             )
-        if beta is not None and epsilon is not None:
-            raise ValueError(
-                f"GaussianChaos: give beta or epsilon with gamma, not both; got {beta!r} and {epsilon!r}."
-            )
-        strength = gamma if gamma is not None else log_std
+        strength = log_std if gamma is None else gamma
+        name = "log_std" if gamma is None else "gamma"
         assert strength is not None
-        name = "gamma" if gamma is not None else "log_std"
-        finite(
-            f"GaussianChaos: {name}", strength, minimum=float("-inf") if name == "gamma" else 0.0
-        )
-        for other, value in (("beta", beta), ("epsilon", epsilon)):
-            if value is not None:
-                finite(f"GaussianChaos: {other}", value, 0.0, strict=True)
-        if log_std is not None and log_std > LARGEST_LOG_STD:
+        if not math.isfinite(strength) or (log_std is not None and log_std < 0):
             raise ValueError(
-                f"GaussianChaos: log_std={log_std!r} is far beyond {LARGEST_LOG_STD:g}, where the gate is zero but for "
-                "one site. log_std=1.0 is a good start."
+                f"GaussianChaos: {name} must be a finite number"
+                f"{' >= 0' if gamma is None else ''}; got {strength!r}."
             )
         if strength == 0:
             raise ValueError(
-                f"GaussianChaos: {name}=0 is the constant gate one. For no noise set noise.gate to null."
+                f"GaussianChaos: {name}=0 is the constant gate one. For no noise set noise.gate to "
+                "null."
             )
-        one_of("GaussianChaos: realization", realization, ("samplewise", "wick"))
+        one_of("GaussianChaos: realization", realization, "samplewise", "wick")
+        if gamma is not None:
+            for unit, value in (("beta", beta), ("epsilon", epsilon)):
+                if value is not None:
+                    positive(f"GaussianChaos: {unit}", value)
+            if beta is not None and epsilon is not None:
+                raise ValueError(
+                    f"GaussianChaos: give beta or epsilon with gamma, not both; got {beta!r} and "
+                    f"{epsilon!r}."
+                )
+        elif strength > LARGEST_LOG_STD:
+            raise ValueError(
+                f"GaussianChaos: log_std={log_std!r} is far beyond {LARGEST_LOG_STD:g}, where the "
+                "gate is zero but for one site. log_std=1.0 is a good start."
+            )
         self._operator = operator if operator is not None else DirichletLaplacian()
         self._beta, self._epsilon, self._unit_variance = beta, epsilon, log_std is not None
         super().__init__(
@@ -116,15 +128,13 @@ class GaussianChaos(Mechanism):
         )
 
     def extra_repr(self) -> str:
-        unit = "log_std" if self._unit_variance else "gamma"
-        scale = (
-            ""
-            if self._unit_variance
-            else f", epsilon={self._epsilon}"
-            if self._epsilon
-            else f", beta={self._beta or 1.0}"
-        )
+        if self._unit_variance:
+            strength = f"log_std={self.realization.strength:g}"
+        else:
+            scale = f"epsilon={self._epsilon}" if self._epsilon else f"beta={self._beta or 1.0}"
+            strength = f"gamma={self.realization.gamma:g}, {scale}"  # type: ignore[attr-defined]
         return (
-            f"{unit}={self.realization.gamma:g}{scale}, operator={self._operator}, "  # type: ignore[attr-defined]
-            f"realization={type(self.realization).__name__.lower()}, {self.injection}, channels={self.channels!r}"
+            f"{strength}, operator={self._operator}, "
+            f"realization={type(self.realization).__name__.lower()}, {self.injection}, "
+            f"channels={self.channels!r}"
         )

@@ -1,9 +1,11 @@
 r"""From the log-field :math:`\psi` to the gate :math:`\xi`, and from the gate to the features.
 
-Realisation maps (paper sec. 5.4, app. C and G): functions first; the small classes bind a strength so that a
-:class:`~chaosgate.gate.Mechanism` can hold one. Injection operators (sec. 4.1): how a realised gate acts on features.
+Realisation maps (paper sec. 5.4, app. C and G): functions first; the small classes bind a strength
+so that a :class:`~chaosgate.gate.Mechanism` can hold one. Injection operators (sec. 4.1): how a
+realised gate acts on features.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,19 +15,21 @@ import torch
 from torch import Tensor
 
 from chaosgate.gate.base import squared_norm, weighted_energy
-from chaosgate.gate.checks import finite
 
 
 def wick(psi: Tensor, variance: Tensor, gamma: float | Tensor) -> Tensor:
-    r"""Wick exponential :math:`\exp(\gamma\psi-\tfrac{\gamma^2}{2}v)`; mean one at every site (eq. exact_gate)."""
+    r"""Wick exponential :math:`\exp(\gamma\psi-\tfrac{\gamma^2}{2}v)`; mean one at every site (eq.
+    exact_gate).
+    """
     return torch.exp(gamma * psi - 0.5 * gamma**2 * variance)
 
 
 def samplewise(psi: Tensor, gamma: float | Tensor, axes: int = 2) -> Tensor:
-    r""":math:`e^{\gamma\psi}` divided by its spatial mean; mean one in every sample (eq. samplewise_gate).
+    r""":math:`e^{\gamma\psi}` divided by its spatial mean; mean one in every sample (eq.
+    samplewise_gate).
 
-    That is :math:`|U|` times a softmax over the sites, which cannot overflow. ``psi`` is (..., \*grid); the grid is the
-    last ``axes`` dimensions.
+    That is :math:`|U|` times a softmax over the sites, which cannot overflow. ``psi`` is (...,
+    \*grid); the grid is the last ``axes`` dimensions.
     """
     unit = isinstance(gamma, float) and gamma == 1  # log_std 1: nothing to multiply by
     sites = psi if unit else gamma * psi
@@ -35,27 +39,31 @@ def samplewise(psi: Tensor, gamma: float | Tensor, axes: int = 2) -> Tensor:
 
 
 def signed(psi: Tensor, sigma: float | Tensor) -> Tensor:
-    r""":math:`1+\sigma\psi`: mean one and correlated like the log-field, but not positive; the first-order proxy of the
-    Wick gate (eq. small_gamma_expansion) and a control for positivity.
+    r""":math:`1+\sigma\psi`: mean one and correlated like the log-field, but not positive; the
+    first-order proxy of the Wick gate (eq. small_gamma_expansion) and a control for positivity.
     """
     return 1 + sigma * psi
 
 
 def small_gamma_expansion(psi: Tensor, variance: Tensor, gamma: float) -> Tensor:
-    r""":math:`1+\gamma\psi+\tfrac{\gamma^2}{2}(\psi^2-v)`, the Wick gate up to :math:`O_{L^2}(\gamma^3)`
-    (eq. small_gamma_expansion).
+    r""":math:`1+\gamma\psi+\tfrac{\gamma^2}{2}(\psi^2-v)`, the Wick gate up to
+    :math:`O_{L^2}(\gamma^3)` (eq. small_gamma_expansion).
     """
     return 1 + gamma * psi + 0.5 * gamma**2 * (psi.square() - variance)
 
 
 def wick_moment(covariance: Tensor, sites: Sequence[int], gamma: float) -> Tensor:
-    r""":math:`E\prod_r\xi(x_r)=\exp(\gamma^2\sum_{a<b}C(x_a,x_b))` (eq. all_moments_gate); sites may repeat."""
+    r""":math:`E\prod_r\xi(x_r)=\exp(\gamma^2\sum_{a<b}C(x_a,x_b))` (eq. all_moments_gate); sites
+    may repeat.
+    """
     chosen = covariance[list(sites)][:, list(sites)]
     return torch.exp(gamma**2 * torch.triu(chosen, diagonal=1).sum())
 
 
 def gate_kernel(covariance: Tensor, gamma: float) -> Tensor:
-    r"""Second-order kernel of the Wick gate, :math:`K_\gamma=\exp(\gamma^2C)` entrywise (eq. induced_gate_kernel)."""
+    r"""Second-order kernel of the Wick gate, :math:`K_\gamma=\exp(\gamma^2C)` entrywise (eq.
+    induced_gate_kernel).
+    """
     return torch.exp(gamma**2 * covariance)
 
 
@@ -69,24 +77,34 @@ class Realization(ABC):
     r"""Whether the map exists only for laws under which :math:`E e^{\gamma\psi}` is finite."""
 
     rows: ClassVar[bool] = False
-    """Whether fields may come with their sites in a row, (B, n), and variances (n,): fewer views."""
+    """Whether fields may come with their sites in a row, (B, n), and variances (n,): fewer
+    views.
+    """
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.strength):
+            raise ValueError(f"{self}: the strength must be a finite number.")
 
     @property
     def strength(self) -> float:
-        """Factor on the field, used to detect a gate that is too strong; zero if a custom map has none."""
+        """Factor on the field, used to detect a gate that is too strong; zero if a custom map has
+        none.
+        """
         return abs(float(getattr(self, "gamma", getattr(self, "sigma", 0.0))))
 
     @abstractmethod
-    def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
-        r"""The gate for fields (B, C, \*grid) whose site variances are a map (\*grid); ``dial`` scales the strength."""
+    def __call__(self, psi: Tensor, variance: Tensor, factor: Tensor | None = None) -> Tensor:
+        r"""The gate for fields (B, C, \*grid) whose site variances are a map (\*grid); ``factor``
+        scales the strength.
+        """
 
     @abstractmethod
-    def site_energy(self, variance: Tensor, dial: Tensor | None = None) -> Tensor | None:
+    def site_energy(self, variance: Tensor, factor: Tensor | None = None) -> Tensor | None:
         r""":math:`E(\nu(x)-1)^2` as a map where there is a closed form, else None."""
 
 
-def _dialled(strength: float, dial: Tensor | None) -> float | Tensor:
-    return strength if dial is None else strength * dial
+def _scaled(strength: float, factor: Tensor | None) -> float | Tensor:
+    return strength if factor is None else strength * factor
 
 
 @dataclass(frozen=True)
@@ -97,15 +115,12 @@ class Wick(Realization):
     rows: ClassVar[bool] = True
     needs_exponential_moment: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        finite("gamma", self.gamma)
+    def __call__(self, psi: Tensor, variance: Tensor, factor: Tensor | None = None) -> Tensor:
+        return wick(psi, variance, _scaled(self.gamma, factor))
 
-    def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
-        return wick(psi, variance, _dialled(self.gamma, dial))
-
-    def site_energy(self, variance: Tensor, dial: Tensor | None = None) -> Tensor:
+    def site_energy(self, variance: Tensor, factor: Tensor | None = None) -> Tensor:
         r""":math:`e^{\gamma^2v(x)}-1`, the variance of a log-normal with mean one."""
-        return torch.expm1(_dialled(self.gamma, dial) ** 2 * variance)
+        return torch.expm1(_scaled(self.gamma, factor) ** 2 * variance)
 
 
 @dataclass(frozen=True)
@@ -116,13 +131,10 @@ class SampleWise(Realization):
     rows: ClassVar[bool] = True
     degenerate_on_one_site: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        finite("gamma", self.gamma)
+    def __call__(self, psi: Tensor, variance: Tensor, factor: Tensor | None = None) -> Tensor:
+        return samplewise(psi, _scaled(self.gamma, factor), variance.ndim)
 
-    def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
-        return samplewise(psi, _dialled(self.gamma, dial), variance.ndim)
-
-    def site_energy(self, variance: Tensor, dial: Tensor | None = None) -> None:
+    def site_energy(self, variance: Tensor, factor: Tensor | None = None) -> None:
         """No closed form: the spatial mean in the denominator couples all sites."""
 
 
@@ -133,15 +145,12 @@ class Signed(Realization):
     sigma: float
     rows: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        finite("sigma", self.sigma)
+    def __call__(self, psi: Tensor, variance: Tensor, factor: Tensor | None = None) -> Tensor:
+        return signed(psi, _scaled(self.sigma, factor))
 
-    def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
-        return signed(psi, _dialled(self.sigma, dial))
-
-    def site_energy(self, variance: Tensor, dial: Tensor | None = None) -> Tensor:
+    def site_energy(self, variance: Tensor, factor: Tensor | None = None) -> Tensor:
         r""":math:`\sigma^2v(x)`."""
-        return _dialled(self.sigma, dial) ** 2 * variance
+        return _scaled(self.sigma, factor) ** 2 * variance
 
 
 @dataclass(frozen=True)
@@ -151,18 +160,15 @@ class Plain(Realization):
     sigma: float
     rows: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        finite("sigma", self.sigma)
+    def __call__(self, psi: Tensor, variance: Tensor, factor: Tensor | None = None) -> Tensor:
+        return _scaled(self.sigma, factor) * psi
 
-    def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
-        return _dialled(self.sigma, dial) * psi
-
-    def site_energy(self, variance: Tensor, dial: Tensor | None = None) -> Tensor:
+    def site_energy(self, variance: Tensor, factor: Tensor | None = None) -> Tensor:
         r""":math:`\sigma^2v(x)`, in units of the feature's mean square."""
-        return _dialled(self.sigma, dial) ** 2 * variance
+        return _scaled(self.sigma, factor) ** 2 * variance
 
 
-# -- injection ---------------------------------------------------------------------------------------------------------
+# -- injection ---------------------------------------------------------------------------
 
 
 class Injection(ABC):
@@ -174,27 +180,30 @@ class Injection(ABC):
 
     @abstractmethod
     def energy(self, h: Tensor, site_energy: Tensor) -> Tensor:
-        r""":math:`E\|\tilde h-h\|^2` per sample (B,), given the realisation's second moments as a map."""
+        r""":math:`E\|\tilde h-h\|^2` per sample (B,), given the realisation's second moments as a
+        map.
+        """
 
 
 @dataclass(frozen=True)
 class Multiplicative(Injection):
-    r""":math:`h(c,x)\,(1+\alpha(\nu(x)-1))`; :math:`\alpha=1` is the product (eq. mul_injection, residual_mul)."""
+    r""":math:`h(c,x)\,(1+\alpha(\nu(x)-1))`; :math:`\alpha=1` is the product (eq. mul_injection,
+    residual_mul).
+    """
 
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
-        if (
-            isinstance(self.alpha, bool)
-            or not isinstance(self.alpha, int | float)
-            or not 0 < self.alpha <= 1
-        ):
+        if not 0 < self.alpha <= 1:
             raise ValueError(
-                f"alpha must be in (0, 1], the weight of the gate in the residual form; got {self.alpha!r}."
+                "alpha must be in (0, 1], the weight of the gate in the residual form; got "
+                f"{self.alpha!r}."
             )
 
     def __call__(self, h: Tensor, gate: Tensor) -> Tensor:
-        """The product. The gate carries no gradient, so backward multiplies by it once and keeps nothing of ``h``."""
+        """The product. The gate carries no gradient, so backward multiplies by it once and keeps
+        nothing of ``h``.
+        """
         if self.alpha != 1:
             gate = 1 + self.alpha * (gate - 1)
         return h * gate.to(h.dtype)
@@ -206,9 +215,11 @@ class Multiplicative(Injection):
 
 @dataclass(frozen=True)
 class Additive(Injection):
-    r""":math:`h+\mathrm{rms}(h)\,\eta(x)`, the root mean square taken per sample and held constant in backward.
+    r""":math:`h+\mathrm{rms}(h)\,\eta(x)`, the root mean square taken per sample and held constant
+    in backward.
 
-    Relative to the features, because an absolute scale would mean something else at every stage and epoch.
+    Relative to the features, because an absolute scale would mean something else at every stage and
+    epoch.
     """
 
     def __call__(self, h: Tensor, gate: Tensor) -> Tensor:
