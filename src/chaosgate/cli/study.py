@@ -46,8 +46,6 @@ from chaosgate.study.plan.study import Study, require_folders
 from chaosgate.study.report.collect import is_packed
 from chaosgate.study.report.collect import pack as pack_study
 from chaosgate.study.report.planned import note_plan
-from chaosgate.study.report.write import report as write_report
-from chaosgate.study.report.write import report_packed, write_layout
 
 ROOT = Path("runs/studies")
 _TRAINING = (__name__, "chaosgate.cli.training", "torch.utils.tensorboard", "matplotlib.figure")
@@ -183,6 +181,8 @@ def report(
     """
     console, folder = Console(highlight=False), Path(study)
     if is_packed(folder):
+        from chaosgate.study.report.write import report_packed
+
         directory = report_packed(folder, console)
         print(f"\nReport: {directory / 'report.html'}   (also tables and figures)")
     else:
@@ -243,8 +243,6 @@ def _plan(
         composed = plan_runs(
             study, root, lambda words: pool.submit(_compose, words).result(), variable
         )
-        if train:
-            pool.submit(write_layout, composed[0].root).result()
     remember(study, composed, root, variable)
     for part in study.parts():  # a local file wins over the shipped one of the same name
         if part.source is not None and f"{part.name}.yaml" == os.path.relpath(part.source):
@@ -254,6 +252,9 @@ def _plan(
 
 
 def _report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> None:
+    # pandas, matplotlib and jinja2 take a second to import; `study status` should not wait for them
+    from chaosgate.study.report.write import report as write_report
+
     page = write_report(study, runs, root, console) / "report.html"
     print(f"\nReport:      {page}   (also table.md, table.csv, table.tex)")
     print(f"TensorBoard: {shlex.join([installed('tensorboard'), '--logdir', str(runs[0].root)])}")

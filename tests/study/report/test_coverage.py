@@ -19,7 +19,8 @@ from scipy.special import ndtr
 
 from chaosgate.run.outputs import Samples
 from chaosgate.study import load_study
-from chaosgate.study.report.frame import Results, Row, Series
+from chaosgate.study.report.collect import Evidence, ImageErrors
+from chaosgate.study.report.frame import Results, Row
 from chaosgate.study.report.inference import interval_of, is_biased, resample
 from tests.study.made import many
 from tests.study.toy_studies import study_writer
@@ -140,7 +141,10 @@ def test_intervals_cover_what_their_footnote_says_they_are_about(setting: str) -
                 for own, by_seed in zip(
                     drawn[: 1 if seeds == 1 else methods], values, strict=False
                 ):
-                    found = interval_of(list(by_seed), own, is_biased(metric), variances)
+                    stars = np.stack(own)
+                    bias = (stars[:, 1:].mean() - by_seed.mean()) * is_biased(metric)
+                    covariance = np.atleast_2d(np.cov(stars[:, 1:]))
+                    found = interval_of(list(by_seed), covariance, bias, variances)
                     assert found is not None
                     assert found.over == (
                         "these two networks" if seeds == 1 else "seeds and images"
@@ -193,19 +197,36 @@ def test_a_table_of_equal_methods_has_no_marks_but_in_5_of_100(tmp_path: Path) -
     generator = np.random.default_rng([2026, 11, 17])
     marked = dict.fromkeys([(seeds, what) for seeds in (3, 5) for what in ("mean", "contrast")], 0)
     for _ in range(tables):
-        networks = [train(REFERENCE, generator) for _ in range(4 * most)]
-        kept = [draws(samples) for samples in ask(networks, generator)]
+        trained = [train(REFERENCE, generator) for _ in range(4 * most)]
+        kept = [draws(samples) for samples in ask(trained, generator)]
         for seeds in (3, 5):
-            measured, rows = {}, {}
-            for k, name in enumerate(("none", "a", "b", "c")):
-                rows[name] = Row(
-                    name, name, {}, "none" if k else "", tuple(range(seeds)), "last", False
+            names = ("none", "a", "b", "c")
+            networks = [(name, seed) for name in names for seed in range(seeds)]
+            drawn = np.array(
+                [
+                    [kept[names.index(name) * most + seed][metric] for name, seed in networks]
+                    for metric in METRICS
+                ]
+            )
+            errors = ImageErrors(
+                networks,
+                [("clean", metric) for metric in METRICS],
+                drawn[..., 1:].mean(-1) - drawn[..., 0],
+                np.array([np.cov(one[:, 1:]) for one in drawn]),
+                np.full((len(METRICS), len(networks), 2), np.nan),
+                np.full((2, len(networks), 4, 15), np.nan),
+            )
+            rows = {
+                name: Row(
+                    name, name, {}, "none" * (name != "none"), (*range(seeds),), "last", False
                 )
-                for metric in METRICS:
-                    drawn = {seed: kept[k * most + seed][metric] for seed in range(seeds)}
-                    by_seed = {seed: float(one[0]) for seed, one in drawn.items()}
-                    measured[name, "clean", metric] = Series(by_seed, drawn)
-            frame = Results(study, [], rows, measured, {"classes": 10}).frame
+                for name in names
+            }
+            by_seed: dict[tuple[str, str, str], dict[int, float]] = {}
+            for metric, column in zip(METRICS, drawn[..., 0], strict=True):
+                for (name, seed), value in zip(networks, column, strict=True):
+                    by_seed.setdefault((name, "clean", metric), {})[seed] = float(value)
+            frame = Results(study, rows, Evidence([], errors), by_seed, {"classes": 10}).frame
             for kind in ("mean", "contrast"):
                 own = frame[frame.kind == kind]
                 assert own.p.notna().sum() == 9

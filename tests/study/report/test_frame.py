@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from chaosgate.run.outputs import Samples
-from chaosgate.study import Run
-from chaosgate.study.report.collect import EnsembleResult, collect
+from chaosgate.study import Run, load_study
+from chaosgate.study.report import collect as collecting
+from chaosgate.study.report.collect import Network, collect
 from chaosgate.study.report.frame import COLUMNS, Results
 from tests.study.made import CLEAN, finish, keep, many, numbers
-from tests.study.toy_studies import Plan
+from tests.study.toy_studies import Plan, Write
 
 Build = Callable[..., Results]
 SWEEP = {"gch": {"key": "noise.gate.init_args.log_std", "values": [0.5, 1.0, 2.0], "paper": 1.0}}
@@ -166,17 +166,14 @@ def test_collapsed_row_is_flagged_where_it_collapsed(build: Build) -> None:
 
 def test_ensemble_is_paired_with_nothing(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     lost = numbers(0.12, ece=0.01, confidence=0.11)
-    samples = Samples(
-        (CLEAN,),
-        np.full((1, 4), 0.11, np.float32),
-        np.zeros((1, 4), bool),
-        np.ones((1, 4)),
-        np.arange(4),
-    )
-    made = EnsembleResult(
-        (0, 1), {name: {CLEAN: value} for name, value in lost.items()}, samples, None, nan
-    )
-    monkeypatch.setattr("chaosgate.study.report.frame.kept_ensembles", lambda *_: [made])
+
+    def ensembles(study: object, runs: object, tested: list) -> list:
+        first = tested[0].network
+        row = {**first.rows[0], **lost}
+        about = ("", "gch ensemble x2", "gch", {}, -1, 2, "best", first.config, [], [row])
+        return [tested[0]._replace(network=Network(*about), samples=None)]
+
+    monkeypatch.setattr(collecting, "_ensembles", ensembles)
     good = numbers(0.8, confidence=0.9)
     results = build(
         lambda run: finish(run, {CLEAN: good}), seeds=[0, 1], ensemble={"of": "gch", "size": 2}
@@ -340,13 +337,21 @@ def test_better_and_worse_are_marked(build: Build) -> None:
     assert one(results, "down - up", "nll", kind="contrast")["mark"] == "worse"
 
 
-def test_curves_of_an_epoch_that_was_begun_twice_count_once(plan: Plan) -> None:
+def test_curves_of_an_epoch_that_was_begun_twice_count_once(plan: Plan, write_study: Write) -> None:
     run = plan()[0]
     finish(run, {CLEAN: numbers(0.5)}, validation_nll=3.0)
     with open(run.directory / "curves.jsonl", "a") as file:
-        file.write(
-            '{"epoch": 1, "val/nll": 1.5}\n{"epoch": 1, "val/nll": 1.0}\n{"epoch": 2, "val/nll": 2.0}\n'
-        )
-    (found,) = collect([run])
+        for epoch, nll in ((1, 1.5), (1, 1.0), (2, 2.0)):
+            file.write(f'{{"epoch": {epoch}, "val/nll": {nll}}}\n')
+    (found,) = collect(load_study(write_study()), [run]).networks
     assert [line["val/nll"] for line in found.curves] == [3.0, 1.0, 2.0]
     assert found.validation_nll == 1.0  # the tested checkpoint is the best
+
+
+def test_networks_tested_on_other_images_are_not_paired(plan: Plan, write_study: Write) -> None:
+    for run, images in zip(runs := plan(), (60, 61), strict=True):
+        finish(run, {CLEAN: numbers(0.5)})
+        scores = np.full((1, images), 0.5)
+        keep(run, [CLEAN], scores, scores > 0, scores)
+    with pytest.raises(ValueError, match="different images .60 and 61 of them"):
+        collect(load_study(write_study()), runs)

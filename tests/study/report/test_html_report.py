@@ -45,9 +45,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         }
         finish(run, metrics, energies=[0.3] if run.method != "none" else [])
         keep(run, CELLS, confidence, correct, np.ones_like(confidence))
-    return (
-        report(study, runs, folder / "runs", Console(quiet=True), with_figures=True) / "report.html"
-    )
+    return report(study, runs, folder / "runs", Console(quiet=True)) / "report.html"
 
 
 class Checker(HTMLParser):

@@ -56,7 +56,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     assert main(["study", "run", str(path), "--root", str(folder / "runs")]) == 0
     study = load_study(path)
     runs = plan_runs(study, folder / "runs", compose)
-    return study, runs, results_of(study, runs, collect(runs))
+    return study, runs, results_of(study, collect(study, runs), runs)
 
 
 def kept(run: Run, ood: bool = False) -> Arrays:
@@ -252,16 +252,16 @@ def test_ensemble_is_the_mean_of_the_probabilities_that_its_members_kept(done: D
     name = "none ensemble x3"
     assert results.rows[name].members == 3 and len(results.rows[name].seeds) == 1
     for column, value in columns(arrays).items():
-        assert results.series(name, *column).mean == pytest.approx(value, abs=1e-7), column
+        assert results.value(name, *column) == pytest.approx(value, abs=1e-7), column
     _, outside = together(ood=True)
     clean = arrays["confidence"][first["cell"] == first["corruption"].tolist().index("clean")]
     expected = auroc(clean, outside.max(1).astype(np.float32))
-    assert results.series(name, "clean", "ood_auroc").mean == pytest.approx(expected, abs=1e-7)
-    assert (
-        results.series(name, "clean", "nll").mean < results.series("none", "clean", "nll").mean
+    assert results.value(name, "clean", "ood_auroc") == pytest.approx(expected, abs=1e-7)
+    assert results.value(name, "clean", "nll") < results.value(
+        "none", "clean", "nll"
     )  # by convexity
-    assert np.isfinite(results.series(name, "clean", "ece_T").mean)
-    assert np.isfinite(results.series(name, "validation", "temperature").mean)
+    assert np.isfinite(results.value(name, "clean", "ece_T"))
+    assert np.isfinite(results.value(name, "validation", "temperature"))
 
 
 def test_logits_are_kept_in_half_precision_and_the_plan_says_how_large(done: Done) -> None:

@@ -15,17 +15,15 @@ from chaosgate.study.report import figures
 from chaosgate.study.report.figures import places_of
 from chaosgate.study.report.frame import Results
 from chaosgate.study.report.notes import edges, notes, value_to_add, verdict
-from chaosgate.study.report.page import html_page
 from chaosgate.study.report.planned import note_plan, plan_note
-from chaosgate.study.report.render import (
-    ROWS_OF_A_PAGE,
+from chaosgate.study.report.views import View, best_of, paper_view, views
+from chaosgate.study.report.write import (
     escape_latex,
     escape_markdown,
-    pages,
+    html_page,
     print_view,
     render,
 )
-from chaosgate.study.report.views import View, best_of, paper_view, views
 from tests.study.made import CLEAN, finish, many, numbers
 from tests.study.toy_studies import Write
 
@@ -56,9 +54,8 @@ def formats(results: Results, width: int = 200) -> dict[str, str]:
     out = io.StringIO()
     for view in shown:
         print_view(view, Console(width=width, file=out))
-    page = html_page(
+    page, _ = html_page(
         results,
-        {},
         views=shown,
         paper=[],
         notes=said,
@@ -131,8 +128,8 @@ def test_everything_is_escaped_in_every_format(both: Results) -> None:
     assert HOSTILE not in markdown and markdown.count(r"\<b\> \| \*z\* \`c\` \[d\](e)") == 5
     table = [line for line in markdown.splitlines() if line.startswith("|")]
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
-    page = html_page(
-        both, {}, views=[hostile], paper=[], notes=[HOSTILE], verdict=[HOSTILE], warnings=[HOSTILE]
+    page, _ = html_page(
+        both, views=[hostile], paper=[], notes=[HOSTILE], verdict=[HOSTILE], warnings=[HOSTILE]
     )
     assert "<b> |" not in page and page.count("&lt;b&gt;") == 8
     out = io.StringIO()
@@ -159,16 +156,11 @@ def test_terminal_uses_its_width_and_no_more(both: Results) -> None:
     assert many[0] == 1 < many[1]
 
 
-def test_long_tables_fill_pages(build: Build) -> None:
-    names = [f"m{k}" for k in range(ROWS_OF_A_PAGE + 3)]
+def test_every_method_has_its_own_look(build: Build) -> None:
+    names = [f"m{k}" for k in range(18)]
     results = build(lambda run: finish(run, {CLEAN: numbers(0.5)}), methods=many(*names))
-    whole = views(results)[0]
-    parts = pages([whole])
-    assert [len(part.cells) for part in parts] == [ROWS_OF_A_PAGE, 4] and parts[1].title.endswith(
-        "(2 of 2)"
-    )
-    looks = figures.styles_of(results)
-    assert len({(look["color"], look["marker"]) for look in looks.values()}) == len(names) + 1
+    looks = figures.styles_of(results).values()
+    assert len({(look["color"], look["marker"]) for look in looks}) == len(names) + 1
 
 
 # -- bold --------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ The errors come from resampling the test images. A finished study is *packed* in
     One line per network in JSON: method, levels, seed, configuration, curves and test rows.
 ``images.npz``
     Per part, metric and network the standard deviation and the bias that resampling found, the
-    correlations between all networks (times 32,767, lower triangle), and the noise floors of ECE.
+    correlations between all networks (times 32,767, lower triangle), the noise floors of ECE, and
+    the bins of the reliability diagrams.
 
 They give every table and interval again, also of contrasts that nobody has asked for yet. Weights,
 logs and outputs of single images are not kept.
@@ -22,7 +23,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from math import fsum, log, nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,19 +31,25 @@ from numpy.typing import NDArray
 from chaosgate.metrics.aggregate import CLEAN as CLEAN_CELL
 from chaosgate.metrics.aggregate import Cell
 from chaosgate.run.directory import DIGEST, RunDirectory, read_lines, replace_file
-from chaosgate.run.outputs import Logits, Samples, load_logits, load_samples
+from chaosgate.run.outputs import Logits, Samples, ScaledSamples, load_logits, load_samples
 from chaosgate.study.execute.state import record_of, rows_of, state_of
 from chaosgate.study.plan.runs import Run, load_study
-from chaosgate.study.plan.study import Ensemble, Study
+from chaosgate.study.plan.study import Study
 from chaosgate.study.report import inference
-from chaosgate.study.report.names import FROM_LOGITS, FROM_OUTPUTS, PLUS_T, scaled
+from chaosgate.study.report.names import (
+    FROM_LOGITS,
+    FROM_OUTPUTS,
+    MAIN,
+    PLUS_T,
+    columns_of,
+    parts_of,
+    scaled,
+)
 from chaosgate.study.report.planned import NOTE
 
 if TYPE_CHECKING:
     import torch
 
-CLEAN, CORRUPTED = MAIN = ("clean", "corrupted")
-PRIMARY = "nll_T"
 ROWS, IMAGES = "rows.jsonl.xz", "images.npz"
 _SCALE = 32767
 Array = NDArray[Any]
@@ -80,11 +87,8 @@ class Network:
 
     def by_cell(self, metric: str) -> ByCell:
         """A metric of every cell that has it; a row may have no ``nll_T``."""
-        return {
-            Cell(row["corruption"], int(row["severity"])): float(row[metric])
-            for row in self.rows
-            if row.get(metric) is not None
-        }
+        found = {_cell(row): row.get(metric) for row in self.rows}
+        return {cell: float(value) for cell, value in found.items() if value is not None}
 
     @property
     def energy(self) -> float:
@@ -92,15 +96,15 @@ class Network:
 
         0 without a gate; nan for a gate that was not measured.
         """
-        if self.rows[0]["noise"]["gate"] is not None and not self.rows[0]["noise_measured"]:
+        first = self.rows[0]
+        if first["noise"]["gate"] is not None and not first["noise_measured"]:
             return nan
-        return fsum(float(site["energy"]) for site in self.rows[0]["noise_measured"])
+        return fsum(float(site["energy"]) for site in first["noise_measured"])
 
     @property
     def temperature(self) -> float | None:
         """What the logits were divided by for the columns +T; None where none was fitted."""
-        found = [row["temperature"] for row in self.rows if row.get("temperature") is not None]
-        return float(found[0]) if found else None
+        return next(iter(self.by_cell("temperature").values()), None)
 
     @property
     def fitted_on_test(self) -> bool:
@@ -126,37 +130,44 @@ class Network:
 
 @dataclass(frozen=True)
 class ImageErrors:
-    """What resampling the test images gave; ``nan`` for a network without kept outputs.
+    """What resampling the test images gave; ``nan`` where a network has no kept outputs.
 
     Args:
         networks: Variant and seed of every network. ``VARIANT+T`` of the reference stands for its
             metrics after temperature scaling, to compare others without a temperature with it.
-        bias: Mean over resamplings minus the measured value, by column, (networks,).
-        covariance: Between networks over resamplings, by column, (networks, networks).
+        columns: Part and metric.
+        bias: Mean over resamplings minus the measured value, (columns, networks).
+        covariance: Between networks over resamplings, (columns, networks, networks).
         floors: ECE of a perfectly calibrated network with these confidences: mean and 95th
-            percentile, by column, (networks, 2).
-        reliability: Per variant and part, of the first seed: count, summed confidence, summed
-            correctness and worth in independent images of every bin, (4, bins).
+            percentile, (columns, networks, 2).
+        reliability: Count, summed confidence, summed correctness and worth in independent images
+            of every bin, clean and corrupted, (2, networks, 4, bins).
     """
 
     networks: list[tuple[str, int]]
-    bias: Mapping[Column, Array]
-    covariance: Mapping[Column, Array]
-    floors: Mapping[Column, Array]
-    reliability: Mapping[tuple[str, str], Array]
+    columns: list[Column]
+    bias: Array
+    covariance: Array
+    floors: Array
+    reliability: Array
 
     def of_differences(
         self, column: Column, mine: str, theirs: str, seeds: Sequence[int]
     ) -> tuple[Array | None, float]:
         """Covariance of paired differences over seeds, and their mean bias; None if unknown."""
-        if column not in self.covariance:
+        if column not in self.columns:
             return None, 0.0
         a, b = ([self.networks.index((one, seed)) for seed in seeds] for one in (mine, theirs))
-        whole, bias = self.covariance[column], self.bias[column]
-        blocks = [whole[np.ix_(i, j)] for i, j in ((a, a), (b, b), (a, b), (b, a))]
-        covariance = blocks[0] + blocks[1] - blocks[2] - blocks[3]
-        known = bool(np.isfinite(covariance).all())
-        return (covariance, float((bias[a] - bias[b]).mean())) if known else (None, 0.0)
+        k = self.columns.index(column)
+        whole, bias = self.covariance[k], float((self.bias[k, a] - self.bias[k, b]).mean())
+        covariance = whole[np.ix_(a, a)] + whole[np.ix_(b, b)]
+        covariance -= whole[np.ix_(a, b)] + whole[np.ix_(b, a)]
+        return (covariance, bias) if np.isfinite(covariance).all() else (None, 0.0)
+
+    def of_row(self, values: Array, variant: str) -> Array:
+        """Those of the networks of a row that have some."""
+        rows = [k for k, (one, _) in enumerate(self.networks) if one == variant]
+        return np.array([values[k] for k in rows if np.isfinite(values[k]).all()])
 
 
 @dataclass(frozen=True)
@@ -167,92 +178,108 @@ class Evidence:
     images: ImageErrors
 
 
-def parts_of(cells: Iterable[Cell]) -> inference.Groups:
-    """Parts of a test with their cells by corruption."""
-    by_name: dict[str, list[Cell]] = {}
-    for cell in cells:
-        by_name.setdefault(cell[0], []).append(cell)
-    clean = by_name.pop(CLEAN, None)
-    groups: dict[str, list[list[Cell]]] = {CLEAN: [clean]} if clean else {}
-    if by_name:
-        groups[CORRUPTED] = list(by_name.values())
-        groups |= {name: [own] for name, own in by_name.items()}
-        every = [cell for own in by_name.values() for cell in own]
-        for level in sorted({level for _, level in every}):
-            groups[f"severity {level}"] = [[cell] for cell in every if cell[1] == level]
-    return groups
+class _Tested(NamedTuple):
+    """A network, its outputs for every image, and its confidence in images of no class."""
+
+    network: Network
+    samples: Samples | None
+    outside: Array | None = None
 
 
-def columns_of(study: Study) -> list[str]:
-    """Metrics of the tables in order: Top-1, the primary one, then those of the study."""
-    own = [[one, *([scaled(one)] if one in PLUS_T else [])] for one in study.metrics]
-    return list(dict.fromkeys(["top1", PRIMARY, *sum(own, [])]))
+def _cell(row: Mapping[str, Any]) -> Cell:
+    return Cell(row["corruption"], int(row["severity"]))
 
 
 # -- from the runs of a study ----------------------------------------------------------------------
 
 
-class _Errors:
-    """Collects what :class:`ImageErrors` has, network by network."""
+def collect(study: Study, runs: Sequence[Run]) -> Evidence:
+    """The finished ones among the runs, in order, then their ensembles."""
+    finished = [run for run in runs if state_of(run).condition == "done"]
+    tested = [_read(study, run) for run in finished]
+    first = next((one.samples.index for one in tested if one.samples is not None), None)
+    for one in tested:
+        if one.samples is not None and not np.array_equal(one.samples.index, first):
+            raise ValueError(
+                f"two runs of this study were tested on different images ({len(first)} and "
+                f"{len(one.samples.index)} of them, or with other indices), so they cannot be "
+                "paired. Remove their `outputs` and `tested` folders and run the study again."
+            )
+    tested += _ensembles(study, {run.name: run for run in finished}, tested)
+    return Evidence([one.network for one in tested], _image_errors(study, tested))
 
-    def __init__(self, study: Study) -> None:
-        self.metrics, self.reference = columns_of(study), study.reference
-        self.networks: list[tuple[str, int]] = []
-        self.drawn: dict[Column, dict[int, inference.Floats]] = {}
-        self.floors: dict[Column, dict[int, tuple[float, float]]] = {}
-        self.reliability: dict[tuple[str, str], Array] = {}
 
-    def add(
-        self,
-        network: Network,
-        samples: Samples | None,
-        scaled_confidence: Array | None,
-        outside: Array | None = None,
-    ) -> None:
-        number = len(self.networks)
-        self.networks.append((network.variant, network.seed))
+def _read(study: Study, run: Run) -> _Tested:
+    directory = RunDirectory(run.directory)
+    records = [record_of(run.directory, test) for test in run.test_outputs]
+    rows = [dict(row) for row in rows_of(run.directory, records) if not row.get("ood")]
+    lines, _ = read_lines(directory.curves)  # of an epoch that was begun twice, the last counts
+    curves = list({line["epoch"]: line for line in lines}.values())
+    about = (run.name, run.variant, run.method, run.levels, run.seed, 1, run.checkpoint)
+    samples = load_samples(run.directory, *run.outputs_of(ood=False))
+    names = run.outputs_of(ood=True)
+    others = load_samples(run.directory, names[0]) if names else None
+    outside = None if others is None else others.confidence[0]
+    found: dict[str, ByCell] = {}  # metrics that no row has: made from kept outputs and logits
+    if samples is not None and any(metric in FROM_OUTPUTS for metric in study.metrics):
+        found |= confidence_metrics(samples, outside)
+    if any(metric in FROM_LOGITS for metric in study.metrics):
+        kept = load_logits(run.directory, run.outputs_of(ood=False))
+        found |= {} if kept is None else class_metrics(kept.cells, kept.logits, kept.target)
+    for row in rows:
+        row |= {
+            metric: values[_cell(row)] for metric, values in found.items() if _cell(row) in values
+        }
+    return _Tested(Network(*about, directory.settings(), curves, rows), samples, outside)
+
+
+def _image_errors(study: Study, tested: Sequence[_Tested]) -> ImageErrors:
+    own = [(one.network.variant, one.network.seed) for one in tested]
+    of_reference = [one.network.method == study.reference for one in tested]
+    networks = own + [(f"{v}+T", s) for (v, s), yes in zip(own, of_reference, strict=True) if yes]
+    groups = parts_of(next((one.samples.cells for one in tested if one.samples is not None), ()))
+    metrics = list(dict.fromkeys([*columns_of(study.metrics), *PLUS_T, *map(scaled, PLUS_T)]))
+    columns = [(part, metric) for part in groups for metric in metrics]
+    bins = max((one.network.bins for one in tested), default=0)
+    drawn = np.full((len(columns), len(networks), 1 + inference.RESAMPLES), nan)
+    floors = np.full((len(columns), len(networks), 2), nan)
+    reliability = np.full((len(MAIN), len(networks), 4, bins), nan)
+    for k, (network, samples, outside) in enumerate(tested):
         if samples is None:
-            return
-        groups = parts_of(samples.cells)
-        if network.members == 1:
-            drawn = inference.resample(samples, groups, self.metrics, network.bins)
-            if "ood_auroc" in self.metrics and outside is not None:
-                inside = samples.confidence[samples.cells.index(CLEAN_CELL)]
-                drawn[CLEAN, "ood_auroc"] = inference.resample_auroc(inside, outside)
-            for column, values in drawn.items():
-                self.drawn.setdefault(column, {})[number] = values
-            if network.method == self.reference:
-                self.networks.append((f"{network.variant}+T", network.seed))
-                for part, metric in ((part, metric) for part in MAIN for metric in PLUS_T):
-                    if (part, scaled(metric)) in drawn:
-                        after = drawn[part, scaled(metric)]
-                        self.drawn[part, metric][number + 1] = after
-        for metric, scores in (("ece", samples.confidence), ("ece_T", scaled_confidence)):
-            for part in (part for part in MAIN if part in groups and scores is not None):
-                floor = inference.ece_floor(scores, samples.cells, groups[part], network.bins)
-                self.floors.setdefault((part, metric), {})[number] = floor
-        for part in (part for part in MAIN if part in groups and network.members == 1):
-            if (network.variant, part) not in self.reliability:
-                cells = [cell for group in groups[part] for cell in group]
-                bins = _reliability(samples.of(cells), network.bins)
-                self.reliability[network.variant, part] = bins
-
-    def errors(self) -> ImageErrors:
-        many = len(self.networks)
-        bias, covariance, floors = {}, {}, {}
-        for column, drawn in self.drawn.items():
-            there, draws = list(drawn), np.stack(list(drawn.values()))
-            bias[column] = np.full(many, nan)
-            bias[column][there] = draws[:, 1:].mean(1) - draws[:, 0]
-            covariance[column] = np.full((many, many), nan)
-            covariance[column][np.ix_(there, there)] = np.atleast_2d(np.cov(draws[:, 1:]))
-        for column, pairs in self.floors.items():
-            floors[column] = np.full((many, 2), nan)
-            floors[column][list(pairs)] = list(pairs.values())
-        return ImageErrors(self.networks, bias, covariance, floors, self.reliability)
+            continue
+        after = None if samples.scaled is None else samples.scaled.confidence
+        for number, part in enumerate(part for part in MAIN if part in groups):
+            for metric, scores in (("ece", samples.confidence), ("ece_T", after)):
+                if scores is not None:
+                    floor = inference.ece_floor(scores, samples.cells, groups[part], network.bins)
+                    floors[columns.index((part, metric)), k] = floor
+            cells = [cell for group in groups[part] for cell in group]
+            reliability[number, k, :, : network.bins] = _pooled(samples.of(cells), network.bins)
+        if network.members > 1:
+            continue
+        found = inference.resample(samples, groups, metrics, network.bins)
+        if "ood_auroc" in metrics and outside is not None:
+            inside = samples.confidence[samples.cells.index(CLEAN_CELL)]
+            found["clean", "ood_auroc"] = inference.resample_auroc(inside, outside)
+        for (part, metric), values in found.items():
+            drawn[columns.index((part, metric)), k] = values
+            plain = metric.removesuffix("_T")
+            if of_reference[k] and plain != metric:
+                other = networks.index((f"{network.variant}+T", network.seed))
+                drawn[columns.index((part, plain)), other] = values
+    known = [k for k, column in enumerate(drawn) if np.isfinite(column).any()]
+    stars = drawn[known]
+    return ImageErrors(
+        networks,
+        [columns[k] for k in known],
+        stars[..., 1:].mean(-1) - stars[..., 0],
+        np.array([np.cov(column[:, 1:]) for column in stars]),
+        floors[known],
+        reliability,
+    )
 
 
-def _reliability(samples: Samples, bins: int) -> Array:
+def _pooled(samples: Samples, bins: int) -> Array:
     """All cells pooled; an image in several cells is worth less than as many images."""
     import torch
 
@@ -261,79 +288,6 @@ def _reliability(samples: Samples, bins: int) -> Array:
     confidence, correct = map(torch.from_numpy, (samples.confidence, samples.correct))
     sums = calibration_bins(confidence.ravel().double(), correct.ravel(), bins)
     return np.stack([*sums[:3], effective_counts(confidence, correct, bins)])
-
-
-def collect(study: Study, runs: Sequence[Run]) -> Evidence:
-    """The finished ones among the runs, in order, then their ensembles."""
-    found: list[tuple[Run, Network]] = []
-    errors, index = _Errors(study), None
-    for run in runs:
-        if state_of(run).condition != "done":
-            continue
-        records = [record_of(run.directory, test) for test in run.test_outputs]
-        rows = [dict(row) for row in rows_of(run.directory, records) if not row.get("ood")]
-        directory = RunDirectory(run.directory)
-        lines, _ = read_lines(directory.curves)  # of an epoch that was begun twice, the last counts
-        curves = list({line["epoch"]: line for line in lines}.values())
-        network = Network(
-            run.name,
-            run.variant,
-            run.method,
-            run.levels,
-            run.seed,
-            1,
-            run.checkpoint,
-            directory.settings(),
-            curves,
-            rows,
-        )
-        samples = load_samples(run.directory, *run.outputs_of(ood=False))
-        if samples is not None:
-            index = samples.index if index is None else index
-            if not np.array_equal(samples.index, index):
-                raise ValueError(
-                    f"two runs of this study were tested on different images ({len(index)} and "
-                    f"{len(samples.index)} of them, or with other indices), so they cannot be "
-                    "paired. Remove their `outputs` and `tested` folders and run the study again."
-                )
-        outside = _outside(run)
-        _add_derived(network, study, run, samples, outside)
-        scaled_samples = None if samples is None else samples.scaled
-        after = None if scaled_samples is None else scaled_samples.confidence
-        errors.add(network, samples, after, outside)
-        found.append((run, network))
-    networks = [network for _, network in found]
-    for ensemble in study.ensemble:
-        for together, *outputs in _ensembles(study, ensemble, found):
-            errors.add(together, *outputs)
-            networks.append(together)
-    return Evidence(networks, errors.errors())
-
-
-def _outside(run: Run) -> NDArray[np.float32] | None:
-    """Confidence in images that belong to none of the classes; None without such a test."""
-    names = run.outputs_of(ood=True)
-    samples = load_samples(run.directory, names[0]) if names else None
-    return None if samples is None else samples.confidence[0]
-
-
-def _add_derived(
-    network: Network, study: Study, run: Run, samples: Samples | None, outside: Array | None
-) -> None:
-    """Add the metrics that no test row has: they are made from kept outputs and logits."""
-    found: dict[str, ByCell] = {}
-    if samples is not None and any(metric in FROM_OUTPUTS for metric in study.metrics):
-        found |= confidence_metrics(samples, outside)
-    if any(metric in FROM_LOGITS for metric in study.metrics):
-        kept = load_logits(run.directory, run.outputs_of(ood=False))
-        if kept is not None:
-            import torch
-
-            logits = (torch.from_numpy(one) for one in kept.logits)
-            found |= class_metrics(kept.cells, logits, torch.from_numpy(kept.target).long())
-    for row in network.rows:
-        cell = (row["corruption"], int(row["severity"]))
-        row |= {metric: by_cell[cell] for metric, by_cell in found.items() if cell in by_cell}
 
 
 def confidence_metrics(samples: Samples, outside: Array | None) -> dict[str, ByCell]:
@@ -356,9 +310,7 @@ def confidence_metrics(samples: Samples, outside: Array | None) -> dict[str, ByC
     return found
 
 
-def class_metrics(
-    cells: Sequence[Cell], logits: "Iterable[torch.Tensor]", target: "torch.Tensor"
-) -> dict[str, ByCell]:
+def class_metrics(cells: Sequence[Cell], logits: Any, target: Array) -> dict[str, ByCell]:
     """Classwise ECE and two terms of the Brier score, which need the probabilities of all classes.
 
     Args:
@@ -366,67 +318,56 @@ def class_metrics(
         logits: Logits (images, classes) of each of them.
         target: True classes, (cells, images).
     """
+    import torch
+
     from chaosgate.metrics import BrierScore, classwise_calibration_error
 
     found: dict[str, ByCell] = {name: {} for name in FROM_LOGITS}
-    for cell, own, truth in zip(cells, logits, target, strict=True):
-        probs = own.double().softmax(-1)
+    for cell, own, truth in zip(cells, logits, torch.as_tensor(target).long(), strict=True):
+        probs = torch.as_tensor(own).double().softmax(-1)
         brier = BrierScore(probs.shape[1])
         brier.update(probs, truth)
         terms = brier.decomposition()
-        found["classwise_ece"][cell] = float(classwise_calibration_error(probs, truth))
-        found["brier_reliability"][cell] = float(terms.reliability)
-        found["brier_resolution"][cell] = float(terms.resolution)
+        values = (classwise_calibration_error(probs, truth), terms.reliability, terms.resolution)
+        for name, value in zip(FROM_LOGITS, values, strict=True):
+            found[name][cell] = float(value)
     return found
 
 
 # -- deep ensembles of existing runs ---------------------------------------------------------------
 
 
-def ensemble_name(ensemble: Ensemble) -> str:
-    """The name of its row: the method and how many runs it costs."""
-    return f"{ensemble.of} ensemble x{ensemble.size}"
-
-
-def _ensembles(
-    study: Study, ensemble: Ensemble, found: Sequence[tuple[Run, Network]]
-) -> list[tuple[Network, Samples, Array | None]]:
-    """As many ensembles as the finished seeds of the method allow, in the order of seeds."""
-    by_seed = {run.seed: (run, network) for run, network in found if run.method == ensemble.of}
-    ready, size = [by_seed[seed] for seed in study.seeds if seed in by_seed], ensemble.size
-    made: list[tuple[Network, Samples, Array | None]] = []
-    for k in range(0, len(ready) - size + 1, size):
-        group = ready[k : k + size]
-        kept = [load_logits(run.directory, run.outputs_of(ood=False)) for run, _ in group]
-        members = [one for one in kept if one is not None]
-        if len(members) < size:
-            continue
-        outside = [load_logits(run.directory, run.outputs_of(ood=True)) for run, _ in group]
-        ood = [one.logits[0] for one in outside if one is not None]
-        first = group[0][1]
-        mean_ood = _mean_log_probability(ood) if len(ood) == size else None
-        by_cell, temperature, *outputs = _together(members, mean_ood, first.bins)
-        rows = [
-            {
-                **row,
-                "temperature": temperature,
-                **{name: one.get(cell) for name, one in by_cell.items()},
-            }
-            for row in first.rows
-            if (cell := (row["corruption"], int(row["severity"]))) in by_cell["nll"]
-        ]
-        about = (ensemble_name(ensemble), ensemble.of, {}, -1 - len(made), size, first.checkpoint)
-        made.append((Network("", *about, first.config, [], rows), *outputs))
+def _ensembles(study: Study, runs: Mapping[str, Run], tested: Sequence[_Tested]) -> list[_Tested]:
+    """As many ensembles as the finished seeds of their methods allow, in the order of seeds."""
+    made = []
+    for of, size in ((one.of, one.size) for one in study.ensemble):
+        networks = {one.network.seed: one.network for one in tested if one.network.method == of}
+        ready = [networks[seed] for seed in study.seeds if seed in networks]
+        for k in range(0, len(ready) - size + 1, size):
+            group = [runs[network.run] for network in ready[k : k + size]]
+            inside, outside = (
+                [load_logits(run.directory, run.outputs_of(ood=ood)) for run in group]
+                for ood in (False, True)
+            )
+            if any(one is None for one in inside):
+                continue
+            others = [one.logits[0] for one in outside if one is not None]
+            mean = _mean_log_probability(others) if len(others) == size else None
+            first = ready[k]
+            by_cell, temperature, samples = _together(inside, mean, first.bins)
+            rows = []
+            for row in (row for row in first.rows if _cell(row) in samples.cells):
+                values = {name: cells.get(_cell(row)) for name, cells in by_cell.items()}
+                rows.append({**row, "temperature": temperature, **values})
+            about = (f"{of} ensemble x{size}", of, {}, -1 - k // size, size, first.checkpoint)
+            made.append(_Tested(Network("", *about, first.config, [], rows), samples))
     return made
 
 
 def _together(
-    members: Sequence[Logits], ood: "torch.Tensor | None", bins: int
-) -> tuple[dict[str, ByCell], float | None, Samples, Array | None]:
-    """The mean of the members' probabilities as one network, with a temperature of its own.
-
-    Its metrics, the temperature, the outputs, and the confidence after temperature scaling.
-    """
+    members: Sequence[Logits], outside: "torch.Tensor | None", bins: int
+) -> tuple[dict[str, ByCell], float | None, Samples]:
+    """The mean of the members' probabilities as one network, with a temperature of its own."""
     import torch
 
     from chaosgate.metrics import CellMetrics, classification_scores, temperature_scaling
@@ -443,33 +384,35 @@ def _together(
         return metrics.compute()
 
     found, temperature, after = dict(columns(flat)), None, None
-    validations = [member.validation for member in members if member.validation is not None]
-    same = all(np.array_equal(one[2], validations[0][2]) for one in validations)
-    if same and len(validations) == len(members):
-        mean, on = _mean_log_probability([one[0] for one in validations]), validations[0][1]
+    held = [member.validation for member in members if member.validation is not None]
+    if len(held) == len(members) and all(np.array_equal(one[2], held[0][2]) for one in held):
+        mean, truth = _mean_log_probability([one[0] for one in held]), held[0][1]
         with suppress(ValueError):  # no temperature is best
-            temperature = temperature_scaling(mean, torch.from_numpy(on).long()).temperature
+            temperature = temperature_scaling(mean, torch.from_numpy(truth).long()).temperature
     if temperature is not None:
-        columns_after = columns(flat / temperature)
-        found |= {scaled(name): columns_after[name] for name in PLUS_T}
-        after = (logits / temperature).softmax(-1).amax(-1).float().numpy()
+        of_scaled = columns(flat / temperature)
+        found |= {scaled(name): of_scaled[name] for name in PLUS_T}
+        confidence = (logits / temperature).softmax(-1).amax(-1).float().numpy()
+        none = np.empty(0, np.float32)  # an ensemble is paired with nothing: no slopes
+        after = ScaledSamples(confidence[None], none, none)
     scores = classification_scores(flat, targets)
     one_each = (scores.confidence.float(), scores.rank < 1, scores.nll.float())
-    confidence, correct, nll = (one.view(cells, images).numpy() for one in one_each)
-    samples = Samples(first.cells, confidence, correct, nll, first.index)
-    outside = None if ood is None else ood.amax(-1).exp().float().numpy()
-    by_cell = confidence_metrics(samples, outside) | class_metrics(first.cells, logits, target)
+    arrays = (one.view(cells, images).numpy() for one in one_each)
+    samples = Samples(first.cells, *arrays, first.index, after)
+    confidences = None if outside is None else outside.amax(-1).exp().float().numpy()
+    by_cell = confidence_metrics(samples, confidences)
+    by_cell |= class_metrics(first.cells, logits, first.target)
     for name, column in found.items():
         by_cell[name] = dict(zip(first.cells, column.reshape(-1).tolist(), strict=True))
-    return by_cell, temperature, samples, after
+    return by_cell, temperature, samples
 
 
-def _mean_log_probability(logits: Sequence[NDArray[np.float16]]) -> "torch.Tensor":
+def _mean_log_probability(logits: Iterable[Array]) -> "torch.Tensor":
     """The logarithm of the mean probability over members, in float64."""
     import torch
 
     each = torch.stack([torch.from_numpy(one).double().log_softmax(-1) for one in logits])
-    return each.logsumexp(0) - log(len(logits))
+    return each.logsumexp(0) - log(len(each))
 
 
 # -- packed studies --------------------------------------------------------------------------------
@@ -483,89 +426,69 @@ def is_packed(path: Path) -> bool:
 def pack(study: Study, runs: Sequence[Run], folder: Path) -> Path:
     """Pack a finished study into a folder below ``folder``; return it."""
     evidence = collect(study, runs)
-    missing = len(runs) - sum(network.members == 1 for network in evidence.networks)
-    if missing:
+    if missing := len(runs) - sum(network.members == 1 for network in evidence.networks):
         raise ValueError(
             f"{missing} of {len(runs)} runs of {study.name} are not finished; only a finished "
             f"study is packed. Finish it first: chaosgate study run {study.path}"
         )
     own = folder / study.name
     own.mkdir(parents=True, exist_ok=True)
-    places = {value: f"${{{name}}}" for name, value in runs[0].folders.items()}
-    places |= {str(run.directory): run.training for run in runs}
-    write_packed(evidence, own, places)
+    places = {str(run.directory): run.training for run in runs}
+    places |= {value: f"${{{name}}}" for name, value in runs[0].folders.items()}
+    write_packed(evidence, own, {k: v for k, v in places.items() if Path(k).is_absolute()})
     replace_file(own / f"{study.path.stem}.yaml", study.path.read_text(encoding="utf-8"))
     if (plan := runs[0].root.parent / study.name / NOTE).is_file():
         replace_file(own / NOTE, plan.read_text(encoding="utf-8"))
     return own
 
 
-def write_packed(evidence: Evidence, folder: Path, places: Mapping[str, str] = {}) -> None:
+def write_packed(evidence: Evidence, folder: Path, places: Mapping[str, str]) -> None:
     """Write the two files; folders of this machine become the names in ``places``."""
-    lines = []
+    text = ""
     for network in evidence.networks:
         rows = [{k: v for k, v in row.items() if k != DIGEST} for row in network.rows]
-        line = json.dumps({**asdict(network), "rows": rows})
-        for place, name in places.items():
-            line = (
-                line.replace(json.dumps(place)[1:-1], name) if Path(place).is_absolute() else line
-            )
-        lines.append(f"{line}\n")
-    replace_file(folder / ROWS, lzma.compress("".join(lines).encode(), preset=9))
+        text += json.dumps({**asdict(network), "rows": rows}) + "\n"
+    for place, name in places.items():
+        text = text.replace(json.dumps(place)[1:-1], name)
+    replace_file(folder / ROWS, lzma.compress(text.encode(), preset=9))
     images = evidence.images
-    columns = list(images.covariance)
-    many = len(images.networks)
-    whole = np.array([images.covariance[one] for one in columns]).reshape(-1, many, many)
-    deviation = np.sqrt(np.diagonal(whole, axis1=1, axis2=2))
+    deviation = np.sqrt(np.diagonal(images.covariance, axis1=1, axis2=2))
     with np.errstate(invalid="ignore", divide="ignore"):
-        correlation = whole / (deviation[:, :, None] * deviation[:, None])
-    lower = np.nan_to_num(correlation[:, *np.tril_indices(many, -1)])
+        correlation = images.covariance / (deviation[:, :, None] * deviation[:, None])
+    lower = np.nan_to_num(correlation[:, *np.tril_indices(len(images.networks), -1)])
     arrays = {
         "networks": np.array(images.networks, dtype=str),
-        "columns": np.array(columns, dtype=str).reshape(-1, 2),
+        "columns": np.array(images.columns, dtype=str),
+        "bias": images.bias.astype(np.float32),
         "deviation": deviation.astype(np.float32),
         "correlation": np.rint(lower * _SCALE).astype(np.int16),
-        "bias": np.array([images.bias[one] for one in columns], np.float32).reshape(-1, many),
-        "floor_columns": np.array(list(images.floors), dtype=str).reshape(-1, 2),
-        "floors": np.array(list(images.floors.values())).reshape(-1, many, 2),
-        "reliability_columns": np.array(list(images.reliability), dtype=str).reshape(-1, 2),
-        "reliability": np.array(list(images.reliability.values())),
+        "floors": images.floors,
+        "reliability": images.reliability.astype(np.float32),
     }
     replace_file(folder / IMAGES, partial(np.savez_compressed, **arrays))
 
 
-def load_packed(path: Path) -> tuple[Study, Evidence]:
+def load_packed(folder: Path) -> tuple[Study, Evidence]:
     """A packed study."""
     try:
-        text = lzma.decompress((path / ROWS).read_bytes()).decode()
+        text = lzma.decompress((folder / ROWS).read_bytes()).decode()
         networks = [Network(**json.loads(line)) for line in text.splitlines()]
-        with np.load(path / IMAGES, allow_pickle=False) as archive:
+        with np.load(folder / IMAGES, allow_pickle=False) as archive:
             arrays = dict(archive)
     except (lzma.LZMAError, zipfile.BadZipFile, zlib.error, ValueError, TypeError) as error:
-        raise ValueError(f"{path} is damaged ({error}); restore it, or pack it again.") from error
-    (file,) = path.glob("*.yaml")
-    study = load_study(file, networks[0].rows[0].get("size"))
-    many = len(arrays["networks"])
-    covariance = {}
-    for column, deviation, lower in zip(
-        _keys(arrays["columns"]),
-        arrays["deviation"].astype(np.float64),
-        arrays["correlation"],
-        strict=True,
-    ):
-        whole = np.eye(many)
-        whole[np.tril_indices(many, -1)] = lower / _SCALE
-        whole += np.tril(whole, -1).T
-        covariance[column] = whole * np.outer(deviation, deviation)
+        raise ValueError(f"{folder} is damaged ({error}); restore it, or pack it again.") from error
+    deviation = arrays["deviation"].astype(np.float64)
+    rows, columns = np.tril_indices(deviation.shape[1], -1)
+    correlation = np.tile(np.eye(deviation.shape[1]), (len(deviation), 1, 1))
+    correlation[:, rows, columns] = arrays["correlation"] / _SCALE
+    correlation[:, columns, rows] = arrays["correlation"] / _SCALE
     images = ImageErrors(
         [(str(variant), int(seed)) for variant, seed in arrays["networks"]],
-        dict(zip(covariance, arrays["bias"].astype(np.float64), strict=True)),
-        covariance,
-        dict(zip(_keys(arrays["floor_columns"]), arrays["floors"], strict=True)),
-        dict(zip(_keys(arrays["reliability_columns"]), arrays["reliability"], strict=True)),
+        [(str(part), str(metric)) for part, metric in arrays["columns"]],
+        arrays["bias"].astype(np.float64),
+        correlation * deviation[:, :, None] * deviation[:, None],
+        arrays["floors"],
+        arrays["reliability"].astype(np.float64),
     )
-    return study, Evidence(networks, images)
-
-
-def _keys(names: Array) -> list[tuple[str, str]]:
-    return [(str(first), str(second)) for first, second in names]
+    (file,) = folder.glob("*.yaml")
+    return load_study(file, networks[0].rows[0].get("size")), Evidence(networks, images)

@@ -5,127 +5,93 @@ does not reach the reference's value differs from it.
 """
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from chaosgate.study.plan.study import STRENGTH
-from chaosgate.study.report.frame import CLEAN, MAIN, Results
-from chaosgate.study.report.names import ON_TEST, scaled, title
+from chaosgate.study.report.frame import Results
+from chaosgate.study.report.names import CLEAN, MAIN, ON_TEST, scaled, title
 
 # Okabe and Ito's palette, safe under the common color-vision deficiencies, then Tol's dark tones.
 _OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _COLORS = (*_OKABE_ITO, "#332288", "#882255", "#999933", "#661100", "#44AA99", "#AA4499")
 _MARKERS = ("s", "D", "^", "v", "P", "X", "p")  # seven and twelve: 84 different pairs
-INK, MUTED, _REFERENCE = "#1f2430", "#8a8f99", "#5a5f6a"
+INK, MUTED = "#1f2430", "#8a8f99"
 
 
 def styles_of(results: Results) -> dict[str, dict[str, Any]]:
     """A color and a marker for every row; rows of one method share them, the reference is gray."""
-    others = [method for method in results.study.methods if method != results.study.reference]
-    of_method: dict[str, dict[str, Any]] = {
-        results.study.reference: {"color": _REFERENCE, "marker": "o"}
-    }
+    reference = results.study.reference
+    looks: dict[str, dict[str, Any]] = {reference: {"color": "#5a5f6a", "marker": "o"}}
+    others = (method for method in results.study.methods if method != reference)
     for k, method in enumerate(others):
-        of_method[method] = {
-            "color": _COLORS[k % len(_COLORS)],
-            "marker": _MARKERS[k % len(_MARKERS)],
-        }
-    return {row.variant: of_method[row.method] for row in results.rows.values()}
+        marker = _MARKERS[k % len(_MARKERS)]
+        looks[method] = {"color": _COLORS[k % len(_COLORS)], "marker": marker}
+    return {row.variant: looks[row.method] for row in results.rows.values()}
 
 
 def _lines(results: Results, part: str, metric: str, variants: Sequence[str]) -> pd.DataFrame:
-    """Values of a column with the ends of their bars, by row."""
+    """Values of a column by row, with how far their bars reach down and up."""
     own = results.lines(variants=variants, part=part, metric=metric)
     own = own[own.value.notna()].set_index("variant")
-    return own.reindex([one for one in variants if one in own.index])
+    down, up = (own.difference - own.lo).fillna(0.0), (own.hi - own.difference).fillna(0.0)
+    return own.assign(down=down, up=up).reindex([one for one in variants if one in own.index])
 
 
-def _bars(lines: pd.DataFrame) -> list[list[float]]:
-    """How far the bars reach down and up."""
-    ends = (lines.difference - lines.lo, lines.hi - lines.difference)
-    return [one.fillna(0.0).tolist() for one in ends]
-
-
-def _columns(results: Results) -> list[tuple[str, str]]:
+def _panels(results: Results, needed: Sequence[str] = ("nll", "ece")) -> list[tuple[str, str]]:
     """NLL and ECE of the clean and the corrupted images, as far as there are any."""
-    known = {key[1:] for key in results.measured}
-    return [(part, metric) for part in MAIN for metric in ("nll", "ece") if (part, metric) in known]
+    known = {key[1:] for key in results.by_seed}
+    return [
+        (part, metric)
+        for part in MAIN
+        for metric, need in zip(("nll", "ece"), needed, strict=True)
+        if (part, need) in known
+    ]
 
 
 def axis_figure(results: Results, axis: str) -> Figure:
-    """NLL and ECE against the injected energy, which all methods have, or along an axis."""
-    if axis == "injected energy":
-        energy = results.lines(metric="energy").set_index("variant").value
-        return _along(
-            results, energy.dropna().to_dict(), "injected energy / energy of the features"
-        )
+    """NLL and ECE against the injected energy, which all methods have, or along an axis.
+
+    Rows without a place on it are horizontal lines; ensembles are stars.
+    """
     levels = {row.variant: row.levels[axis] for row in results.rows.values() if axis in row.levels}
-    if axis == STRENGTH:
+    label, names = axis, list(dict.fromkeys(levels.values()))
+    if axis == "injected energy":
+        energy = results.lines(metric="energy").set_index("variant").value.dropna()
+        at, label = energy.to_dict(), "injected energy / energy of the features"
+    elif axis == STRENGTH:
         keys = dict.fromkeys(one.key.rpartition(".")[2] for one in results.study.strength.values())
-        at = {variant: float(level) for variant, level in levels.items()}
-        return _along(results, at, f"strength ({', '.join(keys)})")
-    names = list(dict.fromkeys(levels.values()))
-    at = {variant: float(names.index(level)) for variant, level in levels.items()}
-    return _along(results, at, axis, names)
-
-
-def _along(
-    results: Results, at: Mapping[str, float], label: str, ticks: Sequence[str] = ()
-) -> Figure:
-    """Values against a number of each row; rows without one are horizontal lines."""
-    columns, styles = _columns(results), styles_of(results)
+        at, label = {one: float(x) for one, x in levels.items()}, f"strength ({', '.join(keys)})"
+    else:
+        at = {variant: float(names.index(level)) for variant, level in levels.items()}
+    columns, styles = _panels(results), styles_of(results)
     figure, panels = panel_grid(len(columns))
     for axes, (part, metric) in zip(panels, columns, strict=True):
         lines = _lines(results, part, metric, list(results.rows))
-        for method in dict.fromkeys(lines.method):
-            own = lines[
-                (lines.method == method) & lines.index.isin(list(at)) & (lines.members == 1)
-            ]
-            own = own.assign(x=[at[variant] for variant in own.index]).sort_values("x")
-            if len(own):
-                style = styles[own.index[0]]
-                axes.errorbar(
-                    own.x.tolist(),
-                    own.value.tolist(),
-                    yerr=_bars(own),
-                    label=method,
-                    lw=1.4,
-                    ms=6,
-                    elinewidth=1,
-                    **style,
-                )
-            lost = own[own.collapsed.astype(bool)] if metric == "ece" else own[:0]
-            axes.plot(
-                lost.x.tolist(),
-                lost.value.tolist(),
-                "x",
-                ms=11,
-                mew=1.6,
-                color=INK,
-                label="collapsed" if len(lost) else None,
-            )
-        for variant, line in lines.iterrows():
-            color = styles[str(variant)]["color"]
-            if line.members > 1 and variant in at:
-                axes.plot(
-                    at[str(variant)],
-                    line.value,
-                    "*",
-                    color=color,
-                    mfc="white",
-                    ms=10,
-                    zorder=4,
-                    label=variant,
-                )
-            elif line.members == 1 and variant not in at:
-                axes.axhline(line.value, color=color, lw=1, ls="--", label=variant)
-        if ticks:
-            axes.set_xticks(range(len(ticks)), ticks)
+        lines = lines.assign(x=[at.get(variant, np.nan) for variant in lines.index])
+        placed = lines[lines.x.notna() & (lines.members == 1)].sort_values("x")
+        for method, own in placed.groupby("method", sort=False):
+            bars = [own.down.tolist(), own.up.tolist()]
+            look = {"lw": 1.4, "ms": 6, "elinewidth": 1, **styles[own.index[0]]}
+            axes.errorbar(own.x.tolist(), own.value.tolist(), bars, label=str(method), **look)
+        lost = placed[placed.collapsed.astype(bool)] if metric == "ece" else placed[:0]
+        cross = {"ms": 11, "mew": 1.6, "color": INK, "label": "collapsed" if len(lost) else None}
+        axes.plot(lost.x.tolist(), lost.value.tolist(), "x", **cross)
+        for variant, line in lines.drop(placed.index).iterrows():
+            look = {"color": styles[str(variant)]["color"], "label": variant}
+            if variant in at:
+                axes.plot(line.x, line.value, "*", mfc="white", ms=10, zorder=4, **look)
+            elif line.members == 1:
+                axes.axhline(line.value, lw=1, ls="--", **look)
+        if label == axis:
+            axes.set_xticks(range(len(names)), names)
         axes.set(xlabel=label, ylabel=f"{part} {title(metric)}")
         tidy(axes)
     legend(figure)
@@ -138,44 +104,32 @@ def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
     The dashed line is the reference after scaling: what noise has to beat to be worth more than one
     fitted number.
     """
-    known = {key[1:] for key in results.measured}
-    columns = [
-        (part, metric) for part, metric in _columns(results) if (part, scaled(metric)) in known
-    ]
-    styles = styles_of(results)
+    columns, styles = _panels(results, (scaled("nll"), scaled("ece"))), styles_of(results)
     rows = [results.rows[variant] for variant in variants if results.rows[variant].seeds]
     figure, panels = panel_grid(len(columns), 0.42 * len(rows) + 1.2)
     for axes, (part, metric) in zip(panels, columns, strict=True):
-        axes.plot([], [], "o", color=INK, ms=6, label="as trained")
-        axes.plot([], [], "o", color=INK, ms=6, mfc="white", label="+T")
-        for name, lift, fill in ((metric, -0.16, None), (scaled(metric), 0.16, "white")):
+        for name, lift, fill, label in (
+            (metric, -0.16, None, ""),
+            (scaled(metric), 0.16, "white", " +T"),
+        ):
+            axes.plot([], [], "o", color=INK, ms=6, mfc=fill, label=label.strip() or "as trained")
             lines = _lines(results, part, name, variants)
             for place, row in enumerate(rows):
-                if row.variant in lines.index:
-                    line, look = lines.loc[[row.variant]], styles[row.variant]
-                    axes.errorbar(
-                        line.value.tolist(),
-                        [place + lift],
-                        xerr=_bars(line),
-                        ms=6,
-                        elinewidth=1.2,
-                        mfc=fill,
-                        **look,
-                    )
-                    if (
-                        not row.reference
-                    ):  # the bars of the others are about their distance to this line
-                        dashes, name = ("--", f"{row.variant} +T") if fill else (":", row.variant)
-                        axes.axvline(
-                            line.value.iloc[0], color=MUTED, lw=1, ls=dashes, zorder=0, label=name
-                        )
-        flags = [
-            " (collapsed)" * ((r.variant, part) in results.collapsed) + f" {ON_TEST}" * r.on_test
-            for r in rows
+                if row.variant not in lines.index:
+                    continue
+                line = lines.loc[row.variant]
+                look = {"ms": 6, "elinewidth": 1.2, "mfc": fill, **styles[row.variant]}
+                bars = [[line.down], [line.up]]
+                axes.errorbar([line.value], [place + lift], xerr=bars, **look)
+                if not row.reference:  # the bars of the others are about the distance to this line
+                    look = {"color": MUTED, "lw": 1, "ls": "--" if fill else ":", "zorder": 0}
+                    axes.axvline(line.value, label=row.variant + label, **look)
+        flags = [" (collapsed)" * ((row.variant, part) in results.collapsed) for row in rows]
+        names = [
+            f"{row.variant}{flag}{f' {ON_TEST}' * row.on_test}"
+            for row, flag in zip(rows, flags, strict=True)
         ]
-        axes.set_yticks(
-            range(len(rows)), [row.variant + flag for row, flag in zip(rows, flags, strict=True)]
-        )
+        axes.set_yticks(range(len(rows)), names)
         axes.set(xlabel=f"{part} {title(metric)}", ylim=(len(rows) - 0.5, -0.5))
         tidy(axes, "x")
     legend(figure)
@@ -190,26 +144,21 @@ def places_of(results: Results) -> dict[str, dict[str, float]]:
 
 
 def part_figure(
-    results: Results,
-    variants: Sequence[str],
-    metrics: Sequence[str],
-    places: Mapping[str, float],
+    results: Results, variants: Sequence[str], metrics: Sequence[str], places: Mapping[str, float]
 ) -> Figure:
     """Metrics of several parts, each at its place, rows side by side."""
     figure, panels = panel_grid(len(metrics), columns=1)
     rows = [variant for variant in variants if results.rows[variant].members == 1]
     styles = styles_of(results)
     for axes, metric in zip(panels, metrics, strict=True):
-        own = results.lines(variants=rows, metric=metric)
-        for variant, lines in own[own.part.isin(list(places))].groupby("variant", sort=False):
-            shift = 0.8 * ((rows.index(str(variant)) + 0.5) / len(rows) - 0.5)
-            look = {**styles[str(variant)], "ls": "none", "ms": 4.5, "elinewidth": 1}
-            x = lines.part.map(places) + shift
-            axes.errorbar(
-                x.tolist(), lines.value.tolist(), yerr=_bars(lines), label=variant, **look
-            )
-        names = [name.replace("_", "\n") for name in places]
-        axes.set_xticks(list(places.values()), names)
+        for k, variant in enumerate(rows):
+            lines = [_lines(results, part, metric, [variant]) for part in places]
+            own = pd.concat(lines)
+            shift = 0.8 * ((k + 0.5) / len(rows) - 0.5)
+            x, bars = (own.part.map(places) + shift).tolist(), [own.down.tolist(), own.up.tolist()]
+            look = {"ls": "none", "ms": 4.5, "elinewidth": 1, **styles[variant]}
+            axes.errorbar(x, own.value.tolist(), bars, label=variant, **look)
+        axes.set_xticks(list(places.values()), [name.replace("_", "\n") for name in places])
         axes.set_ylabel(title(metric))
         tidy(axes)
     legend(figure)
@@ -223,16 +172,14 @@ def reliability_figures(results: Results, variants: Sequence[str], part: str) ->
     from chaosgate.metrics import reliability_figure
     from chaosgate.metrics.functional import Reliability, bin_edges
 
-    figures: dict[str, Figure] = {}
-    for (variant, its_part), sums in results.evidence.images.reliability.items():
-        if variant in variants and its_part == part:
-            *own, effective = map(torch.from_numpy, sums)
-            seed = results.rows[variant].seeds[0]
-            figures[variant] = reliability_figure(
-                Reliability(*own, bin_edges(sums.shape[1])),
-                title=f"{variant}, seed {seed}",
-                effective=effective,
-            )
+    figures, errors = {}, results.evidence.images
+    for variant in variants:
+        found = errors.of_row(errors.reliability[MAIN.index(part)], variant)
+        if len(found) and results.rows[variant].members == 1:
+            *sums, effective = map(torch.from_numpy, found[0])
+            bins = Reliability(*sums, bin_edges(len(effective)))
+            heading = f"{variant}, seed {results.rows[variant].seeds[0]}"
+            figures[variant] = reliability_figure(bins, title=heading, effective=effective)
     return figures
 
 
@@ -269,10 +216,9 @@ def legend(figure: Figure) -> None:
 
 
 def svg_of(figure: Figure) -> str:
-    """The figure as SVG, the same bytes for the same numbers."""
+    """The figure as SVG, the same bytes for the same numbers; two decimals of a point are enough."""
     out = io.StringIO()
-    with rc_context(
-        {"svg.fonttype": "none", "svg.hashsalt": "chaosgate", "font.family": "sans-serif"}
-    ):
+    look = {"svg.fonttype": "none", "svg.hashsalt": "chaosgate", "font.family": "sans-serif"}
+    with rc_context(look):
         figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
-    return out.getvalue()
+    return re.sub(r"(?<=\d\.\d\d)\d+", "", out.getvalue())

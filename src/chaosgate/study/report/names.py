@@ -1,11 +1,13 @@
-"""What metrics are called, and in which direction they are better. Needs no torch."""
+"""What metrics and the parts of a test are called, and in which direction a metric is better. No torch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from chaosgate.metrics.aggregate import PLUS_T as PLUS_T
-from chaosgate.metrics.aggregate import SUFFIX
+from chaosgate.metrics.aggregate import SUFFIX, Cell
 
+CLEAN, CORRUPTED = MAIN = ("clean", "corrupted")
+PRIMARY = "nll_T"
 ON_TEST = "†"
 """Mark of a number whose temperature has seen the test images; stands beside it in every table."""
 
@@ -17,33 +19,26 @@ FROM_OUTPUTS = ("aurc", "ood_auroc", *FROM_LOGITS)
 
 
 class Name(NamedTuple):
-    """How a metric is written.
-
-    Args:
-        title: Head of a column.
-        latex: The same in LaTeX, without the arrow.
-        better: The direction of improvement; ``zero`` for the closer to zero, None where there is none.
-    """
+    """The head of a column, and the direction of improvement; ``zero`` for the closer to zero."""
 
     title: str
-    latex: str
     better: Literal["higher", "lower", "zero"] | None
 
 
 NAMES = {
-    "top1": Name("Top-1", "Top-1", "higher"),
-    "top5": Name("Top-5", "Top-5", "higher"),
-    "nll": Name("NLL", "NLL", "lower"),
-    "ece": Name("ECE", "ECE", "lower"),
-    "adaptive_ece": Name("ECE, equal mass", "ECE (equal mass)", "lower"),
-    "classwise_ece": Name("ECE, classwise", "ECE (classwise)", "lower"),
-    "brier": Name("Brier", "Brier", "lower"),
-    "brier_reliability": Name("Brier rel.", "Brier rel.", "lower"),
-    "brier_resolution": Name("Brier res.", "Brier res.", "higher"),
-    "aurc": Name("AURC", "AURC", "lower"),
-    "ood_auroc": Name("OOD AUROC", "OOD AUROC", "higher"),
-    "gap": Name("conf-acc", "conf.$-$acc.", "zero"),
-    "confidence": Name("conf", "conf.", None),
+    "top1": Name("Top-1", "higher"),
+    "top5": Name("Top-5", "higher"),
+    "nll": Name("NLL", "lower"),
+    "ece": Name("ECE", "lower"),
+    "adaptive_ece": Name("ECE, equal mass", "lower"),
+    "classwise_ece": Name("ECE, classwise", "lower"),
+    "brier": Name("Brier", "lower"),
+    "brier_reliability": Name("Brier rel.", "lower"),
+    "brier_resolution": Name("Brier res.", "higher"),
+    "aurc": Name("AURC", "lower"),
+    "ood_auroc": Name("OOD AUROC", "higher"),
+    "gap": Name("conf-acc", "zero"),
+    "confidence": Name("conf", None),
 }
 """By the key that result rows use."""
 
@@ -58,13 +53,10 @@ def is_scaled(metric: str) -> bool:
     return metric.endswith(SUFFIX)
 
 
-def with_scaled(metrics: Sequence[str]) -> list[str]:
-    """The columns of a table: the metrics, and behind them those after temperature scaling.
-
-    >>> with_scaled(["top1", "ece"])
-    ['top1', 'ece', 'ece_T']
-    """
-    return [*metrics, *(scaled(metric) for metric in PLUS_T if metric in metrics)]
+def better(metric: str) -> str | None:
+    """The direction of improvement; None for what is no metric or has none."""
+    name = NAMES.get(metric.removesuffix(SUFFIX))
+    return None if name is None else name.better
 
 
 def title(metric: str) -> str:
@@ -76,26 +68,27 @@ def title(metric: str) -> str:
     return NAMES[metric.removesuffix(SUFFIX)].title + ("+T" if is_scaled(metric) else "")
 
 
-def latex_title(metric: str) -> str:
-    r"""The same in LaTeX, with an arrow in the direction of improvement.
+def columns_of(metrics: Iterable[str]) -> list[str]:
+    """Columns of a study's tables: Top-1, the primary one, then its metrics, also after scaling.
 
-    >>> latex_title("ece_T")
-    'ECE+T$\\downarrow$'
+    >>> columns_of(["ece"])
+    ['top1', 'nll_T', 'ece', 'ece_T']
     """
-    name = NAMES[metric.removesuffix(SUFFIX)]
-    arrow = {"higher": r"$\uparrow$", "lower": r"$\downarrow$"}.get(name.better or "", "")
-    return name.latex + ("+T" if is_scaled(metric) else "") + arrow
+    own = [[one, *([scaled(one)] if one in PLUS_T else [])] for one in metrics]
+    return list(dict.fromkeys(["top1", PRIMARY, *sum(own, [])]))
 
 
-def improvement(metric: str, before: float, after: float) -> float:
-    """By how much ``after`` is better than ``before``: negative if it is worse, 0 for a metric without a direction.
-
-    >>> improvement("ece", 0.05, 0.04) > 0, improvement("gap", -0.01, 0.02) > 0
-    (True, False)
-    """
-    better = NAMES[metric.removesuffix(SUFFIX)].better
-    if better is None:
-        return 0.0
-    return {"higher": after - before, "lower": before - after, "zero": abs(before) - abs(after)}[
-        better
-    ]
+def parts_of(cells: Iterable[Cell]) -> dict[str, Sequence[Sequence[Cell]]]:
+    """Parts of a test with their cells by corruption: clean, corrupted, each of both axes."""
+    by_name: dict[str, list[Cell]] = {}
+    for cell in cells:
+        by_name.setdefault(cell[0], []).append(cell)
+    clean = by_name.pop(CLEAN, None)
+    groups: dict[str, Sequence[Sequence[Cell]]] = {CLEAN: [clean]} if clean else {}
+    if by_name:
+        groups[CORRUPTED] = list(by_name.values())
+        groups |= {name: [own] for name, own in by_name.items()}
+        every = [cell for own in by_name.values() for cell in own]
+        for level in sorted({level for _, level in every}):
+            groups[f"severity {level}"] = [[cell] for cell in every if cell[1] == level]
+    return groups

@@ -1,11 +1,11 @@
-"""What stands below the tables: a verdict, strengths at the edge of a grid, at most eight notes."""
+"""What stands around the tables: verdict, strengths at the edge of a grid, the plan, eight notes."""
 
 from collections import Counter
 from collections.abc import Iterator
 
 from chaosgate.study.plan.study import STRENGTH, Sweep
-from chaosgate.study.report.frame import CLEAN, MAIN, MOST_PAIRS, PRIMARY, Results, has_direction
-from chaosgate.study.report.names import ON_TEST, is_scaled, title
+from chaosgate.study.report.frame import MOST_PAIRS, Results, has_direction
+from chaosgate.study.report.names import CLEAN, MAIN, ON_TEST, PRIMARY, is_scaled, title
 from chaosgate.study.report.views import COLLAPSED, SELECTED, change
 
 
@@ -31,21 +31,23 @@ def edges(results: Results) -> list[str]:
     found = []
     for name, variant in results.selected.items():
         method = results.by_strength[name][0].method
-        if variant is not None and method in results.swept:
-            value = float(results.rows[variant].levels[STRENGTH])
-            if (more := value_to_add(results.study.strength[method], value)) is not None:
-                found.append(
-                    f"{name}: the selected strength {value:g} is the "
-                    f"{'largest' if more > value else 'smallest'} that was tried. "
-                    f"Add {more:g} to strength.{method}.values and run the study again."
-                )
+        if variant is None or method not in results.swept:
+            continue
+        value = float(results.rows[variant].levels[STRENGTH])
+        if (more := value_to_add(results.study.strength[method], value)) is not None:
+            found.append(
+                f"{name}: the selected strength {value:g} is the "
+                f"{'largest' if more > value else 'smallest'} that was tried. "
+                f"Add {more:g} to strength.{method}.values and run the study again."
+            )
     return found
 
 
 def value_to_add(sweep: Sweep, chosen: float) -> float | None:
     """The next value beyond the edge of a grid; None inside it, or if there is nothing beyond.
 
-    Steps are those of the grid: a factor between positive values. A probability goes at most half of the way to 1.
+    Steps are those of the grid: a factor between positive values. A probability goes at most half
+    of the way to 1.
 
     >>> value_to_add(Sweep(key="noise.log_std", values=(0.5, 1.0, 2.0)), 2.0)
     4.0
@@ -63,7 +65,7 @@ def value_to_add(sweep: Sweep, chosen: float) -> float | None:
 
 
 def notes(results: Results) -> list[str]:
-    """What the numbers are, in at most eight lines."""
+    """What the numbers are, in at most seven lines; an eighth is about the plan."""
     if not results.facts:
         return ["No run has finished yet."]
     parts = (_setting, _intervals, _marks, _metrics, _flags, _selection)
@@ -104,15 +106,13 @@ def _intervals(results: Results) -> Iterator[str]:
 def _marks(results: Results) -> Iterator[str]:
     frame, planned = results.frame, results.study.planned is not None
     own = frame[frame.part.isin(MAIN) & frame.p.notna() & frame.metric.map(has_direction)]
-    many = own.kind.value_counts()
-    if len(many):
-        what = "planned" if planned else "mean"
+    if len(own):
+        many = (own.kind == ("planned" if planned else "mean")).sum()
         kind = "planned contrasts" if planned else "differences; nothing was planned"
         yield (
-            "✓ better, ✗ worse at the 5 % level, with Holm's correction for "
-            f"{many.get(what, 0)} {kind}. No mark: not distinguishable, which does not mean equal. "
-            "Bold: the best mean, if an interval separates it from the second best and an ECE is "
-            "above its noise floor."
+            f"✓ better, ✗ worse at the 5 % level, with Holm's correction for {many} {kind}. "
+            "No mark: not distinguishable, which does not mean equal. Bold: the best mean, if an "
+            "interval separates it from the second best and an ECE is above its noise floor."
         )
     if any(len(results.pairs(variants)) > MOST_PAIRS for variants in results.tables.values()):
         yield "There are too many pairs to compare; 'contrast: METHOD' compares one with all."
@@ -136,14 +136,15 @@ def _metrics(results: Results) -> Iterator[str]:
 
 
 def _flags(results: Results) -> Iterator[str]:
+    rows = results.rows.values()
     if any(part in MAIN for _, part in results.collapsed):
         yield (
             f"{COLLAPSED} collapsed: accuracy and confidence were lost together; a small ECE there "
             "is not a success."
         )
-    if any(row.selected_on_test for row in results.rows.values()):
+    if any(row.on_test and row.checkpoint != "last" for row in rows):
         yield f"{SELECTED}: the checkpoint was selected on the test images and looks too good."
-    for row in (row for row in results.rows.values() if row.members > 1):
+    for row in (row for row in rows if row.members > 1):
         yield f"{row.variant}: {len(row.seeds)} mean(s) of {row.members} networks, not paired."
 
 

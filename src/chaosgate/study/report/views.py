@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from chaosgate.study.plan.study import STRENGTH, paper_data
-from chaosgate.study.report.frame import MAIN, Results, Row, has_direction
-from chaosgate.study.report.names import NAMES, ON_TEST, PLUS_T, is_scaled, scaled, title
+from chaosgate.study.report.frame import Results, Row, has_direction
+from chaosgate.study.report.names import MAIN, ON_TEST, PLUS_T, better, is_scaled, scaled, title
 
 MARKS = {"better": "✓", "worse": "✗"}
 COLLAPSED, SELECTED, MISSING = "‡", "§", "–"
@@ -54,8 +54,7 @@ def head(metric: str) -> str:
     >>> head("ece_T"), head("gap")
     ('ECE+T ↓', 'conf-acc')
     """
-    arrow = {"higher": " ↑", "lower": " ↓"}.get(NAMES[metric.removesuffix("_T")].better or "", "")
-    return title(metric) + arrow
+    return title(metric) + {"higher": " ↑", "lower": " ↓"}.get(better(metric) or "", "")
 
 
 def signed(value: float) -> str:
@@ -73,9 +72,8 @@ def number(value: float, sd: float = nan, decimals: int = 3) -> str:
     >>> number(0.03, 0.001), number(nan)
     ('0.030 ± 0.001', '–')
     """
-    if isnan(value):
-        return MISSING
-    return f"{value:.{decimals}f}" + ("" if isnan(sd) else f" ± {sd:.{decimals}f}")
+    text = MISSING if isnan(value) else f"{value:.{decimals}f}"
+    return text if isnan(value) or isnan(sd) else f"{text} ± {sd:.{decimals}f}"
 
 
 def change(line: Mapping[str, Any]) -> tuple[str, ...]:
@@ -88,19 +86,17 @@ def change(line: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _pivot(
     lines: pd.DataFrame,
-    names: Sequence[str],
-    heads: Sequence[str],
+    name: Callable[[dict[str, Any]], str],
+    column: Callable[[dict[str, Any]], str],
     cell: Callable[[dict[str, Any]], Cell],
     empty: str = "",
 ) -> pd.DataFrame:
     """Cells by name of the row and head of the column, in the order in which they first appear."""
-    cells = [cell(line) for line in lines.to_dict("records")]
-    table = pd.DataFrame({"name": names, "head": heads, "cell": cells})
-    wide = table.drop_duplicates(["name", "head"]).pivot(
-        index="name", columns="head", values="cell"
-    )
-    wide = wide.reindex(index=list(dict.fromkeys(names)), columns=list(dict.fromkeys(heads)))
-    return wide.map(lambda one: one if isinstance(one, Cell) else Cell(empty))
+    records = lines.to_dict("records")
+    found = {(name(line), column(line)): cell(line) for line in records}
+    rows, heads = (dict.fromkeys(key[k] for key in found) for k in (0, 1))
+    content = [[found.get((row, one), Cell(empty)) for one in heads] for row in rows]
+    return pd.DataFrame(content, list(rows), list(heads))
 
 
 def views(results: Results) -> list[View]:
@@ -119,38 +115,35 @@ def views(results: Results) -> list[View]:
 
 def result_view(results: Results, name: str, variants: Sequence[str], part: str) -> View:
     """A row per method, a column per metric: mean, difference to the reference, its interval."""
-    own = results.lines(variants=variants, part=part)
+    own, asked = results.lines(variants=variants, part=part), len(results.study.seeds)
     best = {metric: best_of(results, variants, part, metric) for metric in own.metric.unique()}
+
+    def row_name(line: dict[str, Any]) -> str:
+        row = results.rows[line["variant"]]
+        missing = row.members == 1 and len(row.seeds) < asked
+        fewer = f" ({len(row.seeds)} of {asked})" * missing
+        tested = row.on_test and row.checkpoint != "last"  # the checkpoint was selected on the test
+        return row.variant + fewer + SELECTED * tested + COLLAPSED * line["collapsed"]
 
     def cell(line: dict[str, Any]) -> Cell:
         flag = ON_TEST * (is_scaled(line["metric"]) and line["on_test"] and line["seeds"] > 0)
         text = number(line["value"], line["sd"]) + flag
         return Cell(text, change(line), best[line["metric"]] == line["variant"], line["mark"])
 
-    names = [_row_name(results, variant, part) for variant in own.variant]
-    table = _pivot(own, names, [head(metric) for metric in own.metric], cell, MISSING)
+    table = _pivot(own, row_name, lambda line: head(line["metric"]), cell, MISSING)
     for metric, short in (("temperature", "T"), ("energy", "energy")):
         values = results.lines(metric=metric).set_index("variant").value
         if len(values):
-            table[short] = [
-                Cell(number(values.get(variant, nan))) for variant in own.variant.unique()
-            ]
+            shown = [number(values.get(variant, nan)) for variant in own.variant.unique()]
+            table[short] = [Cell(text) for text in shown]
     floors = own[own.floor.notna()].groupby("metric").floor.agg(["min", "max"])
     if len(floors):
-        ends = {
-            head(str(one)): (f"{low:.3f}", f"{high:.3f}") for one, low, high in floors.itertuples()
+        texts = {
+            head(str(metric)): "–".join(dict.fromkeys((f"{low:.3f}", f"{high:.3f}")))
+            for metric, low, high in floors.itertuples()
         }
-        texts = {shown: "–".join(dict.fromkeys(pair)) for shown, pair in ends.items()}
         table.loc["noise floor"] = [Cell(texts.get(shown, "")) for shown in table]
     return View(name, part, table)
-
-
-def _row_name(results: Results, variant: str, part: str) -> str:
-    """The name of a row with its flags, and how many seeds it rests on where some are missing."""
-    row, asked = results.rows[variant], len(results.study.seeds)
-    fewer = f" ({len(row.seeds)} of {asked})" if row.members == 1 and len(row.seeds) < asked else ""
-    flags = SELECTED * row.selected_on_test + COLLAPSED * ((variant, part) in results.collapsed)
-    return variant + fewer + flags
 
 
 def best_of(results: Results, variants: Sequence[str], part: str, metric: str) -> str | None:
@@ -160,17 +153,15 @@ def best_of(results: Results, variants: Sequence[str], part: str, metric: str) -
     larger than what a perfectly calibrated network would show. Ensembles, collapsed networks and
     rows with fewer seeds than others do not count.
     """
-    if not has_direction(metric):
-        return None
-    lower = NAMES[metric.removesuffix("_T")].better == "lower"
     own = results.lines(variants=variants, part=part, metric=metric)
     own = own[own.value.notna() & (own.members == 1) & ~own.collapsed.astype(bool)]
+    lower = better(metric) == "lower"
     own = own[own.seeds == own.seeds.max()].sort_values("value", ascending=lower, kind="stable")
-    if len(own) < 2 or own.seeds.max() < 2:
+    if not has_direction(metric) or len(own) < 2 or own.seeds.max() < 2:
         return None
     first, second = own.iloc[0], own.iloc[1]
-    _, interval = results.compare((first.variant, part, metric), (second.variant, part, metric))
-    above = interval is not None and interval.low * interval.high > 0
+    found = results.difference(first.variant, second.variant, part, metric)
+    above = "lo" in found and found["lo"] * found["hi"] > 0
     return str(first.variant) if above and not first.value <= first.floor95 else None
 
 
@@ -178,20 +169,19 @@ def difference_view(
     results: Results, name: str, kind: str, pairs: Iterable[str] | None = None
 ) -> View:
     """Differences between rows: with every ECE stand Top-1 and NLL."""
-    own, asked = results.lines(kind, pairs), len(results.study.seeds)
+    asked = len(results.study.seeds)
+
+    def row_name(line: dict[str, Any]) -> str:
+        fewer = f" ({line['seeds']} of {asked})" * (line["seeds"] < asked)
+        return line["variant"] + ON_TEST * bool(line["on_test"]) + fewer
 
     def cell(line: dict[str, Any]) -> Cell:
         shown = change(line) or (MISSING,)
         return Cell(shown[0], shown[1:], mark=line["mark"])
 
-    names = [
-        line.variant
-        + ON_TEST * bool(line.on_test)
-        + (f" ({line.seeds} of {asked})" if line.seeds < asked else "")
-        for line in own.itertuples()
-    ]
-    heads = [f"{line.part} {head(str(line.metric))}" for line in own.itertuples()]
-    return View(name, "difference", _pivot(own, names, heads, cell))
+    own = results.lines(kind, pairs)
+    table = _pivot(own, row_name, lambda line: f"{line['part']} {head(line['metric'])}", cell)
+    return View(name, "difference", table)
 
 
 # -- tables of the paper ---------------------------------------------------------------------------
@@ -203,49 +193,40 @@ def paper_view(name: str, results: Results | None = None) -> View:
     Our columns +T come last: the paper has none. What we do not have is a dash.
     """
     data = paper_data()[name]
-    rows, by, printed = data["rows"], data["by"], data["decimals"]
+    rows, by = data["rows"], data["by"]
     table: dict[str, list[Cell]] = {}
     if any("g" in cells for cells in rows.values()):
         table["g"] = [Cell(f"{cells['g']:g}" if "g" in cells else "") for cells in rows.values()]
-    columns = {column: (*_metric(column, by), decimals) for column, decimals in printed.items()}
-    more = [
-        (scaled(metric), method, k) for metric, method, k in columns.values() if metric in PLUS_T
+    columns = [
+        (*column.partition("_")[::2], column, decimals)
+        for column, decimals in data["decimals"].items()
     ]
-    for column, (metric, method, decimals) in [*columns.items(), *(("", one) for one in more)]:
-        scale = 100 if column.endswith("_percent") else 1
-        shown = head(metric).replace(" ", " (%) ") if scale == 100 else head(metric)
+    columns += [(scaled(one), *rest) for one, *rest in columns if one in PLUS_T]
+    for metric, suffix, column, decimals in columns:
+        method = suffix if by == "corruption" else ""
+        percent = column.endswith("_percent")
+        shown = head(metric).replace(" ", " (%) ") if percent else head(metric)
         shown += f" ({ROW_TITLES.get(method, method)})" if method else ""
         if results is not None:
             ours = [_ours(results, data, str(row), metric, method) for row in rows]
+            scale = 100 if percent else 1
             texts = [number(scale * value, scale * sd, decimals) + flag for value, sd, flag in ours]
-            if column or set(texts) != {MISSING}:
+            if not is_scaled(metric) or set(texts) != {MISSING}:
                 table[shown] = [Cell(text) for text in texts]
-        if column:
-            theirs = [(*cells[column], nan)[:2] for cells in rows.values()]
+        if not is_scaled(metric):
+            printed = [(*cells[column], nan)[:2] for cells in rows.values()]
             there = shown if results is None else f"{shown} paper"
-            table[there] = [Cell(number(value, sd, decimals)) for value, sd in theirs]
-    names, caption, label = (
-        [ROW_TITLES.get(str(row), str(row)) for row in rows],
-        name,
-        data["label"],
-    )
+            table[there] = [Cell(number(value, sd, decimals)) for value, sd in printed]
+    names, caption, label = [ROW_TITLES.get(str(r), str(r)) for r in rows], name, data["label"]
     if results is not None:
         found = [_row(results, data, str(row), str(row)) for row in rows]
         lost = [row and (row.variant, data["part"]) in results.collapsed for row in found]
         names = [shown + COLLAPSED * bool(flag) for shown, flag in zip(names, lost, strict=True)]
-        size = results.study.size
-        if size is not None:  # nobody should take it for the paper's experiment
+        if (size := results.study.size) is not None:  # nobody should take it for the paper's
             caption += f", {size.name} size{' on synthetic images' * size.synthetic}"
             label += f"_{size.name}"
-    return View(
-        caption, "g" if by == STRENGTH else by.capitalize(), pd.DataFrame(table, names), label
-    )
-
-
-def _metric(column: str, by: str) -> tuple[str, str]:
-    """Metric of a column, and its method in a table by corruption, e.g. ``ece_gch``."""
-    metric, _, method = column.partition("_")
-    return metric, method if by == "corruption" else ""
+    first = "g" if by == STRENGTH else by.capitalize()
+    return View(caption, first, pd.DataFrame(table, names), label)
 
 
 def _row(results: Results, data: Mapping[str, Any], name: str, method: str) -> Row | None:
@@ -255,14 +236,15 @@ def _row(results: Results, data: Mapping[str, Any], name: str, method: str) -> R
     """
 
     def fits(row: Row) -> bool:
+        if row.members > 1 or data.get("checkpoint") not in (None, row.checkpoint):
+            return False
         if data["by"] in ("method", "corruption"):
             return row.method == method and results.at_paper(row)
         level = row.levels.get(data["by"], "nan")
         same = float(level) == float(name) if data["by"] == STRENGTH else level == name
         return row.method == _PAPER_METHOD and same
 
-    rows = [row for row in results.rows.values() if row.members == 1 and fits(row)]
-    rows = [row for row in rows if data.get("checkpoint") in (None, row.checkpoint)]
+    rows = [row for row in results.rows.values() if fits(row)]
     return rows[0] if len(rows) == 1 else None
 
 
@@ -275,5 +257,5 @@ def _ours(
     own = results.lines(variants=[row.variant] if row else [], part=part, metric=metric)
     if not len(own) or isnan(own.value.iloc[0]):
         return nan, nan, ""
-    flag = ON_TEST if is_scaled(metric) and own.on_test.iloc[0] else ""
+    flag = ON_TEST * bool(is_scaled(metric) and own.on_test.iloc[0])
     return float(own.value.iloc[0]), float(own.sd.iloc[0]), flag
