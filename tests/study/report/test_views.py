@@ -328,9 +328,9 @@ def test_report_says_whether_the_plan_changed(
     "wrong, words",
     [
         ({"endpoint": "clean nothing"}, "endpoint 'clean nothing' .* e.g. clean nll_T"),
-        ({"contrasts": ["gch"]}, "contrast 'gch' is not a difference of two methods"),
+        ({"contrasts": ["gch"]}, "contrast 'gch' is not METHOD - METHOD"),
         ({"contrasts": ["gch - nobody"]}, "no method 'nobody'"),
-        ({"claim": "x"}, "planned: no key 'claim'.*claims"),
+        ({"claim": "x"}, "no key 'claim'"),
     ],
 )
 def test_a_plan_that_cannot_be_read_says_why(
