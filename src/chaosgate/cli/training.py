@@ -217,8 +217,10 @@ class TrainingCLI(LightningCLI):
                 work()
             if not self.config.labels:  # a study prints its own
                 self._print_summary()
-        if self.results is not None:
-            self.results.show()
+        if self.results is not None and self.results.written:
+            from chaosgate.run.rows import print_results
+
+            print_results(self.results.written, self.run_directory.results)
         for one in self.trainer.callbacks:
             if isinstance(one, WritePredictions) and one.summary:
                 print(one.summary)

@@ -23,7 +23,6 @@ from torch import Tensor
 
 from chaosgate.run.directory import (
     BEST,
-    LAST,
     SELECTION,
     RunDirectory,
     read_lines,
@@ -49,8 +48,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             replace_file(Path(path), partial(torch.save, checkpoint))
         except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
             raise OSError(
-                f"checkpoint {path} could not be written ({str(error).strip().splitlines()[0]}). An "
-                "earlier file of that name is intact. Free some space, then use --resume."
+                f"checkpoint {path} could not be written ({error}). An earlier file of that name is "
+                "intact. Free some space, then use --resume."
             ) from error
 
     def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -111,8 +110,9 @@ class KeepCheckpoints(ModelCheckpoint):
     def __init__(
         self, every_n_steps: PositiveInt | None = None, tolerance: NonNegativeFloat = 1e-3
     ) -> None:
-        save: Any = {"enable_version_counter": False, "save_on_train_epoch_end": True}
-        super().__init__(filename=Path(LAST).stem, **save)
+        super().__init__(
+            filename="last", enable_version_counter=False, save_on_train_epoch_end=True
+        )
         self.every_n_steps, self.tolerance = every_n_steps or math.inf, float(tolerance)
         self._random: list[dict[str, Any]] = []  # streams of a loaded checkpoint, by rank
         self._losses: Tensor | float = 0.0  # their sum: not finite from the first such loss on

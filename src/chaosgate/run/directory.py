@@ -165,10 +165,9 @@ class RunDirectory:
         """The checkpoint with a role (``best``, ``top1`` or ``last``)."""
         path = self.checkpoints / f"{which.removesuffix('.ckpt')}.ckpt"
         if not path.is_file():
-            found = ", ".join(sorted(one.name for one in self.checkpoints.glob("*.ckpt"))) or "none"
             raise FileNotFoundError(
-                f"no checkpoint {path}; the run has {found}. Train first (chaosgate fit with the "
-                "same files), or give --run_dir, or --ckpt_path FILE."
+                f"no checkpoint {path}. Train first (chaosgate fit with the same files), or give "
+                "--run_dir, or --ckpt_path FILE."
             )
         return path
 

@@ -24,13 +24,11 @@ _TRAINER = """max_epochs max_steps max_time min_epochs min_steps precision devic
     limit_train_batches limit_val_batches overfit_batches val_check_interval check_val_every_n_epoch
     accumulate_grad_batches gradient_clip_val gradient_clip_algorithm sync_batchnorm""".split()
 """Keys of the trainer that shape a training."""
-_LOADING = (
-    "cache_dir channels_last download eval_batch_size index_dir num_workers seed unpack".split()
-)
+_LOADING = """cache_dir channels_last download eval_batch_size index_dir num_workers seed
+    unpack""".split()
 """Keys of the data that say how images are loaded; the seed is that of the run."""
-_TEST_DATA = (
-    "corruption_jpeg corruption_table corruptions frost_textures released severities".split()
-)
+_TEST_DATA = """corruption_jpeg corruption_table corruptions frost_textures released
+    severities""".split()
 _TEST_NOISE = ["class_axis", "monte_carlo", "reestimate_bn"]
 """Keys that matter for a test only."""
 _PUBLISHED = "CIFAR10 CIFAR100 FashionMNIST ImageNet ImageNetC ImageNetVariant OxfordPets".split()
@@ -213,26 +211,24 @@ def processor() -> str:
 @lru_cache
 def commit() -> str | None:
     """Commit of this source tree, with ``+`` if files differ from it; None outside of git."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(Path(__file__).parent), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
+    command = ["git", "-C", str(Path(__file__).parent)]
     try:
-        changed = git("status", "--porcelain", "--untracked-files=no", ".")
-        return git("rev-parse", "HEAD") + ("+" if changed else "")
+        for_files = ["status", "--porcelain", "--untracked-files=no", "."]
+        head, changed = (
+            subprocess.run([*command, *words], capture_output=True, text=True, check=True).stdout
+            for words in (["rev-parse", "HEAD"], for_files)
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
+    return head.strip() + ("+" if changed else "")
 
 
 def tensor_hash(tensors: Mapping[str, Any]) -> str:
     """SHA-256 of named tensors: names, types, shapes and values."""
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
-        array = tensor.detach().cpu().contiguous().flatten()
-        array = array.float() if array.dtype.itemsize == 2 else array  # NumPy has no bfloat16
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(memoryview(array.numpy()))
+        digest.update(tensor.detach().cpu().contiguous().numpy())
     return digest.hexdigest()
 
 
@@ -243,16 +239,16 @@ def weights_of(checkpoint: Any, module: Any, run: Path) -> dict[str, str | None]
     ``weights_file`` is relative to the run directory for a checkpoint of the run.
     """
     weights = checkpoint or getattr(module, "weights", None)
-    digest = name = file = None
+    if weights is None:
+        return {"checkpoint": None, "checkpoint_name": None, "weights_file": None}
     if weights == "timm":
-        source: dict[str, Any] = getattr(module.model, "pretrained_cfg", None) or {}
-        digest = tensor_hash(module.model.state_dict())
+        source = getattr(module.model, "pretrained_cfg", None) or {}
+        digest, file = tensor_hash(module.model.state_dict()), None
         name = f"timm {source.get('architecture')}.{source.get('tag')}"
-    elif weights:
-        path, digest = Path(weights).absolute(), file_hash(weights)
-        inside = path.is_relative_to(run.absolute())
-        name = path.name
-        file = path.relative_to(run.absolute()).as_posix() if inside else str(weights)
+    else:
+        digest, name, file = file_hash(weights), Path(weights).name, str(weights)
+        with suppress(ValueError):  # outside of the run directory
+            file = Path(weights).absolute().relative_to(run.absolute()).as_posix()
     return {"checkpoint": digest, "checkpoint_name": name, "weights_file": file}
 
 

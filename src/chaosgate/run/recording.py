@@ -28,16 +28,16 @@ class Progress:
     """Writes phase, epoch and batch to ``progress.json``, for programs that watch the run."""
 
     def __init__(self) -> None:
-        self._next = 0.0
+        self._last = 0.0
 
     def write(self, trainer: Trainer, phase: str, every: float = 0.0, **where: Any) -> None:
         """Write, but not within ``every`` seconds of the last time; numbers not known are null."""
         now = time.monotonic()
-        if now >= self._next + every and trainer.is_global_zero:
+        if now >= self._last + every and trainer.is_global_zero:
             known = {key: n if 0 <= n < float("inf") else None for key, n in where.items()}
             entry = {"phase": phase, **known, "time": time.time(), "pid": os.getpid()}
             write_json(RunDirectory.of(trainer).progress, entry, durable=False)
-            self._next = now
+            self._last = now
 
 
 class RecordTraining(Callback):
@@ -62,18 +62,15 @@ class RecordTraining(Callback):
         if trainer.is_global_zero:
             write_lines(RunDirectory.of(trainer).curves, self._lines)
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._write_progress(trainer, 0, every=0.0)
-
     def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        self._write_progress(trainer, batch_idx + 1, every=1.0)
+        where = {"epoch": trainer.current_epoch, "epochs": trainer.max_epochs or -1}
+        where |= {"batch": batch_idx + 1, "batches": trainer.num_training_batches}
+        self._progress.write(trainer, "fit", every=1.0, **where)
 
-    def _write_progress(self, trainer: Trainer, batch: int, every: float) -> None:
-        where: Any = {"epoch": trainer.current_epoch, "epochs": trainer.max_epochs or -1}
-        where |= {"batch": batch, "batches": trainer.num_training_batches}
-        self._progress.write(trainer, "fit", every, **where)
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.on_train_batch_end(trainer, pl_module, None, None, -1)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.current_epoch + 1 == trainer.max_epochs and not trainer.sanity_checking:
@@ -139,23 +136,23 @@ class WritePredictions(Callback):
             columns |= {name: value.to(outputs.device) for name, value in noise.spread.items()}
         self._parts.append({name: gather(trainer, value) for name, value in columns.items()})
 
-    def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_predict_end(self, trainer: Any, pl_module: LightningModule) -> None:
         if not trainer.is_global_zero or not self._parts:
             return
         import pandas as pd  # takes a second
 
-        whole = {name: torch.cat([part[name] for part in self._parts]) for name in self._parts[0]}
-        order = order_of_images(whole["index"])
-        index, label, probabilities, *spread = (value[order] for value in whole.values())
-        confidence, prediction = probabilities.max(-1)
-        table: dict[str, Any] = {"index": index.tolist()}
-        listings = getattr(getattr(trainer, "datamodule", None), "listings", None) or {}
-        if "test" in listings:
-            table["path"] = [str(listings["test"].names[i]) for i in table["index"]]
-        numbers = {"label": label, "prediction": prediction, "confidence": confidence}
-        numbers |= dict(zip([*whole][3:], spread, strict=True))
-        numbers |= {f"p{k}": column for k, column in enumerate(probabilities.T)}
-        frame = pd.DataFrame(table | {name: value.tolist() for name, value in numbers.items()})
+        found = {name: torch.cat([part[name] for part in self._parts]) for name in self._parts[0]}
+        order = order_of_images(found["index"])
+        found = {name: column[order] for name, column in found.items()}
+        probabilities = found.pop("probabilities")
+        columns = {name: found.pop(name) for name in ("index", "label")}
+        columns["confidence"], columns["prediction"] = probabilities.max(-1)
+        columns |= found | {f"p{k}": column for k, column in enumerate(probabilities.T)}
+        frame = pd.DataFrame({name: column.tolist() for name, column in columns.items()})
+        frame.insert(2, "prediction", frame.pop("prediction"))
+        if listings := getattr(trainer.datamodule, "listings", None):
+            names = listings["test"].names
+            frame.insert(1, "path", [str(names[i]) for i in frame["index"]])
         path = Path(self.output) if self.output else RunDirectory.of(trainer).predictions
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".parquet":

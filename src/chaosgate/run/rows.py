@@ -17,10 +17,6 @@ import torch
 from filelock import FileLock
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.utilities import rank_zero_info
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -29,7 +25,6 @@ from chaosgate.data.samples import Sample
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.metrics import (
     CellMetrics,
-    aggregate_cells,
     classification_scores,
     temperature_scaling,
 )
@@ -88,7 +83,7 @@ class RecordTest(Callback):
         logits: Also keep logits in half precision and classes, of test and validation images.
 
     Attributes:
-        written: Rows of all tests so far, on the first process.
+        written: The rows, on the first process.
         fitted: What a row says about the temperature.
     """
 
@@ -104,104 +99,93 @@ class RecordTest(Callback):
         self.outputs, self.logits = outputs, logits
         self.written: list[dict[str, Any]] = []
         self.fitted: dict[str, Any] = {}
-        self._last: tuple[list[dict[str, Any]], Path] | None = None
         self._progress = Progress()
-        self._validation: tuple[Tensor, Tensor, Tensor] | None = None  # on the first process
-        self._metrics: CellMetrics | None = None
-        self._scaled: dict[str, list[float]] = {}
+        self._validation: tuple[Tensor, ...] | None = None  # on the first process
+        self._metrics: CellMetrics | None = None  # if a temperature was found
         self._kept: list[dict[str, Tensor]] = []
 
-    def on_test_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_test_epoch_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Fit the temperature, after every other callback has prepared the network."""
-        self._metrics, self._validation, self._scaled, self._kept = None, None, {}, []
+        self._metrics, self._validation, self._kept = None, None, []
         if self.temperature:
             self.fitted = trainer.strategy.broadcast(self._fit(trainer, pl_module))
-            if self.fitted["temperature"] is None:
-                rank_zero_info(f"no temperature for +T: {self.fitted['temperature_missing']}")
-                return
-            plain: Any = pl_module.test_metrics
+        if self.fitted.get("temperature") is not None:
+            plain = pl_module.test_metrics
             sizes = (plain.num_cells, plain.num_bins, plain.adaptive_bins)
             self._metrics = CellMetrics(*sizes, validate_args=False).to(pl_module.device)
 
-    def _fit(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
-        """Fit on the first process; what rows say about the temperature."""
-        data = getattr(trainer, "datamodule", None)
-        if not isinstance(data, ImageData):
-            return _missing("the data module is not a chaosgate.data.ImageData")
+    def _fit(self, trainer: Any, pl_module: LightningModule) -> dict[str, Any]:
+        data, tested = trainer.datamodule, trainer.ckpt_path
         try:
-            loader = validation_loader(data)
-        except (ValueError, OSError) as error:  # no validation images
-            tested = file_hash(trainer.ckpt_path) if trainer.ckpt_path else None
-            for row in reversed(self.known):
-                if row.get("temperature") is not None and row["checkpoint"] == tested:
-                    return {name: row[name] for name in _FITTED}
-            return _missing(" ".join(str(error).split()))
-        found = _validation_outputs(trainer, pl_module, data, loader)
-        if not trainer.is_global_zero:
-            return {}
-        self._validation = found
-        try:
+            if not isinstance(data, ImageData):
+                raise ValueError("the data module is not a chaosgate.data.ImageData")
+            found = _outputs(trainer, pl_module, data, validation_loader(data))
+            self._validation = found if trainer.is_global_zero else None
             value = temperature_scaling(*found[:2]).temperature
-        except ValueError as error:
-            return _missing(str(error))
+        except (ValueError, OSError) as error:  # no validation images, or no best temperature
+            digest = file_hash(tested) if tested and self.known else None
+            for row in reversed(self.known):
+                if row.get("temperature") is not None and row["checkpoint"] == digest:
+                    return {name: row[name] for name in _FITTED}
+            reason = " ".join(str(error).split())
+            return dict(zip(_FITTED, (None, None, 0), strict=True)) | {
+                "temperature_missing": reason
+            }
         split = "test" if data.validation_is_test else "validation"
         return dict(zip(_FITTED, (value, split, len(found[0])), strict=True))
 
     def on_test_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, *unused: Any
     ) -> None:
         where = {"batch": batch_idx + 1, "batches": sum(trainer.num_test_batches)}
         self._progress.write(trainer, "test", every=1.0, **where)
-        counts = outputs["index"] >= 0  # padding has index -1
+        logits, target, cell, index = (
+            outputs[key] for key in ("logits", "target", "cell", "index")
+        )
+        counts = index >= 0  # padding has index -1
         if self._metrics is not None:
-            logits = working_precision(outputs["logits"]) / self.fitted["temperature"]
-            self._metrics.update(logits, outputs["target"], outputs["cell"], counts)
-        if self.outputs is not None:
-            logits, target = outputs["logits"][counts], outputs["target"][counts]
-            scores = classification_scores(logits, target)
-            kept = {
-                "cell": outputs["cell"][counts].to(torch.int16),
-                "index": outputs["index"][counts].to(torch.int32),
-                "confidence": scores.confidence.float(),
-                "correct": scores.rank < 1,
-                "nll": scores.nll.float(),
-            }
-            if self._metrics is not None:
-                scaled = scaled_scores(logits, target, self.fitted["temperature"])._asdict()
-                kept |= {name + SUFFIX: value.float() for name, value in scaled.items()}
-            if self.logits:
-                kept |= {"logits": logits.half(), "target": target.to(torch.int32)}
-            self._kept.append({name: value.cpu() for name, value in kept.items()})
+            scaled = working_precision(logits) / self.fitted["temperature"]
+            self._metrics.update(scaled, target, cell, counts)
+        if self.outputs is None:
+            return
+        logits, target = logits[counts], target[counts]
+        scores = classification_scores(logits, target)
+        kept = {"cell": cell[counts].to(torch.int16), "index": index[counts].to(torch.int32)}
+        kept |= {"confidence": scores.confidence.float(), "nll": scores.nll.float()}
+        kept["correct"] = scores.rank < 1
+        if self._metrics is not None:
+            fields = scaled_scores(logits, target, self.fitted["temperature"])._asdict()
+            kept |= {name + SUFFIX: value.float() for name, value in fields.items()}
+        if self.logits:
+            kept |= {"logits": logits.half(), "target": target.to(torch.int32)}
+        self._kept.append({name: value.cpu() for name, value in kept.items()})
 
-    def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        module: Any = pl_module
-        if not module.ood:
-            heading = f"test, {module.test_cells[0].corruption}"
-            draw_reliability(trainer, "test", module.test_metrics, heading)
+    def on_test_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+        if not pl_module.ood:
+            heading = f"test, {pl_module.test_cells[0].corruption}"
+            draw_reliability(trainer, "test", pl_module.test_metrics, heading)
         if self._metrics is not None:
             found = self._metrics.compute()
-            self._scaled = {n + SUFFIX: found[n].reshape(-1).tolist() for n in SCALED if n in found}
-            module.log_cells({name + SUFFIX: self._scaled[name + SUFFIX] for name in PLUS_T})
+            pl_module.log_cells(
+                {name + SUFFIX: found[name].reshape(-1).tolist() for name in PLUS_T}
+            )
 
-    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_test_end(self, trainer: Any, pl_module: Any) -> None:
         """Write when the module has its rows; the first process continues when all have written."""
-        data: Any = getattr(trainer, "datamodule", None)
-        rows: Any = pl_module.test_rows
-        for i, row in enumerate(rows):
-            row |= self.fitted | {name: column[i] for name, column in self._scaled.items()}
+        if self._metrics is not None:
+            found = self._metrics.compute()  # kept by the metric
+            for name in SCALED:
+                for row, value in zip(pl_module.test_rows, found[name].reshape(-1), strict=True):
+                    row[name + SUFFIX] = float(value)
+        for row in pl_module.test_rows:
+            row |= self.fitted
         try:
-            if self._kept and hasattr(data, "test_cells") and trainer.ckpt_path:
-                self._write_outputs(trainer, data.test_cells)
+            if self._kept and isinstance(trainer.datamodule, ImageData) and trainer.ckpt_path:
+                self._write_outputs(trainer, trainer.datamodule.test_cells)
         finally:
             trainer.strategy.barrier()
-        if rows and trainer.is_global_zero:
-            self._write_rows(trainer, pl_module, data, rows)
+        if trainer.is_global_zero and pl_module.test_rows:
+            self._write_rows(trainer, pl_module)
         self._progress.write(trainer, "tested")
 
     def _write_outputs(self, trainer: Trainer, cells: Any) -> None:
@@ -212,10 +196,9 @@ class RecordTest(Callback):
         if self._validation is not None:
             logits, target, index = self._validation
             if self._metrics is not None:
-                derivatives = fit_derivatives(logits, target, self.fitted["temperature"])
-                slope, curvature = (value.float().numpy() for value in derivatives)
-                on_test = np.array(self.fitted["temperature_split"] == "test")
-                arrays |= {"slope": slope, "curvature": curvature, "on_test": on_test}
+                slopes = fit_derivatives(logits, target, self.fitted["temperature"])
+                arrays["slope"], arrays["curvature"] = (one.float().numpy() for one in slopes)
+                arrays["on_test"] = np.array(self.fitted["temperature_split"] == "test")
             if self.logits:
                 arrays["validation_logits"] = logits.half().numpy()
                 arrays["validation_target"] = target.to(torch.int32).numpy()
@@ -224,36 +207,31 @@ class RecordTest(Callback):
         run.outputs.mkdir(exist_ok=True)
         write_arrays(samples_file(run.path, str(self.outputs), rank, world), arrays)
 
-    def _write_rows(
-        self, trainer: Trainer, pl_module: LightningModule, data: Any, rows: list[dict[str, Any]]
-    ) -> None:
-        size = getattr(data, "test_size", None)
-        if size is not None and any(row["n"] != size for row in rows):
+    def _write_rows(self, trainer: Any, pl_module: Any) -> None:
+        run, data, rows = RunDirectory.of(trainer), trainer.datamodule, pl_module.test_rows
+        size = getattr(data, "test_size", rows[0]["n"])
+        if any(row["n"] != size for row in rows):
             raise RuntimeError(
                 f"a test cell counted {rows[0]['n']:g} images; the test set has {size}. Nothing "
                 "was written; leave trainer.limit_test_batches at 1.0."
             )
-        run, backbone = RunDirectory.of(trainer), pl_module.hparams.get("backbone")
         shared = {
             **self.origin,
-            "backbone": backbone,
+            "backbone": pl_module.hparams.get("backbone"),
             **weights_of(trainer.ckpt_path, pl_module, run.path),
             "noise_measured": read_json(run.noise) if run.noise.exists() else [],
-            "data": data.describe() if hasattr(data, "describe") else None,
+            "data": data.describe() if isinstance(data, ImageData) else None,
             "transform": transform_of(data),
             "commit": commit(),
             "versions": versions(),
             "processor": processor(),
         }
-        whole = [{**shared, **row} for row in rows]
-        merge_rows(run.results, whole)
-        self.written += whole
-        self._last = whole, run.results
-        self._log(trainer, {"backbone": str(backbone)})
-
-    def _log(self, trainer: Trainer, settings: dict[str, Any]) -> None:
-        """Log the metrics beside what distinguishes the runs of a study; TensorBoard shows five."""
-        settings |= {k: self.origin[k] for k in ("study", "method", "seed") if k in self.origin}
+        self.written = [{**shared, **row} for row in rows]
+        merge_rows(run.results, self.written)
+        # what distinguishes the runs of a study; TensorBoard shows the first five of them
+        settings: dict[str, Any] = {
+            k: shared[k] for k in ("backbone", "method", "seed", "study") if k in shared
+        }
         settings["noise"] = " ".join(noise_words(self.origin["noise"])) or "none"
         logged = trainer.callback_metrics
         metrics = {name: float(logged[name]) for name in logged if name.startswith("test/")}
@@ -263,16 +241,6 @@ class RecordTest(Callback):
             else:
                 logger.log_hyperparams(settings)
                 logger.log_metrics(metrics)
-
-    def show(self) -> None:
-        """Print the table of the last test; call it when no progress bar is drawn."""
-        if self._last is not None:
-            print_results(*self._last)
-
-
-def _missing(reason: str) -> dict[str, Any]:
-    found: dict[str, Any] = dict(zip(_FITTED, (None, None, 0), strict=True))
-    return {**found, "temperature_missing": reason}
 
 
 def validation_loader(data: ImageData) -> DataLoader[Sample]:
@@ -285,9 +253,9 @@ def validation_loader(data: ImageData) -> DataLoader[Sample]:
     return twin.val_dataloader()
 
 
-def _validation_outputs(
+def _outputs(
     trainer: Trainer, pl_module: LightningModule, data: ImageData, loader: DataLoader[Sample]
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """Logits, targets and indices of all images in the order of the data set."""
     parts: list[tuple[Tensor, ...]] = []
     with trainer.precision_plugin.val_step_context():
@@ -299,9 +267,9 @@ def _validation_outputs(
                     stack.enter_context(noise.averaging(-1 - number))  # draws of no test batch
                 found: Any = (pl_module(batch.image).float(), batch.target, batch.index)
             parts.append(tuple(gather(trainer, column) for column in found))
-    logits, target, index = (torch.cat(part) for part in zip(*parts, strict=True))
-    order = order_of_images(index)
-    return logits[order], target[order], index[order]
+    columns = [torch.cat(part) for part in zip(*parts, strict=True)]
+    order = order_of_images(columns[-1])
+    return tuple(column[order] for column in columns)
 
 
 def merge_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
@@ -328,33 +296,23 @@ def merge_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 def print_results(rows: Sequence[dict[str, Any]], where: Path) -> None:
     """One line for clean images, one per corruption (mean over severities), one for their mean."""
-    first, plural = rows[0], "s" if len(rows) != 1 else ""
+    import pandas as pd  # takes half a second
+
+    cells, first = pd.DataFrame(rows), rows[0]
     shown = [name for name in _SHOWN if all(name in row for row in rows)] or ["confidence"]
+    table = cells.groupby("corruption", sort=False)[shown].mean()
+    corrupted = cells[cells.severity > 0].groupby("corruption")[shown].mean()
+    if len(corrupted) > 1:
+        table.loc["mean of corruptions"] = corrupted.mean()
     on_test = first.get("temperature_split") == "test"
     marks = {name: ON_TEST if on_test and name.endswith(SUFFIX) else "" for name in shown}
+    titles = [_SHOWN.get(name, name) + marks[name] for name in shown]
+    levels = ", ".join(map(str, sorted({*cells.severity} - {0})))
     heading = f"{first.get('checkpoint_name') or 'given weights'}, {first['n']:g} images a cell"
-    table = Table(title=heading, title_justify="left", box=SIMPLE_HEAD, padding=0)
-    table.add_column("images", no_wrap=True)
-    for name in shown:
-        table.add_column(_SHOWN.get(name, name), justify="right")
-
-    def add(label: str, means: dict[str, float]) -> None:
-        table.add_row(label, *(f"{means[name]:.4f}{marks[name]}" for name in shown))
-
-    for corruption in dict.fromkeys(row["corruption"] for row in rows):
-        own = [row for row in rows if row["corruption"] == corruption]
-        severities = ",".join(str(row["severity"]) for row in own if row["severity"])
-        label = f"{corruption} {severities.replace('1,2,3,4,5', '1-5')}"
-        add(label, {name: sum(row[name] for row in own) / len(own) for name in shown})
-    corrupted = {(row["corruption"], row["severity"]): row for row in rows if row["severity"] > 0}
-    if len({corruption for corruption, _ in corrupted}) > 1:
-        table.add_section()
-        cells = {name: {cell: row[name] for cell, row in corrupted.items()} for name in shown}
-        add("mean of corruptions", {name: aggregate_cells(cells[name]) for name in shown})
-    console = Console(width=max(Console().width, 80))  # nothing is cut
-    console.print(table)
-    notes = [f"{ON_TEST}{FITTED_ON_TEST}"] if on_test else []
-    if missing := first.get("temperature_missing"):
-        notes.append(f"no +T: {missing}")
-    for note in (*notes, f"{len(rows)} row{plural} in {where}"):
-        console.print(note, soft_wrap=True, highlight=False)
+    print(heading + (f", mean of severities {levels}" if levels else ""))
+    print(table.to_string(header=titles, index_names=False, float_format="{:.4f}".format))
+    if on_test:
+        print(f"{ON_TEST} {FITTED_ON_TEST}")
+    if first.get("temperature_missing"):
+        print(f"no +T: {first['temperature_missing']}")
+    print(f"{len(rows)} row{'s' if len(rows) > 1 else ''} in {where}")
