@@ -14,6 +14,7 @@ or ``rows.jsonl``: one JSON object per cell with ``corruption`` (``clean``), ``s
 and metrics such as ``top1``, ``nll`` and ``ece``. Logits also give paired intervals at one seed.
 """
 
+import copy
 import shlex
 import signal
 import subprocess
@@ -76,7 +77,9 @@ def _train_and_test(run: Run, left: Sequence[str], execute: Execute) -> None:
     shared = {"run_dir": str(directory), "labels": run.labels}
 
     def quiet(config: Mapping[str, Any]) -> dict[str, Any]:
-        return {**config, "trainer": {**config["trainer"], "enable_progress_bar": False}}
+        own: dict[str, Any] = copy.deepcopy(dict(config))  # parsing changes what it is given
+        own["trainer"]["enable_progress_bar"] = False
+        return own
 
     if not read_json(directory / FITTED) or damage(network):
         _check_data(run)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from jsonargparse.typing import NonNegativeInt, PositiveFloat, PositiveInt
+from jsonargparse.typing import PositiveFloat, PositiveInt
 from rich.console import Console
 
 from chaosgate.run.directory import write_json
@@ -23,6 +22,7 @@ JOB, LOGS = "job.json", "slurm"
 _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?")
 _ENDED = "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY TIMEOUT".split()
 _KILL_WAIT = 900.0  # seconds that SLURM has to end a job after SIGTERM (KillWait, GraceTime)
+_REQUEUES = 100  # times that a run may reach the time limit before it is given up
 _ASK = 10.0  # seconds between two questions to SLURM
 
 
@@ -33,31 +33,25 @@ class SlurmOptions:
     Args:
         partition: Partition, or several separated by commas; None takes the cluster's default.
         account: Account that is charged.
-        qos: Quality of service.
-        constraint: Features that a node must have.
         time: Limit of one job in minutes, or ``H:MM``, ``H:MM:SS``, ``D-H:MM:SS``; in quotes in a
             YAML file. A run may take longer: it is stopped before the limit, requeued and resumed.
         gpus: GPUs of one job.
         cpus: Cores of one job; its threads, if the study does not say.
         memory: Gigabytes of one job.
         parallel: Jobs of the array at a time.
-        requeues: How often a run may reach the time limit before it is given up.
         notice: Seconds before the limit at which a run is asked to save its state.
         setup: Shell lines before the job, e.g. ``module load``.
-        extra: Further options of sbatch by name, e.g. {mail-type: FAIL}; true for those without a
-            value.
+        extra: Further options of sbatch by name, e.g. {qos: long, mail-type: FAIL}; true for those
+            without a value.
     """
 
     partition: str | None = None
     account: str | None = None
-    qos: str | None = None
-    constraint: str | None = None
     time: str = "24:00:00"
     gpus: PositiveInt | None = None
     cpus: PositiveInt = 1
     memory: PositiveFloat | None = None
     parallel: PositiveInt | None = None
-    requeues: NonNegativeInt = 100
     notice: PositiveInt = 120
     setup: list[str] = field(default_factory=list)
     extra: dict[str, str | int | bool] = field(default_factory=dict)
@@ -91,8 +85,6 @@ class SlurmOptions:
             "job_name": name,
             "partition": self.partition,
             "account": self.account,
-            "qos": self.qos,
-            "constraint": self.constraint,
             "time": self.minutes,
             "gpus_per_node": self.gpus,
             "cpus_per_task": self.cpus,
@@ -130,7 +122,8 @@ class Job:
     def __call__(self) -> str:
         """Return what happened, for the log of the job; raise if a run failed twice."""
         os.chdir(self.folder)
-        self._executor = self._local()
+        display = Display(Console())
+        self._executor = LocalExecutor(self.runs, self.execute, display, threads=self.threads)
         outcome = self._executor()
         if outcome.interrupted:
             time.sleep(_KILL_WAIT)
@@ -145,9 +138,6 @@ class Job:
 
         self._executor.stop()
         return DelayedSubmission(Job(self.runs, self.execute, self.threads, self.folder))
-
-    def _local(self) -> LocalExecutor:
-        return LocalExecutor(self.runs, self.execute, Display(Console()), threads=self.threads)
 
 
 def alive(jobs: Sequence[str]) -> set[str]:
@@ -187,7 +177,12 @@ def submit(
     Returns:
         The id of the array (empty if nothing was left), and sentences for the user.
     """
-    submitit, states = _submitit(), states_of(runs)
+    try:
+        import submitit
+    except ImportError:
+        message = "--launcher slurm needs submitit: pip install 'chaosgate[slurm]'."
+        raise ImportError(message) from None
+    states = states_of(runs)
     left = [run for run in runs if states[run.name].condition not in ("done", "queued", "running")]
     done = sum(state.condition == "done" for state in states.values())
     busy = len(runs) - len(left) - done
@@ -203,10 +198,10 @@ def submit(
     work = [Job(same, execute, threads, Path.cwd()) for same in trainings.values()]
     logs = runs[0].root / LOGS
     try:
-        executor = submitit.SlurmExecutor(logs.absolute(), max_num_timeout=options.requeues)
+        executor = submitit.SlurmExecutor(logs.absolute(), max_num_timeout=_REQUEUES)
         executor.update_parameters(**options.parameters(f"chaosgate-{left[0].study}"))
         jobs = executor.submit_array(work)
-    except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
+    except (OSError, RuntimeError) as error:
         raise ValueError(
             f"SLURM refused the jobs: {error} Look at the --slurm options, and at sinfo."
         ) from error
@@ -242,15 +237,3 @@ def watch(runs: Sequence[Run], display: Display) -> Outcome:
             last = text.splitlines()[-5:]
             outcome.failed[run.name] = states[run.name].record.get("lines") or last
     return outcome
-
-
-def _submitit() -> Any:
-    try:
-        import submitit
-    except ImportError:
-        raise ImportError(
-            "--launcher slurm needs submitit: pip install 'chaosgate[slurm]'."
-        ) from None
-    if missing := [name for name in ("sbatch", "squeue", "srun") if shutil.which(name) is None]:
-        raise OSError(f"there is no {missing[0]} here: run this on a machine that submits jobs.")
-    return submitit

@@ -11,6 +11,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, get_args
@@ -74,7 +75,7 @@ def state_of(run: Run) -> State:
         trouble = [f"{p} cannot be read; 'study run' renames it and repeats it" for p in damaged]
         if failed := read_json(directory / FAILED):
             return State("failed", progress, failed, tuple(trouble))
-        begun = progress or damaged or any(records) or any(files.checkpoints.glob("*.ckpt"))
+        begun = fitted or progress or damaged or any(files.checkpoints.glob("*.ckpt"))
     except OSError as error:
         return State("missing", trouble=(f"{directory} cannot be read: {error.strerror or error}",))
     return State("interrupted" if begun else "missing", progress, trouble=tuple(trouble))
@@ -155,11 +156,11 @@ def unreadable(directory: Path) -> list[Path]:
     arrays = [*sorted(run.outputs.glob("*.npz")), *directory.glob("*.npz")]
     found += [path for path in arrays if not zipfile.is_zipfile(path)]
     try:
-        text = run.config.read_text(encoding="utf-8") if run.config.exists() else "{}"
-        readable = isinstance(yaml.load(text, _Loader), dict)
-    except (yaml.YAMLError, ValueError):
-        readable = False
-    return found if readable else [*found, run.config]
+        text = run.config.read_text(encoding="utf-8") if run.config.exists() else "model: {}"
+        whole = isinstance(yaml.load(text, _Loader)["model"], dict)
+    except (yaml.YAMLError, ValueError, LookupError, TypeError):
+        whole = False
+    return found if whole else [*found, run.config]
 
 
 def set_aside(directory: Path) -> list[str]:
@@ -248,8 +249,8 @@ def cost(study: Study, runs: Sequence[Run], states: Mapping[str, State]) -> str:
     shares = {run.name: 1 - how_far(states[run.name].progress)[0] for run in left}
     total = sum(fmean(spent.get(run.method, every)) * shares[run.name] for run in left)
     jobs = min(study.jobs, len(left))
-    time = f"about {_duration(total / jobs)} for {len(left)} runs, {jobs} at a time"
-    return f"Cost: {time} [from runs finished here]."
+    time = timedelta(seconds=round(total / jobs))
+    return f"Cost: about {time} for {len(left)} runs, {jobs} at a time [from runs finished here]."
 
 
 def stated_cost(study: Study) -> str:
@@ -258,14 +259,3 @@ def stated_cost(study: Study) -> str:
         if line.startswith("#") and "Cost:" in line:
             return line.split("Cost:", 1)[1].strip()
     return ""
-
-
-def _duration(seconds: float) -> str:
-    """Rounded, in a unit of its size.
-
-    >>> _duration(50), _duration(600), _duration(9000), _duration(400000)
-    ('50 s', '10 min', '2.5 h', '4.6 days')
-    """
-    if seconds < 7200:
-        return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} days"

@@ -15,7 +15,7 @@ from typing import Any
 
 import chaosgate
 from chaosgate.run.config_files import allowed_modules
-from chaosgate.run.directory import config_hash, write_json
+from chaosgate.run.directory import config_hash, read_json, write_json
 from chaosgate.run.identity import run_name, test_hash, versions
 from chaosgate.study.plan.study import (
     CHECKPOINT,
@@ -36,7 +36,10 @@ Compose = Callable[[Sequence[str]], Mapping[str, Any]]
 SYNTHETIC = "synthetic"
 _TAKEN = "run_dir resume ckpt_path checkpoints labels outputs logits ood output".split()
 """Keys of a command line that a study sets itself, or that would change nothing."""
-_ENTRY = ("study", "method", "levels", "seed", "checkpoint", "size", "tested_otherwise")
+_ENTRY = (
+    "study method levels seed training test_outputs checkpoint size tested_otherwise logits"
+).split()
+"""What is remembered of a run."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Run:
         tested_otherwise: Whether another method of the study has this training and other tests
             (Monte Carlo dropout).
         config: The composed configuration of the training, or the ``command`` that trains. Like
-            the next three it is empty for a run that is only looked at.
+            the next it is empty for a run that is only looked at.
         test_configs: Those of the tests.
         logits: Whether its tests keep logits; a test that has not kept them is repeated.
         folders: The values of ``${NAME}`` in the configuration.
@@ -107,21 +110,6 @@ class Run:
         """Copied into every result row."""
         size = {"size": self.size} if self.size else {}
         return {"study": self.study, "method": self.method, **self.levels, **size}
-
-    def entry(self) -> dict[str, Any]:
-        """What identifies the run, as plain data."""
-        about = {key: getattr(self, key) for key in _ENTRY}
-        place = f"{self.root.name}/{self.training}"
-        return {**about, "directory": place, "tests": dict(self.test_outputs)}
-
-    @classmethod
-    def of_entry(cls, entry: Mapping[str, Any], study: Study, folder: Path) -> "Run":
-        """A run that can be looked at and reported, not trained; ``folder`` has the projects."""
-        directory = folder / entry["directory"]
-        about = {key: entry[key] for key in _ENTRY}
-        tests = study.all_tests[: len(entry["tests"])]
-        more: Any = {"test_outputs": entry["tests"], "tests": tests}
-        return cls(**about, root=directory.parent, training=directory.name, **more)
 
 
 def folders_of(study: Study, root: str | Path, allowed: Iterable[str] = ()) -> dict[str, str]:
@@ -174,7 +162,7 @@ def plan_runs(
     def made(method: str, levels: Mapping[str, str], seed: int, **more: Any) -> Run:
         name = study.size.name if study.size is not None else ""
         place, logits = Path(root) / study.project, study.with_logits
-        more |= {"size": name, "logits": logits}
+        more |= {"size": name, "logits": logits, "folders": folders}
         return Run(study.name, method, levels, seed, place, **more)
 
     runs: list[Run] = []
@@ -202,7 +190,7 @@ def plan_runs(
                 seeded = [{**one, "seed_everything": seed} for one in (config, *tests)]
                 checkpoint = levels.get(CHECKPOINT, study.checkpoints[0])
                 more = _training(study, checkpoint, seeded[0], tuple(seeded[1:]))
-                runs.append(made(method, levels, seed, folders=folders, **more))
+                runs.append(made(method, levels, seed, **more))
     runs.sort(key=lambda run: study.seeds.index(run.seed))
     twins: dict[tuple[str, ...], str] = {}
     for run in runs:
@@ -260,20 +248,21 @@ def _filled(template: str, values: Mapping[str, Any], study: Study) -> str:
 
 def remember(study: Study, runs: Sequence[Run], root: Path, allowed: Iterable[str] = ()) -> None:
     """Keep which runs a study has: to compose their configurations takes the import of torch."""
-    folder = root / study.name
-    folder.mkdir(parents=True, exist_ok=True)
-    content = {"key": _key(study, root, allowed), "runs": [run.entry() for run in runs]}
-    write_json(folder / "plan.json", content)
+    entries = [{key: getattr(run, key) for key in _ENTRY} for run in runs]
+    (root / study.name).mkdir(parents=True, exist_ok=True)
+    content = {"key": _key(study, root, allowed), "runs": entries}
+    write_json(root / study.name / "plan.json", content)
 
 
 def recall(study: Study, root: Path, allowed: Iterable[str] = ()) -> list[Run] | None:
     """The runs of the last plan; None if the study, its files or the code changed since."""
     try:
-        content = json.loads((root / study.name / "plan.json").read_text(encoding="utf-8"))
+        content = read_json(root / study.name / "plan.json")
         if content["key"] == _key(study, root, allowed):
-            folders = folders_of(study, root, allowed)
-            runs = [Run.of_entry(entry, study, root) for entry in content["runs"]]
-            return [replace(run, folders=folders) for run in runs]
+            more = {"root": root / study.project, "folders": folders_of(study, root, allowed)}
+            tests = study.all_tests
+            found = [{**e, "tests": tests[: len(e["test_outputs"])]} for e in content["runs"]]
+            return [Run(**entry, **more) for entry in found]
     except (OSError, ValueError, LookupError, TypeError):
         pass
     return None
@@ -284,6 +273,6 @@ def _key(study: Study, root: Path, allowed: Iterable[str]) -> str:
     code, package = hashlib.sha256(), Path(chaosgate.__file__).parent
     for path in sorted(package.rglob("*.py")):
         code.update(path.read_bytes())
-    about = [folders_of(study, root, allowed), allowed_modules(), versions(), code.hexdigest()]
-    size = None if study.size is None else study.size.model_dump(mode="json")
-    return config_hash([study.model_dump(mode="json"), size, about], digits=64)
+    content = [one and one.model_dump(mode="json") for one in (study, study.size)]
+    more = [folders_of(study, root, allowed), allowed_modules(), versions(), code.hexdigest()]
+    return config_hash([content, more], digits=64)
