@@ -170,6 +170,7 @@ def _write_rows(
         **run.labels,
         "run": run.training,
         "seed": run.seed,
+        "backbone": COMMAND,
         "noise": {"gate": {COMMAND: run.config[COMMAND]}},
         "noise_measured": [],
         "checkpoint": file_hash(source),
@@ -212,7 +213,7 @@ def _of_logits(run: Run, arrays: Mapping[str, Any]) -> tuple[list[dict[str, Any]
     def metrics(values: torch.Tensor) -> dict[str, list[float]]:
         metric = CellMetrics(len(names), _BINS, adaptive_bins=_BINS)
         metric.update(values, targets, cell)
-        return {key: column.tolist() for key, column in metric.compute().items()}
+        return {key: column.reshape(-1).tolist() for key, column in metric.compute().items()}
 
     columns: dict[str, Any] = {"corruption": names, "severity": levels, **metrics(flat)}
     scores = classification_scores(flat, targets)
