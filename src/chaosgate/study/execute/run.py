@@ -145,7 +145,8 @@ def _run_program(run: Run) -> None:
         if status:
             raise RuntimeError(f"{shlex.join(words)} ended with status {status}.")
     if logits.is_file():
-        columns, classes = _of_logits(run, dict(np.load(logits)))
+        with np.load(logits, allow_pickle=False) as archive:
+            columns, classes = _of_logits(run, dict(archive))
     elif rows.is_file():
         columns, classes = read_lines(rows)[0], None
     else:
