@@ -10,7 +10,7 @@ import torch
 
 from chaosgate.compat import random_pairs
 from chaosgate.compat.exploration import explore
-from chaosgate.compat.log_ratio import pair_differences
+from chaosgate.compat.observables import pair_differences
 from chaosgate.field import DirichletLaplacian, Identity
 from chaosgate.field.white import Noise, advance, fold
 

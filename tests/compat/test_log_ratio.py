@@ -15,7 +15,7 @@ from chaosgate.compat import (
     random_pairs,
     ranking_preserved,
 )
-from chaosgate.compat.log_ratio import (
+from chaosgate.compat.observables import (
     chaos_operator,
     is_signed,
     log_ratio_law,

@@ -15,7 +15,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 import chaosgate.train.backbones  # noqa: F401 - registers resnet10_small
 from chaosgate.compat import Probe, coherence, grid_graph, intrinsic_energy, weighted_mass
-from chaosgate.compat.log_ratio import chaos_operator, pair_variances
+from chaosgate.compat.observables import chaos_operator, pair_variances
 from chaosgate.compat.probe import (
     MOST_EDGES,
     MethodReading,

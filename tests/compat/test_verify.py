@@ -21,6 +21,7 @@ from chaosgate.field import (
     Periodic,
     Pinned,
 )
+from chaosgate.field.operator import Factor
 from chaosgate.field.white import Noise
 from chaosgate.gate import (
     DropBlock,
@@ -85,17 +86,22 @@ class Louder(SampleWise):
 class Unnormalized(DirichletLaplacian):
     """Synthesizes with plain sines, which are not of norm one."""
 
-    def color(self, white: Tensor, axes: int = 2) -> Tensor:
-        height, width = white.shape[-2:]
-        return super().color(white) * math.sqrt((height + 1) * (width + 1)) / 2
+    def factor(self, grid: Grid) -> Factor:
+        factor = super().factor(grid)
+        right, scale = factor.color, math.sqrt((grid[0] + 1) * (grid[1] + 1)) / 2
+        factor.color = lambda white, constants: scale * right(white, constants)  # type: ignore[method-assign]
+        return factor
 
 
 class Swapped(DirichletLaplacian):
     """Takes the rows for columns: right on squares only."""
 
-    def color(self, white: Tensor, axes: int = 2) -> Tensor:
-        height, width = white.shape[-2:]
-        return super().color(white.reshape(*white.shape[:-2], width, height)).reshape(white.shape)
+    def factor(self, grid: Grid) -> Factor:
+        factor, other = super().factor(grid), super().factor(grid[::-1])
+        factor.color = lambda white, _: other.color(  # type: ignore[method-assign]
+            white, other.constants(white.device, white.dtype)
+        )
+        return factor
 
 
 class WrongEnergy(DirichletLaplacian):

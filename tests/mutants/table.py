@@ -236,7 +236,7 @@ gate.desiderata
 """)
 
 COMPAT = _table("""
-compat.roughness
+compat.observables
   SiteGraph.degrees: self.weights.repeat(2) -> 2 * self.weights.repeat(2)
   SiteGraph.laplacian: + matrix.T ->
   grid_graph: enumerate(sides) -> list(enumerate(sides))[-1:]
@@ -247,7 +247,6 @@ compat.roughness
   dropout_energy: (2 * q) -> q
   coherence: (2 * -> (1 *
   dropout_amplification: 1 + -> 0 +
-compat.log_ratio
   all_pairs: torch.arange(num_sites) -> torch.arange(num_sites - 1)
   random_pairs: step = 1 + -> step = 0 +
   pair_differences: ] - flat -> ] + flat
@@ -267,7 +266,6 @@ compat.log_ratio
   pair_variances: new_zeros(len(basis), start) -> new_zeros(len(basis), 0)
   chaos_operator: law.grid == grid -> True
   lift: epsilon * h.mean -> h.mean
-compat.topology
   superlevel: >= threshold -> > threshold
   sandwich_width: .abs() ->
   oscillation: - flat.amin -> + flat.amin
@@ -305,36 +303,41 @@ compat.verify
 
 METRICS = _table("""
 metrics.functional
-  _scores: total**2 -> total
-  _scores: / total + 1 -> / total
-  _scores: total.log() + below_top -> total.log() - below_top
-  _scores: Scores(1 / total -> Scores(total
+  split: .round_() -> .floor_()
+  join: coarse + surplus -> coarse
+  classification_scores: total**2 -> total
+  classification_scores: / total + 1 -> / total
+  classification_scores: total.log() + below_top -> total.log() - below_top
   target_rank: - 1) / 2 -> ) / 2
   target_rank: alpha=2 -> alpha=1
+  top_class: sub_(handicap) -> add_(handicap)
   bin_index: [1:-1] -> [:-1]
   bin_index: inner) -> inner, right=True)
   bin_edges: k / num_bins -> k / (num_bins + 1)
-  calibration_error: difference.sum(-1) / total -> difference.mean(-1)
-  calibration_error: gap**2 -> gap
+  calibration_error: difference.sum(-1) / -> difference.mean(-1) /
   calibration_error: reliability.correct_sum).abs() -> reliability.correct_sum)
   adaptive_bins: right=True -> right=False
   adaptive_bins: mean_of_ties(value, hit) -> hit
   mean_of_ties: total / size -> total
   classwise_calibration_error: (classes * len(probs)) -> len(probs)
   effective_counts: count**2 * accuracy -> count * accuracy
-  top_class: sub_(handicap) -> add_(handicap)
-metrics.scoring
+metrics.modules
   NegativeLogLikelihood.compute: nll / count -> nll
-  BrierScore.compute: distance / count -> distance
+  BrierScore.compute: 2 * at_target -> at_target
+  BrierScore.decomposition: mean_outcome - base_rate -> mean_outcome
+  CellMetrics.update: if logits.shape[1] < 5 -> if logits.shape[1] < 1
+  CellMetrics.update: top1, top5, nll -> top5, top1, nll
+  CellMetrics.compute: confidence / n - top1 / n -> top1 / n - confidence / n
 metrics.ranking
   risk_coverage: descending=True -> descending=False
   risk_coverage: mean_of_ties(value, error) -> error
   area_under_roc: (2 * len(low)) -> len(low)
 metrics.aggregate
-  corruption_means: if name != "clean" -> if name
-  collapsed: <= limit and -> <= limit or
-metrics.sums
-  carry: fine - (surplus << 40) -> fine
+  aggregate_cells: cell[0] != "clean" -> cell[0]
+  collapsed: max(top1, confidence) -> min(top1, confidence)
 metrics.temperature
   temperature_scaling: (1 / inverse -> (inverse
+  scaled_scores: -slope -> slope
+  scaled_scores: mean * confidence -> -mean * confidence
+  fit_derivatives: curvature / temperature -> curvature
 """)

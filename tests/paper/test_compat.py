@@ -24,7 +24,7 @@ from chaosgate.compat import (
     roughness_budget,
     weighted_mass,
 )
-from chaosgate.compat.log_ratio import log_ratio_law
+from chaosgate.compat.observables import log_ratio_law
 from chaosgate.field import Grid
 from chaosgate.gate import DropBlock, Dropout, Gate, GaussianChaos
 from tests.paper.reference import (

@@ -9,38 +9,34 @@ orderings (``log_ratio``), roughness and coherence (``roughness``), superlevel s
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from chaosgate.compat.log_ratio import (
+from chaosgate.compat.matching import matched_gates
+from chaosgate.compat.observables import (
+    SiteGraph,
     all_pairs,
+    betti_numbers,
+    coherence,
+    cycle_fracture,
+    cycle_graph,
+    dropout_amplification,
+    dropout_energy,
     green_metric,
+    grid_graph,
+    intrinsic_energy,
     lift,
     log_margin,
     log_ratio_covariance,
     log_ratio_deformation,
     log_ratio_variance,
+    oscillation,
     random_pairs,
     ranking_preserved,
     ranking_probability,
     ranking_tail_bound,
-)
-from chaosgate.compat.matching import matched_gates
-from chaosgate.compat.roughness import (
-    SiteGraph,
-    coherence,
-    cycle_graph,
-    dropout_amplification,
-    dropout_energy,
-    grid_graph,
-    intrinsic_energy,
     roughness_budget,
-    weighted_mass,
-)
-from chaosgate.compat.topology import (
-    betti_numbers,
-    cycle_fracture,
-    oscillation,
     sandwich_violations,
     sandwich_width,
     superlevel,
+    weighted_mass,
 )
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from chaosgate.compat.matching import METHODS, matched_gates
-from chaosgate.compat.roughness import grid_graph
+from chaosgate.compat.observables import grid_graph
 from chaosgate.compat.verify import GivenNoise
 from chaosgate.field import DirichletLaplacian, Grid, Operator
 from chaosgate.field.arguments import grid_text

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from chaosgate.compat.log_ratio import pair_variances
 from chaosgate.compat.matching import matched_gates, power_map
+from chaosgate.compat.observables import pair_variances
 from chaosgate.compat.probe import StageMaps
 from chaosgate.field import MaxEntLaw, Operator
 from chaosgate.field.white import Noise, fold

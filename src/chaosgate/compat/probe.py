@@ -23,8 +23,16 @@ from rich.markdown import Markdown
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 
-from chaosgate.compat.log_ratio import (
+from chaosgate.compat.matching import DEFAULT_METHODS as DEFAULT_METHODS
+from chaosgate.compat.matching import METHODS as METHODS
+from chaosgate.compat.matching import check_methods, matched_gates
+from chaosgate.compat.observables import (
+    betti_numbers,
     chaos_operator,
+    coherence,
+    dropout_amplification,
+    grid_graph,
+    intrinsic_energy,
     is_signed,
     lift,
     log_ratio_law,
@@ -34,18 +42,9 @@ from chaosgate.compat.log_ratio import (
     positive_pairs,
     random_pairs,
     ranking_probability,
-)
-from chaosgate.compat.matching import DEFAULT_METHODS as DEFAULT_METHODS
-from chaosgate.compat.matching import METHODS as METHODS
-from chaosgate.compat.matching import check_methods, matched_gates
-from chaosgate.compat.roughness import (
-    coherence,
-    dropout_amplification,
-    grid_graph,
-    intrinsic_energy,
+    superlevel,
     weighted_mass,
 )
-from chaosgate.compat.topology import betti_numbers, superlevel
 from chaosgate.field import Grid
 from chaosgate.field.arguments import grid_text
 from chaosgate.field.white import Noise, advance, fold

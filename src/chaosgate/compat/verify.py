@@ -12,10 +12,10 @@ r"""Compare one gate on one grid with the paper's statements: predicted, measure
   roughness, independence of the map's scale and the threshold band of the sample-wise gate.
 * **dropout**: values, singular log-ratios, kept orderings, added roughness and broken cycles.
 
-The reference is dense algebra in float64 with the operator's own ``matrix``. Exact rows push a basis
-of the noise through the gate in float64. Sampled rows draw in float32, as training does, and allow
-six standard errors: chance fails a correct gate with probability 2e-9 per compared number. That the
-shipped operators and functions are right on any grid is checked by the project's tests
+The reference is dense algebra in float64 with the operator's own ``matrix``. Exact rows push a
+basis of the noise through the gate in float64. Sampled rows draw in float32, as training does, and
+allow six standard errors: chance fails a correct gate with probability 2e-9 per compared number.
+That the shipped operators and functions are right on any grid is checked by the project's tests
 (``tests/paper``), not here.
 """
 
@@ -27,25 +27,24 @@ import torch
 from rich.markdown import Markdown
 from torch import Tensor
 
-from chaosgate.compat.log_ratio import (
+from chaosgate.compat.observables import (
+    betti_numbers,
     chaos_operator,
+    coherence,
+    cycle_fracture,
+    cycle_graph,
+    dropout_amplification,
     green_metric,
+    grid_graph,
+    intrinsic_energy,
     log_ratio_deformation,
     log_ratio_law,
     pair_differences,
     random_pairs,
     ranking_preserved,
     ranking_probability,
-)
-from chaosgate.compat.roughness import (
-    coherence,
-    cycle_graph,
-    dropout_amplification,
-    grid_graph,
-    intrinsic_energy,
     roughness_budget,
 )
-from chaosgate.compat.topology import betti_numbers, cycle_fracture
 from chaosgate.field import Grid, Operator
 from chaosgate.field.arguments import as_grid, grid_text
 from chaosgate.field.white import Noise, advance, fold
