@@ -8,7 +8,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "chaosgate"
 LIBRARIES = ("lightning", "jsonargparse", "torch", "torchmetrics", "torchvision", "timm")
-MOST = 84  # modules of this package; the goal is 45
+PUBLIC = {"_asdict", "_replace", "_fields", "_make", "_exit"}  # of a NamedTuple, of os
+MOST = 76  # modules of this package; the goal is 45
 
 
 def is_private(name: str) -> bool:
@@ -16,7 +17,7 @@ def is_private(name: str) -> bool:
 
 
 def own_names(trees: dict[Path, ast.Module]) -> set[str]:
-    """Private names that the package defines: functions, classes, variables, attributes, fields."""
+    """Private names that the package defines: functions, classes, variables, attributes."""
     found = set()
     for tree in trees.values():
         for node in ast.walk(tree):
@@ -25,62 +26,51 @@ def own_names(trees: dict[Path, ast.Module]) -> set[str]:
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 found.add(node.id)
             elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                found.add(node.attr)
-    return found | {
-        "_asdict",
-        "_replace",
-        "_fields",
-        "_make",
-    }  # of a NamedTuple: public in spite of the underscore
+                if not node.attr.startswith("_dynamo"):  # marks that torch.compile reads
+                    found.add(node.attr)
+    return found
 
 
-def foreign(path: Path, tree: ast.Module, own: set[str]) -> Iterator[str]:
+def foreign(tree: ast.Module, own: set[str]) -> Iterator[str]:
     for node in ast.walk(tree):
         names: list[str] = []
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in LIBRARIES:
             names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
         elif isinstance(node, ast.Import):
-            names = [
-                part
-                for one in node.names
-                if one.name.split(".")[0] in LIBRARIES
-                for part in one.name.split(".")
-            ]
-        elif isinstance(node, ast.Attribute) and node.attr not in {
-            *own,
-            "_exit",
-            "_execution_engine",
-        }:
+            paths = [alias.name.split(".") for alias in node.names]
+            names = [part for path in paths if path[0] in LIBRARIES for part in path]
+        elif isinstance(node, ast.Attribute) and node.attr not in own:
             names = [node.attr]
-        yield from (
-            f"{path.relative_to(SOURCE)}:{node.lineno}: {name}"
-            for name in names
-            if is_private(name)
-        )  # type: ignore[attr-defined]
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "").endswith("attr"):
+            given = [one.value for one in node.args[1:2] if isinstance(one, ast.Constant)]
+            names = [name for name in given if name not in own]
+        yield from (f"{node.lineno}: {name}" for name in names if is_private(name))  # type: ignore[attr-defined]
 
 
 def test_no_private_name_of_a_library_is_used() -> None:
-    trees = {
-        path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))
-    }
-    own = own_names(trees)
-    assert [use for path, tree in trees.items() for use in foreign(path, tree, own)] == []
+    paths = sorted(SOURCE.rglob("*.py"))
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    own = own_names(trees) | PUBLIC
+    found = {path.name: [*foreign(tree, own)] for path, tree in trees.items()}
+    assert {name: uses for name, uses in found.items() if uses} == {}
+
+
+def test_a_private_name_is_found_however_it_is_used() -> None:
+    uses = """from torch._C import x
+import torch._dynamo
+a.b._hidden()
+marked._flag = True
+getattr(trainer, '_state')
+"""
+    assert len([*foreign(ast.parse(uses), set())]) == 5
 
 
 def test_a_training_imports_few_modules_of_this_package() -> None:
-    words = [
-        "fit",
-        "-c",
-        "base",
-        "-c",
-        "data/fashion_mnist",
-        "-c",
-        "noise/gch",
-        "--trainer.fast_dev_run=true",
-    ]
+    words = "fit -c base -c data/fashion_mnist -c noise/gch --trainer.fast_dev_run=true".split()
     code = (
         f"import sys; from chaosgate.__main__ import main; assert main({words!r}) == 0\n"
-        "print(*sorted(name for name in sys.modules if name.partition('.')[0] == 'chaosgate'), file=sys.stderr)"
+        "names = [name for name in sys.modules if name.partition('.')[0] == 'chaosgate']\n"
+        "print(*sorted(names), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = done.stderr.splitlines()[-1].split()

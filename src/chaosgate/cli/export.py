@@ -63,6 +63,13 @@ def export(
         raise ValueError(f"--to {to}: the suffix decides the format: .safetensors, .onnx or .pth.")
     if existing := [file for file in (to, beside) if file.exists()]:
         raise FileExistsError(f"{existing[0]} exists already; remove it, or give another --to.")
+    if to.suffix == ".onnx":
+        try:
+            import onnxruntime  # noqa: F401
+            import onnxscript  # noqa: F401  torch needs it
+        except ImportError as error:
+            needs = f"--to {to} needs {error.name}: pip install 'chaosgate[export]'."
+            raise ImportError(needs) from None
     source = find_network(network, backbone, False, num_classes, in_chans)
     if source.file is None:
         raise FileNotFoundError(f"no run directory or checkpoint file {network}.")
@@ -92,13 +99,9 @@ def _onnx(model: "nn.Module", shape: tuple[int, ...]) -> bytes:
     from contextlib import redirect_stderr, redirect_stdout
     from io import StringIO
 
+    import onnxruntime
     import torch
 
-    try:
-        import onnxruntime
-        import onnxscript  # noqa: F401  torch needs it
-    except ImportError as error:
-        raise ImportError(f"{error}: pip install 'chaosgate[export]'.") from None
     with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         warnings.simplefilter("ignore")  # torch reports every step
         program = torch.onnx.export(
