@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.timing import on_threads
-from chaosgate.cli.fit import execute
+from chaosgate.cli.training import compose, execute
 from chaosgate.data.arrays import ArrayData, Part
 from chaosgate.data.samples import epoch_order
 from chaosgate.run.directory import RunDirectory
@@ -68,14 +68,11 @@ def run(
 def _measure(case: str, repeats: int, more: Sequence[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run, log = RunDirectory(Path(folder, "run")), Path(folder, "log.txt")
-        words = ["fit", "-c", "base", *CASES[case], *_COMMON, "--trainer.accelerator=cpu", *more]
+        words = ["-c", "base", *CASES[case], *_COMMON, "--trainer.accelerator=cpu", *more]
         words += [f"--run_dir={run.path}", f"--trainer.max_epochs={repeats + 1}"]
+        words += ["--trainer.callbacks+=benchmarks.fit.TakeTurns"]
         with open(log, "w", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
-            status = execute([*words, "--trainer.callbacks+=benchmarks.fit.TakeTurns"]).status
-        if status:
-            raise RuntimeError(
-                f"chaosgate fit ended with {status}: {log.read_text(encoding='utf-8')[-2000:]}"
-            )
+            execute("fit", compose(words))
         found = json.loads((run.path / _TURNS).read_text(encoding="utf-8"))
     fit, plain = (found[name][1:] for name in ("fit", "plain"))
     shares = [theirs / ours for ours, theirs in zip(fit, plain, strict=True)]

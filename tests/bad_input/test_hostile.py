@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from chaosgate.cli.fit import parsed
 
 from chaosgate.__main__ import main
-from chaosgate.cli.fit import parsed
 from chaosgate.run.checkpoint import AtomicCheckpointIO
 from chaosgate.train.backbones import read_checkpoint
 

@@ -110,16 +110,6 @@ def test_sliders_show_the_numbers_of_the_library(
     )  # every setting has a picture of its own; nothing was fetched
 
 
-@pytest.mark.slow
-def test_keys_move_the_sliders_as_a_user_does(browser, page_file: Path) -> None:
-    page = browser.new_page()
-    page.goto(page_file.as_uri())
-    before = page.text_content("#log_std-value")
-    page.focus("#log_std")
-    page.keyboard.press("ArrowLeft")
-    assert (before, page.text_content("#log_std-value")) == ("1", "0.5")
-
-
 def test_the_page_refers_to_nothing_outside(page_file: Path) -> None:
     text = page_file.read_text(encoding="utf-8")
     assert (

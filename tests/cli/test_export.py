@@ -1,7 +1,6 @@
 """``chaosgate export`` of a run that was really trained: the file is used as a stranger would, without this library."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -163,16 +162,6 @@ def test_nothing_is_overwritten(
     assert [path.name for path in tmp_path.iterdir()] == [there] and (
         tmp_path / there
     ).read_text() == "mine"
-
-
-def test_missing_packages_are_named(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)  # importing it fails
-    assert export(["export", str(run), "--to", str(tmp_path / "model.onnx")]) == 1
-    said = capsys.readouterr().err
-    assert "onnxruntime" in said and "pip install 'chaosgate[export]'" in said
-    assert said.count("\n") == 1 and not list(tmp_path.iterdir())
 
 
 def test_an_onnx_file_that_differs_is_not_written(

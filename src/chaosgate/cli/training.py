@@ -6,7 +6,7 @@ import shlex
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -333,13 +333,8 @@ def execute(command: str, config: dict[str, Any], **options: Any) -> list[dict[s
 
 def main(arguments: Sequence[str]) -> int:
     """Run a command in this process; return its exit status."""
-    return exit_status(lambda: TrainingCLI(arguments[0], list(arguments[1:])).run())
-
-
-def exit_status(work: Callable[[], object]) -> int:
-    """Do the work; print an expected error as one line."""
     try:
-        work()
+        TrainingCLI(arguments[0], list(arguments[1:])).run()
         return 0
     except SIGTERMException:
         status, message = 143, "stopped by SIGTERM. Continue with the same command and --resume."

@@ -1,7 +1,7 @@
 """Which run a configuration belongs to, and where the numbers of a run came from. Needs no torch.
 
 A run has a readable name and a hash of what shapes its result. Functions of a configuration take a **parsed** configuration as plain data: what ``fit ... --print_config`` prints,
-what ``config.yaml`` of a run directory holds, what :func:`chaosgate.cli.fit.parsed` returns. Defaults
+what ``config.yaml`` of a run directory holds, what :func:`chaosgate.cli.training.compose` returns. Defaults
 are in it, so the name does not depend on how the configuration is split into files.
 
 The hash covers what is listed here, so that a new argument of Lightning renames no run. Keys whose
