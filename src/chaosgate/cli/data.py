@@ -6,7 +6,7 @@ from pathlib import Path
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 
 
-def check(root: Path, *, deep: bool = False) -> int:
+def check(root: Path) -> int:
     """List what would silently change a training on a folder of images.
 
     Decodes every image; reads the sets in the folder. The exit status is 1 if training is affected:
@@ -16,11 +16,9 @@ def check(root: Path, *, deep: bool = False) -> int:
 
     Examples:
       chaosgate data check photos
-      chaosgate data check photos --deep
 
     Args:
         root: Folder of images, or of a set in arrays.
-        deep: Also list JPEG files that decode with a warning.
     """
     from rich.console import Console
 
@@ -31,7 +29,7 @@ def check(root: Path, *, deep: bool = False) -> int:
     if not root.is_dir():
         raise FileNotFoundError(f"no folder {root}.")
     with Console(stderr=True).status(f"decoding the images below {root}"):
-        report = check_folder(root, cores(), deep)
+        report = check_folder(root, cores())
     if not report.images and not report.sets and not report.faults:
         raise ValueError(f"no image files and no known data set below {root}.")
     lines = list(report.sets)

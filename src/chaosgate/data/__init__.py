@@ -23,21 +23,19 @@ if TYPE_CHECKING:
     from chaosgate.data.samples import Cell as Cell
     from chaosgate.data.samples import Sample as Sample
 
-_HOME = {
-    "ArrayData": "arrays",
-    "CIFAR10": "cifar",
-    "CIFAR100": "cifar",
-    "FashionMNIST": "fashion_mnist",
-    "ImageFolder": "image_folder",
-    "ImageNet": "imagenet",
-    "ImageNetC": "imagenet_c",
-    "ImageData": "module",
-    "OxfordPets": "pets",
-    "PhotoData": "photos",
-    "CLEAN": "samples",
-    "Cell": "samples",
-    "Sample": "samples",
+_NAMES = {
+    "arrays": "ArrayData",
+    "cifar": "CIFAR10 CIFAR100",
+    "fashion_mnist": "FashionMNIST",
+    "image_folder": "ImageFolder",
+    "imagenet": "ImageNet",
+    "imagenet_c": "ImageNetC",
+    "module": "ImageData",
+    "pets": "OxfordPets",
+    "photos": "PhotoData",
+    "samples": "CLEAN Cell Sample",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOME)  # noqa: PLE0605
 
 

@@ -2,46 +2,39 @@
 
 import hashlib
 import os
-import sys
-import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 from torchvision.datasets.folder import IMG_EXTENSIONS
-from torchvision.transforms.v2.functional import get_size
 
 from chaosgate import data
 from chaosgate.data.decoding import decode
 from chaosgate.data.imagenet import has_classes
-from chaosgate.data.listing import Listing, walk
+from chaosgate.data.listing import Listing
 from chaosgate.data.module import ImageData
-from chaosgate.data.samples import as_tensor
+from chaosgate.data.samples import Split, as_tensor
 
 NOT_READ = (".avif", ".cr2", ".dng", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jxl", ".nef")
 """Endings of images that no data module reads."""
 
 
-@dataclass
 class Report:
     """Findings by kind, with the files: faults affect training, notes do not."""
 
-    images: list[Path] = field(default_factory=list)
-    sets: list[str] = field(default_factory=list)
-    faults: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    notes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    def __init__(self) -> None:
+        self.images: list[Path] = []
+        self.sets: list[str] = []
+        self.faults: dict[str, list[str]] = defaultdict(list)
+        self.notes: dict[str, list[str]] = defaultdict(list)
 
 
-def check_folder(root: Path, threads: int = 1, deep: bool = False) -> Report:
-    """Decode every image below ``root``, read the sets in it, and look for copies.
-
-    With ``deep``, also list JPEG files that libjpeg warns about although it decodes them.
-    """
+def check_folder(root: Path, threads: int = 1) -> Report:
+    """Decode every image below ``root``, read the sets in it, and look for copies."""
     report = Report()
     scan(root, report)
     digests: dict[str, bytes] = {}
@@ -52,22 +45,19 @@ def check_folder(root: Path, threads: int = 1, deep: bool = False) -> Report:
             digests[str(path)] = digest
             if kind:
                 report.faults[kind].append(text)
-    if deep:
-        for path, text in decoder_warnings(report.images).items():
-            report.faults["images decode with a warning"].append(f"{path}: {text}")
     try:
         for found in find_sets(root):
-            for stage in ("fit", "test"):
+            cells = isinstance(found, data.ImageNetC)
+            for stage in ("test",) if cells else ("fit", "test"):
                 with suppress(FileNotFoundError):  # ImageNet may lack one of its folders
-                    if stage == "test" or not isinstance(found, data.ImageNetC):
-                        found.setup(stage)
-            sizes = found.sizes()
+                    found.setup(stage)
+            splits = found.splits()
             if found.validation_is_test:
-                sizes.pop("val", None)
-            counts = ", ".join(f"{count} {split}" for split, count in sizes.items())
+                splits.pop("val", None)
+            counts = ", ".join(f"{len(part.targets)} {split}" for split, part in splits.items())
             classes = f"{found.num_classes} classes in {root}"
             report.sets.append(f"{found.name}: {counts} images of {classes}")
-            for kind, text in copies(found, [*sizes], digests):
+            for kind, text in copies(found, splits, digests) if not cells else ():
                 report.faults[kind].append(text)
     except (ValueError, FileNotFoundError) as error:
         report.faults["reasons why the folder cannot be trained on"].append(str(error))
@@ -81,9 +71,7 @@ def scan(root: Path, report: Report) -> None:
     while pending:
         place, above = pending.pop()
         if (real := os.path.realpath(place)) in above:
-            report.notes["links lead back to a folder above (each folder is read once)"].append(
-                place
-            )
+            report.notes["links lead back to a folder above"].append(place)
             continue
         folders: dict[str, str] = {}
         with os.scandir(place) as entries:
@@ -92,18 +80,17 @@ def scan(root: Path, report: Report) -> None:
                 if os.path.isdir(entry.path):
                     pending.append((entry.path, above | {real}))
                     if (twin := folders.setdefault(name.casefold(), name)) != name:
-                        report.faults["folder names differ only in case"].append(
-                            f"{entry.path} and {os.path.join(place, twin)}"
-                        )
+                        text = f"{twin} and {name} in {place}"
+                        report.faults["folder names differ only in case"].append(text)
+                elif name[0] == "." and ending not in IMG_EXTENSIONS:
+                    continue
                 elif not os.path.exists(entry.path):
                     report.faults["links point to nothing"].append(entry.path)
                 elif ending in IMG_EXTENSIONS:
                     report.images.append(Path(entry.path))
                 elif ending in NOT_READ:
-                    report.faults["images are not read; convert them to PNG or JPEG"].append(
-                        entry.path
-                    )
-                elif name[0] != ".":
+                    report.faults["images are not read; convert them"].append(entry.path)
+                else:
                     others[ending or "no ending"] += 1
     report.images.sort()
     if others:
@@ -122,38 +109,11 @@ def inspect(path: Path) -> tuple[bytes, str, str]:
             low, high = image.getextrema() if image.mode[0] in "IF" else (0, 255)
     except (OSError, ValueError) as error:
         return os.fsencode(path), "images cannot be decoded", str(error)
+    text = f"{path}: mode {image.mode}, values {low} to {high}"
     if high > 255:  # type: ignore[operator]
-        text = f"{path}: mode {image.mode}, values {low} to {high}; those above 255 become 255"
-        return digest, "images saturate; scale them to 8 bits", text
-    if high <= 1:  # type: ignore[operator]
-        text = f"{path}: mode {image.mode}, values {low} to {high}"
-        return digest, "images become black; scale them to 8 bits", text
-    return digest, "", ""
-
-
-def decoder_warnings(paths: Sequence[Path]) -> dict[Path, str]:
-    """Warnings of libjpeg about JPEG files that it decodes all the same, e.g. truncated ones.
-
-    libjpeg prints them to standard error, which is redirected to a file for the time of the call.
-    """
-    found: dict[Path, str] = {}
-    sys.stderr.flush()
-    saved = os.dup(2)
-    with tempfile.TemporaryFile() as log:
-        os.dup2(log.fileno(), 2)
-        try:
-            for path in paths:
-                with suppress(ValueError):
-                    decode(path)
-                log.seek(0)
-                if text := log.read().decode(errors="replace").strip():
-                    found[path] = "; ".join(text.splitlines())
-                log.seek(0)
-                log.truncate()
-        finally:
-            os.dup2(saved, 2)
-            os.close(saved)
-    return found
+        return digest, "images saturate (values above 255 become 255); scale them to 8 bits", text
+    kind = "images become black; scale them to 8 bits" if high <= 1 else ""  # type: ignore[operator]
+    return digest, kind, text
 
 
 def find_sets(root: Path) -> list[ImageData]:
@@ -164,10 +124,9 @@ def find_sets(root: Path) -> list[ImageData]:
             found.append(kind(str(root), corruptions=None))
     cells = sorted((*root.glob("*/[1-5]"), *root.glob("*/*/[1-5]")))
     if cells := [place for place in cells if has_classes(place)]:
-        size = get_size(decode(walk(cells[0]).paths[0]))[0]
         names = list(dict.fromkeys(cell.parent.name for cell in cells))
         severities: Any = sorted({int(cell.name) for cell in cells})
-        found.append(data.ImageNetC(str(root), size, corruptions=names, severities=severities))
+        found.append(data.ImageNetC(str(root), corruptions=names, severities=severities))
     elif has_classes(root / "train") or has_classes(root / "val"):
         official = has_classes(root / "val")
         found.append(data.ImageNet(str(root), validation="official" if official else "held_out"))
@@ -179,13 +138,12 @@ def find_sets(root: Path) -> list[ImageData]:
 
 
 def copies(
-    found: ImageData, splits: Container[str], digests: Mapping[str, bytes]
+    found: ImageData, splits: Mapping[str, Split], digests: Mapping[str, bytes]
 ) -> Iterator[tuple[str, str]]:
     """Pairs of images with the same bytes in two splits, or with two labels."""
     first: dict[bytes, tuple[str, int, str]] = {}
-    parts = [(name, part) for name, part in found.splits().items() if name in splits]
     listings: dict[str, Listing] = getattr(found, "listings", {})
-    for split, (images, targets) in parts:
+    for split, (images, targets) in splits.items():
         for place, target in enumerate(targets.tolist()):
             if split in listings:
                 name = str(listings[split].root / listings[split].names[place])

@@ -59,23 +59,20 @@ class CIFAR10(ArrayData):
     def read(self) -> dict[str, Part]:
         """The batches, and the names of the classes."""
         try:
-            sets = {part: self.reader(str(self.root), train=part == "train") for part in _PARTS}
+            train, test = (self.reader(str(self.root), train=part) for part in (True, False))
         except RuntimeError as error:
             raise ValueError(
                 f"files in {self.folder} are missing or damaged (md5). Fetch the set again "
                 "(data.download: true)."
             ) from error
-        self.class_names = list(sets["train"].classes)
+        self.class_names = list(train.classes)
         names = [name for name, _ in (*self.reader.train_list, *self.reader.test_list)]
         files = {name: (self.folder / name).read_bytes() for name in names}
         self.origin = {"files": {n: hashlib.sha256(data).hexdigest() for n, data in files.items()}}
         return {
             part: Part(np.ascontiguousarray(found.data), np.array(found.targets, dtype=np.int64))
-            for part, found in sets.items()
+            for part, found in (("train", train), ("test", test))
         }
-
-
-_PARTS = ("train", "test")
 
 
 class CIFAR100(CIFAR10):

@@ -81,9 +81,8 @@ class FashionMNIST(ArrayData):
             images, targets = (read_idx(path) for path in paths)
             if images.shape != (count, 28, 28) or targets.shape != (count,) or targets.max() > 9:
                 raise ValueError(
-                    f"{paths[0]} has images {images.shape} and {paths[1].name} labels "
-                    f"{targets.shape}; the {part} part of Fashion-MNIST has {count} images of "
-                    "28x28 and labels 0 to 9. Fetch the set again (data.download: true)."
+                    f"{paths[0]} has images {images.shape}; the {part} part of Fashion-MNIST has "
+                    f"{count} images of 28x28 and labels 0 to 9. Fetch it again."
                 )
             parts[part] = Part(images, targets.astype(np.int64))
         self.origin = {"files": digests}
@@ -120,8 +119,8 @@ def _find(root: Path, name: str) -> Path:
             if place.is_file():
                 return place
     raise FileNotFoundError(
-        f"no {name} or {name}.gz in {root} or {root / 'FashionMNIST/raw'}. Set data.root to the "
-        "full set, set data.download to true, or leave data.root out to use the subset."
+        f"no {name} or {name}.gz in {root} or {root / 'FashionMNIST/raw'}. Set data.download to "
+        "true, or leave data.root out to use the subset."
     )
 
 

@@ -81,7 +81,7 @@ def split_folders(root: Path) -> dict[str, Path]:
     if found and "train" not in found:
         raise FileNotFoundError(
             f"{root} has {', '.join(folder.name for folder in found.values())} but no train. Add "
-            f"{root / 'train'}, or put the class folders directly under data.root."
+            "it, or put the class folders directly under data.root."
         )
     return found or {"all": root}
 
@@ -96,13 +96,12 @@ def class_folders(folders: dict[str, Path]) -> list[str]:
     if len(classes) < 2:
         raise ValueError(
             f"{folders[first]} has {len(classes)} class folder(s) {sorted(classes)}; a classifier "
-            "needs two or more. Put the images of each class into their own folder."
+            "needs two or more."
         )
     for split, found in others:
         if found != classes:
             raise ValueError(
                 f"{folders[split]} and {folders[first]} have different classes: only in the former "
-                f"{sorted(found - classes)}, only in the latter {sorted(classes - found)}. Give "
-                "every split the same class folders."
+                f"{sorted(found - classes)}, only in the latter {sorted(classes - found)}."
             )
     return sorted(classes)

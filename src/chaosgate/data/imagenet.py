@@ -59,8 +59,8 @@ class ImageNet(PhotoData):
         self.validation, self.val_fraction = validation, float(val_fraction)
         self.class_names = list(wnids())
         self.found: dict[str, dict[str, int]] = {}
-        if self.has_clean and not find_split(self.root, "train"):
-            self.split_folder("val")
+        if self.has_clean and not (self.root / "train").is_dir():
+            self.list_split("val")
 
     def list_images(self, stage: str) -> dict[str, Listing]:
         """The splits that the stage needs."""
@@ -107,18 +107,13 @@ class ImageNet(PhotoData):
             told |= {"missing": missing, "classes_found": classes}
         return told
 
-    def split_folder(self, split: str) -> Path:
-        folder = find_split(self.root, split)
-        if folder is None:
+    def list_split(self, split: str) -> Listing:
+        folder = self.root / split
+        if not folder.is_dir():
             raise FileNotFoundError(
                 f"no {split} folder in {self.root}. Set data.root to a folder with "
-                f"{split}/<wnid>/; torchvision.datasets.ImageNet(root, '{split}') unpacks the "
-                "original archives."
+                f"{split}/<wnid>/; torchvision.datasets.ImageNet unpacks the archives."
             )
-        return folder
-
-    def list_split(self, split: str) -> Listing:
-        folder = self.split_folder(split)
         return self.counted(split, list_class_folders(folder), folder)
 
     def counted(self, split: str, listing: Listing, folder: Path) -> Listing:
@@ -147,17 +142,6 @@ def wnids() -> tuple[str, ...]:
 def labels() -> dict[str, int]:
     """Label of every WordNet id."""
     return {wnid: label for label, wnid in enumerate(wnids())}
-
-
-def find_split(root: Path, split: str) -> Path | None:
-    """Folder of ``train`` or ``val`` under ``root``.
-
-    A ``root`` that has class folders itself, and neither of the two, is ``val``.
-    """
-    if (root / split).is_dir():
-        return root / split
-    itself = split == "val" and not (root / "train").is_dir() and has_classes(root)
-    return root if itself else None
 
 
 def _folders(folder: Path) -> list[str]:

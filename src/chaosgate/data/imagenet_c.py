@@ -28,7 +28,7 @@ from torchvision.transforms.v2.functional import get_size
 from chaosgate.corruptions import COMMON, EXTRA, Corrupt
 from chaosgate.data.augment import centre_crop
 from chaosgate.data.decoding import Decoder, FileImages, decode
-from chaosgate.data.imagenet import ImageNet, find_split, has_classes, list_class_folders
+from chaosgate.data.imagenet import ImageNet, has_classes, list_class_folders
 from chaosgate.data.listing import Listing, check_files, walk
 from chaosgate.data.module import SEVERITIES, Severities, plan_cells
 from chaosgate.data.samples import Cell, Picture, Split, as_tensor
@@ -119,14 +119,13 @@ class ImageNetC(ImageNet):
         """The clean images of the cells, in their order."""
         clean = self.list_split("val")
         order = {name: place for place, name in enumerate(clean.names)}
-        places = [order.get(name, -1) for name in cells.names]
-        if -1 in places:
+        try:
+            return clean.pick(np.array([order[name] for name in cells.names], dtype=np.int64))
+        except KeyError as name:
             raise ValueError(
-                f"{places.count(-1)} images of the cells are not among the clean ones in "
-                f"{self.root}, e.g. {cells.names[places.index(-1)]}. Set data.clean to the "
+                f"the clean images in {self.root} lack {name} of the cells. Set data.clean to the "
                 "validation set they were made from, or to null."
-            )
-        return clean.pick(np.array(places, dtype=np.int64))
+            ) from None
 
     def _list_cells(self) -> Listing:
         """The files of the first cell; all cells must have the same."""
@@ -170,22 +169,18 @@ def group_of(corruption: str) -> str:
 def find_cells(root: Path, cells: Sequence[Cell]) -> dict[Cell, Path]:
     """Folder of every cell, ``<corruption>/<severity>`` or ``<group>/<corruption>/<severity>``."""
     found: dict[Cell, Path] = {}
-    missing: dict[str, list[str]] = {}
     for cell in cells:
-        name, severity = cell.corruption, str(cell.severity)
-        places = (root / name / severity, root / group_of(name) / name / severity)
-        place = next((place for place in places if place.is_dir()), None)
-        if place is None:
-            missing.setdefault(name, []).append(severity)
-        else:
-            found[cell] = place
-    if missing:
-        listed = "; ".join(f"{name} {','.join(levels)}" for name, levels in missing.items())
-        groups = " ".join(sorted({f"imagenet-c-{group_of(name)}" for name in missing}))
+        place = Path(cell.corruption, str(cell.severity))
+        for folder in (root / place, root / group_of(cell.corruption) / place):
+            if folder.is_dir():
+                found[cell] = folder
+    if missing := [cell for cell in cells if cell not in found]:
+        listed = ", ".join(f"{name} {severity}" for name, severity in missing)
+        groups = " ".join(sorted({f"imagenet-c-{group_of(name)}" for name, _ in missing}))
         raise FileNotFoundError(
-            f"{root} lacks {len(cells) - len(found)} of {len(cells)} cells: {listed}. Fetch "
-            f"{groups} with chaosgate data download, test fewer corruptions or severities, or "
-            "corrupt clean images: -c data/imagenet --data.corruptions paper."
+            f"{root} lacks {len(missing)} of {len(cells)} cells: {listed}. Fetch {groups} with "
+            "chaosgate data download, test fewer corruptions or severities, or corrupt clean "
+            "images: -c data/imagenet --data.corruptions paper."
         )
     return found
 
@@ -210,7 +205,7 @@ class ReleasedImages:
         if (size := get_size(picture)) != [self.size, self.size]:
             raise ValueError(
                 f"{path} is {size[1]}x{size[0]}, data.image_size is {self.size}; the images of a "
-                "cell are not resized. Set data.image_size."
+                "cell are not resized."
             )
         return picture
 
@@ -232,8 +227,7 @@ def list_clean(folder: Path) -> list[tuple[Path, str]]:
     The validation folder of ImageNet gives ``<wnid>/<name>``; any other folder keeps its relative
     paths.
     """
-    val = find_split(folder, "val")
-    val = val if val and has_classes(val) else folder
+    val = folder / "val" if has_classes(folder / "val") else folder
     jpeg = (".jpg", ".jpeg")
     return [
         (val / name, name if name.lower().endswith(jpeg) else f"{name.rsplit('.', 1)[0]}.JPEG")
@@ -319,13 +313,12 @@ class _Copies(Dataset[int]):
 
 def _claim(target: Path, images: Sequence[tuple[Path, str]], settings: CopySettings) -> None:
     """Record what the copies are made from and with; refuse to continue with anything else."""
-    names, sizes = [name for _, name in images], [path.stat().st_size for path, _ in images]
-    listing = Listing(Path(), names, np.array(sizes), np.zeros(len(names), dtype=np.int64))
+    listed = "".join(f"{name} {path.stat().st_size}\n" for path, name in images)
     libraries = ("numpy", "scipy", "opencv-python-headless", "pillow")
     wanted = {
         "corruptions": "generated",
         "images": len(images),
-        "files": listing.digest(),
+        "files": hashlib.sha256(listed.encode(errors="surrogateescape")).hexdigest(),
         **asdict(settings),
         **{name: version(name) for name in libraries},
     }

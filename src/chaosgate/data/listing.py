@@ -88,7 +88,7 @@ def walk(root: Path, folders: Sequence[str] = ("",), deep: bool = True) -> Listi
             linked |= real != os.path.normpath(os.path.join(real_root, place[start:]))
             with os.scandir(place) as entries:
                 for entry in sorted(entries, key=lambda entry: entry.name):
-                    link = entry.is_symlink()
+                    linked |= (link := entry.is_symlink())
                     if os.path.isdir(entry.path) if link else entry.is_dir():
                         if deep:  # links last, so that a folder keeps its own name
                             (pending.append if link else pending.appendleft)(entry.path)
@@ -103,7 +103,6 @@ def walk(root: Path, folders: Sequence[str] = ("",), deep: bool = True) -> Listi
         names += [entry.path[start:] for entry in files]
         sizes += [entry.stat().st_size for entry in files]
         targets += [target] * len(files)
-        linked |= any(entry.is_symlink() for entry in files)
     return Listing(
         root, names, np.array(sizes, np.int64), np.array(targets, np.int64), linked, unread
     )

@@ -53,15 +53,14 @@ def plan_cells(
     """The clean set, then every corruption at every severity."""
     if corruptions is None:
         return [CLEAN]
-    named = isinstance(corruptions, str)
-    names = named_corruptions(str(corruptions)) if named else corruptions
+    names = named_corruptions(corruptions) if isinstance(corruptions, str) else corruptions
     cells = [Cell(name, severity) for name in names for severity in severities]
     if not cells or len(set(cells)) < len(cells):
         raise ValueError(
             f"data.corruptions is {corruptions} and data.severities {list(severities)}; name at "
             "least one of each (or corruptions null), and nothing twice."
         )
-    if corruptions != "paper" or set(severities) - set(SEVERITIES):
+    if corruptions != "paper":
         from chaosgate.corruptions import parameters
 
         for cell in cells:

@@ -28,7 +28,7 @@ from chaosgate.data.augment import (
     resized_crop_and_flip,
     usual_resize,
 )
-from chaosgate.data.decoding import Decoder, FileImages, View, as_is
+from chaosgate.data.decoding import Decoder, FileImages, View, as_is, decode
 from chaosgate.data.listing import Listing, PerClass, SplitSeed, check_files, hashed_share
 from chaosgate.data.module import (
     LARGEST_SMALL,
@@ -118,7 +118,7 @@ class PhotoData(ImageData):
             )
         self._asked = recipe, eval_resize and int(eval_resize)
         self._choose_recipe(small=False)
-        self.train_scale = (float(train_scale[0]), float(train_scale[1]))
+        self.train_scale = float(train_scale[0]), float(train_scale[1])
         self.horizontal_flip, self.crop_padding = horizontal_flip, int(crop_padding)
         self.interpolation = InterpolationMode(interpolation)
         self.decoder: Decoder = decoder
@@ -147,18 +147,19 @@ class PhotoData(ImageData):
 
         quality = 85 if self.corruption_jpeg else None
         black = torch.zeros(3, self.image_size, self.image_size, dtype=torch.uint8)
-        made: list[Corrupt | None] = [None]
-        for cell in self.test_cells[1:]:
-            corruption = Corrupt(
+        makers = [
+            Corrupt(
                 *cell,
                 self.seed,
                 self.corruption_table,
                 jpeg_quality=quality,
                 frost_textures=frost_textures,
             )
-            corruption(black)
-            made.append(corruption)
-        return made
+            for cell in self.test_cells[1:]
+        ]
+        for maker in makers:
+            maker(black)
+        return [None, *makers]
 
     @abstractmethod
     def list_images(self, stage: str) -> dict[str, Listing]:
@@ -181,7 +182,8 @@ class PhotoData(ImageData):
         self._mention_unread(listings)
         self.listings |= listings
         if self._asked[0] is None and self.image_size <= LARGEST_SMALL:
-            first = self.open_images(next(iter(listings.values())), as_is)[0]
+            one = next(iter(listings.values()))
+            first = decode(one.root / one.names[0])
             self._choose_recipe(small=max(get_size(first)) <= self.image_size)
         if "train" in listings:
             small = self._central_crop(self.image_size)
@@ -190,10 +192,9 @@ class PhotoData(ImageData):
         if "val" in listings:
             self.val_split = self._split("val", self.central_view())
         if "test" in listings:
-            clean = self._split("test", self.central_view())
-            shared = LastImage(clean.images)
+            images, targets = self._split("test", self.central_view())
             self.test_splits = [
-                Split(CorruptedImages(shared, corruption) if corruption else shared, clean.targets)
+                Split(CorruptedImages(images, corruption) if corruption else images, targets)
                 for corruption in self.corruptions
             ]
 
@@ -204,9 +205,9 @@ class PhotoData(ImageData):
             unread += counts
         if unread:
             listed = ", ".join(f"{count} {reason}" for reason, count in sorted(unread.items()))
+            endings = " ".join(IMG_EXTENSIONS)
             rank_zero_info(
-                f"{self.root}: {unread.total()} files are not read: {listed} (images end in "
-                f"{' '.join(IMG_EXTENSIONS)})"
+                f"{self.root}: {unread.total()} files are not read: {listed} (read: {endings})"
             )
 
     def seed_rule(self) -> str:
@@ -215,12 +216,10 @@ class PhotoData(ImageData):
         return "" if seed is None else f"; train and val divided with seed {seed}"
 
     def _split(self, name: str, view: View) -> Split:
-        return Split(self.open_images(self.listings[name], view), self.listings[name].targets)
-
-    def open_images(self, listing: Listing, view: View) -> FileImages:
         """The images of a listing, decoded when asked for and shown through ``view``."""
+        listing = self.listings[name]
         paths = (f"{listing.root}/{name}" for name in listing.names)
-        return FileImages(paths, self.decoder, view)
+        return Split(FileImages(paths, self.decoder, view), listing.targets)
 
     def central_view(self) -> View:
         """The crop that is evaluated."""
@@ -261,19 +260,6 @@ class PhotoData(ImageData):
             "decoder": self.decoder,
             "files": {split: listing.digest() for split, listing in self.listings.items()},
         }
-
-
-class LastImage:
-    """Images that remember the last one, so that the cells of an image decode it once."""
-
-    def __init__(self, images: Images) -> None:
-        self.images = images
-        self._last: tuple[int, Tensor] | None = None
-
-    def __getitem__(self, index: int) -> Tensor:
-        if self._last is None or self._last[0] != index:
-            self._last = index, as_tensor(self.images[index])
-        return self._last[1]
 
 
 class CorruptedImages:

@@ -101,8 +101,7 @@ def as_sample(batch: Any) -> Any:
     if not pair or image.ndim != 4 or not image.is_floating_point() or len(target) != len(image):
         raise ValueError(
             f"a batch of the data is {_outline(batch)}. A custom data module gives pairs (image, "
-            "target): images (B, C, H, W) as normalized floats, and B class numbers as integers "
-            "(or class weights (B, K) in training)."
+            "target): images (B, C, H, W) as normalized floats, and B class numbers."
         )
     index: Any = rest[0] if rest else torch.arange(len(image), device=image.device)
     cell: Any = rest[1] if len(rest) > 1 else torch.zeros_like(index)
@@ -240,7 +239,7 @@ class TrainSampler(DistributedSampler[tuple[int, int]]):
 
     def __init__(
         self,
-        dataset: Dataset[object],
+        dataset: Sized,
         *,
         batch_size: int,
         seed: int = 0,
@@ -248,8 +247,7 @@ class TrainSampler(DistributedSampler[tuple[int, int]]):
         rank: int = 0,
         drop_last: bool = True,
     ) -> None:
-        super().__init__(dataset, num_replicas, rank, shuffle=True, seed=seed, drop_last=drop_last)
-        assert isinstance(dataset, Sized)
+        super().__init__(dataset, num_replicas, rank, True, seed, drop_last)  # type: ignore[arg-type]
         self.length, self.start = len(dataset), 0
         step = batch_size * num_replicas
         whole, padded = self.length // step * step, -(-self.length // num_replicas) * num_replicas

@@ -50,10 +50,7 @@ def write_synthetic(folder: str | Path) -> None:
             if (target / MANIFEST).is_file():
                 continue
             if target.exists():
-                raise FileExistsError(
-                    f"{target} exists and was not written by this command. Remove it, or give "
-                    "another --root."
-                )
+                raise FileExistsError(f"{target} exists and was not written by this command.")
             with tempfile.TemporaryDirectory(dir=folder) as aside:  # a set is whole or not there
                 half = Path(aside) / name
                 write(half)
