@@ -108,7 +108,7 @@ KINDS = {
     heic: (1, "1 images are not read"),
     avif: (1, "a.avif"),
     jfif: (1, "a.JFIF"),
-    deep_png: (1, "mode I;16, values 0 to 65535; those above 255 become 255"),
+    deep_png: (1, "1 images saturate (values above 255 become 255)"),
     float_tiff: (1, "1 images become black"),
     dangling: (1, "1 links point to nothing"),
     own_loop: (1, "1 links point to nothing"),

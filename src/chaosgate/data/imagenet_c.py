@@ -123,8 +123,8 @@ class ImageNetC(ImageNet):
             return clean.pick(np.array([order[name] for name in cells.names], dtype=np.int64))
         except KeyError as name:
             raise ValueError(
-                f"the clean images in {self.root} lack {name} of the cells. Set data.clean to the "
-                "validation set they were made from, or to null."
+                f"the clean images in {self.root} lack {name} of the cells. Set data.clean to "
+                "their validation set, or to null."
             ) from None
 
     def _list_cells(self) -> Listing:
@@ -138,7 +138,7 @@ class ImageNetC(ImageNet):
             if differing := sorted(set(listing.names) ^ set(first.names)):
                 raise ValueError(
                     f"{folder} has {len(listing)} images and {first.root} {len(first)}; they "
-                    f"differ in {len(differing)} files, e.g. {differing[0]}. Complete the set."
+                    f"differ in {len(differing)} files, e.g. {differing[0]}."
                 )
             digests.update(f"{cell.corruption} {cell.severity} {listing.digest()}\n".encode())
         assert first is not None

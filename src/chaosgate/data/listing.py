@@ -136,7 +136,7 @@ def check_files(listings: Mapping[str, Listing]) -> None:
             raise ValueError(f"{listing.root / listing.names[place]} is empty. {REMEDY}")
         for path in listing.paths if linked else ():
             if (first := seen.setdefault(os.path.realpath(path), path)) != path:
-                raise ValueError(f"{path} and {first} are the same file. Remove one of them.")
+                raise ValueError(f"{path} and {first} are the same file. Remove one.")
 
 
 def spaced_holdout(targets: Targets, fraction: float, seed: int | None = None) -> NDArray[np.bool_]:
