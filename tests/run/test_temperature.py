@@ -11,9 +11,8 @@ from lightning.pytorch import Trainer
 from torch.nn.functional import cross_entropy
 
 import chaosgate as cg
-from chaosgate.data.atomic import file_hash
 from chaosgate.metrics import CellMetrics, temperature_scaling
-from chaosgate.run.directory import RunDirectory
+from chaosgate.run.directory import RunDirectory, file_hash
 from chaosgate.run.rows import SCALED, RecordTest, validation_loader
 from tests.data.recorder import LIGHTNING_WARNINGS
 

@@ -24,7 +24,7 @@ _DENIED = """torch.optim.lr_scheduler.LambdaLR torch.optim.lr_scheduler.Multipli
     lightning.pytorch.callbacks.LambdaCallback lightning.pytorch.callbacks.lambda_function
     lightning.pytorch.plugins.io lightning.pytorch.loggers.comet lightning.pytorch.loggers.litlogger
     lightning.pytorch.loggers.mlflow chaosgate.__main__ chaosgate.cli chaosgate.study
-    chaosgate.data.atomic chaosgate.data.imagenet_c.download_group""".split()
+    chaosgate.data.imagenet_c.download_group""".split()
 _WANDB = ("save_dir", "project", "offline")  # the other loggers only write files
 _UNSET = (None, False, "", "mutable")  # defaults of wandb
 

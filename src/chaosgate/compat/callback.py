@@ -9,7 +9,6 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
 from chaosgate.compat.probe import DEFAULT_METHODS, Probe, ProbeReading, probe_figure
-from chaosgate.data.atomic import replace_file
 from chaosgate.data.samples import as_sample
 from chaosgate.gate import Gate
 from chaosgate.inject.callback import NoiseInjection
@@ -131,7 +130,9 @@ class CompatibilityProbe(Callback):
         old = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         kept = [line for line in old if not first or json.loads(line)["step"] < step]
         new = [json.dumps({"step": step, **row}) for row in self.reading.rows()]
-        replace_file(path, "".join(line + "\n" for line in [*kept, *new]))
+        half = path.with_suffix(".part")
+        half.write_text("".join(line + "\n" for line in [*kept, *new]), encoding="utf-8")
+        half.replace(path)
         if self.figures:
             log_figure(
                 trainer.loggers,

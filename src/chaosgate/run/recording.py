@@ -152,7 +152,10 @@ class WritePredictions(Callback):
         frame.insert(2, "prediction", frame.pop("prediction"))
         if listings := getattr(trainer.datamodule, "listings", None):
             names = listings["test"].names
-            frame.insert(1, "path", [str(names[i]) for i in frame["index"]])
+            shown = [
+                os.fsencode(names[i]).decode(errors="backslashreplace") for i in frame["index"]
+            ]
+            frame.insert(1, "path", shown)  # a file name may be no UTF-8
         path = Path(self.output) if self.output else RunDirectory.of(trainer).predictions
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".parquet":

@@ -6,8 +6,8 @@ from typing import IO
 
 import pytest
 
-from chaosgate.data import atomic
-from chaosgate.data.atomic import replace_file, replace_link
+from chaosgate.run import directory
+from chaosgate.run.directory import replace_file
 
 
 def test_strings_bytes_and_writers_become_the_content(tmp_path: Path) -> None:
@@ -49,18 +49,9 @@ def test_the_bytes_reach_the_disk_before_the_name_and_the_name_before_the_call_r
         steps.append("name")
         replace(source, target)
 
-    monkeypatch.setattr(atomic.os, "fsync", record_sync)
-    monkeypatch.setattr(atomic.os, "replace", record_replace)
+    monkeypatch.setattr(directory.os, "fsync", record_sync)
+    monkeypatch.setattr(directory.os, "replace", record_replace)
     replace_file(tmp_path / "file", "text")
     assert steps == ["file", "name", "folder"]
     replace_file(tmp_path / "file", "progress", durable=False)
     assert steps[3:] == ["name"]
-
-
-def test_a_link_is_turned_in_one_step(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).write_text(name)
-    link = tmp_path / "link"
-    replace_link(link, "a")
-    replace_link(link, "b")
-    assert link.is_symlink() and link.read_text() == "b"
