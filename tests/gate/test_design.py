@@ -249,7 +249,7 @@ def test_the_designed_gate_serves_other_grids_and_can_be_copied() -> None:
         (
             {"coherence": Periodic(), "no_drift": "site", "gamma": 1.0, "gauge": "boundary"},
             ("D5", "D4"),
-            "tied to zero",
+            "not tied to zero",
         ),
         (
             {"coherence": D, "no_drift": "site", "log_std": 1.0, "budget": 3.0},

@@ -76,23 +76,6 @@ def test_a_user_can_assemble_another_mechanism():
     assert "Wick(gamma=0.4)" in repr(gate)
 
 
-def test_a_mechanism_says_what_it_is():
-    text = GaussianChaos(gamma=0.1, epsilon=6272).describe((7, 7))
-    for part in (
-        "DirichletLaplacian",
-        "beta 0.003906",
-        "epsilon 6272",
-        "tau 2.56",
-        "log_std 1.009",
-        "Multiplicative",
-        "7x7",
-    ):
-        assert part in text
-    assert "sampled on 4x4 and resized" in GaussianChaos(log_std=1.0, base_size=[4, 4]).describe(
-        (7, 7)
-    )
-
-
 def test_mechanism_refuses_a_law_of_another_grid():
     gate = Mechanism(MaxEntLaw(DirichletLaplacian(), (7, 7), beta=1.0), SampleWise(1.0))
     with pytest.raises(ValueError, match="grid 7x7, the features on 4x4"):

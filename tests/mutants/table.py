@@ -144,10 +144,6 @@ field.pinned
 field.graph
   Graph.laplacian: + self.boundary -> - self.boundary
   Graph.energy: 0.5 * -> 1.0 *
-field.law
-  gaussian_entropy_gap: 0.5 * law.rank -> law.rank
-  gaussian_entropy_gap: relative - 1 -> relative + 1
-  laplace_entropy_gap: - 1 + ratio -> + 1 + ratio
   FeatureGraph.edge_weights_of: self.bandwidth**2 -> self.bandwidth
   FeatureGraph.color_by_features: scale.sqrt() -> scale
   FeatureGraph.laplacian_of: rim - matrix -> -matrix

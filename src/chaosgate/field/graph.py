@@ -314,7 +314,8 @@ class FeatureGraph(DirichletLaplacian):
     (rank, variance, entropy) a law on this operator has. Fields are scaled per sample to the mean
     site variance of the Dirichlet Laplacian, so that a strength means the same.
 
-    A gate factorises one matrix per sample and step, on grids of at most 256 sites.
+    A gate factorises one matrix per sample and step, on grids of at most 256 sites. Inside
+    another operator (Massive, Pinned, Spectral) it is the Dirichlet Laplacian.
 
     Args:
         bandwidth: :math:`b`; smaller ones make weights fall faster with distance.

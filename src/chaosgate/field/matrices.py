@@ -106,7 +106,8 @@ class KernelFactor(Factor):
             return torch.cholesky_inverse(self.root)
         kept = self.root[:, -self.rank :]
         scaled = kept / kept.square().sum(0)
-        return scaled @ scaled.T
+        inverse: Tensor = scaled @ scaled.T
+        return inverse
 
     def spectrum(self) -> Tensor:
         """Ascending, after the zeros of the directions without variance."""

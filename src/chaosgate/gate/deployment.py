@@ -3,6 +3,7 @@ energy.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,9 +41,11 @@ class DeployedField:
             exact = self._resized(law.color(basis)[:, None]).square().sum((0, 1))
         self._exact_variance = exact
         self.mean_variance = float(exact.mean())
-        self.follows_features = hasattr(law.operator, "color_by_features")
-        if self.follows_features:
-            law.operator.check_law(law, grid)
+        operator: Any = law.operator
+        self.graph = operator if hasattr(operator, "color_by_features") else None
+        """The operator, if it follows the features of each sample."""
+        if self.graph is not None:
+            self.graph.check_law(law, grid)
 
     def variance(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Site variances, a map."""
@@ -59,9 +62,9 @@ class DeployedField:
     ) -> tuple[Tensor, Tensor]:
         """Fields for features with their sites in a row, (B channels, n), and their variances."""
         count = len(h) * channels
-        if self.follows_features:
+        if self.graph is not None:
             white = noise.normal((count, self.law.n), dtype)
-            fields, variance = self.law.operator.color_by_features(white, h.to(dtype))
+            fields, variance = self.graph.color_by_features(white, h.to(dtype))
             beta = self.law.beta
             return fields.div_(math.sqrt(beta)), variance.div_(beta)
         psi = self.law.rows(noise, count, dtype)

@@ -312,15 +312,14 @@ def design(
     _refuse_if(
         not least_information and family is None,
         "D1",
-        "D1 is missing: a budget alone admits every centred law of that energy. Ask for "
-        "least_information=True, which leaves one, or name a family, such as family=StudentT.",
+        "D1 is missing: a budget admits every centred law of that energy. Set "
+        "least_information=True, or name a family, such as StudentT.",
     )
     _refuse_if(
         least_information and family not in (None, MaxEntLaw),
         "D1 family",
-        f"D1 and family={getattr(family, '__name__', family)} exclude each other: at a given "
-        "energy the Gaussian law alone has the largest entropy. Leave out the family, or set "
-        "least_information=False.",
+        "D1 and a family exclude each other: the Gaussian law alone has the largest entropy. Set "
+        "least_information=False, or leave out the family.",
     )
     laws: Family = family or MaxEntLaw
     operator, found = _gauged(operator, place, gauge, pin)
@@ -354,35 +353,23 @@ def design(
     act = "h + rms(h) psi" if isinstance(deployed, Additive) else "h times the gate"
     if isinstance(deployed, Multiplicative) and deployed.alpha != 1:
         act = f"h (1 + {deployed.alpha:g} (gate - 1))"
+    named, why = (
+        ("Gaussian, N(0, (beta Q)^-1)", "D1 with D4: the largest entropy at this energy")
+        if gaussian
+        else (law.family, "as asked: without D1 the family is free, and has less entropy")
+    )
+    kernel_is, forced = (
+        (f"K / beta with K = {operator}", "D4: the kernel as given, which one operator forces")
+        if isinstance(operator, Kernel)
+        else (f"Q^-1 / beta with Q = {operator}", "D4: the operator forces its inverse")
+    )
+    product = "D2: a positive gate scales amplitudes" if positive else "as asked, without D2"
     steps = (
-        Step(
-            "law F",
-            f"{'Gaussian, N(0, (beta Q)^-1)' if gaussian else law.family} with {unit}",
-            "D1 with D4: the largest entropy at this energy"
-            if gaussian
-            else "as asked: without D1 the family is free, and has less entropy at this energy",
-            "prop. maxent_logfield",
-        ),
-        Step(
-            "kernel K",
-            f"K / beta with K = {operator}"
-            if isinstance(operator, Kernel)
-            else f"Q^-1 / beta with Q = {operator}",
-            "D4: the kernel as given, which one operator forces"
-            if isinstance(operator, Kernel)
-            else "D4: the operator of the budget forces its inverse",
-            "cor. operator_substitution",
-        ),
+        Step("law F", f"{named} with {unit}", why, "prop. maxent_logfield"),
+        Step("kernel K", kernel_is, forced, "cor. operator_substitution"),
         Step("gauge", GAUGES[found], "D5: without it the inverse does not exist", "sec. dgff"),
         Step("realisation", *REALIZATIONS[type(realization)]),
-        Step(
-            "injection T",
-            act,
-            "D2: a positive gate scales amplitudes"
-            if positive
-            else "as asked: without D2 the injection is free",
-            "eq. mul_injection",
-        ),
+        Step("injection T", act, product, "eq. mul_injection"),
     )
     fixed = {
         "D1": steps[0].choice if least_information else "not asked for",
@@ -391,21 +378,17 @@ def design(
         "D4": steps[1].choice,
         "D5": steps[2].choice,
     }
-    free = {
-        "the budget eps: beta = 1 was taken; only tau = gamma^2 / beta matters (prop. "
-        "effective_tau)": log_std is None and budget is None,
-        f"the strength, here {'gamma' if log_std is None else 'log_std'}; the sign of gamma "
-        "changes no law": True,
-        f"the channels of a sample: {channels} was taken": True,
-        f"alpha of the residual form (eq. residual_mul): {alpha:g} was taken": isinstance(
-            deployed, Multiplicative
-        ),
-        "log-geometry: the compatibility theorems do not apply to signed gates": not positive,
-        "where in the network: see chaosgate.sites and the paper's late-stage prediction": True,
-    }
-    open_parts = tuple(text for text, applies in free.items() if applies)
+    free = [f"the strength, here {'gamma' if log_std is None else 'log_std'}"]
+    if log_std is None and budget is None:
+        free.append("the budget: beta = 1 was taken; only tau matters (prop. effective_tau)")
+    free.append(f"the channels of a sample: {channels} was taken")
+    if isinstance(deployed, Multiplicative):
+        free.append(f"alpha of the residual form (eq. residual_mul): {alpha:g} was taken")
+    if not positive:
+        free.append("log-geometry: the theorems do not apply to signed gates")
+    free.append("the place in the network: see chaosgate.sites")
     admissible = AdmissibleClass(
-        best, fixed, open_parts, least_information, positive, no_drift, strength
+        best, fixed, tuple(free), least_information, positive, no_drift, strength
     )
     gate = Mechanism(law_on, realization, deployed, channels)
     return Design(gate, place, steps, numbers, admissible)
@@ -420,16 +403,14 @@ def _operator(coherence: Operator | None, kernel: KernelLike | None) -> Operator
     _refuse_if(
         coherence is not None and kernel is not None,
         "D4 kernel",
-        "coherence and kernel exclude each other: the kernel is the inverse of the operator. Give "
-        "one.",
+        "coherence and kernel exclude each other: one is the inverse of the other. Give one.",
     )
     if coherence is not None:
         return coherence
     if kernel is None:
         raise DesignError(
-            "D4 is missing: without a quadratic budget the entropy of a log-field has no maximum. "
-            "Give coherence=Q, an operator such as DirichletLaplacian(), or the kernel itself; "
-            "Identity() if sites should be independent.",
+            "D4 is missing: without a budget the entropy has no maximum. Give coherence, such as "
+            "DirichletLaplacian() or Identity(), or a kernel.",
             "D4",
         )
     if isinstance(kernel, Operator):
@@ -454,21 +435,20 @@ def _gauged(
         _refuse_if(
             gauge not in (None, found) or pin is not None,
             "D5 D4",
-            f"D5 and D4 exclude each other: {operator} {how}, and gauge={gauge!r} would take away "
-            "a direction that its budget charges. Leave out the gauge, or use Neumann() or "
-            "Periodic().",
+            f"D5 and D4 exclude each other: {operator} {how}, so it takes no gauge={gauge!r}. "
+            "Leave out the gauge, or use Neumann() or Periodic().",
         )
         return operator, found
     _refuse_if(
         gauge == "boundary",
         "D5 D4",
-        f"D5 and D4 exclude each other: gauge='boundary' asks for an operator that is tied to "
-        f"zero, and {operator} is not. Use DirichletLaplacian(), or gauge='zero mean' or 'pinned'.",
+        f"D5 and D4 exclude each other: {operator} is not tied to zero by a boundary. Use "
+        "DirichletLaplacian(), or gauge='zero mean' or 'pinned'.",
     )
     if gauge is None:
         raise DesignError(
             f"D5 is missing: {operator} does not charge constants, so it has no inverse. Give "
-            "gauge='zero mean' or 'pinned', add a mass (Massive), or use DirichletLaplacian().",
+            "gauge='zero mean' or 'pinned', or add a mass (Massive).",
             "D5",
         )
     if gauge == "pinned":
@@ -488,20 +468,20 @@ def _strength(gamma: float | None, log_std: float | None, budget: float | None) 
     strength = gamma if log_std is None else log_std
     if strength is None:
         raise DesignError(
-            "the strength is missing: the desiderata force the geometry, not how strong the noise "
-            "is. Give gamma, or log_std (1.0 is a good start).",
+            "the strength is missing: the desiderata do not fix it. Give gamma, or log_std (1.0 is "
+            "a good start).",
             "strength",
         )
     _refuse_if(
         gamma is not None and log_std is not None,
         "gamma log_std",
-        "gamma and log_std exclude each other: each fixes tau alone. Give one.",
+        "gamma and log_std exclude each other: each fixes tau. Give one.",
     )
     _refuse_if(
         log_std is not None and budget is not None,
         "log_std D4",
-        "log_std and budget exclude each other: log_std fixes tau = gamma^2 / beta, in which the "
-        "budget cancels. Give gamma with the budget, or log_std alone.",
+        "log_std and budget exclude each other: in tau = gamma^2 / beta the budget cancels. Give "
+        "gamma with the budget, or log_std alone.",
     )
     _refuse_if(
         strength == 0,
@@ -516,14 +496,13 @@ def _injection(positive: bool, injection: str | None, alpha: float) -> Injection
         positive and injection == "additive",
         "D2 injection",
         "D2 and an additive injection exclude each other: a sum with a Gaussian field changes "
-        "signs with positive probability at any strength. Use injection='multiplicative', or "
-        "positive=False.",
+        "signs. Use injection='multiplicative', or positive=False.",
     )
     _refuse_if(
         not positive and injection is None,
         "injection",
-        "the injection is missing: without D2 a signed field may multiply or add. Give "
-        "injection='multiplicative' (the gate 1 + gamma psi) or 'additive' (h + gamma rms(h) psi).",
+        "the injection is missing: without D2 a field may multiply or add. Give "
+        "injection='multiplicative' or 'additive'.",
     )
     _refuse_if(
         injection == "additive" and alpha != 1,
@@ -540,29 +519,26 @@ def _realization(
         _refuse_if(
             no_drift == "sample",
             "D3 D2",
-            "D3 per sample and a signed perturbation exclude each other: the spatial mean of a "
-            "signed gate comes arbitrarily close to zero, so nothing can be divided by it. Use "
-            "no_drift='site' (a centred field has it), or positive=True.",
+            "D3 per sample and a signed gate exclude each other: its spatial mean may be close to "
+            "zero. Use no_drift='site', which a centred field has, or positive=True.",
         )
         return Plain(strength) if isinstance(injection, Additive) else Signed(strength)
     _refuse_if(
         no_drift is None,
         "D3",
-        "D3 is missing: exp(gamma psi) alone has mean above one, and positivity does not say how "
-        "to normalise it. Give no_drift='site' (Wick normalisation) or 'sample' (division by the "
-        "spatial mean).",
+        "D3 is missing: exp(gamma psi) alone has mean above one. Give no_drift='site' (Wick "
+        "normalisation) or 'sample' (division by the spatial mean).",
     )
     _refuse_if(
         no_drift == "sample" and law.n == 1,
         "D3 grid",
-        "D3 per sample and a grid of one site exclude each other: a gate divided by its own value "
-        "is constantly one. Use no_drift='site', or a stage with a larger grid.",
+        "D3 per sample and a grid of one site exclude each other: the gate would be one. Use "
+        "no_drift='site', or a stage with a larger grid.",
     )
     _refuse_if(
         no_drift == "site" and not law.has_exponential_moment,
         "D3 family",
         f"D3 per site and this family exclude each other: under {law.family}, E exp(gamma psi) is "
-        "infinite at any strength, so the Wick gate, which divides by it, does not exist. Use "
-        "no_drift='sample', which divides by the spatial mean, or the Gaussian family.",
+        "infinite at any strength. Use no_drift='sample', or the Gaussian family.",
     )
     return Wick(strength) if no_drift == "site" else SampleWise(strength)

@@ -162,7 +162,7 @@ class Mechanism(Gate):
 
     def expected_energy(self, h: Tensor) -> Tensor:
         """Expected injected energy per sample (B,), at the current strength."""
-        if self.field_on(grid := grid_of(h)).follows_features:
+        if self.field_on(grid := grid_of(h)).graph is not None:
             return super().expected_energy(h)
         return self.injection.energy(h, self.site_energy(grid, h.device))
 
@@ -183,24 +183,6 @@ class Mechanism(Gate):
             "log_std": abs(gamma) * math.sqrt(field.mean_variance),
             **weight,
         }
-
-    def describe(self, grid: Grid) -> str:
-        """The triple on one grid as text: law with its scale, kernel, realisation, deployment."""
-        field = self.field_on(grid)
-        law = field.law
-        sampled = "" if law.grid == grid else f", sampled on {grid_text(law.grid)} and resized"
-        strength = ", ".join(
-            f"{name} {value:.4g}" for name, value in self.nominal(grid).items() if name != "beta"
-        )
-        low, high = field.variance(torch.float64, torch.device("cpu")).aminmax()
-        return (
-            f"law F         {law.family}, Q = {law.operator}, beta {law.beta:.4g}, "
-            f"epsilon {law.epsilon:.4g}\n"
-            f"kernel K      Q^-1 / beta on {grid_text(grid)}{sampled}: site variance {low:.4g} to "
-            f"{high:.4g}\n"
-            f"realisation   {self.realization}{f' ({strength})' if strength else ''}\n"
-            f"injection T   {self.injection}, {self.channels} over channels"
-        )
 
     def check(self, grid: Grid) -> None:
         """Raise on a grid on which the gate is constant, or with a law that does not fit it."""
