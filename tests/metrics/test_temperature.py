@@ -7,6 +7,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp, softmax
 
 from chaosgate.metrics import fit_temperature, temperature_scaling
+from chaosgate.metrics.temperature import fit_derivatives, scaled_scores
 
 
 def validation_set(seed: int, n: int, classes: int, scale: float):
@@ -118,3 +119,23 @@ def test_data_without_a_best_temperature_are_refused():
         fit_temperature(logits[:0], torch.zeros(0, dtype=torch.long))
     with pytest.raises(ValueError, match="sample 0 has target 3"):
         fit_temperature(logits, torch.full((6,), 3))
+
+
+def test_derivatives_by_the_log_temperature_are_those_of_differences():
+    logits, target = validation_set(6, 40, 5, 1.5)
+    step, t = 1e-5, 1.7
+    scores = scaled_scores(logits, target, t)
+    up, down = (scaled_scores(logits, target, t * math.exp(sign * step)) for sign in (1, -1))
+    probs = (logits / t).softmax(1)
+    torch.testing.assert_close(scores.confidence, probs.amax(1), rtol=1e-12, atol=0)
+    torch.testing.assert_close(scores.nll, -probs[range(40), target].log(), rtol=1e-9, atol=1e-12)
+    for name in ("confidence", "nll"):
+        difference = (getattr(up, name) - getattr(down, name)) / (2 * step)
+        slope = getattr(scores, f"{name}_slope")
+        torch.testing.assert_close(slope, difference, rtol=1e-6, atol=1e-8)
+    slope, curvature = fit_derivatives(logits, target, t)
+    # f'(b) is the derivative by b = 1/T: -T d/dlogT; the ratio of sums is a step of log T.
+    torch.testing.assert_close(slope, -t * scores.nll_slope, rtol=1e-9, atol=1e-12)
+    higher, _ = fit_derivatives(logits, target, t * math.exp(-step))
+    lower, _ = fit_derivatives(logits, target, t * math.exp(step))
+    torch.testing.assert_close(curvature, (higher - lower) / (2 * step), rtol=1e-6, atol=1e-8)
