@@ -8,8 +8,7 @@ import pytest
 from scipy.stats import t
 
 from chaosgate.study import Run, load_study
-from chaosgate.study.report import collect as collecting
-from chaosgate.study.report.collect import Network, collect
+from chaosgate.study.report.collect import collect
 from chaosgate.study.report.frame import COLUMNS, Results
 from tests.study.made import CLEAN, finish, keep, many, numbers
 from tests.study.toy_studies import Plan, Write
@@ -85,14 +84,6 @@ def test_only_seeds_that_both_have_are_compared_and_missing_is_not_zero(build: B
     assert one(results, "none")["seeds"] == 1
 
 
-def test_unfinished_row_is_there_without_a_value(build: Build) -> None:
-    results = build(
-        lambda run: finish(run, {CLEAN: numbers(0.5)}) if run.method == "none" else None
-    )
-    line = one(results, "gch")
-    assert line["seeds"] == 0 and isnan(line["value"]) and isnan(line["difference"])
-
-
 def test_a_seed_without_a_number_has_no_interval_and_no_mark(build: Build) -> None:
     results = build(
         lambda run: finish(
@@ -164,51 +155,6 @@ def test_collapsed_row_is_flagged_where_it_collapsed(build: Build) -> None:
     )
 
 
-def test_ensemble_is_paired_with_nothing(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = numbers(0.12, ece=0.01, confidence=0.11)
-
-    def ensembles(study: object, runs: object, tested: list) -> list:
-        first = tested[0].network
-        row = {**first.rows[0], **lost}
-        about = ("", "gch ensemble x2", "gch", {}, -1, 2, "best", first.config, [], [row])
-        return [tested[0]._replace(network=Network(*about), samples=None)]
-
-    monkeypatch.setattr(collecting, "_ensembles", ensembles)
-    good = numbers(0.8, confidence=0.9)
-    results = build(
-        lambda run: finish(run, {CLEAN: good}), seeds=[0, 1], ensemble={"of": "gch", "size": 2}
-    )
-    line = one(results, "gch ensemble x2", "ece")
-    assert (line["value"], line["members"], line["seeds"], line["collapsed"]) == (0.01, 2, 1, True)
-    assert isnan(line["difference"])
-
-
-def test_energy_is_summed_over_sites_and_missing_if_it_was_not_measured(build: Build) -> None:
-    results = build(
-        lambda run: finish(
-            run, {CLEAN: numbers(0.5)}, energies=(0.25, 0.5) if run.method == "gch" else ()
-        )
-    )
-    assert [one(results, name, "energy", "train")["value"] for name in ("none", "gch")] == [
-        0.0,
-        0.75,
-    ]
-    results = build(lambda run: finish(run, {CLEAN: numbers(0.5)}))
-    assert isnan(one(results, "gch", "energy", "train")["value"])
-
-
-def test_temperature_of_some_cells_only_gives_no_aggregate(build: Build) -> None:
-    whole = numbers(0.5, nll_T=0.7, ece_T=0.03, temperature=2.0, temperature_split="test")
-    results = build(
-        lambda run: finish(run, {CLEAN: whole, ("a", 1): whole, ("a", 2): numbers(0.5)})
-    )
-    assert one(results, "none", "ece_T")["value"] == 0.03
-    assert results.lines(variants=["none"], part="corrupted", metric="ece_T").empty
-    assert (
-        one(results, "none", "temperature", "test")["value"] == 2.0 and results.rows["none"].on_test
-    )
-
-
 # -- strengths -------------------------------------------------------------------------------------
 
 
@@ -275,41 +221,6 @@ def test_every_ece_contrast_has_the_top1_and_the_nll_of_the_same_rows(build: Bui
     assert results.metrics[:2] == ["top1", "nll_T"]  # the primary metric comes first
 
 
-def test_too_many_pairs_are_left_out_and_contrast_names_one(build: Build) -> None:
-    def fill(run: Run) -> None:
-        finish(run, {CLEAN: numbers(0.5, nll_T=0.9, ece_T=0.05)})
-
-    keys = {"methods": many(*"abcdefgh")}
-    assert [pair[1] for pair in build(fill, **keys).contrasts] == ["none+T"] * 8
-    assert ("c", "h") in build(fill, contrast="c", **keys).contrasts
-
-
-def test_a_method_is_set_against_all_others_each_at_its_own_strength(build: Build) -> None:
-    keys = {
-        "methods": {
-            "none": "none.yaml",
-            "gch": "gch.yaml",
-            "m": ["gch.yaml", {"noise.gate.init_args.log_std": 7}],
-        },
-        "strength": {
-            name: {"key": "trainer.max_epochs", "values": [1.0, 2.0], "paper": 1.0}
-            for name in ("gch", "m")
-        },
-    }
-
-    def fill(run: Run) -> None:  # gch is best at 2, m at 1
-        sign = -1 if run.method == "gch" else 1
-        finish(
-            run,
-            {CLEAN: numbers(0.9)},
-            validation_nll=2 + sign * float(run.levels.get("strength", 0)),
-        )
-
-    results = build(fill, contrast="gch", **keys)
-    at_paper, selected, every = (results.pairs(rows) for rows in results.tables.values())
-    assert at_paper == [("gch-1", "m-1")] and selected == [("gch-2", "m-1")] and len(every) == 4
-
-
 def outputs(run: Run, nll: float) -> None:
     """Images whose NLL is that of the run, give or take the image."""
     finish(run, {CLEAN: numbers(0.5, nll=nll)})
@@ -335,17 +246,6 @@ def test_better_and_worse_are_marked(build: Build) -> None:
     )
     assert [one(results, name, "nll")["mark"] for name in ("up", "down")] == ["better", "worse"]
     assert one(results, "down - up", "nll", kind="contrast")["mark"] == "worse"
-
-
-def test_curves_of_an_epoch_that_was_begun_twice_count_once(plan: Plan, write_study: Write) -> None:
-    run = plan()[0]
-    finish(run, {CLEAN: numbers(0.5)}, validation_nll=3.0)
-    with open(run.directory / "curves.jsonl", "a") as file:
-        for epoch, nll in ((1, 1.5), (1, 1.0), (2, 2.0)):
-            file.write(f'{{"epoch": {epoch}, "val/nll": {nll}}}\n')
-    (found,) = collect(load_study(write_study()), [run]).networks
-    assert [line["val/nll"] for line in found.curves] == [3.0, 1.0, 2.0]
-    assert found.validation_nll == 1.0  # the tested checkpoint is the best
 
 
 def test_networks_tested_on_other_images_are_not_paired(plan: Plan, write_study: Write) -> None:

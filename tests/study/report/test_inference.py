@@ -1,6 +1,5 @@
 """Intervals against closed forms, against a resampling written out by hand, and against refitted temperatures."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from math import sqrt
 
@@ -9,25 +8,19 @@ import pytest
 import torch
 
 from chaosgate.metrics import (
-    area_under_risk_coverage,
-    area_under_roc,
     calibration_bins,
     calibration_error,
 )
-from chaosgate.run.outputs import Samples, ScaledSamples, load_samples
-from chaosgate.study import Run
+from chaosgate.run.outputs import Samples, ScaledSamples
 from chaosgate.study.report.inference import (
     RESAMPLES,
     Interval,
-    binned,
     ece_floor,
     holm,
     interval_of,
     prior,
     resample,
-    resample_auroc,
 )
-from tests.study.made import keep
 
 CELLS = (("clean", 0), ("fog", 1), ("fog", 5), ("snow", 1))
 GROUPS = {"clean": [[CELLS[0]]], "corrupted": [[CELLS[1], CELLS[2]], [CELLS[3]]]}
@@ -46,18 +39,6 @@ def interval(stars: list[np.ndarray], biased: bool = False) -> Interval | None:
     drawn = np.stack(stars)
     bias = float(drawn[:, 1:].mean() - drawn[:, 0].mean()) if biased else 0.0
     return interval_of(list(drawn[:, 0]), np.atleast_2d(np.cov(drawn[:, 1:])), bias)
-
-
-def test_binned_ece_is_that_of_the_metrics() -> None:
-    samples = draw(0)
-    confidence, correct = (
-        samples.confidence[0].astype(np.float64),
-        samples.correct[0].astype(np.float64),
-    )
-    mine = np.abs(binned(confidence, confidence - correct).sum(0)).sum() / len(correct)
-    bins = calibration_bins(torch.from_numpy(confidence), torch.from_numpy(samples.correct[0]), 15)
-    assert mine == pytest.approx(float(calibration_error(bins)), abs=1e-12)
-    assert resample(samples, GROUPS, ["ece"])["clean", "ece"][0] == pytest.approx(mine, abs=1e-12)
 
 
 @pytest.mark.parametrize("bins", [5, 15, 40])
@@ -107,17 +88,6 @@ def test_draws_are_those_of_a_resampling_by_hand() -> None:
     )
     by_hand = [((metric(1, one) + metric(2, one)) / 2 + metric(3, one)) / 2 for one in chosen]
     assert np.allclose(found[1:], by_hand, atol=1e-9)
-
-
-@pytest.mark.statistical
-def test_image_error_of_a_mean_is_that_of_the_central_limit() -> None:
-    mine, theirs = draw(4, 4000), draw(5, 4000)
-    a, b = (resample(one, GROUPS, ["nll"])["clean", "nll"] for one in (mine, theirs))
-    found = interval([a - b])
-    assert found is not None and found.over == "these two networks"
-    # relative standard error of a standard deviation from 400 draws: 3.5 %; 4 of them
-    expected = np.std(mine.nll[0] - theirs.nll[0]) / np.sqrt(4000)
-    assert found.image_error == pytest.approx(expected, rel=0.14)
 
 
 def test_images_common_to_all_seeds_add_to_the_spread_over_seeds() -> None:
@@ -197,27 +167,6 @@ def test_holm_is_the_step_down_of_its_definition() -> None:
 
 
 @pytest.mark.statistical
-def test_floor_is_the_ece_of_a_calibrated_network() -> None:
-    samples, generator = draw(7, 2000), np.random.default_rng(3)
-    eces = []
-    for _ in range(400):
-        drawn = replace(
-            samples, correct=generator.random(samples.confidence.shape) < samples.confidence
-        )
-        by_cell = [
-            np.abs(binned(drawn.confidence[k], drawn.confidence[k] - drawn.correct[k]).sum(0)).sum()
-            / 2000
-            for k in range(4)
-        ]
-        eces.append(((by_cell[1] + by_cell[2]) / 2 + by_cell[3]) / 2)
-    mean, high = ece_floor(samples.confidence, CELLS, GROUPS["corrupted"])
-    # 4 standard errors of 400 draws; the quantile has about three times the standard error of the mean
-    error = np.std(eces) / 20
-    assert mean == pytest.approx(np.mean(eces), abs=4 * error)
-    assert high == pytest.approx(np.quantile(eces, 0.95), abs=12 * error)
-
-
-@pytest.mark.statistical
 def test_interval_of_scaled_metrics_includes_the_fit_of_the_temperature() -> None:
     """Against the real thing: draw validation and test images, refit T on logits, compute NLL and ECE anew."""
     from chaosgate.metrics import classification_scores, fit_temperature
@@ -285,33 +234,3 @@ def scaled_samples(
 
 def test_one_seed_without_outputs_has_no_interval() -> None:
     assert interval_of([0.1]) is None
-
-
-def test_samples_come_back_in_the_order_of_the_images(plan: Callable[..., list[Run]]) -> None:
-    run, samples = plan()[0], draw(6, 20)
-    keep(run, list(CELLS), samples.confidence, samples.correct, samples.nll)
-    loaded = load_samples(run.directory, *run.test_outputs.values())
-    assert loaded is not None and loaded.cells == CELLS
-    for name in ("confidence", "correct", "nll", "index"):
-        assert np.array_equal(getattr(loaded, name), getattr(samples, name))
-    assert load_samples(run.directory, "last") is None
-
-
-def test_resampled_areas_are_those_of_the_resampled_images() -> None:
-    """AURC and AUROC, each drawn image put down as often as it was drawn; ties of repeated images differ by O(1/n)."""
-    samples, outside = draw(8, 400), draw(9, 250).confidence[0]
-    found = resample(samples, GROUPS, ["aurc"])["clean", "aurc"]
-    areas = resample_auroc(samples.confidence[0], outside)
-    test, other = np.random.default_rng(400), np.random.default_rng(252)
-    chosen, theirs = test.integers(400, size=(100, 400)), other.integers(250, size=(100, 250))
-    whole = area_under_risk_coverage(
-        *(torch.from_numpy(x[0]) for x in (samples.confidence, samples.correct))
-    )
-    assert found[0] == pytest.approx(float(whole), abs=1e-12)
-    for k in range(100):
-        inside = torch.from_numpy(samples.confidence[0][chosen[k]])
-        area = area_under_risk_coverage(inside, torch.from_numpy(samples.correct[0][chosen[k]]))
-        assert found[1 + k] == pytest.approx(float(area), abs=0.01)
-        assert areas[1 + k] == pytest.approx(
-            float(area_under_roc(inside, torch.from_numpy(outside[theirs[k]]))), abs=1e-9
-        )

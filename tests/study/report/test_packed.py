@@ -114,11 +114,3 @@ def test_an_unfinished_study_is_not_packed(
     with pytest.raises(ValueError, match="1 of 6 runs of .* are not finished"):
         pack(load_study(write_study(seeds=[0, 1, 2])), runs, tmp_path / "packed")
     assert not (tmp_path / "packed").exists()
-
-
-def test_a_packed_study_cannot_be_run(
-    runs: list[Run], write_study: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = pack(load_study(write_study(seeds=[0, 1, 2])), runs, tmp_path)
-    assert main(["study", "run", str(folder)]) == 1
-    assert "can only be reported" in capsys.readouterr().err

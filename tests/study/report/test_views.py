@@ -18,8 +18,6 @@ from chaosgate.study.report.notes import edges, notes, value_to_add, verdict
 from chaosgate.study.report.planned import note_plan, plan_note
 from chaosgate.study.report.views import View, best_of, paper_view, views
 from chaosgate.study.report.write import (
-    escape_latex,
-    escape_markdown,
     html_page,
     print_view,
     render,
@@ -137,30 +135,11 @@ def test_everything_is_escaped_in_every_format(both: Results) -> None:
     assert "[red]x[/]" in out.getvalue() and HOSTILE in out.getvalue()
 
 
-def test_numbers_keep_their_meaning_when_escaped() -> None:
-    assert (
-        escape_latex("-.020 to +.010") == "$-$.020 to +.010"
-        and escape_latex("gch - none") == "gch - none"
-    )
-    assert (
-        escape_latex("gch-0.5 †") == r"gch-0.5 $^\dagger$"
-        and escape_latex("0.5 ± 0.1 ↓") == r"0.5$\pm$0.1$\downarrow$"
-    )
-    assert escape_markdown("0.5 ± 0.1") == "0.5 ± 0.1"
-
-
 def test_terminal_uses_its_width_and_no_more(both: Results) -> None:
     wide, narrow = formats(both, 200)["terminal"], formats(both, 60)["terminal"]
     assert max(len(line.rstrip()) for line in narrow.splitlines()) <= 60 and "…" not in narrow
     many = [len(re.findall(r"^ clean ", text, re.M)) for text in (wide, narrow)]
     assert many[0] == 1 < many[1]
-
-
-def test_every_method_has_its_own_look(build: Build) -> None:
-    names = [f"m{k}" for k in range(18)]
-    results = build(lambda run: finish(run, {CLEAN: numbers(0.5)}), methods=many(*names))
-    looks = figures.styles_of(results).values()
-    assert len({(look["color"], look["marker"]) for look in looks}) == len(names) + 1
 
 
 # -- bold --------------------------------------------------------------------------------------------
@@ -193,37 +172,6 @@ def test_a_lead_within_the_noise_or_of_one_seed_is_not_bold(build: Build) -> Non
     assert (
         best_of(close, list(close.rows), "clean", "nll") is None
     )  # both beat none, neither beats the other
-
-
-def test_one_seed_has_no_bold(build: Build) -> None:
-    single = measured(build, {"none": [1.0], "a": [0.5]})
-    assert best_of(single, list(single.rows), "clean", "nll") is None
-
-
-def test_rows_with_fewer_seeds_say_so_and_are_never_bold(build: Build) -> None:
-    results = build(
-        lambda run: (
-            finish(
-                run,
-                {
-                    CLEAN: numbers(
-                        0.5, {"none": 1.0, "a": 0.9, "b": 0.2}[run.method] + 0.001 * run.seed
-                    )
-                },
-            )
-            if run.method != "b" or not run.seed
-            else None
-        ),
-        methods=many("a", "b"),
-        seeds=[0, 1, 2],
-    )
-    assert (
-        best_of(results, list(results.rows), "clean", "nll") == "a"
-        and "Not finished: b." in notes(results)[0]
-    )
-    assert all(
-        "b (1 of 3)" in text and "b - a (1 of 3)" in text for text in formats(results).values()
-    )
 
 
 # -- strengths at the edge of their grid ---------------------------------------------------------------
@@ -324,22 +272,6 @@ def test_report_says_whether_the_plan_changed(
     assert "after 6 runs had finished" in plan_note(study, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "wrong, words",
-    [
-        ({"endpoint": "clean nothing"}, "endpoint 'clean nothing' .* e.g. clean nll_T"),
-        ({"contrasts": ["gch"]}, "contrast 'gch' is not METHOD - METHOD"),
-        ({"contrasts": ["gch - nobody"]}, "no method 'nobody'"),
-        ({"claim": "x"}, "no key 'claim'"),
-    ],
-)
-def test_a_plan_that_cannot_be_read_says_why(
-    write_study: Write, wrong: dict[str, object], words: str
-) -> None:
-    with pytest.raises(ValueError, match=words):
-        load_study(write_study(planned={**PLAN, **wrong}))
-
-
 # -- tables of the paper -------------------------------------------------------------------------------
 
 # As printed in the paper, digit for digit (table 1 without its bold face).
@@ -419,26 +351,6 @@ def test_our_numbers_stand_beside_the_papers(build: Build) -> None:
         "–",
         "0.764 ± 0.001",
     ]  # not in our study: missing, not zero
-
-
-def test_breakdown_takes_each_corruption_from_its_own_cells(build: Build) -> None:
-    def fill(run: Run) -> None:
-        base = 0.2 if run.method == "gch" else 0.1
-        cells = {CLEAN: numbers(1.0)} | {
-            ("pixelate", s): numbers(base * s, ece=base) for s in (1, 2)
-        }
-        finish(run, cells | {("glass_blur", s): numbers(0.0, ece=3 * base) for s in (1, 2)})
-
-    view = paper_view("imagenetc_breakdown", build(fill))
-    heads = ("Top-1 ↑ (None)", "Top-1 ↑ (GCh)", "ECE ↓ (None)", "ECE ↓ (GCh)")
-    assert [view.cells.loc["pixelate", head].text for head in heads] == [
-        "0.150",
-        "0.300",
-        "0.100",
-        "0.200",
-    ]
-    assert view.cells.loc["glass_blur", "ECE ↓ (GCh)"].text == "0.600"
-    assert view.cells.loc["shot_noise", "ECE ↓ (GCh)"].text == "–"
 
 
 def test_strength_table_finds_our_strengths(build: Build) -> None:

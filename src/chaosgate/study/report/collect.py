@@ -179,11 +179,10 @@ class Evidence:
 
 
 class _Tested(NamedTuple):
-    """A network, its outputs for every image, and its confidence in images of no class."""
+    """A network and its outputs for every image."""
 
     network: Network
     samples: Samples | None
-    outside: Array | None = None
 
 
 def _cell(row: Mapping[str, Any]) -> Cell:
@@ -230,7 +229,7 @@ def _read(study: Study, run: Run) -> _Tested:
         row |= {
             metric: values[_cell(row)] for metric, values in found.items() if _cell(row) in values
         }
-    return _Tested(Network(*about, directory.settings(), curves, rows), samples, outside)
+    return _Tested(Network(*about, directory.settings(), curves, rows), samples)
 
 
 def _image_errors(study: Study, tested: Sequence[_Tested]) -> ImageErrors:
@@ -244,7 +243,7 @@ def _image_errors(study: Study, tested: Sequence[_Tested]) -> ImageErrors:
     drawn = np.full((len(columns), len(networks), 1 + inference.RESAMPLES), nan)
     floors = np.full((len(columns), len(networks), 2), nan)
     reliability = np.full((len(MAIN), len(networks), 4, bins), nan)
-    for k, (network, samples, outside) in enumerate(tested):
+    for k, (network, samples) in enumerate(tested):
         if samples is None:
             continue
         after = None if samples.scaled is None else samples.scaled.confidence
@@ -258,9 +257,6 @@ def _image_errors(study: Study, tested: Sequence[_Tested]) -> ImageErrors:
         if network.members > 1:
             continue
         found = inference.resample(samples, groups, metrics, network.bins)
-        if "ood_auroc" in metrics and outside is not None:
-            inside = samples.confidence[samples.cells.index(CLEAN_CELL)]
-            found["clean", "ood_auroc"] = inference.resample_auroc(inside, outside)
         for (part, metric), values in found.items():
             drawn[columns.index((part, metric)), k] = values
             plain = metric.removesuffix("_T")
@@ -344,17 +340,12 @@ def _ensembles(study: Study, runs: Mapping[str, Run], tested: Sequence[_Tested])
         networks = {one.network.seed: one.network for one in tested if one.network.method == of}
         ready = [networks[seed] for seed in study.seeds if seed in networks]
         for k in range(0, len(ready) - size + 1, size):
-            group = [runs[network.run] for network in ready[k : k + size]]
-            inside, outside = (
-                [load_logits(run.directory, run.outputs_of(ood=ood)) for run in group]
-                for ood in (False, True)
-            )
-            if any(one is None for one in inside):
+            group, first = [runs[network.run] for network in ready[k : k + size]], ready[k]
+            kept = [load_logits(run.directory, run.outputs_of(ood=False)) for run in group]
+            members = [one for one in kept if one is not None]
+            if len(members) < size:
                 continue
-            others = [one.logits[0] for one in outside if one is not None]
-            mean = _mean_log_probability(others) if len(others) == size else None
-            first = ready[k]
-            by_cell, temperature, samples = _together(inside, mean, first.bins)
+            by_cell, temperature, samples = _together(members, first.bins)
             rows = []
             for row in (row for row in first.rows if _cell(row) in samples.cells):
                 values = {name: cells.get(_cell(row)) for name, cells in by_cell.items()}
@@ -365,7 +356,7 @@ def _ensembles(study: Study, runs: Mapping[str, Run], tested: Sequence[_Tested])
 
 
 def _together(
-    members: Sequence[Logits], outside: "torch.Tensor | None", bins: int
+    members: Sequence[Logits], bins: int
 ) -> tuple[dict[str, ByCell], float | None, Samples]:
     """The mean of the members' probabilities as one network, with a temperature of its own."""
     import torch
@@ -399,9 +390,7 @@ def _together(
     one_each = (scores.confidence.float(), scores.rank < 1, scores.nll.float())
     arrays = (one.view(cells, images).numpy() for one in one_each)
     samples = Samples(first.cells, *arrays, first.index, after)
-    confidences = None if outside is None else outside.amax(-1).exp().float().numpy()
-    by_cell = confidence_metrics(samples, confidences)
-    by_cell |= class_metrics(first.cells, logits, first.target)
+    by_cell = confidence_metrics(samples, None) | class_metrics(first.cells, logits, first.target)
     for name, column in found.items():
         by_cell[name] = dict(zip(first.cells, column.reshape(-1).tolist(), strict=True))
     return by_cell, temperature, samples

@@ -24,6 +24,12 @@ _OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _COLORS = (*_OKABE_ITO, "#332288", "#882255", "#999933", "#661100", "#44AA99", "#AA4499")
 _MARKERS = ("s", "D", "^", "v", "P", "X", "p")  # seven and twelve: 84 different pairs
 INK, MUTED = "#1f2430", "#8a8f99"
+_LOOK = {
+    **{"axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": MUTED},
+    **{"axes.grid": True, "axes.axisbelow": True, "grid.color": "#e4e6ea", "grid.linewidth": 0.7},
+    **{"xtick.color": INK, "ytick.color": INK, "axes.labelcolor": INK, "axes.labelsize": 9},
+    **{"xtick.labelsize": 8.5, "ytick.labelsize": 8.5},
+}
 
 
 def styles_of(results: Results) -> dict[str, dict[str, Any]]:
@@ -72,7 +78,7 @@ def axis_figure(results: Results, axis: str) -> Figure:
     else:
         at = {variant: float(names.index(level)) for variant, level in levels.items()}
     columns, styles = _panels(results), styles_of(results)
-    figure, panels = panel_grid(len(columns))
+    figure, panels = _grid(len(columns))
     for axes, (part, metric) in zip(panels, columns, strict=True):
         lines = _lines(results, part, metric, list(results.rows))
         lines = lines.assign(x=[at.get(variant, np.nan) for variant in lines.index])
@@ -93,9 +99,7 @@ def axis_figure(results: Results, axis: str) -> Figure:
         if label == axis:
             axes.set_xticks(range(len(names)), names)
         axes.set(xlabel=label, ylabel=f"{part} {title(metric)}")
-        tidy(axes)
-    legend(figure)
-    return figure
+    return _with_legend(figure)
 
 
 def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
@@ -106,7 +110,7 @@ def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
     """
     columns, styles = _panels(results, (scaled("nll"), scaled("ece"))), styles_of(results)
     rows = [results.rows[variant] for variant in variants if results.rows[variant].seeds]
-    figure, panels = panel_grid(len(columns), 0.42 * len(rows) + 1.2)
+    figure, panels = _grid(len(columns), 0.42 * len(rows) + 1.2)
     for axes, (part, metric) in zip(panels, columns, strict=True):
         for name, lift, fill, label in (
             (metric, -0.16, None, ""),
@@ -131,9 +135,7 @@ def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
         ]
         axes.set_yticks(range(len(rows)), names)
         axes.set(xlabel=f"{part} {title(metric)}", ylim=(len(rows) - 0.5, -0.5))
-        tidy(axes, "x")
-    legend(figure)
-    return figure
+    return _with_legend(figure)
 
 
 def places_of(results: Results) -> dict[str, dict[str, float]]:
@@ -147,7 +149,7 @@ def part_figure(
     results: Results, variants: Sequence[str], metrics: Sequence[str], places: Mapping[str, float]
 ) -> Figure:
     """Metrics of several parts, each at its place, rows side by side."""
-    figure, panels = panel_grid(len(metrics), columns=1)
+    figure, panels = _grid(len(metrics), columns=1)
     rows = [variant for variant in variants if results.rows[variant].members == 1]
     styles = styles_of(results)
     for axes, metric in zip(panels, metrics, strict=True):
@@ -160,9 +162,7 @@ def part_figure(
             axes.errorbar(x, own.value.tolist(), bars, label=variant, **look)
         axes.set_xticks(list(places.values()), [name.replace("_", "\n") for name in places])
         axes.set_ylabel(title(metric))
-        tidy(axes)
-    legend(figure)
-    return figure
+    return _with_legend(figure)
 
 
 def reliability_figures(results: Results, variants: Sequence[str], part: str) -> dict[str, Figure]:
@@ -183,28 +183,18 @@ def reliability_figures(results: Results, variants: Sequence[str], part: str) ->
     return figures
 
 
-def panel_grid(count: int, height: float = 3.0, columns: int = 2) -> tuple[Figure, list[Axes]]:
-    """Panels in rows."""
+def _grid(count: int, height: float = 3.0, columns: int = 2) -> tuple[Figure, list[Axes]]:
+    """Panels in rows, with quiet spines and a light grid."""
     rows = max(1, -(-count // columns))
-    figure = Figure(figsize=(9.6, height * rows), layout="constrained")
-    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    with rc_context(_LOOK):
+        figure = Figure(figsize=(9.6, height * rows), layout="constrained")
+        panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes in panels[count:]:
         axes.set_axis_off()
     return figure, panels[:count]
 
 
-def tidy(axes: Axes, grid: str = "y") -> None:
-    """Quiet spines and ticks, and a light grid."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(MUTED)
-    axes.tick_params(which="both", colors=INK, labelsize=8.5, length=3)
-    axes.grid(axis=grid, color="#e4e6ea", lw=0.7)  # type: ignore[arg-type]
-    axes.set_axisbelow(True)
-    for label in (axes.xaxis.label, axes.yaxis.label):
-        label.set(color=INK, fontsize=9)
-
-
-def legend(figure: Figure) -> None:
+def _with_legend(figure: Figure) -> Figure:
     """One legend above all panels."""
     named: dict[str, Any] = {}
     for panel in figure.axes:
@@ -213,6 +203,7 @@ def legend(figure: Figure) -> None:
     if named:
         look: dict[str, Any] = {"loc": "outside upper left", "frameon": False, "fontsize": 9}
         figure.legend(list(named.values()), list(named), ncols=min(6, len(named)), **look)
+    return figure
 
 
 def svg_of(figure: Figure) -> str:

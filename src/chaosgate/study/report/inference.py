@@ -49,7 +49,7 @@ from chaosgate.run.outputs import Samples
 RESAMPLES = 400  # the relative standard error of a standard deviation is 1 / sqrt(2 * 400) = 3.5 %
 _AT_A_TIME = 100  # bounds the memory: 40 MB for 50,000 images
 NUM_BINS = 15
-RESAMPLED = ("top1", "nll", "ece", "gap", "confidence", "aurc", "ood_auroc")
+RESAMPLED = ("top1", "nll", "ece", "gap", "confidence")
 """Metrics that are resampled from the kept outputs; NLL and ECE also after temperature scaling."""
 LEVEL = 0.95
 Floats = NDArray[np.float64]
@@ -235,9 +235,6 @@ def resample(
     cells = {cell for part in groups.values() for group in part for cell in group}
     for weights, shift in _weights(samples):
         by_cell = {cell: _cell_metrics(samples, cell, weights, shift, bins) for cell in cells}
-        if "aurc" in metrics:
-            for cell in cells:
-                by_cell[cell]["aurc"] = _aurc(samples, cell, weights)
         for part, corruptions in groups.items():
             for metric in [one for one in metrics if one in by_cell[corruptions[0][0]]]:
                 means = [
@@ -289,30 +286,6 @@ def _cell_metrics(
     found["nll_T"] = sums[:, 0] + shift * sums[:, 1]
     found["ece_T"] = np.abs(sums[:, 2 : 2 + bins] + shift[:, None] * sums[:, 2 + bins :]).sum(1)
     return found
-
-
-def _aurc(samples: Samples, cell: Cell, weights: Floats) -> Floats:
-    """The area under the risk-coverage curve under every weighting, (weightings,)."""
-    row = samples.cells.index(cell)
-    order = np.argsort(-samples.confidence[row], kind="stable")
-    error, drawn = ~samples.correct[row][order], weights[:, order]
-    answered = drawn.cumsum(1)
-    risk = (drawn * error).cumsum(1) / np.maximum(answered, 1)
-    area: Floats = (drawn * risk).sum(1) / answered[:, -1]
-    return area
-
-
-def resample_auroc(inside: NDArray[np.float32], outside: NDArray[np.float32]) -> Floats:
-    """AUROC of one network, (1 + resamples,): as measured, then with both sets resampled."""
-    low = np.argsort(outside, kind="stable")
-    below, up_to = (np.searchsorted(outside[low], inside, side=side) for side in ("left", "right"))
-    draws = zip(_counts(len(inside), 0), _counts(len(outside), 2), strict=True)
-    found = []
-    for weights, theirs in ((np.ones((1, len(inside))), np.ones((1, len(outside)))), *draws):
-        smaller = np.pad(theirs[:, low].cumsum(1), ((0, 0), (1, 0)))
-        pairs = (weights * (smaller[:, below] + smaller[:, up_to])).sum(1)
-        found.append(pairs / (2 * len(inside) * len(outside)))
-    return np.concatenate(found)
 
 
 def binned(confidence: Floats, values: NDArray[np.floating], bins: int = NUM_BINS) -> Floats:

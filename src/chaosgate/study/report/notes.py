@@ -68,7 +68,7 @@ def notes(results: Results) -> list[str]:
     """What the numbers are, in at most seven lines; an eighth is about the plan."""
     if not results.facts:
         return ["No run has finished yet."]
-    parts = (_setting, _intervals, _marks, _metrics, _flags, _selection)
+    parts = (_setting, _intervals, _metrics, _flags, _selection)
     return [" ".join(lines) for part in parts if (lines := list(part(results)))]
 
 
@@ -92,28 +92,24 @@ def _setting(results: Results) -> Iterator[str]:
 
 
 def _intervals(results: Results) -> Iterator[str]:
-    over = dict.fromkeys(one for one in results.frame.over if one)
+    frame, planned = results.frame, results.study.planned is not None
+    over = " or ".join(dict.fromkeys(one for one in frame.over if one)) or "nothing yet"
     yield (
         f"Mean ± standard deviation over {len(results.study.seeds)} seed(s). Below: difference to "
-        f"{_reference(results)}, paired by seed and image, with its 95 % interval."
+        f"{_reference(results)}, paired by seed and image, with its 95 % interval, which is about "
+        f"{over}; that of an ECE is corrected for bias."
     )
-    if over:
-        yield f"Intervals are about {' or '.join(over)}; that of an ECE is corrected for bias."
-    if "these two networks" in over:
-        yield "Another training would differ by more, so nothing is marked."
-
-
-def _marks(results: Results) -> Iterator[str]:
-    frame, planned = results.frame, results.study.planned is not None
-    own = frame[frame.part.isin(MAIN) & frame.p.notna() & frame.metric.map(has_direction)]
-    if len(own):
-        many = (own.kind == ("planned" if planned else "mean")).sum()
+    tested = frame[frame.part.isin(MAIN) & frame.p.notna() & frame.metric.map(has_direction)]
+    if len(tested):
+        many = (tested.kind == ("planned" if planned else "mean")).sum()
         kind = "planned contrasts" if planned else "differences; nothing was planned"
         yield (
             f"✓ better, ✗ worse at the 5 % level, with Holm's correction for {many} {kind}. "
             "No mark: not distinguishable, which does not mean equal. Bold: the best mean, if an "
             "interval separates it from the second best and an ECE is above its noise floor."
         )
+    if "these two networks" in over:
+        yield "Another training would differ by more, so nothing is marked."
     if any(len(results.pairs(variants)) > MOST_PAIRS for variants in results.tables.values()):
         yield "There are too many pairs to compare; 'contrast: METHOD' compares one with all."
 
