@@ -80,7 +80,7 @@ class Operators(TorchDispatchMode):
 
 
 def counted(model, x):
-    """Operators (without views, which do nothing on the device) and calls of Python in one training forward."""
+    """Operators and calls of Python in one training forward, after two to warm up."""
     model(x), model(x)
     with Operators() as seen:
         model(x)
@@ -95,8 +95,7 @@ def counted(model, x):
         model(x)
     finally:
         sys.setprofile(None)
-    views = ("aten.view.", "aten.detach.", "aten.unbind.", "aten.select.", "aten.permute.")
-    return sum(n for name, n in seen.names.items() if not name.startswith(views)), calls[0]
+    return sum(seen.names.values()), calls[0]
 
 
 def test_what_a_gate_costs_in_operators_and_calls():
@@ -104,4 +103,4 @@ def test_what_a_gate_costs_in_operators_and_calls():
     operators, calls = counted(model, x)
     with cg.attach(model, cg.GaussianChaos(log_std=1.0), "L4"):
         more_operators, more_calls = counted(model, x)
-    assert more_operators - operators <= 16 and more_calls - calls <= 180
+    assert more_operators - operators <= 12 and more_calls - calls <= 150

@@ -131,14 +131,6 @@ class _Draws:
     states: list[bytes] = field(default_factory=list)  # of a generator of the model
 
 
-@dataclass
-class _Seen:
-    """Input and output of a module in one forward."""
-
-    dropped: float = math.nan
-    energy: float = math.nan
-
-
 class _Watch(TorchDispatchMode):
     """Random operators become functions of (module, operator, number, version); ``redrawn`` has another."""
 
@@ -146,7 +138,7 @@ class _Watch(TorchDispatchMode):
         super().__init__()
         self.version, self.redrawn = version, redrawn
         self.draws: dict[Key, _Draws] = {}
-        self.seen: dict[str, _Seen] = {}
+        self.seen: dict[str, tuple[float, float]] = {}  # of modules: dropped, energy
         self._running, self._state = [""], torch.get_rng_state()
         self._hooks = []
         for name, module in model.named_modules():
@@ -173,7 +165,7 @@ class _Watch(TorchDispatchMode):
                 full = x != 0
                 dropped = float((y[full] == 0).double().mean()) if full.any() else math.nan
                 energy = float((y - x).square().sum() / x.square().sum().clamp_min(1e-300))
-                self.seen[name] = _Seen(dropped, energy)
+                self.seen[name] = dropped, energy
 
         return leave
 
@@ -238,9 +230,7 @@ def audit(model: nn.Module, *example: Any, **kwargs: Any) -> Audit:
     [('1', 'acts')]
     """
     args = example or (example_input(model),)
-    batch = next((len(t) for t in tensors((args, kwargs)) if t.ndim), 0)
     weights, forwards = without_zeros(model), 0
-    layers = {n: m for n, m in model.named_modules() if isinstance(m, Gate)}
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return torch.func.functional_call(model, weights, args, kwargs)
@@ -278,24 +268,24 @@ def audit(model: nn.Module, *example: Any, **kwargs: Any) -> Audit:
         redrawn, watch = run(True, redrawn=key) if drawn.number else (y, first)
         fixed = drawn.fixed or watch.draws.get(key, drawn).fixed
         fixed |= bool(drawn.states) and drawn.states == second.draws[key].states
-        axes = ("samples", "channels") if len(drawn.shape) > 2 else ("samples",)
-        sizes = zip(axes, drawn.shape, (batch, 2), strict=False)
-        independent = ", ".join(axis for axis, size, least in sizes if size >= max(least, 2))
-        source = Source(
-            key[0], type(module).__name__, key[1], drawn.number, independent=independent
+        axes = zip(
+            ("samples", "channels"), drawn.shape[: max(1, len(drawn.shape) - 1)], strict=False
         )
-        watches = [first, *(one for one in more if key in one.draws)]
-        source = replace(
-            source,
+        watches = [w for w in (first, *more) if key in w.draws]
+        seen = [w.seen[key[0]] for w in watches if key[0] in w.seen]
+        decisions = sum(w.draws[key].values for w in watches)
+        source = Source(
+            module=key[0],
+            kind=type(module).__name__,
+            operator=key[1],
+            draws=drawn.number,
             evaluation=evaluated.draws.get(key, _Draws()).number,
+            independent=", ".join(axis for axis, size in axes if size > 1),
             requested=_rate(module),
             realized=_realized(key, watches),
-            energy=max(
-                (w.seen[key[0]].energy for w in watches if key[0] in w.seen), default=math.nan
-            ),
+            energy=max((energy for _, energy in seen), default=math.nan),
             change=relative_change(y, redrawn),
         )
-        decisions = sum(w.draws[key].values for w in watches if key in w.draws)
         sources.append(replace(source, verdict=_verdict(source, fixed, decisions, module)))
     for attachment in Attachment.on(model):
         for site in attachment.sites:
@@ -311,16 +301,12 @@ def audit(model: nn.Module, *example: Any, **kwargs: Any) -> Audit:
             forwards += 1 + len(attachment.sites)
             sources.append(source)
     known = {source.module for source in sources}
+    rateless = {source.module for source in sources if math.isnan(source.requested)}
     for name, module in model.named_modules():
-        rate, parent = _rate(module), name.rpartition(".")[0]
-        off = (
-            "drop" in type(module).__name__.lower()
-            or isinstance(module, nn.RReLU)
-            or name in layers
-        )
-        if (
-            off and name not in known and not (rate and parent in known)
-        ):  # the parent draws with its rate
+        rate, kinds = _rate(module), " ".join(one.__name__ for one in type(module).__mro__).lower()
+        off = "drop" in kinds or "rrelu" in kinds or isinstance(module, Gate)
+        by_parent = rate and name.rpartition(".")[0] in rateless  # which draws with this rate
+        if off and name not in known and not by_parent:
             kind = type(module).__name__
             sources.append(Source(name, kind, "", requested=rate, verdict="never draws"))
     for mode, one, other in (("training", y, again), ("evaluation", quiet, run(False)[0])):
@@ -341,7 +327,7 @@ def _rate(module: nn.Module) -> float:
 
 def _realized(key: Key, watches: list[_Watch]) -> float:
     """The share of dropped values: between input and output of the module, else in what was drawn."""
-    dropped = [w.seen[key[0]].dropped for w in watches if key[0] in w.seen]
+    dropped = [w.seen[key[0]][0] for w in watches if key[0] in w.seen]
     if dropped and any(share > 0 for share in dropped):
         return sum(dropped) / len(dropped)
     zeros = sum(w.draws[key].zeros for w in watches if key in w.draws)

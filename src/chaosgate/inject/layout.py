@@ -144,20 +144,17 @@ class LayoutReader:
         for prefix in prefixes:
             if len(grids := _token_grids(shape[1] - prefix, (images or ())[2:])) == 1:
                 return Layout("NLC", grids[0], prefix)
-        refuse("tokens", name=self.name, shape=shape, tokens=shape[1])
+        refuse("tokens", name=self.name, shape=shape)
 
 
 def check_layout(layout: str | None, grid: Any) -> tuple[int, ...] | None:
     """Check the arguments ``layout`` and ``grid`` of ``attach``; return the grid as a tuple."""
-    if layout is not None and layout not in KINDS:
-        refuse("layout", kinds=", ".join(KINDS), layout=layout)
-    if grid is None:
-        return None
     sides = tuple(grid) if isinstance(grid, list | tuple) else ()
     whole = 1 <= len(sides) <= 3 and all(isinstance(n, int) and n > 0 for n in sides)
-    if not whole or layout not in (None, "NLC"):
-        refuse("grid", grid=grid, layout=layout)
-    return sides
+    tokens = grid is None or (whole and layout in (None, "NLC"))
+    if layout not in (None, *KINDS) or not tokens:
+        refuse("layout", kinds=", ".join(KINDS), layout=layout, grid=grid)
+    return sides or None
 
 
 def _same_factor(grid: Sequence[int], image: Sequence[int]) -> bool:
@@ -252,35 +249,30 @@ def refuse(condition: str, **facts: Any) -> NoReturn:
 
 
 PLACEMENT = {
-    # -- arguments
-    "stages": "give gates as {{stage: gate}}, or one gate and stages: at least one stage or module, each once, "
-    "e.g. ['L4']. Got {stages!r}.",
-    "layout": "layout is one of {kinds}, or None; got {layout!r}.",
-    "grid": "grid is the number of sites along each axis of tokens, e.g. (14, 14); got {grid!r} for "
-    "layout {layout}.",
+    "stages": "give gates as {{stage: gate}}, or one gate and stages, each once, e.g. ['L4']; got {stages!r}.",
+    "layout": "layout={layout!r}, grid={grid!r}: layout is one of {kinds}; grid is for tokens, e.g. (14, 14).",
     "factor": "set_strength takes a factor from 0 (no noise) to 1 (full strength); got {factor!r}.",
-    "coupled": "coupled stages share one field: all gates need the same base_size, e.g. [14, 14], and "
-    "channels='shared'.",
+    "coupled": "coupled stages share one field: all gates need channels='shared' and the same base_size, "
+    "e.g. [14, 14].",
     # -- where
     "no such module": "no stage or module {name!r} in {model}. Stages are {stages}.{nearest} "
     "chaosgate.sites(model) lists all places.",
     "no such stage": "{model} has no stage {stage}: {why}. Name a module; chaosgate.sites(model, batch) "
     "lists those that work.",
     "same module": "{first!r} and {second!r} are the same module ('{module}'). Name it once.",
-    "already gated": "'{module}' already has a gate, by {handle!r}. Remove it first (handle.remove(); "
-    "chaosgate.Attachment.on(model) finds the handle).",
-    "gated twice": "'{module}' returns the tensor that '{inner}' returned, which already has a gate. Name one.",
-    "dry run": "the dry run of {model} failed: {error}. Give a batch that the model takes, "
-    "attach(..., example=batch), or name modules instead of L1 to L4.",
-    "sharded": "the parameters of {model} are sharded (fully_shard). Attach before sharding, or name a module.",
+    "already gated": "'{module}' already has a gate, by {handle!r}. Remove it first: handle.remove(); "
+    "chaosgate.Attachment.on(model) finds the handle.",
+    "gated twice": "'{module}' returns the tensor that '{inner}' returned, which has a gate. Name one.",
+    "dry run": "the dry run of {model} failed: {error}. Give attach(..., example=batch), or name modules.",
+    "sharded": "the parameters of {model} are sharded. Attach before sharding, or name a module.",
     # -- layouts
-    "not one map": "'{name}' returns {type} with {shapes}; a gate needs one map, sequence or volume, or "
+    "not one map": "'{name}' returns {type} with {shapes}; a gate needs one map, sequence, volume or "
     "tokens (B, L, C). Name another module, e.g. one inside it.",
-    "windows": "'{name}' returns {maps} maps for {images} inputs, such as windows of them. Name a module "
-    "outside of the windows; or give layout= (grid= for tokens) if each is a map of its own.",
-    "two readings": "'{name}' returns {shape}, which can be layout='{first}' or layout='{last}'. Give one.",
-    "tokens": "'{name}' returns {shape}: {tokens} tokens whose rows and columns are not known. Give "
-    "example=batch for a proof, grid=(rows, columns), or layout='NCL' for a sequence with channels first.",
+    "windows": "'{name}' returns {maps} maps for {images} inputs, such as windows. Name a module outside "
+    "of the windows; or give layout= (grid= for tokens) if each is a map of its own.",
+    "two readings": "'{name}' returns {shape}: give layout='{first}' or layout='{last}'.",
+    "tokens": "'{name}' returns {shape}: tokens whose rows and columns are not known. Give example=batch "
+    "for a proof, grid=(rows, columns), or layout='NCL' for a sequence with channels first.",
     "does not fit": "layout={layout!r}, grid={grid} does not fit: '{name}' returns shape {shape}.",
     # -- effect
     "no effect": "the gate at {where} does not reach the output: it changes by {change:.1e} of what another "
@@ -288,29 +280,27 @@ PLACEMENT = {
     "constant": "the gate at {where} changes nothing on this batch: {cause}. Check with trained weights and "
     "real images, or use check=False.",
     # -- Monte Carlo prediction
-    "loss": "Monte Carlo prediction averages probabilities; the loss would be that of a single draw. Call the "
-    "model without labels, and compute the loss from the averaged log-probabilities (nll_loss).",
-    "no logits": "Monte Carlo prediction needs logits (B, K); the model returns {output}. Give class_axis=, e.g. "
-    "1 for (B, K, H, W), or return the logits alone or under that name.",
+    "loss": "Monte Carlo prediction averages probabilities; the loss would be that of a single draw. Call "
+    "the model without labels, and compute nll_loss from the averaged log-probabilities.",
+    "no logits": "Monte Carlo prediction needs logits (B, K); the model returns {output}. Give class_axis=, "
+    "or return the logits alone or under that name.",
 }
 """Refused when a gate is attached or checked."""
 
 LOOPS = {
     "removed": "this attachment was removed from its model; attach the gates again.",
     "frozen": "the gate at '{stage}' did not act: '{module}' is in evaluation mode while the model trains. "
-    "Call .train() on '{module}' (its batch norms may stay frozen), or name another module.",
-    "replaced": "the gate at '{stage}' did not act: '{module}' was replaced by another module. Replace modules "
-    "first, then attach.",
-    "not called": "the gate at '{stage}' did not act: '{module}' was not called. Activation checkpointing may "
-    "run its blocks directly: name the last one{inner}. If the model was compiled and run before the gate was "
-    "attached: attach first; torch.compiler.reset() drops the old code.",
-    "shared hooks": "this {model} shares its hooks with the gated one (torch.nn.DataParallel, copy.copy). Use "
-    "DistributedDataParallel, or copy.deepcopy and attach a gate to the copy.",
-    "compiled": "the layout at '{module}' is not known yet, and compiled code has no values to find it. Call "
-    "handle.check(batch) before the compiled model runs.",
-    "which forward": "activation checkpointing runs '{module}' again in the backward pass, and it is not certain "
-    "for which forward: {found}. Call backward() after each forward, or put the views into one batch, use "
-    "use_reentrant=False, or switch checkpointing off.",
+    "Call .train() on it (its batch norms may stay frozen), or name another module.",
+    "replaced": "the gate at '{stage}' did not act: '{module}' was replaced. Replace first, then attach.",
+    "not called": "the gate at '{stage}' did not act: '{module}' was not called. Activation checkpointing "
+    "may run its blocks directly: name the last one{inner}. If the model was compiled and run before: attach "
+    "first; torch.compiler.reset() drops the old code.",
+    "shared hooks": "this {model} shares its hooks with the gated one (torch.nn.DataParallel, copy.copy). "
+    "Use DistributedDataParallel, or copy.deepcopy and attach a gate to the copy.",
+    "compiled": "the layout at '{module}' is not known yet. Call handle.check(batch) before the compiled "
+    "model runs.",
+    "which forward": "activation checkpointing runs '{module}' again, and it is not certain for which "
+    "forward: {found}. Call backward() after each forward, use use_reentrant=False, or switch it off.",
     "averages": "Monte Carlo prediction averages calls of the whole model in evaluation mode; here it runs "
     "{how}. Call model.eval() and model(...), or leave monte_carlo().",
 }
