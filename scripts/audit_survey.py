@@ -78,8 +78,19 @@ def row(model, x):
 def built(build, **arguments):
     """The model on the first size that it takes, with its images."""
     problem = None
-    narrow = {"img_size": 64, "embed_dim": 96, "num_heads": 3}  # what most transformers of timm take
-    for size, side in ((narrow, 64), ({"img_size": 64}, 64), ({}, 64), ({}, 96), ({}, 224), ({}, 256)):
+    narrow = {
+        "img_size": 64,
+        "embed_dim": 96,
+        "num_heads": 3,
+    }  # what most transformers of timm take
+    for size, side in (
+        (narrow, 64),
+        ({"img_size": 64}, 64),
+        ({}, 64),
+        ({}, 96),
+        ({}, 224),
+        ({}, 256),
+    ):
         torch.manual_seed(0)
         x = torch.randn(4 if side < 200 else 2, 3, side, side)
         try:

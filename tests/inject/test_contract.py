@@ -120,7 +120,10 @@ def test_coupled_stages_share_one_field():
         x = torch.ones(500, 3, 32, 32) * torch.rand(500, 1, 1, 1)
         gates = {"L3": gate(log_std=1.0, base_size=[4, 4], realization="wick")}
         gates["L4"] = gate(log_std=0.5, base_size=[4, 4], realization="wick")
-        with cg.attach(model.eval(), gates, coupled=coupled, check=False) as handle, torch.no_grad():
+        with (
+            cg.attach(model.eval(), gates, coupled=coupled, check=False) as handle,
+            torch.no_grad(),
+        ):
             with handle.forced(0, record=True) as maps:
                 model(x)
         found = []
@@ -138,7 +141,9 @@ def test_coupled_stages_share_one_field():
         return nn.functional.interpolate(basis, **size).flatten(1).T
 
     (fine, coarse), (field, other) = log_gates(True)
-    latent = field.law.covariance.float() * (field.law.beta * other.law.beta) ** 0.5 / other.law.beta
+    latent = (
+        field.law.covariance.float() * (field.law.beta * other.law.beta) ** 0.5 / other.law.beta
+    )
     expected = 1.0 * 0.5 * resized(field, (8, 8)) @ latent @ resized(other, (4, 4)).T
     found = fine.T @ coarse / len(fine)
     scale = (fine.square().mean(0)[:, None] * coarse.square().mean(0)[None]) ** 0.5
