@@ -133,7 +133,9 @@ def test_coupled_stages_share_one_field():
             variance = one.realization.gamma**2 * field.variance(torch.float32, before.device)
             ratio = (after / before).flatten(2).nanmedian(1).values.log()
             found.append(ratio + 0.5 * variance.flatten())
-        return found, [one.field_on(grid) for one, grid in zip(gates.values(), ((8, 8), (4, 4)))]
+        return found, [
+            one.field_on(grid) for one, grid in zip(gates.values(), ((8, 8), (4, 4)), strict=True)
+        ]
 
     def resized(field, grid):  # the linear map from the latent field to the stage
         basis = torch.eye(16).view(16, 1, 4, 4)
