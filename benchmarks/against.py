@@ -1,9 +1,10 @@
 """``python benchmarks/against.py OLD_SRC``: the speed of this code against an earlier commit's.
 
 OLD_SRC is the folder ``src`` of a work tree of the earlier commit. Each round starts a process of
-either side, in alternating order, and each process times the subjects; the table shows the best of all
-rounds, since other work on the machine only adds, and the ratio old / new (above 1: this code is faster). Only public names that both have are
-used: photographs to batches, the paper's corruptions, metrics, the gate, and fields.
+either side, in alternating order, and each process times the subjects. The table shows the best of
+all rounds, since other work on the machine only adds, and the ratio old / new (above 1: this code
+is faster). Only public names that both have are used: photographs to batches, the paper's
+corruptions, metrics, the gate, and fields.
 """
 
 import json

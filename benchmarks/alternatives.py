@@ -1,7 +1,8 @@
-"""What the alternatives to noise cost: a training step, or the test of a batch, with each of them against without.
+"""What the alternatives to noise cost: a training step, or the test of a batch, with each of them
+against without.
 
-The network is timm's ResNet-18 on 64 px, small enough for a CPU; what losses, mixed images and averages cost beside a
-larger network is a smaller share.
+The network is timm's ResNet-18 on 64 px, small enough for a CPU; what losses, mixed images and
+averages cost beside a larger network is a smaller share.
 """
 
 from collections.abc import Callable
@@ -27,7 +28,9 @@ CLASSES, DRAWS, MEMBERS = 10, 20, 5
 def run(
     threads: int = 1, repeats: int = 15, batch: int = 32, side: int = 64
 ) -> list[dict[str, Any]]:
-    """Medians over ``repeats`` rounds; ``over_plain``: the median ratio to the same without it in the same round."""
+    """Medians over ``repeats`` rounds; ``over_plain``: the median ratio to the same without it in
+    the same round.
+    """
     keep_memory()
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(batch, 3, side, side, generator=generator)

@@ -1,8 +1,8 @@
 """Time of the paper's seven corruptions against their description written down plainly.
 
-The reference below is the benchmark's own recipe with the tools it names (scikit-image, SciPy, OpenCV, Pillow, NumPy's
-generators), in double precision and step by step, as one writes it from the paper. It is what the fast versions are
-compared with; it is not used anywhere else.
+The reference below is the benchmark's own recipe with the tools it names (scikit-image, SciPy,
+OpenCV, Pillow, NumPy's generators), in double precision and step by step, as one writes it from the
+paper. It is what the fast versions are compared with; it is not used anywhere else.
 """
 
 import math
@@ -20,7 +20,6 @@ from PIL import Image, ImageOps
 
 from benchmarks.timing import on_threads
 from chaosgate.corruptions import PAPER, corrupt, parameters
-from chaosgate.data.samples import lent_streams
 
 Bytes = npt.NDArray[np.uint8]
 Random = np.random.Generator
@@ -35,18 +34,15 @@ def run(
 ) -> list[dict[str, Any]]:
     """Median milliseconds per image, ours and the reference taking turns on the same images.
 
-    ``images`` are (H, W, 3) photographs; without any, those of scikit-image are cut to 224 pixels. The last row adds
-    the others up. Needs scikit-image (``pip install chaosgate[bench]``). Where the package ``imagecorruptions`` is
-    installed, it takes its turn as well; corruptions that its release cannot do with today's libraries stay empty.
+    ``images`` are (H, W, 3) photographs; without any, those of scikit-image are cut to 224 pixels.
+    The last row adds the others up. Needs scikit-image (``pip install chaosgate[bench]``).
     """
     pictures = images or photographs(224)
     rows: list[dict[str, Any]] = []
-    package = _package()
     with on_threads(threads):
         for name in names:
             given, plain = parameters(name, severity), _REFERENCE[name]
-            peer = _working(package, pictures[0], name, severity)
-            ours, theirs, peers = [], [], []
+            ours, theirs = [], []
             corrupt(pictures[0], name, severity)  # tables are built once per process
             for turn in range(repeats):
                 picture, random = pictures[turn % len(pictures)], np.random.default_rng(turn)
@@ -56,17 +52,7 @@ def run(
                 plain(picture, random, **given)
                 ours.append(1e3 * (middle - start))
                 theirs.append(1e3 * (perf_counter() - middle))
-                if peer is not None:
-                    with lent_streams(turn):
-                        start = perf_counter()
-                        peer(picture, corruption_name=name, severity=severity)
-                        peers.append(1e3 * (perf_counter() - start))
             rows.append(_row(name, median(ours), median(theirs)))
-            if peers:
-                rows[-1] |= {
-                    "package_ms": median(peers),
-                    "package_ratio": median(peers) / median(ours),
-                }
     rows.append(
         _row("sum", sum(row["ours_ms"] for row in rows), sum(row["reference_ms"] for row in rows))
     )
@@ -90,28 +76,6 @@ def _scikit_image(module: str) -> Any:
         return import_module(f"skimage.{module}")
     except ImportError as error:
         raise ImportError("it needs scikit-image: pip install 'chaosgate[bench]'.") from error
-
-
-def _package() -> Callable[..., Bytes] | None:
-    """``imagecorruptions.corrupt``, if the package is installed and can be imported."""
-    try:
-        function: Callable[..., Bytes] = import_module("imagecorruptions").corrupt
-    except ImportError:
-        return None
-    return function
-
-
-def _working(
-    package: Callable[..., Bytes] | None, picture: Bytes, name: str, severity: int
-) -> Callable[..., Bytes] | None:
-    if package is None:
-        return None
-    try:
-        with lent_streams(0):
-            package(picture, corruption_name=name, severity=severity)
-    except (TypeError, AttributeError):  # arguments and names that its libraries have dropped since
-        return None
-    return package
 
 
 def _row(name: str, ours: float, reference: float) -> dict[str, Any]:

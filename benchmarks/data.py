@@ -1,7 +1,8 @@
-"""Photographs from file to batch against torchvision's PIL pipeline, and all test cells in one pass against one by one.
+"""Photographs from file to batch against torchvision's PIL pipeline, and all test cells in one pass
+against one by one.
 
-The photographs are JPEG files as they are, never encoded again: those of natural size that come with scikit-image and
-matplotlib, or up to 24 of a ``folder`` of one's own. The rows name them.
+The photographs are JPEG files as they are, never encoded again: those of natural size that come
+with scikit-image and matplotlib, or up to 24 of a ``folder`` of one's own. The rows name them.
 """
 
 import logging
@@ -45,15 +46,17 @@ def run(
     workers: int = 2,
     corruptions: Sequence[str] = PAPER,
 ) -> list[dict[str, Any]]:
-    """Median milliseconds per image (transforms) and per test (cells), ours and the peer taking turns.
+    """Median milliseconds per image (transforms) and per test (cells), ours and the peer taking
+    turns.
 
-    Workers hand over bytes and the device normalises, so the rows end in uint8; those marked *normalised* add the
-    float conversion to both sides. ``within_1`` is the share of values within one grey level of the peer's, and
-    ``pil_equal`` whether ``decoder: pil`` gives the peer's very pixels.
-    ``decode_ms`` and ``reference_decode_ms`` are what both spend in libjpeg-turbo; ``bound`` is the ratio if all else
-    cost us nothing: with exact pixels no view can do better.
-    The last row tests the paper's 35 cells with a linear classifier: one pass against 35 calls of ``Trainer.test``.
-    What a call costs beside its images does not depend on how many they are: ``call_ms`` is that cost.
+    Workers hand over bytes and the device normalises, so the rows end in uint8; those marked
+    *normalised* add the float conversion to both sides. ``within_1`` is the share of values within
+    one grey level of the peer's, and ``pil_equal`` whether ``decoder: pil`` gives the peer's very
+    pixels. ``decode_ms`` and ``reference_decode_ms`` are what both spend in libjpeg-turbo;
+    ``bound`` is the ratio if all else cost us nothing: with exact pixels no view can do better. The
+    last row tests the paper's 35 cells with a linear classifier: one pass against 35 calls of
+    ``Trainer.test``. What a call costs beside its images does not depend on how many they are:
+    ``call_ms`` is that cost.
     """
     with on_threads(threads), tempfile.TemporaryDirectory() as place:
         paths = _photos(folder)

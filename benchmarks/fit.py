@@ -1,9 +1,11 @@
-"""What ``chaosgate fit`` adds to a training: its epochs against those of a plain PyTorch loop, in the same process.
+"""What ``chaosgate fit`` adds to a training: its epochs against those of a plain PyTorch loop, in
+the same process.
 
-The two take turns step by step: before each step of ``fit`` its clock stops, the plain loop does the same step, and the
-clock goes on; so whatever else the machine does slows both alike. Both begin with the same weights and see the same
-batches, and so end with the same network (``same_weights``): only the time differs. The time of ``fit`` is all that
-passes from one epoch to the next except the turns of the plain loop: steps, progress, log, curves, metrics, checkpoint.
+The two take turns step by step: before each step of ``fit`` its clock stops, the plain loop does
+the same step, and the clock goes on; so whatever else the machine does slows both alike. Both begin
+with the same weights and see the same batches, and so end with the same network (``same_weights``):
+only the time differs. The time of ``fit`` is all that passes from one epoch to the next except the
+turns of the plain loop: steps, progress, log, curves, metrics, checkpoint.
 """
 
 import copy
@@ -58,8 +60,9 @@ def run(
 ) -> list[dict[str, Any]]:
     """Seconds per epoch: medians over ``repeats`` epochs of each after one that warms up.
 
-    ``throughput`` is that of ``fit`` as a share of the plain loop's: the median over the pairs of epochs, and the
-    smallest and the largest of them; the last epoch also draws. ``more`` are further keys of ``chaosgate fit``.
+    ``throughput`` is that of ``fit`` as a share of the plain loop's: the median over the pairs of
+    epochs, and the smallest and the largest of them; the last epoch also draws. ``more`` are
+    further keys of ``chaosgate fit``.
     """
     with on_threads(threads):
         return [_measure(case, repeats, more) for case in cases]
@@ -88,7 +91,9 @@ def _measure(case: str, repeats: int, more: Sequence[str]) -> dict[str, Any]:
 
 
 class TakeTurns(Callback):
-    """Train a copy of the network in a plain loop, a step before each step of ``fit``; note the times of both."""
+    """Train a copy of the network in a plain loop, a step before each step of ``fit``; note the
+    times of both.
+    """
 
     def __init__(self) -> None:
         self.times: dict[str, list[float]] = {"fit": [], "plain": []}
@@ -137,7 +142,8 @@ class TakeTurns(Callback):
 
 
 class PlainLoop:
-    """The same training as anybody writes it: tensors in memory, SGD, a learning rate per step, loss and Top-1.
+    """The same training as anybody writes it: tensors in memory, SGD, a learning rate per step,
+    loss and Top-1.
 
     Args:
         model: Trained in place.

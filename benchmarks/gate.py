@@ -1,4 +1,6 @@
-"""What a gate costs on feature maps of ResNet-50, against a bare copy, a bare multiply, and the usual dropouts."""
+"""What a gate costs on feature maps of ResNet-50, against a bare copy, a bare multiply, and the
+usual dropouts.
+"""
 
 import gc
 import math
@@ -30,9 +32,10 @@ SHAPES = {"L4": (64, 2048, 7, 7), "L3": (64, 1024, 14, 14), "L2": (64, 512, 28, 
 def run(threads: int = 1, repeats: int = 15) -> list[dict[str, Any]]:
     """Forward, and forward with backward, at the three late stages of ResNet-50 with batch 64.
 
-    Times are means over all steps, so that whatever a gate does in some steps only would count too; ``both_error`` is
-    the standard error of ``both_over_multiply``. What hooks and their checks add is too little to be seen beside these
-    maps, so they are timed on one channel as well: the median of attached minus not attached.
+    Times are means over all steps, so that whatever a gate does in some steps only would count too;
+    ``both_error`` is the standard error of ``both_over_multiply``. What hooks and their checks add
+    is too little to be seen beside these maps, so they are timed on one channel as well: the median
+    of attached minus not attached.
     """
     keep_memory()
     before = torch.get_num_threads()
@@ -101,21 +104,27 @@ def _means(times: dict[str, list[float]]) -> dict[str, float]:
 
 
 def _ratio_error(times: list[float], unit: list[float]) -> float:
-    """Standard error of the ratio of two means, from what is left of each round after the ratio is taken out."""
+    """Standard error of the ratio of two means, from what is left of each round after the ratio is
+    taken out.
+    """
     ratio = fmean(times) / fmean(unit)
     rest = [time - ratio * one for time, one in zip(times, unit, strict=True)]
     return stdev(rest) / len(rest) ** 0.5 / fmean(unit) if len(rest) > 1 else math.nan
 
 
 def _attached(gate: Gate) -> nn.Module:
-    """A network that is nothing but the place of a gate: what hooks and their checks cost beyond calling the gate."""
+    """A network that is nothing but the place of a gate: what hooks and their checks cost beyond
+    calling the gate.
+    """
     network = nn.Sequential(nn.Identity())
     attach(network, gate, "0", check=False, layout="NCHW")
     return network
 
 
 def _extra_maps(call: Callable[[Tensor], Tensor], h: Tensor) -> float:
-    """Memory beyond the input that is kept until backward, in feature maps: the output and what autograd saved."""
+    """Memory beyond the input that is kept until backward, in feature maps: the output and what
+    autograd saved.
+    """
     kept: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -130,7 +139,9 @@ def _extra_maps(call: Callable[[Tensor], Tensor], h: Tensor) -> float:
 
 
 def _share_of_a_step(repeats: int) -> list[dict[str, Any]]:
-    """Forward and backward of the gate at L4, and hooks alone, as shares of a step of ResNet-50 (batch 16, 224 px)."""
+    """Forward and backward of the gate at L4, and hooks alone, as shares of a step of ResNet-50
+    (batch 16, 224 px).
+    """
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = timm.create_model("resnet50").train()
@@ -157,7 +168,9 @@ def _share_of_a_step(repeats: int) -> list[dict[str, Any]]:
 
 
 def _hooks(h: Tensor) -> float:
-    """What hooks and their checks add to a forward and backward: the median over 500 rounds on a small map."""
+    """What hooks and their checks add to a forward and backward: the median over 500 rounds on a
+    small map.
+    """
     h.requires_grad_()
     gates = {"attached": _attached(GaussianChaos(log_std=1.0)), "not": GaussianChaos(log_std=1.0)}
     times = rounds(

@@ -1,4 +1,6 @@
-"""Time until something is done: each case is a new process, beside one that only imports the library behind it."""
+"""Time until something is done: each case is a new process, beside one that only imports the
+library behind it.
+"""
 
 import os
 import subprocess

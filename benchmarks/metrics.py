@@ -1,4 +1,6 @@
-"""Metrics of ImageNet's validation set: ours against torchmetrics' calibration error, in time and in memory."""
+"""Metrics of ImageNet's validation set: ours against torchmetrics' calibration error, in time and
+in memory.
+"""
 
 from collections.abc import Callable
 from statistics import median
@@ -29,7 +31,8 @@ def _timed(
 ) -> tuple[float, int]:
     metric = make()
     start = perf_counter()
-    # Ten batches, again and again: what is timed is the metric, not the memory that 200 MB of logits come from.
+    # Ten batches, again and again: what is timed is the metric, not the memory that 200 MB of
+    # logits come from.
     for i in range(SAMPLES // BATCH):
         rows = slice(i * BATCH % len(inputs), i * BATCH % len(inputs) + BATCH)
         metric.update(inputs[rows], target[rows])
@@ -38,11 +41,13 @@ def _timed(
 
 
 def run(threads: int = 1, repeats: int = 5) -> list[dict[str, Any]]:
-    """Update and compute over 50,000 samples of 1,000 classes, ours and torchmetrics taking turns; medians.
+    """Update and compute over 50,000 samples of 1,000 classes, ours and torchmetrics taking turns;
+    medians.
 
     The calibration error alone, from probabilities, is like against like. From logits,
-    :class:`~chaosgate.metrics.CellMetrics` does more (NLL and Brier score, in float64) than either peer: torchmetrics'
-    calibration error alone, and the same with its top-1 and top-5 accuracy. All check their inputs, as is the default.
+    :class:`~chaosgate.metrics.CellMetrics` does more (NLL and Brier score, in float64) than either
+    peer: torchmetrics' calibration error alone, and the same with its top-1 and top-5 accuracy. All
+    check their inputs, as is the default.
     """
     generator = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(10 * BATCH, CLASSES, generator=generator)

@@ -1,6 +1,8 @@
-"""Interleaved times: every repetition times each contender once, so that a noisy neighbour hits all of them alike.
+"""Interleaved times: every repetition times each contender once, so that a noisy neighbour hits all
+of them alike.
 
-The order rotates from round to round: who comes after whom decides who finds memory ready and who must fetch it.
+The order rotates from round to round: who comes after whom decides who finds memory ready and who
+must fetch it.
 """
 
 import ctypes
@@ -37,7 +39,9 @@ def interleaved(contenders: Mapping[str, Callable[[], object]], repeats: int) ->
 
 @contextmanager
 def on_threads(count: int) -> Iterator[None]:
-    """OpenCV and torch on ``count`` threads inside; both settings belong to the process and are put back."""
+    """OpenCV and torch on ``count`` threads inside; both settings belong to the process and are put
+    back.
+    """
     before = cv2.getNumThreads(), torch.get_num_threads()
     cv2.setNumThreads(count)
     torch.set_num_threads(count)
@@ -49,11 +53,12 @@ def on_threads(count: int) -> Iterator[None]:
 
 
 def keep_memory() -> None:
-    """Let this process reuse large blocks of memory instead of returning them, as the allocator of a GPU does.
+    """Let this process reuse large blocks of memory instead of returning them, as the allocator of
+    a GPU does.
 
-    Otherwise every feature map is made of fresh pages, and the time to get those from the system, which is most of a
-    multiplication and varies by a factor, drowns what is to be compared. It is the same for all contenders. Without
-    glibc nothing happens.
+    Otherwise every feature map is made of fresh pages, and the time to get those from the system,
+    which is most of a multiplication and varies by a factor, drowns what is to be compared. It is
+    the same for all contenders. Without glibc nothing happens.
     """
     try:
         libc = ctypes.CDLL("libc.so.6")
