@@ -10,60 +10,33 @@ from torch import Tensor
 
 
 class Watcher(Callback):
-    """Metrics, learning rates, images counted, and the gates of the first training steps, per rank.
+    """Metrics, images counted, and the gates of the first six training steps at layer4, per rank."""
 
-    Args:
-        stage: Module whose output is gated.
-        steps: Training steps whose gates are kept.
-    """
-
-    def __init__(self, stage: str = "layer4", steps: int = 6) -> None:
-        self.stage = stage
-        self.steps = steps
+    def __init__(self) -> None:
         self.gates: list[list[float]] = []
-        self.rates: list[float] = []
         self.counted: list[tuple[int, int]] = []
         self._clean: Tensor | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        module = pl_module.get_submodule(f"model.{self.stage}")
-        list(module.children())[-1].register_forward_hook(self._before)  # the map before the gate
-        pl_module.get_submodule("model.global_pool").register_forward_pre_hook(
-            self._after
-        )  # what follows it
-        self.rates = [float(rate) for rate in trainer.lr_scheduler_configs[0].scheduler.base_lrs]
+        block = list(pl_module.get_submodule("model.layer4").children())[-1]
+        block.register_forward_hook(self._before)  # the map before the gate
+        pl_module.get_submodule("model.global_pool").register_forward_pre_hook(self._after)
 
     def _before(self, module: Any, inputs: Any, output: Tensor) -> None:
         self._clean = output.detach().clone()
 
     def _after(self, module: Any, inputs: Any) -> None:
-        if module.training and len(self.gates) < self.steps and self._clean is not None:
+        if module.training and len(self.gates) < 6 and self._clean is not None:
             ratio = torch.where(self._clean > 0, inputs[0].detach() / self._clean, torch.nan)
-            self.gates.append(
-                ratio.double().nanmean(1).flatten().tolist()
-            )  # one gate for all channels
+            self.gates.append(ratio.double().nanmean(1).flatten().tolist())  # shared by channels
 
     def on_test_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        *args: Any,
-        **kwargs: Any,
+        self, trainer: Any, module: Any, outputs: Any, batch: Any, *unused: Any
     ) -> None:
         self.counted += zip(batch.cell.tolist(), batch.index.tolist(), strict=True)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: Any) -> None:
-        seen = {
-            "metrics": {name: float(value) for name, value in trainer.callback_metrics.items()},
-            "gates": self.gates,
-            "rates": self.rates,
-            "counted": self.counted,
-            "size": trainer.world_size,
-        }
-        file = (
-            Path(trainer.default_root_dir)
-            / f"{stage.value}-{trainer.world_size}-{trainer.global_rank}.json"
-        )
-        file.write_text(json.dumps(seen))
+        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        seen = {"metrics": metrics, "gates": self.gates, "counted": self.counted}
+        name = f"{stage.value}-{trainer.world_size}-{trainer.global_rank}.json"
+        Path(trainer.default_root_dir, name).write_text(json.dumps(seen))

@@ -22,8 +22,7 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter
 from chaosgate.run.config_files import did_you_mean
 
 _MODULES = {"gates": ("verify", "design"), "networks": ("probe", "sites")}  # others have their own
-COMMANDS = ("study", *_MODULES["gates"], *_MODULES["networks"])
-COMMANDS += ("audit", "data", "explore", "export", "configs", "init")
+COMMANDS = "study verify design probe sites audit data explore export configs init".split()
 Command = Callable[..., int | None]
 
 
@@ -36,8 +35,12 @@ class CommandParser(ArgumentParser):
 
     def __init__(self, function: Command, prog: str) -> None:
         text, hints = inspect.getdoc(function) or "", get_type_hints(function)
-        about = {"prog": prog, "description": text.partition("\nArgs:")[0]}
-        super().__init__(**about, formatter_class=_Help, allow_abbrev=False)
+        super().__init__(
+            prog=prog,
+            description=text.partition("\nArgs:")[0],
+            formatter_class=_Help,
+            allow_abbrev=False,
+        )
         explained = {entry.arg_name: entry.description for entry in parse(text).params}
         self.names = []
         for name, parameter in inspect.signature(function).parameters.items():
