@@ -21,7 +21,7 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
 from chaosgate.run.config_files import did_you_mean
 
-_MODULES = {"gates": ("verify", "design"), "networks": ("probe", "sites")}  # others have their own
+_MODULES = {"gates": ("verify", "design"), "networks": ("probe", "sites"), "configs": ("init",)}
 COMMANDS = "study verify design probe sites audit data explore export configs init".split()
 Command = Callable[..., int | None]
 

@@ -1,4 +1,4 @@
-"""``chaosgate configs``: the configuration files that come with the package."""
+"""``chaosgate configs`` and ``init``: files that come with the package, and a project of your own."""
 
 import shutil
 from pathlib import Path
@@ -40,3 +40,26 @@ def configs(action: Literal["list", "show", "copy"] = "list", name: str = "") ->
     group, _, short = name.partition("/")
     used = f"chaosgate study run {short}" if group == "study" else f"chaosgate ... -c {name}"
     print(f"{target}: edit it; '{used}' in this folder now uses it.")
+
+
+def init(name: str) -> None:
+    """Write a small working project into a new folder: gate, operator, data, task, study, tests.
+
+    Args:
+        name: Name of the folder and of its Python package, such as my_project.
+    """
+    folder, package = Path(name), Path(__file__).parents[1]
+    if not folder.name.isidentifier():
+        raise ValueError(f"'{folder.name}' is not a Python name. Use letters, digits and _.")
+    if folder.exists():
+        raise FileExistsError(f"{folder} exists. Choose another name.")
+    inside = package / "template"
+    template = inside if inside.is_dir() else package.parents[1] / "template"
+    files = [path for path in template.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    for path in files:
+        place = str(path.relative_to(template)).replace("my_project", folder.name)
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        text = path.read_text(encoding="utf-8").replace("my_project", folder.name)
+        (folder / place).write_text(text, encoding="utf-8")
+    steps = f"  cd {folder}\n  pip install -e '.[test]'\n  pytest"
+    print(f"{folder}: {len(files)} files. Next:\n{steps}")
