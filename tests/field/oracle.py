@@ -1,4 +1,6 @@
-"""The one test that every operator inherits: whatever structure it uses must agree with its dense matrix."""
+"""The one test that every operator inherits: whatever structure it uses must agree with its dense
+matrix.
+"""
 
 import math
 
@@ -26,7 +28,9 @@ def close(actual, expected):
 
 
 class OperatorOracle:
-    """Subclasses say how to make the operator, and write its matrix down a second time, site by site."""
+    """Subclasses say how to make the operator, and write its matrix down a second time, site by
+    site.
+    """
 
     grids = GRIDS
 

@@ -1,4 +1,6 @@
-"""What single operators are known for: closed forms, symmetries, limits; and graphs too large for the oracle."""
+"""What single operators are known for: closed forms, symmetries, limits; and graphs too large for
+the oracle.
+"""
 
 import math
 
@@ -10,7 +12,6 @@ from chaosgate.field import (
     CovarianceFunction,
     CovarianceMatrix,
     DirichletLaplacian,
-    EdgeWeighted,
     Graph,
     Massive,
     Matern,
@@ -80,23 +81,12 @@ def test_periodic_variance_is_the_same_everywhere_and_dirichlet_variance_is_larg
     assert dirichlet.argmax() == 24 and dirichlet.argmin() in (0, 6, 42, 48)
 
 
-def test_all_edge_weights_one_is_the_dirichlet_laplacian():
-    grid = (9, 5)
-    operator = EdgeWeighted(torch.ones(10, 5), torch.ones(9, 6))
-    close(operator.green(grid), DirichletLaplacian().green(grid))
-
-
 def test_a_larger_mass_shortens_the_correlations():
     def correlation(mu):
         green = Massive(DirichletLaplacian(), mu).green((9, 9))
         return float(green[40, 43] / (green[40, 40] * green[43, 43]).sqrt())
 
     assert correlation(1e-3) > correlation(0.3) > correlation(3.0) > 0
-
-
-def test_edges_named_twice_add_up():
-    double = Graph([(0, 1), (1, 0), (1, 2)], [1.0, 0.5, 2.0])
-    close(double.matrix((1, 3)), Graph([(0, 1), (1, 2)], [1.5, 2.0]).matrix((1, 3)))
 
 
 def test_parts_of_a_graph_may_hang_together_through_the_boundary():

@@ -71,14 +71,16 @@ def test_advance_accepts_counters_on_the_device(monkeypatch):
 
 @pytest.mark.statistical
 def test_normals_are_normal_and_uniforms_uniform():
-    # Kolmogorov-Smirnov on a million numbers at a fixed key; p > 1e-3 for a correct generator except one key in 500.
+    # Kolmogorov-Smirnov on a million numbers at a fixed key; p > 1e-3 for a correct generator
+    # except one key in 500.
     noise = Noise(key_of("law"))
     normals = noise.normal((1_000_000,), dtype=torch.float64).numpy()
     uniforms = noise.uniform((1_000_000,), dtype=torch.float64).numpy()
     assert stats.kstest(normals, "norm").pvalue > 1e-3
     assert stats.kstest(uniforms, "uniform").pvalue > 1e-3
     assert uniforms.min() > 0 and uniforms.max() < 1
-    # The two halves of Box-Muller and neighbouring keys are uncorrelated: five standard errors of 1e-3.
+    # The two halves of Box-Muller and neighbouring keys are uncorrelated: five standard errors of
+    # 1e-3.
     assert abs(np.corrcoef(normals[:500_000], normals[500_000:])[0, 1]) < 5e-3 * math.sqrt(2)
     rows = torch.stack([Noise(advance(key_of("n"), i)).normal((10_000,)) for i in range(20)])
     off_diagonal = torch.corrcoef(rows) - torch.eye(20)
@@ -88,7 +90,9 @@ def test_normals_are_normal_and_uniforms_uniform():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("count", [1, 2, 49, 3137])
 def test_numbers_are_those_of_the_definition(count, dtype):
-    """Word i is mix(key + (i + 1) golden) in Python's unbounded integers; the numbers of call 2 of a Noise."""
+    """Word i is mix(key + (i + 1) golden) in Python's unbounded integers; the numbers of call 2 of
+    a Noise.
+    """
 
     def splitmix(word):
         for shift, multiplier in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):

@@ -1,4 +1,6 @@
-"""The design step: the paper's desiderata give its gate, other sets give others or are refused by name."""
+"""The design step: the paper's desiderata give its gate, other sets give others or are refused by
+name.
+"""
 
 import copy
 import math

@@ -1,4 +1,6 @@
-"""Gates as layers of a network: seeds, counters, copies, save and load, compilation, activation checkpointing."""
+"""Gates as layers of a network: seeds, counters, copies, save and load, compilation, activation
+checkpointing.
+"""
 
 import copy
 import pickle

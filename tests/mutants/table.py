@@ -94,7 +94,7 @@ field.law
   tau_from_gamma: gamma**2 -> abs(gamma)
   gamma_from_tau: * positive -> / positive
   log_std_from_tau: math.sqrt( -> (
-  tau_from_log_std: ** 2 ->
+  tau_from_log_std: log_std**2 -> log_std
   Law.covariance: / self.beta -> * self.beta
   Law.precision: * self.beta -> / self.beta
   Law.variance: / self.beta ->
