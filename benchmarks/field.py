@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks.timing import interleaved, on_threads
 from chaosgate.field import DirichletLaplacian, Grid
-from chaosgate.field.arguments import grid_text
+from chaosgate.field.operator import grid_text
 
 GRIDS: tuple[Grid, ...] = (
     *((side, side) for side in (7, 14, 28, 56, 112)),

@@ -60,7 +60,7 @@ def test_matching_takes_into_account_where_the_features_are() -> None:
     ("energy", "method", "message"),
     [
         (0.0, "dropout", "positive share"),
-        (0.1, "dropot", "Did you mean 'dropout'"),
+        (0.1, "dropot", "no method 'dropot'. Available: dropout"),
         (1e9, "gch", "cannot inject"),
     ],
 )

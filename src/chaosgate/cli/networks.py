@@ -44,7 +44,7 @@ def sites(
     import torch
 
     from chaosgate.cli.sources import find_network
-    from chaosgate.field.arguments import grid_text
+    from chaosgate.field.operator import grid_text
     from chaosgate.gate import GaussianChaos
     from chaosgate.inject import sites as find_sites
 

@@ -17,7 +17,7 @@ from chaosgate.compat.matching import METHODS, matched_gates
 from chaosgate.compat.observables import grid_graph
 from chaosgate.compat.verify import GivenNoise
 from chaosgate.field import DirichletLaplacian, Grid, Operator
-from chaosgate.field.arguments import grid_text
+from chaosgate.field.operator import grid_text
 from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate import Gate, GaussianChaos, Mechanism
 from chaosgate.gate.desiderata import DESIDERATA

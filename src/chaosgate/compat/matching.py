@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from chaosgate.field import DirichletLaplacian, MaxEntLaw, Operator
-from chaosgate.field.arguments import nearest
 from chaosgate.field.white import Noise, fold
 from chaosgate.gate import (
     CorrelatedGaussian,
@@ -128,9 +127,8 @@ def check_methods(methods: Sequence[str]) -> None:
     """Raise unless every name is a method."""
     for name in methods:
         if name not in METHODS:
-            hint = nearest(name, METHODS)
             raise ValueError(
-                f"methods: there is no method {name!r}.{hint} Available: {', '.join(METHODS)}."
+                f"methods: there is no method {name!r}. Available: {', '.join(METHODS)}."
             )
 
 

@@ -44,7 +44,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from chaosgate.field import Grid, MaxEntLaw, Operator
-from chaosgate.field.arguments import as_grid
+from chaosgate.field.operator import as_grid
 from chaosgate.field.white import Noise
 from chaosgate.gate import Gate, Mechanism, Multiplicative, SampleWise, Wick
 

@@ -46,7 +46,7 @@ from chaosgate.compat.observables import (
     weighted_mass,
 )
 from chaosgate.field import Grid
-from chaosgate.field.arguments import grid_text
+from chaosgate.field.operator import grid_text
 from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate import Dropout, Gate, GaussianChaos, SampleWise
 from chaosgate.inject.attachment import Attachment

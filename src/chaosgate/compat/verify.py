@@ -46,7 +46,7 @@ from chaosgate.compat.observables import (
     roughness_budget,
 )
 from chaosgate.field import Grid, Operator
-from chaosgate.field.arguments import as_grid, grid_text
+from chaosgate.field.operator import as_grid, grid_text
 from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate import Dropout, Gate, Mechanism, SampleWise, Wick
 

@@ -9,10 +9,9 @@ same authors chose for 32-pixel images (CIFAR-10-C). Both come from Hendrycks an
 the generating scripts of that benchmark. Every tuple is indexed by severity 1..5.
 """
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from chaosgate.field.arguments import nearest
 
 if TYPE_CHECKING:
     from chaosgate.corruptions.apply import Corrupt, corrupt, corrupt_batch, jpeg_roundtrip
@@ -151,9 +150,9 @@ def parameters(name: str, severity: int, table: str = "imagenet") -> dict[str, A
     {'radius': 6, 'sigma': 1}
     """
     if name not in NUMBER:
-        raise ValueError(
-            f"no corruption {name!r}.{nearest(name, NUMBER)} There are {', '.join(NUMBER)}."
-        )
+        close = get_close_matches(name, NUMBER, 1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"no corruption {name!r}.{hint} There are {', '.join(NUMBER)}.")
     if table not in TABLES:
         raise ValueError(f"no table {table!r}; use 'imagenet' (224 pixels) or 'small' (about 32).")
     if name not in TABLES[table]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from chaosgate.field.arguments import grid_text
+from chaosgate.field.operator import grid_text
 from chaosgate.gate import Gate, GaussianChaos
 from chaosgate.inject.layout import ChaosgateError, logits_of, mapped, refuse, tensors
 from chaosgate.inject.stages import (

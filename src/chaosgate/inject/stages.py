@@ -5,12 +5,12 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from difflib import get_close_matches
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from chaosgate.field.arguments import nearest
 from chaosgate.gate import load_noise_state_dict, noise_state_dict
 from chaosgate.inject.layout import (
     ChaosgateError,
@@ -474,7 +474,9 @@ def find_sites(
         if name in why and name not in stages:
             refuse("no such stage", stage=name, why=why[name], **facts)
         if name not in stages and name not in paths:
-            refuse("no such module", name=name, nearest=nearest(name, list(paths), 3), **facts)
+            close = " or ".join(map(repr, get_close_matches(name, list(paths), 3, 0.5)))
+            hint = f" Did you mean {close}?" if close else ""
+            refuse("no such module", name=name, nearest=hint, **facts)
         known = None if dry is None else dry.layouts.get(paths.get(name, ""))
         module, layout = stages[name] if name in stages else (paths[name], known)
         for other, (path, _) in found.items():

@@ -8,6 +8,7 @@ Their ``feature_info`` says so, so stage names work as for other backbones.
 
 import sys
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile, is_zipfile
@@ -21,8 +22,6 @@ from timm.layers import convert_sync_batchnorm  # type: ignore[attr-defined]
 from timm.models import build_model_with_cfg, register_model
 from timm.models.resnet import BasicBlock, ResNet
 from torch import Tensor, nn
-
-from chaosgate.field.arguments import nearest
 
 _SMALL_IMAGES: dict[str, Any] = {
     "input_size": (3, 32, 32),
@@ -106,7 +105,8 @@ def create_backbone(name: str, **kwargs: Any) -> nn.Module:
     if files:  # not every version of timm reads them safely
         raise ValueError(f"model.backbone_args has {min(files)}; give a file with model.weights.")
     if not timm.is_model(name):
-        hint = nearest(name, timm.list_models(), 3) or " timm.list_models() lists the names."
+        close = " or ".join(map(repr, get_close_matches(name, timm.list_models(), 3, 0.5)))
+        hint = f" Did you mean {close}?" if close else " timm.list_models() lists the names."
         raise ValueError(f"timm has no model {name!r}.{hint} Set model.backbone.")
     try:
         model: nn.Module = timm.create_model(name, **kwargs)
