@@ -130,7 +130,8 @@ def test_damaged_outputs_are_named_and_made_again(
     outputs.write_bytes(kept[: len(kept) // 2])
     options = [str(path), "--root", str(path.parent)]
     assert main(["study", "status", *options]) == 0
-    assert f"{outputs}cannotberead" in "".join(capsys.readouterr().out.split())
+    status = "".join(capsys.readouterr().out.split())
+    assert "".join(f"{outputs} cannot be read".split()) in status
     assert main(["study", "run", *options, "--threads", "1"]) == 0
     assert numbers(run) == before and outputs.read_bytes() == kept
     assert table_of(capsys.readouterr().out) == table_of(printed)

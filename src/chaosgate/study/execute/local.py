@@ -1,7 +1,8 @@
-"""Work through the runs of a study on this machine: one process for each, ``jobs`` at a time.
+"""Work through the runs of a study on this machine, with ``jobs`` processes.
 
 Processes are forked from a server that has imported what training needs (the ``forkserver`` of the
-standard library), so a run does not wait for the import and a crash ends only one run.
+standard library). A process takes the next run after one that succeeded. A run that fails or
+crashes ends its process only, and the next run has a new one.
 """
 
 import multiprocessing
@@ -16,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -82,7 +83,7 @@ class LocalExecutor:
         self.outcome = Outcome()
         self.done = 0
         self._elsewhere: set[str] = set()
-        self._live: list[tuple[Run, Any, str | None]] = []
+        self._workers: list[_Worker] = []
 
     def __call__(self) -> Outcome:
         """Return when every run is done or has failed twice, or after Ctrl-C or SIGTERM."""
@@ -93,12 +94,12 @@ class LocalExecutor:
             self.display.console.print(kept, highlight=False)
         with _sigterm_interrupts(), self.display.watching():
             try:
-                while pending or self._live:
+                while pending or self._busy():
                     self._start_some(pending)
-                    if pending or self._live:
-                        wait([process.sentinel for _, process, _ in self._live], 1.0)
+                    if pending or self._busy():
+                        wait([worker.connection for worker in self._busy()], 1.0)
                     self._collect(pending)
-                    working = [one for one, _, _ in self._live]
+                    working = [worker.run for worker in self._busy() if worker.run]
                     self.display.progress(self.done, len(self.runs), working)
             except KeyboardInterrupt:
                 self.outcome.interrupted = True
@@ -106,11 +107,14 @@ class LocalExecutor:
                 self.stop()
         return self.outcome
 
+    def _busy(self) -> "list[_Worker]":
+        return [worker for worker in self._workers if worker.run is not None]
+
     def _start_some(self, pending: list[Run]) -> None:
         for one in list(pending):
-            if len(self._live) >= self.jobs:
+            if len(self._busy()) >= self.jobs:
                 return
-            if any(live.directory == one.directory for live, _, _ in self._live):
+            if any(worker.run.directory == one.directory for worker in self._busy() if worker.run):
                 continue  # another checkpoint of the same training
             state = state_of(one)
             if state.condition == "running":
@@ -129,32 +133,47 @@ class LocalExecutor:
             except OSError as error:
                 self._fail(one, 1, [f"{one.directory} cannot be written to: {error}"], pending)
                 continue
-            used = [device for _, _, device in self._live]
-            device = min(self.devices, key=used.count) if self.devices else None
-            more = (self.threads, device, multiprocessing.get_start_method())
-            process = self.context.Process(target=_work, args=(one, self.execute, *more))
-            process.start()
-            self._live.append((one, process, device))
+            idle = [one for one in self._workers if one.run is None and one.process.is_alive()]
+            worker = idle[0] if idle else self._new_worker()
+            worker.run = one
+            worker.connection.send(one)
             again = "" if self.attempts[one.name] == 1 else " again"
             self.display.say(one, f"started{again}, log in {escape(str(one.directory))}")
 
+    def _new_worker(self) -> "_Worker":
+        used = [worker.device for worker in self._workers]
+        device = min(self.devices, key=used.count) if self.devices else None
+        ours, theirs = multiprocessing.Pipe()
+        arguments = (theirs, self.execute, self.threads, device, multiprocessing.get_start_method())
+        process = self.context.Process(target=_serve, args=arguments)
+        process.start()
+        theirs.close()
+        self._workers.append(_Worker(process, ours, device))
+        return self._workers[-1]
+
     def _collect(self, pending: list[Run]) -> None:
-        for live in list(self._live):
-            one, process, _ = live
-            if process.exitcode is None:
+        for worker in self._busy():
+            if worker.run is None or not worker.connection.poll():
                 continue
-            self._live.remove(live)
+            one, worker.run = worker.run, None
+            try:
+                status = worker.connection.recv()
+            except (EOFError, ConnectionError):  # it failed, or was killed
+                worker.process.join()
+                status = worker.process.exitcode
+                worker.connection.close()
+                self._workers.remove(worker)
             state = state_of(one)
             if state.condition == "done":
                 self.done += 1
                 fit, test = (state.record["seconds"][phase] for phase in ("fit", "test"))
                 text = f"[green]done[/]: trained in {fit:.0f} s, tested in {test:.0f} s"
                 self.display.say(one, text)
-            elif process.exitcode == _BUSY:
+            elif status == _BUSY:
                 self.attempts[one.name] -= 1
                 pending.append(one)
             else:
-                self._fail(one, process.exitcode, log_tail(one.directory), pending)
+                self._fail(one, status, log_tail(one.directory), pending)
 
     def _fail(self, one: Run, status: int, lines: list[str], pending: list[Run]) -> None:
         """Note a failure, if that is possible; try once more. The other runs go on."""
@@ -169,19 +188,32 @@ class LocalExecutor:
 
     def stop(self) -> None:
         """End the runs; what they have saved stays."""
-        for _, process, _ in self._live:
-            process.terminate()
+        for worker in self._workers:
+            worker.process.terminate()
         deadline = time.monotonic() + _PATIENCE
-        for _, process, _ in self._live:
-            process.join(max(0.0, deadline - time.monotonic()))
-            if process.exitcode is None:
-                process.kill()
-                process.join()
-        self._live.clear()
+        for worker in self._workers:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+            if worker.process.exitcode is None:
+                worker.process.kill()
+                worker.process.join()
+            worker.connection.close()
+        self._workers.clear()
 
 
-def _work(one: Run, execute: Execute, threads: int, device: str | None, method: str) -> None:
-    """One run in its process; its output goes to the log of the run."""
+@dataclass
+class _Worker:
+    """A process, the connection to it, its GPU, and the run that it works on now."""
+
+    process: Any
+    connection: Connection
+    device: str | None
+    run: Run | None = None
+
+
+def _serve(
+    connection: Connection, execute: Execute, threads: int, device: str | None, method: str
+) -> None:
+    """Work on the runs that arrive, until one fails; output goes to the log of the run."""
     os.setsid()  # Ctrl-C in a terminal does not reach it
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # SLURM may signal every process of a job
     for key in [key for key in os.environ if key.startswith(("SLURM_", "SUBMITIT_"))]:
@@ -192,19 +224,27 @@ def _work(one: Run, execute: Execute, threads: int, device: str | None, method: 
     # Data workers start as they do in `chaosgate fit`: from a server of their own, each loader of
     # each run would wait for the import of torch.
     multiprocessing.set_start_method(method, force=True)
-    with open(one.directory / LOG, "a", encoding="utf-8") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    try:
-        if "torch" in sys.modules:  # else it reads OMP_NUM_THREADS when it is imported
-            sys.modules["torch"].set_num_threads(threads)
-        run(one, execute)
-    except Timeout:
-        sys.exit(_BUSY)
-    except Exception as error:  # whatever it is: the log has it, and the other runs go on
-        traceback.print_exc()
-        print(f"chaosgate: {' '.join(str(error).split())}", flush=True)
-        sys.exit(1)
+    if "torch" in sys.modules:  # else it reads OMP_NUM_THREADS when it is imported
+        sys.modules["torch"].set_num_threads(threads)
+    while True:
+        try:
+            one: Run = connection.recv()
+        except EOFError:  # the runner was killed
+            return
+        with open(one.directory / LOG, "a", encoding="utf-8") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        try:
+            run(one, execute)
+            status = 0
+        except Timeout:
+            status = _BUSY
+        except Exception as error:  # whatever it is: the log has it, and the other runs go on
+            traceback.print_exc()
+            print(f"chaosgate: {' '.join(str(error).split())}", flush=True)
+            sys.exit(1)
+        with suppress(ConnectionError):  # the runner was killed
+            connection.send(status)
 
 
 def warm(*modules: str) -> Any:
