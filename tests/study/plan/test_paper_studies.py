@@ -1,6 +1,5 @@
 """The paper's twelve tables as ten studies: protocols, sharing, rows and columns; the path from start to report."""
 
-import json
 from functools import cache
 from pathlib import Path
 
@@ -248,18 +247,6 @@ def check_smoke(name: str, root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_smoke_study_runs_from_start_to_report(tmp_path: Path) -> None:
-    process = run_study(
-        "run", FOLDER / "imagenetc_stage.yaml", "--size", "smoke", "--root", str(tmp_path)
-    )
-    assert process.returncode == 0, process.stdout + process.stderr
-    check_smoke("imagenetc_stage", tmp_path)
-    gch = runs_of(FOLDER / "imagenetc_stage.yaml", "smoke", tmp_path)[-1]  # at L4
-    clean = next(row for row in RunDirectory(gch.directory).rows() if row["corruption"] == "clean")
-    assert clean["top1"] > 0.5  # of eight classes: it learns
-
-
-@pytest.mark.slow
 def test_all_smoke_studies_run_from_start_to_report_and_train_everything_once(
     tmp_path: Path,
 ) -> None:
@@ -276,9 +263,6 @@ def test_all_smoke_studies_run_from_start_to_report_and_train_everything_once(
     for name in RUNS:
         check_smoke(name, tmp_path)
     assert len(trained) == 24
-    for folder in trained:
-        rows = [
-            json.dumps([row[key] for key in ("checkpoint_name", "corruption", "severity", "data")])
-            for row in RunDirectory(folder).rows()
-        ]
-        assert len(set(rows)) == len(rows)
+    gch = runs_of(FOLDER / "imagenetc_stage.yaml", "smoke", tmp_path)[-1]  # at L4
+    clean = next(row for row in RunDirectory(gch.directory).rows() if row["corruption"] == "clean")
+    assert clean["top1"] > 0.5  # of eight classes: it learns

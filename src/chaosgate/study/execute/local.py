@@ -292,13 +292,12 @@ def _sigterm_interrupts() -> Iterator[None]:
 
 def visible_devices() -> list[str]:
     """The GPUs of ``CUDA_VISIBLE_DEVICES``, or all that ``nvidia-smi`` lists; without torch."""
-    allowed = os.environ.get(_VISIBLE)
-    if allowed is not None:
-        return [name.strip() for name in allowed.split(",") if name.strip() not in ("", "-1")]
-    if shutil.which("nvidia-smi") is None:
-        return []
-    command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    names = os.environ.get(_VISIBLE)
+    if names is None and shutil.which("nvidia-smi") is not None:
+        command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        names = ",".join(done.stdout.split())
+    return [name.strip() for name in (names or "").split(",") if name.strip() not in ("", "-1")]
 
 
 class Display:
