@@ -136,7 +136,7 @@ def run(
     note_plan(found, root / found.name, finished)
     display, threads = Display(console), threads or found.threads
     if launcher == "slurm":
-        array, lines = submit(chosen, execute, slurm, threads or slurm.cpus)
+        lines = submit(chosen, execute, slurm, threads or slurm.cpus)
         print(*lines, f"  watch:   {_again('status', flags)}", sep="\n")
         print(f"  report:  {_again('report', flags)}")
         if not wait:
@@ -144,10 +144,8 @@ def run(
         outcome = watch(chosen, display)
     else:
         workers = jobs or found.jobs
-        limit = int(os.environ.get("OMP_NUM_THREADS") or cores())
-        threads = threads or max(1, min(cores(), limit) // workers)
-        context = warm(*_TRAINING)
-        outcome = LocalExecutor(chosen, execute, display, workers, threads, context)()
+        threads = threads or max(1, int(os.environ.get("OMP_NUM_THREADS") or cores()) // workers)
+        outcome = LocalExecutor(chosen, execute, display, workers, threads, warm(*_TRAINING))()
     _report(found, runs, root, console)
     for name, lines in outcome.failed.items():
         print(f"\nfailed: {name}; the last lines of its log.txt:", *lines, sep="\n  ")

@@ -169,14 +169,8 @@ def states_of(runs: Sequence[Run]) -> dict[str, State]:
     }
 
 
-def submit(
-    runs: Sequence[Run], execute: Execute, options: SlurmOptions, threads: int
-) -> tuple[str, list[str]]:
-    """Submit what is neither done, nor queued, nor being worked on; return what was done.
-
-    Returns:
-        The id of the array (empty if nothing was left), and sentences for the user.
-    """
+def submit(runs: Sequence[Run], execute: Execute, options: SlurmOptions, threads: int) -> list[str]:
+    """Submit what is neither done, nor queued, nor being worked on; return lines for the user."""
     try:
         import submitit
     except ImportError:
@@ -190,7 +184,7 @@ def submit(
     said += [f"{done} were done before"] if done else []
     said += [f"{busy} are queued or running already"] if busy else []
     if not left:
-        return "", [f"{'; '.join(said)}."]
+        return [f"{'; '.join(said)}."]
     trainings: dict[Path, list[Run]] = {}
     for run in left:
         absolute = replace(run, root=run.root.absolute())
@@ -211,7 +205,7 @@ def submit(
     array = str(jobs[0].job_id).split("_")[0]
     said[0] += f" as SLURM job {array}"
     stop = f"scancel {array}   (what was trained stays; the same command submits the rest)"
-    return array, [f"{'; '.join(said)}.", f"  logs:    {logs}", f"  cancel:  {stop}"]
+    return [f"{'; '.join(said)}.", f"  logs:    {logs}", f"  cancel:  {stop}"]
 
 
 def watch(runs: Sequence[Run], display: Display) -> Outcome:

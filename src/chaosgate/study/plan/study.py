@@ -33,8 +33,8 @@ from chaosgate.run.config_files import config_folder, did_you_mean, find_config,
 from chaosgate.run.directory import ROLES
 from chaosgate.study.report.names import FROM_LOGITS, FROM_OUTPUTS, PLUS_T, scaled
 
-METRICS = ("top1", "nll", "ece", "gap", "brier", "confidence", "top5", "adaptive_ece")
-METRICS += tuple(FROM_OUTPUTS)
+_OF_ROWS = ("top1", "nll", "ece", "gap", "brier", "confidence", "top5", "adaptive_ece")
+METRICS = (*_OF_ROWS, *FROM_OUTPUTS)
 STRENGTH, CHECKPOINT = "strength", "checkpoint"
 CHECKPOINTS = ROLES
 COMMAND = "command"
