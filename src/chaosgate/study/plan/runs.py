@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -249,22 +250,21 @@ def _filled(template: str, values: Mapping[str, Any], study: Study) -> str:
 def remember(study: Study, runs: Sequence[Run], root: Path, allowed: Iterable[str] = ()) -> None:
     """Keep which runs a study has: to compose their configurations takes the import of torch."""
     entries = [{key: getattr(run, key) for key in _ENTRY} for run in runs]
-    (root / study.name).mkdir(parents=True, exist_ok=True)
     content = {"key": _key(study, root, allowed), "runs": entries}
-    write_json(root / study.name / "plan.json", content)
+    with suppress(OSError):  # a folder that can only be read
+        (root / study.name).mkdir(parents=True, exist_ok=True)
+        write_json(root / study.name / "plan.json", content)
 
 
 def recall(study: Study, root: Path, allowed: Iterable[str] = ()) -> list[Run] | None:
     """The runs of the last plan; None if the study, its files or the code changed since."""
-    try:
+    with suppress(OSError, ValueError, LookupError, TypeError):
         content = read_json(root / study.name / "plan.json")
         if content["key"] == _key(study, root, allowed):
             more = {"root": root / study.project, "folders": folders_of(study, root, allowed)}
             tests = study.all_tests
             found = [{**e, "tests": tests[: len(e["test_outputs"])]} for e in content["runs"]]
             return [Run(**entry, **more) for entry in found]
-    except (OSError, ValueError, LookupError, TypeError):
-        pass
     return None
 
 
