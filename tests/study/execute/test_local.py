@@ -44,7 +44,7 @@ def ended(process: "subprocess.Popen[str]") -> dict[str, Any]:
     return outcome
 
 
-def until(condition: Callable[[], Any], seconds: float = 120.0) -> None:
+def until(condition: Callable[[], Any], seconds: float = 300.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
