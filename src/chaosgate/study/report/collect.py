@@ -196,13 +196,13 @@ def collect(study: Study, runs: Sequence[Run]) -> Evidence:
     """The finished ones among the runs, in order, then their ensembles."""
     finished = [run for run in runs if state_of(run).condition == "done"]
     tested = [_read(study, run) for run in finished]
-    first = next((one.samples.index for one in tested if one.samples is not None), None)
-    for one in tested:
-        if one.samples is not None and not np.array_equal(one.samples.index, first):
+    indices = [one.samples.index for one in tested if one.samples is not None]
+    for index in indices:
+        if not np.array_equal(index, indices[0]):
             raise ValueError(
-                f"two runs of this study were tested on different images ({len(first)} and "
-                f"{len(one.samples.index)} of them, or with other indices), so they cannot be "
-                "paired. Remove their `outputs` and `tested` folders and run the study again."
+                f"two runs of this study were tested on different images ({len(indices[0])} and "
+                f"{len(index)} of them, or with other indices), so they cannot be paired. Remove "
+                "their `outputs` and `tested` folders and run the study again."
             )
     tested += _ensembles(study, {run.name: run for run in finished}, tested)
     return Evidence([one.network for one in tested], _image_errors(study, tested))
@@ -247,13 +247,14 @@ def _image_errors(study: Study, tested: Sequence[_Tested]) -> ImageErrors:
         if samples is None:
             continue
         after = None if samples.scaled is None else samples.scaled.confidence
-        for number, part in enumerate(part for part in MAIN if part in groups):
+        for part in (part for part in MAIN if part in groups):
             for metric, scores in (("ece", samples.confidence), ("ece_T", after)):
                 if scores is not None:
                     floor = inference.ece_floor(scores, samples.cells, groups[part], network.bins)
                     floors[columns.index((part, metric)), k] = floor
             cells = [cell for group in groups[part] for cell in group]
-            reliability[number, k, :, : network.bins] = _pooled(samples.of(cells), network.bins)
+            pooled = _pooled(samples.of(cells), network.bins)
+            reliability[MAIN.index(part), k, :, : network.bins] = pooled
         if network.members > 1:
             continue
         found = inference.resample(samples, groups, metrics, network.bins)
@@ -350,8 +351,19 @@ def _ensembles(study: Study, runs: Mapping[str, Run], tested: Sequence[_Tested])
             for row in (row for row in first.rows if _cell(row) in samples.cells):
                 values = {name: cells.get(_cell(row)) for name, cells in by_cell.items()}
                 rows.append({**row, "temperature": temperature, **values})
-            about = (f"{of} ensemble x{size}", of, {}, -1 - k // size, size, first.checkpoint)
-            made.append(_Tested(Network("", *about, first.config, [], rows), samples))
+            together = Network(
+                run="",
+                variant=f"{of} ensemble x{size}",
+                method=of,
+                levels={},
+                seed=-1 - k // size,
+                members=size,
+                checkpoint=first.checkpoint,
+                config=first.config,
+                curves=[],
+                rows=rows,
+            )
+            made.append(_Tested(together, samples))
     return made
 
 
@@ -388,8 +400,8 @@ def _together(
         after = ScaledSamples(confidence[None], none, none)
     scores = classification_scores(flat, targets)
     one_each = (scores.confidence.float(), scores.rank < 1, scores.nll.float())
-    arrays = (one.view(cells, images).numpy() for one in one_each)
-    samples = Samples(first.cells, *arrays, first.index, after)
+    confidence, correct, nll = (one.view(cells, images).numpy() for one in one_each)
+    samples = Samples(first.cells, confidence, correct, nll, first.index, after)
     by_cell = confidence_metrics(samples, None) | class_metrics(first.cells, logits, first.target)
     for name, column in found.items():
         by_cell[name] = dict(zip(first.cells, column.reshape(-1).tolist(), strict=True))

@@ -24,7 +24,7 @@ _OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _COLORS = (*_OKABE_ITO, "#332288", "#882255", "#999933", "#661100", "#44AA99", "#AA4499")
 _MARKERS = ("s", "D", "^", "v", "P", "X", "p")  # seven and twelve: 84 different pairs
 INK, MUTED = "#1f2430", "#8a8f99"
-_LOOK = {
+_LOOK: Any = {
     **{"axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": MUTED},
     **{"axes.grid": True, "axes.axisbelow": True, "grid.color": "#e4e6ea", "grid.linewidth": 0.7},
     **{"xtick.color": INK, "ytick.color": INK, "axes.labelcolor": INK, "axes.labelsize": 9},
@@ -88,7 +88,12 @@ def axis_figure(results: Results, axis: str) -> Figure:
             look = {"lw": 1.4, "ms": 6, "elinewidth": 1, **styles[own.index[0]]}
             axes.errorbar(own.x.tolist(), own.value.tolist(), bars, label=str(method), **look)
         lost = placed[placed.collapsed.astype(bool)] if metric == "ece" else placed[:0]
-        cross = {"ms": 11, "mew": 1.6, "color": INK, "label": "collapsed" if len(lost) else None}
+        cross: dict[str, Any] = {
+            "ms": 11,
+            "mew": 1.6,
+            "color": INK,
+            "label": "collapsed" if len(lost) else None,
+        }
         axes.plot(lost.x.tolist(), lost.value.tolist(), "x", **cross)
         for variant, line in lines.drop(placed.index).iterrows():
             look = {"color": styles[str(variant)]["color"], "label": variant}
@@ -176,8 +181,8 @@ def reliability_figures(results: Results, variants: Sequence[str], part: str) ->
     for variant in variants:
         found = errors.of_row(errors.reliability[MAIN.index(part)], variant)
         if len(found) and results.rows[variant].members == 1:
-            *sums, effective = map(torch.from_numpy, found[0])
-            bins = Reliability(*sums, bin_edges(len(effective)))
+            count, confidence, correct, effective = map(torch.from_numpy, found[0])
+            bins = Reliability(count, confidence, correct, bin_edges(len(effective)))
             heading = f"{variant}, seed {results.rows[variant].seeds[0]}"
             figures[variant] = reliability_figure(bins, title=heading, effective=effective)
     return figures
@@ -207,9 +212,9 @@ def _with_legend(figure: Figure) -> Figure:
 
 
 def svg_of(figure: Figure) -> str:
-    """The figure as SVG, the same bytes for the same numbers; two decimals of a point are enough."""
+    """The figure as SVG with two decimals: the same bytes for the same numbers."""
     out = io.StringIO()
-    look = {"svg.fonttype": "none", "svg.hashsalt": "chaosgate", "font.family": "sans-serif"}
+    look: Any = {"svg.fonttype": "none", "svg.hashsalt": "chaosgate", "font.family": "sans-serif"}
     with rc_context(look):
         figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
     return re.sub(r"(?<=\d\.\d\d)\d+", "", out.getvalue())

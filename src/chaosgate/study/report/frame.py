@@ -231,8 +231,9 @@ class Results:
 
     def planned(self) -> Iterator[tuple[str, str, str, str]]:
         """Planned contrasts: two rows, part, metric; swept methods at their selected strength."""
-        plan = self.study.planned
-        for contrast in () if plan is None else plan.contrasts:
+        if (plan := self.study.planned) is None:
+            return
+        for contrast in plan.contrasts:
             names = contrast.removesuffix("+T").split(" - ")
             first, second = (n if n in self.rows else self.selected.get(n) or n for n in names)
             for part, metric in (endpoint.split(" ", 1) for endpoint in plan.endpoint):
@@ -340,12 +341,12 @@ class Results:
         found = set()
         for row in self.rows.values():
             for part in self.parts:
-                names = (row.variant, row.variant, row.reference or row.variant)
-                metrics = ("top1", "confidence", "top1")
-                shares = [self.value(one, part, m) for one, m in zip(names, metrics, strict=True)]
-                if all(map(isfinite, shares)):
-                    if collapsed(*shares, num_classes=self.facts["classes"]):
-                        found.add((row.variant, part))
+                top1 = self.value(row.variant, part, "top1")
+                confidence = self.value(row.variant, part, "confidence")
+                theirs = self.value(row.reference or row.variant, part, "top1")
+                known = isfinite(top1 + confidence + theirs)
+                if known and collapsed(top1, confidence, theirs, num_classes=self.facts["classes"]):
+                    found.add((row.variant, part))
         return found
 
 
@@ -377,7 +378,8 @@ def results_of(study: Study, evidence: Evidence, runs: Sequence[Run] = ()) -> Re
         for column, value in _values(one, columns_of(study.metrics)).items():
             by_seed.setdefault((one.variant, *column), {})[one.seed] = value
     rows: dict[str, Row] = {}
-    for run in (*runs, *networks):
+    every: list[Run | Network] = [*runs, *networks]
+    for run in every:
         own = [one for one in networks if one.variant == run.variant]
         levels = [level for axis, level in run.levels.items() if axis in axes]
         reference = "-".join([study.reference, *levels])

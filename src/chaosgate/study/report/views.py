@@ -123,7 +123,7 @@ def result_view(results: Results, name: str, variants: Sequence[str], part: str)
         missing = row.members == 1 and len(row.seeds) < asked
         fewer = f" ({len(row.seeds)} of {asked})" * missing
         tested = row.on_test and row.checkpoint != "last"  # the checkpoint was selected on the test
-        return row.variant + fewer + SELECTED * tested + COLLAPSED * line["collapsed"]
+        return row.variant + fewer + SELECTED * tested + COLLAPSED * bool(line["collapsed"])
 
     def cell(line: dict[str, Any]) -> Cell:
         flag = ON_TEST * (is_scaled(line["metric"]) and line["on_test"] and line["seeds"] > 0)
@@ -173,7 +173,7 @@ def difference_view(
 
     def row_name(line: dict[str, Any]) -> str:
         fewer = f" ({line['seeds']} of {asked})" * (line["seeds"] < asked)
-        return line["variant"] + ON_TEST * bool(line["on_test"]) + fewer
+        return f"{line['variant']}{ON_TEST * bool(line['on_test'])}{fewer}"
 
     def cell(line: dict[str, Any]) -> Cell:
         shown = change(line) or (MISSING,)

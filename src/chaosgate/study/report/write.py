@@ -166,7 +166,7 @@ def print_view(view: View, console: Console) -> None:
         grid = Table(title=Text(view.title), box=SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
         grid.title_justify, left = "left", console.width - 30
         grid.add_column(Text(view.first), max_width=28, overflow="fold")
-        shown = []
+        shown: list[str] = []
         while heads and (not shown or widths[heads[0]] + 3 <= left):
             left -= widths[heads[0]] + 3
             shown.append(heads.pop(0))
