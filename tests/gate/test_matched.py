@@ -41,6 +41,9 @@ def test_observables_are_those_written_out_site_by_site():
     }
     for name, value in expected.items():
         assert float(OBSERVABLES[name](h, gated)) == pytest.approx(float(value), rel=1e-5)
+    tied = torch.tensor([[[[1.0, 2.0], [1.0, 4.0]]]])  # its pair (1, 1) has no order to keep
+    factors = torch.tensor([[3.0, 2.0], [3.0, 1.0]])
+    assert float(OBSERVABLES["orderings"](tied, tied * factors)) == 1.0
 
 
 def test_what_cannot_be_matched_is_an_error_and_the_solution_is_kept():
