@@ -47,7 +47,14 @@ def test_every_set_as_configured_agrees_with_what_it_tells_the_model(path: Path,
 
 
 @pytest.mark.parametrize(
-    "bad", [{"batch_sise": 3}, {"batch_size": 0}, {"corruptions": "papers"}, {"severities": [6]}]
+    "bad",
+    [
+        {"batch_sise": 3},
+        {"batch_size": 0},
+        {"corruptions": "papers"},
+        {"severities": [6]},
+        {"per_class": {"trian": 3}},
+    ],
 )
 def test_a_misspelled_setting_or_a_bad_value_is_refused(bad: dict[str, object]):
     with pytest.raises(Exception, match=str(next(iter(bad)))):

@@ -1,6 +1,7 @@
 """Sets from file to result row through ``chaosgate fit`` and ``chaosgate test``, on small copies in the real format."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -63,12 +64,12 @@ def test_class_folders_of_small_images_get_the_recipe_for_small_images(command, 
     assert {"mean", "std", "decoder"} < set(row["transform"]) and row["transform"][
         "interpolation"
     ] == "bilinear"
+    odd = tmp_path / "cifar10" / "test" / CIFAR[0]
+    os.rename(odd / "0003.jpg", os.fsencode(odd) + b"/caf\xe9.jpg")  # is no UTF-8
     assert command("predict", *files, *QUICK, *options)[0] == 0
     paths = [line.split(",")[1] for line in Path("run/predictions.csv").read_text().splitlines()]
-    assert paths == [
-        "path",
-        *(f"test/{name}/{number:04d}.jpg" for name in CIFAR for number in range(4)),
-    ]
+    assert paths[:5] == ["path", *(f"test/{CIFAR[0]}/000{n}.jpg" for n in range(3)), paths[4]]
+    assert paths[4] == rf"test/{CIFAR[0]}/caf\xe9.jpg" and len(paths) == 13
 
 
 OWN_SETS = """

@@ -138,6 +138,38 @@ def test_test_images_are_corrupted_on_the_fly_image_by_image(flat: Path):
     )
 
 
+def test_ranges_and_split_seeds_choose_other_images(flat: Path):
+    first = folder(flat, per_class={"train": 5, "test": 2})
+    rest = folder(flat, per_class={"train": [5, 9], "test": (2, 4)})
+    for split, count in (("train", 9), ("test", 4)):
+        both = {*names(first, split), *names(rest, split)}
+        assert len(both) == 3 * count
+        assert len(names(first, split)) + len(names(rest, split)) == 3 * count
+    assert rest.describe()["subset"] == {"train": [5, 9], "test": (2, 4)}
+    seeded = [folder(flat, split_seed=seed, seed=2) for seed in (None, 1, 2, "run")]
+    for one in seeded:
+        assert one.sizes() == {"train": 42, "val": 6, "test": 12}
+        assert names(one, "test") == names(seeded[0], "test")
+        assert len({*names(one, "train"), *names(one, "val"), *names(one, "test")}) == 60
+    val = [names(one, "val") for one in seeded]
+    assert val[2] == val[3] and val[0] != val[1] != val[2]
+    assert "seed 1" in seeded[1].describe()["split"]
+
+
+def test_one_line_says_how_many_files_are_not_read_and_why(copy: Path, monkeypatch):
+    printed: list[str] = []
+    monkeypatch.setattr("chaosgate.data.photos.rank_zero_info", printed.append)
+    folder(copy)
+    assert not printed
+    for name in ("ant/a.heic", "ant/b.HEIC", "bee/c.txt", "readme", "bee/.hidden"):
+        (copy / name).write_text("no image")
+    (copy / "bee" / "gone.jpg").symlink_to("nowhere")
+    (copy / "bee" / "loop.jpg").symlink_to("loop.jpg")
+    folder(copy)
+    (line,) = printed
+    assert "6 files are not read: 2 .heic, 1 .txt, 2 link to nothing, 1 outside class" in line
+
+
 def test_an_empty_or_damaged_file_is_named(copy: Path):
     bad = copy / "ant" / "001.jpg"
     bad.write_bytes(bad.read_bytes()[:200])

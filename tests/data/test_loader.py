@@ -6,6 +6,8 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint
 
+from chaosgate.data import ImageFolder
+from tests.data.photos import write_photo
 from tests.data.recorder import LIGHTNING_WARNINGS, FewImages, Recorder, trainer
 
 pytestmark = LIGHTNING_WARNINGS
@@ -120,3 +122,28 @@ def test_overfitting_a_few_batches_still_works(tmp_path: Path):
     assert [indices for indices, _ in model.trained[:2]] == [
         indices for indices, _ in model.trained[2:]
     ]
+
+
+def test_a_resume_says_that_the_files_have_changed(tmp_path: Path):
+    for name in ("ant", "bee"):
+        for number in range(12):
+            write_photo(tmp_path / "photos" / name / f"{number}.jpg", number)
+
+    def photos() -> ImageFolder:
+        sizes = {"batch_size": 6, "num_workers": 0, "image_size": 8}
+        return ImageFolder(str(tmp_path / "photos"), **sizes)
+
+    saver = ModelCheckpoint(tmp_path / "ckpt", every_n_train_steps=2, save_top_k=-1)
+    trainer(tmp_path, max_epochs=2, callbacks=[saver]).fit(Recorder(192, 2), photos())
+    inside, end = (next((tmp_path / "ckpt").glob(f"*step={step}.ckpt")) for step in (4, 6))
+    images = [path for listing in photos().list_images("fit").values() for path in listing.paths]
+    images[0].write_bytes(images[1].read_bytes() + b"\0\0")  # a training image of another size
+
+    def resume(path: Path) -> None:
+        fit = trainer(tmp_path, max_epochs=3)
+        fit.fit(Recorder(192, 2), photos(), ckpt_path=path, weights_only=True)
+
+    with pytest.raises(ValueError, match="after batch 1 of epoch 1.*files was"):
+        resume(inside)
+    with pytest.warns(UserWarning, match="not those that the checkpoint was trained on: files was"):
+        resume(end)

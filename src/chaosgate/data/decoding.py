@@ -84,7 +84,6 @@ class FileImages:
         self._ends = np.cumsum([0, *map(len, names)])
         self.decoder: Decoder = decoder
         self.view = view
-        self._last: tuple[int, Picture] | None = None  # test cells ask for it several times
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -93,6 +92,4 @@ class FileImages:
         return Path(os.fsdecode(self._names[self._ends[index] : self._ends[index + 1]]))
 
     def __getitem__(self, index: int) -> Picture:
-        if self._last is None or self._last[0] != index:
-            self._last = index, self.view(decode(self.path(index), self.decoder))
-        return self._last[1]
+        return self.view(decode(self.path(index), self.decoder))

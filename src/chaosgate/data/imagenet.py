@@ -59,7 +59,7 @@ class ImageNet(PhotoData):
         self.validation, self.val_fraction = validation, float(val_fraction)
         self.class_names = list(wnids())
         self.found: dict[str, dict[str, int]] = {}
-        if self.has_clean and not (self.root / "train").is_dir():
+        if self.has_clean and not any((self.root / split).is_dir() for split in COUNTS):
             self.list_split("val")
 
     def list_images(self, stage: str) -> dict[str, Listing]:
@@ -112,7 +112,7 @@ class ImageNet(PhotoData):
         if not folder.is_dir():
             raise FileNotFoundError(
                 f"no {split} folder in {self.root}. Set data.root to a folder with "
-                f"{split}/<wnid>/; torchvision.datasets.ImageNet unpacks the archives."
+                f"{split}/<wnid>/ (torchvision.datasets.ImageNet unpacks it)."
             )
         return self.counted(split, list_class_folders(folder), folder)
 

@@ -99,10 +99,7 @@ class ImageNetC(ImageNet):
     def setup(self, stage: str) -> None:
         """List the files of every cell and check that they are the same."""
         if stage not in ("test", "predict"):
-            raise ValueError(
-                f"ImageNetC is for testing, not for {stage}. Train and validate on "
-                "chaosgate.ImageNet."
-            )
+            raise ValueError(f"ImageNetC is for testing, not for {stage}; use ImageNet.")
         if self.test_splits:
             return
         listing = self._list_cells()
@@ -179,8 +176,7 @@ def find_cells(root: Path, cells: Sequence[Cell]) -> dict[Cell, Path]:
         groups = " ".join(sorted({f"imagenet-c-{group_of(name)}" for name, _ in missing}))
         raise FileNotFoundError(
             f"{root} lacks {len(missing)} of {len(cells)} cells: {listed}. Fetch {groups} with "
-            "chaosgate data download, test fewer corruptions or severities, or corrupt clean "
-            "images: -c data/imagenet --data.corruptions paper."
+            "chaosgate data download, or use -c data/imagenet --data.corruptions paper."
         )
     return found
 

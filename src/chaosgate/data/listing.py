@@ -120,7 +120,7 @@ def list_split(root: Path, folder: Path, classes: Sequence[str]) -> Listing:
     if empty := [str(folder / classes[i]) for i in np.flatnonzero(counts == 0).tolist()]:
         raise ValueError(
             f"no images in {len(empty)} class folder(s): {', '.join(empty)} (looked for "
-            f"{' '.join(IMG_EXTENSIONS)}). Add images, or remove the folders from every split."
+            f"{' '.join(IMG_EXTENSIONS)}). Add images, or remove the folders."
         )
     if outside := sum(e.is_file() and e.name[0] != "." for e in os.scandir(folder)):
         listing.unread["outside class folders"] += outside

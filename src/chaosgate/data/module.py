@@ -318,8 +318,7 @@ class ImageData(pl.LightningDataModule, ABC):
         if progress.batches and changed:
             raise ValueError(
                 f"cannot continue after batch {progress.batches} of epoch {progress.epoch} of the "
-                f"checkpoint: {'; '.join(changed.values())}. Resume with the same data settings "
-                "and files, or from the end of an epoch."
+                f"checkpoint: {'; '.join(changed.values())}. Resume with the same data settings."
             )
         if differ := [changed[key] for key in ("images", "files") if key in changed]:
             rank_zero_warn(

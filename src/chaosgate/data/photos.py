@@ -40,7 +40,7 @@ from chaosgate.data.module import (
     plan_cells,
     table_for,
 )
-from chaosgate.data.samples import CLEAN, Augmentation, Images, Split, as_tensor
+from chaosgate.data.samples import CLEAN, Augmentation, Images, Picture, Split, as_tensor
 
 if TYPE_CHECKING:
     from chaosgate.corruptions import Corrupt
@@ -193,6 +193,7 @@ class PhotoData(ImageData):
             self.val_split = self._split("val", self.central_view())
         if "test" in listings:
             images, targets = self._split("test", self.central_view())
+            images = LastImage(images)
             self.test_splits = [
                 Split(CorruptedImages(images, corruption) if corruption else images, targets)
                 for corruption in self.corruptions
@@ -260,6 +261,19 @@ class PhotoData(ImageData):
             "decoder": self.decoder,
             "files": {split: listing.digest() for split, listing in self.listings.items()},
         }
+
+
+class LastImage:
+    """Images that remember the last one, so that the cells of an image decode it once."""
+
+    def __init__(self, images: Images) -> None:
+        self.images = images
+        self.last: tuple[int, Picture] = -1, torch.empty(0)
+
+    def __getitem__(self, index: int) -> Picture:
+        if self.last[0] != index:
+            self.last = index, self.images[index]
+        return self.last[1]
 
 
 class CorruptedImages:
