@@ -7,7 +7,6 @@ from torch import nn
 
 import chaosgate as cg
 import chaosgate.train.backbones
-from chaosgate.field.white import Noise, fold
 from chaosgate.inject import Ramp
 
 
@@ -58,14 +57,6 @@ def test_dial_scales_the_strength_and_zero_is_no_noise(gate):
             energy[factor] = float((after - before).square().sum())
     assert energy[0.0] == pytest.approx(0.0, abs=1e-9)
     assert 0 < energy[0.25] < energy[1.0]
-
-
-def test_half_log_std_by_dial_is_half_log_std():
-    h = torch.rand(2, 3, 5, 5)
-    full, half = cg.GaussianChaos(log_std=1.0), cg.GaussianChaos(log_std=0.5)
-    full.dial = torch.tensor(0.5)
-    key = torch.tensor(fold("dial"))
-    assert torch.allclose(full.perturb(h, Noise(key)), half.perturb(h, Noise(key)), rtol=1e-5)
 
 
 @pytest.mark.statistical

@@ -83,21 +83,6 @@ def averages_of_nothing():
         assert torch.allclose(model(x).exp().sum(1), torch.ones(4), atol=1e-5)
 
 
-def averages_of_batches():
-    """10: every batch of a Monte Carlo loop has draws of its own, the first those with the numbers 1 to D."""
-    model, x = build("timm resnet")
-    with cg.attach(model.eval(), gate(), "L4") as handle, torch.no_grad():
-        expected = []
-        for draw in range(1, 5):
-            with handle.forced(draw):
-                expected.append(model(x).softmax(1))
-        with handle.monte_carlo(2):
-            found = [model(x).exp() for _ in range(2)]
-    torch.testing.assert_close(found[0], (expected[0] + expected[1]) / 2)
-    torch.testing.assert_close(found[1], (expected[2] + expected[3]) / 2)
-    assert not torch.equal(*found)
-
-
 def averages_beside_a_loss():
     """10: the loss that a Hugging Face model returns is that of one draw: refused; without labels it averages."""
     model, x = build("huggingface vit")
@@ -166,18 +151,6 @@ def networks_that_draw_and_count():
     assert model.seen == 0 and model.last is last and not last.any()
 
 
-def replaced_stage():
-    """3: a stage that was replaced has no gate."""
-    model, x = build("timm resnet")
-    handle = cg.attach(model.train(), gate(), "L4", check=False)
-    model.layer4 = copy.deepcopy(model.layer4)
-    with pytest.raises(RuntimeError, match="'layer4' was replaced"):
-        model(x)
-    handle.remove()
-    with cg.attach(model, gate(), "L4", check=False):
-        assert not torch.equal(model(x), model(x))
-
-
 def handle_as_attribute():
     """1: a model that holds its own handle cannot be copied; one that finds it can."""
     model, x = build("timm resnet")
@@ -238,12 +211,10 @@ ROWS = [
     calls_itself,
     removed_handle,
     averages_of_nothing,
-    averages_of_batches,
     averages_beside_a_loss,
     averages_by_replicas,
     forgotten_model,
     networks_that_draw_and_count,
-    replaced_stage,
     handle_as_attribute,
     untrained_statistics,
     rank_known_later,

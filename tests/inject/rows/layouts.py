@@ -166,13 +166,6 @@ def mvit():
         assert handle.check(x)[0].grid == (14, 14)
 
 
-def several_tensors():
-    model, x = build("huggingface swin")
-    with cg.attach(model.train(), gate(), "swin.encoder.layers.0", check=False):
-        with pytest.raises(ValueError, match="needs one map.*Name another module"):
-            model(x)
-
-
 def channels_last():
     model, x = build("timm resnet")
     model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
@@ -235,7 +228,6 @@ ROWS = [
     unknown_tokens,
     bad_layout,
     mvit,
-    several_tensors,
     channels_last,
     dense_monte_carlo,
     second_argument,

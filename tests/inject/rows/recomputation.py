@@ -78,20 +78,6 @@ def checkpointed_whole_model():
     assert torch.allclose(run(True), run(False), rtol=1e-4, atol=1e-7)
 
 
-def checkpointed_other_entry_twice():
-    """5: two passes outside of a forward of the model: nobody can tell them apart."""
-    model, x = build("timm resnet")
-    with cg.attach(model.train(), gate(), "layer4", check=False):
-        losses = []
-        for k in range(2):
-            h = model.layer3(model.layer2(model.layer1(model.act1(model.bn1(model.conv1(x + k))))))
-            losses.append(
-                checkpoint(lambda y: model.layer4(y).relu().square(), h, use_reentrant=False).mean()
-            )
-        with pytest.raises(RuntimeError, match="not certain.*2 forwards wait"):
-            sum(losses).backward()
-
-
 def checkpointed_shared_module():
     """5, 6: a module that runs twice in a forward and is recomputed."""
     model, x = Shared().train(), images(8)
@@ -159,7 +145,6 @@ def hidden_by_checkpointing():
 VIEWS = [(1, True), (2, True), (2, False), (3, True)]
 ROWS = [
     checkpointed_whole_model,
-    checkpointed_other_entry_twice,
     checkpointed_shared_module,
     hidden_by_checkpointing,
     *(partial(features_of_a_forward_without_outputs, reentrant) for reentrant in (False, True)),
