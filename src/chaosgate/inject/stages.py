@@ -349,31 +349,22 @@ def _candidates(
         name = next((n for n in reversed(dry.steps) if n.startswith(f"{hidden[-1]}.")), "another")
         return {}, f"'{hidden[-1]}' is not called (activation checkpointing?); name {name!r}"
     steps = [n for n in dry.steps if n.startswith(inside) and dry.weighted_after(n)]
-    reductions = [reduction for _, reduction in entries]
-    if entries and len(set(reductions)) > 1:
-        last = {reduction: name for name, reduction in entries}
-        if len(reductions) != 4 and len(last) < 4 and len(last) < len(reductions):
+    sizes = sorted({dry.sizes[n] for n in dry.steps if n.startswith(inside)}, reverse=True)[-4:]
+    last = {reduction: name for name, reduction in entries}
+    if len(last) > 1:
+        if len(last) < 4 < len(entries):
             listing = ", ".join(f"{name} (reduction {reduction})" for name, reduction in entries)
             return {}, f"several stages have the same reduction: {listing}"
         declared = entries if len(entries) == 4 else [(last[r], r) for r in sorted(last)[-4:]]
-        sizes = [_size(dry, name, reduction) for name, reduction in declared]
-        places = [
-            _last(dry, steps, name, size, sizes.count(size) == 1)
-            for (name, _), size in zip(declared, sizes, strict=True)
-        ]
-        found = dict(zip(STAGES[-len(places) :], places, strict=True))
-        return {stage: place for stage, place in found.items() if place}, (
-            "not every path from the image to the output crosses the declared stage"
-        )
-    sizes = sorted({dry.sizes[n] for n in dry.steps if n.startswith(inside)}, reverse=True)[-4:]
+        found = dict(zip(STAGES[-len(declared) :], _places(dry, steps, declared), strict=True))
+        reason = "not every path from the image to the output crosses the declared stage"
+        return {stage: place for stage, place in found.items() if place}, reason
+    if not entries and _unknown_resolution(dry, (sizes or [0])[-1]):
+        return {}, "a coarser resolution reaches the output beside others, or in unknown order"
     if not entries and len(sizes) > 1:
-        if _unknown_resolution(dry, sizes[-1]):
-            return {}, "a coarser resolution reaches the output beside others, or in unknown order"
         of_size = {dry.sizes[n]: n for n in steps}
         stages = zip(STAGES[-len(sizes) :], sizes, strict=True)
         return {stage: of_size[size] for stage, size in stages if size in of_size}, ""
-    if not entries and _unknown_resolution(dry, (sizes or [0])[-1]):
-        return {}, ""
     row = [name for name, _ in entries] or _row_of_blocks(dry, inside)
     blocks = [name for name in row if name in dry.places]
     while blocks and dry.surviving(blocks[-1]) is None:
@@ -383,23 +374,25 @@ def _candidates(
     return {s: blocks[math.ceil(len(blocks) * k / 4) - 1] for k, s in enumerate(STAGES, 1)}, ""
 
 
-def _size(dry: DryRun, name: str, reduction: int) -> int:
-    """Sites of a declared stage; from its reduction, if its module returns several tensors."""
-    if name in dry.sizes or name in dry.outputs:
-        return dry.sizes.get(name, 0)
-    return math.prod(-(-side // reduction) for side in dry.image.shape[2:])
+def _places(
+    dry: DryRun, steps: Sequence[str], declared: Sequence[tuple[str, int]]
+) -> Iterator[str | None]:
+    """The declared places; or later steps of their grids, with several layers with weights between.
 
-
-def _last(dry: DryRun, steps: Sequence[str], name: str, size: int, alone: bool) -> str | None:
-    """The declared place; a later step of its grid, if several layers with weights are in between."""
-    crossed = name in dry.places
-    if not alone and crossed:  # several stages on one grid: quarter depths, dilated networks
-        return name
-    second = [*dry.weighted_after(name), math.inf, math.inf][1] if name in dry.outputs else 0
-    later = [n for n in steps if dry.sizes[n] == size and dry.order[n] >= second]
-    if name not in dry.outputs:
-        later = [n for n in later if dry.order[n] > dry.order[name]]
-    return later[-1] if later else name if crossed else None
+    A module that returns several tensors has the grid of its reduction.
+    """
+    sides = dry.image.shape[2:]
+    sizes = [
+        dry.sizes.get(name) or math.prod(-(-side // reduction) for side in sides)
+        for name, reduction in declared
+    ]
+    for (name, _), size in zip(declared, sizes, strict=True):
+        after = dry.weighted_after(name)
+        start = [*after, math.inf, math.inf][1] if name in dry.outputs else dry.order[name] + 1
+        later = [n for n in steps if dry.sizes[n] == size and dry.order[n] >= start]
+        known = name if name in dry.places else None
+        # Several stages on one grid are quarter depths, or a dilated network.
+        yield later[-1] if later and not (known and sizes.count(size) > 1) else known
 
 
 def _unknown_resolution(dry: DryRun, coarsest: int) -> bool:
