@@ -1,14 +1,15 @@
-"""Attach gates to a network with hooks: no new module, no new parameter, no new key in the ``state_dict``.
+"""Attach gates to a network with hooks: no new module, no new parameter, no new key in the
+``state_dict``.
 
 The life of a forward::
 
-    y = model(x)              _enter   a Forward is made: step + 1, shape of x. The first is checked.
+    y = model(x)              _enter   a Forward is made: step + 1; the first one is checked
           h = layer4(...)     _gate    h becomes gate(h); Forward.passes counts it
                               _leave   has every gate acted? The graph of y keeps the Forward.
     loss(y).backward()                 the gradient arrives at y: this Forward is the current one
           layer4 is rerun     _gate    activation checkpointing: the same step, so the same noise
 
-    model.forward_features(x)          no _enter: each pass of a gated module is a Forward of its own
+    model.forward_features(x)          no _enter: each pass of a gated module is a Forward
 """
 
 import copy
@@ -61,7 +62,9 @@ class GatedModule:
         self.key, chain = fold(*self.identity), self.reader.chain
         norm = isinstance(chain[0], NORMS) and len(chain) > 1
         self.leader = chain[1] if norm else chain[0]
-        """The module whose mode decides; for a normalization layer, which may be frozen, its parent."""
+        """The module whose mode decides; for a normalization layer, which may be frozen, its
+        parent.
+        """
 
     def __str__(self) -> str:
         where = self.stage if self.stage == self.module else f"{self.stage} -> {self.module}"
@@ -80,7 +83,8 @@ class GatedModule:
 
 @dataclass(eq=False)
 class Forward:
-    """One forward of the model, or one pass of a module (``module``) if the model is entered otherwise.
+    """One forward of the model, or one pass of a module (``module``) if the model is entered
+    otherwise.
 
     It is also the gradient hook on what the forward returned, so it lives as long as the graph.
     ``hidden``: a gate ran without a graph, as under checkpointing with ``use_reentrant=True``.
@@ -111,7 +115,9 @@ class Forward:
 
 @dataclass
 class Forced:
-    """Gates act in evaluation mode too, with the noise of one numbered draw, on some or all modules."""
+    """Gates act in evaluation mode too, with the noise of one numbered draw, on some or all
+    modules.
+    """
 
     draw: int
     only: set[str] | None
@@ -119,7 +125,9 @@ class Forced:
 
 
 class Attachment:
-    """Gates on some modules of a model, until :meth:`remove`. Made by :func:`attach`; a context manager."""
+    """Gates on some modules of a model, until :meth:`remove`. Made by :func:`attach`; a context
+    manager.
+    """
 
     def __init__(
         self,
@@ -157,10 +165,14 @@ class Attachment:
         self._backward: ReferenceType[Forward] | None = None  # whose outputs got a gradient last
         self._average: Callable[..., Any] | None = None  # of Monte Carlo prediction
         self.uncertainty: dict[str, Tensor] = {}
-        """Of the last Monte Carlo forward: ``entropy`` and ``mutual_information`` per prediction."""
+        """Of the last Monte Carlo forward: ``entropy`` and ``mutual_information`` per
+        prediction.
+        """
         self._factors: dict[Gate, Tensor | None] = {}
         self.on_first_call: Callable[..., object] | None = None
-        """Called with the arguments of the first training forward; again with the next if it raises."""
+        """Called with the arguments of the first training forward; again with the next if it
+        raises.
+        """
         if check:
             self.on_first_call = partial(require_effect, self)
         self.resumed: Any = None
@@ -193,19 +205,24 @@ class Attachment:
 
     @property
     def fired(self) -> int:
-        """How often a gate acted in training mode; 0 after training means that there was no noise."""
+        """How often a gate acted in training mode; 0 after training means that there was no
+        noise.
+        """
         return self._fired.value
 
     @property
     def step(self) -> int:
-        """Training forwards of the model, or passes of a gated module if it is entered otherwise."""
+        """Training forwards of the model, or passes of a gated module if it is entered
+        otherwise.
+        """
         return self._steps.value
 
     def check(self, *args: Any, **kwargs: Any) -> list[SiteReport]:
         """Run the model with the gates off and on; refuse a gate that does not reach the output.
 
-        Leaves weights, running statistics, the step and every random stream as they were. Also fills all
-        caches, which ``torch.compile(fullgraph=True)`` needs. A refusal stands until a check passes.
+        Leaves weights, running statistics, the step and every random stream as they were. Also
+        fills all caches, which ``torch.compile(fullgraph=True)`` needs. A refusal stands until a
+        check passes.
         """
         self._require_attached()
         reports = measure(self, args, kwargs)
@@ -214,7 +231,9 @@ class Attachment:
         return reports
 
     def set_strength(self, factor: float) -> None:
-        """Scale the nominal strength: 0 is no noise, 1 the full strength. :meth:`remove` undoes it."""
+        """Scale the nominal strength: 0 is no noise, 1 the full strength. :meth:`remove` undoes
+        it.
+        """
         if not 0 <= factor <= 1:
             refuse("factor", factor=factor)
         self._require_attached()
@@ -233,9 +252,10 @@ class Attachment:
         r"""In here evaluation returns :math:`\log\bar p=\log\frac1D\sum_d p_d` over D gated passes.
 
         The first batch has draws 1 to D, the next D + 1 to 2 D. ``step`` tells batches apart, too.
-        ``class_axis`` is the axis of the classes in outputs other than (B, K), e.g. 1 for a segmentation
-        map. :attr:`uncertainty` holds the entropy :math:`H(\bar p)` of every prediction and the mutual
-        information :math:`H(\bar p)-\frac1D\sum_d H(p_d)` between prediction and gate.
+        ``class_axis`` is the axis of the classes in outputs other than (B, K), e.g. 1 for a
+        segmentation map. :attr:`uncertainty` holds the entropy :math:`H(\bar p)` of every
+        prediction and the mutual information :math:`H(\bar p)-\frac1D\sum_d H(p_d)` between
+        prediction and gate.
         """
         self._require_attached()
         if draws < 1:
@@ -269,9 +289,11 @@ class Attachment:
     def forced(
         self, draw: int, only: set[str] | None = None, record: bool = False
     ) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
-        """In here gates act in evaluation mode too, with the noise of one draw, on some or all modules.
+        """In here gates act in evaluation mode too, with the noise of one draw, on some or all
+        modules.
 
-        Yields what ``record`` keeps of each: the map (B, C, *grid) before and after its gate, by path.
+        Yields what ``record`` keeps of each: the map (B, C, *grid) before and after its gate, by
+        path.
         """
         self._require_attached()
         maps: dict[str, tuple[Tensor, Tensor]] = {}
@@ -309,7 +331,8 @@ class Attachment:
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
-            "an attachment belongs to its model and cannot be copied or saved. Save handle.state_dict(); "
+            "an attachment belongs to its model and cannot be copied or saved. Save "
+            "handle.state_dict(); "
             "do not keep the handle in the model: chaosgate.Attachment.on(model) finds it."
         )
 
@@ -418,7 +441,9 @@ class Attachment:
             forward.hidden = True
 
     def _leave(self, args: Any, kwargs: Any, output: Any) -> Any:
-        """Also after an exception (out of memory, say) that the loop survives; then without an output."""
+        """Also after an exception (out of memory, say) that the loop survives; then without an
+        output.
+        """
         forward, compiling = self._forward, torch.compiler.is_compiling()
         if forward is None or (not compiling and TRACKER.is_bw):
             return None
@@ -447,7 +472,9 @@ class Attachment:
         refuse("not called", **facts, inner=inner[-1] if inner else "")
 
     def _recomputed(self, module: str) -> Forward:
-        """The forward that ``module`` is recomputed for, by checkpointing; refused where not certain."""
+        """The forward that ``module`` is recomputed for, by checkpointing; refused where not
+        certain.
+        """
         forward = None if self._backward is None else self._backward()
         waiting = [f for f in self._waiting if f.module in (None, module)]
         found = ""
@@ -480,13 +507,15 @@ def _probabilities(output: Any, class_axis: int | None) -> tuple[Tensor, int]:
 
 
 class Hook:
-    """A hook of an attachment. What ``deepcopy``, pickling and ``torch.save`` make of it removes itself.
+    """A hook of an attachment. What ``deepcopy``, pickling and ``torch.save`` make of it removes
+    itself.
 
     Args:
         module: The module it is registered on; None in a copy.
         act: What to do, without the module.
         forced: Whether gates act in evaluation mode too.
-        when: ``before`` or ``behind`` the forward of the module; ``always`` behind it, also if it raised.
+        when: ``before`` or ``behind`` the forward of the module; ``always`` behind it, also if it
+            raised.
     """
 
     def __init__(
@@ -577,23 +606,25 @@ def attach(
 
     1. It changes no weight, ``state_dict`` key, mode, random stream or sharding.
     2. Evaluation output is bit-identical; a copy or a saved model is the plain network.
-    3. A gate acts if and only if its module is in training mode (for a normalization layer, which may
-       be frozen: its parent); ``fired`` counts how often.
+    3. A gate acts if and only if its module is in training mode (for a normalization layer, which
+       may be frozen: its parent); ``fired`` counts how often.
     4. A module path is taken literally.
-    5. L1 to L4 exist only where the network declares its stages (timm's ``feature_info``) or a dry run
-       proves them. L_k is the last place of its resolution.
-    6. Proven means: every path from the image to the output crosses the place (a gradient cut), it is
-       not the output and not behind the classifier, and its batch axis follows the input's.
+    5. L1 to L4 exist only where the network declares its stages (timm's ``feature_info``) or a dry
+       run proves them. L_k is the last place of its resolution.
+    6. Proven means: every path from the image to the output crosses the place (a gradient cut), it
+       is not the output and not behind the classifier, and its batch axis follows the input's.
     7. Otherwise it raises an error that suggests only modules that were tried and work.
     8. The layout is declared, proven or given; never guessed.
     9. Tokens in front of the grid (class, register tokens) are not changed.
     10. One gate per tensor.
-    11. Noise is a function of (seed, rank, unwrapped module path, step, draw); recomputation repeats it.
+    11. Noise is a function of (seed, rank, unwrapped module path, step, draw); recomputation
+        repeats it.
     12. Resuming needs the handle's state; there is one documented line for each framework
         (:mod:`chaosgate.inject.integrations`).
     13. The first training forward of the model checks, in training mode, that the gate reaches the
         output; ``check=False`` skips this.
-    14. Attach before compiling, sharding and creating the optimizer; replace modules before attaching.
+    14. Attach before compiling, sharding and creating the optimizer; replace modules before
+        attaching.
     15. Every refusal is an error of chaosgate that states the cause and what to do.
 
     Args:
@@ -601,16 +632,18 @@ def attach(
             ``stages`` names its modules.
         gate: What to do to the features; or several by stage, ``{"L3": gate_a, "L4": gate_b}``.
         stages: ``"L1"`` to ``"L4"`` (see :func:`resolve_stages`), or paths of modules; None is L4.
-        seed: Selects the noise, together with the gate's own seed if it has one: two models with the
-            same seed and modules see the same noise. Never touches torch's global stream.
-        rank: This process among several; None asks ``torch.distributed``, also if initialized later.
+        seed: Selects the noise, together with the gate's own seed if it has one: two models with
+            the same seed and modules see the same noise. Never touches torch's global stream.
+        rank: This process among several; None asks ``torch.distributed``, also if initialized
+            later.
         check: Check the effect at the first training forward. Under ``torch.compile`` call
             ``handle.check(batch)`` before compiling.
-        layout: Layout of the features where it cannot be known: NCHW, NHWC, NLC (tokens), NCL, NCDHW or
-            NDHWC.
-        grid: Rows and columns of tokens where they cannot be known; tokens in front are not changed.
-        example: A batch for the dry run that finds L1 to L4 and layouts, or the model's arguments as a
-            tuple; None uses noise of the image size that the network declares.
+        layout: Layout of the features where it cannot be known: NCHW, NHWC, NLC (tokens), NCL,
+            NCDHW or NDHWC.
+        grid: Rows and columns of tokens where they cannot be known; tokens in front are not
+            changed.
+        example: A batch for the dry run that finds L1 to L4 and layouts, or the model's arguments
+            as a tuple; None uses noise of the image size that the network declares.
         coupled: All stages share one latent field per forward: with the same ``base_size`` of their
             gates, each resizes this field to its own grid.
 

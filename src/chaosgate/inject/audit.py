@@ -1,8 +1,8 @@
 """Does the noise in a model act? Every source of random numbers, redrawn alone.
 
-A dispatch mode watches the operators that draw. It seeds each of them by (module, operator, number), so
-that two forwards are equal; then a forward in which one source is seeded otherwise shows what reaches the
-output.
+A dispatch mode watches the operators that draw. It seeds each of them by (module, operator,
+number), so that two forwards are equal; then a forward in which one source is seeded otherwise
+shows what reaches the output.
 """
 
 import math
@@ -43,9 +43,9 @@ _TRIES = 64  # other seeds until a rare event (one sample dropped, say) happens 
 class Source:
     """One source of random numbers.
 
-    ``draws`` per training forward; ``requested`` and ``realized`` rates of dropped values; ``energy``, what
-    it injects relative to its input; ``change`` of the output (relative) when only this source is redrawn;
-    ``independent`` draws of samples and channels.
+    ``draws`` per training forward; ``requested`` and ``realized`` rates of dropped values;
+    ``energy``, what it injects relative to its input; ``change`` of the output (relative) when only
+    this source is redrawn; ``independent`` draws of samples and channels.
     """
 
     module: str
@@ -78,7 +78,9 @@ class Audit:
         training: Literal["acts"] | None = None,
         evaluation: Literal["silent"] | None = None,
     ) -> "Audit":
-        """Raise an ``AssertionError`` with the table unless the noise acts, or evaluation is silent."""
+        """Raise an ``AssertionError`` with the table unless the noise acts, or evaluation is
+        silent.
+        """
         loud = [s.module for s in self.sources if s.verdict == "active in evaluation"]
         wrong = [s for s in self.sources if not s.healthy and s.module not in loud]
         if training and (wrong or not any(s.draws for s in self.sources)):
@@ -132,7 +134,9 @@ class _Draws:
 
 
 class _Watch(TorchDispatchMode):
-    """Random operators become functions of (module, operator, number, version); ``redrawn`` has another."""
+    """Random operators become functions of (module, operator, number, version); ``redrawn`` has
+    another.
+    """
 
     def __init__(self, model: nn.Module, version: int, redrawn: Key | None) -> None:
         super().__init__()
@@ -216,9 +220,10 @@ class _Watch(TorchDispatchMode):
 def audit(model: nn.Module, *example: Any, **kwargs: Any) -> Audit:
     """Find every source of random numbers in a model, and measure what each does.
 
-    Weights, buffers, counters and random streams stay as they were. Weights that are almost zero (branches
-    at initialization) are replaced for the measurement. Verdicts: acts, never draws, drawn but constant,
-    result unused, removed by a normalization, active in evaluation, rate differs from the request.
+    Weights, buffers, counters and random streams stay as they were. Weights that are almost zero
+    (branches at initialization) are replaced for the measurement. Verdicts: acts, never draws,
+    drawn but constant, result unused, removed by a normalization, active in evaluation, rate
+    differs from the request.
 
     Args:
         model: Any module.
@@ -326,7 +331,9 @@ def _rate(module: nn.Module) -> float:
 
 
 def _realized(key: Key, watches: list[_Watch]) -> float:
-    """The share of dropped values: between input and output of the module, else in what was drawn."""
+    """The share of dropped values: between input and output of the module, else in what was
+    drawn.
+    """
     dropped = [w.seen[key[0]][0] for w in watches if key[0] in w.seen]
     if dropped and any(share > 0 for share in dropped):
         return sum(dropped) / len(dropped)

@@ -57,7 +57,8 @@ class Ramp:
         lengths = [length for length in (self.steps, self.epochs) if length is not None]
         if len(lengths) != 1 or not 0 < lengths[0] < math.inf or not 0 <= self.start <= 1:
             raise ValueError(
-                f"Ramp takes one of steps and epochs, positive, and start from 0 to 1; got {self!r}."
+                f"Ramp takes one of steps and epochs, positive, and start from 0 to 1; got "
+                f"{self!r}."
             )
 
     def __call__(self, step: int, epoch: float) -> float:
@@ -72,25 +73,26 @@ class Ramp:
 class NoiseInjection(Callback):
     """Attach gates to the backbone for training; measure, print and log how strong they really are.
 
-    At the first training step the backbone runs with the gates off and on: a gate that cannot act, or that
-    the network normalises away, stops the run, and so does an epoch in which no gate acted. Evaluation is
-    untouched unless ``monte_carlo`` asks for it.
+    At the first training step the backbone runs with the gates off and on: a gate that cannot act,
+    or that the network normalises away, stops the run, and so does an epoch in which no gate acted.
+    Evaluation is untouched unless ``monte_carlo`` asks for it.
 
     Args:
-        gate: The perturbation; a dict from stages to gates gives each stage its own; null trains without
-            noise (the baseline of every comparison).
-        stages: ``L1`` to ``L4``, or names of modules of the backbone; null is L4, or what a dict of gates
-            names.
+        gate: The perturbation; a dict from stages to gates gives each stage its own; null trains
+            without noise (the baseline of every comparison).
+        stages: ``L1`` to ``L4``, or names of modules of the backbone; null is L4, or what a dict of
+            gates names.
         seed: Selects the noise; null takes the run's seed.
         schedule: Strength over training time; null is full strength from the start.
-        monte_carlo: In the commands test, validate and predict average the probabilities of this many gated
-            passes; 0 runs the plain network. Validation during training is always plain.
+        monte_carlo: In the commands test, validate and predict average the probabilities of this
+            many gated passes; 0 runs the plain network. Validation during training is always plain.
         class_axis: Axis of the classes for ``monte_carlo`` where outputs are not (B, K), e.g. 1 for
             (B, K, H, W).
-        reestimate_bn: Before a test recompute the BatchNorm statistics from this many training batches
-            without noise; 0 tests with the statistics that training gathered under noise. A control;
-            checkpoints are not changed.
-        check: Refuse a gate that does not reach the output, and an epoch without noise; false does neither.
+        reestimate_bn: Before a test recompute the BatchNorm statistics from this many training
+            batches without noise; 0 tests with the statistics that training gathered under noise. A
+            control; checkpoints are not changed.
+        check: Refuse a gate that does not reach the output, and an epoch without noise; false does
+            neither.
         target: Attribute of the LightningModule that holds the backbone.
     """
 
@@ -108,7 +110,8 @@ class NoiseInjection(Callback):
     ) -> None:
         if reestimate_bn < 0 or monte_carlo < 0 or (monte_carlo and gate is None):
             raise ValueError(
-                f"noise.monte_carlo={monte_carlo} and noise.reestimate_bn={reestimate_bn} are 0 or more; "
+                f"noise.monte_carlo={monte_carlo} and noise.reestimate_bn={reestimate_bn} are 0 "
+                f"or more; "
                 "Monte Carlo needs a noise.gate."
             )
         if seed is not None and not 0 <= seed < 2**63:
@@ -135,11 +138,14 @@ class NoiseInjection(Callback):
     @classmethod
     def of(cls, trainer: Trainer) -> "list[NoiseInjection]":
         """The callbacks of this class that a trainer has."""
-        return [one for one in trainer.callbacks if isinstance(one, cls)]  # type: ignore[attr-defined]
+        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+        return [one for one in callbacks if isinstance(one, cls)]
 
     @property
     def state_key(self) -> str:
-        """Two callbacks of this class, with other gates, stages or targets, keep separate states."""
+        """Two callbacks of this class, with other gates, stages or targets, keep separate
+        states.
+        """
         kinds = dict.fromkeys(type(gate).__name__ for gate in self.gates.values())
         target = "" if self.target == "model" else f", target={self.target}"
         gate = "+".join(kinds) or "NoneType"
@@ -171,14 +177,17 @@ class NoiseInjection(Callback):
             load_noise_state_dict(pl_module, checkpoint[_LAYERS])
         elif noise_state_dict(pl_module) and trainer.state.fn == TrainerFn.FITTING:
             rank_zero_warn(
-                "the checkpoint has no counters of the gates that are layers of this network: their noise "
+                "the checkpoint has no counters of the gates that are layers of this network: "
+                "their noise "
                 "starts from the beginning."
             )
 
-    # -- attaching ---------------------------------------------------------------------------------------
+    # -- attaching -------------------------------------------------------------------------------
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Attach before anything compiles or wraps the network, unless ``configure_model`` makes it."""
+        """Attach before anything compiles or wraps the network, unless ``configure_model`` makes
+        it.
+        """
         if (stage == "fit" or self.monte_carlo) and not is_overridden("configure_model", pl_module):
             self.on_fit_start(trainer, pl_module)
 
@@ -191,7 +200,8 @@ class NoiseInjection(Callback):
         except AttributeError:
             known = ", ".join(name for name, _ in pl_module.named_children())
             raise ValueError(
-                f"noise.target={self.target!r} is not a module of {type(pl_module).__name__}; it has {known}."
+                f"noise.target={self.target!r} is not a module of {type(pl_module).__name__}; it "
+                f"has {known}."
             ) from None
         if self.attachment is not None and self.attachment.model is backbone:
             return
@@ -217,10 +227,12 @@ class NoiseInjection(Callback):
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
-        """Lightning calls no ``teardown`` after an error; the next run would find the gate still there."""
+        """Lightning calls no ``teardown`` after an error; the next run would find the gate still
+        there.
+        """
         self.teardown(trainer, pl_module, "")
 
-    # -- training ----------------------------------------------------------------------------------------
+    # -- training --------------------------------------------------------------------------------
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.attachment is not None:
@@ -229,7 +241,9 @@ class NoiseInjection(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Measure at the first forward, with what the backbone is called with; follow the schedule."""
+        """Measure at the first forward, with what the backbone is called with; follow the
+        schedule.
+        """
         if self.attachment is None:
             return
         if self.schedule is not None:
@@ -269,9 +283,12 @@ class NoiseInjection(Callback):
                 else "it was not called in training mode"
             )
             raise RuntimeError(
-                f"no gate acted in this epoch of {self._batches} batches: noise.target={self.target!r}: "
-                f"{why if known else 'it was replaced by another module'}. Make and call it so that it "
-                "trains, set noise.target to what does, noise.gate to null, or noise.check to false."
+                f"no gate acted in this epoch of {self._batches} batches: "
+                f"noise.target={self.target!r}: "
+                f"{why if known else 'it was replaced by another module'}. Make and call it so "
+                f"that it "
+                "trains, set noise.target to what does, noise.gate to null, or noise.check to "
+                "false."
             )
         if self._probe is not None:
             self.reports = measure(attachment, *self._probe)
@@ -296,7 +313,7 @@ class NoiseInjection(Callback):
         for logger in trainer.loggers:  # numbered by the last step taken
             logger.log_metrics(scalars, step=max(0, trainer.global_step - 1))
 
-    # -- evaluation: Monte Carlo averages and fresh BatchNorm statistics, where asked for ------------------
+    # -- evaluation: Monte Carlo averages and fresh BatchNorm statistics, where asked for --------
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Gather BatchNorm statistics without noise, where asked for."""
@@ -316,7 +333,8 @@ class NoiseInjection(Callback):
         rank_zero_info(f"BatchNorm statistics from {count} training batches without noise")
 
     def averaging(self, step: int) -> AbstractContextManager[object]:
-        """In here the network predicts Monte Carlo averages, if asked for, with the draws of ``step``.
+        """In here the network predicts Monte Carlo averages, if asked for, with the draws of
+        ``step``.
 
         The batches of a test have the steps from 0 on.
         """
@@ -348,7 +366,8 @@ class NoiseInjection(Callback):
         self._averaging = None
         if not self.spread:
             raise RuntimeError(
-                f"nothing was averaged: noise.target={self.target!r} was not called in this batch. Set "
+                f"nothing was averaged: noise.target={self.target!r} was not called in this "
+                f"batch. Set "
                 "noise.target to what is evaluated, or noise.monte_carlo to 0."
             )
         number = getattr(batch, "index", None)  # of a Sample; padding of uneven shards has -1

@@ -33,12 +33,16 @@ if TYPE_CHECKING:
     from chaosgate.inject.attachment import Attachment, GatedModule
 
 MINIMAL_CHANGE = 1e-3
-"""Least change of the output, as a share of what another image changes and of the size of the noise."""
+"""Least change of the output, as a share of what another image changes and of the size of the
+noise.
+"""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One gated module: the map (B, C, *grid) before and after its gate, the output without and with it."""
+    """One gated module: the map (B, C, *grid) before and after its gate, the output without and
+    with it.
+    """
 
     before: Tensor
     after: Tensor
@@ -65,7 +69,9 @@ class Compared:
 
 
 def output_of(call: Any, args: Any, kwargs: Any, model: nn.Module | None = None) -> Tensor:
-    """The logits, else all floating tensors in a row; torch's random streams stay where they were."""
+    """The logits, else all floating tensors in a row; torch's random streams stay where they
+    were.
+    """
     with same_stream(model or call):
         output = call(*args, **kwargs)
     if (logits := logits_of(output)) is not None:
@@ -117,7 +123,9 @@ def relative_change(plain: Tensor, gated: Tensor) -> float:
 
 
 def relative_energy(gate: Gate, before: Tensor) -> float:
-    """Expected injected energy relative to that of the features (B, C, *grid), at the current strength."""
+    """Expected injected energy relative to that of the features (B, C, *grid), at the current
+    strength.
+    """
     total = before.double().square().sum().clamp_min(1e-300)
     return float(gate.expected_energy(before).double().sum() / total)
 
@@ -129,11 +137,12 @@ def relative_energy(gate: Gate, before: Tensor) -> float:
 class SiteReport:
     r"""What a gate does at one module, measured on one batch in evaluation mode.
 
-    ``energy`` is :math:`E\|\tilde h-h\|^2/E\|h\|^2`, the common axis of all methods: its expectation over
-    the noise, on the features of ``images`` images; ``logit_change`` the relative change of the logits;
-    ``positive_share`` how much of the map is positive (the log-geometry theorems need positive maps);
-    ``gate_min``, ``gate_max`` and ``log_std`` describe the realized multiplicative gate where there is
-    one; ``fired`` counts the training passes in which gates have acted so far.
+    ``energy`` is :math:`E\|\tilde h-h\|^2/E\|h\|^2`, the common axis of all methods: its
+    expectation over the noise, on the features of ``images`` images; ``logit_change`` the relative
+    change of the logits; ``positive_share`` how much of the map is positive (the log-geometry
+    theorems need positive maps); ``gate_min``, ``gate_max`` and ``log_std`` describe the realized
+    multiplicative gate where there is one; ``fired`` counts the training passes in which gates have
+    acted so far.
     """
 
     stage: str
@@ -157,9 +166,12 @@ class SiteReport:
         spread = "" if math.isnan(self.log_std) else f" (log std {self.log_std:.2f})"
         where = self.stage if self.stage == self.module else f"{self.stage} -> {self.module}"
         return (
-            f"noise at {where}, {self.channels} channels on {grid_text(self.grid)}: {self.gate} {nominal}; "
-            f"gate {self.gate_min:.2g} to {self.gate_max:.2g}{spread}; injected energy {self.energy:.3g} of "
-            f"the features'; logits move by {self.logit_change:.2g}; {self.positive_share:.0%} of the map "
+            f"noise at {where}, {self.channels} channels on {grid_text(self.grid)}: {self.gate} "
+            f"{nominal}; "
+            f"gate {self.gate_min:.2g} to {self.gate_max:.2g}{spread}; injected energy "
+            f"{self.energy:.3g} of "
+            f"the features'; logits move by {self.logit_change:.2g}; {self.positive_share:.0%} of "
+            f"the map "
             "is positive"
         )
 
@@ -215,7 +227,9 @@ def require_effect(attachment: "Attachment", *args: Any, **kwargs: Any) -> None:
 def _explain(
     attachment: "Attachment", site: "GatedModule", args: Any, kwargs: Any, seen: Compared
 ) -> None:
-    """Refuse with the measured cause; weights that are zero at initialization are only a warning."""
+    """Refuse with the measured cause; weights that are zero at initialization are only a
+    warning.
+    """
     where = site.stage if site.stage == site.module else f"{site.stage} ({site.module})"
     if seen.energy == 0:
         zero = "the features there are all zero" if seen.before.numel() else "the batch is empty"
@@ -231,7 +245,8 @@ def _explain(
         share, tried = math.nan, None
     if share >= SMALLEST_SHARE and dry.replaced:
         warnings.warn(
-            f"the effect of the gate at {where} cannot be seen yet: weights behind it are (almost) zero "
+            f"the effect of the gate at {where} cannot be seen yet: weights behind it are "
+            f"(almost) zero "
             f"at initialization ({dry.replaced[-1]}).",
             stacklevel=2,
         )
@@ -258,9 +273,9 @@ def _explain(
 class SiteEffect:
     """A place for a gate.
 
-    ``stage`` is L1 to L4 where the module stands for one; ``survives`` tells whether a gate there reaches
-    the output in training mode, ``logit_change`` how far the logits move (relative, evaluation mode),
-    ``positive_share`` how much of the map is positive.
+    ``stage`` is L1 to L4 where the module stands for one; ``survives`` tells whether a gate there
+    reaches the output in training mode, ``logit_change`` how far the logits move (relative,
+    evaluation mode), ``positive_share`` how much of the map is positive.
     """
 
     stage: str | None
@@ -276,20 +291,21 @@ class SiteEffect:
 def sites(
     model: nn.Module, example: Tensor | None = None, gate: Gate | None = None
 ) -> list[SiteEffect]:
-    """Try a gate at the stages and at every block that all paths cross, in the order in which they run.
+    """Try a gate at the stages and at every block that all paths cross, in the order in which they
+    run.
 
     The network is left as it was found.
 
     Args:
         model: As for :func:`attach`.
-        example: A batch as the model takes it; real images tell more than random ones. None makes noise
-            images of the size that the model declares.
+        example: A batch as the model takes it; real images tell more than random ones. None makes
+            noise images of the size that the model declares.
         gate: The gate to try; None is ``GaussianChaos(log_std=1)``.
 
     >>> import timm
     >>> found = sites(timm.create_model("resnet18"))
-    >>> [(site.stage, site.module, site.grid) for site in found if site.stage]
-    [('L1', 'layer1', (56, 56)), ('L2', 'layer2', (28, 28)), ('L3', 'layer3', (14, 14)), ('L4', 'layer4', (7, 7))]
+    >>> [(site.stage, site.module) for site in found if site.stage]
+    [('L1', 'layer1'), ('L2', 'layer2'), ('L3', 'layer3'), ('L4', 'layer4')]
     """
     from chaosgate.inject.attachment import Attachment
 
@@ -316,10 +332,11 @@ def sites(
 
 
 def reestimate_bn(model: nn.Module, batches: Iterable[Tensor]) -> int:
-    """Recompute the running statistics of every BatchNorm from ``batches`` of images, without noise.
+    """Recompute the running statistics of every BatchNorm from ``batches`` of images, without
+    noise.
 
-    Each statistic becomes the plain average over the batches. Modes and momenta are restored; weights are
-    not touched. Call it with no gate attached. Returns the number of batches used.
+    Each statistic becomes the plain average over the batches. Modes and momenta are restored;
+    weights are not touched. Call it with no gate attached. Returns the number of batches used.
     """
     kinds = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
     norms = [m for m in model.modules() if isinstance(m, kinds) and m.running_mean is not None]
@@ -327,7 +344,8 @@ def reestimate_bn(model: nn.Module, batches: Iterable[Tensor]) -> int:
     first = next(waiting, None)
     if not norms or first is None:
         raise ValueError(
-            f"reestimate_bn needs batches, and a model with BatchNorm; got {len(norms)} BatchNorms in "
+            f"reestimate_bn needs batches, and a model with BatchNorm; got {len(norms)} "
+            f"BatchNorms in "
             f"{type(model).__name__} and {'no' if first is None else 'some'} batches."
         )
     momenta, count = [norm.momentum for norm in norms], 1
@@ -346,7 +364,8 @@ def reestimate_bn(model: nn.Module, batches: Iterable[Tensor]) -> int:
 
 
 def gate_figure(attachment: "Attachment", *args: Any, **kwargs: Any) -> "Figure":
-    """A row for each site: mean absolute features of one image before the gate, the gate, and after it.
+    """A row for each site: mean absolute features of one image before the gate, the gate, and after
+    it.
 
     The gate is read off the features, so the picture shows what happened, whatever the gate is.
     """
@@ -374,7 +393,9 @@ def gate_figure(attachment: "Attachment", *args: Any, **kwargs: Any) -> "Figure"
 
 
 def first_images(call: Any, images: int) -> Any:
-    """The same arguments with fewer images: every tensor as long as the first one is cut; detached copies."""
+    """The same arguments with fewer images: every tensor as long as the first one is cut; detached
+    copies.
+    """
     size = next((len(t) for t in tensors(call) if t.ndim), 0)
     return mapped(
         call, lambda t: t[:images].detach().clone() if t.ndim and len(t) == size else t.detach()

@@ -9,7 +9,8 @@ The counters of an attachment are not part of the model's ``state_dict``. With
   ``resume_checkpoint(model, file, optimizer, timm_state(handle, loss_scaler))``
 * Hugging Face: ``Trainer(..., callbacks=[trainer_callback(handle)])``
 * accelerate: ``accelerator.register_for_checkpointing(handle)``
-* Fabric: ``fabric.save(file, {"model": model, "noise": handle})``, and ``fabric.load`` with the same dict
+* Fabric: ``fabric.save(file, {"model": model, "noise": handle})``, and ``fabric.load`` with the
+    same dict
 * Lightning: :class:`~chaosgate.NoiseInjection` does it by itself
 
 Without it the noise starts again at step 0, and a warning says so.
@@ -60,7 +61,9 @@ class timm_state:  # noqa: N801 - used like a function
 
 
 class RestoreWarning:
-    """At the first step of an optimizer of this model: warn if it continues and the noise does not."""
+    """At the first step of an optimizer of this model: warn if it continues and the noise does
+    not.
+    """
 
     def __init__(self, attachment: "Attachment") -> None:
         self._handle, self.done = ref(attachment), False
@@ -74,7 +77,8 @@ class RestoreWarning:
         self.done = bool(mine)
         if any(optimizer.state.get(p) for p in mine):
             warnings.warn(
-                "the optimizer continues a training, but the noise starts at step 0: the counters of the "
+                "the optimizer continues a training, but the noise starts at step 0: the counters "
+                "of the "
                 "gates were not restored. Call handle.load_state_dict(...), see "
                 "chaosgate.inject.integrations.",
                 stacklevel=2,

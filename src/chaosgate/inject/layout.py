@@ -1,4 +1,5 @@
-"""Feature layouts: every gate sees (B, C, *grid), whatever the network passes around. Also the table of refusals.
+"""Feature layouts: every gate sees (B, C, *grid), whatever the network passes around. Also the
+table of refusals.
 
 The layout of a module's output is given by the user, declared by the module (or one around it), or
 proven: by the shape of the image, or by a dry run (``stages.py``).
@@ -14,13 +15,17 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
 
 KINDS = {"NCL": 3, "NLC": 3, "NCHW": 4, "NHWC": 4, "NCDHW": 5, "NDHWC": 5}
-"""Layouts by name, and their number of axes. NLC are tokens; the others have their grid in their shape."""
+"""Layouts by name, and their number of axes. NLC are tokens; the others have their grid in their
+shape.
+"""
 
 NORMS = (
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.GroupNorm, nn.LayerNorm),
     *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, nn.RMSNorm),
 )
-"""Normalization layers. Users freeze them (``bn.eval()``), so a gate on one follows its parent's mode."""
+"""Normalization layers. Users freeze them (``bn.eval()``), so a gate on one follows its parent's
+mode.
+"""
 
 _PARTS = {
     3: (nn.Conv1d, nn.ConvTranspose1d, nn.BatchNorm1d, nn.InstanceNorm1d),
@@ -72,7 +77,8 @@ class LayoutReader:
         chain: The module, its parent, and so on up to the model.
         kind: The layout that the user gave, if any.
         grid: The grid of the tokens that the user gave, if any.
-        shown: The layout that a dry run has shown, if any; the grid of tokens may be another one then.
+        shown: The layout that a dry run has shown, if any; the grid of tokens may be another one
+            then.
     """
 
     name: str
@@ -94,7 +100,9 @@ class LayoutReader:
         return not given and (self.shown is None or self.shown.kind == "NLC")
 
     def __call__(self, features: Tensor, images: Sequence[int] | None) -> Layout:
-        """The layout of ``features``, given the shape (B, C, ...) of the network's input if known."""
+        """The layout of ``features``, given the shape (B, C, ...) of the network's input if
+        known.
+        """
         shape, given = tuple(features.shape), self.kind or self.grid
         if images is not None and shape[0] != images[0] and given is None:
             refuse("windows", name=self.name, maps=shape[0], images=images[0])
@@ -208,7 +216,9 @@ def tensors(value: Any) -> list[Tensor]:
 
 
 def features_of(name: str, output: Any) -> Tensor:
-    """The one feature tensor in what module ``name`` returned; integers (a grid) may be beside it."""
+    """The one feature tensor in what module ``name`` returned; integers (a grid) may be beside
+    it.
+    """
     parts = output if isinstance(output, list | tuple) else [output]
     found = [p for p in parts if isinstance(p, Tensor) and p.is_floating_point()]
     if len(found) == 1 and 3 <= found[0].ndim <= 5:
@@ -218,7 +228,9 @@ def features_of(name: str, output: Any) -> Tensor:
 
 
 def logits_of(output: Any) -> Tensor | None:
-    """The logits in what a network returned: named ``logits`` or ``out``, or its only floating tensor."""
+    """The logits in what a network returned: named ``logits`` or ``out``, or its only floating
+    tensor.
+    """
     for name in ("logits", "out"):
         named = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
         if isinstance(named, Tensor):
@@ -249,59 +261,83 @@ def refuse(condition: str, **facts: Any) -> NoReturn:
 
 
 PLACEMENT = {
-    "stages": "give gates as {{stage: gate}}, or one gate and stages, each once, e.g. ['L4']; got {stages!r}.",
-    "layout": "layout={layout!r}, grid={grid!r}: layout is one of {kinds}; grid is for tokens, e.g. (14, 14).",
+    "stages": "give gates as {{stage: gate}}, or one gate and stages, each once, e.g. ['L4']; got "
+    "{stages!r}.",
+    "layout": "layout={layout!r}, grid={grid!r}: layout is one of {kinds}; grid is for tokens, "
+    "e.g. (14, 14).",
     "factor": "set_strength takes a factor from 0 (no noise) to 1 (full strength); got {factor!r}.",
-    "coupled": "coupled stages share one field: all gates need channels='shared' and the same base_size, "
+    "coupled": "coupled stages share one field: all gates need channels='shared' and the same "
+    "base_size, "
     "e.g. [14, 14].",
     # -- where
     "no such module": "no stage or module {name!r} in {model}. Stages are {stages}.{nearest} "
     "chaosgate.sites(model) lists all places.",
-    "no such stage": "{model} has no stage {stage}: {why}. Name a module; chaosgate.sites(model, batch) "
+    "no such stage": "{model} has no stage {stage}: {why}. Name a module; chaosgate.sites(model, "
+    "batch) "
     "lists those that work.",
     "same module": "{first!r} and {second!r} are the same module ('{module}'). Name it once.",
-    "already gated": "'{module}' already has a gate, by {handle!r}. Remove it first: handle.remove(); "
+    "already gated": "'{module}' already has a gate, by {handle!r}. Remove it first: "
+    "handle.remove(); "
     "chaosgate.Attachment.on(model) finds the handle.",
-    "gated twice": "'{module}' returns the tensor that '{inner}' returned, which has a gate. Name one.",
-    "dry run": "the dry run of {model} failed: {error}. Give attach(..., example=batch), or name modules.",
+    "gated twice": "'{module}' returns the tensor that '{inner}' returned, which has a gate. Name "
+    "one.",
+    "dry run": "the dry run of {model} failed: {error}. Give attach(..., example=batch), or name "
+    "modules.",
     "sharded": "the parameters of {model} are sharded. Attach before sharding, or name a module.",
     # -- layouts
-    "not one map": "'{name}' returns {type} with {shapes}; a gate needs one map, sequence, volume or "
+    "not one map": "'{name}' returns {type} with {shapes}; a gate needs one map, sequence, volume "
+    "or "
     "tokens (B, L, C). Name another module, e.g. one inside it.",
-    "windows": "'{name}' returns {maps} maps for {images} inputs, such as windows. Name a module outside "
+    "windows": "'{name}' returns {maps} maps for {images} inputs, such as windows. Name a module "
+    "outside "
     "of the windows; or give layout= (grid= for tokens) if each is a map of its own.",
     "two readings": "'{name}' returns {shape}: give layout='{first}' or layout='{last}'.",
-    "tokens": "'{name}' returns {shape}: tokens whose rows and columns are not known. Give example=batch "
+    "tokens": "'{name}' returns {shape}: tokens whose rows and columns are not known. Give "
+    "example=batch "
     "for a proof, grid=(rows, columns), or layout='NCL' for a sequence with channels first.",
     "does not fit": "layout={layout!r}, grid={grid} does not fit: '{name}' returns shape {shape}.",
     # -- effect
-    "no effect": "the gate at {where} does not reach the output: it changes by {change:.1e} of what another "
-    "image changes, although the gate injects {energy:.1e} of the features' energy. Cause: {cause}. {advice}",
-    "constant": "the gate at {where} changes nothing on this batch: {cause}. Check with trained weights and "
+    "no effect": "the gate at {where} does not reach the output: it changes by {change:.1e} of "
+    "what another "
+    "image changes, although the gate injects {energy:.1e} of the features' energy. Cause: "
+    "{cause}. {advice}",
+    "constant": "the gate at {where} changes nothing on this batch: {cause}. Check with trained "
+    "weights and "
     "real images, or use check=False.",
     # -- Monte Carlo prediction
-    "loss": "Monte Carlo prediction averages probabilities; the loss would be that of a single draw. Call "
+    "loss": "Monte Carlo prediction averages probabilities; the loss would be that of a single "
+    "draw. Call "
     "the model without labels, and compute nll_loss from the averaged log-probabilities.",
-    "no logits": "Monte Carlo prediction needs logits (B, K); the model returns {output}. Give class_axis=, "
+    "no logits": "Monte Carlo prediction needs logits (B, K); the model returns {output}. Give "
+    "class_axis=, "
     "or return the logits alone or under that name.",
 }
 """Refused when a gate is attached or checked."""
 
 LOOPS = {
     "removed": "this attachment was removed from its model; attach the gates again.",
-    "frozen": "the gate at '{stage}' did not act: '{module}' is in evaluation mode while the model trains. "
+    "frozen": "the gate at '{stage}' did not act: '{module}' is in evaluation mode while the "
+    "model trains. "
     "Call .train() on it (its batch norms may stay frozen), or name another module.",
-    "replaced": "the gate at '{stage}' did not act: '{module}' was replaced. Replace first, then attach.",
-    "not called": "the gate at '{stage}' did not act: '{module}' was not called. Activation checkpointing "
-    "may run its blocks directly: name the last one{inner}. If the model was compiled and run before: attach "
+    "replaced": "the gate at '{stage}' did not act: '{module}' was replaced. Replace first, then "
+    "attach.",
+    "not called": "the gate at '{stage}' did not act: '{module}' was not called. Activation "
+    "checkpointing "
+    "may run its blocks directly: name the last one{inner}. If the model was compiled and run "
+    "before: attach "
     "first; torch.compiler.reset() drops the old code.",
-    "shared hooks": "this {model} shares its hooks with the gated one (torch.nn.DataParallel, copy.copy). "
+    "shared hooks": "this {model} shares its hooks with the gated one (torch.nn.DataParallel, "
+    "copy.copy). "
     "Use DistributedDataParallel, or copy.deepcopy and attach a gate to the copy.",
-    "compiled": "the layout at '{module}' is not known yet. Call handle.check(batch) before the compiled "
+    "compiled": "the layout at '{module}' is not known yet. Call handle.check(batch) before the "
+    "compiled "
     "model runs.",
-    "which forward": "activation checkpointing runs '{module}' again, and it is not certain for which "
-    "forward: {found}. Call backward() after each forward, use use_reentrant=False, or switch it off.",
-    "averages": "Monte Carlo prediction averages calls of the whole model in evaluation mode; here it runs "
+    "which forward": "activation checkpointing runs '{module}' again, and it is not certain for "
+    "which "
+    "forward: {found}. Call backward() after each forward, use use_reentrant=False, or switch it "
+    "off.",
+    "averages": "Monte Carlo prediction averages calls of the whole model in evaluation mode; "
+    "here it runs "
     "{how}. Call model.eval() and model(...), or leave monte_carlo().",
 }
 """Refused while the model runs."""

@@ -1,4 +1,6 @@
-"""Where in a network: L1 to L4 by declaration or proof, from one dry run with its autograd graph."""
+"""Where in a network: L1 to L4 by declaration or proof, from one dry run with its autograd
+graph.
+"""
 
 import math
 import re
@@ -24,7 +26,9 @@ from chaosgate.inject.layout import (
 
 STAGES = ("L1", "L2", "L3", "L4")
 SMALLEST_SHARE = 3e-4
-"""Least share of a gradient along the features. Behind a per-token norm it is zero, up to its epsilon."""
+"""Least share of a gradient along the features. Behind a per-token norm it is zero, up to its
+epsilon.
+"""
 
 _WRAPPERS = (
     "_orig_mod",
@@ -39,8 +43,8 @@ _PRIME = (1 << 61) - 1
 class DryRun:
     """One forward of two images in evaluation mode, with its autograd graph.
 
-    Weights that are almost zero (heads, branches and layer scales at initialization) hide what is in
-    front of them: for this forward they are ``replaced`` by random ones.
+    Weights that are almost zero (heads, branches and layer scales at initialization) hide what is
+    in front of them: for this forward they are ``replaced`` by random ones.
 
     Args:
         model: The network.
@@ -162,7 +166,9 @@ class DryRun:
         return {s for other, s in self.sizes.items() if f"{other}.".startswith(f"{name}.")}
 
     def crossed(self, name: str) -> bool:
-        """Whether every path from the image to the output goes through what this module returned."""
+        """Whether every path from the image to the output goes through what this module
+        returned.
+        """
         return self._nodes[name] in self._crossed
 
     def weighted_after(self, name: str) -> list[int]:
@@ -170,10 +176,12 @@ class DryRun:
         return [number for number in self._weighted if number > self.order[name]]
 
     def shares(self, names: Sequence[str]) -> dict[str, float]:
-        r"""Share of the output's gradient along the features, :math:`\|h\cdot g\|/\|\,\|h\|\|g\|\,\|`.
+        r"""Share of the output's gradient along the features, :math:`\|h\cdot
+        g\|/\|\,\|h\|\|g\|\,\|`.
 
-        A gate scales the features of a site. Where a per-token norm divides that out, the gradient is
-        orthogonal to the features; where nothing reads the sites there is none, and the share is 0.
+        A gate scales the features of a site. Where a per-token norm divides that out, the gradient
+        is orthogonal to the features; where nothing reads the sites there is none, and the share is
+        0.
         """
         generator = torch.Generator().manual_seed(0)
         weights = [torch.randn(t.shape, generator=generator).to(t) for t in self.results]
@@ -190,8 +198,9 @@ class DryRun:
     def ordered(self, name: str, layout: Layout) -> bool:
         """Whether the sites of the first image depend on it in this order, and on no other image.
 
-        The gradients of five sites of the first row and column are centred in the order of the sites.
-        This proves that tokens are row by row, and that the axes of a map are rows and columns.
+        The gradients of five sites of the first row and column are centred in the order of the
+        sites. This proves that tokens are row by row, and that the axes of a map are rows and
+        columns.
         """
         zeros = torch.zeros_like(self.outputs[name])
         h = layout.to_map(zeros)
@@ -243,7 +252,9 @@ class DryRun:
         return next(found, None) if shares[name] > 0 else None
 
     def alternative(self, name: str) -> str | None:
-        """Another place for a gate that is lost at ``name``: behind the norm, or the last that acts."""
+        """Another place for a gate that is lost at ``name``: behind the norm, or the last that
+        acts.
+        """
         if name in self.places and (behind := self.surviving(name)):
             return behind
         others = [n for n in self.steps if n != name and self.weighted_after(n)]
@@ -264,7 +275,9 @@ def without_zeros(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _crossed_by_all_paths(results: Sequence[Tensor], image: Tensor) -> set[Any]:
-    """Nodes of the autograd graph through which as many paths lead as there are (modulo a prime)."""
+    """Nodes of the autograd graph through which as many paths lead as there are (modulo a
+    prime).
+    """
     order: list[Any] = []  # sources first
     seen: set[Any] = set()
     stack: list[tuple[Any, bool]] = [(result.grad_fn, False) for result in results]
@@ -292,8 +305,8 @@ def _crossed_by_all_paths(results: Sequence[Tensor], image: Tensor) -> set[Any]:
 def resolve_stages(model: nn.Module, example: Any = None) -> dict[str, str]:
     """The modules behind L1, L2, L3, L4, as far as they exist.
 
-    * timm declares its stages in ``feature_info``; for other networks the dry run must prove them. L_k
-      is the last place of its resolution; every path from the image to the output crosses it.
+    * timm declares its stages in ``feature_info``; for other networks the dry run must prove them.
+      L_k is the last place of its resolution; every path from the image to the output crosses it.
     * A network of constant resolution (ViT) has quarter depths, up to the last block from which a
       gate reaches the output.
     * Where a per-token norm divides the gate out (Swin L4, ConvNeXt L1 to L3), its output.
@@ -301,8 +314,8 @@ def resolve_stages(model: nn.Module, example: Any = None) -> dict[str, str]:
     Args:
         model: A network of timm, torchvision or transformers, or any that takes an image; bare, or
             inside a wrapper.
-        example: A batch for the dry run, or the arguments of the model as a tuple; None uses noise of
-            the size that the network declares.
+        example: A batch for the dry run, or the arguments of the model as a tuple; None uses noise
+            of the size that the network declares.
 
     >>> import timm
     >>> resolve_stages(timm.create_model("resnet18"))
@@ -396,7 +409,9 @@ def _places(
 
 
 def _unknown_resolution(dry: DryRun, coarsest: int) -> bool:
-    """Whether there is a coarser grid, or tokens that all paths cross and whose order is unknown."""
+    """Whether there is a coarser grid, or tokens that all paths cross and whose order is
+    unknown.
+    """
     shapes = [t.shape for n, t in dry.outputs.items() if n not in dry.sizes and dry.crossed(n)]
     tokens = {shape[1] for shape in shapes if len(shape) == 3 and shape[2] > 1}
     known = {size + prefix for size in dry.sizes.values() for prefix in range(6)} | {1}
@@ -416,7 +431,9 @@ def _row_of_blocks(dry: DryRun, inside: str) -> list[str]:
 
 
 def _backbone(model: nn.Module) -> tuple[str, nn.Module]:
-    """The network to look at: what is inside wrappers, or the one part with timm's ``feature_info``."""
+    """The network to look at: what is inside wrappers, or the one part with timm's
+    ``feature_info``.
+    """
     path, inner = "", model
     while wrapped := next(
         (n for n, _ in inner.named_children() if n in (*_WRAPPERS, "module")), ""
@@ -429,7 +446,9 @@ def _backbone(model: nn.Module) -> tuple[str, nn.Module]:
 
 
 def _entries(model: nn.Module) -> list[dict[str, Any]]:
-    """The ``feature_info`` of timm; empty if it names modules that do not exist, as that of MViT."""
+    """The ``feature_info`` of timm; empty if it names modules that do not exist, as that of
+    MViT.
+    """
     info = getattr(model, "feature_info", None)
     entries = getattr(info, "info", info)
     if not isinstance(entries, list | tuple):  # timm's blocks have a method of this name
@@ -440,7 +459,9 @@ def _entries(model: nn.Module) -> list[dict[str, Any]]:
 
 
 def unwrapped(path: str) -> str:
-    """The path without wrappers of distributed training and compilation: noise is the same in them."""
+    """The path without wrappers of distributed training and compilation: noise is the same in
+    them.
+    """
     steps = [step for step in path.split(".") if step not in _WRAPPERS]
     while len(steps) > 1 and steps[0] == "module":
         steps = steps[1:]
