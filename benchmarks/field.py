@@ -65,6 +65,6 @@ def _measure(grid: Grid, threads: int, repeats: int) -> dict[str, Any]:
 
 
 def _dense_root(operator: DirichletLaplacian, grid: Grid) -> Tensor:
-    """Cholesky factor of the covariance, transposed: what one writes without knowing the structure."""
+    """Cholesky factor of the covariance, transposed: what does not know the structure."""
     root: Tensor = torch.linalg.cholesky(operator.green(grid))
     return root.T.contiguous().float()

@@ -18,7 +18,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's mallopt
 
 
 def rounds(contenders: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Milliseconds of each contender in ``repeats`` rounds; one extra round first, to fill caches."""
+    """Milliseconds of each contender in ``repeats`` rounds, after one that fills caches."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     order = list(contenders)
     for round_number in range(repeats + 1):

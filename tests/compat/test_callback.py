@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from lightning.pytorch import Callback, Trainer, seed_everything
 from lightning.pytorch.loggers import TensorBoardLogger
@@ -111,16 +110,3 @@ def test_the_default_gate_or_a_given_one_sets_the_energy(tmp_path: Path) -> None
             "dropout",
         ]
         assert (watching.reading.of("L4", "dropout").energy < 0.05) == weak
-
-
-@pytest.mark.parametrize(
-    "settings", [{"every_n_steps": 0}, {"images": 0}, {"methods": ["nothing"]}, {"draws": 0}]
-)
-def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
-        probe(**settings)
-
-
-def test_a_target_that_is_no_module_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="target='net' is not a module of ImageClassifier"):
-        train(tmp_path, probe(target="net"), steps=1)

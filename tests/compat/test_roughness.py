@@ -1,13 +1,10 @@
 """Roughness and coherence: graphs, edge cases, axes. The formulas are in tests/paper."""
 
-import math
-
 import pytest
 import torch
 
 from chaosgate.compat import (
     SiteGraph,
-    coherence,
     grid_graph,
     intrinsic_energy,
     roughness_budget,
@@ -27,14 +24,6 @@ def test_a_grid_graph_joins_the_sites_at_distance_one(grid: tuple[int, ...]) -> 
     torch.testing.assert_close(intrinsic_energy(field, graph), 0.5 * squares)
 
 
-def test_coherence_grows_when_a_map_gets_smoother_up_to_a_constant() -> None:
-    graph, bump = grid_graph((4, 4)), torch.rand(4, 4, generator=GENERATOR, dtype=torch.float64)
-    torch.testing.assert_close(coherence(30 * bump, graph), coherence(bump, graph))
-    scores = [float(coherence(1 + scale * bump, graph)) for scale in (1.0, 0.5, 0.1, 0.0)]
-    assert scores == sorted(scores) and scores[-1] == math.inf
-    assert math.isnan(float(coherence(torch.zeros(4, 4), graph)))
-
-
 def test_half_precision_maps_are_summed_in_single_precision() -> None:
     h = torch.full((1, 64, 64), 2.0, dtype=torch.float16)
     h[..., ::2] = 2.5
@@ -49,8 +38,3 @@ def test_edges_may_have_weights() -> None:
     field = torch.tensor([[1.0, 3.0, 0.0]])
     assert intrinsic_energy(field, graph).tolist() == [0.5 * (4 + 5 * 9)]
     assert roughness_budget(torch.eye(3).double(), graph) == 0.5 * (2 + 5 * 2)
-
-
-def test_a_field_of_another_grid_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"\(3, 4\); got shape \(4, 4\)"):
-        intrinsic_energy(torch.zeros(4, 4), grid_graph((3, 4)))

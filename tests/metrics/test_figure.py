@@ -1,15 +1,11 @@
 import math
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from chaosgate.metrics import CellMetrics, reliability_figure
-from chaosgate.metrics.figure import log_figure
 
 
 @pytest.fixture
@@ -79,25 +75,3 @@ def test_intervals_are_wider_where_bins_are_worth_fewer_samples(metric: CellMetr
 
     assert np.allclose(heights(sums.count), heights(None))
     assert np.all(heights(sums.count / 4) > heights(None))
-
-
-def test_one_drawing_serves_all_loggers(monkeypatch):
-    drawn, seen = [], {}
-    draw = FigureCanvasAgg.draw
-    monkeypatch.setattr(FigureCanvasAgg, "draw", lambda canvas: (drawn.append(1), draw(canvas))[1])
-    board = SimpleNamespace(
-        add_image=lambda tag, image, global_step, dataformats: seen.update({dataformats: image})
-    )
-    other = SimpleNamespace(log_image=lambda tag, images, step: seen.update(other=images[0]))
-    log_figure(
-        [SimpleNamespace(experiment=board), other, SimpleNamespace()],
-        "tag",
-        lambda: Figure((1, 2)),
-        3,
-    )
-    assert (
-        len(drawn) == 1
-        and seen["HWC"].shape == (200, 100, 3)
-        and seen["other"].shape == (200, 100, 4)
-    )
-    assert (seen["HWC"] == seen["other"][..., :3]).all()

@@ -18,7 +18,6 @@ from chaosgate.metrics import (
 from chaosgate.metrics.functional import (
     LARGEST,
     adaptive_bins,
-    bin_edges,
     bin_index,
     effective_counts,
     join,
@@ -42,12 +41,6 @@ def test_a_confidence_on_a_border_belongs_to_the_bin_below(dtype, num_bins):
     if dtype in (torch.float32, torch.float64):
         above = torch.nextafter(on_border[:-1], torch.tensor(2.0, dtype=dtype))
         assert torch.equal(bin_index(above, num_bins), torch.arange(num_bins))
-
-
-def test_borders_are_correctly_rounded_fractions():
-    for num_bins in range(1, 200):
-        exact = np.arange(num_bins + 1, dtype=np.float32) / np.float32(num_bins)
-        assert np.array_equal(bin_edges(num_bins, torch.float32).numpy(), exact)
 
 
 def test_sums_per_bin_of_a_case_done_by_hand():

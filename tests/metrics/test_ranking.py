@@ -43,15 +43,6 @@ def test_ties_count_as_the_mean_over_all_their_orders() -> None:
     assert float(again) == float(found)
 
 
-def test_a_perfect_order_is_better_than_a_reversed_one() -> None:
-    correct = torch.tensor([1, 1, 1, 0])
-    best = area_under_risk_coverage(torch.tensor([0.9, 0.8, 0.7, 0.1]), correct)
-    worst = area_under_risk_coverage(torch.tensor([0.1, 0.2, 0.3, 0.9]), correct)
-    assert float(best) == pytest.approx(1 / 16) and float(worst) == pytest.approx(
-        (1 + 1 / 2 + 1 / 3 + 1 / 4) / 4
-    )
-
-
 def test_area_under_roc_is_the_statistic_of_mann_and_whitney() -> None:
     generator = np.random.default_rng(1)
     inside, outside = (
