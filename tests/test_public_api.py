@@ -9,7 +9,8 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "chaosgate"
 LIBRARIES = ("lightning", "jsonargparse", "torch", "torchmetrics", "torchvision", "timm")
 PUBLIC = {"_asdict", "_replace", "_fields", "_make", "_exit"}  # of a NamedTuple, of os
-MOST = 76  # modules of this package; the goal is 45
+PUBLIC |= {"_python_dispatch"}  # torch documents it as the home of TorchDispatchMode
+MOST = 50  # modules of this package; the goal is 45
 
 
 def is_private(name: str) -> bool:
@@ -44,7 +45,9 @@ def foreign(tree: ast.Module, own: set[str]) -> Iterator[str]:
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "").endswith("attr"):
             given = [one.value for one in node.args[1:2] if isinstance(one, ast.Constant)]
             names = [name for name in given if name not in own]
-        yield from (f"{node.lineno}: {name}" for name in names if is_private(name))  # type: ignore[attr-defined]
+        yield from (
+            f"{node.lineno}: {name}" for name in names if is_private(name) and name not in PUBLIC
+        )  # type: ignore[attr-defined]
 
 
 def test_no_private_name_of_a_library_is_used() -> None:
