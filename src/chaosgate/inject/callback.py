@@ -27,6 +27,7 @@ from chaosgate.inject.effect import (
     reestimate_bn,
     require_effect,
 )
+from chaosgate.inject.layout import mapped
 from chaosgate.inject.stages import eager
 from chaosgate.metrics.figure import log_figure
 
@@ -152,14 +153,19 @@ class NoiseInjection(Callback):
         return f"NoiseInjection{{gate={gate}, stages={','.join(self.gates)}{target}}}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Counters, so that a resumed run replays the gates of the uninterrupted one."""
-        return dict(self._restored) if self.attachment is None else self.attachment.state_dict()
+        """Counters, so that a resumed run replays the gates of the uninterrupted one, and the images
+        that the strength is measured on, so that it measures the same.
+        """
+        attachment = self.attachment
+        state = dict(self._restored) if attachment is None else attachment.state_dict()
+        return {**state, "probe": self._probe} if _is_plain(self._probe) else state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a saved state, before or after the gate is attached."""
         self._restored = {
             name: state_dict[name] for name in ("step", "fired") if name in state_dict
         }
+        self._probe = state_dict.get("probe")
         if self.attachment is not None and self._restored:
             self.attachment.load_state_dict(self._restored)
 
@@ -291,7 +297,7 @@ class NoiseInjection(Callback):
                 "false."
             )
         if self._probe is not None:
-            self.reports = measure(attachment, *self._probe)
+            self._measure(pl_module)
             self._log(trainer)
             flat = all(len(report.grid) == 2 for report in self.reports)
             if (
@@ -303,8 +309,15 @@ class NoiseInjection(Callback):
                 log_figure(trainer.loggers, "noise/gate", draw, max(0, trainer.global_step - 1))
 
     def last_reports(self, pl_module: LightningModule) -> list[SiteReport]:
-        """The last measurement; empty if the training was resumed after its last epoch."""
+        """The last measurement; made now if the training was resumed after its last epoch."""
+        if not self.reports and self.attachment is not None and self._probe is not None:
+            self._measure(pl_module)
         return self.reports
+
+    def _measure(self, pl_module: LightningModule) -> None:
+        assert self.attachment is not None
+        self._probe = mapped(self._probe, lambda t: t.to(pl_module.device))  # from a checkpoint
+        self.reports = measure(self.attachment, *self._probe)
 
     def _log(self, trainer: Trainer) -> None:
         scalars = {
@@ -394,3 +407,10 @@ class NoiseInjection(Callback):
         self._uncertainty = {}
 
     on_validation_epoch_end = on_test_epoch_end
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a checkpoint that is read with ``weights_only=True`` can hold it."""
+    if isinstance(value, list | tuple | dict):
+        return all(map(_is_plain, value.values() if isinstance(value, dict) else value))
+    return type(value) in (Tensor, bool, int, float, str)
