@@ -35,9 +35,7 @@ def decode(path: Path, decoder: Decoder = "fast") -> Picture:
         with Image.open(BytesIO(data)) as opened:
             picture = opened.convert("RGB")
     except Exception as error:  # decoders raise OSError, SyntaxError, struct.error, zlib.error, ...
-        raise ValueError(
-            f"cannot decode {path} ({len(data)} bytes): {type(error).__name__}: {error}. {REMEDY}"
-        ) from error
+        raise ValueError(f"cannot decode {path} ({len(data)} bytes): {error}. {REMEDY}") from error
     return picture if decoder == "pil" else as_tensor(picture)
 
 

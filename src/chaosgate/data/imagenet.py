@@ -121,7 +121,7 @@ class ImageNet(PhotoData):
         total, classes = len(listing), len(np.unique(listing.targets))
         text = f"{folder} has {total} of the {COUNTS[split]} {split} images of ImageNet-1k"
         if not 0 < total <= COUNTS[split]:
-            raise ValueError(f"{text}. Unpack the set there, or remove what does not belong.")
+            raise ValueError(f"{text}. Unpack the set, or remove what does not belong.")
         if total < COUNTS[split] and split not in self.found:
             rank_zero_warn(f"{text}, in {classes} of 1000 classes. Rows record this.")
         self.found[split] = {"images": total, "classes": classes}
