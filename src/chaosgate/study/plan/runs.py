@@ -261,7 +261,8 @@ def recall(study: Study, root: Path, allowed: Iterable[str] = ()) -> list[Run] |
     with suppress(OSError, ValueError, LookupError, TypeError):
         content = read_json(root / study.name / "plan.json")
         if content["key"] == _key(study, root, allowed):
-            more = {"root": root / study.project, "folders": folders_of(study, root, allowed)}
+            more: Any = {"root": root / study.project}
+            more |= {"folders": folders_of(study, root, allowed)}
             tests = study.all_tests
             found = [{**e, "tests": tests[: len(e["test_outputs"])]} for e in content["runs"]]
             return [Run(**entry, **more) for entry in found]
