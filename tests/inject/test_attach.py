@@ -81,7 +81,7 @@ def test_unknown_stage_is_refused(stage, message):
 
 @pytest.mark.parametrize("stages", [[], ["L4", "L4"]])
 def test_no_stage_and_a_stage_twice_are_refused(stages):
-    with pytest.raises(ValueError, match="at least one stage or module, each once"):
+    with pytest.raises(ValueError, match="one gate and stages, each once"):
         cg.attach(timm.create_model("resnet18"), cg.GaussianChaos(log_std=1.0), stages)
 
 

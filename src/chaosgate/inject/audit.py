@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from chaosgate.field.white import fold
 from chaosgate.gate import Gate, load_noise_state_dict, noise_state_dict
 from chaosgate.inject.attachment import Attachment
-from chaosgate.inject.effect import MINIMAL_CHANGE, compare, output_of, relative_change
+from chaosgate.inject.effect import compare, output_of, relative_change
 from chaosgate.inject.layout import LoopError, tensors
 from chaosgate.inject.stages import eager, example_input, preserved, without_zeros
 
@@ -36,7 +36,7 @@ _RATES = (
     "dropout_prob",
     "attention_dropout",
 )
-_TRIES = 64  # other seeds until a rare event (one sample dropped, say) happens or not
+_LEAST = 1e-5  # relative change of the output below which noise counts as removed
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,8 @@ class _Watch(TorchDispatchMode):
             return result
         if key == self.redrawn:
             first = values.clone()
-            for version in range(1, _TRIES):
+            # Other seeds until a rare event (one sample dropped, say) happens, or does not.
+            for version in range(1, 1024 if values.numel() <= 4096 else 64):
                 result, values, _ = draw(-version)
                 if not torch.equal(values, first):
                     break
@@ -349,7 +350,7 @@ def _verdict(source: Source, fixed: bool, decisions: int, module: nn.Module) -> 
         return "drawn but constant"
     if source.change == 0:
         return "result unused"
-    least = MINIMAL_CHANGE * min(1.0, math.sqrt(source.energy)) if source.energy > 0 else 1e-4
+    least = _LEAST * (min(1.0, math.sqrt(source.energy)) if source.energy > 0 else 1.0)
     if source.change < least:
         return "removed by a normalization"
     if source.evaluation:

@@ -140,7 +140,7 @@ class LayoutReader:
             if prefix < 0:
                 refuse("does not fit", layout="NLC", grid=self.grid, name=self.name, shape=shape)
             return Layout("NLC", self.grid, prefix)
-        prefixes = () if self.shown is None else (self.shown.prefix,)
+        prefixes: tuple[int, ...] = () if self.shown is None else (self.shown.prefix,)
         for module in self.chain if self.shown is None else ():  # timm's vision transformers
             stems = (getattr(module, "patch_embed", None), getattr(module, "stem", None))
             if isinstance(stated := getattr(module, "num_prefix_tokens", None), int):
@@ -190,8 +190,8 @@ def possible_layouts(shape: Sequence[int], images: Sequence[int]) -> list[Layout
     if not images or shape[0] != images[0]:
         return []
     if len(shape) == 3:
-        grids = ((n, grid) for n in range(6) for grid in _token_grids(shape[1] - n, images[2:]))
-        return [Layout("NLC", grid, prefix) for prefix, grid in grids]
+        known = ((n, grid) for n in range(6) for grid in _token_grids(shape[1] - n, images[2:]))
+        return [Layout("NLC", grid, prefix) for prefix, grid in known]
     sides = len(images) - 2  # a video has more axes than its frames
     kinds = [kind for kind, axes in KINDS.items() if axes == len(shape)]
     grids = [shape[2:][-sides:], shape[1:-1][-sides:]]
