@@ -225,6 +225,7 @@ class Attachment:
         check passes.
         """
         self._require_attached()
+        self._begin(compiling=False)
         reports = measure(self, args, kwargs)
         require_effect(self, *args, **kwargs)
         self.on_first_call = None
@@ -382,7 +383,7 @@ class Attachment:
     def _begin(self, compiling: bool) -> None:
         """Before a training forward: the rank may be known now, and no backward pass is running."""
         self._backward = None
-        if self._follow_rank:
+        if self._follow_rank and not compiling:
             self._follow_rank = False
             for site in self.sites:
                 site.identity = (site.identity[0], rank_of_process(), *site.identity[2:])

@@ -199,8 +199,11 @@ class _Watch(TorchDispatchMode):
             return result
         if key == self.redrawn:
             first = values.clone()
-            # Other seeds until a rare event (one sample dropped, say) happens, or does not.
-            for version in range(1, 1024 if values.numel() <= 4096 else 64):
+            # Other seeds until a rare event (one sample dropped, say) happens, or does not; a uniform
+            # number is compared with a rate, so the smallest one is taken.
+            tries = range(1, 1024 if values.numel() <= 4096 else 64)
+            best = min(tries, key=lambda v: float(draw(-v)[1].min())) if "rand" == key[1] else 0
+            for version in (best,) if best else tries:
                 result, values, _ = draw(-version)
                 if not torch.equal(values, first):
                     break
@@ -303,7 +306,9 @@ def audit(model: nn.Module, *example: Any, **kwargs: Any) -> Audit:
             else:
                 change = relative_change(seen.plain, seen.gated)
                 source = replace(source, draws=1, energy=seen.energy, change=change)
-                source = replace(source, verdict=_verdict(source, seen.energy == 0, 0, site.gate))
+                verdict = _verdict(source, seen.energy == 0, 0, site.gate)
+                lost = verdict == "acts" and not seen.arrives
+                source = replace(source, verdict="removed by a normalization" if lost else verdict)
             forwards += 1 + len(attachment.sites)
             sources.append(source)
     known = {source.module for source in sources}
