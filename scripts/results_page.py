@@ -4,12 +4,10 @@
 
 A block `<!-- table of STUDY: METHOD, METHOD = LABEL, ... -->` ... `<!-- end of table -->` gets one row per
 method: means over seeds, clean/corrupted, and the difference of corrupted NLL+T to none with its 95 % interval.
-`short table of` leaves the last column out. `table of probes` reads results/probes.
+`short table of` leaves the last column out.
 """
 
 import csv
-import json
-import lzma
 import re
 from pathlib import Path
 
@@ -19,7 +17,6 @@ BLOCK = re.compile(
     r"(<!-- (short )?table of (\w+)(?:: (.*?))? -->\n).*?(<!-- end of table -->)", re.DOTALL
 )
 METRICS = {"top1": "Top-1", "nll": "NLL", "ece": "ECE", "nll_T": "NLL+T"}
-PROBED = ("coherence", "GCh keeps", "predicted", "Dropout keeps")
 
 
 def table(study: str, methods: dict[str, str], short: bool) -> str:
@@ -43,25 +40,6 @@ def table(study: str, methods: dict[str, str], short: bool) -> str:
     return "\n".join(lines)
 
 
-def probes(runs: dict[str, str]) -> str:
-    """Per stage, at the last look: coherence of the maps, and the share of orderings that a gate keeps."""
-    lines = [f"| run, stage | {' | '.join(PROBED)} |", f"|---|{'--:|' * len(PROBED)}"]
-    for run, label in runs.items():
-        with lzma.open(ROOT / "results" / "probes" / f"{run}.jsonl.xz", "rt") as file:
-            rows = [json.loads(line) for line in file]
-        last = {
-            (row["stage"], row.get("method")): row
-            for row in rows
-            if row["step"] == rows[-1]["step"]
-        }
-        for stage in (stage for stage, method in last if method is None):
-            gch = last[stage, "gch"]
-            kept = (gch["ranking"], gch["ranking_predicted"], last[stage, "dropout"]["ranking"])
-            cells = [f"{last[stage, None]['coherence']:.2f}", *(number(value) for value in kept)]
-            lines.append(f"| {label}, {stage} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def number(value: str | float, sign: str = "") -> str:
     """Three digits without the leading zero."""
     return re.sub(r"\b0\.", ".", f"{float(value):{sign}.3f}")
@@ -73,8 +51,7 @@ def filled(text: str) -> str:
     def block(match: re.Match[str]) -> str:
         asked = [part.split(" = ") for part in (match[4] or "").split(", ")]
         rows = {names[0]: names[-1] for names in asked}
-        made = probes(rows) if match[3] == "probes" else table(match[3], rows, bool(match[2]))
-        return f"{match[1]}{made}\n{match[5]}"
+        return f"{match[1]}{table(match[3], rows, bool(match[2]))}\n{match[5]}"
 
     return BLOCK.sub(block, text)
 

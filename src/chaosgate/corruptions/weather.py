@@ -103,7 +103,8 @@ def load_frost(folder: str | PathLike[str] | None) -> tuple[Bytes, ...]:
     missing = [name for name in FROST_FILES if not (Path(folder or "") / name).is_file()]
     if missing:
         raise FileNotFoundError(
-            f"no {', '.join(missing)} in {folder}; set frost_textures to the folder that has "
+            f"frost needs the textures {', '.join(missing)} in {folder or 'a folder'}; set "
+            f"frost_textures to the folder that has "
             f"{', '.join(FROST_FILES)}. They come with the ImageNet-C generating code "
             "(hendrycks/robustness, ImageNet-C/create_c)."
         )
