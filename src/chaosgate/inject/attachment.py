@@ -364,11 +364,13 @@ class Attachment:
         compiling = torch.compiler.is_compiling()
         if not compiling and TRACKER.is_bw:  # the whole model is recomputed
             return
-        given = (v for v in (*args, *kwargs.values()) if isinstance(v, Tensor) and v.ndim >= 3)
-        image = next(given, None)
-        images = None if image is None else tuple(image.shape)
+        images = None  # shape of the first argument that can be one
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, Tensor) and value.ndim >= 3:
+                images = tuple(value.shape)
+                break
         self._forward = forward = Forward(self, self._steps.now(compiling), images, self._forward)
-        if self._forced is None and any([site.leader.training for site in self.sites]):
+        if self._forced is None and True in [site.leader.training for site in self.sites]:
             if self._average is not None:
                 refuse("averages", how="in training mode")
             self._begin(compiling)

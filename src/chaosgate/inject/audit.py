@@ -199,8 +199,8 @@ class _Watch(TorchDispatchMode):
             return result
         if key == self.redrawn:
             first = values.clone()
-            # Other seeds until a rare event (one sample dropped, say) happens, or does not; a uniform
-            # number is compared with a rate, so the smallest one is taken.
+            # Other seeds until a rare event (one sample dropped, say) happens, or does not; of
+            # uniform numbers, which are compared with a rate, the smallest.
             tries = range(1, 1024 if values.numel() <= 4096 else 64)
             best = min(tries, key=lambda v: float(draw(-v)[1].min())) if "rand" == key[1] else 0
             for version in (best,) if best else tries:
