@@ -104,7 +104,10 @@ def _photos(folder: str | None) -> list[Path]:
 
 
 def _named(paths: Sequence[Path]) -> str:
-    sizes = {path.name: Image.open(path).size for path in paths}
+    sizes = {}
+    for path in paths:
+        with Image.open(path) as image:
+            sizes[path.name] = image.size
     shown = ", ".join(
         f"{name} {width}x{height}" for name, (width, height) in list(sizes.items())[:3]
     )

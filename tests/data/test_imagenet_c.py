@@ -86,7 +86,8 @@ def test_all_cells_come_in_one_pass_as_they_are_on_disk(root: Path):
 
 def test_missing_cells_are_all_listed_before_the_run_starts(root: Path):
     with pytest.raises(
-        FileNotFoundError, match=r"lacks 3 of 4 cells: fog 1; snow 1,2\. Fetch imagenet-c-weather"
+        FileNotFoundError,
+        match=r"lacks 3 of 4 cells: fog 1, snow 1, snow 2\. Fetch imagenet-c-weather",
     ):
         module(root, corruptions=["fog", "snow"], severities=[1, 2])
     with pytest.raises(

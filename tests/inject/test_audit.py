@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import chaosgate as cg
-from chaosgate.inject.audit import audit
+from chaosgate.inject.sources import audit
 from tests.inject.networks import build, gate, images
 
 

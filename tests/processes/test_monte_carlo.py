@@ -27,7 +27,9 @@ def test_uncertainty_is_the_mean_over_all_images():
     )
     other = torch.tensor([8.0, 1.0])  # the sum and the number of images of another process
     trainer: Any = SimpleNamespace(
-        strategy=SimpleNamespace(reduce=lambda mine, reduce_op: mine + other)
+        testing=True,
+        state=SimpleNamespace(fn="test"),
+        strategy=SimpleNamespace(reduce=lambda mine, reduce_op: mine + other),
     )
     batch: Any = Sample(
         torch.zeros(3, 1), torch.zeros(3), torch.tensor([0, 1, -1])

@@ -49,7 +49,7 @@ def audit(
     import torch
 
     from chaosgate.cli.sources import find_network
-    from chaosgate.inject.audit import audit as run_audit
+    from chaosgate.inject.sources import audit as run_audit
     from chaosgate.inject.stages import example_input
 
     rates = {

@@ -8,8 +8,8 @@ from chaosgate.inject.effect import SiteEffect, SiteReport, reestimate_bn, sites
 from chaosgate.inject.stages import resolve_stages
 
 if TYPE_CHECKING:
-    from chaosgate.inject.audit import Audit, audit
     from chaosgate.inject.callback import NoiseInjection, Ramp
+    from chaosgate.inject.sources import Audit, audit
 
 __all__ = [
     "Attachment",
@@ -28,9 +28,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in ("Audit", "audit"):
-        module = import_module("chaosgate.inject.audit")
-        globals()["audit"] = module.audit  # importing the module has put it there
-        return getattr(module, name)
+        return getattr(import_module("chaosgate.inject.sources"), name)
     if name in ("NoiseInjection", "Ramp"):  # the callback needs Lightning
         return getattr(import_module("chaosgate.inject.callback"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
