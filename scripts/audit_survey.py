@@ -2,8 +2,8 @@
 
     python scripts/audit_survey.py survey.csv --table results/audit.md
 
-timm models get each of their drop arguments set to 0.1, one at a time; the others are audited as they are
-created. Takes one to two hours on one core. A second call continues the CSV.
+timm models get each of their drop arguments set to 0.1, one at a time; the others are audited as
+they are created. Takes one to two hours on one core. A second call continues the CSV.
 """
 
 import argparse

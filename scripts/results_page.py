@@ -2,9 +2,10 @@
 
     python scripts/results_page.py
 
-A block `<!-- table of STUDY: METHOD, METHOD = LABEL, ... -->` ... `<!-- end of table -->` gets one row per
-method: means over seeds, clean/corrupted, and the difference of corrupted NLL+T to none with its 95 % interval.
-`short table of` leaves the last column out.
+A block `<!-- table of STUDY: METHOD, METHOD = LABEL, ... -->` ... `<!-- end of table -->` gets one
+row per
+method: means over seeds, clean/corrupted, and the difference of corrupted NLL+T to none with its 95
+% interval. `short table of` leaves the last column out.
 """
 
 import csv

@@ -98,7 +98,9 @@ def on_page_content(content: str, **kwargs: Any) -> str:
 
 
 def styled(found: re.Match[str]) -> str:
-    """Browsers ignore ``mathvariant``: the character that Unicode has for a styled letter or digit."""
+    """Browsers ignore ``mathvariant``: the character that Unicode has for a styled letter or
+    digit.
+    """
     kind = re.sub("LATIN|LETTER", "", unicodedata.name(found[3])).split()
     for start in (["MATHEMATICAL"], []):  # some letters are older than that block
         with suppress(KeyError):
@@ -132,7 +134,8 @@ def configs_page() -> str:
     parts = [
         "---\nhide: [navigation]\n---",
         "# Configurations",
-        "Every file below comes with the package and is found by its name: `-c noise/gch`, `study run "
+        "Every file below comes with the package and is found by its name: `-c noise/gch`, `study "
+        "run "
         "quickstart`. `chaosgate configs copy NAME` writes a copy here; a local file wins over a "
         "shipped one of the same name.",
     ]
@@ -163,7 +166,10 @@ def api_page() -> str:
         if package and package[0] in found:
             found[package[0]].append(f"::: {one.__module__}.{one.__qualname__}")
     parts = [f"## {package}\n\n" + "\n\n".join(names) for package, names in found.items() if names]
-    head = "# API\n\nThe names in `import chaosgate as cg`. Other names are reached through their module."
+    head = (
+        "# API\n\nThe names in `import chaosgate as cg`. Other names are reached through their "
+        "module."
+    )
     return "\n\n".join([head, *parts])
 
 

@@ -23,7 +23,8 @@ REPOSITORY = Path(__file__).parents[1]
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Commands may change the number of threads; a process that is forked from several waits for them for ever."""
+    """Commands may change the number of threads; a process that is forked from several waits for
+    them for ever."""
     yield
     torch.set_num_threads(1)
 
@@ -42,7 +43,8 @@ def configs():
 
 @pytest.fixture
 def command(monkeypatch, tmp_path, capfd):
-    """Run a chaosgate command in this process, in an empty directory; gives (exit status, stdout, stderr)."""
+    """Run a chaosgate command in this process, in an empty directory; gives (exit status, stdout,
+    stderr)."""
     from chaosgate.__main__ import main
 
     monkeypatch.chdir(tmp_path)
@@ -61,7 +63,8 @@ def command(monkeypatch, tmp_path, capfd):
 
 @pytest.fixture(autouse=True)
 def _no_processes_left() -> Iterator[None]:
-    """Lightning leaves the address of its processes in the environment; the next launch would wait for them."""
+    """Lightning leaves the address of its processes in the environment; the next launch would wait
+    for them."""
     names = ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "WORLD_SIZE")
     before = {name: os.environ.get(name) for name in names}
     yield

@@ -1,4 +1,5 @@
-"""What an installation promises: light imports, extras named when they are absent, pins, help without a clone."""
+"""What an installation promises: light imports, extras named when they are absent, pins, help
+without a clone."""
 
 import ast
 import json
@@ -78,7 +79,7 @@ def test_a_gate_on_a_plain_network_loads_torch_and_nothing_heavy() -> None:
     assert json.loads(process.stdout) == {**nothing, "torch": False}
 
 
-# -- extras -----------------------------------------------------------------------------------------------------------
+# -- extras ----------------------------------------------------------------------------------------
 
 ABSENT = {  # extra: the module that is missing, and a command that needs it
     "slurm": (
@@ -134,7 +135,7 @@ def test_parquet_without_pyarrow_is_refused_before_anything_is_predicted(
         WritePredictions("a.parquet")
 
 
-# -- versions ---------------------------------------------------------------------------------------------------------
+# -- versions --------------------------------------------------------------------------------------
 
 
 def test_every_dependency_has_a_lower_bound_and_a_pin_that_meets_it() -> None:
@@ -187,9 +188,10 @@ def numbers(version: str) -> list[int]:
     return [int(part) for part in version.split(".") if part.isdigit()]
 
 
-# -- what an installed user is shown ----------------------------------------------------------------------------------
+# -- what an installed user is shown ---------------------------------------------------------------
 
-# Files of the clone; the wheel has none of them. Shipped configurations are shown by name: noise/gch, quickstart.
+# Files of the clone; the wheel has none of them. Shipped configurations are shown by name:
+# noise/gch, quickstart.
 OF_THE_CLONE = re.compile(
     r"(?<![\w/])(configs|docs|scripts|notebooks|tests|results)/\w|\b(README|CONTRIBUTING|CHANGELOG)\b|Makefile"
     r"|\bmake (test|install|quickstart|wheel|chaos|notebooks|lint|docs)\b"

@@ -1,4 +1,5 @@
-"""The package uses other libraries through their public names, and ``fit`` imports few of its own modules."""
+"""The package uses other libraries through their public names, and ``fit`` imports few of its own
+modules."""
 
 import ast
 import subprocess

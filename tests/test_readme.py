@@ -1,4 +1,5 @@
-"""README: its Python runs in one process, its commands run in an empty folder, its numbers come from kept rows."""
+"""README: its Python runs in one process, its commands run in an empty folder, its numbers come
+from kept rows."""
 
 import re
 import runpy

@@ -1,4 +1,5 @@
-"""The wheel is enough: installed away from the clone, everything works by the names of shipped configurations."""
+"""The wheel is enough: installed away from the clone, everything works by the names of shipped
+configurations."""
 
 import os
 import re
@@ -50,7 +51,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def chaosgate(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command in a new environment with the wheel, which sees the other packages of this one but not the clone."""
+    """The command in a new environment with the wheel, which sees the other packages of this one
+    but not the clone."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"
@@ -67,7 +69,8 @@ def chaosgate(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     subprocess.run([sys.executable, *install], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
-    # A line in a .pth file adds a folder, but does not read the .pth files in it: an editable chaosgate stays unseen.
+    # A line in a .pth file adds a folder, but does not read the .pth files in it: an editable
+    # chaosgate stays unseen.
     (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
     where = run([str(python), "-c", "import chaosgate; print(chaosgate.__file__)"], folder)
     assert Path(where.strip()).is_relative_to(site)
@@ -130,7 +133,8 @@ def test_an_edited_copy_wins_over_the_shipped_file(chaosgate: Path, empty: Path)
 
 
 def test_the_newcomers_walk(chaosgate: Path, empty: Path) -> None:
-    """docs/start.md from top to bottom: every file it shows is written, every command and every program is run."""
+    """docs/start.md from top to bottom: every file it shows is written, every command and every
+    program is run."""
     page = (REPOSITORY / "docs" / "start.md").read_text(encoding="utf-8")
     done = []
     for language, title, text in re.findall(

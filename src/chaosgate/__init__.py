@@ -1,8 +1,9 @@
 """Designed internal noise for neural networks.
 
-Choose an operator, derive the maximum-entropy Gaussian log-field, realise it as a positive mean-one gate, attach the
-gate to a backbone, and measure what it does to calibration. Sub-packages follow the order of the paper: ``field``
-(the law), ``gate`` (the perturbation), ``inject`` (the network), ``compat`` (what it does there).
+Choose an operator, derive the maximum-entropy Gaussian log-field, realise it as a positive mean-one
+gate, attach the gate to a backbone, and measure what it does to calibration. Sub-packages follow
+the order of the paper: ``field`` (the law), ``gate`` (the perturbation), ``inject`` (the network),
+``compat`` (what it does there).
 
 The names below load on first use, so that ``import chaosgate`` and ``chaosgate --help`` stay quick.
 """
@@ -17,8 +18,8 @@ except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
 _HOME = {
-    "field": """Anisotropic CovarianceFunction CovarianceMatrix Dense DirichletLaplacian EdgeWeighted
-        Graph Kernel Law Massive Matern MaxEntLaw Neumann Operator Periodic Pinned StudentT""",
+    "field": """Anisotropic CovarianceFunction CovarianceMatrix Dense DirichletLaplacian
+        EdgeWeighted Graph Kernel Law Massive Matern MaxEntLaw Neumann Operator Periodic Pinned StudentT""",
     "gate": """CorrelatedGaussian DropBlock Dropout Gate GaussianChaos IIDGaussian Mechanism
         design load_noise_state_dict noise_state_dict""",
     "inject": "Attachment NoiseInjection attach audit resolve_stages sites",

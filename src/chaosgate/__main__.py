@@ -100,8 +100,10 @@ def _unexpected(
     if issubclass(kind, Exception):
         found = import_module("chaosgate.run.identity").versions()
         print(
-            "\nchaosgate: unexpected error: a bug in chaosgate, or in a library it uses. Please report it with "
-            "the form\n'Something does not work' where you got chaosgate from, with the traceback above and these "
+            "\nchaosgate: unexpected error: a bug in chaosgate, or in a library it uses. Please "
+            "report it with "
+            "the form\n'Something does not work' where you got chaosgate from, with the traceback "
+            "above and these "
             f"lines:\n  command   {shlex.join(['chaosgate', *sys.argv[1:]])}\n  versions  "
             + ", ".join(f"{name} {version}" for name, version in found.items()),
             file=sys.stderr,

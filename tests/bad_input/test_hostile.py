@@ -1,4 +1,5 @@
-"""Configurations and checkpoints of another person: reading them, and training with them, runs and sends nothing."""
+"""Configurations and checkpoints of another person: reading them, and training with them, runs and
+sends nothing."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""``chaosgate explore``: the page in a real browser, its sliders moved, its numbers compared with the library's."""
+"""``chaosgate explore``: the page in a real browser, its sliders moved, its numbers compared with
+the library's."""
 
 import re
 import shutil

@@ -1,4 +1,5 @@
-"""``chaosgate export`` of a trained run: the file is used as a stranger would, without this library."""
+"""``chaosgate export`` of a trained run: the file is used as a stranger would, without this
+library."""
 
 import json
 from pathlib import Path
@@ -21,7 +22,8 @@ CLASSES = ["red", "green", "blue"]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A network of timm, trained with a gate on noisy images of three colours, a quarter of no class."""
+    """A network of timm, trained with a gate on noisy images of three colours, a quarter of no
+    class."""
     folder = tmp_path_factory.mktemp("export")
     random = np.random.default_rng(0)
     for channel, name in enumerate(CLASSES):

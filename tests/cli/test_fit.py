@@ -1,4 +1,5 @@
-"""fit, validate, test and predict, run in this process on the embedded images with the shipped files."""
+"""fit, validate, test and predict, run in this process on the embedded images with the shipped
+files."""
 
 import json
 from pathlib import Path

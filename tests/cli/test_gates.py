@@ -1,4 +1,5 @@
-"""``chaosgate design`` and ``verify`` in-process: cards, marks of the desiderata, tables, exit status."""
+"""``chaosgate design`` and ``verify`` in-process: cards, marks of the desiderata, tables, exit
+status."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""What a user reads first and last: the short help, suggestions for names of files, the closing lines."""
+"""What a user reads first and last: the short help, suggestions for names of files, the closing
+lines."""
 
 import re
 import shlex
@@ -20,7 +21,10 @@ QUICK += ["--model.backbone_args={channels: [8, 8, 16, 16]}", "--run_dir=my run"
 
 
 def test_help_is_one_screen_and_imports_no_torch() -> None:
-    code = "import sys, chaosgate.__main__ as m; m.main(['test', '-h']); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, chaosgate.__main__ as m; m.main(['test', '-h']); sys.exit('torch' in "
+        "sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

@@ -21,7 +21,8 @@ NARROW = {"channels": (4, 4, 8, 8)}
 
 @pytest.fixture
 def run_directory(tmp_path: Path) -> Path:
-    """What a run leaves behind: a checkpoint that knows its network, and a configuration that knows its data."""
+    """What a run leaves behind: a checkpoint that knows its network, and a configuration that knows
+    its data."""
     run = tmp_path / "my-run"
     (run / "checkpoints").mkdir(parents=True)
     network = timm.create_model("resnet10_small", num_classes=10, in_chans=1, **NARROW)

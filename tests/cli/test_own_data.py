@@ -1,4 +1,5 @@
-"""A LightningDataModule that is not one of ours, on the command line: it works, or is told what is missing."""
+"""A LightningDataModule that is not one of ours, on the command line: it works, or is told what is
+missing."""
 
 import json
 import sys

@@ -15,7 +15,8 @@ NAMES = {
 
 
 class Python2Pickler(pickle._Pickler):
-    """Pickles as Python 2 wrote the released batches: strings are byte strings, arrays are of ``numpy.core``."""
+    """Pickles as Python 2 wrote the released batches: strings are byte strings, arrays are of
+    ``numpy.core``."""
 
     dispatch = dict(pickle._Pickler.dispatch)
 

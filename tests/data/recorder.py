@@ -12,7 +12,8 @@ from torch.nn.functional import cross_entropy
 from chaosgate.data import FashionMNIST, Sample
 from chaosgate.data.samples import Split
 
-LIGHTNING_WARNINGS = [  # what Lightning and torch say about any small run; nothing that concerns the data
+# what Lightning and torch say about any small run; nothing that concerns the data
+LIGHTNING_WARNINGS = [
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
     pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers"),
     pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),

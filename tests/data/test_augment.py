@@ -64,7 +64,8 @@ def test_an_image_too_thin_for_any_window_gives_its_largest_middle(
 
 @pytest.mark.statistical
 def test_windows_follow_the_law_of_torchvisions_random_resized_crop():
-    # the spread of a crop of a ramp measures the window's width, or its height; Kolmogorov-Smirnov at level 1e-3
+    # the spread of a crop of a ramp measures the window's width, or its height; Kolmogorov-Smirnov
+    # at level 1e-3
     ramp = torch.linspace(0, 255, 60).to(torch.uint8)
     count = 1500
     reference = v2.RandomResizedCrop(8, antialias=True)

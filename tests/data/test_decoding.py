@@ -1,4 +1,5 @@
-"""Every kind of file is decoded as PIL's ``convert("RGB")`` does it, or the error names the file."""
+"""Every kind of file is decoded as PIL's ``convert("RGB")`` does it, or the error names the
+file."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Sets from file to result row through ``chaosgate fit`` and ``chaosgate test``, on small copies in the real format."""
+"""Sets from file to result row through ``chaosgate fit`` and ``chaosgate test``, on small copies in
+the real format."""
 
 import json
 import os

@@ -1,8 +1,8 @@
-"""Digests of what each set gives, from before the data package was rewritten: published runs must stay repeatable.
+"""Digests of what each set gives, from before the data package was rewritten: published runs must
+stay repeatable.
 
-The files hold BMP data whatever they are called, and PIL resizes, so that the digests do not depend on the processor
-or on the version of libjpeg.
-"""
+The files hold BMP data whatever they are called, and PIL resizes, so that the digests do not depend
+on the processor or on the version of libjpeg."""
 
 import hashlib
 from collections.abc import Callable
@@ -106,7 +106,8 @@ def imagenet_c(root: Path) -> ImageData:
 
 
 def digest(data: ImageData, root: Path) -> str:
-    """Of the first training batches in two epochs, of all validation and test images, and of the files' digests."""
+    """Of the first training batches in two epochs, of all validation and test images, and of the
+    files' digests."""
     found = hashlib.sha256()
     if not isinstance(data, ImageNetC):
         data.setup("fit")

@@ -51,7 +51,8 @@ def truth(module: ImageNet, split: str) -> dict[str, str]:
 def test_the_label_order_is_the_sorted_list_of_the_thousand_wnids():
     assert len(wnids()) == len(set(wnids())) == 1000 and list(wnids()) == sorted(wnids())
     assert [labels()[wnid] for wnid in WNIDS] == list(LABELS)
-    # tench, goldfish, tabby, Egyptian cat, banana, toilet tissue: labels that everybody's weights were trained with
+    # tench, goldfish, tabby, Egyptian cat, banana, toilet tissue: labels that everybody's weights
+    # were trained with
     known = {
         "n01440764": 0,
         "n01443537": 1,

@@ -23,7 +23,8 @@ NAMES, SEVERITIES = ["fog", "pixelate"], [2, 5]
 def write_cells(
     root: Path, grouped: bool, corruptions: list[str] = NAMES, severities: list[int] = SEVERITIES
 ) -> None:
-    """Every image of every cell is another picture, so that nothing can be mistaken for anything."""
+    """Every image of every cell is another picture, so that nothing can be mistaken for
+    anything."""
     for c, corruption in enumerate(corruptions):
         group = (
             next(group for group, names in GROUPS.items() if corruption in names) if grouped else ""

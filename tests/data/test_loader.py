@@ -1,4 +1,5 @@
-"""Resuming, with real Trainers: the batches of an interrupted run and its continuation are those of one run."""
+"""Resuming, with real Trainers: the batches of an interrupted run and its continuation are those of
+one run."""
 
 from pathlib import Path
 
@@ -59,7 +60,8 @@ def test_a_run_stopped_at_a_step_goes_on_with_the_next_batch(
 def test_a_checkpoint_at_the_end_of_an_epoch_leads_to_the_next_epoch(
     tmp_path: Path, whole: Recorder
 ):
-    # two workers: with a stock loader they would have fetched batches of epoch 0 before the epoch is known
+    # two workers: with a stock loader they would have fetched batches of epoch 0 before the epoch
+    # is known
     saver = ModelCheckpoint(tmp_path / "ckpt", save_on_train_epoch_end=True)
     trainer(tmp_path, max_epochs=1, callbacks=[saver]).fit(Recorder(), data())
     second = resume(checkpoint(tmp_path / "ckpt"), tmp_path, workers=2)

@@ -25,7 +25,8 @@ def jpeg(colour: tuple[int, int, int]) -> bytes:
 
 
 def write_pets(root: Path) -> None:
-    """Lists of the official lengths with the official form; the colour of a picture tells its class."""
+    """Lists of the official lengths with the official form; the colour of a picture tells its
+    class."""
     images, annotations = (
         root / "oxford-iiit-pet" / "images",
         root / "oxford-iiit-pet" / "annotations",

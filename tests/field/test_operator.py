@@ -187,13 +187,19 @@ def test_every_operator_can_be_written_in_yaml():
     texts = [
         "chaosgate.field.DirichletLaplacian",
         "{class_path: chaosgate.field.Anisotropic, init_args: {vertical: 1, horizontal: 2.5}}",
-        "{class_path: chaosgate.field.Massive, init_args: {operator: chaosgate.field.Neumann, mu: 0.1}}",
-        "{class_path: chaosgate.field.EdgeWeighted, init_args: {vertical: [[1], [2]], horizontal: [[1, 0.5]]}}",
-        "{class_path: chaosgate.field.Graph, init_args: {edges: [[0, 1]], weights: [2], boundary: {0: 1.5}}}",
+        "{class_path: chaosgate.field.Massive, init_args: {operator: chaosgate.field.Neumann, mu: "
+        "0.1}}",
+        "{class_path: chaosgate.field.EdgeWeighted, init_args: {vertical: [[1], [2]], horizontal: "
+        "[[1, 0.5]]}}",
+        "{class_path: chaosgate.field.Graph, init_args: {edges: [[0, 1]], weights: [2], boundary: "
+        "{0: 1.5}}}",
         "{class_path: chaosgate.field.Graph, init_args: {edges: [[0, 1]], boundary: [[0, 1.5]]}}",
-        "{class_path: chaosgate.field.Graph, init_args: {edges: [[0, 1]], pinned: 0, num_vertices: 2}}",
-        "{class_path: chaosgate.field.EdgeWeighted, init_args: {vertical: null, horizontal: [1, 0.5, 2]}}",
-        "{class_path: chaosgate.field.Pinned, init_args: {operator: chaosgate.field.Periodic, site: [0, 0]}}",
+        "{class_path: chaosgate.field.Graph, init_args: {edges: [[0, 1]], pinned: 0, "
+        "num_vertices: 2}}",
+        "{class_path: chaosgate.field.EdgeWeighted, init_args: {vertical: null, horizontal: [1, "
+        "0.5, 2]}}",
+        "{class_path: chaosgate.field.Pinned, init_args: {operator: chaosgate.field.Periodic, "
+        "site: [0, 0]}}",
         "{class_path: chaosgate.field.CovarianceMatrix, init_args: {matrix: [[2, 1], [1, 2]]}}",
         "{class_path: chaosgate.field.Matern, init_args: {length: 2, smoothness: 1.5}}",
         "{class_path: chaosgate.field.Dense, init_args: {matrix: [[2, 1], [1, 2]]}}",

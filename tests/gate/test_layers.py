@@ -120,7 +120,8 @@ def test_the_global_stream_is_not_touched():
 def test_layers_compile_into_one_graph_with_fresh_noise(make, grid):
     x = torch.ones(2, 3, *grid)
     model, eager = nn.Sequential(make()), nn.Sequential(make())
-    torch.compiler.reset()  # the cases share the code of nn.Sequential, and its limit of recompilations
+    # the cases share the code of nn.Sequential, and its limit of recompilations
+    torch.compiler.reset()
     model[0].prepare(
         grid, x.device
     )  # or one forward before compiling: a law cannot be made while it is traced

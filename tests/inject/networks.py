@@ -1,4 +1,5 @@
-"""Networks of several libraries, small and with random weights, and loops that people train them with."""
+"""Networks of several libraries, small and with random weights, and loops that people train them
+with."""
 
 from dataclasses import dataclass
 
@@ -228,7 +229,8 @@ def gate(**settings):
 
 
 def build(name):
-    """A network by its name, with an input; without drop-path and dropout, which draw from the global stream."""
+    """A network by its name, with an input; without drop-path and dropout, which draw from the
+    global stream."""
     torch.manual_seed(0)
     model, x = FAMILIES[name][0]() if name in FAMILIES else globals()[name]()
     for module in model.modules():

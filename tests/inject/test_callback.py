@@ -150,7 +150,8 @@ class Layered(torch.nn.Module):
     "attached", [None, cg.GaussianChaos(log_std=1.0)], ids=["layer alone", "layer and attached"]
 )
 def test_a_resumed_run_continues_the_noise_of_layers(attached, tmp_path):
-    """The callback saves the counters of gates that are layers of the network, which no state_dict holds."""
+    """The callback saves the counters of gates that are layers of the network, which no state_dict
+    holds."""
 
     class Noting(Task):
         def training_step(self, batch, _):

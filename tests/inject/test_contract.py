@@ -1,4 +1,5 @@
-"""The contract of ``attach``, by number, on what went wrong in other people's networks and loops."""
+"""The contract of ``attach``, by number, on what went wrong in other people's networks and
+loops."""
 
 import copy
 import warnings
@@ -29,7 +30,8 @@ def test_3_a_gate_on_a_frozen_norm_follows_its_parent():
         assert handle.fired == 1
 
 
-PLACES = {  # places that were wrong: L4 of networks whose declaration is not the last place, or not one at all
+# places that were wrong: L4 of networks whose declaration is not the last place, or not one at all
+PLACES = {
     "ghostnet_050": ("blocks.9", 64),
     "repghostnet_050": ("blocks.9", 64),
     "twins_svt_small": ("norm", 96),
@@ -99,7 +101,8 @@ def test_11_the_noise_of_a_fabric_module_is_that_of_its_module():
 
 
 def test_13_the_check_runs_in_training_mode():
-    # in evaluation mode the statistics of fresh BatchNorms make the output of this network almost constant
+    # in evaluation mode the statistics of fresh BatchNorms make the output of this network almost
+    # constant
     model = timm.models.convmixer.ConvMixer(dim=64, depth=8, patch_size=7, num_classes=10).train()
     with cg.attach(model, gate(), "blocks.3") as handle:
         model(images(56))
@@ -161,7 +164,7 @@ def test_15_every_refusal_has_a_remedy():
     assert not set(PLACEMENT) & set(LOOPS)
 
 
-# -- 12: resuming ------------------------------------------------------------------------------------------------------
+# -- 12: resuming ----------------------------------------------------------------------------------
 
 
 def trained(steps, optimizer_state=None, noise_state=None):

@@ -1,4 +1,5 @@
-"""Accelerators without one: fake CUDA tensors and the meta device raise where a device would be waited for."""
+"""Accelerators without one: fake CUDA tensors and the meta device raise where a device would be
+waited for."""
 
 import sys
 from collections import Counter

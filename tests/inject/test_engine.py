@@ -1,4 +1,5 @@
-"""Gates under torch.compile, autocast, accumulation, and on a device that must not be waited for."""
+"""Gates under torch.compile, autocast, accumulation, and on a device that must not be waited
+for."""
 
 import pytest
 import timm

@@ -76,7 +76,8 @@ def test_energy_is_the_mean_over_draws(gate: cg.Gate) -> None:
     draws = torch.stack(
         [(gate(h) - h).detach().square().sum() / h.square().sum() for _ in range(400)]
     )
-    # 4 standard errors of 400 draws, and of the 32 (or more) behind an expectation without closed form
+    # 4 standard errors of 400 draws, and of the 32 (or more) behind an expectation without closed
+    # form
     error = float(draws.std()) * (400**-0.5 + 32**-0.5)
     assert report.images == 8 and report.energy == pytest.approx(float(draws.mean()), abs=4 * error)
     with cg.attach(model, gate, stages=["1"], seed=5) as attachment:

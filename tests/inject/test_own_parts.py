@@ -1,4 +1,5 @@
-"""A user's own operator, law, kernel, realisation, injection and gate, in a file of the user's own, by YAML alone."""
+"""A user's own operator, law, kernel, realisation, injection and gate, in a file of the user's own,
+by YAML alone."""
 
 import textwrap
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""One table of (network, loop, what must happen): each row ends in the right numbers or in the named error.
+"""One table of (network, loop, what must happen): each row ends in the right numbers or in the
+named error.
 
-The rows stand in ``tests/inject/rows``, by subject. A number in front of a row's description is that of the mistake it
-guards against.
-"""
+The rows stand in ``tests/inject/rows``, by subject. A number in front of a row's description is
+that of the mistake it guards against."""
 
 import functools
 

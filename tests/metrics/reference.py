@@ -1,4 +1,5 @@
-"""The metrics once more, sample by sample in plain Python and numpy: slow, obvious, and independent of torch."""
+"""The metrics once more, sample by sample in plain Python and numpy: slow, obvious, and independent
+of torch."""
 
 import math
 from collections.abc import Sequence

@@ -31,7 +31,8 @@ def test_the_papers_breakdown_averages_to_its_overall_row():
 
 
 def test_averaging_cells_is_not_pooling_samples():
-    # One cell 40 % over-confident, one as much under-confident: pooled, the errors cancel in the shared bin.
+    # One cell 40 % over-confident, one as much under-confident: pooled, the errors cancel in the
+    # shared bin.
     metric = CellMetrics(num_cells=2, num_bins=1)
     logits = torch.tensor([[math.log(1.5), 0.0]]).expand(20, 2)  # confidence .6
     target = torch.tensor([0] * 2 + [1] * 8 + [0] * 10)
@@ -58,8 +59,8 @@ def test_nothing_to_average_is_refused():
         aggregate_cells({("clean", 0): 0.1})
 
 
-# Table imagenetc_gamma; without noise top-1 is .382. The paper does not print confidence, but |confidence - top-1| is
-# at most the ECE, so every confidence in between must give the same answer.
+# Table imagenetc_gamma; without noise top-1 is .382. The paper does not print confidence, but
+# |confidence - top-1| is at most the ECE, so every confidence in between must give the same answer.
 SWEEP = {
     0.03: (0.388, 0.091),
     0.07: (0.388, 0.075),

@@ -30,7 +30,8 @@ def test_scipy_finds_the_same_temperature(scale, n, classes):
 
     middle = math.log(scale)
     found = minimize_scalar(nll, bracket=(middle - 1, middle + 1), options={"xtol": 1e-11})
-    # Near the minimum the NLL is flat: scipy sees values, not slopes, so it is good to the root of 1e-16 at best.
+    # Near the minimum the NLL is flat: scipy sees values, not slopes, so it is good to the root of
+    # 1e-16 at best.
     assert math.log(fit.temperature) == pytest.approx(found.x, abs=1e-6)
     assert fit.nll_after == pytest.approx(found.fun, abs=1e-13)
     assert fit.nll_after <= found.fun + 1e-15
@@ -39,15 +40,16 @@ def test_scipy_finds_the_same_temperature(scale, n, classes):
 
 def test_temperature_is_the_root_of_the_slope_to_ten_digits():
     # Two samples, two classes: right with margin a, wrong with margin b. f' = 0 has its root where
-    # a / (1 + e^(a/T)) = b / (1 + e^(-b/T)); for three of four right at one margin a, T = a / log 3.
+    # a / (1 + e^(a/T)) = b / (1 + e^(-b/T)); for three of four right at one margin a, T = a / log
+    # 3.
     logits = torch.tensor([[5.0, 0.0]] * 4, dtype=torch.float64)
     exact = 5 / math.log(3)
     assert abs(math.log(fit_temperature(logits, torch.tensor([0, 0, 0, 1])) / exact)) < 1e-10
 
 
 def test_many_classes_and_margins_of_all_sizes_find_the_change_of_sign():
-    # One class ahead of hundreds of equal ones: the slope is first convex, then concave, and plain Newton steps leave
-    # the bracket from either side.
+    # One class ahead of hundreds of equal ones: the slope is first convex, then concave, and plain
+    # Newton steps leave the bracket from either side.
     random = np.random.default_rng(0)
     for _ in range(60):
         n, classes = int(random.integers(2, 6)), int(10 ** random.uniform(0.5, 3.3))

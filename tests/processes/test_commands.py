@@ -1,4 +1,5 @@
-"""``fit`` and ``test`` as real processes on 1, 2 and 3 devices: the same images, the same numbers."""
+"""``fit`` and ``test`` as real processes on 1, 2 and 3 devices: the same images, the same
+numbers."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""Monte Carlo uncertainty on several processes: padding does not count, and short shards weigh less."""
+"""Monte Carlo uncertainty on several processes: padding does not count, and short shards weigh
+less."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace

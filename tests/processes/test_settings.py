@@ -1,4 +1,5 @@
-"""Settings for several devices: the files in configs/trainer, and the learning rate of large steps."""
+"""Settings for several devices: the files in configs/trainer, and the learning rate of large
+steps."""
 
 from types import SimpleNamespace
 from typing import Any, cast

@@ -10,7 +10,8 @@ from torch import Tensor
 
 
 class Watcher(Callback):
-    """Metrics, images counted, and the gates of the first six training steps at layer4, per rank."""
+    """Metrics, images counted, and the gates of the first six training steps at layer4, per
+    rank."""
 
     def __init__(self) -> None:
         self.gates: list[list[float]] = []

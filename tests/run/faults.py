@@ -1,4 +1,5 @@
-"""Callbacks that break a run at a given step, once; and the comparison of a resumed run with an undisturbed one."""
+"""Callbacks that break a run at a given step, once; and the comparison of a resumed run with an
+undisturbed one."""
 
 import os
 import signal
@@ -21,7 +22,8 @@ SMALL = (
     "--trainer.enable_progress_bar=false",
     "--saving.every_n_steps=2",
 )
-"""A run of 21 steps with dropout (the global random stream), momentum, a schedule, and checkpoints within epochs."""
+"""A run of 21 steps with dropout (the global random stream), momentum, a schedule, and checkpoints
+within epochs."""
 _PARTS = """state_dict optimizer_states lr_schedulers callbacks random_states global_step
     epoch""".split()
 

@@ -1,4 +1,5 @@
-"""Killed or stopped at a random moment, a resumed run has the same bits as one that was left alone."""
+"""Killed or stopped at a random moment, a resumed run has the same bits as one that was left
+alone."""
 
 import os
 import random

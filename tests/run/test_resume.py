@@ -1,4 +1,5 @@
-"""A run that is interrupted and resumed equals one that was not, to the last bit; all in this process."""
+"""A run that is interrupted and resumed equals one that was not, to the last bit; all in this
+process."""
 
 import shutil
 from pathlib import Path

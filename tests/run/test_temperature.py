@@ -1,4 +1,5 @@
-"""The baseline +T in result rows: fitted on validation logits, measured on the test's own logits."""
+"""The baseline +T in result rows: fitted on validation logits, measured on the test's own
+logits."""
 
 import copy
 import json
@@ -37,7 +38,8 @@ def shortened(split, length):
 
 @cache
 def trained():
-    """A few steps on real images, so that it is better than chance; then sharpened: over-confident."""
+    """A few steps on real images, so that it is better than chance; then sharpened:
+    over-confident."""
     torch.manual_seed(0)
     data = cg.FashionMNIST(corruptions=None, batch_size=100)
     data.setup("fit")
@@ -112,7 +114,8 @@ def test_rows_say_when_the_validation_images_are_the_test_images(tmp_path):
 def test_where_no_temperature_is_best_the_rows_say_why(tmp_path):
     network = copy.deepcopy(trained())
     with torch.no_grad():
-        network.model.get_classifier().weight.neg_()  # the most likely class is now the least likely
+        # the most likely class is now the least likely
+        network.model.get_classifier().weight.neg_()
     (row,) = run_test(tmp_path, network, Few(corruptions=None))[0].test_rows
     assert row["temperature"] is None and row["temperature_split"] is None and "nll_T" not in row
     assert "no finite temperature is best" in row["temperature_missing"]

@@ -1,4 +1,5 @@
-"""Losses against their formulas, mixed batches against their parts, averages against averages by hand."""
+"""Losses against their formulas, mixed batches against their parts, averages against averages by
+hand."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,5 @@
-"""Weights from files: of several writers, with a classifier for other classes, and refused where they do not fit."""
+"""Weights from files: of several writers, with a classifier for other classes, and refused where
+they do not fit."""
 
 from pathlib import Path
 

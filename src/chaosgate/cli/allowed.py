@@ -1,11 +1,11 @@
 """What a configuration may name.
 
 A configuration may come from another person. It is data: reading it, and training with it, must not
-run code that it chooses, fetch an address or send anything away. jsonargparse imports classes by name,
-Lightning loads and uploads files by name. So only the modules below may be named, a checkpoint is read
-without pickle (:class:`~chaosgate.run.checkpoint.AtomicCheckpointIO`), no value is an address, and
-wandb takes only the keys of its shipped file. Modules that the user puts in the working folder or
-allows with ``--allow`` are trusted.
+run code that it chooses, fetch an address or send anything away. jsonargparse imports classes by
+name, Lightning loads and uploads files by name. So only the modules below may be named, a
+checkpoint is read without pickle (:class:`~chaosgate.run.checkpoint.AtomicCheckpointIO`), no value
+is an address, and wandb takes only the keys of its shipped file. Modules that the user puts in the
+working folder or allows with ``--allow`` are trusted.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,5 @@
-"""Run a command other than ``fit``, ``validate``, ``test`` and ``predict``: each is a typed function.
+"""Run a command other than ``fit``, ``validate``, ``test`` and ``predict``: each is a typed
+function.
 
 The signature is the command line: parameters before ``*`` are positional, the others are flags of
 the same name. The docstring is the help. Modules of commands import nothing heavy, so that

@@ -1,4 +1,6 @@
-"""``-c`` of a training: names of files, values that a later file changes, suggestions for mistakes."""
+"""``-c`` of a training: names of files, values that a later file changes, suggestions for
+mistakes.
+"""
 
 import inspect
 import os
@@ -23,7 +25,9 @@ class UsageError(ValueError):
 
 
 class ConfigFile(ActionConfigFile):
-    """``-c NAME``: a file, or the name of a shipped one. Reports changed values of earlier files."""
+    """``-c NAME``: a file, or the name of a shipped one. Reports changed values of earlier
+    files.
+    """
 
     def __call__(
         self, parser: Any, cfg: Any, values: Any, option_string: str | None = None
@@ -43,8 +47,10 @@ class ConfigFile(ActionConfigFile):
             first = next((file for key, file in self.source.items() if key.startswith(_NOISE)), "")
             raise UsageError(
                 f"{name} removes the noise of {first or 'the command line'}: the network would be "
-                "trained without it. Files compose from left to right; give them in the order base, "
-                "model, data, noise. To train without noise, end the command with --noise.gate null."
+                "trained without it. Files compose from left to right; give them in the order "
+                "base, "
+                "model, data, noise. To train without noise, end the command with --noise.gate "
+                "null."
             )
         for key, value in after.items():
             if before.get(key) != value and key != self.dest:

@@ -1,4 +1,6 @@
-"""``chaosgate configs`` and ``init``: files that come with the package, and a project of your own."""
+"""``chaosgate configs`` and ``init``: files that come with the package, and a project of your
+own.
+"""
 
 import shutil
 from pathlib import Path

@@ -100,7 +100,9 @@ def feature_map(maps: "Mapping[int, Tensor]", n: int) -> "Tensor":
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold: maps as the base64 of little-endian float32, numbers if they are finite."""
+    """What JSON can hold: maps as the base64 of little-endian float32, numbers if they are
+    finite.
+    """
     from base64 import b64encode
     from math import isfinite
 

@@ -32,8 +32,8 @@ def export(
       .onnx         the network, for any batch size (needs the extra 'export')
 
     FILE.json next to it has architecture, classes, normalization ((pixels / 255 - mean) / std), the
-    fitted temperature (softmax(logits / temperature)), and the test results of exactly these weights.
-    What is not known is null. An ONNX file is compared with the network before it is
+    fitted temperature (softmax(logits / temperature)), and the test results of exactly these
+    weights. What is not known is null. An ONNX file is compared with the network before it is
     written. An existing file is never overwritten.
 
     Examples:

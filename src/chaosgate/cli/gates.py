@@ -1,4 +1,6 @@
-"""``chaosgate design`` and ``verify``: derive a gate, and compare gates with the paper's statements."""
+"""``chaosgate design`` and ``verify``: derive a gate, and compare gates with the paper's
+statements.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal

@@ -1,4 +1,6 @@
-"""``chaosgate fit|validate|test|predict``: LightningCLI with the key ``noise`` and run directories."""
+"""``chaosgate fit|validate|test|predict``: LightningCLI with the key ``noise`` and run
+directories.
+"""
 
 import json
 import os
@@ -290,8 +292,8 @@ def plain_config(config: Namespace) -> dict[str, Any]:
 def compose(words: Sequence[str]) -> dict[str, Any]:
     """The configuration of a command line as plain data with all defaults; nothing is built.
 
-    What the command would refuse raises a ValueError with the same message. The first call makes the
-    parser (about a second).
+    What the command would refuse raises a ValueError with the same message. The first call makes
+    the parser (about a second).
 
     Args:
         words: As after ``chaosgate fit``: files and keys.

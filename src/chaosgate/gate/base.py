@@ -156,7 +156,8 @@ class Gate(nn.Module, ABC):
             return h
         if not torch.compiler.is_compiling() and self._object != id(self):
             raise RuntimeError(
-                f"{type(self).__name__} is a layer of a replica that torch.nn.DataParallel made: all "
+                f"{type(self).__name__} is a layer of a replica that torch.nn.DataParallel made: "
+                f"all "
                 "devices would get the same noise. Use DistributedDataParallel."
             )
         if in_backward():
@@ -213,7 +214,8 @@ def require_fresh_draws(*values: Tensor) -> None:
         return
     if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         raise RuntimeError(
-            "torch.jit.trace would keep the noise of this one forward for ever. Trace in evaluation "
+            "torch.jit.trace would keep the noise of this one forward for ever. Trace in "
+            "evaluation "
             "mode, or use torch.compile or torch.export, which draw anew."
         )
     for value in values:
@@ -223,7 +225,8 @@ def require_fresh_draws(*values: Tensor) -> None:
             value.untyped_storage()
         except NotImplementedError:  # the tensors of a transform have none
             raise RuntimeError(
-                "a gate cannot draw inside a transform of torch.func: vmap would give all samples or "
+                "a gate cannot draw inside a transform of torch.func: vmap would give all samples "
+                "or "
                 "models the same noise, and grad cannot advance its counter. Use backward() or "
                 "torch.autograd.grad, and a loop instead of vmap; or evaluation mode."
             ) from None

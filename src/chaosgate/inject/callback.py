@@ -153,8 +153,8 @@ class NoiseInjection(Callback):
         return f"NoiseInjection{{gate={gate}, stages={','.join(self.gates)}{target}}}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Counters, so that a resumed run replays the gates of the uninterrupted one, and the images
-        that the strength is measured on, so that it measures the same.
+        """Counters, so that a resumed run replays the gates of the uninterrupted one, and the
+        images that the strength is measured on, so that it measures the same.
         """
         attachment = self.attachment
         state = dict(self._restored) if attachment is None else attachment.state_dict()

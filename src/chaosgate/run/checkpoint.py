@@ -48,8 +48,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             replace_file(Path(path), partial(torch.save, checkpoint))
         except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
             raise OSError(
-                f"checkpoint {path} could not be written ({error}). An earlier file of that name is "
-                "intact. Free some space, then use --resume."
+                f"checkpoint {path} could not be written ({error}). An earlier file of that name "
+                "is intact. Free some space, then use --resume."
             ) from error
 
     def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -69,8 +69,8 @@ def damage(path: Path) -> str | None:
 def select(curve: Sequence[Mapping[str, Any]], tolerance: float) -> tuple[int, int, list[int]]:
     """The best epoch, the one of the best Top-1, and all that may still become the best one.
 
-    The paper's rule: smallest validation NLL; among epochs within ``tolerance`` of it, smallest ECE.
-    Ties go to the smaller NLL, then to the earlier epoch. Epochs without validation never win.
+    The paper's rule: smallest validation NLL; among epochs within ``tolerance`` of it, smallest
+    ECE. Ties go to the smaller NLL, then to the earlier epoch. Epochs without validation never win.
 
     >>> names = ("epoch", "val/nll", "val/ece", "val/top1")
     >>> rows = (0, 0.5, 0.01, 0.8), (1, 0.4005, 0.02, 0.9), (2, 0.4, 0.05, 0.85)
@@ -95,9 +95,9 @@ class KeepCheckpoints(ModelCheckpoint):
     SIGTERM or Ctrl-C stops training; both wait for the end of the step, because a half-done step
     cannot be resumed. ``epoch-NNNN.ckpt`` are the epochs that are or may become the best one,
     ``best.ckpt`` and ``top1.ckpt`` are links to them, and ``selection.json`` states the rule. A
-    checkpoint also has the random streams of every process: a resumed run has the same weights as an
-    uninterrupted one. Nothing is saved within validation, because its metrics cannot be resumed, or
-    once the loss is not finite, which is an error.
+    checkpoint also has the random streams of every process: a resumed run has the same weights as
+    an uninterrupted one. Nothing is saved within validation, because its metrics cannot be resumed,
+    or once the loss is not finite, which is an error.
 
     Epochs are selected by ``curves.jsonl``, which :class:`~chaosgate.run.recording.RecordTraining`
     writes before a checkpoint is saved, and whose lines are in the checkpoint.

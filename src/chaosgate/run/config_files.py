@@ -1,7 +1,7 @@
 """Configuration files: found by path or by the name of a shipped one, and read as plain data.
 
-The files of the repository's ``configs/`` are part of the installed package. ``noise/gch`` names the shipped
-``noise/gch.yaml`` unless there is a local file of that name.
+The files of the repository's ``configs/`` are part of the installed package. ``noise/gch`` names
+the shipped ``noise/gch.yaml`` unless there is a local file of that name.
 """
 
 import os
@@ -19,7 +19,9 @@ ALLOWED = "CHAOSGATE_ALLOW"
 
 @cache
 def config_folder() -> Path:
-    """The shipped configurations: inside the installed package, or in the clone that it is run from."""
+    """The shipped configurations: inside the installed package, or in the clone that it is run
+    from.
+    """
     package = Path(__file__).parents[1]
     inside = package / "configs"
     return inside if inside.is_dir() else package.parents[1] / "configs"
@@ -45,7 +47,8 @@ def find_config(name: str | Path, folders: Iterable[Path] = (Path(),), group: st
     """The file that a name stands for: a local one, else the shipped one.
 
     Args:
-        name: A path, or a name such as ``noise/gch``; ``configs/noise/gch.yaml`` means the same shipped file.
+        name: A path, or a name such as ``noise/gch``; ``configs/noise/gch.yaml`` means the same
+            shipped file.
         folders: Where to look for local files, in this order.
         group: Folder that may be left out of the name, such as ``study``.
     """
@@ -81,7 +84,8 @@ def find_config(name: str | Path, folders: Iterable[Path] = (Path(),), group: st
     close = list(dict.fromkeys(names[one] for one in similar))[:3]
     hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
     raise FileNotFoundError(
-        f"no configuration {text}: neither a file nor a shipped one ('chaosgate configs' lists those).{hint}"
+        f"no configuration {text}: neither a file nor a shipped one ('chaosgate configs' lists "
+        f"those).{hint}"
     )
 
 
@@ -91,7 +95,9 @@ def allowed_modules() -> list[str]:
 
 
 def allow_flags() -> list[str]:
-    """``--allow MODULE`` for every module that this command was given, for the commands that it suggests."""
+    """``--allow MODULE`` for every module that this command was given, for the commands that it
+    suggests.
+    """
     return [word for name in allowed_modules() for word in ("--allow", name)]
 
 
@@ -114,7 +120,8 @@ class _StrictLoader(yaml.SafeLoader):
         if twice := [key for key in keys if isinstance(key, str) and keys.count(key) > 1]:
             line = node.start_mark.line + 1
             raise yaml.YAMLError(
-                f"'{twice[0]}' is given twice in the mapping at line {line}. Keep one, or rename one."
+                f"'{twice[0]}' is given twice in the mapping at line {line}. Keep one, or rename "
+                f"one."
             )
         return super().construct_mapping(node, deep)
 

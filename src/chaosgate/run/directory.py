@@ -121,16 +121,15 @@ class RunDirectory:
     """The files of one run.
 
     ========================= ======================================================================
-    ``config.yaml``           the whole configuration of the training
-    ``checkpoints/``          ``last``, ``best``, ``top1``, ``epoch-*`` (``.ckpt``), ``selection.json``
-    ``curves.jsonl``          loss and validation metrics, one line per epoch
-    ``noise.json``            measured strength of the gates at the end of training
-    ``compatibility.jsonl``   rows of :class:`~chaosgate.compat.CompatibilityProbe`, if it was used
-    ``figures/``              reliability diagrams, as PNG files
-    ``results.jsonl``         one line per test cell, with a digest of itself
-    ``outputs/``              outputs for every test image (:mod:`chaosgate.run.outputs`)
-    ``predictions.csv``       one line per test image, of ``chaosgate predict``
-    ``progress.json``         phase, epoch and batch
+    ``config.yaml``           the whole configuration of the training ``checkpoints/``
+    ``last``, ``best``, ``top1``, ``epoch-*`` (``.ckpt``), ``selection.json`` ``curves.jsonl``
+    loss and validation metrics, one line per epoch ``noise.json``            measured strength of
+    the gates at the end of training ``compatibility.jsonl``   rows of
+    :class:`~chaosgate.compat.CompatibilityProbe`, if it was used ``figures/``
+    reliability diagrams, as PNG files ``results.jsonl``         one line per test cell, with a
+    digest of itself ``outputs/``              outputs for every test image
+    (:mod:`chaosgate.run.outputs`) ``predictions.csv``       one line per test image, of ``chaosgate
+    predict`` ``progress.json``         phase, epoch and batch
     ========================= ======================================================================
 
     Args:

@@ -1,8 +1,9 @@
 """Which run a configuration belongs to, and where the numbers of a run came from. Needs no torch.
 
-A run has a readable name and a hash of what shapes its result. Functions of a configuration take a **parsed** configuration as plain data: what ``fit ... --print_config`` prints,
-what ``config.yaml`` of a run directory holds, what :func:`chaosgate.cli.training.compose` returns. Defaults
-are in it, so the name does not depend on how the configuration is split into files.
+A run has a readable name and a hash of what shapes its result. Functions of a configuration take a
+**parsed** configuration as plain data: what ``fit ... --print_config`` prints, what ``config.yaml``
+of a run directory holds, what :func:`chaosgate.cli.training.compose` returns. Defaults are in it,
+so the name does not depend on how the configuration is split into files.
 
 The hash covers what is listed here, so that a new argument of Lightning renames no run. Keys whose
 value is null do not count: an optional argument that is added to a class renames no run either.
@@ -95,8 +96,10 @@ def run_name(config: Mapping[str, Any]) -> str:
 def readable_name(config: Mapping[str, Any]) -> str:
     """Backbone, data, noise and seed.
 
-    >>> gate = {"class_path": "chaosgate.GaussianChaos", "init_args": {"log_std": 1.0, "gamma": None}}
-    >>> config = {"seed_everything": 3, "model": {"backbone": "vit"}, "data": {"class_path": "a.Pets"}}
+    >>> arguments = {"log_std": 1.0, "gamma": None}
+    >>> gate = {"class_path": "chaosgate.GaussianChaos", "init_args": arguments}
+    >>> config = {"seed_everything": 3, "model": {"backbone": "vit"}}
+    >>> config["data"] = {"class_path": "a.Pets"}
     >>> readable_name({**config, "noise": {"gate": gate, "stages": ["L3", "L4"]}})
     'vit-Pets-GaussianChaos-log_std1-L3+L4-seed3'
     """
@@ -107,7 +110,9 @@ def readable_name(config: Mapping[str, Any]) -> str:
 
 
 def noises(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The arguments of every ``NoiseInjection`` with a gate: ``noise`` and ``trainer.callbacks``."""
+    """The arguments of every ``NoiseInjection`` with a gate: ``noise`` and
+    ``trainer.callbacks``.
+    """
     listed = [one for one in _callbacks(config) if class_name(one) == "NoiseInjection"]
     every = [config.get("noise") or {}, *(one.get("init_args") or {} for one in listed)]
     return [one for one in every if one.get("gate")]
@@ -172,7 +177,9 @@ def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _plain(value: Any, key: Any = None) -> Any:
-    """One spelling for each value: 1 and 1.0, tuples and lists, paths of a class of this package."""
+    """One spelling for each value: 1 and 1.0, tuples and lists, paths of a class of this
+    package.
+    """
     if isinstance(value, Mapping):
         return {str(k): _plain(v, k) for k, v in value.items() if v is not None}
     if isinstance(value, list | tuple):

@@ -58,7 +58,9 @@ class RecordTraining(Callback):
         self._lines = list(state_dict["lines"])
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The curve of the checkpoint, also if a finished training is resumed or the file was lost."""
+        """The curve of the checkpoint, also if a finished training is resumed or the file was
+        lost.
+        """
         if trainer.is_global_zero:
             write_lines(RunDirectory.of(trainer).curves, self._lines)
 

@@ -78,8 +78,8 @@ class RecordTest(Callback):
         known: Earlier rows of the run, tested with the same noise settings.
         temperature: Whether to fit a temperature.
         outputs: Name under which every process keeps confidence, correctness and NLL of each of its
-            images, 9 bytes per image; null keeps nothing. With a temperature also the scaled values,
-            and their derivatives by the images it was fitted on.
+            images, 9 bytes per image; null keeps nothing. With a temperature also the scaled
+            values, and their derivatives by the images it was fitted on.
         logits: Also keep logits in half precision and classes, of test and validation images.
 
     Attributes:

@@ -1,6 +1,7 @@
 r"""Alternatives to noise for calibration: losses, mixed images, averaged weights.
 
-With targets :math:`y` (one-hot, smoothed or mixed) and probabilities :math:`p`, the loss of an image is
+With targets :math:`y` (one-hot, smoothed or mixed) and probabilities :math:`p`, the loss of an
+image is
 
 .. math:: -\sum_k y_k\,(1 - p_k)^{\gamma}\,\log p_k ,
 

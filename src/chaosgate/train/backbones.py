@@ -1,9 +1,9 @@
 """Networks: timm's by name, residual networks for small images, and weights from files.
 
-``timm.create_model("resnet10_small")`` works once this module is imported. A standard ResNet reduces
-28 or 32 pixels to one site before its last stage, and a field needs a grid. The small networks have a
-3x3 stem without stride or pooling: the stages of a 28-pixel image have 28, 14, 7 and 4 sites a side.
-Their ``feature_info`` says so, so stage names work as for other backbones.
+``timm.create_model("resnet10_small")`` works once this module is imported. A standard ResNet
+reduces 28 or 32 pixels to one site before its last stage, and a field needs a grid. The small
+networks have a 3x3 stem without stride or pooling: the stages of a 28-pixel image have 28, 14, 7
+and 4 sites a side. Their ``feature_info`` says so, so stage names work as for other backbones.
 """
 
 import sys

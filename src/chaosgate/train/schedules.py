@@ -69,7 +69,8 @@ def effective_batch(trainer: Trainer) -> int:
     per_process = getattr(getattr(trainer, "datamodule", None), "batch_size", None)
     if not isinstance(per_process, int):
         raise ValueError(
-            "base_batch of the learning rate needs data with a batch_size. Give the data module this "
+            "base_batch of the learning rate needs data with a batch_size. Give the data module "
+            "this "
             "attribute, or set base_batch to null."
         )
     return per_process * trainer.world_size * trainer.accumulate_grad_batches
@@ -85,7 +86,8 @@ def warn_of_recipe(network: nn.Module, name: str, optimizer: Optimizer) -> None:
     high_rate = isinstance(optimizer, SGD) and optimizer.param_groups[0]["lr"] >= 0.01
     if high_rate and "LayerNorm" in kinds and "BatchNorm" not in kinds:
         rank_zero_warn(
-            f"{name} has LayerNorm and no BatchNorm; such networks do not train from scratch with a "
+            f"{name} has LayerNorm and no BatchNorm; such networks do not train from scratch with "
+            f"a "
             "high SGD rate. Use AdamW: -c model/convnext, model/vit or model/swin_tiny.",
             category=UserWarning,
         )

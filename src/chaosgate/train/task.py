@@ -1,4 +1,6 @@
-"""The LightningModule for image classification, measured for calibration. It does not know gates."""
+"""The LightningModule for image classification, measured for calibration. It does not know
+gates.
+"""
 
 import copy
 import os
@@ -29,21 +31,21 @@ _SYNCHRONIZED: dict[str, Any] = {"reduce_fx": "max", "sync_dist": True}  # equal
 class ImageClassifier(LightningModule):
     """A timm backbone, measured by Top-1, NLL, ECE, Brier score and confidence minus accuracy.
 
-    Test data come as cells (clean, and corruption x severity); one pass counts them all. After a test
-    ``test_rows`` has one row per cell.
+    Test data come as cells (clean, and corruption x severity); one pass counts them all. After a
+    test ``test_rows`` has one row per cell.
 
     Args:
         backbone: Name of a timm model, or ``resnet10_small``, ``resnet18_small`` for small images.
         num_classes: Number of classes; null takes that of ``data``, and 1000 without ``data``.
         in_chans: Channels of the images; null takes that of ``data``, otherwise 3.
-        weights: Start from a file (timm's, torchvision's with the same names, ``.safetensors``, or a
-            checkpoint of a run), or ``timm`` to download timm's weights. A classifier for other
+        weights: Start from a file (timm's, torchvision's with the same names, ``.safetensors``, or
+            a checkpoint of a run), or ``timm`` to download timm's weights. A classifier for other
             classes starts from fresh weights. Null starts from random weights.
         backbone_args: Further arguments of ``timm.create_model``, e.g. ``drop_path_rate`` for
             stochastic depth.
         optimizer: Built from the parameters; any torch optimizer.
-        lr_scheduler: Built from the optimizer; null keeps the rate. ``WarmupCosine``, ``OneCycleLR``,
-            ``CyclicLR`` step per batch, others per epoch.
+        lr_scheduler: Built from the optimizer; null keeps the rate. ``WarmupCosine``,
+            ``OneCycleLR``, ``CyclicLR`` step per batch, others per epoch.
         loss: :class:`~chaosgate.train.alternatives.FocalLoss` or
             :class:`~chaosgate.train.alternatives.CrossEntropy` (the default) with their arguments.
         mixing: :class:`~chaosgate.train.alternatives.Mixing` (mixup, cutmix); null mixes nothing.
@@ -94,8 +96,8 @@ class ImageClassifier(LightningModule):
     def forward(self, image: Tensor) -> Tensor:
         """Logits (B, K) of images (B, C, H, W).
 
-        Not channels_last on the CPU: torch 2.15 corrupts memory in the backward pass of channels_last
-        convolutions with fewer than 8 input channels.
+        Not channels_last on the CPU: torch 2.15 corrupts memory in the backward pass of
+        channels_last convolutions with fewer than 8 input channels.
         """
         layout = torch.channels_last if image.is_cuda else torch.contiguous_format
         logits: Tensor = self.model(image.contiguous(memory_format=layout))
@@ -108,7 +110,8 @@ class ImageClassifier(LightningModule):
         data = getattr(self.trainer, "datamodule", None)
         if not isinstance(data, ImageData) and self.trainer.world_size > 1:
             rank_zero_warn(
-                "several processes: a padded last batch of validation or test may count an image twice. "
+                "several processes: a padded last batch of validation or test may count an image "
+                "twice. "
                 "For exact counts use a chaosgate.data.ImageData, or set trainer.devices to 1."
             )
         columns = None if stage == "fit" or self.ood else getattr(data, "logit_columns", None)

@@ -1,4 +1,5 @@
-"""Compilation before attaching, DistributedDataParallel, sharded parameters; one process and two."""
+"""Compilation before attaching, DistributedDataParallel, sharded parameters; one process and
+two."""
 
 import tempfile
 import warnings
@@ -76,7 +77,8 @@ def compiled_in_pieces():
 
 
 def sharded(model, ranks):
-    """Parameters split over the processes (FSDP2); its older form refuses to run without an accelerator."""
+    """Parameters split over the processes (FSDP2); its older form refuses to run without an
+    accelerator."""
     mesh = init_device_mesh("cpu", (ranks,))
     for part in (model.layer3, model.layer4, model):
         fully_shard(part, mesh=mesh)
@@ -106,7 +108,8 @@ def distributed_wrapper():
 
 
 def sharded_parameters():
-    """14: attach first, then shard; the other order is refused, because a dry run would gather the parameters."""
+    """14: attach first, then shard; the other order is refused, because a dry run would gather the
+    parameters."""
 
     def task():
         model, x = build("timm resnet")
@@ -143,7 +146,8 @@ def one_rank(rank, folder):
 
 
 def two_processes():
-    """Two gloo processes: each draws the noise of its rank, and both hold the same averaged gradients."""
+    """Two gloo processes: each draws the noise of its rank, and both hold the same averaged
+    gradients."""
     with tempfile.TemporaryDirectory() as folder:
         multiprocessing.spawn(one_rank, (folder,), nprocs=2)
         first, second = (
@@ -157,7 +161,8 @@ def two_processes():
 
 
 def traced():
-    """2: a trace would keep one draw for ever: refused in training mode; in evaluation mode it is the plain network."""
+    """2: a trace would keep one draw for ever: refused in training mode; in evaluation mode it is
+    the plain network."""
     model, x = build("timm resnet")
     layer = nn.Sequential(nn.Conv2d(3, 4, 1), gate()).train()
     with cg.attach(model.train(), gate(), "L4", check=False), warnings.catch_warnings():
@@ -170,7 +175,8 @@ def traced():
 
 
 def transformed():
-    """2, 11: vmap would share a draw, grad cannot count it: refused as layer and attached; functional_call is right."""
+    """2, 11: vmap would share a draw, grad cannot count it: refused as layer and attached;
+    functional_call is right."""
     model, x = build("timm convnext")
     weights = dict(model.named_parameters())
     layer = nn.Sequential(gate()).train()

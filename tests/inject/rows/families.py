@@ -1,4 +1,5 @@
-"""What holds for networks of every library: fresh gates on the true grid, wrappers; and that copies are plain."""
+"""What holds for networks of every library: fresh gates on the true grid, wrappers; and that copies
+are plain."""
 
 import copy
 import io
@@ -15,7 +16,8 @@ from tests.inject.networks import Wrapper, build, features_of, gate
 
 
 def plain(model, x, grid, channels):
-    """Fresh positive gates of mean one on the true grid, one for all channels; none in evaluation; keys untouched."""
+    """Fresh positive gates of mean one on the true grid, one for all channels; none in evaluation;
+    keys untouched."""
     with torch.no_grad():
         weights, bare = copy.deepcopy(model.state_dict()), logits(model.eval()(x))
     with cg.attach(model, gate(), "L3") as handle, torch.no_grad():
@@ -43,7 +45,8 @@ def plain(model, x, grid, channels):
 
 
 def copies(model, x, grid, channels):
-    """A copy is a plain network: without hooks, equal in evaluation, trainable by itself, during and after."""
+    """A copy is a plain network: without hooks, equal in evaluation, trainable by itself, during
+    and after."""
     with torch.no_grad():
         weights, bare = copy.deepcopy(model.state_dict()), logits(model.eval()(x))
     handle = cg.attach(model, gate(), "L3")

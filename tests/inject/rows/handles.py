@@ -1,4 +1,5 @@
-"""Several handles, removed handles; models that change, call themselves, run in threads or in parts."""
+"""Several handles, removed handles; models that change, call themselves, run in threads or in
+parts."""
 
 import copy
 import gc
@@ -14,7 +15,8 @@ from tests.inject.networks import Wrapper, build, gate, images, small_resnet
 
 
 def two_handles():
-    """6: two attachments at two places, each checked by its first forward, count and draw for themselves."""
+    """6: two attachments at two places, each checked by its first forward, count and draw for
+    themselves."""
 
     def run(together):
         model, x = build("timm resnet")
@@ -68,7 +70,8 @@ def removed_handle():
 
 
 def averages_of_nothing():
-    """10: Monte Carlo averages whole calls in evaluation mode; anything else in there is refused."""
+    """10: Monte Carlo averages whole calls in evaluation mode; anything else in there is
+    refused."""
     model, x = build("timm resnet")
     with (
         cg.attach(model.train(), gate(), "L4", check=False) as handle,
@@ -84,7 +87,8 @@ def averages_of_nothing():
 
 
 def averages_beside_a_loss():
-    """10: the loss that a Hugging Face model returns is that of one draw: refused; without labels it averages."""
+    """10: the loss that a Hugging Face model returns is that of one draw: refused; without labels
+    it averages."""
     model, x = build("huggingface vit")
     with cg.attach(model.eval(), gate(), "L3") as handle, torch.no_grad(), handle.monte_carlo(2):
         with pytest.raises(ValueError, match="loss.*of a single draw.*without labels"):
@@ -117,7 +121,8 @@ def forgotten_model():
 
 
 def networks_that_draw_and_count():
-    """8: a check leaves torch's random stream and the buffers alone, also of a network that uses both in evaluation."""
+    """8: a check leaves torch's random stream and the buffers alone, also of a network that uses
+    both in evaluation."""
 
     class Masking(nn.Module):
         def __init__(self):
@@ -163,7 +168,8 @@ def handle_as_attribute():
 
 
 def untrained_statistics():
-    """8: running statistics that are still those of the construction hide the gate in evaluation, not in training."""
+    """8: running statistics that are still those of the construction hide the gate in evaluation,
+    not in training."""
     body = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU())
     nn.init.normal_(body[0].weight, std=1e-5)
     model, x = (
@@ -192,7 +198,8 @@ def untrained_statistics():
 
 
 def rank_known_later():
-    """7: a gate attached before torch.distributed is initialised has the noise of its rank all the same."""
+    """7: a gate attached before torch.distributed is initialised has the noise of its rank all the
+    same."""
 
     def run(**rank):
         model, x = build("timm resnet")

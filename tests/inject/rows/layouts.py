@@ -1,4 +1,5 @@
-"""The true grid of the features, or a refusal with the two readings; outputs and arguments of any kind."""
+"""The true grid of the features, or a refusal with the two readings; outputs and arguments of any
+kind."""
 
 from functools import partial
 
@@ -44,7 +45,8 @@ def dynamic_image_size():
 
 
 def images_among_the_arguments():
-    """4: the images are what the first convolution sees, not the first argument, and not its first axes."""
+    """4: the images are what the first convolution sees, not the first argument, and not its first
+    axes."""
 
     class Around(nn.Module):
         def __init__(self, taken):
@@ -95,7 +97,8 @@ def unrolled_tokens():
 
 
 def images_that_shrink():
-    """A sample-wise gate on one site is the constant one: refused whenever it happens, not only in the first step."""
+    """A sample-wise gate on one site is the constant one: refused whenever it happens, not only in
+    the first step."""
     model, x = build("timm resnet")
     with cg.attach(model.train(), gate(), "L4") as handle:
         model(x)
@@ -130,7 +133,8 @@ def ambiguous_map():
 
 
 def unknown_tokens():
-    """4: tokens of a network nobody knows need a grid; a class token in front of it is left alone."""
+    """4: tokens of a network nobody knows need a grid; a class token in front of it is left
+    alone."""
     body = nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 6))
     model, x = nn.Sequential(body, nn.Flatten(), nn.Linear(78, 4)).train(), torch.randn(2, 13, 6)
     with cg.attach(model, gate(), "0"), pytest.raises(ValueError, match="grid=.*layout='NCL'"):

@@ -1,4 +1,5 @@
-"""The callback in modules that people write: networks made late, replaced, nested; several trainings."""
+"""The callback in modules that people write: networks made late, replaced, nested; several
+trainings."""
 
 import copy
 
@@ -67,7 +68,8 @@ def fitted(module, **settings):
 
 
 def made_late():
-    """3: configure_model makes or replaces the network after setup; the gate is on the one that runs."""
+    """3: configure_model makes or replaces the network after setup; the gate is on the one that
+    runs."""
     assert fitted(Late()) == fitted(Replaced()) == 2
     for module in (Late(), Replaced()):
         trainer(cg.NoiseInjection(gate(), monte_carlo=2)).test(module, batches(), verbose=False)
@@ -75,7 +77,8 @@ def made_late():
 
 
 def replaced_in_training():
-    """3: a network that is replaced while the trainer runs has no gate, and that is the reason given."""
+    """3: a network that is replaced while the trainer runs has no gate, and that is the reason
+    given."""
 
     class Swapping(Module):
         def on_train_start(self):
@@ -150,7 +153,8 @@ def another_network():
 
 
 def averages_that_nobody_called():
-    """10: a test that enters the network otherwise, or not at all, is not reported as a Monte Carlo one."""
+    """10: a test that enters the network otherwise, or not at all, is not reported as a Monte Carlo
+    one."""
 
     class Parts(Module):
         def test_step(self, batch, index):

@@ -26,7 +26,8 @@ def forward_features():
 
 
 def forward_features_after_an_error():
-    """2: a forward that raised behind the gate does not freeze the noise of those that enter otherwise."""
+    """2: a forward that raised behind the gate does not freeze the noise of those that enter
+    otherwise."""
     model, x = build("timm resnet")
 
     def out_of_memory(*_):
@@ -160,7 +161,8 @@ def strength_at_zero():
 
 
 def energy_at_a_strength():
-    """9: the energy that others are matched to follows the dial, and alpha is part of the nominal strength."""
+    """9: the energy that others are matched to follows the dial, and alpha is part of the nominal
+    strength."""
     model, x = build("timm resnet")
     weaker = gate(log_std=0.5)
     with cg.attach(model, gate(log_std=1.0), "L4") as handle:
@@ -174,7 +176,8 @@ def energy_at_a_strength():
 
 
 def layers():
-    """7: gates that are layers draw noise of their own, copies too, and continue after a restart."""
+    """7: gates that are layers draw noise of their own, copies too, and continue after a
+    restart."""
     model = nn.Sequential(gate(), gate()).train()
     x = torch.ones(2, 3, 5, 5)
     first, second = (layer(x) for layer in model)

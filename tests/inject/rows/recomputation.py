@@ -1,4 +1,5 @@
-"""Activation checkpointing: the draw of a forward stays with it, whichever forwards come between, or is refused."""
+"""Activation checkpointing: the draw of a forward stays with it, whichever forwards come between,
+or is refused."""
 
 import re
 import warnings
@@ -15,7 +16,8 @@ from tests.inject.networks import Shared, build, features_of, gate, gradients, i
 
 
 def checkpointed(views, together, use_reentrant):
-    """5: gradients with and without activation checkpointing of the gated stage, several forwards before a backward."""
+    """5: gradients with and without activation checkpointing of the gated stage, several forwards
+    before a backward."""
 
     def run(active):
         model, x = build("timm resnet")
@@ -41,7 +43,8 @@ def checkpointed(views, together, use_reentrant):
 
 
 def features_of_a_forward_without_outputs(use_reentrant):
-    """5: a loss of features, while the outputs of that forward are gone and those of another are not."""
+    """5: a loss of features, while the outputs of that forward are gone and those of another are
+    not."""
 
     def run(active, both):
         model, x = build("timm resnet")
@@ -100,7 +103,8 @@ def checkpointed_shared_module():
 
 
 def nested_checkpointing(use_reentrant):
-    """5: checkpointing inside checkpointing (Hugging Face's Swin) recomputes twice, with the draw of that forward."""
+    """5: checkpointing inside checkpointing (Hugging Face's Swin) recomputes twice, with the draw
+    of that forward."""
 
     def run(active, views=1):
         model, x = build("huggingface swin")
@@ -129,7 +133,8 @@ def nested_checkpointing(use_reentrant):
 
 
 def hidden_by_checkpointing():
-    """timm runs the blocks of a stage directly: refused before and after, with the block that works."""
+    """timm runs the blocks of a stage directly: refused before and after, with the block that
+    works."""
     model, x = build("timm resnet")
     with cg.attach(model.train(), gate(), "L4", check=False):
         model.set_grad_checkpointing(True)

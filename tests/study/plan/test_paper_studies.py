@@ -1,4 +1,5 @@
-"""The paper's twelve tables as ten studies: protocols, sharing, rows and columns; the path from start to report."""
+"""The paper's twelve tables as ten studies: protocols, sharing, rows and columns; the path from
+start to report."""
 
 from functools import cache
 from pathlib import Path

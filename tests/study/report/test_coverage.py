@@ -1,12 +1,14 @@
-r"""Do 95 % intervals cover, and does a table without any effect stay without marks? Simulated studies with known truth.
+r"""Do 95 % intervals cover, and does a table without any effect stay without marks? Simulated
+studies with known truth.
 
-A network sees image :math:`i` with evidence :math:`x_i = \mu + \eta + \tau u_i + \sigma e_i` (:math:`u_i` common to
-all networks, :math:`e_i` its own), is right with probability :math:`p(x) = .1 + .9 / (1 + e^{-x})`, and claims
+A network sees image :math:`i` with evidence :math:`x_i = \mu + \eta + \tau u_i + \sigma e_i`
+(:math:`u_i` common to all networks, :math:`e_i` its own), is right with probability :math:`p(x) =
+.1 + .9 / (1 + e^{-x})`, and claims
 :math:`c(x) = p(kx + d)`. Seeds vary :math:`k` and :math:`\eta`. Which answers are right is correlated between networks.
 The truth of a network is an integral over :math:`x`, that of a method its mean over seeds.
 
-The recipe of the intervals was chosen among six on simulations of this kind; the random numbers here are others.
-"""
+The recipe of the intervals was chosen among six on simulations of this kind; the random numbers
+here are others."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,7 +36,8 @@ Floats = NDArray[np.float64]
 
 
 class Method(NamedTuple):
-    """What a method makes of networks: slope and shift of the claimed evidence, and their spread over seeds."""
+    """What a method makes of networks: slope and shift of the claimed evidence, and their spread
+    over seeds."""
 
     slope: float
     shift: float
@@ -75,7 +78,8 @@ def train(method: Method, generator: np.random.Generator) -> Network:
 
 
 def ask(networks: Sequence[Network], generator: np.random.Generator) -> list[Samples]:
-    """What each network says about the same images; answers are right together with correlation .64."""
+    """What each network says about the same images; answers are right together with correlation
+    .64."""
     common, luck = generator.standard_normal((2, IMAGES))
     found = []
     for network in networks:

@@ -50,7 +50,8 @@ def test_sd_divides_by_n_minus_one_and_differences_are_paired(build: Build) -> N
     none, gch = one(results, "none"), one(results, "gch")
     assert none["sd"] == pytest.approx(0.2 / 2**0.5, abs=1e-15) and isnan(none["difference"])
     assert gch["difference"] == pytest.approx(0.09, abs=1e-15) and gch["over"] == "seeds"
-    # t_1 at 97.5 % is tan(0.475 pi) = 12.706: the half-width is 12.706 * 0.01; one method has nobody to borrow from
+    # t_1 at 97.5 % is tan(0.475 pi) = 12.706: the half-width is 12.706 * 0.01; one method has
+    # nobody to borrow from
     assert gch["hi"] - gch["difference"] == pytest.approx(12.7062 * 0.01, rel=1e-5)
     seeds = results.lines("seed", ["gch"], part="clean", metric="top1")
     assert dict(zip(seeds.seed, seeds.value, strict=True)) == {0: 0.6, 1: 0.78}
@@ -185,7 +186,7 @@ def test_nothing_is_selected_before_every_strength_is_there(build: Build) -> Non
     assert results.selected == {"gch": None} and list(results.tables.values())[1] == ["none"]
 
 
-# -- contrasts and marks -----------------------------------------------------------------------------
+# -- contrasts and marks ---------------------------------------------------------------------------
 
 
 def test_every_ece_contrast_has_the_top1_and_the_nll_of_the_same_rows(build: Build) -> None:

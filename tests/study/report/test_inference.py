@@ -1,4 +1,5 @@
-"""Intervals against closed forms, against a resampling written out by hand, and against refitted temperatures."""
+"""Intervals against closed forms, against a resampling written out by hand, and against refitted
+temperatures."""
 
 from dataclasses import replace
 from math import sqrt
@@ -124,7 +125,8 @@ def test_p_value_is_where_the_interval_touches_zero(center: float) -> None:
 
 
 def test_moderated_interval_is_that_of_the_formula() -> None:
-    """One common variance: d0 has its bound, and the scale is the geometric mean without its bias."""
+    """One common variance: d0 has its bound, and the scale is the geometric mean without its
+    bias."""
     differences, variances = [0.1, 0.2, 0.3], [0.01, 0.01, 0.01]
     d0, scale = prior(variances, 2)  # psi(1) = -gamma
     assert d0 == 2 * (3 - 1) / (3 + 1) and scale == pytest.approx(
@@ -168,7 +170,8 @@ def test_holm_is_the_step_down_of_its_definition() -> None:
 
 @pytest.mark.statistical
 def test_interval_of_scaled_metrics_includes_the_fit_of_the_temperature() -> None:
-    """Against the real thing: draw validation and test images, refit T on logits, compute NLL and ECE anew."""
+    """Against the real thing: draw validation and test images, refit T on logits, compute NLL and
+    ECE anew."""
     from chaosgate.metrics import classification_scores, fit_temperature
 
     generator = torch.Generator().manual_seed(0)
@@ -190,7 +193,8 @@ def test_interval_of_scaled_metrics_includes_the_fit_of_the_temperature() -> Non
         eces.append(
             float(calibration_error(calibration_bins(scores.confidence, scores.rank < 1, 15)))
         )
-    # two standard deviations from 400 draws each: 5 % of their ratio; 3 of them, and the first order in T
+    # two standard deviations from 400 draws each: 5 % of their ratio; 3 of them, and the first
+    # order in T
     assert found["clean", "nll_T"][1:].std() == pytest.approx(np.std(nlls), rel=0.15)
     assert found["clean", "ece_T"][1:].std() == pytest.approx(np.std(eces), rel=0.15)
     fixed = replace(samples.scaled, slope=np.zeros(150, np.float32))

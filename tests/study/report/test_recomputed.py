@@ -1,4 +1,5 @@
-"""A three-seed study, really run: its table recomputed from the kept outputs by code that shares nothing with it."""
+"""A three-seed study, really run: its table recomputed from the kept outputs by code that shares
+nothing with it."""
 
 from math import sqrt
 from pathlib import Path

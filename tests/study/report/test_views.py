@@ -1,4 +1,5 @@
-"""What a report shows, in every format: columns, bold, marks, flags, notes; and everything is escaped."""
+"""What a report shows, in every format: columns, bold, marks, flags, notes; and everything is
+escaped."""
 
 import io
 import json
@@ -142,7 +143,7 @@ def test_terminal_uses_its_width_and_no_more(both: Results) -> None:
     assert many[0] == 1 < many[1]
 
 
-# -- bold --------------------------------------------------------------------------------------------
+# -- bold ------------------------------------------------------------------------------------------
 
 
 def measured(build: Build, nll: dict[str, list[float]], ece: float = 0.1) -> Results:
@@ -174,7 +175,7 @@ def test_a_lead_within_the_noise_or_of_one_seed_is_not_bold(build: Build) -> Non
     )  # both beat none, neither beats the other
 
 
-# -- strengths at the edge of their grid ---------------------------------------------------------------
+# -- strengths at the edge of their grid -----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -214,7 +215,7 @@ def test_a_strength_at_the_edge_is_flagged_with_what_to_add(build: Build) -> Non
     assert selected("gch-1") == [] and "Add 0.25" in selected("gch-0.5")[0]
 
 
-# -- a planned study -----------------------------------------------------------------------------------
+# -- a planned study -------------------------------------------------------------------------------
 
 PLAN = {
     "claims": "GCh has a smaller NLL+T than none.",
@@ -272,7 +273,7 @@ def test_report_says_whether_the_plan_changed(
     assert "after 6 runs had finished" in plan_note(study, tmp_path)
 
 
-# -- tables of the paper -------------------------------------------------------------------------------
+# -- tables of the paper ---------------------------------------------------------------------------
 
 # As printed in the paper, digit for digit (table 1 without its bold face).
 MAIN = r"""
@@ -293,7 +294,8 @@ PRINTED = {  # a row of each table as printed
     "imagenetc_overall": "GCh & 0.1 & 0.383$\\pm$0.005 & 3.287$\\pm$0.064 & 0.056$\\pm$0.005",
     "imagenetc_stage": "L2 & 0.390$\\pm$0.002 & 3.314$\\pm$0.018 & 0.096$\\pm$0.003",
     "imagenetc_gamma_sweep": "0.35 & 0.050$\\pm$0.003 & 6.187$\\pm$0.030 & 0.043$\\pm$0.004",
-    "imagenetc_breakdown": "glass\\_blur & 0.273$\\pm$0.002 & 0.263$\\pm$0.004 & 0.122$\\pm$0.003 & 0.075$\\pm$0.002",
+    "imagenetc_breakdown": "glass\\_blur & 0.273$\\pm$0.002 & 0.263$\\pm$0.004 & 0.122$\\pm$0.003 "
+    "& 0.075$\\pm$0.002",
     "pets_main": "Dropout & 0.1 & 0.8957$\\pm$0.0007 & 0.4246$\\pm$0.0131 & 0.0503$\\pm$0.0007",
     "pets_gamma_sweep": "0.5 & 0.8989$\\pm$0.0031 & 0.3660$\\pm$0.0038 & 0.0314$\\pm$0.0053",
 }
@@ -367,7 +369,7 @@ def test_strength_table_finds_our_strengths(build: Build) -> None:
     ]
 
 
-# -- figures -------------------------------------------------------------------------------------------
+# -- figures ---------------------------------------------------------------------------------------
 
 
 def test_pictures_draw_values_with_the_ends_of_their_intervals(build: Build) -> None:

@@ -1,4 +1,6 @@
-"""What metrics and the parts of a test are called, and in which direction a metric is better. No torch."""
+"""What metrics and the parts of a test are called, and in which direction a metric is better. No
+torch.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple

@@ -1,4 +1,6 @@
-"""What stands around the tables: verdict, strengths at the edge of a grid, the plan, eight notes."""
+"""What stands around the tables: verdict, strengths at the edge of a grid, the plan, eight
+notes.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
