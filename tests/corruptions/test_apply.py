@@ -158,7 +158,7 @@ def test_bad_input_is_refused(photo, tmp_path):
     with pytest.raises(ValueError, match="1 indices for 2 images"):
         corrupt_batch(np.stack([photo, photo]), "fog", 1, indices=[0])
     Image.fromarray(photo).save(tmp_path / "frost1.png")
-    with pytest.raises(FileNotFoundError, match="no frost2.png.* frost_textures"):
+    with pytest.raises(FileNotFoundError, match="needs the textures frost2.png.* frost_textures"):
         corrupt(photo, "frost", 1, frost_textures=tmp_path)
     for name in ("frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg"):
         Image.fromarray(photo).save(tmp_path / name)
