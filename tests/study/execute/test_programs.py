@@ -36,7 +36,11 @@ def works(one: Run) -> list[dict[str, object]]:
 
 def test_script_of_the_documentation_is_compared_like_any_method(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
-        next(one for one in re.findall("```python[^\n]*\n(.*?)```", PAGE, re.S) if "logits.npz" in one)
+        next(
+            one
+            for one in re.findall("```python[^\n]*\n(.*?)```", PAGE, re.S)
+            if "logits.npz" in one
+        )
     )
     script = f"PYTHON {tmp_path / 'train.py'} --seed {{seed}} --out {{run_dir}}"
     path = write(tmp_path, plain=script, smooth=f"{script} --smoothing 0.1")
