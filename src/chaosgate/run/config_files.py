@@ -90,7 +90,7 @@ def find_config(name: str | Path, folders: Iterable[Path] = (Path(),), group: st
 
 
 def allowed_modules() -> list[str]:
-    """The modules of ``--allow``, which processes of ours inherit in an environment variable."""
+    """The modules of ``--allow``, inherited by child processes in an environment variable."""
     return [name for name in os.environ.get(ALLOWED, "").split(",") if name]
 
 

@@ -75,10 +75,10 @@ def state_of(run: Run) -> State:
         trouble = [f"{p} cannot be read; 'study run' renames it and repeats it" for p in damaged]
         if failed := read_json(directory / FAILED):
             return State("failed", progress, failed, tuple(trouble))
-        begun = fitted or progress or damaged or any(files.checkpoints.glob("*.ckpt"))
+        started = fitted or progress or damaged or any(files.checkpoints.glob("*.ckpt"))
     except OSError as error:
         return State("missing", trouble=(f"{directory} cannot be read: {error.strerror or error}",))
-    return State("interrupted" if begun else "missing", progress, trouble=tuple(trouble))
+    return State("interrupted" if started else "missing", progress, trouble=tuple(trouble))
 
 
 def is_locked(directory: Path) -> bool:
@@ -90,7 +90,7 @@ def is_locked(directory: Path) -> bool:
             return False
     except Timeout:
         return True
-    except OSError:  # a read-only directory, in which nobody works
+    except OSError:  # a read-only directory: no worker can use it
         return False
 
 

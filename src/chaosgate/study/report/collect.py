@@ -9,7 +9,7 @@ The errors come from resampling the test images. A finished study is *packed* in
     correlations between all networks (times 32,767, lower triangle), the noise floors of ECE, and
     the bins of the reliability diagrams.
 
-They give every table and interval again, also of contrasts that nobody has asked for yet. Weights,
+They give every table and interval again, also of contrasts that no report has shown yet. Weights,
 logs and outputs of single images are not kept.
 """
 
@@ -212,7 +212,7 @@ def _read(study: Study, run: Run) -> _Tested:
     directory = RunDirectory(run.directory)
     records = [record_of(run.directory, test) for test in run.test_outputs]
     rows = [dict(row) for row in rows_of(run.directory, records) if not row.get("ood")]
-    lines, _ = read_lines(directory.curves)  # of an epoch that was begun twice, the last counts
+    lines, _ = read_lines(directory.curves)  # if an epoch was started twice, the last one counts
     curves = list({line["epoch"]: line for line in lines}.values())
     about = (run.name, run.variant, run.method, run.levels, run.seed, 1, run.checkpoint)
     samples = load_samples(run.directory, *run.outputs_of(ood=False))

@@ -222,7 +222,7 @@ def paper_view(name: str, results: Results | None = None) -> View:
         found = [_row(results, data, str(row), str(row)) for row in rows]
         lost = [row and (row.variant, data["part"]) in results.collapsed for row in found]
         names = [shown + COLLAPSED * bool(flag) for shown, flag in zip(names, lost, strict=True)]
-        if (size := results.study.size) is not None:  # nobody should take it for the paper's
+        if (size := results.study.size) is not None:  # must not be mistaken for the paper's numbers
             caption += f", {size.name} size{' on synthetic images' * size.synthetic}"
             label += f"_{size.name}"
     first = "g" if by == STRENGTH else by.capitalize()
