@@ -18,12 +18,10 @@ _BLOCK = re.compile(
 _DOCTEST = re.compile(
     r"^([ \t]*)>>> .*(?:\n\1[ \t]*\S.*)*", re.MULTILINE
 )  # up to the next empty line
-_TABLE = re.compile(r"^((?:[ \t]*)=+(?: =+)+[ \t]*)\n(.*?)\n\1[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
 def as_markdown(text: str) -> str:
-    r"""The docstring with formulas between dollar signs, names as code, tables as lists; examples
-    as they stand.
+    r"""The docstring with formulas between dollar signs, names as code; examples as they stand.
 
     >>> as_markdown("The law :math:`p` of :class:`~chaosgate.field.Law`.")
     'The law $p$ of `Law`.'
@@ -32,15 +30,8 @@ def as_markdown(text: str) -> str:
     """
     text = _BLOCK.sub(_block, text)
     text = _INLINE.sub(lambda match: f"${' '.join(match[1].split())}$", text)
-    text = _TABLE.sub(_rows, text)
     text = _DOCTEST.sub(lambda match: f"{match[1]}```pycon\n{match[0]}\n{match[1]}```", text)
     return _ROLE.sub(lambda match: f"`{match[1].strip('~').rpartition('.')[2]}`", text)
-
-
-def _rows(match: re.Match[str]) -> str:
-    """A table of two columns without a head, as a list."""
-    rows = (re.split(r"  +|(?<=``) ", line.strip(), maxsplit=1) for line in match[2].splitlines())
-    return "\n".join(f"- {name}: {text.strip()}" for name, text in rows)
 
 
 def _block(match: re.Match[str]) -> str:

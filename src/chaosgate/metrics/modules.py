@@ -248,17 +248,15 @@ class CellMetrics(_ExactMetric):
     ``compute`` returns a dictionary of float64 tensors ``(num_cells,)`` (torchmetrics makes them
     scalars for one cell); a cell without samples has ``n = 0`` and NaN elsewhere:
 
-    ================ ===========================================================================
-    ``n``            samples counted
-    ``top1``         share of samples whose true class comes first (ties: the lower class)
-    ``top5``         the same among the first five; NaN where there are fewer than five classes
-    ``nll``          mean negative log-likelihood; inf where a true class had minus infinity
-    ``ece``          expected calibration error over ``num_bins`` bins of equal width
-    ``brier``        mean squared distance of the probabilities to the one-hot label, in [0, 2]
-    ``confidence``   mean largest probability
-    ``gap``          ``confidence - top1``: positive is over-confident
-    ``adaptive_ece`` as ``ece`` over bins of equal mass; only with ``adaptive_bins``
-    ================ ===========================================================================
+    - ``n``: samples counted
+    - ``top1``: share of samples whose true class comes first (ties: the lower class)
+    - ``top5``: the same among the first five; NaN where there are fewer than five classes
+    - ``nll``: mean negative log-likelihood; inf where a true class had minus infinity
+    - ``ece``: expected calibration error over ``num_bins`` bins of equal width
+    - ``brier``: mean squared distance of the probabilities to the one-hot label, in [0, 2]
+    - ``confidence``: mean largest probability
+    - ``gap``: ``confidence - top1``: positive is over-confident
+    - ``adaptive_ece``: as ``ece`` over bins of equal mass; only with ``adaptive_bins``
 
     Logits with a NaN or a plus infinity have no softmax: a cell with such a sample keeps its ``n``
     and is NaN in every other entry.
