@@ -112,11 +112,11 @@ def test_no_law_is_claimed_where_the_theorem_does_not_apply(gate: Gate) -> None:
         log_ratio_law(gate, (5, 5), all_pairs(25), torch.zeros(300))
 
 
-def test_the_law_of_a_gate_follows_its_operator_and_its_dial() -> None:
+def test_the_law_of_a_gate_follows_its_operator_and_its_factor() -> None:
     law = MaxEntLaw(Massive(DirichletLaplacian(), 1.0), (3, 3), beta=2.0)
     gate, pairs = Mechanism(law, SampleWise(0.4)), all_pairs(9)
     assert chaos_operator(gate, (3, 3)) is law.operator
     metric = pair_variances(law.operator, (3, 3), pairs)
     torch.testing.assert_close(log_ratio_law(gate, (3, 3), pairs, metric)[1], 0.4**2 / 2 * metric)
-    gate.dial = torch.tensor(0.5)
+    gate.factor = torch.tensor(0.5)
     torch.testing.assert_close(log_ratio_law(gate, (3, 3), pairs, metric)[1], 0.2**2 / 2 * metric)

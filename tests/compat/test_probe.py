@@ -121,12 +121,12 @@ def test_the_attached_gate_is_measured_where_it_is_and_sets_the_energy() -> None
     assert names[:2] == [("first", "gch"), ("second", "Dropout (attached)")] and len(names) == 4
     assert found.of("second", "Dropout (attached)").ranking_predicted == pytest.approx(0.7)
     assert found.of("first", "gch").energy == pytest.approx(0.3 / 0.7, rel=0.4)
-    gate.dial = torch.tensor(0.25)  # a schedule
+    gate.factor = torch.tensor(0.25)  # a schedule
     dialled = Probe(stages=["second"], methods=["gch"], draws=1)(
         Pyramid(), images(4), gate, ["second"]
     )
     assert dialled.methods[0].ranking_predicted == pytest.approx(1 - 0.3 / 4)
-    gate.dial = torch.tensor(0.0)
+    gate.factor = torch.tensor(0.0)
     silent = Probe(stages=["second"], draws=1)(Pyramid(), images(4), gate, ["second"])
     assert [m.method for m in silent.methods] == ["Dropout (attached)"]
     assert silent.methods[0].energy < 1e-9 and silent.methods[0].ranking == 1.0

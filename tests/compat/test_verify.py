@@ -73,14 +73,14 @@ def test_masks_and_baselines_pass(gate: Gate, grid: Grid) -> None:
 
 @dataclass(frozen=True)
 class MissingWick(Wick):
-    def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
+    def __call__(self, psi: Tensor, variance: Tensor, factor: Tensor | None = None) -> Tensor:
         return torch.exp(self.gamma * psi)
 
 
 @dataclass(frozen=True)
 class Louder(SampleWise):
-    def __call__(self, psi: Tensor, variance: Tensor, dial: Tensor | None = None) -> Tensor:
-        return 1.01 * super().__call__(psi, variance, dial)
+    def __call__(self, psi: Tensor, variance: Tensor, factor: Tensor | None = None) -> Tensor:
+        return 1.01 * super().__call__(psi, variance, factor)
 
 
 class Unnormalized(DirichletLaplacian):

@@ -62,11 +62,11 @@ def test_every_part_from_a_file_of_ones_own_and_several_gates_by_stage(
             class Softplus(Realization):
                 gamma: float
 
-                def __call__(self, psi, variance, dial=None):
-                    gate = torch.nn.functional.softplus(self.gamma * psi if dial is None else self.gamma * dial * psi)
+                def __call__(self, psi, variance, factor=None):
+                    gate = torch.nn.functional.softplus(self.gamma * psi if factor is None else self.gamma * factor * psi)
                     return gate / gate.mean((-2, -1), keepdim=True)
 
-                def site_energy(self, variance, dial=None):
+                def site_energy(self, variance, factor=None):
                     return None
 
             @dataclass(frozen=True)

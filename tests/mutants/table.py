@@ -257,7 +257,7 @@ compat.observables
   ranking_tail_bound: (2 * variance) -> variance
   ranking_preserved: > 0 -> >= 0
   log_ratio_law: -0.5 * tau -> 0.5 * tau
-  log_ratio_law: * dial ->
+  log_ratio_law: * factor ->
   log_ratio_law: tau * metric -> metric
   pair_variances: new_zeros(len(basis), start) -> new_zeros(len(basis), 0)
   chaos_operator: law.grid == grid -> True
@@ -288,7 +288,7 @@ compat.probe
   StageMaps._predicted: self.order * mean -> mean
   StageMaps.behind: keep**2 -> keep
   StageMaps.reading: / (2 * energy) -> / energy
-  keep_probability: float(gate.dial) -> 1.0
+  keep_probability: float(gate.factor) -> 1.0
 compat.verify
   Check.passed: <= self.tolerance -> <= 2 * abs(self.predicted) + self.tolerance
   _worst: .argmax() -> .argmin()

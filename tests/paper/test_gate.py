@@ -228,7 +228,7 @@ def test_app_theory_channels_may_have_gates_of_their_own() -> None:
 def test_a_schedule_scales_the_strength(make: Callable[[float], Gate]) -> None:
     """Not in the paper, but every statement must hold at the strength that a schedule leaves."""
     half, weaker, h = make(1.0), make(0.5), positive_maps(8, 1, 3, 4)
-    half.dial = torch.tensor(0.5, dtype=torch.float64)
+    half.factor = torch.tensor(0.5, dtype=torch.float64)
     noise = normals(8, 1, 3, 4)
     if isinstance(half, Dropout | DropBlock):
         noise = torch.special.ndtr(noise)

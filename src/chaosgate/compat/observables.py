@@ -436,8 +436,8 @@ def log_ratio_law(gate: Gate, grid: Grid, pairs: Tensor, metric: Tensor) -> tupl
         raise ValueError(
             f"the paper gives no law of log-ratios for {type(gate).__name__} on grid {grid}."
         )
-    dial = 1.0 if gate.dial is None else float(gate.dial)
-    tau = gate.field_on(grid).law.tau(gate.realization.gamma * dial)
+    factor = 1.0 if gate.factor is None else float(gate.factor)
+    tau = gate.field_on(grid).law.tau(gate.realization.gamma * factor)
     mean = torch.zeros_like(metric)
     if isinstance(gate.realization, Wick):
         variance = operator.variance(grid).flatten()

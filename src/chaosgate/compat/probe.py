@@ -349,7 +349,7 @@ def keep_probability(gate: Gate) -> float | None:
     """The q of a gate that keeps every site of a channel independently, else None."""
     if not isinstance(gate, Dropout):
         return None
-    return 1 - gate.p * (1.0 if gate.dial is None else float(gate.dial))
+    return 1 - gate.p * (1.0 if gate.factor is None else float(gate.factor))
 
 
 class _Recorder(Gate):

@@ -91,15 +91,6 @@ class Gate(nn.Module, ABC):
         self._object = id(self)  # a replica of DataParallel has the attributes of another gate
         self.reseed(seed)
 
-    @property
-    def dial(self) -> Tensor | None:
-        """Former name of :attr:`factor`."""
-        return self.factor
-
-    @dial.setter
-    def dial(self, factor: Tensor | None) -> None:
-        self.factor = factor
-
     @abstractmethod
     def perturb(self, h: Tensor, noise: Noise) -> Tensor:
         r"""The perturbed map, same shape, dtype and memory format as ``h`` (B, C, \*grid)."""

@@ -239,12 +239,12 @@ class Attachment:
             refuse("factor", factor=factor)
         self._require_attached()
         for gate in dict.fromkeys(self.gates.values()):
-            self._factors.setdefault(gate, gate.dial)
-            if gate.dial is None or gate.dial is self._factors[gate]:
+            self._factors.setdefault(gate, gate.factor)
+            if gate.factor is None or gate.factor is self._factors[gate]:
                 device = next(self.model.parameters(), torch.empty(0)).device
                 with torch.inference_mode(False):  # what is made in that mode cannot be set outside
-                    gate.dial = torch.ones((), device=device)
-            gate.dial.fill_(factor)
+                    gate.factor = torch.ones((), device=device)
+            gate.factor.fill_(factor)
 
     @contextmanager
     def monte_carlo(
@@ -320,7 +320,7 @@ class Attachment:
         for site in self.sites if self._hooks and not self.measuring else ():
             GATED.pop(site.reader.chain[0], None)
         for gate, factor in self._factors.items():
-            gate.dial = factor
+            gate.factor = factor
         self._hooks, self._factors = [], {}
 
     def __enter__(self) -> Self:

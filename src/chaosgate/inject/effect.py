@@ -88,15 +88,15 @@ def compare(
     Weights, buffers, counters and random streams stay as they were. ``full``: at full strength.
     """
     model, found = attachment.model, {}
-    dials = {gate: gate.dial for gate in attachment.gates.values()}
+    factors = {gate: gate.factor for gate in attachment.gates.values()}
     with preserved(model), torch.no_grad(), eager(), ExitStack() as others:
         for other in type(attachment).on(model):
             others.enter_context(other.forced(0, set()))
         if not (train and model.training):  # parts of a model that trains may be frozen
             model.train(train)
         try:
-            for gate in dials if full else ():
-                gate.dial = None
+            for gate in factors if full else ():
+                gate.factor = None
             with attachment.forced(-1, set()):
                 plain = output_of(model, args, kwargs)
             for site in attachment.sites:
@@ -109,8 +109,8 @@ def compare(
                 site.gate.prepare(tuple(before.shape[2:]), before.device)
                 found[site.module] = Compared(before, after, plain, gated)
         finally:
-            for gate, dial in dials.items():
-                gate.dial = dial
+            for gate, factor in factors.items():
+                gate.factor = factor
     return found
 
 

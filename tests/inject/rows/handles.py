@@ -53,7 +53,7 @@ def calls_itself():
 
 
 def removed_handle():
-    """10: a handle that was removed does not pretend to average, check or dial."""
+    """10: a handle that was removed does not pretend to average, check or scale."""
     model, x = build("timm resnet")
     handle = cg.attach(model.eval(), gate(), "L4")
     handle.remove()

@@ -145,7 +145,7 @@ def zero_head():
 
 
 def strength_at_zero():
-    """8, 9: a schedule that starts at nothing passes the check; remove() puts the dial back."""
+    """8, 9: a schedule that starts at nothing passes the check; remove() puts the factor back."""
     model, x = build("timm resnet")
     one = gate()
     with cg.attach(model.train(), one, "L4") as handle:
@@ -157,11 +157,11 @@ def strength_at_zero():
         for wrong in (-0.1, 1.5, float("nan")):
             with pytest.raises(ValueError, match="factor from 0 .* to 1"):
                 handle.set_strength(wrong)
-    assert one.dial is None
+    assert one.factor is None
 
 
 def energy_at_a_strength():
-    """9: the energy that others are matched to follows the dial, and alpha is part of the nominal
+    """9: the energy that others are matched to follows the factor, and alpha is part of the nominal
     strength."""
     model, x = build("timm resnet")
     weaker = gate(log_std=0.5)
