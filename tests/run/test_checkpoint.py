@@ -62,18 +62,11 @@ def test_selection_breaks_ties_by_ece_within_the_tolerance():
 
 def test_only_one_process_trains_in_a_directory(tmp_path):
     with RunDirectory(tmp_path / "run").locked():
-        with pytest.raises(RuntimeError, match="another process is writing"):
+        with pytest.raises(RuntimeError, match="another process writes"):
             with RunDirectory(tmp_path / "run").locked(wait=0):
                 pass
     with RunDirectory(tmp_path / "run").locked(wait=0):
         pass
-
-
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match=r"file/run cannot be written .Not a directory"):
-        with RunDirectory(tmp_path / "file" / "run").locked():
-            pass
 
 
 def test_a_curve_that_was_lost_comes_back_from_the_checkpoint(tmp_path):

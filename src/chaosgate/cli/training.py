@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch.distributed as dist
 from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, LightningDataModule, Trainer
-from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar, RichProgressBar
+from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import SIGTERMException
@@ -28,7 +28,7 @@ from chaosgate.cli.config_files import ConfigFile, Parser, UsageError
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints
 from chaosgate.run.config_files import allow_flags
-from chaosgate.run.directory import BEST, LAST, RunDirectory, replace_file
+from chaosgate.run.directory import RunDirectory, replace_file
 from chaosgate.run.identity import check_resume, noises, readable_name, run_name, training_hash
 from chaosgate.run.recording import RecordTraining, WritePredictions
 from chaosgate.train.backbones import (
@@ -52,7 +52,7 @@ _KEYS: dict[str, tuple[Any, Any, str]] = {
     "outputs": (_TEXT, None, "test: keep confidence, correctness, NLL of images under this name."),
     "logits": (bool, False, "test, with --outputs: also keep the logits, in half precision."),
     "ood": (bool, False, "test: images of other classes; only confidence is measured."),
-    "output": (_TEXT, None, "predict: a .csv or .parquet file (predictions.csv of the run)."),
+    "output": (_TEXT, None, "predict: a .csv file (predictions.csv of the run)."),
 }
 """Type, default and help of the keys beside trainer, model, data, noise and saving."""
 _EXPECTED = (ValueError, OSError, RuntimeError, TypeError, ImportError, MisconfigurationException)
@@ -68,7 +68,7 @@ class TrainingCLI(LightningCLI):
 
     def __init__(self, command: str, given: list[str] | dict[str, Any]) -> None:
         self.command = command
-        self.results: Any = None  # the rows of a test
+        self.rows: list[dict[str, Any]] = []  # what a test has written
         super().__init__(
             model_class=ImageClassifier,
             datamodule_class=LightningDataModule,
@@ -133,15 +133,21 @@ class TrainingCLI(LightningCLI):
         config, run, fit = self.config, self.run_directory, self.command == "fit"
         if config.ckpt_path is not None:
             return Path(config.ckpt_path)
-        if fit and not config.resume:
-            requeued = os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
-            if not requeued and not config.trainer.fast_dev_run:
-                run.check_free()
+        found = any(run.checkpoints.glob("*.ckpt"))
+        requeued = os.environ.get("SLURM_RESTART_COUNT", "0") != "0"  # the same command again
+        if requeued and any(run.path.glob("hpc_ckpt_*.ckpt")):
+            return None  # Lightning finds what it has saved
+        if fit and not config.resume and not (requeued and found):
+            if (found or run.results.exists()) and not config.trainer.fast_dev_run:
+                raise FileExistsError(
+                    f"{run.path} already holds a run. Continue it with --resume, or give another "
+                    "--run_dir."
+                )
             return None
-        if any(run.checkpoints.glob("*.ckpt")):
+        if found:
             if fit:
                 check_resume(run, plain)
-            return run.selected(LAST if fit else BEST)
+            return run.selected("last" if fit else "best")
         if config.model.weights is not None and not fit:
             return None
         alike = run.path.parent.glob(f"{readable_name(plain)}-*/")
@@ -154,21 +160,17 @@ class TrainingCLI(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add the callbacks that record, the logger, and checkpoints without pickle."""
-        trainer = self.config_init.trainer
-        callbacks = list(_listed(trainer.callbacks))
+        trainer, path = self.config_init.trainer, self.run_directory.path
+        callbacks = _listed(trainer.callbacks)
         if not trainer.fast_dev_run:
-            callbacks += self._recorders()
-            default = trainer.logger in (None, True)
-            loggers = [self._tensorboard()] if default else [*filter(None, _listed(trainer.logger))]
-            kwargs["logger"] = loggers or False
-            callbacks += [LearningRateMonitor("step")] if loggers else []
-        bars = [one for one in callbacks if isinstance(one, ProgressBar)]
-        if trainer.enable_progress_bar is not False and not bars:
-            callbacks.append(RichProgressBar(refresh_rate=10))
+            callbacks = [*callbacks, *self._recorders()]
+            if trainer.logger in (None, True):
+                kwargs["logger"] = TensorBoardLogger(path, "", "", default_hp_metric=False)
+            if trainer.logger is not False:
+                callbacks.append(LearningRateMonitor("step"))
         sync = [SyncBatchNorm()] if trainer.sync_batchnorm else []
         kwargs["plugins"] = [*_listed(trainer.plugins), AtomicCheckpointIO(), *sync]
-        kwargs["default_root_dir"] = str(self.run_directory.path)
-        return super().instantiate_trainer(callbacks=callbacks, **kwargs)
+        return super().instantiate_trainer(callbacks=callbacks, default_root_dir=path, **kwargs)
 
     def _recorders(self) -> list[Callback]:
         config, plain = self.config, plain_config(self.config)
@@ -189,15 +191,9 @@ class TrainingCLI(LightningCLI):
         }
         known = [row for row in self.run_directory.rows() if row.get("noise") == noise]
         scaled = config.temperature and not config.ood
-        self.results = RecordTest(origin, known, scaled, config.outputs, config.logits)
-        return [RecordTraining(), self.results]
-
-    def _tensorboard(self) -> TensorBoardLogger:
-        """The default logger; values that a resumed run logged after its checkpoint are dropped."""
-        start = self.checkpoint if self.command == "fit" else None
-        step = int(read_checkpoint(start).get("global_step", 0)) if start else None
-        folder = str(self.run_directory.path)
-        return TensorBoardLogger(folder, "", "", default_hp_metric=False, purge_step=step)
+        test = RecordTest(origin, known, scaled, config.outputs, config.logits)
+        self.rows = test.written
+        return [RecordTraining(), test]
 
     def run(self) -> None:
         """Carry out the command."""
@@ -208,53 +204,39 @@ class TrainingCLI(LightningCLI):
         given: dict[str, Any] = {"ckpt_path": self.checkpoint, "weights_only": True}
         if self.command == "predict":
             given["return_predictions"] = False
-        work = partial(getattr(self.trainer, self.command), self.model, self.datamodule, **given)
-        if self.command != "fit":
-            work()
-        elif self.trainer.fast_dev_run or not self.trainer.is_global_zero:
-            work()
-        else:
-            with self._locked():
-                replace_file(self.run_directory.config, self.saved_config)
-                work()
-            if not self.config.labels:  # a study prints its own
-                self._print_summary()
-        if self.results is not None and self.results.written:
+        with self._directory():
+            getattr(self.trainer, self.command)(self.model, self.datamodule, **given)
+        if self.rows:
             from chaosgate.run.rows import print_results
 
-            print_results(self.results.written, self.run_directory.results)
-        for one in self.trainer.callbacks:
-            if isinstance(one, WritePredictions) and one.summary:
-                print(one.summary)
+            print_results(self.rows, self.run_directory.results)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the lock of the run directory; remove a new directory if no step was trained."""
-        run, new = self.run_directory, not self.run_directory.path.exists()
+    def _directory(self) -> Iterator[None]:
+        """For fit: lock the directory, then print what is in it; remove it if no step was done."""
+        trainer, run, new = self.trainer, self.run_directory, not self.run_directory.path.exists()
+        if self.command != "fit" or trainer.fast_dev_run or not trainer.is_global_zero:
+            yield
+            return
         try:
             with run.locked():
+                replace_file(run.config, self.saved_config)
                 yield
         except BaseException:
-            if new and self.trainer.global_step == 0:
+            if new and trainer.global_step == 0:
                 shutil.rmtree(run.path, ignore_errors=True)
             raise
-
-    def _print_summary(self) -> None:
-        """Why training stopped early, the files of the run, and the next commands."""
-        run = self.run_directory
-        for one in self.trainer.early_stopping_callbacks:
+        for one in trainer.early_stopping_callbacks:
             if one.stopping_reason_message:
                 print(f"Stopped early: {one.stopping_reason_message}")
-        logs = [f"Log:      {log.log_dir}\n" for log in self.trainer.loggers if log.log_dir]
         print(f"\nRun:      {run.path}   (config.yaml, curves.jsonl, figures/)")
-        print(f"Network:  {run.checkpoints / BEST}   (smallest validation NLL; also top1, last)")
-        print(*logs, "\nNext:", sep="")
-        for command in ("test", "predict"):
-            words = ["chaosgate", command, "-c", str(run.config), *allow_flags()]
-            print(f"  {shlex.join(words)}")
+        print(f"Network:  {run.selected()}   (smallest validation NLL; also top1, last)")
+        for logger in filter(lambda logger: logger.log_dir, trainer.loggers):
+            print(f"Log:      {logger.log_dir}")
+        print("Next:     chaosgate test", shlex.join(["-c", str(run.config), *allow_flags()]))
 
 
-class ParserOnly(TrainingCLI):
+class _ParserOnly(TrainingCLI):
     """Builds the parser; parses and instantiates nothing."""
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
@@ -269,7 +251,7 @@ class ParserOnly(TrainingCLI):
 
 @cache
 def _parser() -> LightningArgumentParser:
-    return ParserOnly("fit", []).parser
+    return _ParserOnly("fit", []).parser
 
 
 def parsed_config(parser: LightningArgumentParser, given: list[str] | dict[str, Any]) -> Namespace:
@@ -324,7 +306,7 @@ def execute(command: str, config: dict[str, Any], **options: Any) -> list[dict[s
     try:
         cli = TrainingCLI(command, given)
         cli.run()
-        return [] if cli.results is None else cli.results.written
+        return cli.rows
     finally:
         sys.argv = argv
         os.environ.clear()

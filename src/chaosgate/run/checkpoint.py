@@ -17,18 +17,11 @@ import torch.distributed as dist
 from jsonargparse.typing import NonNegativeFloat, PositiveInt
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
-from chaosgate.run.directory import (
-    BEST,
-    SELECTION,
-    RunDirectory,
-    read_lines,
-    replace_file,
-    write_json,
-)
+from chaosgate.run.directory import SELECTION, RunDirectory, read_lines, replace_file, write_json
 from chaosgate.train.backbones import read_checkpoint
 
 _RANDOM = "random_states"  # key in a checkpoint
@@ -88,7 +81,7 @@ def select(curve: Sequence[Mapping[str, Any]], tolerance: float) -> tuple[int, i
     return min(close)[2], top1[2], [epoch for _, _, epoch, _ in close]
 
 
-class KeepCheckpoints(ModelCheckpoint):
+class KeepCheckpoints(Checkpoint):
     """Write ``last.ckpt`` to resume from, and keep the epochs that validation selects.
 
     ``last.ckpt`` is written after every epoch, every ``every_n_steps`` optimizer steps, and when
@@ -110,19 +103,15 @@ class KeepCheckpoints(ModelCheckpoint):
     def __init__(
         self, every_n_steps: PositiveInt | None = None, tolerance: NonNegativeFloat = 1e-3
     ) -> None:
-        super().__init__(
-            filename="last", enable_version_counter=False, save_on_train_epoch_end=True
-        )
         self.every_n_steps, self.tolerance = every_n_steps or math.inf, float(tolerance)
         self._random: list[dict[str, Any]] = []  # streams of a loaded checkpoint, by rank
         self._losses: Tensor | float = 0.0  # their sum: not finite from the first such loss on
         self._signal = 0
 
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        pass
+    def _save(self, trainer: Trainer) -> None:
+        if not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            last = RunDirectory(trainer.default_root_dir).last
+            trainer.save_checkpoint(last, weights_only=False)
 
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
@@ -138,10 +127,6 @@ class KeepCheckpoints(ModelCheckpoint):
     ) -> None:
         self._random = checkpoint.get(_RANDOM, [])
 
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self.dirpath = str(RunDirectory(trainer.default_root_dir).checkpoints)
-        super().setup(trainer, pl_module, stage)
-
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Select again if a process was killed before it could."""
         self._select(trainer)
@@ -151,7 +136,6 @@ class KeepCheckpoints(ModelCheckpoint):
 
         Its own handler of SIGTERM communicates with the other processes within a step, and hangs.
         """
-        super().on_train_start(trainer, pl_module)
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._remember)
             if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -197,9 +181,8 @@ class KeepCheckpoints(ModelCheckpoint):
         if trainer.is_last_batch or (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
         stop = self._stop_signal(trainer)
-        due = bool(stop) or trainer.global_step % self.every_n_steps == 0
-        if due and not trainer.fast_dev_run:
-            trainer.save_checkpoint(self.format_checkpoint_name({}), weights_only=False)
+        if stop or trainer.global_step % self.every_n_steps == 0:
+            self._save(trainer)
         if stop:
             raise _STOPS[stop]
 
@@ -208,7 +191,7 @@ class KeepCheckpoints(ModelCheckpoint):
             raise _STOPS[stop]
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        super().on_train_epoch_end(trainer, pl_module)  # saves
+        self._save(trainer)
         self._select(trainer)
         self.on_validation_batch_start(trainer)
 
@@ -235,7 +218,6 @@ class KeepCheckpoints(ModelCheckpoint):
             (link := folder / f".{role}.tmp").unlink(missing_ok=True)
             link.symlink_to(name)
             os.replace(link, folder / f"{role}.ckpt")
-        self.best_model_path = str(folder / BEST)
         for path in folder.glob(EPOCH.replace("{:04d}", "*")):
             if path.name not in (*chosen.values(), *candidates):
                 path.unlink()
@@ -257,5 +239,5 @@ def _restore_random_state(state: dict[str, Any]) -> None:
     kind, key, *rest = state["numpy"]
     np.random.set_state((kind, key.numpy(), *rest))
     torch.set_rng_state(state["torch"])
-    if torch.cuda.is_available() and state["cuda"] is not None:
+    if state["cuda"] is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"])

@@ -55,33 +55,17 @@ def find_config(name: str | Path, folders: Iterable[Path] = (Path(),), group: st
     text = str(name)
     short = text.removeprefix("configs/").removesuffix(".yaml")
     for folder in folders:
-        near = (
-            folder / text,
-            folder / f"{text}.yaml",
-            folder / group / f"{text}.yaml",
-            folder / f"{short}.yaml",
-        )
-        for candidate in near:
-            if candidate.is_file():
-                return candidate
-    if Path(text).is_dir():
-        raise IsADirectoryError(
-            f"{text} is a folder; give a file, or a name that 'chaosgate configs' lists."
-        )
+        for near in (text, f"{text}.yaml", Path(group, f"{text}.yaml"), f"{short}.yaml"):
+            if (folder / near).is_file():
+                return folder / near
     shipped = shipped_configs()
     for known in (short, f"{group}/{short}"):
         if known in shipped:
             return shipped[known]
-    # without its group, in any group (gch_wik: noise/gch_wick), or a local file (min: mine.yaml)
-    names = {known.rsplit("/", 1)[-1]: known for known in reversed(shipped)}
-    names |= {known.removeprefix(f"{group}/") if group else known: known for known in shipped}
-    local = [str(path) for folder in folders for path in (folder / text).parent.glob("*.y*ml")]
-    names |= {form: one for one in local for form in (one, one.removesuffix(".yaml"))}
-    similar = [
-        *get_close_matches(text, names, n=2),
-        *get_close_matches(short.removeprefix(f"{group}/"), names, n=3),
-    ]
-    close = list(dict.fromkeys(names[one] for one in similar))[:3]
+    local = [path for folder in folders for path in (folder / text).parent.glob("*.y*ml")]
+    meant = {one.rpartition("/")[2]: one for one in shipped} | {one: one for one in shipped}
+    meant |= {path.stem: str(path) for path in local}
+    close = dict.fromkeys(meant[one] for one in get_close_matches(short, meant, n=3))
     hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
     raise FileNotFoundError(
         f"no configuration {text}: neither a file nor a shipped one ('chaosgate configs' lists "
@@ -119,21 +103,16 @@ class _StrictLoader(yaml.SafeLoader):
         keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
         if twice := [key for key in keys if isinstance(key, str) and keys.count(key) > 1]:
             line = node.start_mark.line + 1
-            raise yaml.YAMLError(
-                f"'{twice[0]}' is given twice in the mapping at line {line}. Keep one, or rename "
-                f"one."
-            )
+            raise yaml.YAMLError(f"'{twice[0]}' is given twice in the mapping at line {line}.")
         return super().construct_mapping(node, deep)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file; an error names the file."""
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)  # noqa: S506 - a SafeLoader
+        content = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)  # noqa: S506 - safe
     except (yaml.YAMLError, ValueError) as error:  # ValueError: no UTF-8, a date with month 13
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
-        raise ValueError(
-            f"{path} holds {type(content).__name__}; a mapping of keys to values is needed."
-        )
+        raise ValueError(f"{path} does not hold a mapping of keys to values.")
     return content

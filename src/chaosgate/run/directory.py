@@ -17,7 +17,6 @@ from filelock import FileLock, Timeout
 
 ROLES = ("best", "top1", "last")
 """Networks of a run by name: smallest validation NLL, best validation Top-1, final epoch."""
-BEST, TOP1, LAST = (f"{role}.ckpt" for role in ROLES)
 SELECTION = "selection.json"
 DIGEST = "digest"
 _ORPHANS = 8.0  # seconds: data workers of a killed run hold its lock for five
@@ -69,19 +68,16 @@ def write_json(path: Path, content: Any, durable: bool = True) -> None:
 
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The objects in a file of JSON lines, and how many lines are not one (1 for an empty file)."""
-    entries: list[dict[str, Any]] = []
-    wrong = 0
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-    for line in filter(str.strip, lines):
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
-            entry = None
-        if isinstance(entry, dict):
-            entries.append(entry)
-        else:
-            wrong += 1
-    return entries, wrong or int(path.exists() and not entries)
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    found = [_parsed(line) for line in text.splitlines() if line.strip()]
+    entries = [entry for entry in found if isinstance(entry, dict)]
+    return entries, len(found) - len(entries) or int(path.exists() and not entries)
+
+
+def _parsed(line: str) -> Any:
+    with suppress(ValueError):
+        return json.loads(line)
+    return None
 
 
 def write_lines(path: Path, entries: Iterable[Mapping[str, Any]]) -> None:
@@ -106,31 +102,25 @@ def with_digest(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, DIGEST: config_hash(json.loads(json.dumps(rest)), digits=16)}
 
 
-def is_unchanged(entry: Mapping[str, Any]) -> bool:
-    """Whether the digest is right; entries of earlier versions have none."""
-    return entry.get(DIGEST) in (None, with_digest(entry)[DIGEST])
-
-
-def is_row(entry: dict[str, Any]) -> bool:
-    """Whether an entry is the unchanged row of a cell."""
+def is_row(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry is the unchanged row of a cell; rows of earlier versions have no digest."""
     about_cell = isinstance(entry.get("corruption"), str) and isinstance(entry.get("severity"), int)
-    return about_cell and is_unchanged(entry)
+    return about_cell and entry.get(DIGEST) in (None, with_digest(entry)[DIGEST])
 
 
 class RunDirectory:
     """The files of one run.
 
-    ========================= ======================================================================
-    ``config.yaml``           the whole configuration of the training ``checkpoints/``
-    ``last``, ``best``, ``top1``, ``epoch-*`` (``.ckpt``), ``selection.json`` ``curves.jsonl``
-    loss and validation metrics, one line per epoch ``noise.json``            measured strength of
-    the gates at the end of training ``compatibility.jsonl``   rows of
-    :class:`~chaosgate.compat.CompatibilityProbe`, if it was used ``figures/``
-    reliability diagrams, as PNG files ``results.jsonl``         one line per test cell, with a
-    digest of itself ``outputs/``              outputs for every test image
-    (:mod:`chaosgate.run.outputs`) ``predictions.csv``       one line per test image, of ``chaosgate
-    predict`` ``progress.json``         phase, epoch and batch
-    ========================= ======================================================================
+    - ``config.yaml``: the whole configuration of the training
+    - ``checkpoints/``: ``last``, ``best``, ``top1``, ``epoch-*`` (``.ckpt``), ``selection.json``
+    - ``curves.jsonl``: loss and validation metrics, one line per epoch
+    - ``noise.json``: measured strength of the gates at the end of training
+    - ``compatibility.jsonl``: rows of :class:`~chaosgate.compat.CompatibilityProbe`, if it was used
+    - ``figures/``: reliability diagrams, as PNG files
+    - ``results.jsonl``: one line per test cell, with a digest of itself
+    - ``outputs/``: outputs for every test image (:mod:`chaosgate.run.outputs`)
+    - ``predictions.csv``: one line per test image, of ``chaosgate predict``
+    - ``progress.json``: phase, epoch and batch
 
     Args:
         path: The directory; need not exist yet.
@@ -139,7 +129,7 @@ class RunDirectory:
     def __init__(self, path: str | Path) -> None:
         self.path = path = Path(path)
         self.config, self.progress = path / "config.yaml", path / "progress.json"
-        self.checkpoints, self.last = path / "checkpoints", path / "checkpoints" / LAST
+        self.checkpoints, self.last = path / "checkpoints", path / "checkpoints" / "last.ckpt"
         self.curves, self.noise = path / "curves.jsonl", path / "noise.json"
         self.results, self.outputs = path / "results.jsonl", path / "outputs"
         self.figures, self.predictions = path / "figures", path / "predictions.csv"
@@ -160,9 +150,9 @@ class RunDirectory:
         """The result rows that can be read and are unchanged; empty if the run was never tested."""
         return [row for row in read_lines(self.results)[0] if is_row(row)]
 
-    def selected(self, which: str = BEST) -> Path:
+    def selected(self, which: str = "best") -> Path:
         """The checkpoint with a role (``best``, ``top1`` or ``last``)."""
-        path = self.checkpoints / f"{which.removesuffix('.ckpt')}.ckpt"
+        path = self.checkpoints / f"{which}.ckpt"
         if not path.is_file():
             raise FileNotFoundError(
                 f"no checkpoint {path}. Train first (chaosgate fit with the same files), or give "
@@ -170,28 +160,15 @@ class RunDirectory:
             )
         return path
 
-    def check_free(self) -> None:
-        """Raise an error if there is a run already."""
-        if any(self.checkpoints.glob("*.ckpt")) or self.results.exists():
-            raise FileExistsError(
-                f"{self.path} already holds a run. Continue it with --resume, or give another "
-                "--run_dir."
-            )
-
     @contextmanager
     def locked(self, wait: float = _ORPHANS) -> Iterator[None]:
         """Make the directory, and be the only process that trains in it."""
+        self.path.mkdir(parents=True, exist_ok=True)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path / ".lock").acquire(timeout=wait)
         except Timeout:
             raise RuntimeError(
-                f"another process is writing to {self.path}. Wait for it, or give another "
-                "--run_dir."
+                f"another process writes to {self.path}. Wait for it, or give another --run_dir."
             ) from None
-        except OSError as error:
-            raise OSError(
-                f"{self.path} cannot be written ({error.strerror}). Give another --run_dir."
-            ) from error
         with lock:
             yield

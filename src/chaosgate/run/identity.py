@@ -12,7 +12,7 @@ value is null do not count: an optional argument that is added to a class rename
 import hashlib
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -48,7 +48,7 @@ def training_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     model, data, noise, trainer, saving = (
         config.get(key) or {} for key in ("model", "data", "noise", "trainer", "saving")
     )
-    acting = [one for one in _callbacks(config) if not class_name(one).endswith(_WATCHING)]
+    acting = [one for one in _callbacks(config) if not _class_name(one).endswith(_WATCHING)]
     return _flat(
         {
             "seed_everything": config.get("seed_everything"),
@@ -105,39 +105,26 @@ def readable_name(config: Mapping[str, Any]) -> str:
     """
     backbone = str((config.get("model") or {}).get("backbone", ""))
     noise = [word for one in noises(config) for word in noise_words(one)] or ["none"]
-    words = [backbone, class_name(config.get("data") or {}), *noise]
+    words = [backbone, _class_name(config.get("data") or {}), *noise]
     return "-".join([*filter(None, words), f"seed{config.get('seed_everything')}"])
 
 
 def noises(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The arguments of every ``NoiseInjection`` with a gate: ``noise`` and
-    ``trainer.callbacks``.
-    """
-    listed = [one for one in _callbacks(config) if class_name(one) == "NoiseInjection"]
+    """The arguments of each ``NoiseInjection`` with a gate: of ``noise``, of the callbacks."""
+    listed = [one for one in _callbacks(config) if _class_name(one) == "NoiseInjection"]
     every = [config.get("noise") or {}, *(one.get("init_args") or {} for one in listed)]
     return [one for one in every if one.get("gate")]
 
 
 def noise_words(noise: Mapping[str, Any]) -> list[str]:
-    """Class, strength and stages of the gate, or of the gate of every stage; empty without one."""
-    gate, stages = noise.get("gate") or {}, noise.get("stages") or ["L4"]
-    if gate and "class_path" not in gate:
+    """Class, strength and stages of the gate, or of the gate of every stage."""
+    gate, stages = noise["gate"], noise.get("stages") or ["L4"]
+    if "class_path" not in gate:
         by_stage = [{"gate": one, "stages": [stage]} for stage, one in gate.items()]
         return [word for one in by_stage for word in noise_words(one)]
     given = gate.get("init_args") or {}
     known = [key for key in _STRENGTHS if isinstance(given.get(key), int | float)]
-    numbers = [f"{key}{given[key]:g}" for key in known]
-    return [class_name(gate), *numbers, "+".join(stages)] if gate else []
-
-
-def class_name(node: Mapping[str, Any]) -> str:
-    """The last part of a ``class_path``; empty without one."""
-    return str(node.get("class_path") or "").rsplit(".", 1)[-1]
-
-
-def _callbacks(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = (config.get("trainer") or {}).get("callbacks") or []
-    return [found] if isinstance(found, Mapping) else found
+    return [_class_name(gate), *(f"{key}{given[key]:g}" for key in known), "+".join(stages)]
 
 
 def check_resume(run: RunDirectory, config: Mapping[str, Any]) -> None:
@@ -153,15 +140,25 @@ def check_resume(run: RunDirectory, config: Mapping[str, Any]) -> None:
         )
 
 
+def _class_name(node: Mapping[str, Any]) -> str:
+    """The last part of a ``class_path``; empty without one."""
+    return str(node.get("class_path") or "").rpartition(".")[2]
+
+
+def _callbacks(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = (config.get("trainer") or {}).get("callbacks") or []
+    return [found] if isinstance(found, Mapping) else found
+
+
 def _data(data: Mapping[str, Any], left_out: list[str]) -> dict[str, Any]:
     """The settings of the data; of a published set only whether a folder is given, not which."""
     given = _without(data.get("init_args") or {}, left_out)
-    if class_name(data) in _PUBLISHED and str(data["class_path"]).startswith("chaosgate."):
+    if _class_name(data) in _PUBLISHED and str(data["class_path"]).startswith("chaosgate."):
         given |= {key: True for key in _PLACES if given.get(key) is not None}
     return {**data, "init_args": given}
 
 
-def _without(node: Mapping[str, Any], keys: list[str]) -> dict[str, Any]:
+def _without(node: Mapping[str, Any], keys: Container[str]) -> dict[str, Any]:
     return {key: value for key, value in node.items() if key not in keys}
 
 
@@ -177,15 +174,13 @@ def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _plain(value: Any, key: Any = None) -> Any:
-    """One spelling for each value: 1 and 1.0, tuples and lists, paths of a class of this
-    package.
-    """
+    """One spelling for each value: 1 and 1.0, tuples and lists, the paths of a class of ours."""
     if isinstance(value, Mapping):
         return {str(k): _plain(v, k) for k, v in value.items() if v is not None}
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     if key == "class_path" and str(value).startswith("chaosgate."):
-        return f"chaosgate.{class_name({key: value})}"
+        return f"chaosgate.{_class_name({key: value})}"
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -195,14 +190,13 @@ def _plain(value: Any, key: Any = None) -> Any:
 @lru_cache
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that can change a number."""
-    return {"python": platform.python_version(), **{name: installed(name) for name in _PACKAGES}}
-
-
-def installed(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # a source tree that was never installed
+            found[name] = "not installed"
+    return found
 
 
 @lru_cache
@@ -218,16 +212,11 @@ def processor() -> str:
 @lru_cache
 def commit() -> str | None:
     """Commit of this source tree, with ``+`` if files differ from it; None outside of git."""
-    command = ["git", "-C", str(Path(__file__).parent)]
-    try:
-        for_files = ["status", "--porcelain", "--untracked-files=no", "."]
-        head, changed = (
-            subprocess.run([*command, *words], capture_output=True, text=True, check=True).stdout
-            for words in (["rev-parse", "HEAD"], for_files)
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return head.strip() + ("+" if changed else "")
+    words = "describe --always --abbrev=40 --exclude=* --dirty=+".split()
+    command = ["git", "-C", str(Path(__file__).parent), *words]
+    with suppress(OSError, subprocess.CalledProcessError):
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return None
 
 
 def tensor_hash(tensors: Mapping[str, Any]) -> str:
@@ -246,13 +235,12 @@ def weights_of(checkpoint: Any, module: Any, run: Path) -> dict[str, str | None]
     ``weights_file`` is relative to the run directory for a checkpoint of the run.
     """
     weights = checkpoint or getattr(module, "weights", None)
-    if weights is None:
-        return {"checkpoint": None, "checkpoint_name": None, "weights_file": None}
+    digest, name, file = None, None, None
     if weights == "timm":
         source = getattr(module.model, "pretrained_cfg", None) or {}
-        digest, file = tensor_hash(module.model.state_dict()), None
+        digest = tensor_hash(module.model.state_dict())
         name = f"timm {source.get('architecture')}.{source.get('tag')}"
-    else:
+    elif weights is not None:
         digest, name, file = file_hash(weights), Path(weights).name, str(weights)
         with suppress(ValueError):  # outside of the run directory
             file = Path(weights).absolute().relative_to(run.absolute()).as_posix()

@@ -92,14 +92,14 @@ class Logits:
     validation: tuple[NDArray[np.float16], NDArray[np.int32], NDArray[np.int32]] | None = None
 
 
-def samples_file(run: Path, test: str, rank: int = 0, world: int = 1) -> Path:
-    """Where one process of a test writes its share."""
-    return RunDirectory(run).outputs / f"{test}-{rank}-of-{world}.npz"
+def samples_file(run: Path, test: str) -> Path:
+    """Where a test keeps its outputs."""
+    return RunDirectory(run).outputs / f"{test}.npz"
 
 
 def sample_files(run: Path, test: str) -> list[Path]:
-    """The files of all processes of a test, of every time it was done."""
-    return sorted(RunDirectory(run).outputs.glob(f"{test}-*-of-*.npz"))
+    """The same, if it has kept some."""
+    return [path for path in [samples_file(run, test)] if path.exists()]
 
 
 def load_samples(run: Path, *tests: str) -> Samples | None:
@@ -129,42 +129,31 @@ def load_logits(run: Path, tests: Sequence[str]) -> Logits | None:
 
 
 def _load(run: Path, tests: Sequence[str]) -> tuple[tuple[Cell, ...], Arrays, list[Arrays]] | None:
-    """Cells of all tests, arrays (cells, images, ...), and the first share of each test."""
+    """Cells of all tests, arrays (cells, images, ...), and all arrays of each test."""
+    if not tests or not all(samples_file(run, test).exists() for test in tests):
+        return None
     cells: list[Cell] = []
     parts: list[Arrays] = []
-    firsts: list[Arrays] = []
-    for test in tests:
-        if not (files := sample_files(run, test)):
-            return None
-        newest = max(files, key=lambda path: path.stat().st_mtime)  # if it was done several times
-        world = int(newest.stem.rsplit("-", 1)[-1])
-        paths = [samples_file(run, test, rank, world) for rank in range(world)]
-        if not all(path.is_file() for path in paths):
-            return None
-        shares = [dict(np.load(path, allow_pickle=False)) for path in paths]
-        first = shares[0]
-        own: Any = [*zip(first["corruption"].tolist(), first["severity"].tolist(), strict=True)]
-        keys = [key for key in first if key not in _SHARED and not key.startswith("validation_")]
-        whole = {key: np.concatenate([share[key] for share in shares]) for key in keys}
-        order = np.lexsort((whole["index"], whole["cell"]))
+    files = [dict(np.load(samples_file(run, test), allow_pickle=False)) for test in tests]
+    for file in files:
+        own: Any = [*zip(file["corruption"].tolist(), file["severity"].tolist(), strict=True)]
+        keys = [key for key in file if key not in _SHARED and not key.startswith("validation_")]
+        order, shape = np.lexsort((file["index"], file["cell"])), (len(own), -1)
         if len(order) % len(own):
             return None
-        table = {k: v[order].reshape(len(own), -1, *v.shape[1:]) for k, v in whole.items()}
-        images = (parts or [table])[0]["index"][0]
-        expected = np.broadcast_to(images, (len(own), len(images)))
-        if not np.array_equal(table["index"], expected) or np.any(
-            table["cell"].T != np.arange(len(own))
-        ):
+        table = {k: file[k][order].reshape(*shape, *file[k].shape[1:]) for k in keys}
+        images = (parts or [table])[0]["index"][:1]
+        places = np.arange(len(own))[:, None].repeat(images.shape[1], 1)
+        if not np.array_equal(table["index"], images.repeat(len(own), 0)):
+            return None
+        if not np.array_equal(table["cell"], places):
             return None
         new = [row for row, cell in enumerate(own) if cell not in cells]
         cells += [own[row] for row in new]
         parts.append({key: values[new] for key, values in table.items()})
-        firsts.append(first)
-    if not parts:
-        return None
     common = [key for key in parts[0] if all(key in part for part in parts)]
     values = {key: np.concatenate([part[key] for part in parts]) for key in common}
-    return tuple(cells), values, firsts
+    return tuple(cells), values, files
 
 
 def write_arrays(path: Path, arrays: dict[str, Any]) -> None:

@@ -8,7 +8,6 @@ import os
 import time
 from dataclasses import asdict
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -114,28 +113,23 @@ class WritePredictions(Callback):
     processes the first one writes for all, each image once and in the order of the test set.
 
     Args:
-        output: A ``.csv`` or ``.parquet`` file; null is ``predictions.csv`` in the run directory.
+        output: The file; null is ``predictions.csv`` in the run directory.
     """
 
     def __init__(self, output: str | None = None) -> None:
-        ending = Path(output or "predictions.csv").suffix
-        if ending not in (".csv", ".parquet"):
-            raise ValueError(f"--output {output}: give a file that ends in .csv or .parquet.")
-        if ending == ".parquet" and find_spec("pyarrow") is None:
-            raise ImportError(
-                f"--output {output} needs pyarrow: pip install pyarrow, or give a .csv file."
-            )
         self.output = output
-        self.summary = ""
         self._parts: list[dict[str, Tensor]] = []
 
     def on_predict_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *unused: Any
     ) -> None:
         batch = as_sample(batch)
-        columns = {"index": batch.index, "label": batch.target, "probabilities": outputs}
+        confidence, prediction = outputs.max(-1)
+        columns = {"index": batch.index, "label": batch.target, "prediction": prediction}
+        columns["confidence"] = confidence
         for noise in NoiseInjection.of(trainer):
             columns |= {name: value.to(outputs.device) for name, value in noise.spread.items()}
+        columns["probabilities"] = outputs
         self._parts.append({name: gather(trainer, value) for name, value in columns.items()})
 
     def on_predict_end(self, trainer: Any, pl_module: LightningModule) -> None:
@@ -143,28 +137,18 @@ class WritePredictions(Callback):
             return
         import pandas as pd  # takes a second
 
-        found = {name: torch.cat([part[name] for part in self._parts]) for name in self._parts[0]}
-        order = order_of_images(found["index"])
-        found = {name: column[order] for name, column in found.items()}
-        probabilities = found.pop("probabilities")
-        columns = {name: found.pop(name) for name in ("index", "label")}
-        columns["confidence"], columns["prediction"] = probabilities.max(-1)
-        columns |= found | {f"p{k}": column for k, column in enumerate(probabilities.T)}
-        frame = pd.DataFrame({name: column.tolist() for name, column in columns.items()})
-        frame.insert(2, "prediction", frame.pop("prediction"))
+        columns = {name: torch.cat([part[name] for part in self._parts]) for name in self._parts[0]}
+        columns |= {f"p{k}": one for k, one in enumerate(columns.pop("probabilities").T)}
+        order = order_of_images(columns["index"])
+        frame = pd.DataFrame({name: column[order].tolist() for name, column in columns.items()})
         if listings := getattr(trainer.datamodule, "listings", None):
-            names = listings["test"].names
-            shown = [
-                os.fsencode(names[i]).decode(errors="backslashreplace") for i in frame["index"]
-            ]
-            frame.insert(1, "path", shown)  # a file name may be no UTF-8
+            names = [os.fsencode(listings["test"].names[i]) for i in frame["index"]]
+            # a file name may be no UTF-8
+            frame.insert(1, "path", [name.decode(errors="backslashreplace") for name in names])
         path = Path(self.output) if self.output else RunDirectory.of(trainer).predictions
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".parquet":
-            replace_file(path, partial(frame.to_parquet, index=False))
-        else:
-            replace_file(path, frame.to_csv(index=False, lineterminator="\n"))
-        self.summary = f"{len(order)} predictions in {path}"
+        replace_file(path, frame.to_csv(index=False, lineterminator="\n"))
+        print(f"{len(order)} predictions in {path}")
 
 
 def order_of_images(index: Tensor) -> Tensor:

@@ -16,18 +16,13 @@ import numpy as np
 import torch
 from filelock import FileLock
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from chaosgate.data.module import ImageData
 from chaosgate.data.samples import Sample
 from chaosgate.inject.callback import NoiseInjection
-from chaosgate.metrics import (
-    CellMetrics,
-    classification_scores,
-    temperature_scaling,
-)
+from chaosgate.metrics import CellMetrics, classification_scores, temperature_scaling
 from chaosgate.metrics.aggregate import PLUS_T, SCALED, SUFFIX
 from chaosgate.metrics.functional import working_precision
 from chaosgate.metrics.temperature import fit_derivatives, scaled_scores
@@ -39,24 +34,14 @@ from chaosgate.run.directory import (
     with_digest,
     write_lines,
 )
-from chaosgate.run.identity import (
-    commit,
-    noise_words,
-    processor,
-    transform_of,
-    versions,
-    weights_of,
-)
+from chaosgate.run.identity import commit, processor, transform_of, versions, weights_of
 from chaosgate.run.outputs import samples_file, write_arrays
 from chaosgate.run.recording import Progress, draw_reliability, gather, order_of_images
 
-_FITTED = ("temperature", "temperature_split", "temperature_n")
 _SHOWN = {  # in the table on the terminal
     **{"top1": "Top-1", "nll": "NLL", "ece": "ECE", "gap": "conf-acc", "brier": "Brier"},
     **{"nll_T": "NLL+T", "ece_T": "ECE+T"},
 }
-ON_TEST = "†"
-FITTED_ON_TEST = "fitted on the test images themselves; +T looks better than it is."
 _CELL = ("checkpoint", "checkpoint_name", "corruption", "severity", "noise", "data", "transform")
 
 
@@ -77,9 +62,9 @@ class RecordTest(Callback):
         origin: What the command line knows: labels, seed, hash of the configuration, noise.
         known: Earlier rows of the run, tested with the same noise settings.
         temperature: Whether to fit a temperature.
-        outputs: Name under which every process keeps confidence, correctness and NLL of each of its
-            images, 9 bytes per image; null keeps nothing. With a temperature also the scaled
-            values, and their derivatives by the images it was fitted on.
+        outputs: Name under which confidence, correctness and NLL of every image are kept, 9 bytes
+            per image; null keeps nothing. With a temperature also the scaled values, and their
+            derivatives by the images it was fitted on.
         logits: Also keep logits in half precision and classes, of test and validation images.
 
     Attributes:
@@ -100,7 +85,7 @@ class RecordTest(Callback):
         self.written: list[dict[str, Any]] = []
         self.fitted: dict[str, Any] = {}
         self._progress = Progress()
-        self._validation: tuple[Tensor, ...] | None = None  # on the first process
+        self._validation: tuple[Tensor, ...] | None = None
         self._metrics: CellMetrics | None = None  # if a temperature was found
         self._kept: list[dict[str, Tensor]] = []
 
@@ -115,50 +100,48 @@ class RecordTest(Callback):
             self._metrics = CellMetrics(*sizes, validate_args=False).to(pl_module.device)
 
     def _fit(self, trainer: Any, pl_module: LightningModule) -> dict[str, Any]:
-        data, tested = trainer.datamodule, trainer.ckpt_path
+        data = trainer.datamodule
         try:
             if not isinstance(data, ImageData):
                 raise ValueError("the data module is not a chaosgate.data.ImageData")
-            found = _outputs(trainer, pl_module, data, validation_loader(data))
-            self._validation = found if trainer.is_global_zero else None
-            value = temperature_scaling(*found[:2]).temperature
+            self._validation = _outputs(trainer, pl_module, data)
+            value = temperature_scaling(*self._validation[:2]).temperature
         except (ValueError, OSError) as error:  # no validation images, or no best temperature
-            digest = file_hash(tested) if tested and self.known else None
+            found = {"temperature": None, "temperature_split": None, "temperature_n": 0}
+            digest = file_hash(trainer.ckpt_path) if trainer.ckpt_path and self.known else None
             for row in reversed(self.known):
                 if row.get("temperature") is not None and row["checkpoint"] == digest:
-                    return {name: row[name] for name in _FITTED}
-            reason = " ".join(str(error).split())
-            return dict(zip(_FITTED, (None, None, 0), strict=True)) | {
-                "temperature_missing": reason
-            }
+                    return {name: row[name] for name in found}
+            return {**found, "temperature_missing": " ".join(str(error).split())}
         split = "test" if data.validation_is_test else "validation"
-        return dict(zip(_FITTED, (value, split, len(found[0])), strict=True))
+        count = len(self._validation[0])
+        return {"temperature": value, "temperature_split": split, "temperature_n": count}
 
     def on_test_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, *unused: Any
     ) -> None:
         where = {"batch": batch_idx + 1, "batches": sum(trainer.num_test_batches)}
         self._progress.write(trainer, "test", every=1.0, **where)
-        logits, target, cell, index = (
-            outputs[key] for key in ("logits", "target", "cell", "index")
-        )
+        logits, target, index, cell = outputs.values()
         counts = index >= 0  # padding has index -1
         if self._metrics is not None:
             scaled = working_precision(logits) / self.fitted["temperature"]
             self._metrics.update(scaled, target, cell, counts)
         if self.outputs is None:
             return
+        logits, target, index, cell = (gather(trainer, one) for one in outputs.values())
+        counts = index >= 0
         logits, target = logits[counts], target[counts]
         scores = classification_scores(logits, target)
-        kept = {"cell": cell[counts].to(torch.int16), "index": index[counts].to(torch.int32)}
+        kept = {"cell": cell[counts].short(), "index": index[counts].int()}
         kept |= {"confidence": scores.confidence.float(), "nll": scores.nll.float()}
         kept["correct"] = scores.rank < 1
         if self._metrics is not None:
             fields = scaled_scores(logits, target, self.fitted["temperature"])._asdict()
             kept |= {name + SUFFIX: value.float() for name, value in fields.items()}
         if self.logits:
-            kept |= {"logits": logits.half(), "target": target.to(torch.int32)}
-        self._kept.append({name: value.cpu() for name, value in kept.items()})
+            kept |= {"logits": logits.half(), "target": target.int()}
+        self._kept.append(kept)
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         if not pl_module.ood:
@@ -166,29 +149,22 @@ class RecordTest(Callback):
             draw_reliability(trainer, "test", pl_module.test_metrics, heading)
         if self._metrics is not None:
             found = self._metrics.compute()
-            pl_module.log_cells(
-                {name + SUFFIX: found[name].reshape(-1).tolist() for name in PLUS_T}
-            )
+            logged = {name + SUFFIX: found[name].reshape(-1).tolist() for name in PLUS_T}
+            pl_module.log_cells(logged)
 
     def on_test_end(self, trainer: Any, pl_module: Any) -> None:
         """Write when the module has its rows; the first process continues when all have written."""
-        if self._metrics is not None:
-            found = self._metrics.compute()  # kept by the metric
-            for name in SCALED:
-                for row, value in zip(pl_module.test_rows, found[name].reshape(-1), strict=True):
-                    row[name + SUFFIX] = float(value)
-        for row in pl_module.test_rows:
-            row |= self.fitted
-        try:
-            if self._kept and isinstance(trainer.datamodule, ImageData) and trainer.ckpt_path:
-                self._write_outputs(trainer, trainer.datamodule.test_cells)
-        finally:
-            trainer.strategy.barrier()
+        scaled = {} if self._metrics is None else self._metrics.compute()  # kept by the metric
+        for number, row in enumerate(pl_module.test_rows):
+            values = {name: scaled[name].reshape(-1)[number] for name in SCALED if scaled}
+            row |= {name + SUFFIX: float(value) for name, value in values.items()} | self.fitted
         if trainer.is_global_zero and pl_module.test_rows:
+            if self._kept and isinstance(trainer.datamodule, ImageData) and trainer.ckpt_path:
+                self._write_outputs(RunDirectory.of(trainer), trainer.datamodule.test_cells)
             self._write_rows(trainer, pl_module)
         self._progress.write(trainer, "tested")
 
-    def _write_outputs(self, trainer: Trainer, cells: Any) -> None:
+    def _write_outputs(self, run: RunDirectory, cells: Any) -> None:
         names, severities = zip(*cells, strict=True)
         arrays = {"corruption": np.array(names), "severity": np.array(severities, dtype=np.int8)}
         for name in self._kept[0]:
@@ -200,12 +176,10 @@ class RecordTest(Callback):
                 arrays["slope"], arrays["curvature"] = (one.float().numpy() for one in slopes)
                 arrays["on_test"] = np.array(self.fitted["temperature_split"] == "test")
             if self.logits:
-                arrays["validation_logits"] = logits.half().numpy()
-                arrays["validation_target"] = target.to(torch.int32).numpy()
-                arrays["validation_index"] = index.to(torch.int32).numpy()
-        run, (rank, world) = RunDirectory.of(trainer), (trainer.global_rank, trainer.world_size)
+                kept = {"logits": logits.half(), "target": target.int(), "index": index.int()}
+                arrays |= {f"validation_{name}": value.numpy() for name, value in kept.items()}
         run.outputs.mkdir(exist_ok=True)
-        write_arrays(samples_file(run.path, str(self.outputs), rank, world), arrays)
+        write_arrays(samples_file(run.path, str(self.outputs)), arrays)
 
     def _write_rows(self, trainer: Any, pl_module: Any) -> None:
         run, data, rows = RunDirectory.of(trainer), trainer.datamodule, pl_module.test_rows
@@ -226,21 +200,8 @@ class RecordTest(Callback):
             "versions": versions(),
             "processor": processor(),
         }
-        self.written = [{**shared, **row} for row in rows]
+        self.written += [{**shared, **row} for row in rows]
         merge_rows(run.results, self.written)
-        # what distinguishes the runs of a study; TensorBoard shows the first five of them
-        settings: dict[str, Any] = {
-            k: shared[k] for k in ("backbone", "method", "seed", "study") if k in shared
-        }
-        settings["noise"] = " ".join(noise_words(self.origin["noise"])) or "none"
-        logged = trainer.callback_metrics
-        metrics = {name: float(logged[name]) for name in logged if name.startswith("test/")}
-        for logger in trainer.loggers:
-            if isinstance(logger, TensorBoardLogger):
-                logger.log_hyperparams(settings, metrics)
-            else:
-                logger.log_hyperparams(settings)
-                logger.log_metrics(metrics)
 
 
 def validation_loader(data: ImageData) -> DataLoader[Sample]:
@@ -253,13 +214,11 @@ def validation_loader(data: ImageData) -> DataLoader[Sample]:
     return twin.val_dataloader()
 
 
-def _outputs(
-    trainer: Trainer, pl_module: LightningModule, data: ImageData, loader: DataLoader[Sample]
-) -> tuple[Tensor, ...]:
-    """Logits, targets and indices of all images in the order of the data set."""
+def _outputs(trainer: Trainer, pl_module: LightningModule, data: ImageData) -> tuple[Tensor, ...]:
+    """Logits, targets and indices of all validation images in the order of the data set."""
     parts: list[tuple[Tensor, ...]] = []
     with trainer.precision_plugin.val_step_context():
-        for number, batch in enumerate(loader):
+        for number, batch in enumerate(validation_loader(data)):
             batch = trainer.strategy.batch_to_device(batch, pl_module.device)
             batch = data.on_after_batch_transfer(batch, 0)
             with ExitStack() as stack:
@@ -281,17 +240,13 @@ def merge_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     def cell(row: dict[str, Any]) -> str:
         return json.dumps([row.get(key) for key in _CELL], sort_keys=True)
 
-    new = {cell(row): row for row in rows}
+    new = {cell(row): with_digest(row) for row in rows}
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f".{path.name}.lock")):
         old, damaged = read_lines(path)
         if damaged and path.stat().st_size:
-            raise ValueError(
-                f"{path}: {damaged} lines cannot be read. Repair or move the file; nothing was "
-                "written."
-            )
-        kept = [row for row in old if cell(row) not in new]
-        write_lines(path, [*kept, *map(with_digest, new.values())])
+            raise ValueError(f"{path}: {damaged} lines cannot be read. Repair or move the file.")
+        write_lines(path, [*(row for row in old if cell(row) not in new), *new.values()])
 
 
 def print_results(rows: Sequence[dict[str, Any]], where: Path) -> None:
@@ -299,20 +254,19 @@ def print_results(rows: Sequence[dict[str, Any]], where: Path) -> None:
     import pandas as pd  # takes half a second
 
     cells, first = pd.DataFrame(rows), rows[0]
-    shown = [name for name in _SHOWN if all(name in row for row in rows)] or ["confidence"]
+    shown = [name for name in _SHOWN if name in cells] or ["confidence"]
     table = cells.groupby("corruption", sort=False)[shown].mean()
-    corrupted = cells[cells.severity > 0].groupby("corruption")[shown].mean()
+    corrupted = table.drop("clean", errors="ignore")
     if len(corrupted) > 1:
         table.loc["mean of corruptions"] = corrupted.mean()
     on_test = first.get("temperature_split") == "test"
-    marks = {name: ON_TEST if on_test and name.endswith(SUFFIX) else "" for name in shown}
-    titles = [_SHOWN.get(name, name) + marks[name] for name in shown]
+    titles = [_SHOWN.get(name, name) + "†" * (on_test and name.endswith(SUFFIX)) for name in shown]
     levels = ", ".join(map(str, sorted({*cells.severity} - {0})))
     heading = f"{first.get('checkpoint_name') or 'given weights'}, {first['n']:g} images a cell"
-    print(heading + (f", mean of severities {levels}" if levels else ""))
+    print(heading + f", mean of severities {levels}" * bool(levels))
     print(table.to_string(header=titles, index_names=False, float_format="{:.4f}".format))
     if on_test:
-        print(f"{ON_TEST} {FITTED_ON_TEST}")
+        print("† fitted on the test images themselves; +T looks better than it is.")
     if first.get("temperature_missing"):
         print(f"no +T: {first['temperature_missing']}")
-    print(f"{len(rows)} row{'s' if len(rows) > 1 else ''} in {where}")
+    print(f"{len(rows)} row{'s'[: len(rows) > 1]} in {where}")
