@@ -17,73 +17,81 @@ try:
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
-_HOME = {
-    "field": """Anisotropic CovarianceFunction CovarianceMatrix Dense DirichletLaplacian
-        EdgeWeighted Graph Kernel Law Massive Matern MaxEntLaw Neumann Operator Periodic Pinned StudentT""",
-    "gate": """CorrelatedGaussian DropBlock Dropout Gate GaussianChaos IIDGaussian Mechanism
-        design load_noise_state_dict noise_state_dict""",
-    "inject": "Attachment NoiseInjection attach audit resolve_stages sites",
-    "data": "CIFAR10 CIFAR100 FashionMNIST ImageFolder ImageNet ImageNetC OxfordPets",
-    "compat": "CompatibilityProbe",
-    "train.task": "ImageClassifier",
-}
 _MODULES = ("compat", "corruptions", "data", "field", "gate", "inject", "metrics", "study", "train")
-_LOCATION = {name: home for home, names in _HOME.items() for name in names.split()}
+_HOMES = ("field", "gate", "inject", "data", "train.task", "compat")
 
-__all__ = ["__version__", *_LOCATION, *_MODULES]
+__all__ = [
+    "Anisotropic",
+    "Attachment",
+    "CIFAR10",
+    "CIFAR100",
+    "CompatibilityProbe",
+    "CorrelatedGaussian",
+    "CovarianceFunction",
+    "CovarianceMatrix",
+    "Dense",
+    "DirichletLaplacian",
+    "DropBlock",
+    "Dropout",
+    "EdgeWeighted",
+    "FashionMNIST",
+    "Gate",
+    "GaussianChaos",
+    "Graph",
+    "IIDGaussian",
+    "ImageClassifier",
+    "ImageFolder",
+    "ImageNet",
+    "ImageNetC",
+    "Kernel",
+    "Law",
+    "Massive",
+    "Matern",
+    "MaxEntLaw",
+    "Mechanism",
+    "Neumann",
+    "NoiseInjection",
+    "Operator",
+    "OxfordPets",
+    "Periodic",
+    "Pinned",
+    "StudentT",
+    "__version__",
+    "attach",
+    "audit",
+    "compat",
+    "corruptions",
+    "data",
+    "design",
+    "field",
+    "gate",
+    "inject",
+    "load_noise_state_dict",
+    "metrics",
+    "noise_state_dict",
+    "resolve_stages",
+    "sites",
+    "study",
+    "train",
+]
 
 if TYPE_CHECKING:
     from chaosgate import compat, corruptions, data, field, gate, inject, metrics, study, train
-    from chaosgate.compat import CompatibilityProbe
-    from chaosgate.data import (
-        CIFAR10,
-        CIFAR100,
-        FashionMNIST,
-        ImageFolder,
-        ImageNet,
-        ImageNetC,
-        OxfordPets,
-    )
-    from chaosgate.field import (
-        Anisotropic,
-        CovarianceFunction,
-        CovarianceMatrix,
-        Dense,
-        DirichletLaplacian,
-        EdgeWeighted,
-        Graph,
-        Kernel,
-        Law,
-        Massive,
-        Matern,
-        MaxEntLaw,
-        Neumann,
-        Operator,
-        Periodic,
-        Pinned,
-        StudentT,
-    )
-    from chaosgate.gate import (
-        CorrelatedGaussian,
-        DropBlock,
-        Dropout,
-        Gate,
-        GaussianChaos,
-        IIDGaussian,
-        Mechanism,
-        design,
-        load_noise_state_dict,
-        noise_state_dict,
-    )
-    from chaosgate.inject import Attachment, NoiseInjection, attach, audit, resolve_stages, sites
-    from chaosgate.train.task import ImageClassifier
+    from chaosgate.compat import *
+    from chaosgate.data import CIFAR10, CIFAR100, FashionMNIST, ImageFolder, ImageNet, ImageNetC
+    from chaosgate.data import OxfordPets as OxfordPets
+    from chaosgate.field import *
+    from chaosgate.gate import *
+    from chaosgate.inject import *
+    from chaosgate.train.task import *
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LOCATION:
-        return getattr(import_module(f"{__name__}.{_LOCATION[name]}"), name)
     if name in _MODULES:
         return import_module(f"{__name__}.{name}")
+    if name in __all__:
+        homes = (import_module(f"{__name__}.{home}") for home in _HOMES)
+        return next(getattr(home, name) for home in homes if hasattr(home, name))
     raise AttributeError(f"module 'chaosgate' has no attribute {name!r}")
 
 

@@ -59,10 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BaseException as error:
         if not _is_interrupt(error):
             raise
-        print(
-            "chaosgate: stopped by Ctrl-C. What was saved is kept; start the same command again.",
-            file=sys.stderr,
-        )
+        print("chaosgate: stopped by Ctrl-C. What was saved is kept.", file=sys.stderr)
         return 130
 
 
@@ -100,11 +97,8 @@ def _unexpected(
     if issubclass(kind, Exception):
         found = import_module("chaosgate.run.identity").versions()
         print(
-            "\nchaosgate: unexpected error: a bug in chaosgate, or in a library it uses. Please "
-            "report it with "
-            "the form\n'Something does not work' where you got chaosgate from, with the traceback "
-            "above and these "
-            f"lines:\n  command   {shlex.join(['chaosgate', *sys.argv[1:]])}\n  versions  "
+            "\nchaosgate: unexpected error. Please report it where you got chaosgate from, with "
+            f"the traceback above and these lines:\n  {shlex.join(['chaosgate', *sys.argv[1:]])}\n  "
             + ", ".join(f"{name} {version}" for name, version in found.items()),
             file=sys.stderr,
         )

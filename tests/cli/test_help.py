@@ -64,6 +64,6 @@ def test_fit_ends_with_its_files_and_the_next_commands(
     status, out, err = command("fit", *QUICK, *logger.split())
     assert status == 0 and "my run/checkpoints/best.ckpt" in out, err
     assert re.findall(r"Log: +(.*)", out) == [line] * bool(line)
-    test = next(one for one in out.splitlines() if one.strip().startswith("chaosgate test"))
-    status, out, err = command(*shlex.split(test)[1:], "--data.corruptions=null")
+    (test,) = re.findall(r"Next: +chaosgate (test .*)", out)
+    status, out, err = command(*shlex.split(test), "--data.corruptions=null")
     assert status == 0 and "1 row in my run" in out, err

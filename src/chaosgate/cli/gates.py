@@ -140,7 +140,8 @@ def parse_operator(text: str) -> "Operator":
     from chaosgate.cli.allowed import build
     from chaosgate.field import Operator
 
-    return build(Operator, _operator_node(text))
+    operator: Operator = build(Operator, _operator_node(text))
+    return operator
 
 
 def _operator_node(text: str) -> dict[str, Any]:

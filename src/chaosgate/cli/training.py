@@ -215,7 +215,8 @@ class TrainingCLI(LightningCLI):
     def _directory(self) -> Iterator[None]:
         """For fit: lock the directory, then print what is in it; remove it if no step was done."""
         trainer, run, new = self.trainer, self.run_directory, not self.run_directory.path.exists()
-        if self.command != "fit" or trainer.fast_dev_run or not trainer.is_global_zero:
+        trial = self.config.trainer.fast_dev_run
+        if self.command != "fit" or trial or not trainer.is_global_zero:
             yield
             return
         try:
@@ -257,8 +258,9 @@ def _parser() -> LightningArgumentParser:
 def parsed_config(parser: LightningArgumentParser, given: list[str] | dict[str, Any]) -> Namespace:
     """The parsed configuration, which may name only what is allowed."""
     restrict()
-    is_data = isinstance(given, dict)
-    config: Namespace = parser.parse_object(given) if is_data else parser.parse_args(given)
+    config: Namespace = (
+        parser.parse_object(given) if isinstance(given, dict) else parser.parse_args(given)
+    )
     for key in ("optimizer", "lr_scheduler"):  # LightningCLI's shorthand
         if config.get(key):
             config.model[key], config[key] = config[key], None

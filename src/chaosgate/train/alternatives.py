@@ -111,10 +111,10 @@ class AverageWeights(WeightAveraging):
 
     With ``decay``, an exponential moving average (EMA) over steps,
     :math:`\bar w \leftarrow d\,\bar w + (1-d)\,w` with
-    :math:`d = \min(\text{decay}, (1 + \text{step}) / (10 + \text{step}))`. Without, stochastic weight
-    averaging (SWA, Izmailov et al., 2018): the mean over the ends of the epochs from ``start`` on;
-    until then the average is the network itself. A checkpoint holds the average as its network, and
-    the current weights beside it for resuming.
+    :math:`d = \min(\text{decay}, (1 + \text{step}) / (10 + \text{step}))`. Without, stochastic
+    weight averaging (SWA, Izmailov et al., 2018): the mean over the ends of the epochs from
+    ``start`` on; until then the average is the network itself. A checkpoint holds the
+    average as its network, and the current weights beside it for resuming.
 
     Args:
         decay: Of the moving average, e.g. 0.999; null for SWA.
