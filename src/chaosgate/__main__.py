@@ -97,8 +97,8 @@ def _unexpected(
     if issubclass(kind, Exception):
         found = import_module("chaosgate.run.identity").versions()
         print(
-            "\nchaosgate: unexpected error. Please report it where you got chaosgate from, with "
-            f"the traceback above and these lines:\n  {shlex.join(['chaosgate', *sys.argv[1:]])}\n  "
+            "\nchaosgate: unexpected error. Please report it where you got chaosgate from, "
+            f"with the traceback and these lines:\n  {shlex.join(['chaosgate', *sys.argv[1:]])}\n  "
             + ", ".join(f"{name} {version}" for name, version in found.items()),
             file=sys.stderr,
         )

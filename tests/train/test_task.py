@@ -3,6 +3,7 @@
 import inspect
 import json
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
 
 import chaosgate as cg
-from chaosgate.train.schedules import WarmupCosine, warn_of_recipe
+from chaosgate.train.schedules import WarmupCosine, WeightsOnlyAdamW, warn_of_recipe
 from chaosgate.train.task import ImageClassifier
+from tests.conftest import REPOSITORY
 from tests.data.recorder import LIGHTNING_WARNINGS
 
 pytestmark = [*LIGHTNING_WARNINGS]
@@ -90,7 +92,7 @@ def test_sizes_come_from_the_data(command: Any, configs: Any, tmp_path: Path) ->
     status, _, err = command("test", *options)
     assert status == 0, err
     status, _, err = command("fit", *options, "--model.num_classes=5", "--run_dir=other")
-    assert status == 1 and "the data have num_classes=3, the model num_classes=5" in err
+    assert status == 1 and "the data have 3 classes" in err
 
 
 def test_sizes_without_data_and_without_classes() -> None:
@@ -217,7 +219,7 @@ def test_rows_of_images_of_no_class_have_only_a_confidence(tmp_path: Path) -> No
     torch.manual_seed(0)
     network = ImageClassifier("resnet10_small", num_classes=3, in_chans=1, backbone_args=SMALL)
     data = Few(corruptions=["pixelate"], severities=[1], eval_batch_size=20)
-    with pytest.raises(ValueError, match="the data have num_classes=10, the model num_classes=3"):
+    with pytest.raises(ValueError, match="the data have 10 classes"):
         trainer(tmp_path).test(network, data, verbose=False)
     network.ood = True
     trainer(tmp_path).test(network, data, verbose=False)
@@ -231,3 +233,19 @@ def test_rows_of_images_of_no_class_have_only_a_confidence(tmp_path: Path) -> No
     with torch.no_grad():
         confidence = network.eval()(images).double().softmax(1).amax(1).mean()
     assert clean["confidence"] == pytest.approx(float(confidence), abs=1e-6)
+
+
+def test_swins_recipe_decays_weights_only() -> None:
+    config = yaml.safe_load((REPOSITORY / "configs/model/swin_tiny.yaml").read_text())["model"]
+    assert config["optimizer"]["class_path"].endswith("schedules.WeightsOnlyAdamW")
+    small = {"img_size": 56, "embed_dim": 12, "depths": (1, 1), "num_heads": (1, 2)}
+    build = partial(WeightsOnlyAdamW, **config["optimizer"]["init_args"])
+    network = ImageClassifier(
+        config["backbone"], 3, backbone_args=small, optimizer=build, lr_scheduler=None
+    )
+    groups = network.configure_optimizers().param_groups
+    decay = {id(one): group["weight_decay"] for group in groups for one in group["params"]}
+    for name, one in network.named_parameters():
+        plain = one.ndim == 1 or "relative_position_bias_table" in name
+        assert decay.pop(id(one)) == (0.0 if plain else 0.05), name
+    assert not decay and {group["lr"] for group in groups} == {1e-3}

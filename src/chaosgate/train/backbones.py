@@ -105,16 +105,12 @@ def create_backbone(name: str, **kwargs: Any) -> nn.Module:
     if files:  # not every version of timm reads them safely
         raise ValueError(f"model.backbone_args has {min(files)}; give a file with model.weights.")
     if not timm.is_model(name):
-        close = " or ".join(map(repr, get_close_matches(name, timm.list_models(), 3, 0.5)))
-        hint = f" Did you mean {close}?" if close else " timm.list_models() lists the names."
-        raise ValueError(f"timm has no model {name!r}.{hint} Set model.backbone.")
+        close = " or ".join(get_close_matches(name, timm.list_models(), 3, 0.5))
+        raise ValueError(f"timm has no model {name!r}." + f" Did you mean {close}?" * bool(close))
     try:
         model: nn.Module = timm.create_model(name, **kwargs)
     except Exception as error:  # timm raises anything if arguments do not fit, or without a network
-        remedy = (
-            "give a file with --model.weights" if kwargs.get("pretrained") else "set backbone_args"
-        )
-        raise ValueError(f"timm cannot build {name!r} from {kwargs}: {error}; {remedy}.") from error
+        raise ValueError(f"timm cannot build {name!r} from {kwargs}: {error}") from error
     return model
 
 
@@ -165,8 +161,8 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         return content
     except Exception as error:  # arbitrary bytes raise anything; torch advises to load unsafely
         raise ValueError(
-            f"checkpoint {path} cannot be read safely ({type(error).__name__}). It is damaged, or "
-            "holds a whole model instead of its state_dict. Use another file."
+            f"checkpoint {path} cannot be read safely ({type(error).__name__}): it is damaged, or "
+            "holds a whole model instead of its state_dict."
         ) from error
 
 

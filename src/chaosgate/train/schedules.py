@@ -1,4 +1,4 @@
-"""Learning rates that follow the length of the training and the size of its steps."""
+"""Learning rates that follow the length of the training and the size of its steps; weight decay."""
 
 import math
 
@@ -6,7 +6,7 @@ from jsonargparse.typing import ClosedUnitInterval, PositiveInt
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 
@@ -64,15 +64,27 @@ class WarmupCosine(LRScheduler):
         return [float(base) * self.factor(self.last_epoch) for base in self.base_lrs]
 
 
+class WeightsOnlyAdamW(AdamW):
+    """AdamW that decays weights only: no norms, no biases, no position tables (as Swin's recipe).
+
+    The position tables are those that the ``no_weight_decay`` of a timm network names.
+    """
+
+    def exempt(self, network: nn.Module) -> None:
+        """Move what does not decay into a parameter group of its own."""
+        tables = network.no_weight_decay() if hasattr(network, "no_weight_decay") else ()  # type: ignore[operator]
+        named = network.named_parameters()
+        free = {one: None for name, one in named if one.ndim <= 1 or name in tables}
+        (group,) = self.param_groups
+        group["params"] = [one for one in group["params"] if one not in free]
+        self.add_param_group({"params": list(free), "weight_decay": 0.0})
+
+
 def effective_batch(trainer: Trainer) -> int:
     """Images per optimizer step: per process and batch, times processes, times accumulation."""
     per_process = getattr(getattr(trainer, "datamodule", None), "batch_size", None)
     if not isinstance(per_process, int):
-        raise ValueError(
-            "base_batch of the learning rate needs data with a batch_size. Give the data module "
-            "this "
-            "attribute, or set base_batch to null."
-        )
+        raise ValueError("base_batch needs data with a batch_size; set base_batch to null.")
     return per_process * trainer.world_size * trainer.accumulate_grad_batches
 
 
@@ -87,7 +99,5 @@ def warn_of_recipe(network: nn.Module, name: str, optimizer: Optimizer) -> None:
     if high_rate and "LayerNorm" in kinds and "BatchNorm" not in kinds:
         rank_zero_warn(
             f"{name} has LayerNorm and no BatchNorm; such networks do not train from scratch with "
-            f"a "
-            "high SGD rate. Use AdamW: -c model/convnext, model/vit or model/swin_tiny.",
-            category=UserWarning,
+            "a high SGD rate. Use AdamW: -c model/convnext, model/vit or model/swin_tiny."
         )

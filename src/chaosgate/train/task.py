@@ -21,7 +21,7 @@ from chaosgate.data.samples import CLEAN, as_sample
 from chaosgate.metrics import CellMetrics, aggregate_cells
 from chaosgate.train.alternatives import CrossEntropy, Mixing
 from chaosgate.train.backbones import create_backbone, load_weights, size_argument
-from chaosgate.train.schedules import WarmupCosine, warn_of_recipe
+from chaosgate.train.schedules import WarmupCosine, WeightsOnlyAdamW, warn_of_recipe
 
 SHOWN = ("top1", "nll", "ece", "brier", "gap")
 """The metrics that are logged, in table order."""
@@ -111,16 +111,14 @@ class ImageClassifier(LightningModule):
         if not isinstance(data, ImageData) and self.trainer.world_size > 1:
             rank_zero_warn(
                 "several processes: a padded last batch of validation or test may count an image "
-                "twice. "
-                "For exact counts use a chaosgate.data.ImageData, or set trainer.devices to 1."
+                "twice. For exact counts use a chaosgate.data.ImageData, or one device."
             )
         columns = None if stage == "fit" or self.ood else getattr(data, "logit_columns", None)
         subset = columns is not None and max(columns) < self.num_classes != len(columns)
         self.columns = torch.tensor(columns) if subset else None
         have, want = self.num_classes, getattr(data, "num_classes", self.num_classes)
         if have != want and not subset and not self.ood:
-            found = f"the data have num_classes={want}, the model num_classes={have}"
-            raise ValueError(f"{found}. Set model.num_classes to {want}.")
+            raise ValueError(f"the data have {want} classes: set model.num_classes, now {have}.")
         if stage == "fit":
             size = sum(weight.numel() for weight in self.model.parameters())
             rank_zero_info(f"training {self.backbone}: {size:,} parameters, {have} classes")
@@ -130,6 +128,8 @@ class ImageClassifier(LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         optimizer = self.optimizer(self.parameters())
+        if isinstance(optimizer, WeightsOnlyAdamW):
+            optimizer.exempt(self.model)
         if self.weights is None:
             warn_of_recipe(self.model, self.backbone, optimizer)
         if self.lr_scheduler is None:
@@ -137,11 +137,9 @@ class ImageClassifier(LightningModule):
         scheduler = self.lr_scheduler(optimizer)
         if isinstance(scheduler, WarmupCosine):
             scheduler.follow(self.trainer)
-        interval = (
-            "step" if isinstance(scheduler, WarmupCosine | OneCycleLR | CyclicLR) else "epoch"
-        )
-        settings: Any = {"scheduler": scheduler, "interval": interval, "monitor": "val/nll"}
-        return {"optimizer": optimizer, "lr_scheduler": settings}
+        per_step = isinstance(scheduler, WarmupCosine | OneCycleLR | CyclicLR)
+        settings: Any = {"scheduler": scheduler, "interval": "step" if per_step else "epoch"}
+        return {"optimizer": optimizer, "lr_scheduler": {**settings, "monitor": "val/nll"}}
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Log the loss only where it is read: logging takes as long as a small optimizer step."""
@@ -195,8 +193,8 @@ class ImageClassifier(LightningModule):
     def on_test_start(self) -> None:
         if self._fresh:
             raise ValueError(
-                f"{self.weights} has no classifier for {self.num_classes} classes. Train one first "
-                "(chaosgate fit), or set model.num_classes to that of the file."
+                f"{self.weights} has no classifier for {self.num_classes} classes: train one "
+                "(chaosgate fit), or set model.num_classes."
             )
 
     on_predict_start = on_test_start
@@ -219,18 +217,14 @@ class ImageClassifier(LightningModule):
         if not self.ood:
             self.log_cells({name: columns[name] for name in SHOWN})
             return
-        kept = ("corruption", "severity", "n", "confidence")  # all that is defined without labels
-        self.test_rows = [
-            {"ood": True, **{key: row[key] for key in kept}} for row in self.test_rows
-        ]
-        for row in self.test_rows:
-            row["corruption"] = f"ood {row['corruption']}".removesuffix(" clean")
+        for row in self.test_rows:  # all that is defined without labels
+            kept = {key: row[key] for key in ("severity", "n", "confidence")}
+            name = f"ood {row['corruption']}".removesuffix(" clean")
+            row.clear()
+            row.update(ood=True, corruption=name, **kept)
 
     def log_cells(self, columns: dict[str, list[float]]) -> None:
-        """Log metrics of all test cells: clean, and the mean over corruptions of their means.
-
-        They reach loggers once, with the hyperparameters: as curves they would start at step 0.
-        """
+        """Log metrics of all test cells: clean, and the mean over corruptions of their means."""
         logged = {}
         for name, column in columns.items():
             by_cell: Any = dict(zip(self.test_cells, column, strict=True))
@@ -238,7 +232,7 @@ class ImageClassifier(LightningModule):
                 logged[f"test/clean/{name}"] = by_cell[CLEAN]
             if by_cell.keys() - {CLEAN}:
                 logged[f"test/corrupted/{name}"] = aggregate_cells(by_cell)
-        self.log_dict(logged, logger=False, **_SYNCHRONIZED)
+        self.log_dict(logged, **_SYNCHRONIZED)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Class probabilities (B, K)."""
