@@ -1,4 +1,4 @@
-"""Real runs on several processes: what is counted, and what each of them trains on."""
+"""A real run on two processes; tests/processes compares what is counted and measured."""
 
 import json
 from pathlib import Path
@@ -19,67 +19,29 @@ class Writer(Recorder):
         self.folder = folder
 
     def on_fit_end(self) -> None:
-        self._write("fit")
-
-    def on_test_end(self) -> None:
-        self._write("test")
-
-    def _write(self, stage: str) -> None:
-        seen = {"trained": self.trained, "evaluated": self.evaluated, "steps": self.batches_seen}
-        (self.folder / f"{stage}{self.global_rank}.json").write_text(json.dumps(seen))
+        seen = {"trained": self.trained, "evaluated": self.evaluated}
+        (self.folder / f"{self.global_rank}.json").write_text(json.dumps(seen))
 
 
-def read(folder: Path, stage: str, processes: int) -> list[dict]:
-    return [json.loads((folder / f"{stage}{rank}.json").read_text()) for rank in range(processes)]
-
-
-@pytest.mark.parametrize("processes", [2, 3])
-def test_every_test_image_is_counted_once(tmp_path: Path, processes: int):
-    data = FewImages(
-        corruptions=["pixelate"], severities=[1, 2, 3, 4], eval_batch_size=17
-    )  # 505: no multiple of 2 or 3
-    trainer(tmp_path, devices=processes, strategy="ddp_fork").test(
-        Writer(tmp_path), data, verbose=False
-    )
-    seen = read(tmp_path, "test", processes)
-    counted = [(cell, index) for rank in seen for cell, index in rank["evaluated"] if index != -1]
-    assert sorted(counted) == [(cell, index) for cell in range(5) for index in range(101)]
-    assert len({rank["steps"] for rank in seen}) == 1
-
-
-def test_validation_inside_fit_counts_every_image_once_and_the_ranks_share_each_training_step(
+def test_two_processes_share_each_step_count_validation_once_and_resume_inside_an_epoch(
     tmp_path: Path,
 ):
     whole = Recorder()
-    trainer(tmp_path, max_epochs=2, num_sanity_val_steps=0).fit(
-        whole, FewImages(batch_size=100, corruptions=None)
-    )
+    epochs = {"max_epochs": 2, "num_sanity_val_steps": 0}
+    data = {"corruptions": None, "eval_batch_size": 17}  # 101 validation images
+    trainer(tmp_path, **epochs).fit(whole, FewImages(batch_size=100, **data))
 
-    data = FewImages(
-        batch_size=50, eval_batch_size=17, corruptions=None
-    )  # 101 validation images on two processes
-    run = trainer(tmp_path, max_epochs=2, num_sanity_val_steps=0, devices=2, strategy="ddp_fork")
-    run.fit(Writer(tmp_path), data)
-    first, second = read(tmp_path, "fit", 2)
-    counted = [index for rank in (first, second) for _, index in rank["evaluated"] if index != -1]
-    assert sorted(counted) == sorted(list(range(101)) * 2)
-    together = [
-        set(a) | set(b) for (a, _), (b, _) in zip(first["trained"], second["trained"], strict=True)
-    ]
-    assert together == [set(indices) for indices, _ in whole.trained]
-
-
-def test_two_processes_resume_in_the_middle_of_an_epoch(tmp_path: Path):
-    def run(folder: Path, **settings: object) -> list[list[list[int]]]:
+    def run(folder: Path, path: Path | None = None, **more: object) -> list[dict]:
         folder.mkdir()
-        ckpt_path = settings.pop("ckpt_path", None)
-        fit = trainer(folder, devices=2, strategy="ddp_fork", limit_val_batches=0, **settings)
-        fit.fit(Writer(folder), FewImages(batch_size=50, corruptions=None), ckpt_path=ckpt_path)
-        return [[indices for indices, _ in rank["trained"]] for rank in read(folder, "fit", 2)]
+        fit = trainer(folder, devices=2, strategy="ddp_fork", **epochs, **more)
+        fit.fit(Writer(folder), FewImages(batch_size=50, **data), ckpt_path=path)
+        return [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]
 
-    whole = run(tmp_path / "whole", max_epochs=2)
     saver = ModelCheckpoint(tmp_path / "ckpt", every_n_train_steps=4)
-    first = run(tmp_path / "first", max_epochs=2, max_steps=4, callbacks=[saver])
-    (path,) = (tmp_path / "ckpt").glob("*.ckpt")
-    second = run(tmp_path / "second", max_epochs=2, ckpt_path=path)
-    assert [a + b for a, b in zip(first, second, strict=True)] == whole
+    first = run(tmp_path / "first", max_steps=4, callbacks=[saver])
+    second = run(tmp_path / "second", next((tmp_path / "ckpt").glob("*.ckpt")))
+    counted = [index for rank in second for _, index in rank["evaluated"] if index != -1]
+    assert sorted(counted) == sorted([*range(101)] * 2)
+    a, b = (x["trained"] + y["trained"] for x, y in zip(first, second, strict=True))
+    together = [set(i) | set(j) for (i, _), (j, _) in zip(a, b, strict=True)]
+    assert together == [set(indices) for indices, _ in whole.trained]

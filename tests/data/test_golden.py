@@ -7,6 +7,7 @@ on the processor or on the version of libjpeg."""
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,11 +22,11 @@ from chaosgate.data import (
     ImageNetC,
     OxfordPets,
 )
-from tests.data.cifar import write_cifar
 from tests.data.photos import WNIDS, val_names
+from tests.data.small_sets import write_cifar
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
-LOADING = {"batch_size": 6, "num_workers": 0, "decoder": "pil"}
+LOADING: Any = {"image_size": 32, "batch_size": 6, "num_workers": 0, "decoder": "pil"}
 
 
 def write(path: Path, seed: int, size: tuple[int, int] = (40, 34)) -> None:
@@ -39,39 +40,32 @@ def fashion(root: Path) -> ImageData:
 
 
 def fashion_part(root: Path) -> ImageData:
-    return FashionMNIST(
-        corruptions=None, crop_padding=0, horizontal_flip=False, per_class={"train": 30, "test": 7}
-    )
+    plain: Any = {"corruptions": None, "crop_padding": 0, "horizontal_flip": False}
+    return FashionMNIST(per_class={"train": 30, "test": 7}, **plain)
 
 
 def cifar(root: Path) -> ImageData:
     write_cifar(root, 10)
-    return CIFAR10(
-        str(root), batch_size=16, corruptions=["gaussian_noise", "contrast"], severities=[1, 4]
-    )
+    cells: Any = {"corruptions": ["gaussian_noise", "contrast"], "severities": [1, 4]}
+    return CIFAR10(str(root), batch_size=16, **cells)
 
 
-def folder(root: Path, **settings: object) -> ImageData:
+def folder(root: Path, **settings: Any) -> ImageData:
     for label, name in enumerate(("ant", "bee", "cat")):
         for number in range(20):
-            write(
-                root / name / f"{number:03d}.jpg",
-                100 * label + number,
-                (60 + 3 * number, 50 + 5 * label),
-            )
-    return ImageFolder(str(root), 32, **LOADING, **settings)  # type: ignore[arg-type]
+            size = (60 + 3 * number, 50 + 5 * label)
+            write(root / name / f"{number:03d}.jpg", 100 * label + number, size)
+    return ImageFolder(str(root), **LOADING, **settings)
 
 
 def folder_standard(root: Path) -> ImageData:
-    return folder(
-        root, train_scale=(0.3, 0.9), corruptions=["gaussian_noise"], severities=[2, 5], seed=4
-    )
+    cells = {"corruptions": ["gaussian_noise"], "severities": [2, 5], "seed": 4}
+    return folder(root, train_scale=(0.3, 0.9), **cells)
 
 
 def folder_small(root: Path) -> ImageData:
-    return folder(
-        root, recipe="small", crop_padding=5, interpolation="bicubic", per_class={"train": 7}
-    )
+    small = {"recipe": "small", "crop_padding": 5, "interpolation": "bicubic"}
+    return folder(root, per_class={"train": 7}, **small)
 
 
 def pets(root: Path) -> ImageData:
@@ -81,10 +75,9 @@ def pets(root: Path) -> ImageData:
         places = [(f"Breed_{place % 37}_{part}{place}", place % 37 + 1) for place in range(count)]
         for name, kind in places[:185]:
             write(base / "images" / f"{name}.jpg", kind)
-        (base / "annotations" / f"{part}.txt").write_text(
-            "".join(f"{name} {kind} 1 1\n" for name, kind in places)
-        )
-    return OxfordPets(str(root), 32, **LOADING)  # type: ignore[arg-type]
+        lines = "".join(f"{name} {kind} 1 1\n" for name, kind in places)
+        (base / "annotations" / f"{part}.txt").write_text(lines)
+    return OxfordPets(str(root), **LOADING)
 
 
 def imagenet(root: Path) -> ImageData:
@@ -93,7 +86,7 @@ def imagenet(root: Path) -> ImageData:
             write(root / "train" / wnid / f"{wnid}_{number}.JPEG", 100 * kind + number)
     for number, (name, wnid) in enumerate(val_names(9).items()):
         write(root / "val" / wnid / name, 1000 + number)
-    return ImageNet(str(root), 32, validation="held_out", val_fraction=0.25, **LOADING)  # type: ignore[arg-type]
+    return ImageNet(str(root), validation="held_out", val_fraction=0.25, **LOADING)
 
 
 def imagenet_c(root: Path) -> ImageData:
@@ -101,20 +94,18 @@ def imagenet_c(root: Path) -> ImageData:
     for place, cell in enumerate(("blur/defocus_blur/2", "blur/defocus_blur/4")):
         for number, (name, wnid) in enumerate(val_names(9).items()):
             write(root / "c" / cell / wnid / name, 5000 + 100 * place + number, (32, 32))
-    settings = {"corruptions": ["defocus_blur"], "severities": [2, 4], "clean": str(root / "clean")}
-    return ImageNetC(str(root / "c"), 32, **settings, **LOADING)  # type: ignore[arg-type]
+    cells: Any = {"corruptions": ["defocus_blur"], "severities": [2, 4]}
+    return ImageNetC(str(root / "c"), clean=str(root / "clean"), **cells, **LOADING)
 
 
 def digest(data: ImageData, root: Path) -> str:
     """Of the first training batches in two epochs, of all validation and test images, and of the
     files' digests."""
-    found = hashlib.sha256()
+    found, loaders = hashlib.sha256(), []
     if not isinstance(data, ImageNetC):
         data.setup("fit")
         loaders = [data.train_dataloader(), data.train_dataloader(), data.val_dataloader()]
         loaders[1].sampler.set_epoch(3)
-    else:
-        loaders = []
     data.setup("test")
     for loader in [*loaders, data.test_dataloader()]:
         for step, batch in enumerate(loader):

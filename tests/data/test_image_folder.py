@@ -1,4 +1,4 @@
-"""Real folders of real image files, in every layout and with every fault."""
+"""Folders of image files in every layout and with every fault, and the recipe that they get."""
 
 import pickle
 import shutil
@@ -7,97 +7,51 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torchvision.datasets import ImageFolder as TorchvisionImageFolder
 from torchvision.transforms import v2
 
 from chaosgate.corruptions import corrupt, jpeg_roundtrip
 from chaosgate.data import CLEAN, Cell, ImageFolder
+from chaosgate.data.decoding import decode
+from chaosgate.data.listing import image_files, walk
+from tests.data.photos import write_classes, write_photo
 from tests.data.recorder import LIGHTNING_WARNINGS, trainer
 
 pytestmark = LIGHTNING_WARNINGS
-CLASSES = ("ant", "bee", "cat")
-
-
-def write_class(folder: Path, count: int, seed: int) -> None:
-    """Smooth random images of different sizes, as JPEG and PNG in turn."""
-    rng = np.random.default_rng(seed)
-    folder.mkdir(parents=True)
-    for number in range(count):
-        coarse = Image.fromarray(rng.integers(0, 256, (5, 6, 3), dtype=np.uint8))
-        image = coarse.resize((40 + number, 50), Image.Resampling.BICUBIC)
-        image.save(folder / f"{number:03d}.{'png' if number % 3 == 0 else 'jpg'}")
-
-
-def write_split(folder: Path, count: int, seed: int = 0) -> None:
-    for number, name in enumerate(CLASSES):
-        write_class(folder / name, count, seed=100 * seed + number)
-
-
-@pytest.fixture(scope="module")
-def flat(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("flat")
-    write_split(root, 20)
-    return root
-
-
-@pytest.fixture
-def copy(flat: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(flat, tmp_path / "copy"))
+SPLITS = ("train", "val", "test")
 
 
 def folder(root: Path, **settings: object) -> ImageFolder:
-    module = ImageFolder(
-        str(root), **{"image_size": 32, "batch_size": 8, "num_workers": 0, **settings}
-    )  # type: ignore[arg-type]
+    settings = {"image_size": 32, "batch_size": 8, "num_workers": 0, **settings}
+    module = ImageFolder(str(root), **settings)  # type: ignore[arg-type]
     module.setup("fit")
     return module
 
 
-def names(module: ImageFolder, split: str) -> list[str]:
-    return [path.relative_to(module.root).as_posix() for path in module.listings[split].paths]
+def names(module: ImageFolder, *splits: str) -> list[str]:
+    return [name for split in splits for name in module.listings[split].names]
 
 
-def test_class_folders_alone_are_split_by_shares_of_each_class(flat: Path):
-    module = folder(flat, val_fraction=0.1, test_fraction=0.2)
-    assert module.sizes() == {"train": 42, "val": 6, "test": 12}
-    assert module.class_names == list(CLASSES) and module.num_classes == 3 and module.in_chans == 3
-    for split, count in (("train", 14), ("val", 2), ("test", 4)):
-        assert np.bincount(module.listings[split].targets).tolist() == [count] * 3
-    everything = sum((names(module, split) for split in ("train", "val", "test")), [])
-    assert len(everything) == len(set(everything)) == 60
-
-
-def test_the_split_is_a_matter_of_paths_not_of_seeds_places_or_contents(flat: Path, copy: Path):
-    for path in copy.rglob("*.png"):
-        Image.new("RGB", (33, 34)).save(path)
-    first, second = folder(flat, seed=0), folder(copy, seed=9)
-    assert all(names(first, split) == names(second, split) for split in ("train", "val", "test"))
-    # a published split may not move
-    frozen = [
-        "ant/010.jpg",
-        "ant/018.png",
-        "bee/005.jpg",
-        "bee/017.jpg",
-        "cat/004.jpg",
-        "cat/014.jpg",
-    ]
-    assert names(first, "val") == frozen
+def test_class_folders_are_split_by_shares_of_each_class_and_by_paths_alone(flat, copy: Path):
+    for number, path in enumerate(copy.rglob("*.jpg")):
+        write_photo(path, number, (33, 34))
+    first, second = (folder(root, seed=seed) for root, seed in ((flat, 0), (copy, 9)))
+    assert first.class_names == ["ant", "bee", "cat"] and first.num_classes == 3
+    for split, count in zip(SPLITS, (14, 2, 4), strict=True):
+        assert names(first, split) == names(second, split)
+        assert np.bincount(first.listings[split].targets).tolist() == [count] * 3
+    assert len(set(names(first, *SPLITS))) == 60
 
 
 def test_images_and_classes_are_those_of_torchvisions_folder(flat: Path):
-    module = folder(flat, decoder="pil", eval_resize=36)
+    module = folder(flat, decoder="pil", eval_resize=36, eval_batch_size=100)
     view = v2.Compose([v2.Resize(36, antialias=True), v2.CenterCrop(32), v2.PILToTensor()])
     theirs = TorchvisionImageFolder(str(flat), transform=view)
-    expected = {
-        Path(path).relative_to(flat).as_posix(): i for i, (path, _) in enumerate(theirs.samples)
-    }
-    (batch,) = list(
-        folder(flat, decoder="pil", eval_resize=36, eval_batch_size=100).test_dataloader()
-    )
+    places = {Path(p).relative_to(flat).as_posix(): i for i, (p, _) in enumerate(theirs.samples)}
+    (batch,) = module.test_dataloader()
     for name, image, target in zip(names(module, "test"), batch.image, batch.target, strict=True):
-        image_expected, target_expected = theirs[expected[name]]
-        assert torch.equal(image, image_expected) and target == target_expected
+        expected = theirs[places[name]]
+        assert torch.equal(image, expected[0]) and target == expected[1]
 
 
 def test_what_goes_to_a_worker_is_small_and_does_not_hold_the_trainer(flat: Path, tmp_path: Path):
@@ -112,47 +66,32 @@ def test_what_goes_to_a_worker_is_small_and_does_not_hold_the_trainer(flat: Path
 
 
 def test_test_images_are_corrupted_on_the_fly_image_by_image(flat: Path):
-    settings = {
-        "corruptions": ["gaussian_noise"],
-        "severities": [2, 5],
-        "corruption_jpeg": True,
-        "seed": 4,
-    }
-    module = folder(flat, eval_batch_size=36, **settings)
+    settings = {"severities": [2, 5], "corruption_jpeg": True, "seed": 4, "eval_batch_size": 36}
+    module = folder(flat, corruptions=["gaussian_noise"], **settings)
     assert module.test_cells == [CLEAN, Cell("gaussian_noise", 2), Cell("gaussian_noise", 5)]
-    (batch,) = list(module.test_dataloader())
+    (batch,) = module.test_dataloader()
     assert batch.index.tolist() == [index for index in range(12) for _ in range(3)]
     assert batch.cell.tolist() == [0, 1, 2] * 12
-    clean = batch.image[batch.cell == 0]
+    pixels = batch.image.permute(0, 2, 3, 1).numpy()
     for cell, severity in ((1, 2), (2, 5)):
-        for index, image in enumerate(batch.image[batch.cell == cell]):
-            noisy = corrupt(
-                clean[index].permute(1, 2, 0).numpy(), "gaussian_noise", severity, 4, index, "small"
-            )
-            assert np.array_equal(image.permute(1, 2, 0).numpy(), jpeg_roundtrip(noisy, quality=85))
-    told = module.describe()
-    assert (told["corruptions"], told["corruption_table"], told["corruption_jpeg"]) == (
-        "generated",
-        "small",
-        True,
-    )
+        for index in range(12):
+            noisy = corrupt(pixels[3 * index], "gaussian_noise", severity, 4, index, "small")
+            assert np.array_equal(pixels[3 * index + cell], jpeg_roundtrip(noisy, quality=85))
+    found = module.describe()
+    assert found["corruptions"] == "generated" and found["corruption_table"] == "small"
 
 
 def test_ranges_and_split_seeds_choose_other_images(flat: Path):
     first = folder(flat, per_class={"train": 5, "test": 2})
     rest = folder(flat, per_class={"train": [5, 9], "test": (2, 4)})
-    for split, count in (("train", 9), ("test", 4)):
-        both = {*names(first, split), *names(rest, split)}
-        assert len(both) == 3 * count
-        assert len(names(first, split)) + len(names(rest, split)) == 3 * count
+    for split, count in (("train", 27), ("test", 12)):
+        both = names(first, split) + names(rest, split)
+        assert len(both) == len(set(both)) == count
     assert rest.describe()["subset"] == {"train": [5, 9], "test": (2, 4)}
     seeded = [folder(flat, split_seed=seed, seed=2) for seed in (None, 1, 2, "run")]
-    for one in seeded:
-        assert one.sizes() == {"train": 42, "val": 6, "test": 12}
-        assert names(one, "test") == names(seeded[0], "test")
-        assert len({*names(one, "train"), *names(one, "val"), *names(one, "test")}) == 60
-    val = [names(one, "val") for one in seeded]
-    assert val[2] == val[3] and val[0] != val[1] != val[2]
+    val, test = ([names(one, split) for one in seeded] for split in ("val", "test"))
+    assert val[2] == val[3] and val[0] != val[1] != val[2] and test == [test[0]] * 4
+    assert [len(set(names(one, *SPLITS))) for one in seeded] == [60] * 4
     assert "seed 1" in seeded[1].describe()["split"]
 
 
@@ -171,54 +110,96 @@ def test_one_line_says_how_many_files_are_not_read_and_why(copy: Path, monkeypat
 
 
 def test_an_empty_or_damaged_file_is_named(copy: Path):
-    bad = copy / "ant" / "001.jpg"
+    bad = copy / "ant" / "01.jpg"
     bad.write_bytes(bad.read_bytes()[:200])
-    module = folder(copy, num_workers=2, batch_size=1)
-    with pytest.raises(ValueError, match="cannot decode .*001.jpg.*data check"):
-        for loader in (
-            module.train_dataloader(),
-            module.val_dataloader(),
-            module.test_dataloader(),
-        ):
+    module = folder(copy, num_workers=2)
+    with pytest.raises(ValueError, match="cannot decode .*01.jpg.*data check"):
+        for loader in (module.train_dataloader(), module.val_dataloader()):
             list(loader)
     bad.write_bytes(b"")
-    with pytest.raises(ValueError, match="ant/001.jpg is empty"):
+    with pytest.raises(ValueError, match="ant/01.jpg is empty"):
         folder(copy)
 
 
-def empty_class(root: Path) -> None:
-    (root / "dog").mkdir()
+def test_folders_that_are_not_a_set_are_named(copy: Path):
+    def refused(text: str) -> None:
+        with pytest.raises((ValueError, FileNotFoundError), match=text):
+            folder(copy)
 
-
-def other_classes(root: Path) -> None:
-    shutil.move(root / "cat", root / "train" / "dog")
-    write_split(root / "test", 2)
-    for name in ("ant", "bee"):
-        shutil.move(root / name, root / "train" / name)
-
-
-def no_train(root: Path) -> None:
-    (root / "test").mkdir()
-
-
-def small_class(root: Path) -> None:
-    for path in sorted((root / "bee").iterdir())[2:]:
+    (copy / "dog").mkdir()
+    refused("no images in 1 class folder.*dog")
+    (copy / "dog").rmdir()
+    for path in sorted((copy / "bee").iterdir())[2:]:
         path.unlink()
+    refused("class 'bee' has 2 image.*none is left for train")
+    write_classes(copy / "test", 2, ("ant", "cat"))
+    refused("has test but no train")
+    write_classes(copy / "train", 2, ("ant", "dog"))
+    refused(r"different classes: .*\['cat'\].*\['dog'\]")
+    shutil.rmtree(copy)
+    refused("no folder .*copy. Set data.root")
+
+
+@pytest.fixture
+def official(tmp_path: Path) -> Path:
+    """A folder for every split, three images in each class."""
+    for split in SPLITS:
+        write_classes(tmp_path / split, 3)
+    return tmp_path
+
+
+def test_loops_end_and_linked_files_and_folders_are_read_like_others(official: Path):
+    (official / "train" / "ant" / "self").symlink_to("../ant")
+    (official / "train" / "bee").rename(official / "store")
+    (official / "train" / "bee").symlink_to(official / "store")
+    (official / "test" / "bee" / "00.jpg").rename(official / "kept.jpg")
+    (official / "test" / "bee" / "00.jpg").symlink_to(official / "kept.jpg")
+    assert folder(official).sizes() == {"train": 6, "val": 6, "test": 6}
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("link", "target"),
     [
-        (shutil.rmtree, "no folder .*copy. Set data.root"),
-        (empty_class, "no images in 1 class folder.*dog"),
-        (other_classes, r"different classes: .*\['cat'\].*\['dog'\]"),
-        (no_train, "has test but no train"),
-        (small_class, "class 'bee' has 2 image.*none is left for train"),
+        ("train/ant/more", "test/ant"),
+        ("train/ant/more.jpg", "test/ant/02.jpg"),
+        ("train/bee/x.jpg", "train/ant/01.jpg"),
     ],
 )
-def test_folders_that_are_not_a_set_are_named(copy: Path, change, message: str):
-    if change is other_classes:
-        (copy / "train").mkdir()
-    change(copy)
-    with pytest.raises((ValueError, FileNotFoundError), match=message):
-        folder(copy)
+def test_a_file_in_two_splits_or_classes_is_refused(official: Path, link: str, target: str):
+    (official / link).symlink_to(official / target)
+    with pytest.raises(ValueError, match="are the same file. Remove one"):
+        folder(official)
+
+
+def test_the_walk_is_sorted_by_folder_and_prefers_a_folders_own_name(tmp_path: Path):
+    for name in ("b/1.PNG", "b/sub/2.jpeg", "c.jpg", "b-1/3.jpg", "b/notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"1234")
+    (tmp_path / "a").symlink_to("b")
+    found = walk(tmp_path)
+    assert found.names == ["b/1.PNG", "b/sub/2.jpeg", "b-1/3.jpg", "c.jpg"]
+    assert found.sizes.tolist() == [4] * 4
+    assert image_files(tmp_path) == [tmp_path / name for name in found.names]
+
+
+@pytest.mark.parametrize(
+    ("size", "image_size", "settings", "recipe", "resize"),
+    [
+        ((64, 64), 64, {}, "small", 64),
+        ((28, 28), 32, {}, "small", 32),
+        ((80, 60), 64, {}, "standard", 73),  # photographs that are shrunk
+        ((96, 96), 96, {"recipe": "small"}, "small", 96),
+        ((32, 32), 32, {"recipe": "standard"}, "standard", 37),
+        ((32, 32), 32, {"eval_resize": 40}, "small", 40),
+    ],
+)
+def test_the_recipe_follows_the_size_of_the_images_unless_it_is_named(
+    tmp_path: Path, size, image_size, settings, recipe, resize
+):
+    data = folder(write_classes(tmp_path, 10, size=size), image_size=image_size, **settings)
+    assert (data.recipe, data.eval_resize) == (recipe, resize)
+    train, val = next(iter(data.train_dataloader())), next(iter(data.val_dataloader()))
+    assert train.image.shape[1:] == val.image.shape[1:] == (3, image_size, image_size)
+    if size == (resize, resize):  # small images are tested as they are
+        stored = [decode(path) for path in data.listings["val"].paths]
+        assert torch.equal(val.image, torch.stack(stored))

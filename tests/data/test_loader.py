@@ -8,12 +8,11 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint
 
 from chaosgate.data import ImageFolder
-from tests.data.photos import write_photo
+from tests.data.photos import write_classes
 from tests.data.recorder import LIGHTNING_WARNINGS, FewImages, Recorder, trainer
 
 pytestmark = LIGHTNING_WARNINGS
-EPOCHS = 3
-STEPS = 6  # per epoch
+EPOCHS, STEPS = 3, 6  # steps per epoch
 
 
 def data(workers: int = 0, **settings: object) -> FewImages:
@@ -28,124 +27,75 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
     return model
 
 
-def resume(path: Path, tmp_path: Path, workers: int, **settings: object) -> Recorder:
-    model = Recorder()
-    settings = {"max_epochs": EPOCHS, **settings}
-    trainer(tmp_path, **settings).fit(model, data(workers), ckpt_path=path, weights_only=True)
-    return model
-
-
-def checkpoint(folder: Path) -> Path:
-    (path,) = folder.glob("*.ckpt")
+def checkpoint(folder: Path, step: int | str = "*") -> Path:
+    (path,) = folder.glob(f"*step={step}.ckpt")
     return path
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize(
-    "stop", [4, 6, 7]
-)  # inside an epoch, at the end of one, after one batch of the next
-def test_a_run_stopped_at_a_step_goes_on_with_the_next_batch(
-    tmp_path: Path, whole: Recorder, stop: int, workers: int
-):
-    first = Recorder()
-    saver = ModelCheckpoint(tmp_path / "ckpt", every_n_train_steps=stop)
-    trainer(tmp_path, max_epochs=EPOCHS, max_steps=stop, callbacks=[saver]).fit(
-        first, data(workers)
+END = {"save_on_train_epoch_end": True}
+STOPS = {  # how the first run ends, when it saves, workers of the second
+    "inside an epoch": ({"max_steps": 4}, {"every_n_train_steps": 4}, 0),
+    "inside an epoch, workers": ({"max_steps": 4}, {"every_n_train_steps": 4}, 2),
+    "after a batch of the next epoch": ({"max_steps": 7}, {"every_n_train_steps": 7}, 0),
+    # a stock loader's workers would have fetched batches of epoch 0 before the epoch is known
+    "after an epoch, workers": ({"max_epochs": 1}, END, 2),
+    # Lightning 2.6 tells the sampler one epoch too many here
+    "measured in steps": ({"max_epochs": -1, "max_steps": 6}, END, 0),
+    "at a validation inside an epoch": (
+        {"max_steps": 8, "val_check_interval": 2},
+        {"save_on_train_epoch_end": False},
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_stopped_run_goes_on_with_the_next_batch(tmp_path: Path, whole: Recorder, stop: str):
+    ends, saves, workers = STOPS[stop]
+    first, second = Recorder(), Recorder()
+    saver = ModelCheckpoint(tmp_path / "ckpt", **saves)
+    settings = {"max_epochs": EPOCHS, **ends}
+    trainer(tmp_path, callbacks=[saver], **settings).fit(first, data(workers))
+    endless = settings["max_epochs"] == -1
+    settings |= (
+        {"max_steps": EPOCHS * STEPS} if endless else {"max_epochs": EPOCHS, "max_steps": -1}
     )
-    second = resume(checkpoint(tmp_path / "ckpt"), tmp_path, workers)
+    path = checkpoint(tmp_path / "ckpt")
+    trainer(tmp_path, **settings).fit(second, data(workers), ckpt_path=path, weights_only=True)
     assert first.trained + second.trained == whole.trained
     assert torch.equal(second.linear.weight, whole.linear.weight)
 
 
-def test_a_checkpoint_at_the_end_of_an_epoch_leads_to_the_next_epoch(
-    tmp_path: Path, whole: Recorder
-):
-    # two workers: with a stock loader they would have fetched batches of epoch 0 before the epoch
-    # is known
-    saver = ModelCheckpoint(tmp_path / "ckpt", save_on_train_epoch_end=True)
-    trainer(tmp_path, max_epochs=1, callbacks=[saver]).fit(Recorder(), data())
-    second = resume(checkpoint(tmp_path / "ckpt"), tmp_path, workers=2)
-    assert second.trained == whole.trained[STEPS:]
-
-
-def test_so_it_does_where_the_run_is_measured_in_steps(tmp_path: Path, whole: Recorder):
-    # Lightning 2.6 tells the sampler one epoch too many here
-    saver = ModelCheckpoint(tmp_path / "ckpt", save_on_train_epoch_end=True)
-    trainer(tmp_path, max_epochs=-1, max_steps=STEPS, callbacks=[saver]).fit(Recorder(), data())
-    second = resume(
-        checkpoint(tmp_path / "ckpt"), tmp_path, workers=0, max_epochs=-1, max_steps=EPOCHS * STEPS
-    )
-    assert second.trained == whole.trained[STEPS:]
-
-
 @pytest.mark.parametrize("step", [6, 8])
-def test_a_batch_whose_step_failed_is_handed_out_again(tmp_path: Path, whole: Recorder, step: int):
-    first = Recorder(fail_at=step)
-    run = trainer(tmp_path, max_epochs=EPOCHS, callbacks=[OnExceptionCheckpoint(tmp_path / "ckpt")])
+def test_a_batch_whose_step_failed_is_given_again(tmp_path: Path, whole: Recorder, step: int):
+    first, second = Recorder(fail_at=step), Recorder()
+    saver = OnExceptionCheckpoint(tmp_path)
     with pytest.raises(RuntimeError, match="the step failed"):
-        run.fit(first, data())
-    second = resume(checkpoint(tmp_path / "ckpt"), tmp_path, workers=0)
+        trainer(tmp_path, max_epochs=EPOCHS, callbacks=[saver]).fit(first, data())
+    path = tmp_path / "on_exception.ckpt"
+    trainer(tmp_path, max_epochs=EPOCHS).fit(second, data(), ckpt_path=path, weights_only=True)
     assert first.trained + second.trained == whole.trained
 
 
-def test_a_checkpoint_of_a_validation_inside_an_epoch_resumes_there(
-    tmp_path: Path, whole: Recorder
-):
-    first = Recorder()
-    saver = ModelCheckpoint(tmp_path / "ckpt", save_on_train_epoch_end=False)
-    settings = {"val_check_interval": 2}
-    trainer(tmp_path, max_epochs=EPOCHS, max_steps=8, callbacks=[saver], **settings).fit(
-        first, data()
-    )
-    second = resume(checkpoint(tmp_path / "ckpt"), tmp_path, workers=0, **settings)
-    assert first.trained + second.trained == whole.trained
-
-
-def test_other_data_settings_are_refused_inside_an_epoch_and_accepted_between_epochs(
-    tmp_path: Path,
-):
-    saver = ModelCheckpoint(tmp_path / "ckpt", every_n_train_steps=4, save_top_k=-1)
-    trainer(tmp_path, max_epochs=2, max_steps=12, callbacks=[saver]).fit(Recorder(), data())
-    inside, end = (next((tmp_path / "ckpt").glob(f"*step={step}.ckpt")) for step in (8, 12))
-    other = {"ckpt_path": inside, "weights_only": True}
-    with pytest.raises(
-        ValueError, match="after batch 2 of epoch 1.*seed was 0, is 1.*same data settings"
-    ):
-        trainer(tmp_path, max_epochs=EPOCHS).fit(Recorder(), data(seed=1), **other)
-    trainer(tmp_path, max_epochs=EPOCHS).fit(
-        Recorder(), data(seed=1), **{**other, "ckpt_path": end}
-    )
-
-
-def test_overfitting_a_few_batches_still_works(tmp_path: Path):
-    model = Recorder()
-    with pytest.warns(UserWarning, match="requested to overfit"):
-        trainer(tmp_path, max_epochs=2, overfit_batches=2).fit(model, data())
-    assert [indices for indices, _ in model.trained[:2]] == [
-        indices for indices, _ in model.trained[2:]
-    ]
-
-
-def test_a_resume_says_that_the_files_have_changed(tmp_path: Path):
-    for name in ("ant", "bee"):
-        for number in range(12):
-            write_photo(tmp_path / "photos" / name / f"{number}.jpg", number)
-
-    def photos() -> ImageFolder:
-        sizes = {"batch_size": 6, "num_workers": 0, "image_size": 8}
-        return ImageFolder(str(tmp_path / "photos"), **sizes)
-
+def test_other_images_are_refused_inside_an_epoch_and_mentioned_between_epochs(tmp_path: Path):
+    root = write_classes(tmp_path / "photos", 12)
     saver = ModelCheckpoint(tmp_path / "ckpt", every_n_train_steps=2, save_top_k=-1)
-    trainer(tmp_path, max_epochs=2, callbacks=[saver]).fit(Recorder(192, 2), photos())
-    inside, end = (next((tmp_path / "ckpt").glob(f"*step={step}.ckpt")) for step in (4, 6))
-    images = [path for listing in photos().list_images("fit").values() for path in listing.paths]
-    images[0].write_bytes(images[1].read_bytes() + b"\0\0")  # a training image of another size
 
-    def resume(path: Path) -> None:
-        fit = trainer(tmp_path, max_epochs=3)
-        fit.fit(Recorder(192, 2), photos(), ckpt_path=path, weights_only=True)
+    def fit(epochs: int, seed: int = 0, step: int = 0) -> None:
+        sizes = {"batch_size": 6, "num_workers": 0, "image_size": 8}
+        path = checkpoint(tmp_path / "ckpt", step) if step else None
+        run = trainer(tmp_path, max_epochs=epochs, callbacks=[] if step else [saver])
+        photos = ImageFolder(str(root), seed=seed, **sizes)
+        run.fit(Recorder(192, 2), photos, ckpt_path=path, weights_only=True if step else None)
 
+    fit(2)
+    with pytest.raises(ValueError, match="after batch 1 of epoch 1.*seed was 0, is 1.*same data"):
+        fit(3, seed=1, step=4)
+    fit(3, seed=1, step=6)
+    listings = ImageFolder(str(root)).list_images("fit").values()
+    first, second, *_ = [path for listing in listings for path in listing.paths]
+    first.write_bytes(second.read_bytes() + b"\0\0")  # a training image of another size
     with pytest.raises(ValueError, match="after batch 1 of epoch 1.*files was"):
-        resume(inside)
+        fit(3, step=4)
     with pytest.warns(UserWarning, match="not those that the checkpoint was trained on: files was"):
-        resume(end)
+        fit(3, step=6)

@@ -1,12 +1,11 @@
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from chaosgate.data import Sample
-from tests.data.recorder import LIGHTNING_WARNINGS, FewImages, Recorder, trainer
+from tests.data.recorder import LIGHTNING_WARNINGS, FewImages
 
 pytestmark = LIGHTNING_WARNINGS
 
@@ -24,18 +23,14 @@ def epoch(module: FewImages, number: int) -> list[Sample]:
 
 
 def same(first: list[Sample], second: list[Sample]) -> bool:
-    return len(first) == len(second) and all(
-        all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+    return all(
+        torch.equal(a, b)
         for one, two in zip(first, second, strict=True)
+        for a, b in zip(one, two, strict=True)
     )
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_training_batches_do_not_depend_on_the_number_of_workers(workers: int):
-    assert same(epoch(few(num_workers=workers), 3), epoch(few(), 3))
-
-
-def test_workers_that_outlive_an_epoch_follow_the_next_one():
+def test_batches_do_not_depend_on_workers_that_also_outlive_an_epoch():
     loader = few(num_workers=2).train_dataloader()
     assert loader.persistent_workers
     for number in (0, 1):
@@ -52,26 +47,20 @@ def test_an_augmented_image_is_a_function_of_seed_epoch_and_index():
         }
 
     reference = images(few(), 0)
-    other_batches = images(few(batch_size=50), 0)
-    assert all(other_batches[index] == image for index, image in reference.items())
+    assert images(few(batch_size=50), 0).items() >= reference.items()
     for other in (images(few(), 1), images(few(seed=1), 0)):
         shared = reference.keys() & other.keys()
         assert sum(reference[index] != other[index] for index in shared) > 0.9 * len(shared)
 
 
 def test_loading_neither_reads_nor_moves_the_global_random_streams():
-    def states() -> tuple[bytes, bytes, str]:
-        return (
-            torch.get_rng_state().numpy().tobytes(),
-            np.random.get_state()[1].tobytes(),
-            str(random.getstate()),
-        )
+    def states() -> tuple[object, ...]:
+        return str(torch.get_rng_state().tolist()), str(np.random.get_state()), random.getstate()
 
     before = states()
     for workers in (0, 2):
         module = few(num_workers=workers)
         first = epoch(module, 0)
-        list(module.val_dataloader())
         list(module.test_dataloader())
     assert states() == before
     torch.manual_seed(1)
@@ -90,31 +79,7 @@ def test_images_are_normalised_where_they_are_and_only_once():
     assert module.on_after_batch_transfer(done, 0) is done
 
 
-@pytest.mark.parametrize(
-    ("precision", "dtype"),
-    [("32-true", torch.float32), ("64-true", torch.float64), ("bf16-true", torch.bfloat16)],
-)
-def test_images_arrive_in_the_precision_of_the_run(
-    tmp_path: Path, precision: str, dtype: torch.dtype
-):
-    model = Recorder()
-    trainer(
-        tmp_path, max_epochs=1, limit_train_batches=1, limit_val_batches=0, precision=precision
-    ).fit(model, few())
-    assert model.dtypes == {dtype}
-
-
-def test_a_trainer_predicts_the_clean_test_images_in_order(tmp_path: Path):
-    batches = trainer(tmp_path).predict(
-        Recorder(), FewImages(corruptions=["pixelate"], eval_batch_size=40)
-    )
-    assert batches is not None
-    assert [index for batch in batches for index in batch.index.tolist()] == list(range(101))
-
-
 def test_a_training_set_smaller_than_a_step_is_refused_unless_the_last_batch_is_kept():
-    with pytest.raises(
-        ValueError, match="600 training images do not fill one step of 700 .*drop_last"
-    ):
+    with pytest.raises(ValueError, match="600 .* do not fill one step of 700 .*drop_last"):
         few(batch_size=700).train_dataloader()
     assert len(few(batch_size=700, drop_last=False).train_dataloader()) == 1
