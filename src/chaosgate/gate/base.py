@@ -88,7 +88,6 @@ class Gate(nn.Module, ABC):
         super().__init__()
         self.factor: Tensor | None = None
         """Factor on the nominal strength, a 0-dimensional tensor set by a schedule; None is one."""
-        self._object = id(self)  # a replica of DataParallel has the attributes of another gate
         self.reseed(seed)
 
     @abstractmethod
@@ -104,10 +103,9 @@ class Gate(nn.Module, ABC):
         alone, override it.
         """
         key = torch.tensor(fold("expected energy"), device=h.device)
-        draws = [self.perturb(h.detach(), Noise(advance(key, i))) for i in range(32)]
-        return torch.stack(
-            [(d - h).detach().float().square().flatten(1).sum(1) for d in draws]
-        ).mean(0)
+        h = h.detach()
+        moves = [self.perturb(h, Noise(advance(key, i))) - h for i in range(32)]
+        return torch.stack([move.float().square().flatten(1).sum(1) for move in moves]).mean(0)
 
     def nominal(self, grid: Grid) -> dict[str, float]:
         """The strength as asked for, in numbers that can be logged (``tau``, ``log_std``, ``p``
@@ -145,36 +143,22 @@ class Gate(nn.Module, ABC):
         """
         if not self.training:
             return h
-        if not torch.compiler.is_compiling() and self._object != id(self):
+        if not torch.compiler.is_compiling() and TRACKER.is_bw:  # a forward is run again
             raise RuntimeError(
-                f"{type(self).__name__} is a layer of a replica that torch.nn.DataParallel made: "
-                f"all "
-                "devices would get the same noise. Use DistributedDataParallel."
-            )
-        if in_backward():
-            raise RuntimeError(
-                f"{type(self).__name__} is a layer inside activation checkpointing, where it would "
-                "draw another gate when its forward is run again. Attach it instead "
-                "(chaosgate.attach), or leave it outside the checkpointed part."
+                f"{type(self).__name__} is a layer inside activation checkpointing: recomputation "
+                "would draw another gate. Use chaosgate.attach."
             )
         require_fresh_draws(h)
         key = self._key if (rank := rank_of_process()) == 0 else advance(self._key, rank)
-        compiling = torch.compiler.is_compiling()
-        noise = Noise(advance(key, self._calls.now(compiling)), h.device)
-        self._calls.next(compiling)
-        return self.perturb(h, noise)
+        call = self._calls.next(torch.compiler.is_compiling()) - 1
+        return self.perturb(h, Noise(advance(key, call), h.device))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         copied = type(self).__new__(type(self))
         memo[id(self)] = copied
         copied.__dict__.update(deepcopy(self.__dict__, memo))
-        copied._object = id(copied)
         copied.reseed(None)
         return copied
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._object = id(self)
 
 
 CONSTRUCTED = count()
@@ -188,13 +172,9 @@ def rank_of_process() -> int:
 
 
 TRACKER = ModuleTracker()
-
-
-def in_backward() -> bool:
-    """Whether autograd is running backward: then a forward is the second run of one under
-    activation checkpointing.
-    """
-    return not torch.compiler.is_compiling() and bool(TRACKER.is_bw)
+"""Knows whether autograd is running backward: then a forward is the second run of one under
+activation checkpointing.
+"""
 
 
 def require_fresh_draws(*values: Tensor) -> None:
@@ -205,9 +185,8 @@ def require_fresh_draws(*values: Tensor) -> None:
         return
     if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         raise RuntimeError(
-            "torch.jit.trace would keep the noise of this one forward for ever. Trace in "
-            "evaluation "
-            "mode, or use torch.compile or torch.export, which draw anew."
+            "torch.jit.trace would keep the noise of this one forward. Trace in evaluation mode, "
+            "or use torch.compile or torch.export."
         )
     for value in values:
         if value.layout is not torch.strided:
@@ -216,10 +195,8 @@ def require_fresh_draws(*values: Tensor) -> None:
             value.untyped_storage()
         except NotImplementedError:  # the tensors of a transform have none
             raise RuntimeError(
-                "a gate cannot draw inside a transform of torch.func: vmap would give all samples "
-                "or "
-                "models the same noise, and grad cannot advance its counter. Use backward() or "
-                "torch.autograd.grad, and a loop instead of vmap; or evaluation mode."
+                "a gate cannot draw inside a transform of torch.func: vmap would repeat the noise. "
+                "Use torch.autograd.grad and loops, or evaluation mode."
             ) from None
 
 
@@ -236,23 +213,26 @@ def noise_state_dict(model: nn.Module) -> dict[str, dict[str, float]]:
     >>> noise_state_dict(model)["1"]["calls"]
     0
     """
-    gates = ((name, module) for name, module in model.named_modules() if isinstance(module, Gate))
-    return {name: gate.noise_state() for name, gate in gates}
+    return {name: gate.noise_state() for name, gate in _gates(model).items()}
 
 
 def load_noise_state_dict(model: nn.Module, state: Mapping[str, Mapping[str, float]]) -> None:
     """Continue from what :func:`noise_state_dict` returned for the same model."""
-    gates = {name: module for name, module in model.named_modules() if isinstance(module, Gate)}
+    gates = _gates(model)
     if set(gates) != set(state):
         raise ValueError(
             f"the saved noise belongs to gates at {sorted(state)}; this model has them at "
-            f"{sorted(gates)}. Load it into the model it was saved from."
+            f"{sorted(gates)}."
         )
     for name, gate in gates.items():
         gate.load_noise_state(state[name])
 
 
-def one_of(name: str, value: object, *choices: str) -> None:
+def _gates(model: nn.Module) -> dict[str, Gate]:
+    return {name: module for name, module in model.named_modules() if isinstance(module, Gate)}
+
+
+def one_of(name: str, value: object, *choices: str | None) -> None:
     """Raise unless ``value`` is one of ``choices``."""
     if value not in choices:
         raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}.")
@@ -262,14 +242,12 @@ def grid_of(h: Tensor) -> Grid:
     """The spatial size of a map (B, C, L), (B, C, H, W) or (B, C, D, H, W) of real numbers."""
     if h.ndim - 2 not in (1, 2, 3):
         raise ValueError(
-            "a gate acts on (batch, channel, length), (batch, channel, height, width) or (batch, "
-            f"channel, depth, height, width); got a tensor of shape {tuple(h.shape)}. Attach the "
-            "gate with chaosgate.attach, which knows the layout, or permute the map."
+            "a gate acts on (batch, channel, length), (batch, channel, height, width) or volumes; "
+            f"got shape {tuple(h.shape)}. Use chaosgate.attach, which knows the layout, or permute."
         )
     if not h.is_floating_point():
         raise TypeError(
-            f"a gate acts on real features; these have dtype {h.dtype}, in which the product would "
-            "be rounded to whole numbers. Convert them first (h.float())."
+            f"a gate acts on real features; got {h.dtype}. Convert them first (h.float())."
         )
     return tuple(int(side) for side in h.shape[2:])
 

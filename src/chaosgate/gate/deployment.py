@@ -49,12 +49,9 @@ class DeployedField:
 
     def variance(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Site variances, a map."""
-        return self._variance_row(dtype, device).view(self.grid)
-
-    def _variance_row(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         at = (device, dtype)
         if at not in self._variance:
-            self._variance[at] = self._exact_variance.to(device=device, dtype=dtype).flatten()
+            self._variance[at] = self._exact_variance.to(device=device, dtype=dtype)
         return self._variance[at]
 
     def rows(
@@ -70,7 +67,7 @@ class DeployedField:
         psi = self.law.rows(noise, count, dtype)
         if self.law.grid != self.grid:
             psi = self._resized(psi.view(count, 1, *self.law.grid)).flatten(1)
-        return psi, self._variance_row(dtype, h.device)
+        return psi, self.variance(dtype, h.device).flatten()
 
     def sample(self, noise: Noise, batch: int, channels: int, dtype: torch.dtype) -> Tensor:
         r"""Independent fields (batch, channels, \*grid), on constant features."""
@@ -78,7 +75,7 @@ class DeployedField:
         return psi if self.law.grid == self.grid else self._resized(psi)
 
     def prepare(self, dtype: torch.dtype, device: torch.device) -> None:
-        self._variance_row(dtype, device)
+        self.variance(dtype, device)
         self.law.operator.prepare(self.law.grid, device, dtype)
 
     def _resized(self, psi: Tensor) -> Tensor:
@@ -111,28 +108,38 @@ def estimated_site_energy(
     return total / (2 * batch * rounds)
 
 
-class ScaledEnergy:
-    r"""Site energy :math:`m(s) = E(\xi_s(x)-1)^2` at a factor :math:`s\in[0, 1]` on the strength.
+class SiteEnergy:
+    r"""Estimated site energy :math:`m(s) = E(\xi_s(x)-1)^2` at a factor :math:`s\in[0, 1]` on the
+    strength.
 
-    :math:`m(s)/s^2` is smooth, so it is estimated once at the Chebyshev nodes and interpolated by
-    the polynomial through them; a schedule may then change the factor at every step.
+    :math:`m(s)/s^2` is smooth, so for a schedule it is estimated once at the Chebyshev nodes and
+    interpolated by the polynomial through them.
     """
 
     NODES = 12
 
     def __init__(self, field: DeployedField, realization: Realization) -> None:
-        angles = torch.pi * (torch.arange(self.NODES, dtype=torch.float64) + 0.5) / self.NODES
-        factors = (1 + torch.cos(angles)) / 2
-        energies = estimated_site_energy(field, realization, factors).flatten(1)
-        basis = torch.cos(torch.outer(angles, torch.arange(self.NODES, dtype=torch.float64)))
-        self.grid = field.grid
-        self.coefficients = torch.linalg.solve(basis, energies / factors.square()[:, None])
+        self.field, self.realization = field, realization
+        self.full: Tensor | None = None
+        self.coefficients: Tensor | None = None
 
-    def __call__(self, factor: Tensor) -> Tensor:
-        """The map at one factor, in float64 on its device."""
+    def __call__(self, factor: Tensor | None, device: torch.device) -> Tensor:
+        """The map at one factor, in float64; None is one."""
+        if factor is None:
+            if self.full is None or self.full.device != device:
+                ones = torch.ones(1)
+                self.full = estimated_site_energy(self.field, self.realization, ones)[0].to(device)
+            return self.full
+        if self.coefficients is None:
+            degrees = torch.arange(self.NODES, dtype=torch.float64)
+            angles = torch.pi * (degrees + 0.5) / self.NODES
+            nodes = (1 + torch.cos(angles)) / 2
+            energies = estimated_site_energy(self.field, self.realization, nodes).flatten(1)
+            basis = torch.cos(torch.outer(angles, degrees))
+            self.coefficients = torch.linalg.solve(basis, energies / nodes.square()[:, None])
         if self.coefficients.device != factor.device:
             self.coefficients = self.coefficients.to(factor.device)
         s = factor.double().clamp(0, 1)
         degrees = torch.arange(self.NODES, dtype=torch.float64, device=factor.device)
         reduced: Tensor = torch.cos(degrees * torch.acos(2 * s - 1)) @ self.coefficients
-        return (s.square() * reduced).view(self.grid)
+        return (s.square() * reduced).view(self.field.grid)

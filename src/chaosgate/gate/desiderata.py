@@ -11,23 +11,22 @@ them.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from chaosgate.field.law import Law, MaxEntLaw, StudentT
-from chaosgate.field.matrices import CovarianceFunction, CovarianceMatrix, Kernel
-from chaosgate.field.operator import Grid, Operator, as_grid
+from chaosgate.field.matrices import Kernel
+from chaosgate.field.operator import Grid, Operator, as_grid, grid_text
 from chaosgate.field.pinned import Pinned
+from chaosgate.gate.base import one_of
 from chaosgate.gate.mechanism import Mechanism
 from chaosgate.gate.realization import (
     Additive,
     Injection,
     Multiplicative,
     Plain,
-    Realization,
     SampleWise,
     Signed,
     Wick,
@@ -41,41 +40,38 @@ DESIDERATA = {
     "D5": "gauge fixing",
 }
 
-Family = Callable[..., Law]
-"""A family of laws: a class, or anything else called as ``family(operator, grid, beta=...,
-epsilon=...)``.
-"""
-
-KernelLike = Kernel | Tensor | Sequence[Sequence[float]] | Callable[[Tensor], Tensor]
-"""A covariance: a class, a matrix (n, n), or a function of the distances between sites."""
-
 GAUGES = {
     "boundary": "Q is positive definite: a boundary or a mass holds the field",
     "pinned": "one site is held at zero; Q is inverted on the others",
     "zero mean": "fields of spatial mean zero; Q is inverted on them (rank n - 1)",
 }
-REALIZATIONS: dict[type[Realization], tuple[str, str, str]] = {
-    Wick: (
+REALIZATIONS: dict[tuple[bool, str | None], tuple[Any, str, str, str]] = {
+    (True, "site"): (
+        Wick,
         "exp(gamma psi - gamma^2 v / 2)",
-        "D2: an exponential; D3 per site: expectation one",
+        "D2 D3: an exponential, of expectation one at every site",
         "thm. maxent-gff-chaos",
     ),
-    SampleWise: (
+    (True, "sample"): (
+        SampleWise,
         "exp(gamma psi) over its spatial mean",
-        "D2: an exponential; D3 per sample: mean one over the sites",
+        "D2 D3: an exponential, of mean one over the sites of a sample",
         "eq. samplewise_meanone",
     ),
-    Signed: (
+    (False, "multiplicative"): (
+        Signed,
         "1 + gamma psi",
-        "without D2: the first-order proxy; a centred field has D3 per site",
+        "D3: without D2 the first-order proxy; its field is centred",
         "prop. small_gamma",
     ),
-    Plain: (
+    (False, "additive"): (
+        Plain,
         "gamma psi",
-        "without D2: the field itself; a centred field has D3 per site",
+        "D3: without D2 the field itself, which is centred",
         "prop. small_gamma",
     ),
 }
+"""By positivity, and the kind of D3 (with positivity) or the injection (without)."""
 
 
 class DesignError(ValueError):
@@ -85,14 +81,9 @@ class DesignError(ValueError):
         desiderata: The pair that clashes, or the one that is missing.
     """
 
-    def __init__(self, message: str, *desiderata: str) -> None:
+    def __init__(self, desiderata: str, message: str) -> None:
         super().__init__(message)
-        self.desiderata = desiderata
-
-
-def _refuse_if(wrong: bool, names: str, message: str) -> None:
-    if wrong:
-        raise DesignError(message, *names.split())
+        self.desiderata = tuple(desiderata.split())
 
 
 @dataclass(frozen=True)
@@ -159,45 +150,42 @@ class AdmissibleClass:
         A law is tested by its covariance and its entropy, up to rounding; samples up to five
         standard errors.
         """
-        best, n = self.law, self.law.n
+        best, n, mean, centred = self.law, self.law.n, 0.0, True
+        matrix = best.operator.matrix(best.grid)
         if isinstance(law, Law):
-            energy = 0.5 * float((best.operator.matrix(best.grid) * law.covariance).sum())
-            gap, mean, slack, gap_slack = best.entropy() - law.entropy(), 0.0, 1e-9, 1e-9 * n
+            energy, slack, gap_slack = 0.5 * float((matrix * law.covariance).sum()), 1e-9, 1e-9 * n
+            entropy = law.entropy()
         else:
             flat = law.double().reshape(-1, n)
+            count = len(flat)
             energies = best.operator.energy(law.double(), len(best.grid))
             energy = float(energies.mean())
-            slack = 5 * float(energies.std()) / math.sqrt(len(flat)) / best.epsilon
+            slack = 5 * float(energies.std()) / math.sqrt(count) / best.epsilon
             scale = best.variance.flatten().clamp_min(1e-300).sqrt()
             mean = float((flat.mean(0) / scale).abs().max())
-            gap = best.entropy() - self._gaussian_entropy(flat)
-            gap_slack = 5 * math.sqrt(n / 2 / len(flat)) + n * (n + 1) / 2 / len(flat)
-            if mean > 5 * float((flat / scale).std(0).max()) / math.sqrt(len(flat)):
-                slack = -math.inf  # not centred
-        ratio = energy / best.epsilon
-        member = abs(ratio - 1) <= slack and (not self.least_information or gap <= gap_slack)
-        return Membership(member, mean, ratio, gap)
-
-    def _gaussian_entropy(self, samples: Tensor) -> float:
-        """Of the Gaussian law with the covariance of the samples, on the directions of the law."""
-        centred = samples - samples.mean(0)
-        basis = torch.linalg.eigh(self.law.operator.matrix(self.law.grid))[1]
-        inner = centred @ basis[:, -self.law.rank :]
-        logdet = float(torch.logdet(inner.T @ inner / (len(inner) - 1)))
-        return 0.5 * (self.law.rank * math.log(2 * math.pi * math.e) + logdet)
+            centred = mean <= 5 * float((flat / scale).std(0).max()) / math.sqrt(count)
+            # the entropy of the Gaussian law of this covariance, on the directions of the best one
+            inner = (flat - flat.mean(0)) @ torch.linalg.eigh(matrix)[1][:, -best.rank :]
+            logdet = float(torch.logdet(inner.T @ inner / (count - 1)))
+            entropy = 0.5 * (best.rank * math.log(2 * math.pi * math.e) + logdet)
+            gap_slack = 5 * math.sqrt(n / 2 / count) + n * (n + 1) / 2 / count
+        ratio, gap = energy / best.epsilon, best.entropy() - entropy
+        member = centred and abs(ratio - 1) <= slack
+        return Membership(
+            member and (not self.least_information or gap <= gap_slack), mean, ratio, gap
+        )
 
     def __contains__(self, law: Law | Tensor) -> bool:
         return self.membership(law).member
 
     def __iter__(self) -> Iterator[Mechanism]:
-        operator, grid, beta = self.law.operator, self.law.grid, self.law.beta
         laws: list[Law] = [self.law]
         if not self.least_information:
-            laws.append(StudentT(operator, grid, beta))
+            laws.append(StudentT(self.law.operator, self.law.grid, self.law.beta))
         for law in laws:
-            if self.no_drift in (None, "sample") and law.n > 1:
+            if self.no_drift != "site" and law.n > 1:
                 yield Mechanism(law, SampleWise(self.strength))
-            if self.no_drift in (None, "site"):
+            if self.no_drift != "sample":
                 if law.has_exponential_moment:
                     yield Mechanism(law, Wick(self.strength))
                 if not self.positive:
@@ -225,24 +213,18 @@ class Design:
     numbers: dict[str, float]
     admissible: AdmissibleClass
 
-    @property
-    def free(self) -> tuple[str, ...]:
-        """What the desiderata leave open, and what was taken."""
-        return self.admissible.free
-
     def card(self) -> str:
         """The derivation as plain text."""
         width = max(len(step.part) for step in self.steps)
-        lines = [f"From the desiderata to a mechanism on {'x'.join(map(str, self.grid))}", ""]
+        lines = [f"From the desiderata to a mechanism on {grid_text(self.grid)}", ""]
         for step in self.steps:
             lines.append(f"{step.part:<{width}}  {step.choice}")
             lines.append(f"{'':<{width}}    {step.because} ({step.statement})")
         numbers = ", ".join(f"{name} {value:.5g}" for name, value in self.numbers.items())
-        free = (f"  - {text}" for text in self.free)
+        free = (f"  - {text}" for text in self.admissible.free)
         return "\n".join([*lines, "", f"numbers: {numbers}", "still free:", *free])
 
-    def __str__(self) -> str:
-        return self.card()
+    __str__ = card
 
 
 def design(
@@ -258,9 +240,7 @@ def design(
     injection: Literal["multiplicative", "additive"] | None = None,
     alpha: float = 1.0,
     channels: Literal["shared", "independent"] = "shared",
-    kernel: KernelLike | None = None,
-    family: Family | None = None,
-    pin: Sequence[int] | None = None,
+    family: Callable[..., Law] | None = None,
 ) -> Design:
     r"""The mechanism that the desiderata force, with its derivation and the admissible class.
 
@@ -271,274 +251,145 @@ def design(
         no_drift: D3: the gate has mean one at every ``"site"`` (in expectation), or in every
             ``"sample"`` (over sites).
         coherence: D4: the operator :math:`Q` whose energy :math:`\tfrac12\langle\psi,
-            Q\psi\rangle` is limited.
+            Q\psi\rangle` is limited; or a :class:`~chaosgate.field.Kernel`, the inverse of one.
         budget: D4: the mean energy :math:`\varepsilon`; without it :math:`\beta = 1`.
         gauge: D5: what makes the operator invertible. An operator with a ``"boundary"`` or a mass
             is; one that charges constants nothing needs ``"zero mean"`` fields, or fields
-            ``"pinned"`` to zero at one site.
+            ``"pinned"`` to zero at the first site (:class:`~chaosgate.field.Pinned` takes another).
         gamma: Strength of the exponential, or of the field where the gate is signed.
         log_std: Strength as standard deviation of the log-gate, instead of ``gamma`` and
             ``budget``.
         injection: How the perturbation meets the features; positivity forces the product.
         alpha: Weight of the gate in the residual form.
         channels: One gate for all channels of a sample, or one each.
-        kernel: D4 by the covariance instead of ``coherence``: a matrix (n, n), a function of the
-            distance, or a :class:`~chaosgate.field.Kernel`. Each is the inverse of one operator.
-        family: The law family where D1 is not asked for: ``StudentT``, a ``partial`` of it, or a
-            custom class.
-        pin: The site that ``gauge="pinned"`` holds at zero; None is the first one.
+        family: The law family where D1 is not asked for: ``StudentT``, a ``partial`` of it, or
+            anything called as ``family(operator, grid, beta=..., epsilon=...)``.
 
     >>> from chaosgate.field import DirichletLaplacian
     >>> Q = DirichletLaplacian()
     >>> found = design((7, 7), no_drift="site", coherence=Q, budget=24.5, gamma=0.5)
     >>> print(found.steps[0].choice)
-    Gaussian, N(0, (beta Q)^-1) with beta = n / 2 eps
+    N(0, (beta Q)^-1) with beta 1
     >>> MaxEntLaw(Q, (7, 7), epsilon=20) in found.admissible
     False
     >>> design((7, 7), no_drift="site", coherence=Q, gamma=0.5, injection="additive")
     Traceback (most recent call last):
         ...
-    chaosgate.gate.desiderata.DesignError: D2 and an additive injection exclude each other: ...
+    chaosgate.gate.desiderata.DesignError: D2 and injection exclude each other: a sum changes signs.
     """
     place = as_grid(grid)
-    for name, value, known in (
-        ("gauge", gauge, tuple(GAUGES)),
-        ("no_drift", no_drift, ("site", "sample")),
-        ("injection", injection, ("multiplicative", "additive")),
-    ):
-        if value is not None and value not in known:
-            raise ValueError(f"{name} is {' or '.join(map(repr, known))}, or None; got {value!r}.")
-    operator = _operator(coherence, kernel)
-    _refuse_if(
-        not least_information and family is None,
-        "D1",
-        "D1 is missing: a budget admits every centred law of that energy. Set "
-        "least_information=True, or name a family, such as StudentT.",
+    one_of("gauge", gauge, None, *GAUGES)
+    one_of("no_drift", no_drift, None, "site", "sample")
+    one_of("injection", injection, None, "multiplicative", "additive")
+    _refuse(
+        missing=(
+            ("D1", least_information or family, "Name a family (StudentT)."),
+            ("D4", coherence, "Give coherence (DirichletLaplacian())."),
+            ("strength", gamma or log_std, "Give log_std (1.0 is a good start), or gamma."),
+            ("injection", positive or injection, "Without D2 a field may multiply or add."),
+            ("D3", no_drift or not positive, "exp(gamma psi) alone has mean above one."),
+        ),
+        excluding=(
+            ("D1 family", least_information and family, "the Gaussian has the largest entropy"),
+            ("gamma log_std", gamma and log_std, "each fixes tau"),
+            ("log_std budget", log_std and budget, "the budget cancels in tau; give gamma"),
+            ("D2 injection", positive and injection == "additive", "a sum changes signs"),
+            (
+                "D3 D2",
+                no_drift == "sample" and not positive,
+                "the spatial mean of a signed gate may be close to zero",
+            ),
+        ),
     )
-    _refuse_if(
-        least_information and family not in (None, MaxEntLaw),
-        "D1 family",
-        "D1 and a family exclude each other: the Gaussian law alone has the largest entropy. Set "
-        "least_information=False, or leave out the family.",
+    assert coherence is not None
+    operator, found = coherence, None
+    if operator.rank(place) == math.prod(place):
+        found = "boundary"
+    elif not operator.mass(place).all():
+        found = "pinned"
+    _refuse(
+        missing=[("D5", found or gauge, "Give gauge='zero mean' or 'pinned', or add a Massive.")],
+        excluding=[
+            ("D5 D4", found and gauge not in (None, found), f"{operator} needs no such gauge"),
+            ("D5 D4", not found and gauge == "boundary", f"{operator} has no boundary"),
+        ],
     )
-    laws: Family = family or MaxEntLaw
-    operator, found = _gauged(operator, place, gauge, pin)
-    strength = _strength(gamma, log_std, budget)
-    deployed = _injection(positive, injection, alpha)
+    if not found and gauge == "pinned":
+        operator = Pinned(operator, [0] * len(place))
+    strength = float(log_std or gamma or 0)
 
-    def scale(at: Grid) -> dict[str, Any]:
-        return {"epsilon": budget} if log_std is None else {"beta": operator.mean_variance(at)}
+    def law_on(at: Grid) -> Law:
+        scale = {"beta": operator.mean_variance(at)} if log_std else {"epsilon": budget}
+        return (family or MaxEntLaw)(operator, at, **scale)
 
-    law_on = partial(_law, laws, operator, scale)
+    kind, *reasons = REALIZATIONS[positive, no_drift if positive else injection]
+    deployed: Injection = Additive() if injection == "additive" else Multiplicative(alpha)
+    gate = Mechanism(law_on, kind(strength), deployed, channels)
+    gate.check(place)
     law = law_on(place)
-    realization = _realization(law, positive, no_drift, deployed, strength)
-    numbers = {
-        "n": float(law.n),
-        "rank": float(law.rank),
-        "beta": law.beta,
-        "epsilon": law.epsilon,
-        "gamma": strength,
-        "tau": law.tau(strength),
-        "log_std": law.log_std(strength),
-        "entropy": law.entropy(),
-    }
     best = MaxEntLaw(operator, place, beta=law.beta)
-    if laws is not MaxEntLaw:
-        numbers["entropy_gap"] = best.entropy() - numbers["entropy"]
-    size = "n" if found == "boundary" else "rank"
-    unit = f"beta = {size} / 2 eps" if budget is not None else "beta = 1"
-    if log_std is not None:
-        unit = "beta = mean_x Q^-1(x, x), so that gamma is log_std"
-    gaussian = type(law) is MaxEntLaw  # a subclass is a family of its own
-    act = "h + rms(h) psi" if isinstance(deployed, Additive) else "h times the gate"
-    if isinstance(deployed, Multiplicative) and deployed.alpha != 1:
-        act = f"h (1 + {deployed.alpha:g} (gate - 1))"
-    named, why = (
-        ("Gaussian, N(0, (beta Q)^-1)", "D1 with D4: the largest entropy at this energy")
-        if gaussian
-        else (law.family, "as asked: without D1 the family is free, and has less entropy")
-    )
-    kernel_is, forced = (
-        (f"K / beta with K = {operator}", "D4: the kernel as given, which one operator forces")
-        if isinstance(operator, Kernel)
-        else (f"Q^-1 / beta with Q = {operator}", "D4: the operator forces its inverse")
-    )
-    product = "D2: a positive gate scales amplitudes" if positive else "as asked, without D2"
+    numbers = {name: float(getattr(law, name)) for name in ("n", "rank", "beta", "epsilon")}
+    numbers |= {"gamma": strength, "tau": law.tau(strength), "log_std": law.log_std(strength)}
+    numbers["entropy"] = law.entropy()
+    if family not in (None, MaxEntLaw):
+        numbers["entropy_gap"] = best.entropy() - law.entropy()
+    kernel_is = "K / beta with K" if isinstance(operator, Kernel) else "Q^-1 / beta with Q"
     steps = (
-        Step("law F", f"{named} with {unit}", why, "prop. maxent_logfield"),
-        Step("kernel K", kernel_is, forced, "cor. operator_substitution"),
-        Step("gauge", GAUGES[found], "D5: without it the inverse does not exist", "sec. dgff"),
-        Step("realisation", *REALIZATIONS[type(realization)]),
-        Step("injection T", act, product, "eq. mul_injection"),
+        Step(
+            "law F",
+            f"{law.family} with beta {law.beta:.6g}",
+            "D1 D4: the largest entropy at this energy" if least_information else "as asked",
+            "prop. maxent_logfield",
+        ),
+        Step(
+            "kernel K",
+            f"{kernel_is} = {operator}",
+            "D4: an operator forces its inverse",
+            "cor. operator_substitution",
+        ),
+        Step(
+            "gauge",
+            GAUGES[found or str(gauge)],
+            "D5: without it the inverse does not exist",
+            "sec. dgff",
+        ),
+        Step("realisation", *reasons),
+        Step(
+            "injection T",
+            "h + rms(h) psi" if injection == "additive" else "h (1 + alpha (gate - 1))",
+            "D2: a positive gate scales amplitudes" if positive else "as asked",
+            "eq. mul_injection",
+        ),
     )
-    fixed = {
-        "D1": steps[0].choice if least_information else "not asked for",
-        "D2": steps[4].choice if positive else "not asked for",
-        "D3": steps[3].choice if positive else "a centred field",
-        "D4": steps[1].choice,
-        "D5": steps[2].choice,
-    }
-    free = [f"the strength, here {'gamma' if log_std is None else 'log_std'}"]
-    if log_std is None and budget is None:
-        free.append("the budget: beta = 1 was taken; only tau matters (prop. effective_tau)")
-    free.append(f"the channels of a sample: {channels} was taken")
-    if isinstance(deployed, Multiplicative):
-        free.append(f"alpha of the residual form (eq. residual_mul): {alpha:g} was taken")
-    if not positive:
-        free.append("log-geometry: the theorems do not apply to signed gates")
-    free.append("the place in the network: see chaosgate.sites")
+    reasoned = [(name, s.choice) for s in steps for name in s.because.split(":")[0].split()]
+    free = (
+        f"the strength, here {'log_std' if log_std else 'gamma'}; only tau matters",
+        f"the channels of a sample: {channels} was taken",
+        f"alpha of a product (eq. residual_mul): {alpha:g} was taken",
+        "the place in the network: see chaosgate.sites",
+    )
     admissible = AdmissibleClass(
-        best, fixed, tuple(free), least_information, positive, no_drift, strength
+        best,
+        {name: choice for name, choice in reasoned if name in DESIDERATA},
+        free,
+        least_information,
+        positive,
+        no_drift,
+        strength,
     )
-    gate = Mechanism(law_on, realization, deployed, channels)
     return Design(gate, place, steps, numbers, admissible)
 
 
-def _law(family: Family, operator: Operator, scale: Callable[[Grid], Any], grid: Grid) -> Law:
-    return family(operator, grid, **scale(grid))
-
-
-def _operator(coherence: Operator | None, kernel: KernelLike | None) -> Operator:
-    """The operator of the budget, from itself or from the kernel that it forces."""
-    _refuse_if(
-        coherence is not None and kernel is not None,
-        "D4 kernel",
-        "coherence and kernel exclude each other: one is the inverse of the other. Give one.",
-    )
-    if coherence is not None:
-        return coherence
-    if kernel is None:
-        raise DesignError(
-            "D4 is missing: without a budget the entropy has no maximum. Give coherence, such as "
-            "DirichletLaplacian() or Identity(), or a kernel.",
-            "D4",
-        )
-    if isinstance(kernel, Operator):
-        return kernel
-    return CovarianceFunction(kernel) if callable(kernel) else CovarianceMatrix(kernel)
-
-
-def _gauged(
-    operator: Operator, grid: Grid, gauge: str | None, pin: Sequence[int] | None
-) -> tuple[Operator, str]:
-    """The operator with its gauge, and what makes it invertible on this grid."""
-    _refuse_if(
-        pin is not None and gauge != "pinned",
-        "pin D5",
-        f"pin is the site of gauge='pinned'; gauge={gauge!r} has none.",
-    )
-    n, free = math.prod(grid), charges_no_constants(operator, grid)
-    rank = n - 1 if n == 1 and free else operator.rank(grid)
-    if rank == n or not free:
-        found = "boundary" if rank == n else "pinned"
-        how = "is invertible as it is" if rank == n else "holds a site at zero already"
-        _refuse_if(
-            gauge not in (None, found) or pin is not None,
-            "D5 D4",
-            f"D5 and D4 exclude each other: {operator} {how}, so it takes no gauge={gauge!r}. "
-            "Leave out the gauge, or use Neumann() or Periodic().",
-        )
-        return operator, found
-    _refuse_if(
-        gauge == "boundary",
-        "D5 D4",
-        f"D5 and D4 exclude each other: {operator} is not tied to zero by a boundary. Use "
-        "DirichletLaplacian(), or gauge='zero mean' or 'pinned'.",
-    )
-    if gauge is None:
-        raise DesignError(
-            f"D5 is missing: {operator} does not charge constants, so it has no inverse. Give "
-            "gauge='zero mean' or 'pinned', or add a mass (Massive).",
-            "D5",
-        )
-    if gauge == "pinned":
-        return Pinned(operator, [0] * len(grid) if pin is None else pin), gauge
-    return operator, gauge
-
-
-def charges_no_constants(operator: Operator, grid: Grid) -> bool:
-    """Whether constant fields have no energy, so that the operator needs a gauge."""
-    ones = torch.ones(1, *grid, dtype=torch.float64)
-    size = float(operator.matrix(grid).diagonal().sum())
-    return float(operator.energy(ones, len(grid))) <= 1e-12 * size
-
-
-def _strength(gamma: float | None, log_std: float | None, budget: float | None) -> float:
-    """The factor on the field."""
-    strength = gamma if log_std is None else log_std
-    if strength is None:
-        raise DesignError(
-            "the strength is missing: the desiderata do not fix it. Give gamma, or log_std (1.0 is "
-            "a good start).",
-            "strength",
-        )
-    _refuse_if(
-        gamma is not None and log_std is not None,
-        "gamma log_std",
-        "gamma and log_std exclude each other: each fixes tau. Give one.",
-    )
-    _refuse_if(
-        log_std is not None and budget is not None,
-        "log_std D4",
-        "log_std and budget exclude each other: in tau = gamma^2 / beta the budget cancels. Give "
-        "gamma with the budget, or log_std alone.",
-    )
-    _refuse_if(
-        strength == 0,
-        "strength",
-        f"{'gamma' if log_std is None else 'log_std'}=0 is the constant gate one, no noise at all.",
-    )
-    return float(strength)
-
-
-def _injection(positive: bool, injection: str | None, alpha: float) -> Injection:
-    _refuse_if(
-        positive and injection == "additive",
-        "D2 injection",
-        "D2 and an additive injection exclude each other: a sum with a Gaussian field changes "
-        "signs. Use injection='multiplicative', or positive=False.",
-    )
-    _refuse_if(
-        not positive and injection is None,
-        "injection",
-        "the injection is missing: without D2 a field may multiply or add. Give "
-        "injection='multiplicative' or 'additive'.",
-    )
-    _refuse_if(
-        injection == "additive" and alpha != 1,
-        "alpha injection",
-        "alpha belongs to the product; an additive injection has none.",
-    )
-    return Additive() if injection == "additive" else Multiplicative(alpha)
-
-
-def _realization(
-    law: Law, positive: bool, no_drift: str | None, injection: Injection, strength: float
-) -> Realization:
-    if not positive:
-        _refuse_if(
-            no_drift == "sample",
-            "D3 D2",
-            "D3 per sample and a signed gate exclude each other: its spatial mean may be close to "
-            "zero. Use no_drift='site', which a centred field has, or positive=True.",
-        )
-        return Plain(strength) if isinstance(injection, Additive) else Signed(strength)
-    _refuse_if(
-        no_drift is None,
-        "D3",
-        "D3 is missing: exp(gamma psi) alone has mean above one. Give no_drift='site' (Wick "
-        "normalisation) or 'sample' (division by the spatial mean).",
-    )
-    _refuse_if(
-        no_drift == "sample" and law.n == 1,
-        "D3 grid",
-        "D3 per sample and a grid of one site exclude each other: the gate would be one. Use "
-        "no_drift='site', or a stage with a larger grid.",
-    )
-    _refuse_if(
-        no_drift == "site" and not law.has_exponential_moment,
-        "D3 family",
-        f"D3 per site and this family exclude each other: under {law.family}, E exp(gamma psi) is "
-        "infinite at any strength. Use no_drift='sample', or the Gaussian family.",
-    )
-    return Wick(strength) if no_drift == "site" else SampleWise(strength)
+def _refuse(
+    missing: Sequence[tuple[str, object, str]] = (),
+    excluding: Sequence[tuple[str, object, str]] = (),
+) -> None:
+    """Raise an error for what is missing (name, whether it is there, remedy), or for what excludes
+    each other (both names, whether both are asked for, why).
+    """
+    for name, given, remedy in missing:
+        if not given:
+            raise DesignError(name, f"{name} is missing. {remedy}")
+    for names, both, why in excluding:
+        if both:
+            raise DesignError(names, f"{' and '.join(names.split())} exclude each other: {why}.")

@@ -3,8 +3,6 @@ for.
 """
 
 import math
-from collections.abc import Sequence
-from functools import reduce
 from typing import Literal
 
 import torch
@@ -28,7 +26,7 @@ class Dropout(Gate):
     :math:`q=1-p` (cor. dropout_margin_blind).
 
     Args:
-        p: Drop probability in [0, 1).
+        p: Drop probability in (0, 1).
         mask: ``"element"`` drops every number by itself, as ``torch.nn.Dropout`` does; ``"site"``
             drops all channels of a site together, the mask that the paper's theorems are about.
         seed: Of the gate as a layer; see :class:`Gate`.
@@ -38,10 +36,8 @@ class Dropout(Gate):
         self, p: float = 0.1, mask: Literal["element", "site"] = "element", seed: int | None = None
     ) -> None:
         super().__init__(seed)
-        require_probability(self, p)
         one_of("Dropout: mask", mask, "element", "site")
-        self.p = float(p)
-        self.mask = mask
+        self.p, self.mask = probability(p), mask
 
     def perturb(self, h: Tensor, noise: Noise) -> Tensor:
         """Zero with probability p, divide the rest by 1 - p."""
@@ -65,29 +61,25 @@ class Dropout(Gate):
         return f"p={self.p:g}, mask={self.mask!r}"
 
 
-def require_probability(owner: Gate, p: float) -> None:
-    """Raise unless ``p`` is a drop probability that leaves something."""
-    if not 0 <= p < 1:
-        raise ValueError(f"{type(owner).__name__}: p is a drop probability in [0, 1); got {p!r}.")
-    if p == 0:
+def probability(p: float) -> float:
+    """``p``, if it drops something and leaves something."""
+    if not 0 < p < 1:
         raise ValueError(
-            f"{type(owner).__name__}: p=0 drops nothing. For no noise set noise.gate to null."
+            f"p is a drop probability in (0, 1); got {p!r}. For no noise set noise.gate to null."
         )
+    return float(p)
 
 
 def block_coverage(grid: Grid, block_size: int) -> Tensor:
     """How many seeds can drop each site: a float64 map. Blocks are cut at the border, seeds may
     sit anywhere.
     """
-
-    def along(length: int) -> Tensor:
-        before, after = _reach(length, block_size)
-        site = torch.arange(length)
-        return (site + after).clamp(max=length - 1) - (site - before).clamp(min=0) + 1
-
-    return reduce(
-        lambda total, line: total[..., None] * line, (along(side) for side in grid)
-    ).double()
+    total = torch.ones((), dtype=torch.float64)
+    for side in grid:
+        (before, after), site = _reach(side, block_size), torch.arange(side)
+        line = (site + after).clamp(max=side - 1) - (site - before).clamp(min=0) + 1
+        total = total[..., None] * line
+    return total
 
 
 def drop_probability(coverage: Tensor, rate: Tensor) -> Tensor:
@@ -130,7 +122,7 @@ class DropBlock(Gate):
     and one division by the share of what was kept in the batch.
 
     Args:
-        p: Drop probability in [0, 1).
+        p: Drop probability in (0, 1).
         block_size: Side of a block; clipped to the grid per axis.
         channels: One mask for all channels of a sample (``"shared"``), or one each
             (``"independent"``, as published).
@@ -147,14 +139,12 @@ class DropBlock(Gate):
         seed: int | None = None,
     ) -> None:
         super().__init__(seed)
-        require_probability(self, p)
         one_of("DropBlock: channels", channels, "shared", "independent")
         one_of("DropBlock: rate", rate, "exact", "published")
         if not isinstance(block_size, int) or block_size < 1:
-            raise ValueError(
-                f"DropBlock: block_size is a whole number of sites, at least 1; got {block_size!r}."
-            )
-        self.p, self.block_size, self.channels, self.rate = float(p), block_size, channels, rate
+            raise ValueError(f"DropBlock: block_size is a whole number >= 1; got {block_size!r}.")
+        self.p, self.block_size = probability(p), block_size
+        self.channels, self.rate = channels, rate
         self._cache: dict[tuple[Grid, torch.device], tuple[Tensor, Tensor]] = {}
 
     def marginal(self, grid: Grid, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
@@ -165,8 +155,7 @@ class DropBlock(Gate):
         if self.factor is None and at in self._cache:
             return self._cache[at]
         coverage = block_coverage(grid, self.block_size).to(at[1])
-        p = self.p if self.factor is None else self.p * self.factor.double()
-        rate = seed_rate(coverage, p)
+        rate = seed_rate(coverage, self.p if self.factor is None else self.p * self.factor.double())
         found = rate, drop_probability(coverage, rate)
         if self.factor is None:
             self._cache[at] = found
@@ -175,23 +164,23 @@ class DropBlock(Gate):
     def perturb(self, h: Tensor, noise: Noise) -> Tensor:
         """Draw seeds, grow them to blocks, zero the blocks, rescale."""
         grid, dtype = grid_of(h), field_dtype(h)
-        lead = (h.shape[0], 1 if self.channels == "shared" else h.shape[1])
-        if self.rate == "published":
-            kept = 1 - self._published_blocks(noise, lead, grid, dtype)
-            return h * (kept * (kept.numel() / kept.sum().clamp_min(1))).to(h.dtype)
-        rate, dropped = self.marginal(grid, h.device)
-        seeds = (noise.uniform((*lead, *grid), dtype) < rate).to(dtype)
-        blocks = _grown(seeds, [_reach(side, self.block_size) for side in grid])
-        return h * ((1 - blocks) / (1 - dropped).to(dtype)).to(h.dtype)
-
-    def _published_blocks(
-        self, noise: Noise, lead: tuple[int, int], grid: Grid, dtype: torch.dtype
-    ) -> Tensor:
         sizes = [min(self.block_size, side) for side in grid]
-        inner = [side - size + 1 for side, size in zip(grid, sizes, strict=True)]
-        rate = self.published_rate(grid) * (1.0 if self.factor is None else self.factor)
-        seeds = (noise.uniform((*lead, *inner), dtype) < rate).to(dtype)
-        return _grown(seeds, [(size - 1, size - 1) for size in sizes], sizes)
+        places, margins = list(grid), [_reach(side, self.block_size) for side in grid]
+        rate: float | Tensor
+        if self.rate == "published":
+            places = [side - size + 1 for side, size in zip(grid, sizes, strict=True)]
+            margins = [(size - 1, size - 1) for size in sizes]
+            rate = self.published_rate(grid) * (1.0 if self.factor is None else self.factor)
+        else:
+            rate, dropped = self.marginal(grid, h.device)
+        channels = 1 if self.channels == "shared" else h.shape[1]
+        seeds = (noise.uniform((h.shape[0], channels, *places), dtype) < rate).to(dtype)
+        around = [sites for ends in reversed(margins) for sites in ends]  # the last axis first
+        pool = {1: max_pool1d, 2: max_pool2d, 3: max_pool3d}[len(grid)]
+        kept = 1 - pool(pad(seeds, around), sizes, stride=1)
+        if self.rate == "published":
+            return h * (kept * (kept.numel() / kept.sum().clamp_min(1))).to(h.dtype)
+        return h * (kept / (1 - dropped).to(dtype)).to(h.dtype)
 
     def published_rate(self, grid: Grid) -> float:
         """The seed rate of Ghiasi et al."""
@@ -212,8 +201,10 @@ class DropBlock(Gate):
         """The drop probability and the seed rate."""
         if self.rate == "published":
             return {"p": self.p, "seed_rate": self.published_rate(grid)}
-        rate = seed_rate(block_coverage(grid, self.block_size), self.p)
-        return {"p": self.p, "seed_rate": float(rate)}
+        return {
+            "p": self.p,
+            "seed_rate": float(seed_rate(block_coverage(grid, self.block_size), self.p)),
+        }
 
     def prepare(self, grid: Grid, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
         self.marginal(grid, device)
@@ -227,13 +218,3 @@ def _reach(length: int, block_size: int) -> tuple[int, int]:
     """How far before and after a site its possible seeds lie, on an axis of this length."""
     size = min(block_size, length)
     return size // 2, (size - 1) // 2
-
-
-def _grown(
-    seeds: Tensor, margins: Sequence[tuple[int, int]], sizes: Sequence[int] | None = None
-) -> Tensor:
-    """Blocks around seeds: the largest value in a window, after padding by the margins."""
-    around = [sites for ends in reversed(margins) for sites in ends]  # the last axis first
-    windows = sizes or [before + after + 1 for before, after in margins]
-    pool = {1: max_pool1d, 2: max_pool2d, 3: max_pool3d}[len(windows)]
-    return pool(pad(seeds, around), list(windows), stride=1)

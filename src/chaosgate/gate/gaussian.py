@@ -1,6 +1,5 @@
 """Additive Gaussian baselines, and gates matched in energy to another gate."""
 
-import math
 from typing import Literal
 
 import torch
@@ -8,18 +7,12 @@ from torch import Tensor
 
 from chaosgate.field.grids import DirichletLaplacian, Identity
 from chaosgate.field.law import MaxEntLaw
-from chaosgate.field.operator import Grid, Operator
+from chaosgate.field.operator import Grid, Operator, positive
 from chaosgate.gate.base import Gate, field_dtype, grid_of, squared_norm, weighted_energy
 from chaosgate.gate.mechanism import Mechanism
-from chaosgate.gate.realization import (
-    Additive,
-    Injection,
-    Multiplicative,
-    Plain,
-    Realization,
-    Signed,
-    Wick,
-)
+from chaosgate.gate.realization import Additive, Multiplicative, Plain, Signed, Wick
+
+Channels = Literal["shared", "independent"]
 
 
 class UnitVarianceMechanism(Mechanism):
@@ -31,39 +24,37 @@ class UnitVarianceMechanism(Mechanism):
     held constant in the backward pass.
 
     Args:
-        operator: Where the correlation comes from.
-        realization: Class of the realisation map; bound to ``strength``, or to one when matched.
-        injection: Additive or multiplicative.
+        realization: Class of the realisation map; additive for ``Plain``, else multiplicative.
         strength: The strength, or None.
         match: The gate to match, or None. Exactly one of the two.
-        name: What the strength is called in messages.
         channels: One field for all channels of a sample, or one each.
         seed: Of the gate as a layer; see :class:`Gate`.
+        operator: Where the correlation comes from; None is the Dirichlet Laplacian.
     """
 
     def __init__(
         self,
-        operator: Operator,
-        realization: type[Plain] | type[Signed] | type[Wick],
-        injection: Injection,
+        realization: type[Plain | Signed | Wick],
         strength: float | None,
         match: Gate | None,
-        name: str,
-        channels: Literal["shared", "independent"],
-        seed: int | None = None,
+        channels: Channels,
+        seed: int | None,
+        operator: Operator | None = None,
     ) -> None:
+        name = "log_std" if realization is Wick else "sigma"
         if (strength is None) == (match is None):
             raise ValueError(
                 f"{type(self).__name__} takes exactly one of {name} and match (a gate whose energy "
                 f"it should inject); got {name}={strength!r}, match={match!r}."
             )
-        if strength is not None and not (math.isfinite(strength) and strength > 0):
-            raise ValueError(
-                f"{type(self).__name__}: {name} must be finite and > 0; got {strength!r}."
-            )
-        bound: Realization = realization(1.0 if strength is None else float(strength))
+        bound = 1.0 if strength is None else positive(f"{type(self).__name__}: {name}", strength)
+        operator = operator or DirichletLaplacian()
         super().__init__(
-            lambda grid: _unit_variance_law(operator, grid), bound, injection, channels, seed=seed
+            lambda grid: MaxEntLaw(operator, grid, beta=operator.mean_variance(grid)),
+            realization(bound),
+            Additive() if realization is Plain else Multiplicative(),
+            channels,
+            seed=seed,
         )
         self.operator = operator
         self.match = match
@@ -79,18 +70,13 @@ class UnitVarianceMechanism(Mechanism):
         self.match.factor = self.factor
         target = self.match.expected_energy(h).to(field_dtype(h))
         power = squared_norm(h).clamp_min(torch.finfo(torch.float32).tiny)
-        return self._matched(h, target, power).sqrt().view(-1, *[1] * (h.ndim - 1))
-
-    def _matched(self, h: Tensor, target: Tensor, power: Tensor) -> Tensor:
-        """Squared strength per sample (B,) that injects energy ``target`` into features of squared
-        norm ``power``.
-        """
-        if isinstance(self.injection, Additive):
-            return target / power
+        squared = target / power
         if isinstance(self.realization, Wick):  # white field, variance one at every site
-            return torch.log1p(target / power)
-        field = self.field_on(grid_of(h))
-        return target / weighted_energy(h, field.variance(target.dtype, h.device)).clamp_min(1e-30)
+            squared = torch.log1p(squared)
+        elif not isinstance(self.realization, Plain):
+            variance = self.field_on(grid_of(h)).variance(target.dtype, h.device)
+            squared = target / weighted_energy(h, variance).clamp_min(1e-30)
+        return squared.sqrt().view(-1, *[1] * (h.ndim - 1))
 
     def expected_energy(self, h: Tensor) -> Tensor:
         """Expected injected energy per sample (B,)."""
@@ -115,10 +101,6 @@ class UnitVarianceMechanism(Mechanism):
         return f"{strength}, operator={self.operator}, {self.injection}, channels={self.channels!r}"
 
 
-def _unit_variance_law(operator: Operator, grid: Grid) -> MaxEntLaw:
-    return MaxEntLaw(operator, grid, beta=operator.mean_variance(grid))
-
-
 class IIDGaussian(UnitVarianceMechanism):
     r"""Additive independent noise :math:`h+\sigma\,\mathrm{rms}(h)\,\eta`, :math:`\eta\sim\mathcal
     N(0,1)`.
@@ -135,10 +117,10 @@ class IIDGaussian(UnitVarianceMechanism):
         self,
         sigma: float | None = None,
         match: Gate | None = None,
-        channels: Literal["shared", "independent"] = "independent",
+        channels: Channels = "independent",
         seed: int | None = None,
     ) -> None:
-        super().__init__(Identity(), Plain, Additive(), sigma, match, "sigma", channels, seed)
+        super().__init__(Plain, sigma, match, channels, seed, Identity())
 
 
 class CorrelatedGaussian(UnitVarianceMechanism):
@@ -162,19 +144,10 @@ class CorrelatedGaussian(UnitVarianceMechanism):
         sigma: float | None = None,
         operator: Operator | None = None,
         match: Gate | None = None,
-        channels: Literal["shared", "independent"] = "shared",
+        channels: Channels = "shared",
         seed: int | None = None,
     ) -> None:
-        super().__init__(
-            operator or DirichletLaplacian(),
-            Plain,
-            Additive(),
-            sigma,
-            match,
-            "sigma",
-            channels,
-            seed,
-        )
+        super().__init__(Plain, sigma, match, channels, seed, operator)
 
 
 class IIDLogNormal(UnitVarianceMechanism):
@@ -193,12 +166,10 @@ class IIDLogNormal(UnitVarianceMechanism):
         self,
         log_std: float | None = None,
         match: Gate | None = None,
-        channels: Literal["shared", "independent"] = "shared",
+        channels: Channels = "shared",
         seed: int | None = None,
     ) -> None:
-        super().__init__(
-            Identity(), Wick, Multiplicative(), log_std, match, "log_std", channels, seed
-        )
+        super().__init__(Wick, log_std, match, channels, seed, Identity())
 
 
 class SignedCorrelated(UnitVarianceMechanism):
@@ -218,16 +189,7 @@ class SignedCorrelated(UnitVarianceMechanism):
         sigma: float | None = None,
         operator: Operator | None = None,
         match: Gate | None = None,
-        channels: Literal["shared", "independent"] = "shared",
+        channels: Channels = "shared",
         seed: int | None = None,
     ) -> None:
-        super().__init__(
-            operator or DirichletLaplacian(),
-            Signed,
-            Multiplicative(),
-            sigma,
-            match,
-            "sigma",
-            channels,
-            seed,
-        )
+        super().__init__(Signed, sigma, match, channels, seed, operator)

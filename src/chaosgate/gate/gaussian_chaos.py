@@ -8,7 +8,7 @@ from chaosgate.field.law import MaxEntLaw
 from chaosgate.field.operator import Grid, Operator, positive
 from chaosgate.gate.base import one_of
 from chaosgate.gate.deployment import DeployedField
-from chaosgate.gate.mechanism import LARGEST_LOG_STD, Mechanism
+from chaosgate.gate.mechanism import Mechanism
 from chaosgate.gate.realization import Multiplicative, SampleWise, Wick
 
 
@@ -72,41 +72,19 @@ class GaussianChaos(Mechanism):
                 "GaussianChaos: log_std fixes the strength alone; drop beta and epsilon, or use "
                 "gamma."
             )
-        strength = log_std if gamma is None else gamma
-        name = "log_std" if gamma is None else "gamma"
-        assert strength is not None
-        if not math.isfinite(strength) or (log_std is not None and log_std < 0):
+        strength = float(positive("log_std", log_std) if log_std is not None else gamma or 0)
+        if strength == 0 or not math.isfinite(strength):
             raise ValueError(
-                f"GaussianChaos: {name} must be a finite number"
-                f"{' >= 0' if gamma is None else ''}; got {strength!r}."
-            )
-        if strength == 0:
-            raise ValueError(
-                f"GaussianChaos: {name}=0 is the constant gate one. For no noise set noise.gate to "
-                "null."
+                f"GaussianChaos: gamma must be finite and not 0; got {gamma!r}. For no noise set "
+                "noise.gate to null."
             )
         one_of("GaussianChaos: realization", realization, "samplewise", "wick")
-        if gamma is not None:
-            for unit, value in (("beta", beta), ("epsilon", epsilon)):
-                if value is not None:
-                    positive(f"GaussianChaos: {unit}", value)
-            if beta is not None and epsilon is not None:
-                raise ValueError(
-                    f"GaussianChaos: give beta or epsilon with gamma, not both; got {beta!r} and "
-                    f"{epsilon!r}."
-                )
-        elif strength > LARGEST_LOG_STD:
-            raise ValueError(
-                f"GaussianChaos: log_std={log_std!r} is far beyond {LARGEST_LOG_STD:g}, where the "
-                "gate is zero but for one site. log_std=1.0 is a good start."
-            )
-        self._operator = operator if operator is not None else DirichletLaplacian()
-        self._beta, self._epsilon, self._unit_variance = beta, epsilon, log_std is not None
+        self._operator = operator or DirichletLaplacian()
+        self._scale = {"beta": beta, "epsilon": epsilon}
+        self._unit_variance = log_std is not None
         super().__init__(
             law=self._law_on,
-            realization=SampleWise(float(strength))
-            if realization == "samplewise"
-            else Wick(float(strength)),
+            realization=(SampleWise if realization == "samplewise" else Wick)(strength),
             injection=Multiplicative(alpha),
             channels=channels,
             base_size=base_size,
@@ -114,9 +92,7 @@ class GaussianChaos(Mechanism):
         )
 
     def _law_on(self, grid: Grid) -> MaxEntLaw:
-        if self._epsilon is not None:
-            return MaxEntLaw(self._operator, grid, epsilon=self._epsilon)
-        return MaxEntLaw(self._operator, grid, beta=self._beta if self._beta is not None else 1.0)
+        return MaxEntLaw(self._operator, grid, **self._scale)
 
     def _deploy(self, grid: Grid) -> DeployedField:
         field = super()._deploy(grid)
@@ -128,11 +104,11 @@ class GaussianChaos(Mechanism):
         )
 
     def extra_repr(self) -> str:
-        if self._unit_variance:
-            strength = f"log_std={self.realization.strength:g}"
-        else:
-            scale = f"epsilon={self._epsilon}" if self._epsilon else f"beta={self._beta or 1.0}"
-            strength = f"gamma={self.realization.gamma:g}, {scale}"  # type: ignore[attr-defined]
+        unit, value = next(((u, v) for u, v in self._scale.items() if v), ("beta", 1.0))
+        strength = f"{self.realization.gamma:g}"  # type: ignore[attr-defined]
+        strength = (
+            f"log_std={strength}" if self._unit_variance else f"gamma={strength}, {unit}={value}"
+        )
         return (
             f"{strength}, operator={self._operator}, "
             f"realization={type(self.realization).__name__.lower()}, {self.injection}, "

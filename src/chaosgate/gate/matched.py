@@ -110,8 +110,8 @@ class Matched(Gate):
         reached = self._measure(self.inner, h, high)
         if not (0 < target <= reached and math.isfinite(target)):
             raise ValueError(
-                f"{self.inner} cannot match {self.reference} by {self.by}: that has {target:.4g}, "
-                f"and the largest strength gives {reached:.4g}. Match another observable."
+                f"{self.inner} cannot match {self.reference} by {self.by}: {target:.4g} is out of "
+                f"reach (0 to {reached:.4g}). Match another observable."
             )
         for _ in range(HALVINGS):
             middle = (low + high) / 2
@@ -139,8 +139,7 @@ class Matched(Gate):
         return self._scaled(h).perturb(h, noise)
 
     def noise_state(self) -> dict[str, float]:
-        solved = {} if self.strength is None else {"strength": self.strength}
-        return {**super().noise_state(), **solved}
+        return {**super().noise_state(), **self._solved("strength")}
 
     def load_noise_state(self, state: Mapping[str, float]) -> None:
         super().load_noise_state(state)
@@ -148,8 +147,10 @@ class Matched(Gate):
 
     def nominal(self, grid: Grid) -> dict[str, float]:
         """That of the gate, and ``factor`` on it once it is solved."""
-        solved = {} if self.strength is None else {"factor": self.strength}
-        return {**self.inner.nominal(grid), **solved}
+        return {**self.inner.nominal(grid), **self._solved("factor")}
+
+    def _solved(self, name: str) -> dict[str, float]:
+        return {} if self.strength is None else {name: self.strength}
 
     def check(self, grid: Grid) -> None:
         self.inner.check(grid)

@@ -4,7 +4,6 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,11 +12,8 @@ from chaosgate.field.law import Law
 from chaosgate.field.operator import Grid, as_grid, grid_text
 from chaosgate.field.white import Noise
 from chaosgate.gate.base import Gate, field_dtype, grid_of, one_of
-from chaosgate.gate.deployment import DeployedField, ScaledEnergy, estimated_site_energy
+from chaosgate.gate.deployment import DeployedField, SiteEnergy
 from chaosgate.gate.realization import Injection, Multiplicative, Realization
-
-LARGEST_LOG_STD = 1e3
-"""Larger strengths raise an error: the gate would be n on one site and nothing on all others."""
 
 
 class Mechanism(Gate):
@@ -58,20 +54,13 @@ class Mechanism(Gate):
     ) -> None:
         super().__init__(seed)
         one_of(f"{type(self).__name__}: channels", channels, "shared", "independent")
-        if isinstance(law, partial) and "grid" in law.keywords:
-            # a law that a configuration could not make arrives as the function that would make it
-            raise ValueError(
-                f"law cannot be made from {law.keywords}: grid is [height, width] (or [length], "
-                "[depth, height, width]), and one of beta and epsilon is a positive number."
-            )
         self.law = law
         self.realization = realization
         self.injection = Multiplicative() if injection is None else injection
         self.channels = channels
         self.base_size = None if base_size is None else as_grid(base_size)
         self._fields: dict[Grid, DeployedField] = {}
-        self._site_energy: dict[tuple[Grid, torch.device], Tensor] = {}
-        self._scaled_energy: dict[Grid, ScaledEnergy] = {}
+        self._site_energy: dict[Grid, SiteEnergy] = {}
 
     def field_on(self, grid: Grid) -> DeployedField:
         """The field that a map of this grid receives; made once per grid."""
@@ -80,16 +69,8 @@ class Mechanism(Gate):
         field = self._deploy(grid)
         if self.realization.needs_exponential_moment and not field.law.has_exponential_moment:
             raise ValueError(
-                f"{self.realization} divides by E exp(gamma psi), which is infinite under "
-                f"{field.law.family}: the Wick gate does not exist. Use SampleWise, which divides "
-                "by the spatial mean, or a Gaussian law."
-            )
-        log_std = self.realization.strength * math.sqrt(field.mean_variance)
-        if not log_std <= LARGEST_LOG_STD:
-            raise ValueError(
-                f"{type(self).__name__} on grid {grid_text(grid)} has a log-field of standard "
-                f"deviation {log_std:.3g}, far beyond {LARGEST_LOG_STD:g}: such a gate is zero but "
-                "for one site. Lower the strength; log_std=1.0 is a good start."
+                f"the Wick gate does not exist under {field.law.family}: E exp(gamma psi) is "
+                "infinite. Use SampleWise."
             )
         self._fields[grid] = field
         return field
@@ -98,16 +79,15 @@ class Mechanism(Gate):
         base = self.base_size
         if base is not None and len(base) != len(grid):
             raise ValueError(
-                f"base_size={list(base)} has another number of axes than the features' grid "
-                f"{list(grid)}. Give one number per axis."
+                f"base_size={list(base)} does not fit the features' grid {list(grid)}: give one "
+                "number per axis."
             )
         if callable(self.law):
             return DeployedField(self.law(base or grid), grid)
         if base is None and self.law.grid != grid:
             raise ValueError(
-                f"the law lives on grid {grid_text(self.law.grid)}, the features on "
-                f"{grid_text(grid)}. Give a function of the grid as law, or "
-                f"base_size={list(self.law.grid)} to resize the field."
+                f"the law is on grid {grid_text(self.law.grid)}, the features on "
+                f"{grid_text(grid)}. Give a function of the grid as law, or a base_size."
             )
         return DeployedField(self.law, grid)
 
@@ -123,8 +103,7 @@ class Mechanism(Gate):
         psi, variance = field.rows(noise, h, channels, dtype)
         factor = self.strength_for(h)
         if not self.realization.rows:
-            map_of_variance = field.variance(dtype, h.device)
-            return self.realization(psi.view(shape), map_of_variance, factor)
+            return self.realization(psi.view(shape), field.variance(dtype, h.device), factor)
         if factor is not None and factor.ndim:  # one per sample
             factor = factor.view(-1, 1).repeat_interleave(channels, 0)
         return self.realization(psi, variance, factor).view(shape)
@@ -144,21 +123,13 @@ class Mechanism(Gate):
         r""":math:`E(\nu(x)-1)^2` as a map at the current strength: closed form, or a cached
         estimate.
         """
-        at, field = (grid, device), self.field_on(grid)
-        if self.factor is None and at in self._site_energy:
-            return self._site_energy[at]
-        variance = field.variance(torch.float64, device)
-        energy = self.realization.site_energy(variance, self.factor)
-        if self.factor is not None:
-            if energy is not None:
-                return energy
-            if grid not in self._scaled_energy:
-                self._scaled_energy[grid] = ScaledEnergy(field, self.realization)
-            return self._scaled_energy[grid](self.factor)
-        if energy is None:
-            energy = estimated_site_energy(field, self.realization, torch.ones(1))[0].to(device)
-        self._site_energy[at] = energy
-        return energy
+        field = self.field_on(grid)
+        exact = self.realization.site_energy(field.variance(torch.float64, device), self.factor)
+        if exact is not None:
+            return exact
+        if grid not in self._site_energy:
+            self._site_energy[grid] = SiteEnergy(field, self.realization)
+        return self._site_energy[grid](self.factor, device)
 
     def expected_energy(self, h: Tensor) -> Tensor:
         """Expected injected energy per sample (B,), at the current strength."""
@@ -170,14 +141,13 @@ class Mechanism(Gate):
         """``gamma`` or ``sigma`` as bound in the realisation, ``tau``, ``log_std`` on this grid,
         ``alpha`` unless 1.
         """
-        field = self.field_on(grid)
-        alpha = float(getattr(self.injection, "alpha", 1.0))
+        field, gamma = self.field_on(grid), getattr(self.realization, "gamma", None)
+        alpha = getattr(self.injection, "alpha", 1)
         weight = {} if alpha == 1 else {"alpha": alpha}
-        gamma = getattr(self.realization, "gamma", None)
         if gamma is None:
-            return {"sigma": float(getattr(self.realization, "sigma", math.nan)), **weight}
+            return {"sigma": getattr(self.realization, "sigma", math.nan), **weight}
         return {
-            "gamma": float(gamma),
+            "gamma": gamma,
             "beta": field.law.beta,
             "tau": field.law.tau(gamma),
             "log_std": abs(gamma) * math.sqrt(field.mean_variance),
@@ -189,8 +159,7 @@ class Mechanism(Gate):
         if math.prod(grid) == 1 and self.realization.degenerate_on_one_site:
             raise ValueError(
                 f"{type(self).__name__}: a sample-wise gate on grid {grid_text(grid)} is the "
-                "constant one and would do nothing. Use a stage with a larger grid, larger images, "
-                "or realization='wick'."
+                "constant one. Use a stage with a larger grid, larger images, or the Wick gate."
             )
         self.field_on(grid)
 

@@ -5,7 +5,6 @@ so that a :class:`~chaosgate.gate.Mechanism` can hold one. Injection operators (
 realised gate acts on features.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,17 +80,6 @@ class Realization(ABC):
     views.
     """
 
-    def __post_init__(self) -> None:
-        if not math.isfinite(self.strength):
-            raise ValueError(f"{self}: the strength must be a finite number.")
-
-    @property
-    def strength(self) -> float:
-        """Factor on the field, used to detect a gate that is too strong; zero if a custom map has
-        none.
-        """
-        return abs(float(getattr(self, "gamma", getattr(self, "sigma", 0.0))))
-
     @abstractmethod
     def __call__(self, psi: Tensor, variance: Tensor, factor: Tensor | None = None) -> Tensor:
         r"""The gate for fields (B, C, \*grid) whose site variances are a map (\*grid); ``factor``
@@ -154,18 +142,13 @@ class Signed(Realization):
 
 
 @dataclass(frozen=True)
-class Plain(Realization):
-    r""":math:`\sigma\psi` itself, for the additive injection."""
-
-    sigma: float
-    rows: ClassVar[bool] = True
+class Plain(Signed):
+    r""":math:`\sigma\psi` itself, for the additive injection; energies in units of the feature's
+    mean square.
+    """
 
     def __call__(self, psi: Tensor, variance: Tensor, factor: Tensor | None = None) -> Tensor:
         return _scaled(self.sigma, factor) * psi
-
-    def site_energy(self, variance: Tensor, factor: Tensor | None = None) -> Tensor:
-        r""":math:`\sigma^2v(x)`, in units of the feature's mean square."""
-        return _scaled(self.sigma, factor) ** 2 * variance
 
 
 # -- injection ---------------------------------------------------------------------------
@@ -196,8 +179,7 @@ class Multiplicative(Injection):
     def __post_init__(self) -> None:
         if not 0 < self.alpha <= 1:
             raise ValueError(
-                "alpha must be in (0, 1], the weight of the gate in the residual form; got "
-                f"{self.alpha!r}."
+                f"alpha, the weight of the gate, must be in (0, 1]; got {self.alpha!r}."
             )
 
     def __call__(self, h: Tensor, gate: Tensor) -> Tensor:
