@@ -1,33 +1,39 @@
 """Operators, the maximum-entropy laws they force, and the linear maps that sample them (paper,
 sections 4 and 5).
+
+Names load on first use.
 """
 
-from chaosgate.field.graph import EdgeWeighted, FeatureGraph, Graph
-from chaosgate.field.grids import (
-    Anisotropic,
-    BandLimited,
-    DirichletLaplacian,
-    Fractional,
-    Identity,
-    MultiScale,
-    Neumann,
-    Periodic,
-    Spectral,
-)
-from chaosgate.field.law import (
-    Law,
-    MaxEntLaw,
-    StudentT,
-    beta_from_epsilon,
-    epsilon_from_beta,
-    gamma_from_tau,
-    log_std_from_tau,
-    tau_from_gamma,
-    tau_from_log_std,
-)
-from chaosgate.field.matrices import CovarianceFunction, CovarianceMatrix, Dense, Kernel, Matern
-from chaosgate.field.operator import Grid, Massive, Operator
-from chaosgate.field.pinned import Pinned
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chaosgate.field.graph import EdgeWeighted, FeatureGraph, Graph
+    from chaosgate.field.grids import (
+        Anisotropic,
+        BandLimited,
+        DirichletLaplacian,
+        Fractional,
+        Identity,
+        MultiScale,
+        Neumann,
+        Periodic,
+        Spectral,
+    )
+    from chaosgate.field.law import (
+        Law,
+        MaxEntLaw,
+        StudentT,
+        beta_from_epsilon,
+        epsilon_from_beta,
+        gamma_from_tau,
+        log_std_from_tau,
+        tau_from_gamma,
+        tau_from_log_std,
+    )
+    from chaosgate.field.matrices import CovarianceFunction, CovarianceMatrix, Dense, Kernel, Matern
+    from chaosgate.field.operator import Grid, Massive, Operator
+    from chaosgate.field.pinned import Pinned
 
 __all__ = [
     "Anisotropic",
@@ -61,3 +67,13 @@ __all__ = [
     "tau_from_gamma",
     "tau_from_log_std",
 ]
+
+MODULES = "operator grids law matrices graph pinned".split()
+
+
+def __getattr__(name: str) -> Any:
+    for module in MODULES if name in __all__ else ():
+        home = import_module(f"{__name__}.{module}")
+        if hasattr(home, name):
+            return getattr(home, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

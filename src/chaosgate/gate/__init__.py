@@ -1,28 +1,39 @@
 """From a field to a perturbation of a feature map: realisations, Gaussian Chaos, baselines,
 controls.
+
+Names load on first use.
 """
 
-from chaosgate.gate.base import Gate, load_noise_state_dict, noise_state_dict
-from chaosgate.gate.desiderata import DesignError, design
-from chaosgate.gate.dropout import DropBlock, Dropout
-from chaosgate.gate.gaussian import CorrelatedGaussian, IIDGaussian, IIDLogNormal, SignedCorrelated
-from chaosgate.gate.gaussian_chaos import GaussianChaos
-from chaosgate.gate.matched import Matched
-from chaosgate.gate.mechanism import Mechanism
-from chaosgate.gate.realization import (
-    Additive,
-    Multiplicative,
-    Plain,
-    SampleWise,
-    Signed,
-    Wick,
-    gate_kernel,
-    samplewise,
-    signed,
-    small_gamma_expansion,
-    wick,
-    wick_moment,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chaosgate.gate.base import Gate, load_noise_state_dict, noise_state_dict
+    from chaosgate.gate.desiderata import DesignError, design
+    from chaosgate.gate.dropout import DropBlock, Dropout
+    from chaosgate.gate.gaussian import (
+        CorrelatedGaussian,
+        IIDGaussian,
+        IIDLogNormal,
+        SignedCorrelated,
+    )
+    from chaosgate.gate.gaussian_chaos import GaussianChaos
+    from chaosgate.gate.matched import Matched
+    from chaosgate.gate.mechanism import Mechanism
+    from chaosgate.gate.realization import (
+        Additive,
+        Multiplicative,
+        Plain,
+        SampleWise,
+        Signed,
+        Wick,
+        gate_kernel,
+        samplewise,
+        signed,
+        small_gamma_expansion,
+        wick,
+        wick_moment,
+    )
 
 __all__ = [
     "Additive",
@@ -52,3 +63,13 @@ __all__ = [
     "wick",
     "wick_moment",
 ]
+
+MODULES = "base realization mechanism gaussian_chaos dropout gaussian matched desiderata".split()
+
+
+def __getattr__(name: str) -> Any:
+    for module in MODULES if name in __all__ else ():
+        home = import_module(f"{__name__}.{module}")
+        if hasattr(home, name):
+            return getattr(home, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
