@@ -1,9 +1,9 @@
 """Hooks of mkdocs: pages made from the code, numbers from files, formulas as MathML.
 
-Generated pages: commands (their help), configurations, the API, notebooks, results and the
-changelog. In method cards ``{{ config NAME }}``, ``{{ desiderata GATE }}``, ``{{ cost GATE }}`` and
-``{{ ratio ALTERNATIVE }}`` are filled in. With CHAOSGATE_EXECUTE=1 (as in ``make docs``) notebooks
-are executed.
+Generated pages: commands (their help), configurations, notebooks, results and the changelog. In
+method cards ``{{ config NAME }}``, ``{{ desiderata GATE }}``, ``{{ cost GATE }}`` and ``{{ ratio
+ALTERNATIVE }}`` are filled in. With CHAOSGATE_EXECUTE=1 (as in ``make docs``) notebooks are
+executed.
 """
 
 import html
@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import re
-import unicodedata
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
@@ -23,47 +22,36 @@ from mkdocs.structure.files import File, Files
 from nbconvert import MarkdownExporter
 
 REPOSITORY = Path(__file__).parents[1]
-LOG = logging.getLogger("mkdocs.hooks")
-PACKAGES = "field gate inject compat metrics corruptions data train".split()
 REPAIRS = (  # MathML of latex2mathml that browsers show badly
-    (r"<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>"),  # distributed as
-    (r"<mi>(log|exp|sin|cos)</mi>", r'<mo lspace="0.12em" rspace="0.12em">\1</mo>'),
-    (r"<mo>&#x02016;</mo>", '<mo stretchy="false">&#x02016;</mo>'),  # both bars of a norm
-    (r"<mi>;</mi>", '<mo separator="true">;</mo>'),
+    ("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>"),  # distributed as
+    ("<mi>(log|exp|sin|cos)</mi>", r'<mo lspace="0.12em" rspace="0.12em">\1</mo>'),
+    ('<mn mathvariant="bold">1</mn>', "<mn>&#x1D7CF;</mn>"),
 )
-STYLED = r'<(m[in]) mathvariant="(script|double-struck|fraktur|bold)">(\w)</\1>'
-MEASURED = {
-    "cost": (
-        "gate",
-        "| features | forward | forward and backward | memory (maps) |\n|---|--:|--:|--:|",
-    ),
-    "ratio": ("alternatives", "| time of | over plain |\n|---|--:|"),
-}
+
+
+def read(path: str) -> str:
+    return (REPOSITORY / path).read_text(encoding="utf-8")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages, and the pictures and tables of results/."""
-    results = REPOSITORY / "results"
     pages = {
-        "changelog.md": (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8"),
-        "results.md": (results / "README.md")
-        .read_text(encoding="utf-8")
-        .replace("](", "](results/"),
+        "changelog.md": read("CHANGELOG.md"),
+        "results.md": read("results/README.md").replace("](", "](results/"),
         "reference/commands.md": commands_page(),
         "reference/configs.md": configs_page(),
-        "reference/api.md": api_page(),
     }
-    for path in sorted((REPOSITORY / "notebooks").glob("*.ipynb")):
-        execute = {"enabled": bool(os.environ.get("CHAOSGATE_EXECUTE")), "timeout": 600}
-        exporter = MarkdownExporter(config={"ExecutePreprocessor": execute})
+    for path in sorted(REPOSITORY.glob("notebooks/*.ipynb")):
+        execute = {"enabled": "CHAOSGATE_EXECUTE" in os.environ, "timeout": 600}
         place = {"metadata": {"path": str(path.parent)}, "unique_key": path.stem}
+        exporter = MarkdownExporter(config={"ExecutePreprocessor": execute})
         text, made = exporter.from_filename(str(path), place)
         pages[f"notebooks/{path.stem}.md"] = f"---\nhide: [toc]\n---\n{text}"
         for name, content in made["outputs"].items():
             files.append(File.generated(config, f"notebooks/{name}", content=content))
-    for path in sorted(results.rglob("*.*")):
-        if path != results / "README.md" and path.suffix in (".md", ".svg", ".png"):
-            name = path.relative_to(REPOSITORY).as_posix()
+    for path in sorted(REPOSITORY.glob("results/**/*.*")):
+        name = path.relative_to(REPOSITORY).as_posix()
+        if path.suffix in (".md", ".svg", ".png") and name != "results/README.md":
             files.append(File.generated(config, name, abs_src_path=str(path)))
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
@@ -72,13 +60,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, **kwargs: Any) -> str:
     """Fill in what the cards take from the code and from measurements."""
-    markdown = re.sub(r"\{\{ config (\S+) \}\}", lambda found: config_block(found[1]), markdown)
-    markdown = re.sub(
-        r"\{\{ desiderata (\w+) \}\}", lambda found: desiderata_row(found[1]), markdown
-    )
-    return re.sub(
-        r"\{\{ (cost|ratio) ([\w ]+) \}\}", lambda found: measured(*found.groups()), markdown
-    )
+    fill = {"config": config_block, "desiderata": desiderata_row, "cost": cost, "ratio": ratio}
+    pattern = r"\{\{ (config|desiderata|cost|ratio) ([^}]+) \}\}"
+    return re.sub(pattern, lambda found: fill[found[1]](found[2]), markdown)
 
 
 def on_page_content(content: str, **kwargs: Any) -> str:
@@ -87,26 +71,15 @@ def on_page_content(content: str, **kwargs: Any) -> str:
     def render(found: re.Match[str]) -> str:
         formula = html.unescape(found[2]).strip()
         display = "block" if formula.startswith("\\[") else "inline"
-        made: str = convert(formula[2:-2].strip(), display=display)
+        formula = re.sub(r"(\\math[a-z]+) (\w)", r"\1{\2}", formula[2:-2].strip())
+        made: str = convert(formula, display=display)
         if "\\" in made:
-            LOG.warning(f"a command in {formula!r} is unknown to latex2mathml")
+            logging.getLogger("mkdocs.hooks").warning(f"unknown to latex2mathml: {formula}")
         for pattern, better in REPAIRS:
             made = re.sub(pattern, better, made)
-        return re.sub(STYLED, styled, made)
+        return made
 
     return re.sub(r'<(span|div) class="arithmatex">(.*?)</\1>', render, content, flags=re.DOTALL)
-
-
-def styled(found: re.Match[str]) -> str:
-    """Browsers ignore ``mathvariant``: the character that Unicode has for a styled letter or
-    digit.
-    """
-    kind = re.sub("LATIN|LETTER", "", unicodedata.name(found[3])).split()
-    for start in (["MATHEMATICAL"], []):  # some letters are older than that block
-        with suppress(KeyError):
-            name = " ".join([*start, found[2].upper(), *kind])
-            return f"<{found[1]}>{unicodedata.lookup(name)}</{found[1]}>"
-    return found[0]
 
 
 def commands_page() -> str:
@@ -115,89 +88,55 @@ def commands_page() -> str:
 
     os.environ["COLUMNS"] = "100"
     parts = ["---\nhide: [toc]\n---", "# Commands", f"```text\n{HELP}```"]
-    names = [name for name in re.findall(r"^  (\w+) ", HELP, re.MULTILINE) if name not in TESTING]
-    for words in (name.split() for name in (*names, "data check", "study run")):
+    names = set(re.findall(r"^  (\w+) ", HELP, re.MULTILINE)) - {"test", "validate", "predict"}
+    for name in sorted(names | {"data check", "study run"}):
         printed = io.StringIO()
         with redirect_stdout(printed), suppress(SystemExit):
-            main([*words, "--help"])
-        parts.append(f"## {' '.join(words)}\n\n```text\n{printed.getvalue().rstrip()}\n```")
-    return "\n\n".join(
-        [*parts, "`test`, `validate` and `predict` take the files and keys of `fit`."]
-    )
-
-
-TESTING = ("test", "validate", "predict")
+            main([*name.split(), "--help"])
+        parts.append(f"## {name}\n\n```text\n{printed.getvalue().rstrip()}\n```")
+    return "\n\n".join([*parts, "`test`, `validate` and `predict` take the keys of `fit`."])
 
 
 def configs_page() -> str:
     """Every shipped configuration."""
-    parts = [
-        "---\nhide: [navigation]\n---",
-        "# Configurations",
+    head = (
         "Every file below comes with the package and is found by its name: `-c noise/gch`, `study "
-        "run "
-        "quickstart`. `chaosgate configs copy NAME` writes a copy here; a local file wins over a "
-        "shipped one of the same name.",
-    ]
-    names = (
-        path.relative_to(REPOSITORY / "configs") for path in REPOSITORY.glob("configs/**/*.yaml")
+        "run quickstart`. `chaosgate configs copy NAME` writes a copy here; a local file wins over "
+        "a shipped one of the same name."
     )
-    for name in sorted(
-        (path.with_suffix("").as_posix() for path in names), key=lambda n: ("/" in n, n)
-    ):
-        parts.append(f"### {name}\n\n{config_block(name)}")
-    return "\n\n".join(parts)
+    folder = REPOSITORY / "configs"
+    names = [path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")]
+    parts = [f"### {n}\n\n{config_block(n)}" for n in sorted(names, key=lambda n: ("/" in n, n))]
+    return "\n\n".join(["---\nhide: [navigation]\n---", "# Configurations", head, *parts])
 
 
 def config_block(name: str) -> str:
     """A shipped configuration as a block of YAML."""
-    text = (REPOSITORY / "configs" / f"{name}.yaml").read_text(encoding="utf-8")
-    return f"```yaml\n{text.rstrip()}\n```"
-
-
-def api_page() -> str:
-    """The names in ``import chaosgate as cg``, in the order of the paper, from their docstrings."""
-    import chaosgate
-
-    found: dict[str, list[str]] = {package: [] for package in PACKAGES}
-    for name in chaosgate.__all__:
-        one = getattr(chaosgate, name)
-        package = getattr(one, "__module__", "").split(".")[1:2]
-        if package and package[0] in found:
-            found[package[0]].append(f"::: {one.__module__}.{one.__qualname__}")
-    parts = [f"## {package}\n\n" + "\n\n".join(names) for package, names in found.items() if names]
-    head = (
-        "# API\n\nThe names in `import chaosgate as cg`. Other names are reached through their "
-        "module."
-    )
-    return "\n\n".join([head, *parts])
+    return f"```yaml\n{read(f'configs/{name}.yaml').rstrip()}\n```"
 
 
 def desiderata_row(gate: str) -> str:
     """The row of a gate in the measured matrix, docs/desiderata.md."""
-    lines = (REPOSITORY / "docs" / "desiderata.md").read_text(encoding="utf-8").splitlines()
-    head = [line for line in lines if line.startswith("|")][:2]
-    (row,) = [line for line in lines if line.startswith(f"| {gate} |")]
-    return "\n".join(
-        [*head, row, "", "Measured on 7x7; [all gates and the rules](../desiderata.md)."]
-    )
+    lines = [line for line in read("docs/desiderata.md").splitlines() if line[:1] == "|"]
+    table = "\n".join([*lines[:2], *(line for line in lines if line.startswith(f"| {gate} |"))])
+    return f"{table}\n\nMeasured on 7x7; [all gates and the rules](../desiderata.md)."
 
 
-def measured(kind: str, what: str) -> str:
-    """Time and memory of a gate or an alternative from the rows of its benchmark."""
-    subject, head = MEASURED[kind]
-    file = f"results/bench_{subject}.json"
-    rows = json.loads((REPOSITORY / file).read_text(encoding="utf-8"))
-    lines = [head]
-    for row in rows:
-        if row.get("what") == what and kind == "ratio":
-            lines.append(f"| {row['of']}, ResNet-18, {row['images']} | {row['over_plain']:.2f} |")
-        elif row.get("what") == what and "shape" in row:
+def cost(gate: str) -> str:
+    """Time and memory of a gate over a bare multiplication."""
+    lines = ["| features | forward | forward and backward | memory (maps) |", "|---|--:|--:|--:|"]
+    for row in json.loads(read("results/bench_gate.json")):
+        if row["what"] == gate and "shape" in row:
             figures = (row["forward_over_multiply"], row["both_over_multiply"], row["extra_maps"])
             cells = " | ".join(f"{figure:.2f}" for figure in figures)
             lines.append(f"| {row['stage']}, {row['shape']} | {cells} |")
-    unit = (
-        "times over a bare multiplication" if kind == "cost" else "times over the same without it"
-    )
-    source = f"`python -m benchmarks {subject} --json {file}`"
-    return "\n".join([*lines, "", f"One CPU thread, {unit}; from {source}."])
+    return "\n".join([*lines, "", "One CPU thread, times over a bare multiplication; `make bench`."])
+
+
+def ratio(what: str) -> str:
+    """Time with an alternative to noise over the time without."""
+    lines = ["", "", "| time of | over plain |", "|---|--:|"]
+    for row in json.loads(read("results/bench_alternatives.json")):
+        if row["what"] == what:
+            lines.append(f"| {row['of']}, ResNet-18, {row['images']} | {row['over_plain']:.2f} |")
+    return "\n".join([*lines, "", "One CPU thread, times over the same without it; `make bench`."])
