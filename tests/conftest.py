@@ -9,24 +9,13 @@ import torch
 
 torch.set_num_threads(1)  # xdist starts as many processes as there are cores
 
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # under nohup, or in a background job of a shell
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # what tests start inherits it; Ctrl-C is tested
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # under nohup, or in a background job
+    # what tests start inherits it; Ctrl-C is tested
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ["CHAOSGATE_ALLOW"] = "tests"  # configurations of the tests name classes of the tests
 
 REPOSITORY = Path(__file__).parents[1]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Commands may change the number of threads; a process that is forked from several waits for
-    them for ever."""
-    yield
-    torch.set_num_threads(1)
 
 
 @pytest.fixture
@@ -34,9 +23,8 @@ def configs():
     """Configuration files of the repository as ``-c`` arguments, by short name."""
 
     def arguments(*names):
-        return [
-            word for name in names for word in ("-c", str(REPOSITORY / "configs" / f"{name}.yaml"))
-        ]
+        paths = [str(REPOSITORY / "configs" / f"{name}.yaml") for name in names]
+        return [word for path in paths for word in ("-c", path)]
 
     return arguments
 
@@ -62,16 +50,15 @@ def command(monkeypatch, tmp_path, capfd):
 
 
 @pytest.fixture(autouse=True)
-def _no_processes_left() -> Iterator[None]:
+def _process_as_before() -> Iterator[None]:
     """Lightning leaves the address of its processes in the environment; the next launch would wait
-    for them."""
+    for them. So does a process that is forked from several threads, which commands may start."""
     names = ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "WORLD_SIZE")
-    before = {name: os.environ.get(name) for name in names}
+    before = {name: os.environ[name] for name in names if name in os.environ}
     yield
+    torch.set_num_threads(1)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
-    for name, value in before.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+    for name in names:
+        os.environ.pop(name, None)
+    os.environ.update(before)

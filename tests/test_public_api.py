@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import chaosgate
+
 SOURCE = Path(__file__).parents[1] / "src" / "chaosgate"
 LIBRARIES = ("lightning", "jsonargparse", "torch", "torchmetrics", "torchvision", "timm")
 PUBLIC = {"_asdict", "_replace", "_fields", "_make", "_exit"}  # of a NamedTuple, of os
@@ -67,6 +69,15 @@ marked._flag = True
 getattr(trainer, '_state')
 """
     assert len([*foreign(ast.parse(uses), set())]) == 5
+
+
+def test_the_page_of_the_api_has_every_name() -> None:
+    page = (SOURCE.parents[1] / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    names = [getattr(chaosgate, name) for name in chaosgate.__all__]
+    lines = {
+        f"::: {one.__module__}.{one.__qualname__}" for one in names if hasattr(one, "__module__")
+    }
+    assert lines == {line for line in page.splitlines() if line.startswith(":::")}
 
 
 def test_a_training_imports_few_modules_of_this_package() -> None:

@@ -56,17 +56,7 @@ def chaosgate(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"
-    install = [
-        "-m",
-        "pip",
-        "--python",
-        str(python),
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
-        str(wheel),
-    ]
+    install = f"-m pip --python {python} install --quiet --no-deps --no-index {wheel}".split()
     subprocess.run([sys.executable, *install], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
     # A line in a .pth file adds a folder, but does not read the .pth files in it: an editable
@@ -77,62 +67,50 @@ def chaosgate(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin" / "chaosgate"
 
 
-@pytest.fixture
-def empty(tmp_path: Path) -> Path:
-    return tmp_path
-
-
 def run(words: list[str], folder: Path) -> str:
-    unset = ("PYTHONPATH", "CHAOSGATE_ALLOW")
-    environment = {name: value for name, value in os.environ.items() if name not in unset} | {
-        "OMP_NUM_THREADS": "1"
-    }
-    done = subprocess.run(
-        words, cwd=folder, env=environment, capture_output=True, text=True, timeout=1800
-    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for name in ("PYTHONPATH", "CHAOSGATE_ALLOW"):
+        environment.pop(name, None)
+    settings = {"cwd": folder, "env": environment, "capture_output": True, "timeout": 1800}
+    done = subprocess.run(words, text=True, **settings)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
 def test_the_wheel_holds_every_configuration_and_the_data_of_the_package(wheel: Path) -> None:
     names = set(ZipFile(wheel).namelist())
-    configs = {
-        path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / "configs").rglob("*.yaml")
-    }
-    assert len(configs) > 30 and {f"chaosgate/{name}" for name in configs} <= names
     package = REPOSITORY / "src" / "chaosgate"
-    others = {
-        path for path in package.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")
-    }
+    others = {path for path in package.rglob("*.*") if path.suffix not in (".py", ".pyc")}
     assert {path.relative_to(package.parent).as_posix() for path in others} <= names
-    assert "chaosgate/py.typed" in names
+    configs = {path.relative_to(REPOSITORY) for path in REPOSITORY.glob("configs/**/*.yaml")}
+    assert len(configs) > 30 and {f"chaosgate/{path.as_posix()}" for path in configs} <= names
 
 
 def test_training_and_testing_by_shipped_names_in_an_empty_folder(
-    chaosgate: Path, empty: Path
+    chaosgate: Path, tmp_path: Path
 ) -> None:
-    said = run([str(chaosgate), "fit", *SHIPPED, *TINY, "--run_dir=run"], empty)
+    said = run([str(chaosgate), "fit", *SHIPPED, *TINY, "--run_dir=run"], tmp_path)
     assert "base, data/fashion_mnist, noise/gch: configurations that come with the package" in said
-    assert "1 row in" in run([str(chaosgate), "test", *SHIPPED, *TINY, "--run_dir=run"], empty)
+    assert "1 row in" in run([str(chaosgate), "test", *SHIPPED, *TINY, "--run_dir=run"], tmp_path)
 
 
-def test_a_study_anywhere_names_shipped_configurations(chaosgate: Path, empty: Path) -> None:
-    assert "dropblock" in run([str(chaosgate), "study", "plan", "quickstart"], empty)
-    (empty / "mine.yaml").write_text(yaml.safe_dump(STUDY))
-    said = run([str(chaosgate), "study", "run", "mine.yaml"], empty)
-    assert "gch" in said and (empty / "runs" / "studies" / "mine").is_dir()
+def test_a_study_anywhere_names_shipped_configurations(chaosgate: Path, tmp_path: Path) -> None:
+    assert "dropblock" in run([str(chaosgate), "study", "plan", "quickstart"], tmp_path)
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(STUDY))
+    said = run([str(chaosgate), "study", "run", "mine.yaml"], tmp_path)
+    assert "gch" in said and (tmp_path / "runs" / "studies" / "mine").is_dir()
 
 
-def test_an_edited_copy_wins_over_the_shipped_file(chaosgate: Path, empty: Path) -> None:
-    run([str(chaosgate), "configs", "copy", "noise/gch"], empty)
-    copy = empty / "noise" / "gch.yaml"
+def test_an_edited_copy_wins_over_the_shipped_file(chaosgate: Path, tmp_path: Path) -> None:
+    run([str(chaosgate), "configs", "copy", "noise/gch"], tmp_path)
+    copy = tmp_path / "noise" / "gch.yaml"
     assert copy.read_text() == (REPOSITORY / "configs" / "noise" / "gch.yaml").read_text()
     copy.write_text(copy.read_text().replace("log_std: 1.0", "log_std: 0.125"))
-    said = run([str(chaosgate), "fit", *SHIPPED, "--print_config"], empty)
+    said = run([str(chaosgate), "fit", *SHIPPED, "--print_config"], tmp_path)
     assert "noise/gch: the local file noise/gch.yaml" in said and "log_std: 0.125" in said
 
 
-def test_the_newcomers_walk(chaosgate: Path, empty: Path) -> None:
+def test_the_newcomers_walk(chaosgate: Path, tmp_path: Path) -> None:
     """docs/start.md from top to bottom: every file it shows is written, every command and every
     program is run."""
     page = (REPOSITORY / "docs" / "start.md").read_text(encoding="utf-8")
@@ -141,18 +119,18 @@ def test_the_newcomers_walk(chaosgate: Path, empty: Path) -> None:
         r'^```(\w+)(?: title="([\w.]+)")?\n(.*?)^```', page, flags=re.MULTILINE | re.DOTALL
     ):
         if title:
-            (empty / title).write_text(text)
+            (tmp_path / title).write_text(text)
         elif language == "python":
-            done.append(run([str(chaosgate.with_name("python")), "-c", text], empty))
+            done.append(run([str(chaosgate.with_name("python")), "-c", text], tmp_path))
         else:
             assert language == "bash"
             for line in text.splitlines():
                 words = shlex.split(line)
                 assert words[0] == "chaosgate"
-                done.append(run([str(chaosgate), *words[1:]], empty))
-    assert (empty / "runs" / "first" / "results.jsonl").is_file()
-    assert "my_operators.Biharmonic" in (empty / "runs" / "mine" / "config.yaml").read_text()
-    assert list((empty / "runs" / "studies" / "compare").glob("*.html"))
-    assert (empty / "model.safetensors").is_file() and re.search(
+                done.append(run([str(chaosgate), *words[1:]], tmp_path))
+    assert (tmp_path / "runs" / "first" / "results.jsonl").is_file()
+    assert "my_operators.Biharmonic" in (tmp_path / "runs" / "mine" / "config.yaml").read_text()
+    assert list((tmp_path / "runs" / "studies" / "compare").glob("*.html"))
+    assert (tmp_path / "model.safetensors").is_file() and re.search(
         r"\['(red|green|blue)', ", done[-1]
     )
