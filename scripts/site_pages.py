@@ -130,7 +130,9 @@ def cost(gate: str) -> str:
             figures = (row["forward_over_multiply"], row["both_over_multiply"], row["extra_maps"])
             cells = " | ".join(f"{figure:.2f}" for figure in figures)
             lines.append(f"| {row['stage']}, {row['shape']} | {cells} |")
-    return "\n".join([*lines, "", "One CPU thread, times over a bare multiplication; `make bench`."])
+    return "\n".join(
+        [*lines, "", "One CPU thread, times over a bare multiplication; `make bench`."]
+    )
 
 
 def ratio(what: str) -> str:
