@@ -43,8 +43,7 @@ from chaosgate.study.plan.runs import (
     remember,
 )
 from chaosgate.study.plan.study import Study, require_folders
-from chaosgate.study.report.collect import is_packed
-from chaosgate.study.report.collect import pack as pack_study
+from chaosgate.study.report.names import is_packed
 from chaosgate.study.report.planned import note_plan
 
 ROOT = Path("runs/studies")
@@ -208,6 +207,8 @@ def pack(
         seeds: As many seeds instead of the study's.
         variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
     """
+    from chaosgate.study.report.packed import pack as pack_study
+
     kept = pack_study(*_plan(study, root, size, seeds, variable), to)
     print(f"Kept in {kept}; its report: {installed('chaosgate')} study report {kept}")
 

@@ -19,6 +19,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from chaosgate.metrics.aggregate import Cell
 from chaosgate.run.outputs import Samples
 from chaosgate.study import load_study
 from chaosgate.study.report.collect import Evidence, ImageErrors
@@ -29,8 +30,6 @@ from tests.study.toy_studies import study_writer
 
 pytestmark = [pytest.mark.slow, pytest.mark.statistical]
 METRICS = ("top1", "nll", "ece")
-CLEAN = ("clean", 0)
-GROUPS = {"clean": [[CLEAN]]}
 IMAGES, MU, TAU, SIGMA = 2000, 2.6, 1.6, 1.0
 Floats = NDArray[np.float64]
 
@@ -77,27 +76,24 @@ def train(method: Method, generator: np.random.Generator) -> Network:
     return Network(method.slope + method.slope_spread * a, method.shift, method.ability_spread * b)
 
 
-def ask(networks: Sequence[Network], generator: np.random.Generator) -> list[Samples]:
-    """What each network says about the same images; answers are right together with correlation
-    .64."""
+def draws(networks: Sequence[Network], generator: np.random.Generator) -> dict[str, Floats]:
+    """Metrics of each network, as measured and for every resampling, (networks, 1 + resamples).
+
+    All are asked about the same images; answers are right together with correlation .64. Each
+    network is a cell of one test, so that the images are drawn once for all of them.
+    """
     common, luck = generator.standard_normal((2, IMAGES))
-    found = []
-    for network in networks:
-        own, own_luck = generator.standard_normal((2, IMAGES))
-        x = MU + network.ability + TAU * common + SIGMA * own
-        correct = ndtr(0.8 * luck + 0.6 * own_luck) < share(x)
-        claimed = share(network.slope * x + network.shift)
-        nll = -np.log(np.where(correct, claimed, (1 - claimed) / 9))
-        index = np.arange(IMAGES, dtype=np.int32)
-        found.append(
-            Samples((CLEAN,), claimed[None].astype(np.float32), correct[None], nll[None], index)
-        )
-    return found
-
-
-def draws(samples: Samples) -> dict[str, Floats]:
-    found = resample(samples, GROUPS, METRICS)
-    return {metric: found["clean", metric] for metric in METRICS}
+    own, own_luck = generator.standard_normal((len(networks), 2, IMAGES)).swapaxes(0, 1)
+    slope, shift, ability = np.array(networks).T[:, :, None]
+    x = MU + ability + TAU * common + SIGMA * own
+    correct = ndtr(0.8 * luck + 0.6 * own_luck) < share(x)
+    claimed = share(slope * x + shift)
+    nll = -np.log(np.where(correct, claimed, (1 - claimed) / 9))
+    cells = tuple(Cell(str(k), 1) for k in range(len(networks)))
+    index = np.arange(IMAGES, dtype=np.int32)
+    samples = Samples(cells, claimed.astype(np.float32), correct, nll, index)
+    found = resample(samples, {cell.corruption: [[cell]] for cell in cells}, METRICS)
+    return {one: np.stack([found[cell.corruption, one] for cell in cells]) for one in METRICS}
 
 
 def population(method: Method) -> Floats:
@@ -132,12 +128,12 @@ def test_intervals_cover_what_their_footnote_says_they_are_about(setting: str) -
         networks = [
             train(one, generator) for one in (REFERENCE, *[method] * methods) for _ in range(most)
         ]
-        kept = [draws(samples) for samples in ask(networks, generator)]
+        kept = draws(networks, generator)
         of_these = truth(networks[most]) - truth(networks[0])
         for seeds in (1, 3, 5, 10):
             for k, metric in enumerate(METRICS):
                 drawn = [
-                    [kept[m * most + s][metric] - kept[s][metric] for s in range(seeds)]
+                    kept[metric][m * most : m * most + seeds] - kept[metric][:seeds]
                     for m in range(1, methods + 1)
                 ]
                 values = np.array([[one[0] for one in own] for own in drawn])
@@ -145,7 +141,7 @@ def test_intervals_cover_what_their_footnote_says_they_are_about(setting: str) -
                 for own, by_seed in zip(
                     drawn[: 1 if seeds == 1 else methods], values, strict=False
                 ):
-                    stars = np.stack(own)
+                    stars = own
                     bias = (stars[:, 1:].mean() - by_seed.mean()) * is_biased(metric)
                     covariance = np.atleast_2d(np.cov(stars[:, 1:]))
                     found = interval_of(list(by_seed), covariance, bias, variances)
@@ -202,13 +198,13 @@ def test_a_table_of_equal_methods_has_no_marks_but_in_5_of_100(tmp_path: Path) -
     marked = dict.fromkeys([(seeds, what) for seeds in (3, 5) for what in ("mean", "contrast")], 0)
     for _ in range(tables):
         trained = [train(REFERENCE, generator) for _ in range(4 * most)]
-        kept = [draws(samples) for samples in ask(trained, generator)]
+        kept = draws(trained, generator)
         for seeds in (3, 5):
             names = ("none", "a", "b", "c")
             networks = [(name, seed) for name in names for seed in range(seeds)]
             drawn = np.array(
                 [
-                    [kept[names.index(name) * most + seed][metric] for name, seed in networks]
+                    [kept[metric][names.index(name) * most + seed] for name, seed in networks]
                     for metric in METRICS
                 ]
             )

@@ -31,10 +31,10 @@ from pydantic import (
 
 from chaosgate.run.config_files import config_folder, did_you_mean, find_config, read_yaml
 from chaosgate.run.directory import ROLES
-from chaosgate.study.report.names import FROM_LOGITS, FROM_OUTPUTS, PLUS_T, scaled
+from chaosgate.study.report.names import OOD, PLUS_T, is_packed, scaled
 
 _OF_ROWS = ("top1", "nll", "ece", "gap", "brier", "confidence", "top5", "adaptive_ece")
-METRICS = (*_OF_ROWS, *FROM_OUTPUTS)
+METRICS = (*_OF_ROWS, OOD)
 STRENGTH, CHECKPOINT = "strength", "checkpoint"
 CHECKPOINTS = ROLES
 COMMAND = "command"
@@ -97,7 +97,7 @@ def _parts(value: Any, info: ValidationInfo) -> ConfigParts:
     study: Path = info.context or Path()
     found = []
     for part in [] if value is None else _listed(value):
-        if isinstance(part, str) and (study.parent / "rows.jsonl.xz").is_file():
+        if isinstance(part, str) and is_packed(study.parent):
             found.append(ConfigPart({}, None, part))  # packed: the file may be gone by now
         elif isinstance(part, str):
             file = find_file(study, part)
@@ -360,8 +360,8 @@ class Study(_Entry):
             the report says whether it changed afterwards.
         paper: Tables of the paper that this study answers; the report sets their numbers beside
             ours.
-        keep_logits: Keep the logits of every test and validation image in half precision; metrics
-            that need all classes and ensembles do so anyway.
+        keep_logits: Keep the logits of every test and validation image in half precision;
+            ensembles do so anyway.
         ensemble: One or several :class:`Ensemble`; keeps the logits.
         jobs: Runs at a time on one machine.
         threads: Threads of each; None shares the cores among the jobs. Sums depend on it in their
@@ -407,8 +407,7 @@ class Study(_Entry):
 
     @property
     def with_logits(self) -> bool:
-        needed = any(metric in FROM_LOGITS for metric in self.metrics)
-        return self.keep_logits or bool(self.ensemble) or needed
+        return self.keep_logits or bool(self.ensemble)
 
     @property
     def all_tests(self) -> tuple[StudyTest, ...]:

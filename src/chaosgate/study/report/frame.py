@@ -31,6 +31,7 @@ selected, at_paper    strength with the smallest validation NLL; strength of the
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from math import fsum, isfinite, isnan, nan
 from statistics import stdev
 from typing import Any, NamedTuple
@@ -42,9 +43,8 @@ from chaosgate.metrics.aggregate import aggregate_cells, collapsed
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import STRENGTH, Study
 from chaosgate.study.report import inference
-from chaosgate.study.report.collect import Evidence, Network
+from chaosgate.study.report.collect import Evidence, ImageErrors, Network
 from chaosgate.study.report.names import (
-    CLEAN,
     CORRUPTED,
     MAIN,
     PLUS_T,
@@ -63,6 +63,7 @@ COLUMNS = [
 ]
 MOST_PAIRS = 20
 """Beyond these, methods are not compared with each other: a study names one under ``contrast``."""
+_TRAINING = [("train", "energy"), ("train", "validation_nll")]
 Line = dict[str, Any]
 
 
@@ -86,32 +87,49 @@ class Results:
     Args:
         study: The study.
         rows: Rows of the table in order; a row without finished seeds is there, too.
-        evidence: The finished networks, and the errors of their tests.
+        networks: The finished networks.
+        images: The errors of their tests.
         by_seed: Values by row, part and metric, each by seed.
-        facts: Data, backbones, images, commits.
     """
 
     study: Study
     rows: Mapping[str, Row]
-    evidence: Evidence
+    networks: Sequence[Network]
+    images: ImageErrors
     by_seed: Mapping[tuple[str, str, str], Mapping[int, float]]
-    facts: Mapping[str, Any]
 
     def value(self, variant: str, part: str, metric: str) -> float:
         """Mean over seeds; nan if there is none."""
         return mean(self.by_seed.get((variant, part, metric), {}).values())
 
     @cached_property
+    def columns(self) -> list[tuple[str, str]]:
+        """Part and metric of what was tested, in the order of the tables."""
+        known = {key[1:] for key in self.by_seed}
+        parts = dict.fromkeys(part for _, part, metric in self.by_seed if metric == "top1")
+        every = ((part, one) for part in parts for one in columns_of(self.study.metrics))
+        return [column for column in every if column in known]
+
+    @cached_property
     def metrics(self) -> list[str]:
         """The metrics of the tables in order."""
-        found = {metric for _, part, metric in self.by_seed if part in MAIN}
+        found = {metric for part, metric in self.columns if part in MAIN}
         return [one for one in columns_of(self.study.metrics) if one in found]
 
     @cached_property
     def parts(self) -> list[str]:
         """Clean, corrupted, single corruptions and severities, as far as they were tested."""
-        found = dict.fromkeys(part for _, part, metric in self.by_seed if metric == "top1")
-        return list(found)
+        return list(dict.fromkeys(part for part, _ in self.columns))
+
+    @property
+    def corruptions(self) -> list[str]:
+        """The single corruptions."""
+        return [one for one in self.parts if one not in MAIN and one not in self.severities]
+
+    @property
+    def severities(self) -> dict[str, int]:
+        """Parts of one severity, with its number."""
+        return {one: int(one[9:]) for one in self.parts if one.startswith("severity ")}
 
     # -- strengths ---------------------------------------------------------------------------------
 
@@ -142,7 +160,7 @@ class Results:
         """
         chosen: dict[str, str | None] = {}
         for name, rows in self.by_strength.items():
-            nll = {row.variant: self.value(row.variant, "train", "validation_nll") for row in rows}
+            nll = {row.variant: self.value(row.variant, *_TRAINING[1]) for row in rows}
             whole = all(len(row.seeds) == len(self.study.seeds) for row in rows)
             missing = not whole or any(map(isnan, nll.values()))
             chosen[name] = None if missing else min(nll, key=nll.__getitem__)
@@ -155,15 +173,13 @@ class Results:
         A study of strengths has three: each method at the strength of the paper, each at its own
         selected one, every strength. A sweep without a strength of the paper is shown as it is.
         """
-        name, chosen = self.study.name, set(self.selected.values())
+        name, chosen, rows = self.study.name, {*self.selected.values()}, self.rows.values()
         if not self.swept:
             return {name: list(self.rows)}
-        rows = self.rows.values()
+        best = [r.variant for r in rows if r.method not in self.swept or r.variant in chosen]
         return {
             f"{name}: strength of the paper": [r.variant for r in rows if self.at_paper(r)],
-            f"{name}: strength with the smallest validation NLL": [
-                r.variant for r in rows if r.method not in self.swept or r.variant in chosen
-            ],
+            f"{name}: strength with the smallest validation NLL": best,
             f"{name}: every strength": list(self.rows),
         }
 
@@ -183,20 +199,17 @@ class Results:
         if not seeds:
             return {}
         others = [self.by_seed.get((row, part, metric), {}) for row in self.rows if row != plain]
-        variances = [
-            float(np.var([other[seed] - b[seed] for seed in seeds], ddof=1))
-            for other in others
-            if len(seeds) > 1 and all(seed in other for seed in seeds)
-        ]
+        whole = [[one[s] - b[s] for s in seeds] for one in others if all(s in one for s in seeds)]
+        variances = np.var(whole, axis=1, ddof=1) if len(seeds) > 1 else ()
         name = theirs if after != metric else plain
-        covariance, bias = self.evidence.images.of_differences((part, metric), mine, name, seeds)
+        covariance, bias = self.images.of_differences((part, metric), mine, name, seeds)
         differences = [a[seed] - b[seed] for seed in seeds]
         bias *= inference.is_biased(metric)
         found = inference.interval_of(differences, covariance, bias, variances)
         line: Line = {"compared_to": theirs, "difference": mean(differences), "seeds": len(seeds)}
         if found is not None:
-            line |= {"lo": found.low, "hi": found.high, "over": found.over}
-            if found.seeds > 1 and part in MAIN:
+            line |= {"over": found.over} | dict(zip(("lo", "hi"), found.ends, strict=True))
+            if found.df and part in MAIN:
                 line["p"] = found.p_value
         return line
 
@@ -206,13 +219,17 @@ class Results:
         others = [row for row in rows if row.seeds and row.reference and row.members == 1]
         asked = [row for row in others if row.method in self.study.contrast] or others
 
-        def comparable(mine: Row, theirs: Row) -> bool:
+        def same_levels(mine: Row, theirs: Row) -> bool:
             both = mine.levels.keys() & theirs.levels.keys() - {STRENGTH}
-            first = theirs not in asked or asked.index(theirs) < asked.index(mine)
-            same = all(mine.levels[axis] == theirs.levels[axis] for axis in both)
-            return first and same and mine.method != theirs.method
+            return all(mine.levels[axis] == theirs.levels[axis] for axis in both)
 
-        return [(a.variant, b.variant) for b in others for a in asked if comparable(a, b)]
+        return [
+            (mine.variant, theirs.variant)
+            for k, theirs in enumerate(others)
+            for mine in asked
+            if mine.method != theirs.method and same_levels(mine, theirs)
+            if theirs not in asked or mine in others[k:]
+        ]
 
     @cached_property
     def contrasts(self) -> list[tuple[str, str]]:
@@ -221,12 +238,9 @@ class Results:
         found = [pair for some in pairs if len(some) <= MOST_PAIRS for pair in some]
         if any(map(is_scaled, self.metrics)):
             rows = [row for row in self.rows.values() if row.seeds and row.members == 1]
-            asked = [row for row in rows if row.method in self.study.contrast] or rows
-            found += [
-                (row.variant, f"{row.reference}+T")
-                for row in asked
-                if row.reference and self.rows[row.reference].seeds
-            ]
+            for row in [row for row in rows if row.method in self.study.contrast] or rows:
+                if row.reference and self.rows[row.reference].seeds:
+                    found.append((row.variant, f"{row.reference}+T"))
         return list(dict.fromkeys(found))
 
     def planned(self) -> Iterator[tuple[str, str, str, str]]:
@@ -239,26 +253,35 @@ class Results:
             for part, metric in (endpoint.split(" ", 1) for endpoint in plan.endpoint):
                 yield first, second + "+T" * contrast.endswith("+T"), part, metric
 
+    @cached_property
+    def collapsed(self) -> set[tuple[str, str]]:
+        """Row and part where the network lost its accuracy and its confidence together."""
+        found = set()
+        for row, part in product(self.rows.values(), self.parts):
+            theirs = self.value(row.reference or row.variant, part, "top1")
+            own = [self.value(row.variant, part, metric) for metric in ("top1", "confidence")]
+            if all(map(isfinite, (*own, theirs))):
+                classes = self.networks[0].config["model"]["num_classes"]
+                if collapsed(*own, theirs, num_classes=classes):
+                    found.add((row.variant, part))
+        return found
+
     # -- the frame ---------------------------------------------------------------------------------
 
     @cached_property
     def frame(self) -> pd.DataFrame:
         """The tidy data frame."""
-        lines = [*self._means(), *self._contrasts(), *self._seeds()]
-        families = ("planned",) if self.study.planned is not None else ("mean", "contrast")
-        for kind in families:  # better or worse: of what was planned, else of all differences
-            p_values = {
-                k: line["p"]
-                for k, line in enumerate(lines)
-                if line["kind"] == kind and "p" in line and has_direction(line["metric"])
-            }
-            for line in (lines[k] for k in inference.holm(p_values)):
-                higher = line["lo"] > 0
-                good = higher == (better(line["metric"]) == "higher")
-                line["mark"] = "better" if good else "worse"
         axes = dict.fromkeys(axis for row in self.rows.values() for axis in row.levels)
         order = [*COLUMNS[:4], *dict.fromkeys([STRENGTH, *axes]), *COLUMNS[5:]]
-        return pd.DataFrame(lines).reindex(columns=order)
+        lines = [*self._means(), *self._contrasts(), *self._seeds()]
+        frame = pd.DataFrame(lines).reindex(columns=order)
+        # better or worse: of what was planned, else of all differences
+        for kind in ["mean", "contrast"] if self.study.planned is None else ["planned"]:
+            tested = frame[(frame.kind == kind) & frame.p.notna() & frame.metric.map(better).ne("")]
+            for k in inference.holm(tested.p.to_dict()):
+                good = (frame.lo[k] > 0) == (better(frame.metric[k]) == "higher")
+                frame.loc[k, "mark"] = "better" if good else "worse"
+        return frame
 
     def lines(
         self, kind: str = "mean", variants: Iterable[str] | None = None, **where: str
@@ -277,21 +300,17 @@ class Results:
         return {**about, "members": row.members, "compared_to": "", "over": "", "mark": ""}
 
     def _means(self) -> Iterator[Line]:
-        errors = self.evidence.images
-        known = {key[1:] for key in self.by_seed}
-        numbers = [(part, one) for part in self.parts for one in self.metrics]
-        numbers = [one for one in numbers if one in known]
+        errors = self.images
         for row in self.rows.values():
             fitted = ("test" if row.on_test else "validation", "temperature")
-            for part, metric in (*numbers, *_TRAINING, fitted):
-                values = self.by_seed.get((row.variant, part, metric), {})
-                if not values and part not in (*MAIN, "train", fitted[0]):
+            for part, metric in [*self.columns, *_TRAINING, fitted]:
+                values = self.by_seed.get((row.variant, part, metric), {}).values()
+                if not values and part in self.parts and part not in MAIN:
                     continue  # an unfinished row is shown, but not by corruption
-                spread = len(values) > 1 and all(map(isfinite, values.values()))
+                spread = len(values) > 1 and all(map(isfinite, values))
                 line = self._line("mean", row, part, metric) | {
-                    "seeds": len(values),
-                    "value": mean(values.values()),
-                    "sd": stdev(values.values()) if spread else nan,
+                    "value": mean(values),
+                    "sd": stdev(values) if spread else nan,
                     "on_test": row.on_test,
                     "collapsed": (row.variant, part) in self.collapsed,
                     "selected": row.variant in self.selected.values(),
@@ -302,9 +321,8 @@ class Results:
                     if len(own := errors.of_row(floors, row.variant)):
                         line |= {"floor": mean(own[:, 0]), "floor95": mean(own[:, 1])}
                 if row.reference and part in self.parts:
-                    found = self.difference(row.variant, row.reference, part, metric)
-                    line |= found | {"seeds": line["seeds"]}
-                yield line
+                    line |= self.difference(row.variant, row.reference, part, metric)
+                yield line | {"seeds": len(values)}
 
     def _contrasts(self) -> Iterator[Line]:
         """With every ECE stand the Top-1 and the NLL of the same two rows."""
@@ -315,8 +333,10 @@ class Results:
             for metric in ("top1", PRIMARY, "nll", "ece")
             if not (theirs.endswith("+T") and metric == PRIMARY)  # is among the results already
         ]
-        for kind, *pair in [*asked, *(("planned", *one) for one in self.planned())]:
-            mine, theirs, part, metric = pair
+        for kind, mine, theirs, part, metric in [
+            *asked,
+            *(("planned", *p) for p in self.planned()),
+        ]:
             other = self.rows.get(theirs.removesuffix("+T"))
             if mine not in self.rows or other is None:
                 continue
@@ -335,28 +355,6 @@ class Results:
                 line = self._line("seed", row, part, metric)
                 yield line | {"seed": seed, "seeds": 1, "value": value}
 
-    @cached_property
-    def collapsed(self) -> set[tuple[str, str]]:
-        """Row and part where the network lost its accuracy and its confidence together."""
-        found = set()
-        for row in self.rows.values():
-            for part in self.parts:
-                top1 = self.value(row.variant, part, "top1")
-                confidence = self.value(row.variant, part, "confidence")
-                theirs = self.value(row.reference or row.variant, part, "top1")
-                known = isfinite(top1 + confidence + theirs)
-                if known and collapsed(top1, confidence, theirs, num_classes=self.facts["classes"]):
-                    found.add((row.variant, part))
-        return found
-
-
-_TRAINING = (("train", "energy"), ("train", "validation_nll"))
-
-
-def has_direction(metric: str) -> bool:
-    """Whether better and worse have a meaning."""
-    return better(metric) in ("higher", "lower")
-
 
 def mean(values: Iterable[float]) -> float:
     """The mean; nan if there is nothing."""
@@ -372,10 +370,11 @@ def results_of(study: Study, evidence: Evidence, runs: Sequence[Run] = ()) -> Re
         evidence: Its finished networks.
         runs: All its runs, for rows that have no finished network yet.
     """
-    networks, axes = evidence.networks, study.axes_of(study.reference)
+    networks, images = evidence
+    axes, columns = study.axes_of(study.reference), columns_of(study.metrics)
     by_seed: dict[tuple[str, str, str], dict[int, float]] = {}
     for one in networks:
-        for column, value in _values(one, columns_of(study.metrics)).items():
+        for column, value in _values(one, columns).items():
             by_seed.setdefault((one.variant, *column), {})[one.seed] = value
     rows: dict[str, Row] = {}
     every: list[Run | Network] = [*runs, *networks]
@@ -393,7 +392,7 @@ def results_of(study: Study, evidence: Evidence, runs: Sequence[Run] = ()) -> Re
             any(one.fitted_on_test for one in own),
             own[0].members if own else 1,
         )
-    return Results(study, rows, evidence, by_seed, _facts(networks))
+    return Results(study, rows, networks, images, by_seed)
 
 
 def _values(one: Network, metrics: Sequence[str]) -> dict[tuple[str, str], float]:
@@ -403,39 +402,14 @@ def _values(one: Network, metrics: Sequence[str]) -> dict[tuple[str, str], float
     for metric in dict.fromkeys([*metrics, "nll", "ece", "confidence"]):
         values = one.by_cell(metric)
         for part, corruptions in groups.items():
-            cells = [cell for group in corruptions for cell in group]
+            cells = [cell for own in corruptions for cell in own]
             if all(cell in values for cell in cells) and (one.members == 1 or part in MAIN):
                 found[part, metric] = mean(mean(values[c] for c in own) for own in corruptions)
                 if part == CORRUPTED:  # refuses a hole in the grid of corruptions and severities
                     found[part, metric] = aggregate_cells({cell: values[cell] for cell in cells})
-    found[_TRAINING[0]] = one.energy
+    found["train", "energy"] = one.energy
     if one.members == 1:
-        found[_TRAINING[1]] = one.validation_nll
+        found["train", "validation_nll"] = one.validation_nll
     if one.temperature is not None:
         found["test" if one.fitted_on_test else "validation", "temperature"] = one.temperature
     return found
-
-
-def _facts(networks: Sequence[Network]) -> dict[str, Any]:
-    """What the rows of all networks say about data, backbones and provenance."""
-    if not networks:
-        return {}
-    if len(bins := sorted({one.bins for one in networks})) > 1:
-        raise ValueError(
-            f"runs of this study have an ECE of {' and '.join(map(str, bins))} bins, which cannot "
-            "be compared. Set model.num_bins under 'overrides:' of the study, not in a method."
-        )
-    rows, firsts = networks[0].rows, [one.rows[0] for one in networks]
-    corrupted = [row for row in rows if row["corruption"] != CLEAN]
-    data = rows[0].get("data") or {}
-    several = ("backbone", "commit", "processor")
-    return {
-        "data": f"{data.get('name')}{' (subset)' * bool(data.get('subset'))}",
-        "corruptions": list(dict.fromkeys(row["corruption"] for row in corrupted)),
-        "severities": sorted({row["severity"] for row in corrupted}),
-        "n": rows[0]["n"],
-        "bins": bins[0],
-        "classes": networks[0].config["model"]["num_classes"],
-        "versions": rows[0].get("versions"),
-        **{key: list(dict.fromkeys(str(row.get(key)) for row in firsts)) for key in several},
-    }

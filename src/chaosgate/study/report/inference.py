@@ -32,16 +32,16 @@ One seed: :math:`h_t` is unknown, :math:`s_\text{img}^2 = V(D^*)`. The interval 
 networks and says nothing about another training, so nothing is marked.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import repeat
-from math import fsum, isfinite, log, sqrt
+from math import exp, fsum, isfinite, log, log1p, sqrt
 from statistics import NormalDist, stdev
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import digamma, polygamma, stdtrit
 
 from chaosgate.metrics.aggregate import Cell
 from chaosgate.run.outputs import Samples
@@ -49,12 +49,9 @@ from chaosgate.run.outputs import Samples
 RESAMPLES = 400  # the relative standard error of a standard deviation is 1 / sqrt(2 * 400) = 3.5 %
 _AT_A_TIME = 100  # bounds the memory: 40 MB for 50,000 images
 NUM_BINS = 15
-RESAMPLED = ("top1", "nll", "ece", "gap", "confidence")
-"""Metrics that are resampled from the kept outputs; NLL and ECE also after temperature scaling."""
 LEVEL = 0.95
 Floats = NDArray[np.float64]
 Groups = Mapping[str, Sequence[Sequence[Cell]]]
-Over = Literal["these two networks", "seeds and images", "seeds"]
 Key = TypeVar("Key")
 
 
@@ -67,50 +64,42 @@ class Interval:
         seed_error: Standard error over seeds; 0 for one seed.
         image_error: Standard error over test images; 0 if no outputs were kept.
         bias: The bias that was subtracted.
-        seeds: How many there were.
+        df: Degrees of freedom of ``seed_error``; 0 for one seed.
         over: What it is about: ``seeds and images``; ``seeds``, on these test images, if no outputs
             were kept; ``these two networks``, if there is one seed.
-        df: Degrees of freedom of ``seed_error``.
     """
 
     center: float
     seed_error: float
     image_error: float
     bias: float
-    seeds: int
-    over: Over
     df: float
+    over: str
 
     def half_width(self, level: float = LEVEL) -> float:
         """Half of the width at a level."""
-        from scipy.special import stdtrit
-
         tail = (1 + level) / 2
-        by_seed = float(stdtrit(self.df, tail)) * self.seed_error if self.seeds > 1 else 0.0
+        by_seed = float(stdtrit(self.df, tail)) * self.seed_error if self.df else 0.0
         by_image = NormalDist().inv_cdf(tail) * self.image_error
         return sqrt(by_seed**2 + by_image**2) + abs(self.bias)
 
-    @cached_property
-    def low(self) -> float:
-        """The lower end at 95 %."""
-        return self.center - self.half_width()
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Both ends at 95 %."""
+        half = self.half_width()
+        return self.center - half, self.center + half
 
-    @cached_property
-    def high(self) -> float:
-        """The upper end at 95 %."""
-        return self.center + self.half_width()
-
-    @cached_property
+    @property
     def p_value(self) -> float:
-        """One minus the largest level at which the interval excludes zero."""
-        low, high = 1e-12, 1 - 1e-12
-        if abs(self.center) <= self.half_width(low):
+        """One minus the largest level at which the interval excludes zero; 1e-12 at the least."""
+
+        def outside(log_p: float) -> float:
+            return abs(self.center) - self.half_width(1 - exp(log_p))
+
+        least, most = log(1e-12), log1p(-1e-12)
+        if outside(most) <= 0:
             return 1.0
-        for _ in range(60):  # halves the bracket on the scale of p
-            middle = sqrt(low * high)
-            inside = abs(self.center) <= self.half_width(1 - middle)
-            low, high = (middle, high) if inside else (low, middle)
-        return high
+        return exp(least if outside(least) > 0 else brentq(outside, least, most, xtol=1e-14))
 
 
 def interval_of(
@@ -130,28 +119,26 @@ def interval_of(
         variances: Variances over the same seeds of all differences to the same row, this one
             included: what the variance over seeds borrows from.
 
-    >>> interval = interval_of([-0.02, -0.03, -0.01])
-    >>> f"{interval.low:.4f} to {interval.high:.4f}"
+    >>> low, high = interval_of([-0.02, -0.03, -0.01]).ends
+    >>> f"{low:.4f} to {high:.4f}"
     '-0.0448 to 0.0048'
     """
-    seeds = len(differences)
-    if not all(map(isfinite, differences)):
+    seeds, over = len(differences), "seeds"
+    if seeds < (1 if covariance is not None else 2) or not all(map(isfinite, differences)):
         return None
-    mean = fsum(differences) / seeds if seeds else 0.0
-    seed_error, df = 0.0, 0.0
+    seed_error = df = images = 0.0
     if seeds > 1:
         d0, scale = prior(variances, seeds - 1)
         df = d0 + seeds - 1
         variance = (d0 * scale + (seeds - 1) * stdev(differences) ** 2) / df
         seed_error = sqrt(variance / seeds)
-    if covariance is None or not seeds:
-        return Interval(mean, seed_error, 0.0, 0.0, seeds, "seeds", df) if seeds > 1 else None
-    of_mean, of_each = float(covariance.mean()), float(np.diag(covariance).mean())
-    if seeds == 1:
-        image_error = sqrt(max(0.0, of_mean))
-        return Interval(mean - bias, 0.0, image_error, bias, seeds, "these two networks", df)
-    images = max(0.0, (seeds * of_mean - of_each) / (seeds - 1))
-    return Interval(mean - bias, seed_error, sqrt(images), bias, seeds, "seeds and images", df)
+    if covariance is not None:
+        over, images = "these two networks", float(covariance.mean())
+        if seeds > 1:
+            of_each = float(np.diag(covariance).mean())
+            over, images = "seeds and images", (seeds * images - of_each) / (seeds - 1)
+    center, image_error = fsum(differences) / seeds - bias, sqrt(max(0.0, images))
+    return Interval(center, seed_error, image_error, bias, df, over)
 
 
 def prior(variances: Sequence[float], df: int) -> tuple[float, float]:
@@ -165,37 +152,17 @@ def prior(variances: Sequence[float], df: int) -> tuple[float, float]:
         variances: Sample variances; zeros carry no information here and are left out.
         df: Degrees of freedom of each of them.
     """
-    from scipy.special import digamma, polygamma
-
     logs = np.log([one for one in variances if one > 0])
     if len(logs) < 2:
         return 0.0, 0.0
     logs = logs - digamma(df / 2) + log(df / 2)
     excess = float(logs.var(ddof=1) - polygamma(1, df / 2))
     most = df * (len(logs) - 1) / (len(logs) + 1)
-    if excess <= 0:  # no more spread than chance explains: one common variance
+    if excess < 1e-9:  # no more spread than chance explains: one common variance
         return most, float(np.exp(logs.mean()))
-    d0 = 2 * trigamma_inverse(excess)
-    return min(d0, most), float(np.exp(logs.mean() + digamma(d0 / 2) - log(d0 / 2)))
-
-
-def trigamma_inverse(value: float) -> float:
-    """The y with trigamma(y) = value, by Newton's method (Smyth 2004, appendix).
-
-    >>> from scipy.special import polygamma
-    >>> abs(float(polygamma(1, trigamma_inverse(0.3))) - 0.3) < 1e-12
-    True
-    """
-    from scipy.special import polygamma
-
-    y = 0.5 + 1 / value
-    for _ in range(50):
-        trigamma = polygamma(1, y)
-        step = trigamma * (1 - trigamma / value) / polygamma(2, y)
-        y += step
-        if abs(step) < 1e-9 * y:  # the next step would square this
-            break
-    return float(y)
+    # 1 / y < trigamma(y) < 1 / y + 1 / y^2
+    y = brentq(lambda y: polygamma(1, y) - excess, 1 / excess, 1 / excess + 1, xtol=1e-14)
+    return min(2 * y, most), float(np.exp(logs.mean() + digamma(y) - log(y)))
 
 
 def is_biased(metric: str) -> bool:
@@ -228,7 +195,8 @@ def resample(
         samples: What the network said about each image.
         groups: Name of a part, and its cells by corruption: a metric is averaged within a
             corruption, then over corruptions.
-        metrics: Those among :data:`RESAMPLED`, with and without temperature; others are left out.
+        metrics: Those that are made from kept outputs: Top-1, NLL, ECE, gap and confidence; NLL
+            and ECE also after temperature scaling. Others are left out.
         bins: Of the ECE.
     """
     found: dict[tuple[str, str], list[Floats]] = {}
@@ -237,25 +205,23 @@ def resample(
         by_cell = {cell: _cell_metrics(samples, cell, weights, shift, bins) for cell in cells}
         for part, corruptions in groups.items():
             for metric in [one for one in metrics if one in by_cell[corruptions[0][0]]]:
-                means = [
-                    np.mean([by_cell[c][metric] for c in group], axis=0) for group in corruptions
-                ]
+                cells_of = ([by_cell[cell][metric] for cell in group] for group in corruptions)
+                means = [np.mean(own, axis=0) for own in cells_of]
                 found.setdefault((part, metric), []).append(np.mean(means, axis=0))
     return {column: np.concatenate(pieces) for column, pieces in found.items()}
 
 
-def _weights(samples: Samples) -> Iterable[tuple[Floats, Floats | None]]:
+def _weights(samples: Samples) -> Iterator[tuple[Floats, Floats]]:
     """How often each image is drawn, and how far the refitted log temperature moves."""
     images, scaled = len(samples.index), samples.scaled
-    yield np.ones((1, images)), None if scaled is None else np.zeros(1)
-    fits: Iterable[Floats | None] = repeat(None)
-    if scaled is not None:
-        fits = _counts(images, 0) if scaled.on_test else _counts(len(scaled.slope), 1)
-    for weights, fitted in zip(_counts(images, 0), fits, strict=False):
-        if scaled is None or fitted is None:
-            yield weights, None
-        else:  # one Newton step in log T from the fitted one: with b = 1 / T, d log T = -db / b
-            yield weights, (fitted @ scaled.slope) / (fitted @ scaled.curvature)
+    yield np.ones((1, images)), np.zeros(1)
+    if scaled is None:
+        yield from ((weights, np.zeros(len(weights))) for weights in _counts(images, 0))
+        return
+    fits = _counts(images, 0) if scaled.on_test else _counts(len(scaled.slope), 1)
+    for weights, fitted in zip(_counts(images, 0), fits, strict=True):
+        # one Newton step in log T from the fitted one: with b = 1 / T, d log T = -db / b
+        yield weights, (fitted @ scaled.slope) / (fitted @ scaled.curvature)
 
 
 def _counts(images: int, stream: int) -> Iterator[Floats]:
@@ -267,7 +233,7 @@ def _counts(images: int, stream: int) -> Iterator[Floats]:
 
 
 def _cell_metrics(
-    samples: Samples, cell: Cell, weights: Floats, shift: Floats | None, bins: int
+    samples: Samples, cell: Cell, weights: Floats, shift: Floats, bins: int
 ) -> dict[str, Floats]:
     """The metrics of one cell under every weighting, each (weightings,)."""
     row = samples.cells.index(cell)
@@ -278,7 +244,7 @@ def _cell_metrics(
     sums = weights @ np.hstack((single, binned(confidence, confidence - correct, bins))) / images
     found = {"confidence": sums[:, 0], "top1": sums[:, 1], "nll": sums[:, 2]}
     found |= {"gap": sums[:, 0] - sums[:, 1], "ece": np.abs(sums[:, 3:]).sum(1)}
-    if samples.scaled is None or shift is None:
+    if samples.scaled is None:
         return found
     confidence, nll, by_t, nll_by_t = samples.scaled.per_image[:, row].astype(np.float64)
     moving = (binned(confidence, confidence - correct, bins), binned(confidence, by_t, bins))
@@ -319,14 +285,10 @@ def ece_floor(
     generator = np.random.default_rng(0)
     means, draws = [], []
     for own in corruptions:
-        deviations = []
-        for cell in own:
-            claimed = confidence[cells.index(cell)].astype(np.float64)
-            variance = binned(claimed, claimed * (1 - claimed), bins).sum(0)
-            deviations.append(np.sqrt(variance) / len(claimed))
-        spread = np.stack(deviations)
+        claimed = confidence[[cells.index(cell) for cell in own]].astype(np.float64)
+        variance = np.stack([binned(one, one * (1 - one), bins).sum(0) for one in claimed])
+        spread = np.sqrt(variance) / claimed.shape[1]
         means.append(float(np.sqrt(2 / np.pi) * spread.sum(1).mean()))
-        draws.append(
-            np.abs(generator.standard_normal((2000, *spread.shape)) * spread).sum(2).mean(1)
-        )
+        noise = generator.standard_normal((2000, *spread.shape)) * spread
+        draws.append(np.abs(noise).sum(2).mean(1))
     return float(np.mean(means)), float(np.quantile(np.mean(draws, axis=0), 0.95))

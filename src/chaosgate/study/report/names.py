@@ -3,46 +3,38 @@ torch.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from pathlib import Path
 
 from chaosgate.metrics.aggregate import PLUS_T as PLUS_T
 from chaosgate.metrics.aggregate import SUFFIX, Cell
 
+ROWS = "rows.jsonl.xz"  # of a packed study
 CLEAN, CORRUPTED = MAIN = ("clean", "corrupted")
 PRIMARY = "nll_T"
 ON_TEST = "†"
 """Mark of a number whose temperature has seen the test images; stands beside it in every table."""
-
-FROM_LOGITS = ("classwise_ece", "brier_reliability", "brier_resolution")
-"""Metrics of a study that need the kept logits: they depend on every class."""
-
-FROM_OUTPUTS = ("aurc", "ood_auroc", *FROM_LOGITS)
-"""Metrics of a study that no result row has: they are made from what a test kept of every image."""
-
-
-class Name(NamedTuple):
-    """The head of a column, and the direction of improvement; ``zero`` for the closer to zero."""
-
-    title: str
-    better: Literal["higher", "lower", "zero"] | None
-
+OOD = "ood_auroc"
+"""Metric of a study that no result row has: it is made from what two tests kept of every image."""
 
 NAMES = {
-    "top1": Name("Top-1", "higher"),
-    "top5": Name("Top-5", "higher"),
-    "nll": Name("NLL", "lower"),
-    "ece": Name("ECE", "lower"),
-    "adaptive_ece": Name("ECE, equal mass", "lower"),
-    "classwise_ece": Name("ECE, classwise", "lower"),
-    "brier": Name("Brier", "lower"),
-    "brier_reliability": Name("Brier rel.", "lower"),
-    "brier_resolution": Name("Brier res.", "higher"),
-    "aurc": Name("AURC", "lower"),
-    "ood_auroc": Name("OOD AUROC", "higher"),
-    "gap": Name("conf-acc", "zero"),
-    "confidence": Name("conf", None),
+    "top1": ("Top-1", "higher"),
+    "top5": ("Top-5", "higher"),
+    "nll": ("NLL", "lower"),
+    "ece": ("ECE", "lower"),
+    "adaptive_ece": ("ECE, equal mass", "lower"),
+    "brier": ("Brier", "lower"),
+    OOD: ("OOD AUROC", "higher"),
+    "gap": ("conf-acc", ""),
+    "confidence": ("conf", ""),
+    "temperature": ("T", ""),
+    "energy": ("energy", ""),
 }
-"""By the key that result rows use."""
+"""Head of a column and direction of improvement, by the key that result rows use."""
+
+
+def is_packed(folder: Path) -> bool:
+    """Whether a path is the folder of a packed study."""
+    return (folder / ROWS).is_file()
 
 
 def scaled(metric: str) -> str:
@@ -55,10 +47,9 @@ def is_scaled(metric: str) -> bool:
     return metric.endswith(SUFFIX)
 
 
-def better(metric: str) -> str | None:
-    """The direction of improvement; None for what is no metric or has none."""
-    name = NAMES.get(metric.removesuffix(SUFFIX))
-    return None if name is None else name.better
+def better(metric: str) -> str:
+    """The direction of improvement; empty for what is no metric or has none."""
+    return NAMES.get(metric.removesuffix(SUFFIX), ("", ""))[1]
 
 
 def title(metric: str) -> str:
@@ -67,7 +58,7 @@ def title(metric: str) -> str:
     >>> title("gap"), title("ece_T")
     ('conf-acc', 'ECE+T')
     """
-    return NAMES[metric.removesuffix(SUFFIX)].title + ("+T" if is_scaled(metric) else "")
+    return NAMES[metric.removesuffix(SUFFIX)][0] + "+T" * is_scaled(metric)
 
 
 def columns_of(metrics: Iterable[str]) -> list[str]:

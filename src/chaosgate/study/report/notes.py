@@ -1,14 +1,15 @@
-"""What stands around the tables: verdict, strengths at the edge of a grid, the plan, eight
-notes.
-"""
+"""What stands around the tables: verdict, strengths at the edge of a grid, at most eight notes."""
 
 from collections import Counter
 from collections.abc import Iterator
 
 from chaosgate.study.plan.study import STRENGTH, Sweep
-from chaosgate.study.report.frame import MOST_PAIRS, Results, has_direction
-from chaosgate.study.report.names import CLEAN, MAIN, ON_TEST, PRIMARY, is_scaled, title
-from chaosgate.study.report.views import COLLAPSED, SELECTED, change
+from chaosgate.study.report.frame import MOST_PAIRS, Results
+from chaosgate.study.report.names import CLEAN, MAIN, PRIMARY, better, is_scaled, title
+from chaosgate.study.report.render import render
+from chaosgate.study.report.views import change
+
+UNCLEAR = "not distinguishable"
 
 
 def verdict(results: Results) -> list[str]:
@@ -16,15 +17,14 @@ def verdict(results: Results) -> list[str]:
     if results.study.planned is not None:
         return [
             f"{line['variant']}, {line['part']} {title(line['metric'])}: "
-            f"{', '.join(change(line)) or 'not finished'}: {line['mark'] or 'not distinguishable'}."
+            f"{', '.join(change(line)) or 'not finished'}: {line['mark'] or UNCLEAR}."
             for line in results.lines("planned").to_dict("records")
         ]
     metric = PRIMARY if PRIMARY in results.metrics else "nll"
     variants = list(results.tables.values())[:2][-1]  # at their selected strengths
     own = results.lines(variants=variants, part=CLEAN, metric=metric)
-    own = own[own.p.notna()].replace({"mark": {"": "not distinguishable"}})
-    groups = own.groupby("mark").variant.agg(", ".join)
-    found = "; ".join(f"{mark}: {names}" for mark, names in groups.items())
+    groups = own[own.p.notna()].replace({"mark": {"": UNCLEAR}}).groupby("mark").variant
+    found = "; ".join(f"{mark}: {', '.join(names)}" for mark, names in groups)
     return [f"Clean {title(metric)} against {_reference(results)}: {found}."] if found else []
 
 
@@ -68,10 +68,31 @@ def value_to_add(sweep: Sweep, chosen: float) -> float | None:
 
 def notes(results: Results) -> list[str]:
     """What the numbers are, in at most seven lines; an eighth is about the plan."""
-    if not results.facts:
-        return ["No run has finished yet."]
-    parts = (_setting, _intervals, _metrics, _flags, _selection)
-    return [" ".join(lines) for part in parts if (lines := list(part(results)))]
+    frame, rows = results.frame, results.rows.values()
+    tested = frame[frame.part.isin(MAIN) & frame.p.notna() & frame.metric.map(better).ne("")]
+    kind = "mean" if results.study.planned is None else "planned"
+    found = {
+        key: list(dict.fromkeys(str(one.rows[0].get(key)) for one in results.networks))
+        for key in ("backbone", "commit", "processor")
+    }
+    text = render(
+        "notes.txt",
+        **{"study": results.study, "results": results, "found": found, "rows": list(rows)},
+        first=results.networks[0] if results.networks else None,
+        reference=_reference(results),
+        unfinished=[
+            row.variant
+            for row in rows
+            if row.members == 1 and len(row.seeds) < len(results.study.seeds)
+        ],
+        over=list(dict.fromkeys(one for one in frame.over if one)),
+        compared=len(tested) and (tested.kind == kind).sum(),
+        too_many=any(len(results.pairs(one)) > MOST_PAIRS for one in results.tables.values()),
+        scaled=any(map(is_scaled, results.metrics)),
+        collapsed=any(part in MAIN for _, part in results.collapsed),
+        selections=list(_selections(results)),
+    )
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
 
 
 def _reference(results: Results) -> str:
@@ -79,83 +100,11 @@ def _reference(results: Results) -> str:
     return f"{results.study.reference} at the same {axes}" if axes else results.study.reference
 
 
-def _setting(results: Results) -> Iterator[str]:
-    study, facts = results.study, results.facts
-    if study.size is not None:
-        yield study.size.warning
-    networks, many = " and ".join(facts["backbone"]), f"{facts['n']:g} test images"
-    yield f"{networks} on {facts['data']}, {study.checkpoint} checkpoint, {many}."
-    rows = [row for row in results.rows.values() if row.members == 1]
-    if absent := [row.variant for row in rows if len(row.seeds) < len(study.seeds)]:
-        yield f"Not finished: {', '.join(absent)}."
-    for key in ("commit", "processor"):
-        if len(facts[key]) > 1:
-            yield f"Rows come from several {key}s: {', '.join(facts[key])}."
-
-
-def _intervals(results: Results) -> Iterator[str]:
-    frame, planned = results.frame, results.study.planned is not None
-    over = " or ".join(dict.fromkeys(one for one in frame.over if one)) or "nothing yet"
-    yield (
-        f"Mean ± standard deviation over {len(results.study.seeds)} seed(s). Below: difference to "
-        f"{_reference(results)}, paired by seed and image, with its 95 % interval, which is about "
-        f"{over}; that of an ECE is corrected for bias."
-    )
-    tested = frame[frame.part.isin(MAIN) & frame.p.notna() & frame.metric.map(has_direction)]
-    if len(tested):
-        many = (tested.kind == ("planned" if planned else "mean")).sum()
-        kind = "planned contrasts" if planned else "differences; nothing was planned"
-        yield (
-            f"✓ better, ✗ worse at the 5 % level, with Holm's correction for {many} {kind}. "
-            "No mark: not distinguishable, which does not mean equal. Bold: the best mean, if an "
-            "interval separates it from the second best and an ECE is above its noise floor."
-        )
-    if "these two networks" in over:
-        yield "Another training would differ by more, so nothing is marked."
-    if any(len(results.pairs(variants)) > MOST_PAIRS for variants in results.tables.values()):
-        yield "There are too many pairs to compare; 'contrast: METHOD' compares one with all."
-
-
-def _metrics(results: Results) -> Iterator[str]:
-    """What is averaged, and what the temperature is."""
-    facts = results.facts
-    if facts["corruptions"]:
-        yield (
-            f"corrupted: mean over {len(facts['corruptions'])} corruption(s) of the mean over "
-            f"severities {', '.join(map(str, facts['severities']))}."
-        )
-    yield f"ECE: {facts['bins']} bins; noise floor: that of a perfectly calibrated network."
-    if not any(map(is_scaled, results.metrics)):
-        yield "+T is missing: no run was tested with temperature scaling."
-        return
-    yield "+T: logits divided by one temperature T, fitted on validation images."
-    if any(row.on_test for row in results.rows.values()):
-        yield f"{ON_TEST}: T was fitted on the test images themselves; +T looks better than it is."
-
-
-def _flags(results: Results) -> Iterator[str]:
-    rows = results.rows.values()
-    if any(part in MAIN for _, part in results.collapsed):
-        yield (
-            f"{COLLAPSED} collapsed: accuracy and confidence were lost together; a small ECE there "
-            "is not a success."
-        )
-    if any(row.on_test and row.checkpoint != "last" for row in rows):
-        yield f"{SELECTED}: the checkpoint was selected on the test images and looks too good."
-    for row in (row for row in rows if row.members > 1):
-        yield f"{row.variant}: {len(row.seeds)} mean(s) of {row.members} networks, not paired."
-
-
-def _selection(results: Results) -> Iterator[str]:
-    """How strengths were selected, and what each seed alone would have selected."""
+def _selections(results: Results) -> Iterator[tuple[str, str | None, str]]:
+    """What was selected among strengths, and what each seed alone would have selected."""
     for name, rows in results.by_strength.items():
-        if rows[0].method not in results.swept or len(rows) < 2:
-            continue
-        if results.selected[name] is None:
-            yield f"{name}: no strength is selected before every strength has every seed."
-            continue
-        seen = " on the test images" * rows[0].on_test
-        own = results.lines("seed", [row.variant for row in rows], metric="validation_nll")
-        best = own.loc[own.groupby("seed").value.idxmin(), STRENGTH]
-        votes = ", ".join(f"{level} ({many})" for level, many in Counter(best).most_common())
-        yield f"{name}: strength selected by validation NLL{seen}; single seeds select {votes}."
+        if rows[0].method in results.swept and len(rows) > 1:
+            own = results.lines("seed", [row.variant for row in rows], metric="validation_nll")
+            best = own.loc[own.groupby("seed").value.idxmin(), STRENGTH]
+            votes = [f"{level} ({many})" for level, many in Counter(best).most_common()]
+            yield name, results.selected[name], ", ".join(votes)

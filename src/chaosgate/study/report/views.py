@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from chaosgate.study.plan.study import STRENGTH, paper_data
-from chaosgate.study.report.frame import Results, Row, has_direction
+from chaosgate.study.report.frame import Results, Row
 from chaosgate.study.report.names import MAIN, ON_TEST, PLUS_T, better, is_scaled, scaled, title
 
 MARKS = {"better": "✓", "worse": "✗"}
@@ -54,16 +54,7 @@ def head(metric: str) -> str:
     >>> head("ece_T"), head("gap")
     ('ECE+T ↓', 'conf-acc')
     """
-    return title(metric) + {"higher": " ↑", "lower": " ↓"}.get(better(metric) or "", "")
-
-
-def signed(value: float) -> str:
-    """A difference with three decimals and without a zero in front.
-
-    >>> signed(-0.0204), signed(1.25)
-    ('-.020', '+1.250')
-    """
-    return f"{value:+.3f}".replace("+0.", "+.").replace("-0.", "-.")
+    return title(metric) + {"higher": " ↑", "lower": " ↓"}.get(better(metric), "")
 
 
 def number(value: float, sd: float = nan, decimals: int = 3) -> str:
@@ -72,16 +63,25 @@ def number(value: float, sd: float = nan, decimals: int = 3) -> str:
     >>> number(0.03, 0.001), number(nan)
     ('0.030 ± 0.001', '–')
     """
-    text = MISSING if isnan(value) else f"{value:.{decimals}f}"
-    return text if isnan(value) or isnan(sd) else f"{text} ± {sd:.{decimals}f}"
+    if isnan(value):
+        return MISSING
+    return f"{value:.{decimals}f}" + ("" if isnan(sd) else f" ± {sd:.{decimals}f}")
 
 
 def change(line: Mapping[str, Any]) -> tuple[str, ...]:
-    """A difference with its mark, then its interval; nothing if there is none."""
+    """A difference with its mark, then its interval; nothing if there is none.
+
+    >>> change({"difference": -0.0204, "lo": -0.03, "hi": 1.25, "mark": ""})
+    ('-.020', '-.030 to +1.250')
+    """
     if isnan(line["difference"]):
         return ()
-    ends = () if isnan(line["lo"]) else (f"{signed(line['lo'])} to {signed(line['hi'])}",)
-    return (f"{signed(line['difference'])} {MARKS.get(line['mark'], '')}".strip(), *ends)
+    signed = [
+        f"{line[key]:+.3f}".replace("+0.", "+.").replace("-0.", "-.")
+        for key in ("difference", "lo", "hi")
+    ]
+    ends = () if isnan(line["lo"]) else (" to ".join(signed[1:]),)
+    return (f"{signed[0]} {MARKS.get(line['mark'], '')}".strip(), *ends)
 
 
 def _pivot(
@@ -92,8 +92,7 @@ def _pivot(
     empty: str = "",
 ) -> pd.DataFrame:
     """Cells by name of the row and head of the column, in the order in which they first appear."""
-    records = lines.to_dict("records")
-    found = {(name(line), column(line)): cell(line) for line in records}
+    found = {(name(line), column(line)): cell(line) for line in lines.to_dict("records")}
     rows, heads = (dict.fromkeys(key[k] for key in found) for k in (0, 1))
     content = [[found.get((row, one), Cell(empty)) for one in heads] for row in rows]
     return pd.DataFrame(content, list(rows), list(heads))
@@ -117,25 +116,22 @@ def result_view(results: Results, name: str, variants: Sequence[str], part: str)
     """A row per method, a column per metric: mean, difference to the reference, its interval."""
     own, asked = results.lines(variants=variants, part=part), len(results.study.seeds)
     best = {metric: best_of(results, variants, part, metric) for metric in own.metric.unique()}
+    more = [results.lines(variants=variants, metric=one) for one in ("temperature", "energy")]
 
     def row_name(line: dict[str, Any]) -> str:
         row = results.rows[line["variant"]]
-        missing = row.members == 1 and len(row.seeds) < asked
-        fewer = f" ({len(row.seeds)} of {asked})" * missing
+        fewer = f" ({len(row.seeds)} of {asked})" * (row.members == 1 and len(row.seeds) < asked)
         tested = row.on_test and row.checkpoint != "last"  # the checkpoint was selected on the test
-        return row.variant + fewer + SELECTED * tested + COLLAPSED * bool(line["collapsed"])
+        lost = (row.variant, part) in results.collapsed
+        return row.variant + fewer + SELECTED * tested + COLLAPSED * lost
 
     def cell(line: dict[str, Any]) -> Cell:
         flag = ON_TEST * (is_scaled(line["metric"]) and line["on_test"] and line["seeds"] > 0)
         text = number(line["value"], line["sd"]) + flag
-        return Cell(text, change(line), best[line["metric"]] == line["variant"], line["mark"])
+        return Cell(text, change(line), best.get(line["metric"]) == line["variant"], line["mark"])
 
-    table = _pivot(own, row_name, lambda line: head(line["metric"]), cell, MISSING)
-    for metric, short in (("temperature", "T"), ("energy", "energy")):
-        values = results.lines(metric=metric).set_index("variant").value
-        if len(values):
-            shown = [number(values.get(variant, nan)) for variant in own.variant.unique()]
-            table[short] = [Cell(text) for text in shown]
+    lines = pd.concat([own, *(one[one.value.notna()] for one in more)])
+    table = _pivot(lines, row_name, lambda line: head(line["metric"]), cell, MISSING)
     floors = own[own.floor.notna()].groupby("metric").floor.agg(["min", "max"])
     if len(floors):
         texts = {
@@ -155,9 +151,9 @@ def best_of(results: Results, variants: Sequence[str], part: str, metric: str) -
     """
     own = results.lines(variants=variants, part=part, metric=metric)
     own = own[own.value.notna() & (own.members == 1) & ~own.collapsed.astype(bool)]
-    lower = better(metric) == "lower"
-    own = own[own.seeds == own.seeds.max()].sort_values("value", ascending=lower, kind="stable")
-    if not has_direction(metric) or len(own) < 2 or own.seeds.max() < 2:
+    own = own[own.seeds == own.seeds.max()]
+    own = own.sort_values("value", ascending=better(metric) == "lower", kind="stable")
+    if not better(metric) or len(own) < 2 or own.seeds.max() < 2:
         return None
     first, second = own.iloc[0], own.iloc[1]
     found = results.difference(first.variant, second.variant, part, metric)
@@ -176,8 +172,8 @@ def difference_view(
         return f"{line['variant']}{ON_TEST * bool(line['on_test'])}{fewer}"
 
     def cell(line: dict[str, Any]) -> Cell:
-        shown = change(line) or (MISSING,)
-        return Cell(shown[0], shown[1:], mark=line["mark"])
+        text, *below = change(line) or (MISSING,)
+        return Cell(text, tuple(below), mark=line["mark"])
 
     own = results.lines(kind, pairs)
     table = _pivot(own, row_name, lambda line: f"{line['part']} {head(line['metric'])}", cell)
@@ -193,40 +189,41 @@ def paper_view(name: str, results: Results | None = None) -> View:
     Our columns +T come last: the paper has none. What we do not have is a dash.
     """
     data = paper_data()[name]
-    rows, by = data["rows"], data["by"]
+    rows, by, caption, label = data["rows"], data["by"], name, data["label"]
+    names = [ROW_TITLES.get(str(row), str(row)) for row in rows]
     table: dict[str, list[Cell]] = {}
     if any("g" in cells for cells in rows.values()):
         table["g"] = [Cell(f"{cells['g']:g}" if "g" in cells else "") for cells in rows.values()]
-    columns = [
-        (*column.partition("_")[::2], column, decimals)
-        for column, decimals in data["decimals"].items()
-    ]
-    columns += [(scaled(one), *rest) for one, *rest in columns if one in PLUS_T]
-    for metric, suffix, column, decimals in columns:
-        method = suffix if by == "corruption" else ""
-        percent = column.endswith("_percent")
-        shown = head(metric).replace(" ", " (%) ") if percent else head(metric)
-        shown += f" ({ROW_TITLES.get(method, method)})" if method else ""
-        if results is not None:
-            ours = [_ours(results, data, str(row), metric, method) for row in rows]
-            scale = 100 if percent else 1
-            texts = [number(scale * value, scale * sd, decimals) + flag for value, sd, flag in ours]
-            if not is_scaled(metric) or set(texts) != {MISSING}:
-                table[shown] = [Cell(text) for text in texts]
-        if not is_scaled(metric):
-            printed = [(*cells[column], nan)[:2] for cells in rows.values()]
-            there = shown if results is None else f"{shown} paper"
-            table[there] = [Cell(number(value, sd, decimals)) for value, sd in printed]
-    names, caption, label = [ROW_TITLES.get(str(r), str(r)) for r in rows], name, data["label"]
+    after: dict[str, list[Cell]] = {}
+    for column, decimals in data["decimals"].items():
+        metric, _, suffix = column.partition("_")
+        method, percent = suffix * (by == "corruption"), suffix == "percent"
+        printed = [Cell(number(*(*cells[column], nan)[:2], decimals)) for cells in rows.values()]
+        of_method = f" ({ROW_TITLES[method]})" if method else ""
+        shown = head(metric).replace(" ", " (%) " if percent else " ") + of_method
+        if results is None:
+            table[shown] = printed
+            continue
+        found = [_row(results, data, str(row), method or str(row)) for row in rows]
+        parts = list(map(str, rows)) if method else [data["part"]] * len(rows)
+        where = list(zip(found, parts, strict=True))
+        table[shown] = [
+            _ours(results, *one, metric, decimals, 100 if percent else 1) for one in where
+        ]
+        table[f"{shown} paper"] = printed
+        ours = [_ours(results, *one, scaled(metric), decimals) for one in where]
+        if metric in PLUS_T and {cell.text for cell in ours} != {MISSING}:
+            after[head(scaled(metric)) + of_method] = ours
     if results is not None:
-        found = [_row(results, data, str(row), str(row)) for row in rows]
-        lost = [row and (row.variant, data["part"]) in results.collapsed for row in found]
-        names = [shown + COLLAPSED * bool(flag) for shown, flag in zip(names, lost, strict=True)]
-        if (size := results.study.size) is not None:  # must not be mistaken for the paper's numbers
-            caption += f", {size.name} size{' on synthetic images' * size.synthetic}"
-            label += f"_{size.name}"
+        for k, row in enumerate(_row(results, data, str(row), str(row)) for row in rows):
+            names[k] += COLLAPSED * (
+                row is not None and (row.variant, data["part"]) in results.collapsed
+            )
+    if results is not None and (size := results.study.size) is not None:
+        caption += f", {size.name} size{' on synthetic images' * size.synthetic}"
+        label += f"_{size.name}"  # must not be mistaken for the paper's numbers
     first = "g" if by == STRENGTH else by.capitalize()
-    return View(caption, first, pd.DataFrame(table, names), label)
+    return View(caption, first, pd.DataFrame(table | after, names), label)
 
 
 def _row(results: Results, data: Mapping[str, Any], name: str, method: str) -> Row | None:
@@ -249,13 +246,12 @@ def _row(results: Results, data: Mapping[str, Any], name: str, method: str) -> R
 
 
 def _ours(
-    results: Results, data: Mapping[str, Any], name: str, metric: str, method: str
-) -> tuple[float, float, str]:
-    """Mean, standard deviation, and a flag if the temperature was fitted on the test images."""
-    row = _row(results, data, name, method or name)
-    part = name if data["by"] == "corruption" else data["part"]
+    results: Results, row: Row | None, part: str, metric: str, decimals: int, scale: int = 1
+) -> Cell:
+    """Our number, with a flag if the temperature was fitted on the test images."""
     own = results.lines(variants=[row.variant] if row else [], part=part, metric=metric)
-    if not len(own) or isnan(own.value.iloc[0]):
-        return nan, nan, ""
-    flag = ON_TEST * bool(is_scaled(metric) and own.on_test.iloc[0])
-    return float(own.value.iloc[0]), float(own.sd.iloc[0]), flag
+    if own.value.isna().all():
+        return Cell(MISSING)
+    line = own.iloc[0]
+    flag = ON_TEST * bool(is_scaled(metric) and line.on_test)
+    return Cell(number(scale * line.value, scale * line.sd, decimals) + flag)

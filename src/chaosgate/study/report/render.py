@@ -1,0 +1,92 @@
+"""The formats of a report: terminal, Markdown, LaTeX and HTML. Text is escaped where it is printed."""
+
+import re
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from chaosgate.study.report.views import Cell, View
+
+_TEX = str.maketrans(
+    {
+        **{character: rf"\{character}" for character in "&%$#_{}"},
+        **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+        **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "–": "--"},
+        **{"↑": r"$\uparrow$", "↓": r"$\downarrow$", "✓": "$^{+}$", "✗": "$^{-}$", "±": r"$\pm$"},
+        **{"†": r"$^\dagger$", "‡": r"$^\ddagger$", "§": r"$^\S$", "≤": r"$\le$"},
+    }
+)
+_TEX_SYNTAX: dict[str, Any] = {
+    **{"block_start_string": "<%", "block_end_string": "%>"},
+    **{"variable_start_string": "<<", "variable_end_string": ">>"},
+    **{"comment_start_string": "<#", "comment_end_string": "#>"},
+}
+
+
+def escape_latex(text: object) -> str:
+    r"""Plain text for LaTeX.
+
+    >>> escape_latex("defocus_blur, 5 %: -.020 ± 0.001 ✓")
+    'defocus\\_blur, 5 \\%: $-$.020$\\pm$0.001$^{+}$'
+    """
+    if isinstance(text, Markup):  # marked as safe in the template
+        return str(text)
+    plain = re.sub(r" ?(±) ?| ([✓✗↑↓])", lambda found: found[1] or found[2], str(text))
+    return re.sub(r"(?<![\w\\-])-(?=[.\d])", "$-$", plain.translate(_TEX))
+
+
+def escape_markdown(text: object) -> str:
+    r"""Plain text for Markdown, also inside a table.
+
+    >>> escape_markdown("a_b | *c*")
+    'a\\_b \\| \\*c\\*'
+    """
+    return re.sub(r"([\\`*_{}\[\]<>|#~&$])", r"\\\1", " ".join(str(text).split()))
+
+
+def render(template: str, **content: Any) -> str:
+    """Fill one of the templates beside this file; every text is escaped for its format."""
+    kind = template.rpartition(".")[2]
+    environment = Environment(
+        loader=PackageLoader("chaosgate.study.report", "templates"),
+        autoescape=kind == "html",
+        finalize={"md": escape_markdown, "tex": escape_latex}.get(kind),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        **(_TEX_SYNTAX if kind == "tex" else {}),
+    )
+    environment.filters["anchor"] = lambda heading: heading.lower().replace(" ", "-")
+    return environment.get_template(template).render(**content)
+
+
+def print_view(view: View, console: Console) -> None:
+    """A view in the whole width of the terminal; columns that do not fit come below."""
+
+    def text(cell: Cell) -> Text:
+        color = {"better": "green", "worse": "red"}.get(cell.mark, "")
+        shown = Text(cell.text, style=f"{'bold ' * cell.bold}{color}", justify="right")
+        below = "".join(f"\n{line}" for line in cell.below)
+        return shown.append(below, style=f"not bold {color or 'dim'}")
+
+    def width(head: str) -> int:
+        return 3 + max(len(line) for cell in cells[head] for line in (cell.text, head, *cell.below))
+
+    cells, heads = view.cells, list(view.cells)
+    while heads:
+        grid = Table(title=Text(view.title), box=SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
+        grid.title_justify, left = "left", console.width - 30
+        grid.add_column(Text(view.first), max_width=28, overflow="fold")
+        shown: list[str] = []
+        while heads and (not shown or width(heads[0]) <= left):
+            shown.append(heads.pop(0))
+            left -= width(shown[-1])
+            grid.add_column(Text(shown[-1]), justify="right", no_wrap=True)
+        for name, row in cells[shown].iterrows():
+            grid.add_row(Text(str(name), overflow="fold"), *map(text, row))
+        console.print(grid)
