@@ -18,14 +18,13 @@ from torch import Tensor
 from chaosgate.metrics import (
     CellMetrics,
     area_under_roc,
-    classification_scores,
     temperature_scaling,
 )
 from chaosgate.metrics.aggregate import CLEAN as CLEAN_CELL
 from chaosgate.metrics.aggregate import Cell
 from chaosgate.metrics.functional import calibration_bins, effective_counts
 from chaosgate.run.directory import RunDirectory, read_lines
-from chaosgate.run.outputs import Logits, Samples, ScaledSamples, load_logits, load_samples
+from chaosgate.run.outputs import Logits, Samples, load_logits, load_samples
 from chaosgate.study.execute.state import record_of, rows_of, state_of
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import Study
@@ -102,13 +101,11 @@ class Network:
     @property
     def validation_nll(self) -> float:
         """Of the tested checkpoint: the last, the smallest, or that of the first largest Top-1."""
-        lines = [line for line in self.curves if "val/nll" in line]
-        if not lines:
-            return nan
+        lines = [line for line in self.curves if "val/nll" in line] or [{"val/nll": nan}]
         if self.checkpoint == "top1":
             return max(lines, key=lambda line: line.get("val/top1", nan))["val/nll"]
-        last = lines[-1]["val/nll"]
-        return last if self.checkpoint == "last" else min(line["val/nll"] for line in lines)
+        nll = [line["val/nll"] for line in lines]
+        return nll[-1] if self.checkpoint == "last" else min(nll)
 
     @property
     def bins(self) -> int:
@@ -185,8 +182,8 @@ def collect(study: Study, runs: Sequence[Run]) -> Evidence:
             "method."
         )
     networks = [network for network, _ in tested]
-    tested += _ensembles(study, {run.name: run for run in runs}, networks)
-    return [network for network, _ in tested], _image_errors(study, tested)
+    ensembles = _ensembles(study, {run.name: run for run in runs}, networks)
+    return [*networks, *ensembles], _image_errors(study, tested)
 
 
 def _read(study: Study, run: Run) -> Tested:
@@ -207,40 +204,38 @@ def _read(study: Study, run: Run) -> Tested:
 
 
 def _image_errors(study: Study, tested: Sequence[Tested]) -> ImageErrors:
-    metrics = [*columns_of(study.metrics), *PLUS_T, *map(scaled, PLUS_T)]
-    drawn: dict[tuple[str, int], dict[Column, Array]] = {}  # by network
-    floors: dict[tuple[str, int], dict[Column, Any]] = {}
-    pooled: dict[tuple[str, int], dict[str, Array]] = {}
+    metrics = list(dict.fromkeys([*columns_of(study.metrics), *PLUS_T, *map(scaled, PLUS_T)]))
+    names: list[tuple[str, int]] = []
+    drawn: dict[Any, Array] = {}  # by name of the network and column
+    floors: dict[Any, tuple[float, float]] = {}
+    pooled: dict[Any, Array] = {}
     bins = tested[0][0].bins if tested else 0
     for network, samples in tested:
         name, after = (network.variant, network.seed), (f"{network.variant}+T", network.seed)
-        groups = {} if samples is None else parts_of(samples.cells)
-        floors[name], pooled[name] = {}, {}
-        for part in (part for part in MAIN if samples is not None and part in groups):
-            scores = {"ece": samples.confidence}
-            scores |= {} if samples.scaled is None else {"ece_T": samples.scaled.confidence}
-            for metric, one in scores.items():
-                found = inference.ece_floor(one, samples.cells, groups[part], bins)
-                floors[name][part, metric] = found
-            pooled[name][part] = _pooled(samples.of(sum(map(list, groups[part]), [])), bins)
-        resampled = samples is not None and network.members == 1
-        drawn[name] = inference.resample(samples, groups, metrics, bins) if resampled else {}
-        if network.method == study.reference:
-            drawn[after] = {
-                (part, metric.removesuffix("_T")): values
-                for (part, metric), values in drawn[name].items()
-                if is_scaled(metric)
-            }
-    columns = list(dict.fromkeys(column for one in drawn.values() for column in one))
+        names += [name, after] if network.method == study.reference else [name]
+        if samples is None:
+            continue
+        groups = parts_of(samples.cells)
+        for (part, metric), values in inference.resample(samples, groups, metrics, bins).items():
+            drawn[name, (part, metric)] = values
+            if is_scaled(metric):
+                drawn[after, (part, metric.removesuffix("_T"))] = values
+        scores = {"ece": samples.confidence}
+        scores |= {} if samples.scaled is None else {"ece_T": samples.scaled.confidence}
+        for part in (part for part in MAIN if part in groups):
+            pooled[name, part] = _pooled(samples.of(sum(map(list, groups[part]), [])), bins)
+            for metric, confidence in scores.items():
+                floor = inference.ece_floor(confidence, samples.cells, groups[part], bins)
+                floors[name, (part, metric)] = floor
+    columns = list(dict.fromkeys(column for _, column in drawn))
 
-    def table(found: Mapping[Any, Mapping[Any, Any]], keys: Sequence[Any], *shape: int) -> Array:
-        unknown = np.full(shape, nan)
-        rows = [[found.get(name, {}).get(key, unknown) for name in drawn] for key in keys]
-        return np.array(rows).reshape(len(keys), len(drawn), *shape)
+    def table(found: Mapping[Any, Any], keys: Sequence[Any], *shape: int) -> Array:
+        rows = [[found.get((name, key), np.full(shape, nan)) for name in names] for key in keys]
+        return np.array(rows).reshape(len(keys), len(names), *shape)
 
     stars = table(drawn, columns, 1 + inference.RESAMPLES)
     return ImageErrors(
-        list(drawn),
+        names,
         columns,
         stars[..., 1:].mean(-1) - stars[..., 0],
         np.array([np.cov(column[:, 1:]) for column in stars]),
@@ -261,7 +256,7 @@ def _pooled(samples: Samples, bins: int) -> Array:
 
 def _ensembles(
     study: Study, runs: Mapping[str, Run], networks: Sequence[Network]
-) -> Iterator[Tested]:
+) -> Iterator[Network]:
     """As many ensembles as the finished seeds of their methods allow, in the order of seeds."""
     for of, size in ((one.of, one.size) for one in study.ensemble):
         ready = [one for one in networks if one.method == of]
@@ -271,7 +266,7 @@ def _ensembles(
             kept = [load_logits(run.directory, run.outputs_of(ood=False)) for run in group]
             members = [one for one in kept if one is not None]
             if len(members) == size:
-                own, samples = _together(members, first.bins)
+                own = _together(members, first.bins)
                 rows = [row | own[cell_of(row)] for row in first.rows if cell_of(row) in own]
                 more: dict[str, Any] = {
                     "run": "",
@@ -279,41 +274,33 @@ def _ensembles(
                     "levels": {},
                 }
                 more |= {"seed": -1 - k // size, "members": size, "curves": [], "rows": rows}
-                yield replace(first, **more), samples
+                yield replace(first, **more)
 
 
-def _together(
-    members: Sequence[Logits], bins: int
-) -> tuple[dict[Cell, dict[str, float | None]], Samples]:
+def _together(members: Sequence[Logits], bins: int) -> dict[Cell, dict[str, Any]]:
     """The mean of the members' probabilities as one network, with a temperature of its own."""
     first = members[0]
     logits = _mean_log_probability(member.logits for member in members)
     cells, images, classes = logits.shape
-    flat, targets = logits.view(-1, classes), torch.from_numpy(first.target).long().reshape(-1)
+    target = torch.from_numpy(first.target).long().reshape(-1)
 
     def metrics_of(values: Tensor) -> dict[str, list[Any]]:
         metrics = CellMetrics(cells, bins, adaptive_bins=bins)
-        metrics.update(values, targets, torch.arange(cells).repeat_interleave(images))
+        cell = torch.arange(cells).repeat_interleave(images)
+        metrics.update(values.view(-1, classes), target, cell)
         return {name: column.reshape(-1).tolist() for name, column in metrics.compute().items()}
 
-    found, temperature, after = metrics_of(flat), None, None
+    found = metrics_of(logits)
     held = [member.validation for member in members if member.validation is not None]
     if len(held) == len(members) and all(np.array_equal(one[2], held[0][2]) for one in held):
         mean, truth = _mean_log_probability(one[0] for one in held), torch.from_numpy(held[0][1])
         with suppress(ValueError):  # no temperature is best
             temperature = temperature_scaling(mean, truth.long()).temperature
-    if temperature is not None:
-        of_scaled = metrics_of(flat / temperature)
-        found |= {scaled(name): of_scaled[name] for name in PLUS_T}
-        confidence = (logits / temperature).softmax(-1).amax(-1).float().numpy()
-        none = np.empty(0, np.float32)  # an ensemble is paired with nothing: no slopes
-        after = ScaledSamples(confidence[None], none, none)
-    found["temperature"] = [temperature] * cells
-    scores = classification_scores(flat, targets)
-    one_each = (scores.confidence.float(), scores.rank < 1, scores.nll.float())
-    confidence, correct, nll = (one.view(cells, images).numpy() for one in one_each)
-    by_cell = {cell: {m: found[m][k] for m in found} for k, cell in enumerate(first.cells)}
-    return by_cell, Samples(first.cells, confidence, correct, nll, first.index, after)
+            after = metrics_of(logits / temperature)
+            found |= {scaled(name): after[name] for name in PLUS_T}
+            found["temperature"] = [temperature] * cells
+    own = dict.fromkeys((*map(scaled, PLUS_T), "temperature"))  # not those of the first member
+    return {cell: own | {m: found[m][k] for m in found} for k, cell in enumerate(first.cells)}
 
 
 def _mean_log_probability(logits: Iterable[Array]) -> Tensor:

@@ -48,17 +48,18 @@ def pictures_of(results: Results) -> dict[str, Block]:
     if not results.metrics:
         return {}
     shown = [one for one in next(iter(results.tables.values())) if results.rows[one].seeds]
-    drawn: dict[str, dict[str, Figure]] = {}
+    axes = dict.fromkeys(axis for row in results.rows.values() for axis in row.levels)
+    drawn = {f"ECE and NLL against {axis}": axis_figure(results, axis) for axis in (ENERGY, *axes)}
     if PRIMARY in results.metrics:
         figure = temperature_figure(results, shown)
-        drawn["Temperature"] = {"ECE and NLL before and after temperature scaling": figure}
-    axes = dict.fromkeys(axis for row in results.rows.values() for axis in row.levels)
-    for axis in (ENERGY, *axes):
-        drawn[axis.capitalize()] = {f"ECE and NLL against {axis}": axis_figure(results, axis)}
-    for heading, places in places_of(results).items():
-        drawn[heading] = {f"metrics by {heading}": part_figure(results, shown, places)}
+        drawn = {"ECE and NLL before and after temperature scaling": figure} | drawn
+    if results.severities:
+        levels = {CLEAN: 0.0} | results.severities
+        drawn["metrics by severity"] = part_figure(results, shown, levels)
+        places = {name: float(k) for k, name in enumerate(results.corruptions)}
+        drawn["metrics by corruption"] = part_figure(results, shown, places, list(places))
     bars = f"Bars: 95 % intervals of the difference to {results.study.reference}, around the value."
-    found = {heading: Block(images, bars) for heading, images in drawn.items()}
+    found = {name.split()[-1].capitalize(): Block({name: one}, bars) for name, one in drawn.items()}
     for part, text in (
         (CLEAN, "The first seed of each method, clean test set."),
         (CORRUPTED, "All corrupted cells pooled: the ECE above each is not that of the tables."),
@@ -82,47 +83,74 @@ def _lines(results: Results, part: str, metric: str, variants: Iterable[str]) ->
     own = results.lines(variants=variants, part=part, metric=metric)
     own = own[own.value.notna()]
     down, up = (own.difference - own.lo).fillna(0.0), (own.hi - own.difference).fillna(0.0)
-    return own.assign(down=down, up=up)
+    return own.assign(y=own.value, down=down, up=up)
 
 
 def _draw(axes: Axes, lines: pd.DataFrame, look: Mapping[str, Any], bars: str = "yerr") -> None:
     """Points at x and y with their bars."""
     x, y, *ends = (lines[column].tolist() for column in ("x", "y", "down", "up"))
-    axes.errorbar(x, y, **{bars: ends, "elinewidth": 1, "ms": 6, **look})
+    axes.errorbar(x, y, **{bars: ends, "elinewidth": 1, "ms": 6, "lw": 1.4, **look})
+
+
+def _figure(
+    results: Results,
+    panels: Mapping[str, pd.DataFrame],
+    by: str,
+    label: str,
+    ticks: Sequence[str] = (),
+    columns: int = 2,
+) -> Figure:
+    """A series for every method or row; what has no place x is a horizontal line."""
+    styles, (figure, grid) = _styles_of(results), _grid(len(panels), columns=columns)
+    for axes, (name, lines) in zip(grid, panels.items(), strict=True):
+        placed = lines[lines.x.notna()].sort_values("x")
+        for series, own in placed.groupby(by, sort=False):
+            _draw(axes, own, {"label": series, **styles[own.variant.iloc[0]]})
+        lost = placed[placed.collapsed.astype(bool) & (placed.metric == "ece")]
+        if len(lost):
+            look = {"mew": 1.6, "color": INK, "label": "collapsed"}
+            axes.plot(lost.x.tolist(), lost.y.tolist(), "x", ms=11, **look)
+        for line in lines[lines.x.isna()].itertuples():
+            color = styles[line.variant]["color"]
+            axes.axhline(line.y, lw=1, ls="--", color=color, label=line.variant)
+        if ticks:
+            axes.set_xticks(range(len(ticks)), [tick.replace("_", "\n") for tick in ticks])
+        axes.set(xlabel=label, ylabel=name)
+    return _with_legend(figure)
 
 
 def axis_figure(results: Results, axis: str) -> Figure:
-    """NLL and ECE against the injected energy, which all methods have, or along an axis.
-
-    Rows without a place on it, and ensembles, are horizontal lines.
-    """
+    """NLL and ECE against the injected energy, which all methods have, or along an axis."""
     levels = {row.variant: row.levels[axis] for row in results.rows.values() if axis in row.levels}
-    label, names = axis, list(dict.fromkeys(levels.values()))
-    at = {variant: float(names.index(level)) for variant, level in levels.items()}
+    label, ticks = axis, list(dict.fromkeys(levels.values()))
+    at = {variant: float(ticks.index(level)) for variant, level in levels.items()}
     if axis == ENERGY:
         at = results.lines(metric="energy").set_index("variant").value.to_dict()
         label = "injected energy / energy of the features"
     elif axis == STRENGTH:
         keys = dict.fromkeys(one.key.rpartition(".")[2] for one in results.study.strength.values())
         at, label = {one: float(x) for one, x in levels.items()}, f"strength ({', '.join(keys)})"
-    styles, (figure, panels) = _styles_of(results), _panels(results)
-    for axes, part, metric in panels:
+    panels = {}
+    for part, metric in _columns(results):
         lines = _lines(results, part, metric, results.rows)
-        lines = lines.assign(x=lines.variant.map(at), y=lines.value).sort_values("x")
-        placed = lines[lines.x.notna() & (lines.members == 1)]
-        for method, own in placed.groupby("method", sort=False):
-            _draw(axes, own, {"lw": 1.4, "label": method, **styles[own.variant.iloc[0]]})
-        lost = placed[placed.collapsed.astype(bool) & (metric == "ece")].assign(down=0.0, up=0.0)
-        if len(lost):
-            look = {"ls": "", "marker": "x", "ms": 11, "mew": 1.6, "color": INK}
-            _draw(axes, lost, {**look, "label": "collapsed"})
-        for line in lines.drop(placed.index).itertuples():
-            color = styles[line.variant]["color"]
-            axes.axhline(line.y, lw=1, ls="--", color=color, label=line.variant)
-        if label == axis:
-            axes.set_xticks(range(len(names)), names)
-        axes.set(xlabel=label, ylabel=f"{part} {title(metric)}")
-    return _with_legend(figure)
+        x = lines.variant.map(at).where(lines.members == 1)
+        panels[f"{part} {title(metric)}"] = lines.assign(x=x)
+    return _figure(results, panels, "method", label, ticks if label == axis else ())
+
+
+def part_figure(
+    results: Results,
+    variants: Sequence[str],
+    places: Mapping[str, float],
+    ticks: Sequence[str] = (),
+) -> Figure:
+    """Metrics of several parts, each at its place, rows side by side."""
+    rows, panels = [one for one in variants if results.rows[one].members == 1], {}
+    for metric in [one for one in ("top1", PRIMARY, "nll", "ece", "gap") if one in results.metrics]:
+        lines = pd.concat([_lines(results, part, metric, rows) for part in places])
+        shift = 0.8 * ((lines.variant.map(rows.index) + 0.5) / len(rows) - 0.5)
+        panels[title(metric)] = lines.assign(x=lines.part.map(places) + shift)
+    return _figure(results, panels, "variant", "" if ticks else "severity", ticks, columns=1)
 
 
 def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
@@ -131,8 +159,9 @@ def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
     The dashed line is the reference after scaling: what noise has to beat to be worth more than one
     fitted number.
     """
-    styles, (figure, panels) = _styles_of(results), _panels(results, 0.42 * len(variants) + 1.2)
-    for axes, part, metric in panels:
+    styles, columns = _styles_of(results), _columns(results)
+    figure, panels = _grid(len(columns), 0.42 * len(variants) + 1.2)
+    for axes, (part, metric) in zip(panels, columns, strict=True):
         for name, lift, fill, label in (
             (metric, -0.16, None, "as trained"),
             (scaled(metric), 0.16, "white", "+T"),
@@ -156,29 +185,6 @@ def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
     return _with_legend(figure)
 
 
-def places_of(results: Results) -> dict[str, dict[str, float]]:
-    """Where parts stand in a figure by corruption, and in one by severity; severity 0 is clean."""
-    by_name = {name: float(k) for k, name in enumerate(results.corruptions)}
-    by_level = {CLEAN: 0.0} | {name: float(k) for name, k in results.severities.items()}
-    return {"Corruption": by_name, "Severity": by_level} if by_name else {}
-
-
-def part_figure(results: Results, variants: Sequence[str], places: Mapping[str, float]) -> Figure:
-    """Metrics of several parts, each at its place, rows side by side."""
-    metrics = [one for one in ("top1", PRIMARY, "nll", "ece", "gap") if one in results.metrics]
-    figure, panels = _grid(len(metrics), columns=1)
-    rows, styles = [one for one in variants if results.rows[one].members == 1], _styles_of(results)
-    for axes, metric in zip(panels, metrics, strict=True):
-        for k, variant in enumerate(rows):
-            own = pd.concat([_lines(results, part, metric, [variant]) for part in places])
-            own["x"] = own.part.map(places) + 0.8 * ((k + 0.5) / len(rows) - 0.5)
-            look = {"ls": "none", "ms": 4.5, "label": variant, **styles[variant]}
-            _draw(axes, own.assign(y=own.value), look)
-        axes.set_xticks(list(places.values()), [name.replace("_", "\n") for name in places])
-        axes.set_ylabel(title(metric))
-    return _with_legend(figure)
-
-
 def reliability_figures(results: Results, variants: Sequence[str], part: str) -> dict[str, Figure]:
     """A reliability diagram per row, of its first seed: clean, or all corrupted cells pooled."""
     figures, errors = {}, results.images
@@ -193,11 +199,9 @@ def reliability_figures(results: Results, variants: Sequence[str], part: str) ->
     return figures
 
 
-def _panels(results: Results, height: float = 3.0) -> tuple[Figure, list[tuple[Axes, str, str]]]:
-    """Panels for NLL and ECE of the clean and the corrupted images, as far as there are any."""
-    columns = [one for one in product(MAIN, ("nll", "ece")) if one in results.columns]
-    figure, panels = _grid(len(columns), height)
-    return figure, [(axes, *column) for axes, column in zip(panels, columns, strict=True)]
+def _columns(results: Results) -> list[tuple[str, str]]:
+    """NLL and ECE of the clean and the corrupted images, as far as there are any."""
+    return [one for one in product(MAIN, ("nll", "ece")) if one in results.columns]
 
 
 def _grid(count: int, height: float = 3.0, columns: int = 2) -> tuple[Figure, list[Axes]]:

@@ -28,6 +28,7 @@ selected, at_paper    strength with the smallest validation NLL; strength of the
 ====================  ==============================================================================
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -96,25 +97,23 @@ class Results:
     rows: Mapping[str, Row]
     networks: Sequence[Network]
     images: ImageErrors
-    by_seed: Mapping[tuple[str, str, str], Mapping[int, float]]
+    by_seed: defaultdict[tuple[str, str, str], dict[int, float]]
 
     def value(self, variant: str, part: str, metric: str) -> float:
         """Mean over seeds; nan if there is none."""
-        return mean(self.by_seed.get((variant, part, metric), {}).values())
+        return mean(self.by_seed[variant, part, metric].values())
 
     @cached_property
     def columns(self) -> list[tuple[str, str]]:
         """Part and metric of what was tested, in the order of the tables."""
-        known = {key[1:] for key in self.by_seed}
+        known = {key[1:] for key, values in self.by_seed.items() if values}
         parts = dict.fromkeys(part for _, part, metric in self.by_seed if metric == "top1")
-        every = ((part, one) for part in parts for one in columns_of(self.study.metrics))
-        return [column for column in every if column in known]
+        return [one for one in product(parts, columns_of(self.study.metrics)) if one in known]
 
     @cached_property
     def metrics(self) -> list[str]:
         """The metrics of the tables in order."""
-        found = {metric for part, metric in self.columns if part in MAIN}
-        return [one for one in columns_of(self.study.metrics) if one in found]
+        return list(dict.fromkeys(metric for _, metric in self.columns))
 
     @cached_property
     def parts(self) -> list[str]:
@@ -193,12 +192,11 @@ class Results:
         """
         plain = theirs.removesuffix("+T")
         after = scaled(metric) if plain != theirs and metric in PLUS_T else metric
-        a = self.by_seed.get((mine, part, metric), {})
-        b = self.by_seed.get((plain, part, after), {})
+        a, b = self.by_seed[mine, part, metric], self.by_seed[plain, part, after]
         seeds = [seed for seed in a if seed in b]
         if not seeds:
             return {}
-        others = [self.by_seed.get((row, part, metric), {}) for row in self.rows if row != plain]
+        others = [self.by_seed[row, part, metric] for row in self.rows if row != plain]
         whole = [[one[s] - b[s] for s in seeds] for one in others if all(s in one for s in seeds)]
         variances = np.var(whole, axis=1, ddof=1) if len(seeds) > 1 else ()
         name = theirs if after != metric else plain
@@ -206,12 +204,10 @@ class Results:
         differences = [a[seed] - b[seed] for seed in seeds]
         bias *= inference.is_biased(metric)
         found = inference.interval_of(differences, covariance, bias, variances)
-        line: Line = {"compared_to": theirs, "difference": mean(differences), "seeds": len(seeds)}
-        if found is not None:
-            line |= {"over": found.over} | dict(zip(("lo", "hi"), found.ends, strict=True))
-            if found.df and part in MAIN:
-                line["p"] = found.p_value
-        return line
+        if part not in MAIN:
+            found.pop("p", None)
+        about = {"compared_to": theirs, "difference": mean(differences), "seeds": len(seeds)}
+        return about | found
 
     def pairs(self, variants: Iterable[str]) -> list[tuple[str, str]]:
         """Two methods at the same levels, each pair once; one of them is named by ``contrast``."""
@@ -243,15 +239,21 @@ class Results:
                     found.append((row.variant, f"{row.reference}+T"))
         return list(dict.fromkeys(found))
 
-    def planned(self) -> Iterator[tuple[str, str, str, str]]:
-        """Planned contrasts: two rows, part, metric; swept methods at their selected strength."""
+    def _compared(self) -> Iterator[tuple[str, str, str, str, str]]:
+        """Contrasts and planned contrasts: kind, two rows, part, metric.
+
+        With every ECE stand the Top-1 and the NLL of the same two rows.
+        """
+        for (mine, theirs), part in product(self.contrasts, MAIN):
+            # of the reference +T, NLL+T is among the results already
+            for metric in ("top1", *([] if theirs.endswith("+T") else [PRIMARY]), "nll", "ece"):
+                yield "contrast", mine, theirs, part, metric
         if (plan := self.study.planned) is None:
             return
-        for contrast in plan.contrasts:
-            names = contrast.removesuffix("+T").split(" - ")
-            first, second = (n if n in self.rows else self.selected.get(n) or n for n in names)
-            for part, metric in (endpoint.split(" ", 1) for endpoint in plan.endpoint):
-                yield first, second + "+T" * contrast.endswith("+T"), part, metric
+        for contrast, endpoint in product(plan.contrasts, plan.endpoint):
+            names = contrast.removesuffix("+T").split(" - ")  # swept methods: at the selected one
+            mine, theirs = (n if n in self.rows else self.selected.get(n) or n for n in names)
+            yield "planned", mine, theirs + "+T" * contrast.endswith("+T"), *endpoint.split(" ", 1)
 
     @cached_property
     def collapsed(self) -> set[tuple[str, str]]:
@@ -294,66 +296,57 @@ class Results:
             chosen &= self.frame.variant.isin(list(variants))
         return self.frame[chosen]
 
-    def _line(self, kind: str, row: Row, part: str, metric: str) -> Line:
+    def _line(self, kind: str, row: Row, part: str, metric: str, **more: Any) -> Line:
         about = {"study": self.study.name, "kind": kind, "variant": row.variant}
         about |= {"method": row.method, **row.levels, "part": part, "metric": metric}
-        return {**about, "members": row.members, "compared_to": "", "over": "", "mark": ""}
+        return about | {"members": row.members, "compared_to": "", "over": "", "mark": ""} | more
 
     def _means(self) -> Iterator[Line]:
         errors = self.images
         for row in self.rows.values():
             fitted = ("test" if row.on_test else "validation", "temperature")
             for part, metric in [*self.columns, *_TRAINING, fitted]:
-                values = self.by_seed.get((row.variant, part, metric), {}).values()
+                values = self.by_seed[row.variant, part, metric].values()
                 if not values and part in self.parts and part not in MAIN:
                     continue  # an unfinished row is shown, but not by corruption
-                spread = len(values) > 1 and all(map(isfinite, values))
-                line = self._line("mean", row, part, metric) | {
-                    "value": mean(values),
-                    "sd": stdev(values) if spread else nan,
-                    "on_test": row.on_test,
-                    "collapsed": (row.variant, part) in self.collapsed,
-                    "selected": row.variant in self.selected.values(),
-                    "at_paper": row.method in self.swept and self.at_paper(row),
-                }
+                found: Line = {}
                 if (part, metric) in errors.columns:
                     floors = errors.floors[errors.columns.index((part, metric))]
                     if len(own := errors.of_row(floors, row.variant)):
-                        line |= {"floor": mean(own[:, 0]), "floor95": mean(own[:, 1])}
+                        found |= {"floor": mean(own[:, 0]), "floor95": mean(own[:, 1])}
                 if row.reference and part in self.parts:
-                    line |= self.difference(row.variant, row.reference, part, metric)
-                yield line | {"seeds": len(values)}
+                    found |= self.difference(row.variant, row.reference, part, metric)
+                found |= {"seeds": len(values), "value": mean(values), "on_test": row.on_test}
+                if len(values) > 1 and all(map(isfinite, values)):
+                    found["sd"] = stdev(values)
+                yield (
+                    self._line("mean", row, part, metric)
+                    | found
+                    | {
+                        "collapsed": (row.variant, part) in self.collapsed,
+                        "selected": row.variant in self.selected.values(),
+                        "at_paper": row.method in self.swept and self.at_paper(row),
+                    }
+                )
 
     def _contrasts(self) -> Iterator[Line]:
-        """With every ECE stand the Top-1 and the NLL of the same two rows."""
-        asked = [
-            ("contrast", mine, theirs, part, metric)
-            for mine, theirs in self.contrasts
-            for part in MAIN
-            for metric in ("top1", PRIMARY, "nll", "ece")
-            if not (theirs.endswith("+T") and metric == PRIMARY)  # is among the results already
-        ]
-        for kind, mine, theirs, part, metric in [
-            *asked,
-            *(("planned", *p) for p in self.planned()),
-        ]:
-            other = self.rows.get(theirs.removesuffix("+T"))
-            if mine not in self.rows or other is None:
+        for kind, mine, theirs, part, metric in self._compared():
+            plain = theirs.removesuffix("+T")
+            if mine not in self.rows or plain not in self.rows:
                 continue
             found = self.difference(mine, theirs, part, metric)
             if found or kind == "planned":
-                line = self._line(kind, self.rows[mine], part, metric) | {"seeds": 0} | found
-                on_test = theirs != other.variant and other.on_test
                 names = {"variant": f"{mine} - {theirs}", "compared_to": theirs}
-                yield line | names | {"on_test": on_test}
+                on_test = theirs != plain and self.rows[plain].on_test
+                line = self._line(kind, self.rows[mine], part, metric, seeds=0, on_test=on_test)
+                yield line | found | names
 
     def _seeds(self) -> Iterator[Line]:
         for (variant, part, metric), values in self.by_seed.items():
             row = self.rows[variant]
             shown = part not in self.parts or (part in MAIN and metric in self.metrics)
             for seed, value in values.items() if shown and row.members == 1 else ():
-                line = self._line("seed", row, part, metric)
-                yield line | {"seed": seed, "seeds": 1, "value": value}
+                yield self._line("seed", row, part, metric, seed=seed, seeds=1, value=value)
 
 
 def mean(values: Iterable[float]) -> float:
@@ -372,10 +365,10 @@ def results_of(study: Study, evidence: Evidence, runs: Sequence[Run] = ()) -> Re
     """
     networks, images = evidence
     axes, columns = study.axes_of(study.reference), columns_of(study.metrics)
-    by_seed: dict[tuple[str, str, str], dict[int, float]] = {}
+    by_seed: defaultdict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
     for one in networks:
         for column, value in _values(one, columns).items():
-            by_seed.setdefault((one.variant, *column), {})[one.seed] = value
+            by_seed[one.variant, *column][one.seed] = value
     rows: dict[str, Row] = {}
     every: list[Run | Network] = [*runs, *networks]
     for run in every:

@@ -33,15 +33,14 @@ networks and says nothing about another training, so nothing is marked.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import exp, fsum, isfinite, log, log1p, sqrt
-from statistics import NormalDist, stdev
-from typing import TypeVar
+from statistics import stdev
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import digamma, polygamma, stdtrit
+from scipy.special import digamma, ndtri, polygamma, stdtrit
 
 from chaosgate.metrics.aggregate import Cell
 from chaosgate.run.outputs import Samples
@@ -55,62 +54,18 @@ Groups = Mapping[str, Sequence[Sequence[Cell]]]
 Key = TypeVar("Key")
 
 
-@dataclass(frozen=True)
-class Interval:
-    """An interval of a difference.
-
-    Args:
-        center: Its middle: the difference minus an estimated bias.
-        seed_error: Standard error over seeds; 0 for one seed.
-        image_error: Standard error over test images; 0 if no outputs were kept.
-        bias: The bias that was subtracted.
-        df: Degrees of freedom of ``seed_error``; 0 for one seed.
-        over: What it is about: ``seeds and images``; ``seeds``, on these test images, if no outputs
-            were kept; ``these two networks``, if there is one seed.
-    """
-
-    center: float
-    seed_error: float
-    image_error: float
-    bias: float
-    df: float
-    over: str
-
-    def half_width(self, level: float = LEVEL) -> float:
-        """Half of the width at a level."""
-        tail = (1 + level) / 2
-        by_seed = float(stdtrit(self.df, tail)) * self.seed_error if self.df else 0.0
-        by_image = NormalDist().inv_cdf(tail) * self.image_error
-        return sqrt(by_seed**2 + by_image**2) + abs(self.bias)
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Both ends at 95 %."""
-        half = self.half_width()
-        return self.center - half, self.center + half
-
-    @property
-    def p_value(self) -> float:
-        """One minus the largest level at which the interval excludes zero; 1e-12 at the least."""
-
-        def outside(log_p: float) -> float:
-            return abs(self.center) - self.half_width(1 - exp(log_p))
-
-        least, most = log(1e-12), log1p(-1e-12)
-        if outside(most) <= 0:
-            return 1.0
-        return exp(least if outside(least) > 0 else brentq(outside, least, most, xtol=1e-14))
-
-
 def interval_of(
     differences: Sequence[float],
     covariance: Floats | None = None,
     bias: float = 0.0,
     variances: Sequence[float] = (),
-) -> Interval | None:
-    """The interval of a mean difference.
+    level: float = LEVEL,
+) -> dict[str, Any]:
+    """The interval of a mean difference: ``lo``, ``hi``; ``over``, what it is about; ``p``.
 
-    None for one seed without kept outputs, or if a difference is not finite.
+    It is about ``seeds and images``, about ``seeds`` on these test images if no outputs were kept,
+    or about ``these two networks`` if there is one seed, which gives no p-value. There is none for
+    one seed without kept outputs, or if a difference is not finite.
 
     Args:
         differences: One per seed.
@@ -118,27 +73,43 @@ def interval_of(
         bias: Mean difference over resamplings minus the measured one; 0 for metrics without bias.
         variances: Variances over the same seeds of all differences to the same row, this one
             included: what the variance over seeds borrows from.
+        level: Of the interval.
 
-    >>> low, high = interval_of([-0.02, -0.03, -0.01]).ends
-    >>> f"{low:.4f} to {high:.4f}"
-    '-0.0448 to 0.0048'
+    >>> interval = interval_of([-0.02, -0.03, -0.01])
+    >>> f"{interval['lo']:.4f} to {interval['hi']:.4f}, p = {interval['p']:.3f}"
+    '-0.0448 to 0.0048, p = 0.074'
     """
-    seeds, over = len(differences), "seeds"
+    seeds, over, images = len(differences), "seeds", 0.0
     if seeds < (1 if covariance is not None else 2) or not all(map(isfinite, differences)):
-        return None
-    seed_error = df = images = 0.0
-    if seeds > 1:
-        d0, scale = prior(variances, seeds - 1)
-        df = d0 + seeds - 1
-        variance = (d0 * scale + (seeds - 1) * stdev(differences) ** 2) / df
-        seed_error = sqrt(variance / seeds)
+        return {}
     if covariance is not None:
         over, images = "these two networks", float(covariance.mean())
         if seeds > 1:
             of_each = float(np.diag(covariance).mean())
             over, images = "seeds and images", (seeds * images - of_each) / (seeds - 1)
-    center, image_error = fsum(differences) / seeds - bias, sqrt(max(0.0, images))
-    return Interval(center, seed_error, image_error, bias, df, over)
+    seed_error, image_error, df = 0.0, sqrt(max(0.0, images)), 1.0
+    if seeds > 1:
+        d0, scale = prior(variances, seeds - 1)
+        df = d0 + seeds - 1
+        variance = (d0 * scale + (seeds - 1) * stdev(differences) ** 2) / df
+        seed_error = sqrt(variance / seeds)
+    center = fsum(differences) / seeds - bias
+
+    def half_width(p: float) -> float:
+        by_seed, by_image = stdtrit(df, 1 - p / 2) * seed_error, ndtri(1 - p / 2) * image_error
+        return sqrt(by_seed**2 + by_image**2) + abs(bias)
+
+    def outside(log_p: float) -> float:
+        return abs(center) - half_width(exp(log_p))
+
+    half, least, most = half_width(1 - level), log(1e-12), log1p(-1e-12)
+    found = {"lo": center - half, "hi": center + half, "over": over}
+    if seeds > 1:  # p: one minus the largest level at which the interval excludes zero
+        found["p"] = 1.0
+        if outside(most) > 0:
+            low = outside(least) <= 0
+            found["p"] = exp(brentq(outside, least, most, xtol=1e-14) if low else least)
+    return found
 
 
 def prior(variances: Sequence[float], df: int) -> tuple[float, float]:

@@ -16,9 +16,9 @@ def verdict(results: Results) -> list[str]:
     """The answer: a line per planned contrast, or one about all methods on the primary metric."""
     if results.study.planned is not None:
         return [
-            f"{line['variant']}, {line['part']} {title(line['metric'])}: "
-            f"{', '.join(change(line)) or 'not finished'}: {line['mark'] or UNCLEAR}."
-            for line in results.lines("planned").to_dict("records")
+            f"{line.variant}, {line.part} {title(line.metric)}: "
+            f"{', '.join(change(line)) or 'not finished'}: {line.mark or UNCLEAR}."
+            for line in results.lines("planned").itertuples()
         ]
     metric = PRIMARY if PRIMARY in results.metrics else "nll"
     variants = list(results.tables.values())[:2][-1]  # at their selected strengths

@@ -1,5 +1,6 @@
 """What a report shows: pivots of the frame, a cell for every number. Every format prints these."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isnan, nan
 from typing import Any, NamedTuple
@@ -68,34 +69,28 @@ def number(value: float, sd: float = nan, decimals: int = 3) -> str:
     return f"{value:.{decimals}f}" + ("" if isnan(sd) else f" ± {sd:.{decimals}f}")
 
 
-def change(line: Mapping[str, Any]) -> tuple[str, ...]:
-    """A difference with its mark, then its interval; nothing if there is none.
-
-    >>> change({"difference": -0.0204, "lo": -0.03, "hi": 1.25, "mark": ""})
-    ('-.020', '-.030 to +1.250')
-    """
-    if isnan(line["difference"]):
+def change(line: Any) -> tuple[str, ...]:
+    """A difference with its mark, then its interval; nothing if there is none."""
+    if isnan(line.difference):
         return ()
-    signed = [
-        f"{line[key]:+.3f}".replace("+0.", "+.").replace("-0.", "-.")
-        for key in ("difference", "lo", "hi")
-    ]
-    ends = () if isnan(line["lo"]) else (" to ".join(signed[1:]),)
-    return (f"{signed[0]} {MARKS.get(line['mark'], '')}".strip(), *ends)
+    numbers = [f"{one:+.3f}" for one in (line.difference, line.lo, line.hi)]
+    middle, low, high = (re.sub(r"\b0\.", ".", one) for one in numbers)
+    ends = () if isnan(line.lo) else (f"{low} to {high}",)
+    return (f"{middle} {MARKS.get(line.mark, '')}".strip(), *ends)
 
 
 def _pivot(
-    lines: pd.DataFrame,
-    name: Callable[[dict[str, Any]], str],
-    column: Callable[[dict[str, Any]], str],
-    cell: Callable[[dict[str, Any]], Cell],
-    empty: str = "",
+    lines: pd.DataFrame, name: Callable[[Any], str], cell: Callable[[Any], Cell], empty: str = ""
 ) -> pd.DataFrame:
     """Cells by name of the row and head of the column, in the order in which they first appear."""
-    found = {(name(line), column(line)): cell(line) for line in lines.to_dict("records")}
-    rows, heads = (dict.fromkeys(key[k] for key in found) for k in (0, 1))
-    content = [[found.get((row, one), Cell(empty)) for one in heads] for row in rows]
-    return pd.DataFrame(content, list(rows), list(heads))
+    found: dict[str, dict[str, Cell]] = {}
+    heads: dict[str, None] = {}
+    for line in lines.itertuples():
+        column = f"{line.part} " * (line.kind != "mean") + head(line.metric)
+        found.setdefault(name(line), {})[column] = cell(line)
+        heads[column] = None
+    content = [[row.get(one, Cell(empty)) for one in heads] for row in found.values()]
+    return pd.DataFrame(content, list(found), list(heads))
 
 
 def views(results: Results) -> list[View]:
@@ -118,26 +113,23 @@ def result_view(results: Results, name: str, variants: Sequence[str], part: str)
     best = {metric: best_of(results, variants, part, metric) for metric in own.metric.unique()}
     more = [results.lines(variants=variants, metric=one) for one in ("temperature", "energy")]
 
-    def row_name(line: dict[str, Any]) -> str:
-        row = results.rows[line["variant"]]
+    def row_name(line: Any) -> str:
+        row = results.rows[line.variant]
         fewer = f" ({len(row.seeds)} of {asked})" * (row.members == 1 and len(row.seeds) < asked)
         tested = row.on_test and row.checkpoint != "last"  # the checkpoint was selected on the test
         lost = (row.variant, part) in results.collapsed
         return row.variant + fewer + SELECTED * tested + COLLAPSED * lost
 
-    def cell(line: dict[str, Any]) -> Cell:
-        flag = ON_TEST * (is_scaled(line["metric"]) and line["on_test"] and line["seeds"] > 0)
-        text = number(line["value"], line["sd"]) + flag
-        return Cell(text, change(line), best.get(line["metric"]) == line["variant"], line["mark"])
+    def cell(line: Any) -> Cell:
+        flag = ON_TEST * (is_scaled(line.metric) and line.on_test and line.seeds > 0)
+        bold = best.get(line.metric) == line.variant
+        return Cell(number(line.value, line.sd) + flag, change(line), bold, line.mark)
 
     lines = pd.concat([own, *(one[one.value.notna()] for one in more)])
-    table = _pivot(lines, row_name, lambda line: head(line["metric"]), cell, MISSING)
-    floors = own[own.floor.notna()].groupby("metric").floor.agg(["min", "max"])
-    if len(floors):
-        texts = {
-            head(str(metric)): "–".join(dict.fromkeys((f"{low:.3f}", f"{high:.3f}")))
-            for metric, low, high in floors.itertuples()
-        }
+    table = _pivot(lines, row_name, cell, MISSING)
+    floors = own[own.floor.notna()].groupby(own.metric.map(head)).floor
+    if floors.ngroups:
+        texts = floors.agg(lambda one: "–".join(dict.fromkeys(map(number, (one.min(), one.max())))))
         table.loc["noise floor"] = [Cell(texts.get(shown, "")) for shown in table]
     return View(name, part, table)
 
@@ -167,17 +159,15 @@ def difference_view(
     """Differences between rows: with every ECE stand Top-1 and NLL."""
     asked = len(results.study.seeds)
 
-    def row_name(line: dict[str, Any]) -> str:
-        fewer = f" ({line['seeds']} of {asked})" * (line["seeds"] < asked)
-        return f"{line['variant']}{ON_TEST * bool(line['on_test'])}{fewer}"
+    def row_name(line: Any) -> str:
+        fewer = f" ({line.seeds} of {asked})" * (line.seeds < asked)
+        return f"{line.variant}{ON_TEST * bool(line.on_test)}{fewer}"
 
-    def cell(line: dict[str, Any]) -> Cell:
+    def cell(line: Any) -> Cell:
         text, *below = change(line) or (MISSING,)
-        return Cell(text, tuple(below), mark=line["mark"])
+        return Cell(text, tuple(below), mark=line.mark)
 
-    own = results.lines(kind, pairs)
-    table = _pivot(own, row_name, lambda line: f"{line['part']} {head(line['metric'])}", cell)
-    return View(name, "difference", table)
+    return View(name, "difference", _pivot(results.lines(kind, pairs), row_name, cell))
 
 
 # -- tables of the paper ---------------------------------------------------------------------------
@@ -189,69 +179,70 @@ def paper_view(name: str, results: Results | None = None) -> View:
     Our columns +T come last: the paper has none. What we do not have is a dash.
     """
     data = paper_data()[name]
-    rows, by, caption, label = data["rows"], data["by"], name, data["label"]
+    rows, by, label = data["rows"], data["by"], data["label"]
     names = [ROW_TITLES.get(str(row), str(row)) for row in rows]
     table: dict[str, list[Cell]] = {}
+    after: dict[str, list[Cell]] = {}
     if any("g" in cells for cells in rows.values()):
         table["g"] = [Cell(f"{cells['g']:g}" if "g" in cells else "") for cells in rows.values()]
-    after: dict[str, list[Cell]] = {}
     for column, decimals in data["decimals"].items():
         metric, _, suffix = column.partition("_")
         method, percent = suffix * (by == "corruption"), suffix == "percent"
-        printed = [Cell(number(*(*cells[column], nan)[:2], decimals)) for cells in rows.values()]
         of_method = f" ({ROW_TITLES[method]})" if method else ""
         shown = head(metric).replace(" ", " (%) " if percent else " ") + of_method
-        if results is None:
-            table[shown] = printed
-            continue
-        found = [_row(results, data, str(row), method or str(row)) for row in rows]
-        parts = list(map(str, rows)) if method else [data["part"]] * len(rows)
-        where = list(zip(found, parts, strict=True))
-        table[shown] = [
-            _ours(results, *one, metric, decimals, 100 if percent else 1) for one in where
-        ]
-        table[f"{shown} paper"] = printed
-        ours = [_ours(results, *one, scaled(metric), decimals) for one in where]
-        if metric in PLUS_T and {cell.text for cell in ours} != {MISSING}:
-            after[head(scaled(metric)) + of_method] = ours
+        printed = [Cell(number(*(*cells[column], nan)[:2], decimals)) for cells in rows.values()]
+        if results is not None:
+            table[shown] = _ours(results, data, metric, method, decimals, 100 if percent else 1)
+            more = _ours(results, data, scaled(metric), method, decimals)
+            if metric in PLUS_T and {cell.text for cell in more} != {MISSING}:
+                after[head(scaled(metric)) + of_method] = more
+            shown += " paper"
+        table[shown] = printed
     if results is not None:
-        for k, row in enumerate(_row(results, data, str(row), str(row)) for row in rows):
-            names[k] += COLLAPSED * (
-                row is not None and (row.variant, data["part"]) in results.collapsed
-            )
-    if results is not None and (size := results.study.size) is not None:
-        caption += f", {size.name} size{' on synthetic images' * size.synthetic}"
-        label += f"_{size.name}"  # must not be mistaken for the paper's numbers
+        for k, row in enumerate(_rows(results, data)):
+            lost = row is not None and (row.variant, data["part"]) in results.collapsed
+            names[k] += COLLAPSED * lost
+        if (size := results.study.size) is not None:  # must not be mistaken for the paper's numbers
+            name += f", {size.name} size{' on synthetic images' * size.synthetic}"
+            label += f"_{size.name}"
     first = "g" if by == STRENGTH else by.capitalize()
-    return View(caption, first, pd.DataFrame(table | after, names), label)
+    return View(name, first, pd.DataFrame(table | after, names), label)
 
 
-def _row(results: Results, data: Mapping[str, Any], name: str, method: str) -> Row | None:
-    """Our row: a method at the strength of the paper, or the paper's method at a stage or strength.
+def _rows(results: Results, data: Mapping[str, Any], method: str = "") -> list[Row | None]:
+    """Our row for each of the paper's: a method at the strength of the paper, or the paper's method
+    at a stage or strength; None unless there is exactly one."""
 
-    None unless there is exactly one.
-    """
-
-    def fits(row: Row) -> bool:
+    def fits(row: Row, name: str) -> bool:
         if row.members > 1 or data.get("checkpoint") not in (None, row.checkpoint):
             return False
         if data["by"] in ("method", "corruption"):
-            return row.method == method and results.at_paper(row)
+            return row.method == (method or name) and results.at_paper(row)
         level = row.levels.get(data["by"], "nan")
         same = float(level) == float(name) if data["by"] == STRENGTH else level == name
         return row.method == _PAPER_METHOD and same
 
-    rows = [row for row in results.rows.values() if fits(row)]
-    return rows[0] if len(rows) == 1 else None
+    found = [[row for row in results.rows.values() if fits(row, str(n))] for n in data["rows"]]
+    return [rows[0] if len(rows) == 1 else None for rows in found]
 
 
 def _ours(
-    results: Results, row: Row | None, part: str, metric: str, decimals: int, scale: int = 1
-) -> Cell:
-    """Our number, with a flag if the temperature was fitted on the test images."""
-    own = results.lines(variants=[row.variant] if row else [], part=part, metric=metric)
-    if own.value.isna().all():
-        return Cell(MISSING)
-    line = own.iloc[0]
-    flag = ON_TEST * bool(is_scaled(metric) and line.on_test)
-    return Cell(number(scale * line.value, scale * line.sd, decimals) + flag)
+    results: Results,
+    data: Mapping[str, Any],
+    metric: str,
+    method: str,
+    decimals: int,
+    scale: int = 1,
+) -> list[Cell]:
+    """Our numbers, with a flag if the temperature was fitted on the test images."""
+    cells = []
+    for name, row in zip(data["rows"], _rows(results, data, method), strict=True):
+        part = name if method else data["part"]
+        own = results.lines(variants=[row.variant] if row else [], part=part, metric=metric)
+        own = own[own.value.notna()]
+        text = MISSING
+        for line in own.itertuples():
+            flag = ON_TEST * (is_scaled(metric) and line.on_test)
+            text = number(scale * line.value, scale * line.sd, decimals) + flag
+        cells.append(Cell(text))
+    return cells
