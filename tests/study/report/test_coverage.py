@@ -132,7 +132,7 @@ SPREADS = {
 def test_moderated_variance_covers_although_all_differences_share_the_reference(
     seeds: int, spreads: str
 ) -> None:
-    """Normal seeds, 700 studies of 2, 4 and 8 methods: the standard error of 95 % is below 0.8 %."""
+    """Normal seeds, 700 studies of 2, 4, 8 methods: the standard error of 95 % is below 0.8 %."""
     generator = np.random.default_rng([seeds, len(spreads)])
     for methods in (2, 4, 8):
         inside, narrower = [], []

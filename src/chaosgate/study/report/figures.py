@@ -7,6 +7,7 @@ does not reach the reference's value differs from it.
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -48,18 +49,22 @@ def pictures_of(results: Results) -> dict[str, Block]:
     if not results.metrics:
         return {}
     shown = [one for one in next(iter(results.tables.values())) if results.rows[one].seeds]
-    axes = dict.fromkeys(axis for row in results.rows.values() for axis in row.levels)
-    drawn = {f"ECE and NLL against {axis}": axis_figure(results, axis) for axis in (ENERGY, *axes)}
+    drawn: dict[str, dict[str, Figure]] = {}
     if PRIMARY in results.metrics:
         figure = temperature_figure(results, shown)
-        drawn = {"ECE and NLL before and after temperature scaling": figure} | drawn
+        drawn["Temperature"] = {"ECE and NLL before and after temperature scaling": figure}
+    for axis in dict.fromkeys(
+        [ENERGY, *(axis for row in results.rows.values() for axis in row.levels)]
+    ):
+        drawn[axis.capitalize()] = {f"ECE and NLL against {axis}": axis_figure(results, axis)}
     if results.severities:
-        levels = {CLEAN: 0.0} | results.severities
-        drawn["metrics by severity"] = part_figure(results, shown, levels)
-        places = {name: float(k) for k, name in enumerate(results.corruptions)}
-        drawn["metrics by corruption"] = part_figure(results, shown, places, list(places))
+        for heading, parts in (
+            ("Severity", [CLEAN, *results.severities]),
+            ("Corruption", results.corruptions),
+        ):
+            drawn[heading] = {f"metrics by {heading}": part_figure(results, shown, parts)}
     bars = f"Bars: 95 % intervals of the difference to {results.study.reference}, around the value."
-    found = {name.split()[-1].capitalize(): Block({name: one}, bars) for name, one in drawn.items()}
+    found = {heading: Block(images, bars) for heading, images in drawn.items()}
     for part, text in (
         (CLEAN, "The first seed of each method, clean test set."),
         (CORRUPTED, "All corrupted cells pooled: the ECE above each is not that of the tables."),
@@ -99,17 +104,18 @@ def _figure(
     label: str,
     ticks: Sequence[str] = (),
     columns: int = 2,
+    **look: Any,
 ) -> Figure:
     """A series for every method or row; what has no place x is a horizontal line."""
     styles, (figure, grid) = _styles_of(results), _grid(len(panels), columns=columns)
     for axes, (name, lines) in zip(grid, panels.items(), strict=True):
         placed = lines[lines.x.notna()].sort_values("x")
         for series, own in placed.groupby(by, sort=False):
-            _draw(axes, own, {"label": series, **styles[own.variant.iloc[0]]})
+            _draw(axes, own, {"label": series, **styles[own.variant.iloc[0]], **look})
         lost = placed[placed.collapsed.astype(bool) & (placed.metric == "ece")]
         if len(lost):
-            look = {"mew": 1.6, "color": INK, "label": "collapsed"}
-            axes.plot(lost.x.tolist(), lost.y.tolist(), "x", ms=11, **look)
+            cross: Any = {"ms": 11, "mew": 1.6, "color": INK, "label": "collapsed"}
+            axes.plot(lost.x.tolist(), lost.y.tolist(), "x", **cross)
         for line in lines[lines.x.isna()].itertuples():
             color = styles[line.variant]["color"]
             axes.axhline(line.y, lw=1, ls="--", color=color, label=line.variant)
@@ -138,19 +144,14 @@ def axis_figure(results: Results, axis: str) -> Figure:
     return _figure(results, panels, "method", label, ticks if label == axis else ())
 
 
-def part_figure(
-    results: Results,
-    variants: Sequence[str],
-    places: Mapping[str, float],
-    ticks: Sequence[str] = (),
-) -> Figure:
-    """Metrics of several parts, each at its place, rows side by side."""
+def part_figure(results: Results, variants: Sequence[str], parts: Sequence[str]) -> Figure:
+    """Metrics of several parts, rows side by side."""
     rows, panels = [one for one in variants if results.rows[one].members == 1], {}
     for metric in [one for one in ("top1", PRIMARY, "nll", "ece", "gap") if one in results.metrics]:
-        lines = pd.concat([_lines(results, part, metric, rows) for part in places])
+        lines = pd.concat([_lines(results, part, metric, rows) for part in parts])
         shift = 0.8 * ((lines.variant.map(rows.index) + 0.5) / len(rows) - 0.5)
-        panels[title(metric)] = lines.assign(x=lines.part.map(places) + shift)
-    return _figure(results, panels, "variant", "" if ticks else "severity", ticks, columns=1)
+        panels[title(metric)] = lines.assign(x=lines.part.map(parts.index) + shift)
+    return _figure(results, panels, "variant", "", parts, columns=1, ls="none")
 
 
 def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
@@ -172,7 +173,7 @@ def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
             for variant, own in lines.assign(x=lines.value, y=places).groupby("variant"):
                 _draw(axes, own, {"mfc": fill, **styles[variant]}, bars="xerr")
                 if not results.rows[variant].reference:  # bars are about the distance to it
-                    look = {"color": MUTED, "lw": 1, "ls": "--" if fill else ":", "zorder": 0}
+                    look: Any = {"color": MUTED, "lw": 1, "ls": "--" if fill else ":", "zorder": 0}
                     axes.axvline(own.x.iloc[0], label=f"{variant}{' +T' if fill else ''}", **look)
         names = [
             one
@@ -232,4 +233,5 @@ def svg_of(figure: Figure) -> str:
     look: Any = {"svg.fonttype": "none", "svg.hashsalt": "chaosgate", "font.family": "sans-serif"}
     with rc_context(look):
         figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
-    return re.sub(r"(?<=\d\.\d\d)\d+", "", out.getvalue())
+    short = partial(re.sub, r"(?<=\d\.\d\d)\d+", "")
+    return re.sub(r'"[^"]*"', lambda found: short(found[0]), out.getvalue())  # not in labels

@@ -126,9 +126,9 @@ class Results:
         return [one for one in self.parts if one not in MAIN and one not in self.severities]
 
     @property
-    def severities(self) -> dict[str, int]:
-        """Parts of one severity, with its number."""
-        return {one: int(one[9:]) for one in self.parts if one.startswith("severity ")}
+    def severities(self) -> list[str]:
+        """Parts of one severity."""
+        return [one for one in self.parts if one.startswith("severity ")]
 
     # -- strengths ---------------------------------------------------------------------------------
 
@@ -253,18 +253,19 @@ class Results:
         for contrast, endpoint in product(plan.contrasts, plan.endpoint):
             names = contrast.removesuffix("+T").split(" - ")  # swept methods: at the selected one
             mine, theirs = (n if n in self.rows else self.selected.get(n) or n for n in names)
-            yield "planned", mine, theirs + "+T" * contrast.endswith("+T"), *endpoint.split(" ", 1)
+            part, metric = endpoint.split(" ", 1)
+            yield "planned", mine, theirs + "+T" * contrast.endswith("+T"), part, metric
 
     @cached_property
     def collapsed(self) -> set[tuple[str, str]]:
         """Row and part where the network lost its accuracy and its confidence together."""
         found = set()
         for row, part in product(self.rows.values(), self.parts):
+            top1, confidence = (self.value(row.variant, part, m) for m in ("top1", "confidence"))
             theirs = self.value(row.reference or row.variant, part, "top1")
-            own = [self.value(row.variant, part, metric) for metric in ("top1", "confidence")]
-            if all(map(isfinite, (*own, theirs))):
+            if isfinite(top1 + confidence + theirs):
                 classes = self.networks[0].config["model"]["num_classes"]
-                if collapsed(*own, theirs, num_classes=classes):
+                if collapsed(top1, confidence, theirs, num_classes=classes):
                     found.add((row.variant, part))
         return found
 

@@ -1,4 +1,4 @@
-"""The formats of a report: terminal, Markdown, LaTeX and HTML. Text is escaped where it is printed."""
+"""The formats of a report: terminal, Markdown, LaTeX, HTML. Text is escaped where it is printed."""
 
 import re
 from typing import Any

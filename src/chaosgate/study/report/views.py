@@ -190,7 +190,7 @@ def paper_view(name: str, results: Results | None = None) -> View:
         method, percent = suffix * (by == "corruption"), suffix == "percent"
         of_method = f" ({ROW_TITLES[method]})" if method else ""
         shown = head(metric).replace(" ", " (%) " if percent else " ") + of_method
-        printed = [Cell(number(*(*cells[column], nan)[:2], decimals)) for cells in rows.values()]
+        printed = [Cell(number(*cells[column], decimals=decimals)) for cells in rows.values()]
         if results is not None:
             table[shown] = _ours(results, data, metric, method, decimals, 100 if percent else 1)
             more = _ours(results, data, scaled(metric), method, decimals)
@@ -210,8 +210,10 @@ def paper_view(name: str, results: Results | None = None) -> View:
 
 
 def _rows(results: Results, data: Mapping[str, Any], method: str = "") -> list[Row | None]:
-    """Our row for each of the paper's: a method at the strength of the paper, or the paper's method
-    at a stage or strength; None unless there is exactly one."""
+    """Our row for each of the paper's; None unless there is exactly one.
+
+    It is a method at the strength of the paper, or the paper's method at a stage or strength.
+    """
 
     def fits(row: Row, name: str) -> bool:
         if row.members > 1 or data.get("checkpoint") not in (None, row.checkpoint):
