@@ -58,7 +58,7 @@ def head(metric: str) -> str:
     return title(metric) + {"higher": " ↑", "lower": " ↓"}.get(better(metric), "")
 
 
-def number(value: float, sd: float = nan, decimals: int = 3) -> str:
+def number(value: float, sd: float = nan, *, decimals: int = 3) -> str:
     """A mean with its standard deviation; what is missing is a dash.
 
     >>> number(0.03, 0.001), number(nan)
@@ -245,6 +245,6 @@ def _ours(
         text = MISSING
         for line in own.itertuples():
             flag = ON_TEST * (is_scaled(metric) and line.on_test)
-            text = number(scale * line.value, scale * line.sd, decimals) + flag
+            text = number(scale * line.value, scale * line.sd, decimals=decimals) + flag
         cells.append(Cell(text))
     return cells
