@@ -22,7 +22,8 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
 from chaosgate.run.config_files import did_you_mean
 
-_MODULES = {"gates": ("verify", "design"), "networks": ("probe", "sites"), "configs": ("init",)}
+_MODULES = {"verify": "gates", "design": "gates", "probe": "networks", "sites": "networks"}
+_MODULES |= {"init": "configs"}
 COMMANDS = "study verify design probe sites audit data explore export configs init".split()
 Command = Callable[..., int | None]
 
@@ -32,39 +33,36 @@ class _Help(DefaultHelpFormatter, RawDescriptionHelpFormatter):
 
 
 class CommandParser(ArgumentParser):
-    """The command line of a function. A mistake is one line on stderr and exit status 2."""
+    """The command line of a function. A mistake is one line on stderr and exit status 2.
+
+    Unlike jsonargparse's own, lists are ``--grid 7 7`` and switches ``--json``.
+    """
 
     def __init__(self, function: Command, prog: str) -> None:
         text, hints = inspect.getdoc(function) or "", get_type_hints(function)
-        super().__init__(
-            prog=prog,
-            description=text.partition("\nArgs:")[0],
-            formatter_class=_Help,
-            allow_abbrev=False,
-        )
+        about = text.partition("\nArgs:")[0]
+        super().__init__(prog=prog, description=about, formatter_class=_Help, allow_abbrev=False)
         explained = {entry.arg_name: entry.description for entry in parse(text).params}
         self.names = []
         for name, parameter in inspect.signature(function).parameters.items():
             kind, default = hints[name], parameter.default
-            positional = parameter.kind is not parameter.KEYWORD_ONLY
             if isinstance(kind, UnionType):  # X | None
                 kind = get_args(kind)[0]
             settings: dict[str, Any] = {"type": kind, "help": explained.get(name)}
             if default is not parameter.empty:
                 settings["default"] = list(default) if isinstance(default, tuple) else default
-            if positional and "default" in settings:
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                settings["required"] = default is parameter.empty
+                self.names.append(f"--{name}")
+            elif default is not parameter.empty:
                 settings["nargs"] = "?"
-            elif not positional and "default" not in settings:
-                settings["required"] = True
             if kind is bool:
                 settings = {"action": "store_true", "help": settings["help"]}
-            elif get_origin(kind) is Sequence:  # --stages L2 L4
+            elif get_origin(kind) is Sequence:
                 settings |= {"type": get_args(kind)[0], "nargs": "+"}
             elif is_dataclass(kind):  # --slurm.gpus 1
                 del settings["help"]
-            self.names.append(f"--{name}")
-            flags = [name] if positional else [f"--{name}"]
-            self.add_argument(*(["-c", *flags] if name == "config" else flags), **settings)
+            self.add_argument(f"--{name}" if f"--{name}" in self.names else name, **settings)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         if not self.exit_on_error:
@@ -86,22 +84,20 @@ def main(arguments: Sequence[str]) -> int:
         arguments: The command's name, then its arguments.
     """
     name, *words = arguments
-    prog = f"chaosgate {name}"
-    home = next((home for home, names in _MODULES.items() if name in names), name)
-    module = import_module(f"chaosgate.cli.{home}")
-    actions: dict[str, Command] = getattr(module, "ACTIONS", {})
+    module = import_module(f"chaosgate.cli.{_MODULES.get(name, name)}")
+    prog, actions = f"chaosgate {name}", getattr(module, "ACTIONS", {})
     if actions:
         if not words or words[0] in ("-h", "--help"):
             print(f"usage: {prog} {{{','.join(actions)}}} ...\n\n{inspect.getdoc(module)}\n")
             for action, one in actions.items():
                 print(f"  {action:<10} {(inspect.getdoc(one) or '').splitlines()[0]}")
             return 0 if words else 2
-        action = words.pop(0)
-        prog += f" {action}"
-        if action not in actions:
-            print(f"{prog}: no such command. {did_you_mean(action, actions)}", file=sys.stderr)
+        name = words.pop(0)
+        if name not in actions:
+            print(f"{prog}: no such command. {did_you_mean(name, actions)}", file=sys.stderr)
             return 2
-    function: Command = actions[action] if actions else getattr(module, name)
+        prog += f" {name}"
+    function: Command = actions[name] if actions else getattr(module, name)
     parser = CommandParser(function, prog)
     try:
         values = parser.instantiate(parser.parse_args(words))
@@ -120,10 +116,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(one) for one in value]
     kinds = (kind for kind in (bool, int, float) if isinstance(value, kind))
-    return next(kinds, type(value))(value) if isinstance(value, int | float) else value
+    return next(kinds, lambda same: same)(value)
 
 
 def cores() -> int:
     """Cores that this process may use."""
-    known = hasattr(os, "sched_getaffinity")
-    return len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Literal
 
-from chaosgate.run.config_files import find_config, shipped_configs
+from chaosgate.run.config_files import config_name, find_config, shipped_configs
 
 
 def configs(action: Literal["list", "show", "copy"] = "list", name: str = "") -> None:
@@ -23,17 +23,15 @@ def configs(action: Literal["list", "show", "copy"] = "list", name: str = "") ->
     """
     shipped = shipped_configs()
     if action == "list":
-        width = max(map(len, shipped))
         for one, path in shipped.items():
             first = path.read_text(encoding="utf-8").partition("\n")[0]
-            comment = first.removeprefix("#").strip() if first.startswith("#") else ""
-            print(f"{one:{width}}  {comment}".rstrip())
+            print(f"{one:{max(map(len, shipped))}}  {first.lstrip('# ')}")
         return
     source = find_config(name or "NAME", (), "study")
     if action == "show":
         print(source.read_text(encoding="utf-8"), end="")
         return
-    (name,) = (one for one, path in shipped.items() if path == source)
+    name = config_name(source)
     target = Path(f"{name}.yaml")
     if target.exists():
         raise FileExistsError(f"{target} already exists; remove or rename it first.")

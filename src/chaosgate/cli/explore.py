@@ -51,7 +51,7 @@ def explore(
     photo, maps = stored_features()
     if to.exists():
         raise FileExistsError(f"{to} exists already; remove it, or give another file with --to.")
-    if min(grids) < 2 or max(grids) > max(maps) or strengths[-1] > 2:
+    if not 2 <= min(grids) <= max(grids) <= max(maps) or strengths[-1] > 2:
         raise ValueError(f"give --grids of 2 to {max(maps)} sites, and --log_std up to 2.")
     features = {n: feature_map(maps, n) for n in grids}
     made = {name: parse_operator(name) for name in operators}

@@ -61,15 +61,8 @@ def export(
     beside = to.with_name(f"{to.name}.json")
     if to.suffix not in (".safetensors", ".pth", ".onnx"):
         raise ValueError(f"--to {to}: the suffix decides the format: .safetensors, .onnx or .pth.")
-    if existing := [file for file in (to, beside) if file.exists()]:
-        raise FileExistsError(f"{existing[0]} exists already; remove it, or give another --to.")
-    if to.suffix == ".onnx":
-        try:
-            import onnxruntime  # noqa: F401
-            import onnxscript  # noqa: F401  torch needs it
-        except ImportError as error:
-            needs = f"--to {to} needs {error.name}: pip install 'chaosgate[export]'."
-            raise ImportError(needs) from None
+    if to.exists() or beside.exists():
+        raise FileExistsError(f"{to} or {beside} exists already; give another --to.")
     source = find_network(network, backbone, False, num_classes, in_chans)
     if source.file is None:
         raise FileNotFoundError(f"no run directory or checkpoint file {network}.")
@@ -99,9 +92,13 @@ def _onnx(model: "nn.Module", shape: tuple[int, ...]) -> bytes:
     from contextlib import redirect_stderr, redirect_stdout
     from io import StringIO
 
-    import onnxruntime
     import torch
 
+    try:
+        import onnxruntime
+        import onnxscript  # noqa: F401  torch needs it
+    except ImportError as error:
+        raise ImportError(f"this needs {error.name}: pip install 'chaosgate[export]'.") from None
     with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         warnings.simplefilter("ignore")  # torch reports every step
         program = torch.onnx.export(
@@ -112,8 +109,7 @@ def _onnx(model: "nn.Module", shape: tuple[int, ...]) -> bytes:
             output_names=["logits"],
             dynamic_shapes=({0: torch.export.Dim("batch")},),
         )
-    assert program is not None
-    content: bytes = program.model_proto.SerializeToString()
+    content: bytes = program.model_proto.SerializeToString()  # type: ignore[union-attr]
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     images = torch.randn(3, *shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -123,7 +119,7 @@ def _onnx(model: "nn.Module", shape: tuple[int, ...]) -> bytes:
     if not off <= TOLERANCE * scale:
         raise RuntimeError(
             f"the ONNX network differs from the checkpoint by {off:.2g}, with logits up to "
-            f"{scale:.2g}. Nothing was written; export to .safetensors."
+            f"{scale:.2g}; nothing was written."
         )
     return content
 
@@ -131,20 +127,20 @@ def _onnx(model: "nn.Module", shape: tuple[int, ...]) -> bytes:
 def _about(source: "Source") -> dict[str, Any]:
     """What one needs to use the network. What is not known is None."""
     from contextlib import suppress
+    from math import nan
 
     from chaosgate.run.directory import file_hash
     from chaosgate.run.identity import transform_of, versions
 
     assert source.file is not None
     model, data, digest = source.model, source.data, file_hash(source.file)
-    rows = [] if source.run is None else source.run.rows()
+    rows = source.run.rows() if source.run else []
     rows = [row for row in rows if row.get("checkpoint") == digest]
     with suppress(ValueError, OSError):  # its images are not on this machine
         if data is not None:
             data.setup("validate")
     classes = list(getattr(data, "class_names", None) or ())
-    transform = (rows[-1].get("transform") if rows else None) or transform_of(data) or None
-    fitted = next((row for row in reversed(rows) if row.get("temperature") is not None), None)
+    fitted = [row["temperature"] for row in rows if row.get("temperature") is not None]
     origin = type(model).__module__
     return {
         "network": {
@@ -153,11 +149,10 @@ def _about(source: "Source") -> dict[str, Any]:
             "needs": None if origin.startswith("timm.") else f"import {origin}",
         },
         "classes": classes if len(classes) == model.num_classes else None,
-        "normalisation": transform,
-        "temperature": fitted["temperature"] if fitted else None,
+        "normalisation": (rows[-1].get("transform") if rows else transform_of(data)) or None,
+        "temperature": fitted[-1] if fitted else None,
         "test": [
-            {key: v for key in _TESTED if (v := row.get(key)) is not None and v == v}
-            for row in rows
+            {key: row[key] for key in _TESTED if row.get(key, nan) == row.get(key)} for row in rows
         ]
         or None,
         "source": {"checkpoint": source.file.name, "sha256": digest, "versions": versions()},

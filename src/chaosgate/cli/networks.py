@@ -38,9 +38,7 @@ def sites(
         log_std: Strength of the gate.
         json: Print JSON.
     """
-    from dataclasses import asdict
-    from json import dumps
-
+    import pandas as pd
     import torch
 
     from chaosgate.cli.sources import find_network
@@ -52,21 +50,13 @@ def sites(
     if image_size is not None:
         shape = (2, in_chans or 3, image_size, image_size)
         example = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    found = find_sites(source.model, example, GaussianChaos(log_std=log_std))
+    found = pd.DataFrame(find_sites(source.model, example, GaussianChaos(log_std=log_std)))
     if json:
-        print(dumps([asdict(site) for site in found], indent=1))
+        print(found.to_json(orient="records", indent=1))
         return
-    rows = [("stage", "module", "grid", "channels", "layout", "survives", "logits", "positive")]
-    for site in found:
-        numbers = f"{site.logit_change:.2g}", f"{site.positive_share:.0%}"
-        place = site.stage or "", site.module, grid_text(site.grid), str(site.channels), site.layout
-        rows.append((*place, "yes" if site.survives else "no", *numbers))
-    print(
-        f"places for a gate in {source.name}; logits: relative change; positive: share of the map"
-    )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(map(str.ljust, row, widths)).rstrip())
+    found["grid"] = found["grid"].map(grid_text)
+    print(f"places for a gate in {source.name}; logit_change is relative")
+    print(found.fillna("").to_string(index=False, float_format="{:.2g}".format))
 
 
 def probe(

@@ -18,7 +18,6 @@ may run the same study and share the work. Studies of one 'project:' share their
 
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -153,7 +152,7 @@ def run(
         print(f"\nFinished runs are kept; continue with:\n  {again}")
         return 130 if outcome.interrupted else 1
     if found.path.is_relative_to(config_folder()):
-        again = f"{installed('chaosgate')} configs copy {config_name(found.path)}"
+        again = f"chaosgate configs copy {config_name(found.path)}"
     line = "gch_strong: [noise/gch, {noise.gate.init_args.log_std: 1.5}]"
     print(f"\nNext:\n  {again}   # then add a line under 'methods:', e.g. {line}")
     return 0
@@ -210,7 +209,7 @@ def pack(
     from chaosgate.study.report.packed import pack as pack_study
 
     kept = pack_study(*_plan(study, root, size, seeds, variable), to)
-    print(f"Kept in {kept}; its report: {installed('chaosgate')} study report {kept}")
+    print(f"Kept in {kept}; its report: chaosgate study report {kept}")
 
 
 ACTIONS = {"plan": plan, "run": run, "status": plan, "report": report, "pack": pack}
@@ -256,19 +255,9 @@ def _report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> 
 
     page = write_report(study, runs, root, console) / "report.html"
     print(f"\nReport:      {page}   (also table.md, table.csv, table.tex)")
-    print(f"TensorBoard: {shlex.join([installed('tensorboard'), '--logdir', str(runs[0].root)])}")
-
-
-def installed(name: str) -> str:
-    """What to type for a program that was installed with this one: its path if PATH has another."""
-    here = Path(sys.executable).with_name(name)
-    found = shutil.which(name)
-    if not here.is_file() or found is not None and os.path.samefile(found, here):
-        return name
-    near = os.path.relpath(here)
-    return str(here) if near.startswith("..") else near
+    print(f"TensorBoard: tensorboard --logdir {shlex.quote(str(runs[0].root))}")
 
 
 def _again(action: str, flags: Sequence[str]) -> str:
     """Another command about the same study."""
-    return shlex.join([installed("chaosgate"), "study", action, *flags, *allow_flags()])
+    return shlex.join(["chaosgate", "study", action, *flags, *allow_flags()])

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -42,20 +43,32 @@ from chaosgate.train.task import ImageClassifier
 
 _LIMITS = tuple(f"limit_{part}_batches" for part in ("train", "val", "test", "predict"))
 _FIXED = ("barebones", "default_root_dir", "model_registry")  # of the trainer, decided here
-_TEXT = str | None
-_KEYS: dict[str, tuple[Any, Any, str]] = {
-    "run_dir": (_TEXT, None, "Directory of the run (runs/NAME; NAME follows from the settings)."),
-    "ckpt_path": (_TEXT, None, "A checkpoint: fit continues from it, others load its weights."),
-    "resume": (bool, False, "fit: continue the run in its directory from checkpoints/last.ckpt."),
-    "labels": (dict[str, str] | None, None, "Copied into every result row, e.g. study, method."),
-    "temperature": (bool, True, "test: also the metrics of logits scaled by a fitted temperature."),
-    "outputs": (_TEXT, None, "test: keep confidence, correctness, NLL of images under this name."),
-    "logits": (bool, False, "test, with --outputs: also keep the logits, in half precision."),
-    "ood": (bool, False, "test: images of other classes; only confidence is measured."),
-    "output": (_TEXT, None, "predict: a .csv file (predictions.csv of the run)."),
-}
-"""Type, default and help of the keys beside trainer, model, data, noise and saving."""
 _EXPECTED = (ValueError, OSError, RuntimeError, TypeError, ImportError, MisconfigurationException)
+
+
+@dataclass
+class Options:
+    """The keys beside trainer, model, data, noise and saving.
+
+    Args:
+        run_dir: Directory of the run (runs/NAME; NAME follows from the settings).
+        ckpt_path: A checkpoint: fit continues from it, others load its weights.
+        labels: Copied into every result row, e.g. study, method.
+        temperature: test: also the metrics of logits scaled by a fitted temperature.
+        outputs: test: keep confidence, correctness, NLL of images under this name.
+        logits: test, with --outputs: also keep the logits, in half precision.
+        ood: test: images of other classes; only confidence is measured.
+        output: predict: the .csv file (predictions.csv of the run).
+    """
+
+    run_dir: str | None = None
+    ckpt_path: str | None = None
+    labels: dict[str, str] | None = None
+    temperature: bool = True
+    outputs: str | None = None
+    logits: bool = False
+    ood: bool = False
+    output: str | None = None
 
 
 class TrainingCLI(LightningCLI):
@@ -103,9 +116,10 @@ class TrainingCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_lightning_class_args(NoiseInjection, "noise")
         parser.add_lightning_class_args(KeepCheckpoints, "saving")
-        for key, (kind, default, text) in _KEYS.items():
-            flag: dict[str, Any] = {"nargs": "?", "const": True} if key == "resume" else {}
-            parser.add_argument(f"--{key}", type=kind, default=default, help=text, **flag)
+        parser.add_class_arguments(Options, as_group=False)
+        resume = "fit: continue the run in its directory from checkpoints/last.ckpt."
+        flag: dict[str, Any] = {"nargs": "?", "const": True, "default": False}
+        parser.add_argument("--resume", type=bool, help=resume, **flag)
         parser.link_arguments("seed_everything", "data.init_args.seed")
         parser.link_arguments("data", "model.data", apply_on="instantiate")
 
