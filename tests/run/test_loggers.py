@@ -1,4 +1,4 @@
-"""Rows, energy and figures are the same with every logger, and each logger has its own files."""
+"""Rows and energy are the same with every logger, and each logger has its own files."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ OF_THE_RUN = ("run", "checkpoint", "digest")
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the loggers themselves
-def test_rows_energy_and_figures_do_not_depend_on_the_logger(
+def test_rows_and_energy_do_not_depend_on_the_logger(
     command: Any, configs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("wandb")
@@ -46,7 +46,7 @@ def test_rows_energy_and_figures_do_not_depend_on_the_logger(
         rows = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
         same = [{key: one[key] for key in one if key not in OF_THE_RUN} for one in rows]
         found.append((same, json.loads((run / "noise.json").read_text())))
-        assert list(run.glob(own)) and len(list((run / "figures").glob("*.png"))) == 2, logger
+        assert list(run.glob(own)), logger
     assert all(one == found[0] for one in found) and found[0][1][0]["energy"] > 0
     assert not Path("lightning_logs").exists() and not Path("wandb").exists()
     trained, tested = (Path(f"with_csv/csv/version_{n}/metrics.csv").read_text() for n in (0, 1))

@@ -1,6 +1,7 @@
 """A run that is interrupted and resumed equals one that was not, to the last bit; all in this
 process."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,26 @@ def test_a_cut_run_continues_bit_identically(cut, status, step, uninterrupted, c
     assert ended == status and ("--resume" in err or status == 1), err
     assert torch.load("run/checkpoints/last.ckpt", weights_only=True)["global_step"] == step
     status, _, err = command("fit", *files, "--resume")
+    assert status == 0, err
+    assert differences(Path("run"), uninterrupted) == []
+
+
+@pytest.mark.filterwarnings("ignore")  # of Lightning about SLURM
+def test_a_job_that_slurm_starts_again_continues(
+    uninterrupted, command, configs, monkeypatch, tmp_path
+):
+    """SIGUSR1 announces the end; a script stands for ``scontrol``, and ends the job."""
+    job = {"JOB_ID": "7", "NTASKS": "1", "PROCID": "0", "LOCALID": "0", "NODELIST": "localhost"}
+    for name, value in job.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "scontrol").write_text('#!/bin/sh\necho "$@" > asked\nkill -TERM $PPID\n')
+    (tmp_path / "scontrol").chmod(0o755)
+    files = (*configs(*FILES), *SMALL, *fault("SignalAt", step=8, name="SIGUSR1"), "--run_dir=run")
+    assert command("fit", *files)[0] == 143 and Path("asked").read_text() == "requeue 7\n"
+    assert torch.load("run/hpc_ckpt_1.ckpt", weights_only=True)["global_step"] == 9
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    status, _, err = command("fit", *files)
     assert status == 0, err
     assert differences(Path("run"), uninterrupted) == []
 

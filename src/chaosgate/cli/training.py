@@ -244,7 +244,7 @@ class TrainingCLI(LightningCLI):
         for one in trainer.early_stopping_callbacks:
             if one.stopping_reason_message:
                 print(f"Stopped early: {one.stopping_reason_message}")
-        print(f"\nRun:      {run.path}   (config.yaml, curves.jsonl, figures/)")
+        print(f"\nRun:      {run.path}   (config.yaml, curves.jsonl)")
         print(f"Network:  {run.selected()}   (smallest validation NLL; also top1, last)")
         for logger in filter(lambda logger: logger.log_dir, trainer.loggers):
             print(f"Log:      {logger.log_dir}")

@@ -41,8 +41,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             replace_file(Path(path), partial(torch.save, checkpoint))
         except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
             raise OSError(
-                f"checkpoint {path} could not be written ({error}). An earlier file of that name "
-                "is intact. Free some space, then use --resume."
+                f"{path} could not be written; an earlier one is intact: {error}"
             ) from error
 
     def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -107,6 +106,7 @@ class KeepCheckpoints(Checkpoint):
         self._random: list[dict[str, Any]] = []  # streams of a loaded checkpoint, by rank
         self._losses: Tensor | float = 0.0  # their sum: not finite from the first such loss on
         self._signal = 0
+        self._requeue: Any = None
 
     def _save(self, trainer: Trainer) -> None:
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]
@@ -132,17 +132,23 @@ class KeepCheckpoints(Checkpoint):
         self._select(trainer)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Let SIGTERM and Ctrl-C wait for the end of the step; Lightning restores the handlers.
+        """Let SIGTERM, Ctrl-C and SLURM's signal wait for the end of the step.
 
-        Its own handler of SIGTERM communicates with the other processes within a step, and hangs.
+        Lightning restores the handlers. Its own handler of SIGTERM communicates with the other
+        processes within a step, and hangs; that of SIGUSR1 saves and asks SLURM to start again.
         """
+        self._requeue = signal.getsignal(signal.SIGUSR1)
+        waiting = [signal.SIGTERM]
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            waiting.append(signal.SIGINT)
+        if callable(self._requeue):
+            waiting.append(signal.SIGUSR1)
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, self._remember)
-            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-                signal.signal(signal.SIGINT, self._remember)
+            for signum in waiting:
+                signal.signal(signum, self._remember)
 
     def _remember(self, signum: int, frame: Any) -> None:
-        if self._signal:  # the second time at once
+        if self._signal and signum in _STOPS:  # the second time at once
             raise _STOPS[signum]
         self._signal = signum
 
@@ -169,9 +175,9 @@ class KeepCheckpoints(Checkpoint):
     def _require_finite(self, trainer: Trainer) -> None:
         if not math.isfinite(self._losses):
             raise RuntimeError(
-                f"the loss became {float(self._losses)} at step {trainer.global_step} of epoch "
-                f"{trainer.current_epoch}. Lower the learning rate or the noise, or clip gradients "
-                "(trainer.gradient_clip_val); the last checkpoint is untouched."
+                f"the loss became {float(self._losses)} at step {trainer.global_step}. Lower the "
+                "learning rate or the noise, or set trainer.gradient_clip_val; the last checkpoint "
+                "is untouched."
             )
 
     def on_train_batch_end(
@@ -181,13 +187,16 @@ class KeepCheckpoints(Checkpoint):
         if trainer.is_last_batch or (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
         stop = self._stop_signal(trainer)
-        if stop or trainer.global_step % self.every_n_steps == 0:
+        if stop == signal.SIGUSR1:
+            self._signal = 0
+            self._requeue(stop, None)
+        elif stop or trainer.global_step % self.every_n_steps == 0:
             self._save(trainer)
-        if stop:
+        if stop in _STOPS:
             raise _STOPS[stop]
 
     def on_validation_batch_start(self, trainer: Trainer, *unused: Any) -> None:
-        if stop := self._stop_signal(trainer):
+        if (stop := self._stop_signal(trainer)) in _STOPS:
             raise _STOPS[stop]
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -116,7 +116,6 @@ class RunDirectory:
     - ``curves.jsonl``: loss and validation metrics, one line per epoch
     - ``noise.json``: measured strength of the gates at the end of training
     - ``compatibility.jsonl``: rows of :class:`~chaosgate.compat.CompatibilityProbe`, if it was used
-    - ``figures/``: reliability diagrams, as PNG files
     - ``results.jsonl``: one line per test cell, with a digest of itself
     - ``outputs/``: outputs for every test image (:mod:`chaosgate.run.outputs`)
     - ``predictions.csv``: one line per test image, of ``chaosgate predict``
@@ -132,7 +131,7 @@ class RunDirectory:
         self.checkpoints, self.last = path / "checkpoints", path / "checkpoints" / "last.ckpt"
         self.curves, self.noise = path / "curves.jsonl", path / "noise.json"
         self.results, self.outputs = path / "results.jsonl", path / "outputs"
-        self.figures, self.predictions = path / "figures", path / "predictions.csv"
+        self.predictions = path / "predictions.csv"
 
     @classmethod
     def of(cls, trainer: Any) -> "RunDirectory":

@@ -135,8 +135,8 @@ def check_resume(run: RunDirectory, config: Mapping[str, Any]) -> None:
     if changed:
         found = "; ".join(f"{key} was {before.get(key)}, now {now.get(key)}" for key in changed)
         raise ValueError(
-            f"{run.path} was started with other settings: {found}. Use those in {run.config}, or "
-            f"start another run from its state: --run_dir OTHER --ckpt_path {run.last}."
+            f"{run.path} was started with other settings: {found}. Use those, or start another run "
+            f"from its state: --run_dir OTHER --ckpt_path {run.last}."
         )
 
 

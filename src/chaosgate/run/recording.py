@@ -40,7 +40,7 @@ class Progress:
 
 
 class RecordTraining(Callback):
-    """Write progress, curves, the strengths of the gates, and a diagram of the last validation.
+    """Write progress, curves and the strengths of the gates; log a diagram of the last validation.
 
     ``curves.jsonl`` has loss and validation metrics of every epoch. Its lines are part of the
     checkpoint: a resumed run continues its curve.
@@ -92,18 +92,12 @@ class RecordTraining(Callback):
 
 
 def draw_reliability(trainer: Trainer, split: str, metrics: CellMetrics, title: str) -> None:
-    """Draw a reliability diagram to ``figures/`` and to the loggers that show images."""
+    """Hand a reliability diagram to the loggers that show images."""
     from chaosgate.metrics.figure import log_figure, reliability_figure
 
-    reliability = metrics.reliability()  # synchronizes: all processes
+    draw = partial(reliability_figure, metrics.reliability(), 0, title=title)  # all processes
     if trainer.is_global_zero:
-        figure = reliability_figure(reliability, 0, title=title)
-        folder = RunDirectory.of(trainer).figures
-        folder.mkdir(exist_ok=True)
-        save: Any = partial(figure.savefig, format="png")
-        replace_file(folder / f"{split}-reliability.png", save)
-        step = max(0, trainer.global_step - 1)  # the last one taken
-        log_figure(trainer.loggers, f"{split}/reliability", lambda: figure, step)
+        log_figure(trainer.loggers, f"{split}/reliability", draw, max(0, trainer.global_step - 1))
 
 
 class WritePredictions(Callback):

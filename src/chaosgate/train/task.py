@@ -139,7 +139,8 @@ class ImageClassifier(LightningModule):
             scheduler.follow(self.trainer)
         per_step = isinstance(scheduler, WarmupCosine | OneCycleLR | CyclicLR)
         settings: Any = {"scheduler": scheduler, "interval": "step" if per_step else "epoch"}
-        return {"optimizer": optimizer, "lr_scheduler": {**settings, "monitor": "val/nll"}}
+        settings["monitor"] = "val/nll"
+        return {"optimizer": optimizer, "lr_scheduler": settings}
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Log the loss only where it is read: logging takes as long as a small optimizer step."""
