@@ -2,15 +2,12 @@
 
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from jsonargparse.typing import PositiveInt
 
 from chaosgate.__main__ import main as program
-from chaosgate.cli.commands import CommandParser, main
+from chaosgate.cli.commands import main
 
 HELP = """
 import sys, time
@@ -34,43 +31,6 @@ def test_help_takes_half_a_second_and_imports_no_torch() -> None:
         assert f"usage: {name}" in done.stdout
 
 
-def test_a_signature_is_a_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    seen: dict[str, Any] = {}
-
-    def draw(
-        place: Path,
-        name: str = "",
-        *,
-        to: str,
-        grid: Sequence[int] = (7, 7),
-        stages: Sequence[str] = ("L4",),
-        deep: bool = False,
-        image_size: PositiveInt | None = None,
-    ) -> None:
-        """Draw.
-
-        Args:
-            place: A place.
-        """
-        seen.update(locals())
-
-    parser = CommandParser(draw, "chaosgate draw")
-    words = ["here", "--to", "x", "--grid", "3", "4", "--stages", "L1", "L2", "--deep"]
-    draw(**parser.parse_args([*words, "--image_size", "5"]))
-    assert (seen["place"], seen["name"], seen["to"], seen["deep"]) == (Path("here"), "", "x", True)
-    assert (seen["grid"], seen["stages"], seen["image_size"]) == ([3, 4], ["L1", "L2"], 5)
-    draw(**parser.parse_args(["here", "a", "--to", "x"]))
-    assert (seen["name"], seen["grid"], seen["stages"], seen["image_size"]) == (
-        "a",
-        [7, 7],
-        ["L4"],
-        None,
-    )
-    with pytest.raises(SystemExit):
-        parser.parse_args(["here"])
-    assert "required: to" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("words", "facts"),
     [
@@ -78,15 +38,13 @@ def test_a_signature_is_a_command_line(capsys: pytest.CaptureFixture[str]) -> No
         (["data", "chek", "photos"], ["'check'"]),
         (["sites"], ["network"]),
         (["sites", "resnet18", "--image-size", "64"], ["--image-size", "--image_size"]),
-        (["sites", "resnet18", "--count", "0"], ["count", "0"]),
         (["design", "--no_drift", "never"], ["no_drift", "never", "sample"]),
-        (["data", "download", "oxford-pets"], ["to"]),
-        (["study", "run", "quickstart", "--jobs", "0"], ["jobs"]),
+        (["data", "download", "oxford-pets"], ["required: to"]),
+        (["probe", "resnet18", "--count", "0"], ["count", "0"]),
         (
             ["study", "run", "quickstart", "--trainer.max_epochs", "1"],
             ["trainer.max_epochs", "overrides", "the study's file"],
         ),
-        (["study", "run", "quickstart", "--slurm.gpus", "many"], ["slurm.gpus", "many"]),
     ],
 )
 def test_a_command_line_that_is_not_understood(
@@ -105,6 +63,7 @@ def test_a_command_line_that_is_not_understood(
         (["data", "download", "mnist", "--to", "x"], ["mnist", "oxford-pets"]),
         (["export", "nowhere", "--to", "x.pth"], ["nowhere"]),
         (["study", "plan", "quikstart"], ["quickstart"]),
+        (["configs", "show", "gch_wik"], ["'noise/gch_wick'"]),
         (["study", "run", "quickstart", "--only", "gcx"], ["gcx", "dropblock"]),
         (["study", "run", "quickstart", "--slurm.time", "1"], ["slurm.time", "never train"]),
     ],

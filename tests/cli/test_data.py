@@ -69,119 +69,53 @@ def test_copies_are_what_the_data_module_generates(clean: Path, whole: Path):
 def test_copies_on_disk_say_that_they_were_generated_and_how(whole: Path, tmp_path: Path):
     settings = {"image_size": 72, "corruptions": ["glass_blur"], "severities": [1, 4]}
     told = ImageNetC(str(whole), **settings).describe()
-    assert (told["corruptions"], told["corruption_table"], told["corruption_seed"]) == (
-        "generated",
-        "imagenet",
-        0,
-    )
-    assert (
-        told["corruption_jpeg"] and told["manifest"]["images"] == 9 and "numpy" in told["manifest"]
-    )
+    assert told["corruptions"] == "generated" and told["corruption_seed"] == 0
+    assert told["corruption_table"] == "imagenet" and told["manifest"]["images"] == 9
     shutil.copytree(whole, tmp_path / "c")
     (tmp_path / "c" / "chaosgate.json").unlink()  # as the release has none
     told = ImageNetC(str(tmp_path / "c"), **settings).describe()
-    assert (
-        told["corruptions"] == "released"
-        and told["corruption_seed"] is None
-        and "manifest" not in told
-    )
-    for content in ('{"corruptions": ', "[]", "{}"):
-        (tmp_path / "c" / "chaosgate.json").write_text(content)
-        with pytest.raises(ValueError, match="chaosgate.json"):
-            ImageNetC(str(tmp_path / "c"), **settings)
-
-
-def kill_midway(process: multiprocessing.process.BaseProcess, target: Path) -> None:
-    deadline = time.monotonic() + 120
-    while (
-        len(list(target.rglob("*.JPEG"))) < 3 and time.monotonic() < deadline and process.is_alive()
-    ):
-        time.sleep(0.001)
-    process.kill()
-    process.join()
-
-
-def resume(clean: Path, target: Path) -> None:
-    assert len(list(target.rglob("*.JPEG"))) >= 3
-    for path in list(target.rglob("*.JPEG"))[:2]:  # on a fast machine it may have been nearly done
-        path.unlink()
-    (target / ".parts").mkdir(exist_ok=True)
-    (target / ".parts" / "3-glass_blur-4").write_bytes(b"half")
-    assert write(clean, target) == 0
+    assert told["corruptions"] == "released" and told["corruption_seed"] is None
+    (tmp_path / "c" / "chaosgate.json").write_text("[]")
+    with pytest.raises(ValueError, match="chaosgate.json"):
+        ImageNetC(str(tmp_path / "c"), **settings)
 
 
 def test_a_killed_run_that_is_started_again_ends_with_the_same_bytes(
     clean: Path, whole: Path, tmp_path: Path
 ):
-    target = tmp_path / "c"
-    process = multiprocessing.get_context("fork").Process(target=write, args=(clean, target))
+    target, deadline = tmp_path / "c", time.monotonic() + 120
+    words = ("--corruptions", "glass_blur", "gaussian_noise", "--severities", "4")
+    process = multiprocessing.get_context("fork").Process(
+        target=write, args=(clean, target, *words)
+    )
     process.start()
-    kill_midway(process, target)
-    resume(clean, target)
+    while len(list(target.rglob("*.JPEG"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    process.kill()
+    process.join()
+    next(target.rglob("*.JPEG")).unlink()  # on a fast machine it may have been nearly done
+    (target / ".parts").mkdir(exist_ok=True)
+    (target / ".parts" / "3-glass_blur-4").write_bytes(b"half")
+    assert write(clean, target) == 0  # with the other severity, too
     assert tree(target) == tree(whole)
-
-
-def test_finished_files_are_not_made_again(
-    clean: Path, whole: Path, capsys: pytest.CaptureFixture[str]
-):
-    before = {path: path.stat().st_mtime_ns for path in whole.rglob("*.JPEG")}
-    assert write(clean, whole) == 0
-    assert "9 images x 4 cells; 0 files were written now" in capsys.readouterr().out
-    assert {path: path.stat().st_mtime_ns for path in whole.rglob("*.JPEG")} == before
-
-
-def test_cells_can_be_added_later_and_each_image_has_its_own_draws(
-    clean: Path, whole: Path, tmp_path: Path
-):
-    target = tmp_path / "c"
-    for severity in ("4", "1"):
-        assert (
-            write(
-                clean,
-                target,
-                "--corruptions",
-                "glass_blur",
-                "gaussian_noise",
-                "--severities",
-                severity,
-            )
-            == 0
-        )
-    assert tree(target) == tree(whole)
-
-
-def test_a_folder_begun_with_other_settings_is_refused(
-    clean: Path, whole: Path, capsys: pytest.CaptureFixture[str]
-):
-    for more, message in (
-        (["--seed", "1"], "seed was 0, is 1"),
-        (["--size", "64"], "size was 72, is 64"),
-    ):
-        assert write(clean, whole, *more) == 1
-        assert message in capsys.readouterr().err
-
-
-def test_a_foreign_folder_is_refused(
-    clean: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    (tmp_path / "thesis.tex").write_text("precious")
-    assert write(clean, tmp_path) == 1
-    assert "is not empty and was not made by this command" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--seed", "1"], "seed was 0, is 1"),
+        (["--size", "64"], "size was 72, is 64"),
         (["--corruptions", "rain"], "no corruption 'rain'"),
         (["--corruptions", "frost"], "frost needs the textures"),
         (["--severities", "9"], "severity"),
     ],
 )
 def test_bad_requests_end_in_one_message(
-    clean: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+    clean: Path, whole: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ):
-    assert write(clean, tmp_path / "c", *words) == 1
-    assert message in capsys.readouterr().err
+    before = tree(whole)
+    assert write(clean, whole, *words) == 1
+    assert message in capsys.readouterr().err and tree(whole) == before
 
 
 def test_an_archive_is_fetched_checked_by_its_digest_and_unpacked(

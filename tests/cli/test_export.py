@@ -108,9 +108,8 @@ def test_the_json_has_what_was_measured_of_these_weights_only(run: Path, tmp_pat
     other.unlink()
 
 
-@pytest.mark.parametrize("there", ["model.pth", "model.pth.json"])
-def test_nothing_is_overwritten(run: Path, tmp_path: Path, there: str) -> None:
-    (tmp_path / there).write_text("mine")
+def test_nothing_is_overwritten(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.pth.json").write_text("mine")
     assert main(["export", str(run), "--to", str(tmp_path / "model.pth")]) == 1
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
@@ -123,14 +122,3 @@ def test_an_onnx_file_that_differs_is_not_written(
     monkeypatch.setattr(session, "run", lambda *given: [true(*given)[0] + np.float32(0.01)])
     assert main(["export", str(run), "--to", str(tmp_path / "model.onnx")]) == 1
     assert "differs from the checkpoint" in capsys.readouterr().err and not list(tmp_path.iterdir())
-
-
-def test_small_image_networks_say_what_registers_their_name(tmp_path: Path) -> None:
-    network = timm.create_model("resnet10_small", num_classes=10, in_chans=1)
-    torch.save(network.state_dict(), tmp_path / "weights.pth")
-    words = "--backbone resnet10_small --in_chans 1 --num_classes 10 --to".split()
-    to = str(tmp_path / "model.safetensors")
-    assert main(["export", str(tmp_path / "weights.pth"), *words, to]) == 0
-    about = read(Path(f"{to}.json"))
-    assert "chaosgate.train.backbones" in about["network"]["needs"]
-    assert about["classes"] is None and about["normalisation"] is None

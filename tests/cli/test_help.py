@@ -12,7 +12,6 @@ import pytest
 
 from chaosgate.cli import __doc__ as HELP
 from chaosgate.cli.training import compose
-from chaosgate.run.config_files import find_config
 
 QUICK = """-c base -c data/fashion_mnist -c noise/none --trainer.max_epochs=1
     --trainer.limit_train_batches=1 --trainer.limit_val_batches=1
@@ -40,18 +39,6 @@ def test_every_key_in_the_help_is_one_that_the_parser_takes(tmp_path: Path, comm
     assert config["data"]["init_args"]["batch_size"] == 64
     status, out, _ = command("fit", "--help", "all")
     assert status == 0 and "--noise.class_axis" in out and "--trainer.precision" in out
-
-
-def test_a_missing_configuration_gets_the_nearest_shipped_and_local_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("my_noise.yaml").write_text("noise: {gate: null}")
-    nearest = {"noise/gcx": "'noise/gch'", "gch_wik": "'noise/gch_wick'"}
-    nearest |= {"my_nois": "'my_noise.yaml'", "configs/data/fashion_mnits.yaml": "'data/fashion_"}
-    for wrong, meant in nearest.items():
-        with pytest.raises(FileNotFoundError, match=meant):
-            find_config(wrong)
 
 
 @pytest.mark.parametrize(

@@ -57,35 +57,13 @@ def test_a_run_is_probed_on_its_own_images_and_the_figure_lies_in_it(
 ) -> None:
     assert main(["probe", str(run_directory), *QUICK]) == 0
     out, err = capsys.readouterr()
-    for stage in ("L1", "L2", "L3", "L4"):
-        assert f"{stage} (layer{stage[1]})" in out
-        for method in ("gch", "dropout"):
-            assert f"| {stage} | {method} |" in out
-    assert "The late-stage prediction" in out
+    assert all(f"| L{k} | {name} |" in out for k in (1, 2, 3, 4) for name in ("gch", "dropout"))
     figure = run_directory / "compatibility.png"
     assert str(figure) in err and figure.read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_timm_model_is_probed_on_a_folder(
-    photos: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    options = ["--images", str(photos), "--image_size", "64", "--stages", "L3", "layer4"]
-    assert main(["probe", "resnet18", *options, *QUICK, "--json"]) == 0
-    out, err = capsys.readouterr()
-    content = json.loads(out)
-    stages = [
-        (row["stage"], row["grid"], row["maps"])
-        for row in content["rows"]
-        if row["kind"] == "stage"
-    ]
-    assert stages == [("L3", [4, 4], 12), ("layer4", [2, 2], 12)]
-    assert content["network"] == "resnet18 with random weights" and len(content["verdict"]) == 6
-    assert Path("compatibility.png").exists()
-    assert "figure: compatibility.png" in err
+    assert main(["probe", str(run_directory), *QUICK, "--stages", "L3", "layer4", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    stages = [(row["stage"], row["grid"]) for row in rows if row["kind"] == "stage"]
+    assert stages == [("L3", [7, 7]), ("layer4", [4, 4])]
 
 
 def test_a_file_of_bare_weights_needs_the_name_of_its_network(

@@ -60,15 +60,6 @@ def test_selection_breaks_ties_by_ece_within_the_tolerance():
     assert select(curve[-1:], tolerance=1e-3)[0] == 4  # without validation the newest
 
 
-def test_only_one_process_trains_in_a_directory(tmp_path):
-    with RunDirectory(tmp_path / "run").locked():
-        with pytest.raises(RuntimeError, match="another process writes"):
-            with RunDirectory(tmp_path / "run").locked(wait=0):
-                pass
-    with RunDirectory(tmp_path / "run").locked(wait=0):
-        pass
-
-
 def test_a_curve_that_was_lost_comes_back_from_the_checkpoint(tmp_path):
     settings = {"default_root_dir": str(tmp_path), "is_global_zero": True, "current_epoch": 0}
     trainer = SimpleNamespace(**settings, global_step=3, callback_metrics={"val/nll": 0.25})

@@ -10,17 +10,6 @@ from chaosgate.run import directory
 from chaosgate.run.directory import replace_file
 
 
-def test_strings_bytes_and_writers_become_the_content(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    replace_file(path, "grün\n")
-    assert path.read_bytes() == "grün\n".encode()
-    replace_file(path, b"\x00\xff")
-    assert path.read_bytes() == b"\x00\xff"
-    replace_file(path, lambda file: (file.write(b"one"), file.write(b"two")))
-    assert path.read_bytes() == b"onetwo"
-    assert os.listdir(tmp_path) == ["file"]
-
-
 def test_a_writer_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
     path = tmp_path / "file"
     replace_file(path, "old")

@@ -1,15 +1,11 @@
 """Rows in a file, and their table on the terminal."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
-from torchvision.transforms import InterpolationMode
 
-from chaosgate.run.directory import RunDirectory, file_hash
-from chaosgate.run.identity import tensor_hash, transform_of, weights_of
+from chaosgate.run.directory import RunDirectory
 from chaosgate.run.rows import merge_rows, print_results
 
 METRICS = {"top1": 0.9, "nll": 0.3, "ece": 0.02, "gap": 0.01, "brier": 0.1}
@@ -62,21 +58,3 @@ def test_no_flipped_bit_changes_a_row_unnoticed(tmp_path: Path) -> None:
         for read in run.rows():
             assert read == written or "digest" not in read, at
             assert {key: read[key] for key in read if key in written}.items() <= written.items()
-
-
-def test_row_has_the_transform_and_the_digest_of_the_weights(tmp_path: Path) -> None:
-    data = SimpleNamespace(mean=(0.5,), image_size=224, interpolation=InterpolationMode.BICUBIC)
-    transform = {"mean": [0.5], "image_size": 224, "interpolation": "bicubic"}
-    assert transform_of(data) == transform
-    run = tmp_path / "run"
-    for file, name in ((tmp_path / "mine.pth", None), (run / "best.ckpt", "best.ckpt")):
-        file.parent.mkdir(exist_ok=True)
-        torch.save({"weight": torch.ones(2)}, file)
-        found = weights_of(None, SimpleNamespace(weights=str(file)), run)
-        assert found["checkpoint"] == file_hash(file)
-        assert found["weights_file"] == (name or str(file))
-    network = torch.nn.Linear(2, 2)
-    network.pretrained_cfg = {"architecture": "resnet18", "tag": "a1_in1k"}
-    fetched = weights_of(None, SimpleNamespace(weights="timm", model=network), run)
-    assert fetched["checkpoint"] == tensor_hash(network.state_dict())
-    assert fetched["checkpoint_name"] == "timm resnet18.a1_in1k"

@@ -103,14 +103,6 @@ def test_rows_hold_the_metrics_of_the_scaled_test_logits(done):
     assert float(logged["test/corrupted/ece_T"]) == pytest.approx(mean, rel=1e-6)
 
 
-def test_rows_say_when_the_validation_images_are_the_test_images(tmp_path):
-    class SelectedOnTest(Few):
-        validation_is_test = True
-
-    network, _ = run_test(tmp_path, data=SelectedOnTest(corruptions=None))
-    assert network.test_rows[0]["temperature_split"] == "test"
-
-
 def test_where_no_temperature_is_best_the_rows_say_why(tmp_path):
     network = copy.deepcopy(trained())
     with torch.no_grad():

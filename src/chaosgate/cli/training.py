@@ -315,12 +315,12 @@ def execute(command: str, config: dict[str, Any], **options: Any) -> list[dict[s
     Returns:
         The rows that a test has written.
     """
-    given = {**config, **options}
+    given = json.dumps({**config, **options})  # parsing changes what it is given
     argv, environment = sys.argv, dict(os.environ)
     program = Path(__file__).parents[1] / "__main__.py"
-    sys.argv = [str(program), command, "-c", json.dumps(given)]
+    sys.argv = [str(program), command, "-c", given]
     try:
-        cli = TrainingCLI(command, given)
+        cli = TrainingCLI(command, json.loads(given))
         cli.run()
         return cli.rows
     finally:
