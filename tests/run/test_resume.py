@@ -112,8 +112,6 @@ def test_a_killed_epoch_leaves_no_score(uninterrupted, command, configs):
     assert differences(Path("run"), uninterrupted) == []
 
 
-
-
 def test_a_signal_before_the_first_step_leaves_no_checkpoint(command, configs):
     cut = fault("SignalAt", step=0, phase="epoch start")
     short = ("--trainer.limit_train_batches=1", "--trainer.max_epochs=1")
