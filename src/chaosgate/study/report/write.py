@@ -93,10 +93,8 @@ def html_page(results: Results, **content: Any) -> tuple[str, dict[str, str]]:
     """
     configuration = {"Study file": results.study.path.read_text(encoding="utf-8")}
     for first in results.networks[:1]:
-        about = {key: first.rows[0].get(key) for key in ("commit", "versions")}
-        configuration["Versions"] = yaml.safe_dump(about, sort_keys=False)
-        name = f"Whole configuration of {first.run}"
-        configuration[name] = yaml.safe_dump(first.config, sort_keys=False)
+        about = {key: first.rows[0].get(key) for key in ("commit", "versions")} | first.config
+        configuration[f"Configuration of {first.run}"] = yaml.safe_dump(about, sort_keys=False)
     pictures = pictures_of(results)
     drawn = {
         name: svg_of(figure) for one in pictures.values() for name, figure in one.images.items()
