@@ -14,7 +14,7 @@ help:
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make lint         ruff and mypy"
 	@echo "make notebooks    execute the notebooks"
-	@echo "make bench        ratios of speed against named peers; BENCH='fit --repeats 3' chooses another subject"
+	@echo "make bench        ratios of speed against named peers (minutes); python -m benchmarks NAME for one"
 	@echo "make docs         the documentation into site/, with executed notebooks (minutes; needs no network)"
 	@echo "make clean        remove .venv and caches; runs/ is kept"
 
@@ -32,9 +32,8 @@ $(STAMP): pyproject.toml constraints.txt
 quickstart: $(STAMP)
 	$(BIN)/chaosgate study run quickstart
 
-BENCH ?= gate
 bench: $(STAMP)
-	$(BIN)/python -m benchmarks $(BENCH)
+	$(BIN)/python -m benchmarks
 
 test: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(PYTEST)

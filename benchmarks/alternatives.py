@@ -7,8 +7,8 @@ averages cost beside a larger network is a smaller share.
 
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from statistics import median
-from typing import Any
 
 import timm
 import torch
@@ -16,18 +16,17 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim.swa_utils import AveragedModel
 
-from benchmarks.timing import keep_memory, on_threads, rounds
+from benchmarks.timing import Row, keep_memory, rounds
 from chaosgate.gate import Dropout
 from chaosgate.inject import attach
 from chaosgate.metrics import temperature_scaling
 from chaosgate.train.alternatives import CrossEntropy, FocalLoss, Mixing
 
 CLASSES, DRAWS, MEMBERS = 10, 20, 5
+Steps = dict[str, Callable[[], object]]
 
 
-def run(
-    threads: int = 1, repeats: int = 15, batch: int = 32, side: int = 64
-) -> list[dict[str, Any]]:
+def run(repeats: int = 15, batch: int = 32, side: int = 64) -> list[Row]:
     """Medians over ``repeats`` rounds; ``over_plain``: the median ratio to the same without it in
     the same round.
     """
@@ -35,7 +34,7 @@ def run(
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(batch, 3, side, side, generator=generator)
     target = torch.randint(CLASSES, (batch,), generator=generator)
-    with on_threads(threads), torch.random.fork_rng():
+    with torch.random.fork_rng():
         torch.manual_seed(0)
         steps = rounds(_training_steps(images, target), repeats)
         tests = rounds(_tests(images), max(1, repeats // 5))
@@ -47,31 +46,28 @@ def run(
     ]
 
 
-def _training_steps(images: Tensor, target: Tensor) -> dict[str, Callable[[], object]]:
-    """Each with a network and an optimiser of its own, so that all do the same work."""
-    count = iter(range(1 << 30))
-
-    def mixed(mixup: float, cutmix: float) -> tuple[Tensor, Tensor]:
-        return Mixing(mixup, cutmix)(images, target, CLASSES, (0, next(count)))
+def _training_steps(images: Tensor, target: Tensor) -> Steps:
+    """Each with a network and an optimizer of its own, so that all do the same work."""
+    turns = count()
 
     def step(
-        batch: Callable[[], tuple[Tensor, Tensor]] = lambda: (images, target),
         loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
+        mixing: Mixing | None = None,
         drop_path_rate: float = 0.0,
         average: bool = False,
         dropout: bool = False,
     ) -> Callable[[], object]:
-        model = network(drop_path_rate)
+        model = _network(drop_path_rate)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-        averaged = AveragedModel(
-            model, avg_fn=lambda a, c, n: a + 0.001 * (c - a), use_buffers=True
-        )
+        averaged = AveragedModel(model, avg_fn=_decayed, use_buffers=True)
         if dropout:
             attach(model, Dropout(0.1), "L4", check=False)
 
         def call() -> None:
             optimizer.zero_grad()
-            shown, wanted = batch()
+            shown, wanted = images, target
+            if mixing is not None:
+                shown, wanted = mixing(images, target, CLASSES, (0, next(turns)))
             torch.autograd.backward(loss(model(shown), wanted))
             optimizer.step()
             if average:
@@ -81,22 +77,22 @@ def _training_steps(images: Tensor, target: Tensor) -> dict[str, Callable[[], ob
 
     return {
         "plain": step(),
-        "label_smoothing": step(loss=CrossEntropy(label_smoothing=0.1)),
-        "focal": step(loss=FocalLoss(3.0)),
-        "mixup": step(batch=partial(mixed, 0.2, 0.0)),
-        "cutmix": step(batch=partial(mixed, 0.0, 1.0)),
+        "label_smoothing": step(CrossEntropy(label_smoothing=0.1)),
+        "focal": step(FocalLoss(3.0)),
+        "mixup": step(mixing=Mixing(0.2, 0.0)),
+        "cutmix": step(mixing=Mixing(0.0, 1.0)),
         "stochastic_depth": step(drop_path_rate=0.1),
         "ema": step(average=True),
         "mc_dropout": step(dropout=True),
     }
 
 
-def _tests(images: Tensor) -> dict[str, Callable[[], object]]:
-    models = [network().eval() for _ in range(MEMBERS)]
+def _tests(images: Tensor) -> Steps:
+    models = [_network().eval() for _ in range(MEMBERS)]
     with torch.no_grad():
         target = models[0](images).argmax(1)
     target[::4] = (target[::4] + 1) % CLASSES  # mostly right, so that there is a temperature
-    noised = network()
+    noised = _network()
     attach(noised, Dropout(0.1), "L4", check=False)
 
     @torch.no_grad()
@@ -115,9 +111,11 @@ def _tests(images: Tensor) -> dict[str, Callable[[], object]]:
     }
 
 
-def network(drop_path_rate: float = 0.0) -> nn.Module:
-    """A fresh ResNet-18 in training mode."""
-    made: nn.Module = timm.create_model(
-        "resnet18", num_classes=CLASSES, drop_path_rate=drop_path_rate
-    )
+def _decayed(average: Tensor, current: Tensor, count: Tensor | int) -> Tensor:
+    return average + 0.001 * (current - average)
+
+
+def _network(drop_path_rate: float = 0.0) -> nn.Module:
+    rate = {"drop_path_rate": drop_path_rate}
+    made: nn.Module = timm.create_model("resnet18", num_classes=CLASSES, **rate)  # type: ignore[arg-type]
     return made.train()

@@ -5,66 +5,38 @@ All three start from the same float32 whites; nobody draws. Scipy transforms onl
 dense one also scale.
 """
 
+from functools import partial
 from typing import Any
 
 import scipy.fft
 import torch
-from torch import Tensor
 
-from benchmarks.timing import interleaved, on_threads
+from benchmarks.timing import Row, compare, interleaved
 from chaosgate.field import DirichletLaplacian, Grid
-from chaosgate.field.operator import grid_text
 
 GRIDS: tuple[Grid, ...] = (
-    *((side, side) for side in (7, 14, 28, 56, 112)),
+    *((side, side) for side in (7, 14, 28, 56, 112, 256, 512)),
     *((7, 28), (28, 7), (14, 56), (56, 14), (28, 112), (112, 28)),
-    *((256, 256), (512, 512)),
 )
-BATCH = 64
-DENSE_SITES = 56 * 56
-"""Largest grid for the dense sampler: its matrix takes 39 MB there, and 16 times as much on the
-next.
-"""
+DENSE_SITES = 56 * 56  # the matrix takes 39 MB there, and 16 times as much on the next grid
 
 
-def run(
-    threads: int = 1, repeats: int = 31, grids: tuple[Grid, ...] = GRIDS
-) -> list[dict[str, Any]]:
-    """Median milliseconds for 64 fields per grid, ours and scipy taking turns; a ratio below 1
-    means ours is faster.
-
-    Grids of more than 100,000 sites are repeated a fifth as often.
-    """
-    with on_threads(threads):
-        return [_measure(grid, threads, repeats) for grid in grids]
-
-
-def _measure(grid: Grid, threads: int, repeats: int) -> dict[str, Any]:
-    operator, sites = DirichletLaplacian(), grid[0] * grid[1]
-    white = torch.randn(BATCH, *grid, generator=torch.Generator().manual_seed(0))
-    array = white.numpy()
-    contenders = {
-        "ours": lambda: operator.color(
-            white
-        ),  # the first round, which is not counted, builds the factor
-        "scipy": lambda: scipy.fft.dstn(array, type=1, axes=(1, 2), norm="ortho", workers=threads),
-    }
-    ours, theirs = interleaved(
-        contenders, repeats if sites <= 100_000 else -(-repeats // 5)
-    ).values()
-    row: dict[str, Any] = {
-        "grid": grid_text(grid),
-        "ours_ms": ours,
-        "scipy_ms": theirs,
-        "ratio": ours / theirs,
-    }
-    if sites <= DENSE_SITES:  # on its own: its matrix drives everything else out of the cache
-        root = _dense_root(operator, grid)
-        row |= interleaved({"dense_cholesky_ms": lambda: white.view(BATCH, sites) @ root}, repeats)
-    return row
+def run(repeats: int = 31, grids: tuple[Grid, ...] = GRIDS) -> list[Row]:
+    """Median milliseconds for 64 fields per grid."""
+    rows = []
+    for grid in grids:
+        sites = grid[0] * grid[1]
+        white = torch.randn(64, *grid, generator=torch.Generator().manual_seed(0))
+        ours, peer = partial(DirichletLaplacian().color, white), partial(_scipy, white.numpy())
+        often = repeats if sites <= 100_000 else -(-repeats // 5)
+        row = compare(f"{grid[0]}x{grid[1]}", ours, peer, often)
+        if sites <= DENSE_SITES:  # on its own: its matrix drives everything else out of the cache
+            root = torch.linalg.cholesky(DirichletLaplacian().green(grid)).T.contiguous().float()
+            row |= interleaved({"dense_ms": partial(torch.mm, white.view(64, sites), root)}, often)
+        rows.append(row)
+    return rows
 
 
-def _dense_root(operator: DirichletLaplacian, grid: Grid) -> Tensor:
-    """Cholesky factor of the covariance, transposed: what does not know the structure."""
-    root: Tensor = torch.linalg.cholesky(operator.green(grid))
-    return root.T.contiguous().float()
+def _scipy(white: Any) -> Any:
+    threads = torch.get_num_threads()
+    return scipy.fft.dstn(white, type=1, axes=(1, 2), norm="ortho", workers=threads)

@@ -5,15 +5,15 @@ usual dropouts.
 import gc
 import math
 from collections.abc import Callable
+from functools import partial
 from statistics import fmean, median, stdev
-from typing import Any
 
 import timm
 import torch
 from timm.layers.drop import DropBlock2d
 from torch import Tensor, nn
 
-from benchmarks.timing import interleaved, keep_memory, rounds
+from benchmarks.timing import Row, interleaved, keep_memory, rounds
 from chaosgate.gate import (
     CorrelatedGaussian,
     DropBlock,
@@ -27,9 +27,10 @@ from chaosgate.gate import (
 from chaosgate.inject import attach
 
 SHAPES = {"L4": (64, 2048, 7, 7), "L3": (64, 1024, 14, 14), "L2": (64, 512, 28, 28)}
+UNIT = "broadcast multiply"
 
 
-def run(threads: int = 1, repeats: int = 15) -> list[dict[str, Any]]:
+def run(repeats: int = 15) -> list[Row]:
     """Forward, and forward with backward, at the three late stages of ResNet-50 with batch 64.
 
     Times are means over all steps, so that whatever a gate does in some steps only would count too;
@@ -38,30 +39,20 @@ def run(threads: int = 1, repeats: int = 15) -> list[dict[str, Any]]:
     of attached minus not attached.
     """
     keep_memory()
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        rows = [
-            row for stage, shape in SHAPES.items() for row in measure_stage(stage, shape, repeats)
-        ]
-        return [*rows, *_share_of_a_step(min(repeats, 3))]
-    finally:
-        torch.set_num_threads(before)
+    rows = [row for stage in SHAPES for row in measure_stage(stage, SHAPES[stage], repeats)]
+    return [*rows, *_share_of_a_step(min(repeats, 3))]
 
 
-def measure_stage(
-    stage: str, shape: tuple[int, int, int, int], repeats: int
-) -> list[dict[str, Any]]:
+def measure_stage(stage: str, shape: tuple[int, int, int, int], repeats: int) -> list[Row]:
     """Times of every contender on features of one shape."""
     gc.collect()
     h = torch.randn(shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    grad = torch.ones(shape)
     fixed = torch.rand(shape[0], 1, *shape[2:])
     contenders: dict[str, Callable[[Tensor], Tensor]] = {
         "copy": torch.clone,
-        "broadcast multiply": lambda x: x * fixed,
+        UNIT: lambda x: x * fixed,
         "GaussianChaos": GaussianChaos(log_std=1.0),
-        "GaussianChaos attached": _attached(GaussianChaos(log_std=1.0)),
+        "GaussianChaos attached": _attached(),
         "GaussianChaos wick": GaussianChaos(log_std=1.0, realization="wick"),
         "DropBlock": DropBlock(0.1, 3),
         "Dropout": Dropout(0.1),
@@ -78,47 +69,37 @@ def measure_stage(
             if isinstance(gate, Gate):
                 gate.prepare((shape[2], shape[3]), h.device)
         with torch.no_grad():
-            forward = _means(rounds({n: _forward(c, h) for n, c in contenders.items()}, repeats))
-        rounds_of = rounds(
-            {n: _forward_backward(c, h, grad) for n, c in contenders.items()}, repeats
-        )
-        both = _means(rounds_of)
-    return [
-        {
-            "stage": stage,
-            "shape": "x".join(map(str, shape)),
-            "what": name,
-            "forward_ms": forward[name],
-            "forward_over_multiply": forward[name] / forward["broadcast multiply"],
-            "both_ms": both[name],
-            "both_over_multiply": both[name] / both["broadcast multiply"],
-            "both_error": _ratio_error(rounds_of[name], rounds_of["broadcast multiply"]),
-            "extra_maps": _extra_maps(contenders[name], h),
-        }
-        for name in contenders
-    ]
+            forward = rounds({name: partial(call, h) for name, call in contenders.items()}, repeats)
+        both = rounds({name: _both(call, h) for name, call in contenders.items()}, repeats)
+    rows = []
+    for name, call in contenders.items():
+        row: Row = {"stage": stage, "shape": "x".join(map(str, shape)), "what": name}
+        for kind, times in (("forward", forward), ("both", both)):
+            row[f"{kind}_ms"] = fmean(times[name])
+            row[f"{kind}_over_multiply"] = fmean(times[name]) / fmean(times[UNIT])
+        # of the ratio of two means, from what is left of each round after it is taken out
+        pairs = zip(both[name], both[UNIT], strict=True)
+        rest = [time - row["both_over_multiply"] * unit for time, unit in pairs]
+        error = stdev(rest) / len(rest) ** 0.5 / fmean(both[UNIT]) if repeats > 1 else math.nan
+        rows.append({**row, "both_error": error, "extra_maps": _extra_maps(call, h)})
+    return rows
 
 
-def _means(times: dict[str, list[float]]) -> dict[str, float]:
-    return {name: fmean(values) for name, values in times.items()}
-
-
-def _ratio_error(times: list[float], unit: list[float]) -> float:
-    """Standard error of the ratio of two means, from what is left of each round after the ratio is
-    taken out.
-    """
-    ratio = fmean(times) / fmean(unit)
-    rest = [time - ratio * one for time, one in zip(times, unit, strict=True)]
-    return stdev(rest) / len(rest) ** 0.5 / fmean(unit) if len(rest) > 1 else math.nan
-
-
-def _attached(gate: Gate) -> nn.Module:
-    """A network that is nothing but the place of a gate: what hooks and their checks cost beyond
-    calling the gate.
-    """
+def _attached() -> nn.Module:
+    """A network that is nothing but the place of a gate."""
     network = nn.Sequential(nn.Identity())
-    attach(network, gate, "0", check=False, layout="NCHW")
+    attach(network, GaussianChaos(log_std=1.0), "0", check=False, layout="NCHW")
     return network
+
+
+def _both(call: Callable[[Tensor], Tensor], h: Tensor) -> Callable[[], object]:
+    grad = torch.ones_like(h)
+
+    def step() -> None:
+        h.grad = None
+        torch.autograd.backward(call(h), grad)
+
+    return step
 
 
 def _extra_maps(call: Callable[[Tensor], Tensor], h: Tensor) -> float:
@@ -138,57 +119,31 @@ def _extra_maps(call: Callable[[Tensor], Tensor], h: Tensor) -> float:
     return sum(kept.values()) / h.untyped_storage().nbytes()
 
 
-def _share_of_a_step(repeats: int) -> list[dict[str, Any]]:
+def _share_of_a_step(repeats: int) -> list[Row]:
     """Forward and backward of the gate at L4, and hooks alone, as shares of a step of ResNet-50
     (batch 16, 224 px).
     """
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = timm.create_model("resnet50").train()
-    images = torch.randn(16, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(16, 3, 224, 224, generator=generator)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    h = torch.randn(16, 2048, 7, 7, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    gate = _forward_backward(GaussianChaos(log_std=1.0), h, torch.ones_like(h))
+    h = torch.randn(16, 2048, 7, 7, generator=generator).requires_grad_()
 
     def step() -> None:
         optimizer.zero_grad()
         torch.autograd.backward(model(images).square().mean())
         optimizer.step()
 
-    times = interleaved({"step": step, "gate": gate}, repeats)
-    found = {
-        "GaussianChaos in a ResNet-50 step": times["gate"],
-        "hooks alone in it": _hooks(h[:, :1].detach()),
-    }
+    gate = GaussianChaos(log_std=1.0)
+    times = interleaved({"step": step, "gate": _both(gate, h)}, repeats)
+    small = h[:, :1].detach().requires_grad_()
+    pair = rounds({"attached": _both(_attached(), small), "not": _both(gate, small)}, 500)
+    hooks = median(a - b for a, b in zip(*pair.values(), strict=True))
+    found = {"GaussianChaos in a ResNet-50 step": times["gate"], "hooks alone in it": hooks}
     return [
         {"stage": "L4", "shape": "16x2048x7x7", "what": what, "both_ms": ms}
         | {"step_ms": times["step"], "share_of_step": ms / times["step"]}
         for what, ms in found.items()
     ]
-
-
-def _hooks(h: Tensor) -> float:
-    """What hooks and their checks add to a forward and backward: the median over 500 rounds on a
-    small map.
-    """
-    h.requires_grad_()
-    gates = {"attached": _attached(GaussianChaos(log_std=1.0)), "not": GaussianChaos(log_std=1.0)}
-    times = rounds(
-        {name: _forward_backward(gate, h, torch.ones_like(h)) for name, gate in gates.items()}, 500
-    )
-    added: float = median(a - b for a, b in zip(*times.values(), strict=True))
-    return added
-
-
-def _forward(call: Callable[[Tensor], Tensor], h: Tensor) -> Callable[[], object]:
-    return lambda: call(h)
-
-
-def _forward_backward(
-    call: Callable[[Tensor], Tensor], h: Tensor, grad: Tensor
-) -> Callable[[], object]:
-    def step() -> None:
-        h.grad = None
-        torch.autograd.backward(call(h), grad)
-
-    return step
