@@ -89,7 +89,7 @@ def test_the_wheel_holds_every_configuration_and_the_data_of_the_package(wheel: 
 def test_training_and_testing_by_shipped_names_in_an_empty_folder(
     chaosgate: Path, tmp_path: Path
 ) -> None:
-    said = run([str(chaosgate), "fit", *SHIPPED, *TINY, "--run_dir=run"], tmp_path)
+    run([str(chaosgate), "fit", *SHIPPED, *TINY, "--run_dir=run"], tmp_path)
     assert "1 row in" in run([str(chaosgate), "test", *SHIPPED, *TINY, "--run_dir=run"], tmp_path)
 
 
@@ -105,7 +105,7 @@ def test_an_edited_copy_wins_over_the_shipped_file(chaosgate: Path, tmp_path: Pa
     copy = tmp_path / "noise" / "gch.yaml"
     assert copy.read_text() == (REPOSITORY / "configs" / "noise" / "gch.yaml").read_text()
     copy.write_text(copy.read_text().replace("log_std: 1.0", "log_std: 0.125"))
-    said = run([str(chaosgate), "fit", *SHIPPED, "--print_config"], tmp_path)
+    run([str(chaosgate), "fit", *SHIPPED, "--print_config"], tmp_path)
     assert "noise/gch: the local file noise/gch.yaml" in said and "log_std: 0.125" in said
 
 

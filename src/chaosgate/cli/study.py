@@ -31,7 +31,7 @@ from chaosgate.cli.commands import cores
 from chaosgate.run.config_files import allow_flags, config_folder, config_name
 from chaosgate.study.execute.local import Display, LocalExecutor, warm
 from chaosgate.study.execute.slurm import SlurmOptions, states_of, submit, watch
-from chaosgate.study.execute.state import overview
+from chaosgate.study.execute.state import State, overview
 from chaosgate.study.plan.runs import (
     SYNTHETIC,
     Run,
@@ -43,7 +43,7 @@ from chaosgate.study.plan.runs import (
 )
 from chaosgate.study.plan.study import Study, require_folders
 from chaosgate.study.report.names import is_packed
-from chaosgate.study.report.planned import note_plan
+from chaosgate.study.report.planned import bring_plan, note_plan
 
 ROOT = Path("runs/studies")
 _TRAINING = (__name__, "chaosgate.cli.training", "torch.utils.tensorboard", "matplotlib.figure")
@@ -75,6 +75,7 @@ def plan(
     size: str | None = None,
     seeds: PositiveInt | None = None,
     variable: Sequence[str] = (),
+    packed: Sequence[Path] = (),
 ) -> None:
     """Show the runs of a study: state, directory, what is left and what it costs.
 
@@ -84,9 +85,12 @@ def plan(
         size: Another size of the study, e.g. smoke: synthetic images, minutes instead of days.
         seeds: As many seeds instead of the study's.
         variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
+        packed: Folders of packed parts of the study; their runs count as finished.
     """
     found, runs = _plan(study, root, size, seeds, variable)
-    Console().print(overview(found, runs, states_of(runs)))
+    _, elsewhere = _parts(found, runs, root, packed)
+    states = states_of(runs) | {name: State("packed") for name in elsewhere}
+    Console().print(overview(found, runs, states))
 
 
 def run(
@@ -96,6 +100,7 @@ def run(
     size: str | None = None,
     seeds: PositiveInt | None = None,
     variable: Sequence[str] = (),
+    packed: Sequence[Path] = (),
     only: Sequence[str] = (),
     seed: Sequence[int] = (),
     jobs: PositiveInt | None = None,
@@ -112,6 +117,7 @@ def run(
         size: Another size of the study, e.g. smoke: synthetic images, minutes instead of days.
         seeds: As many seeds instead of the study's: its first ones, then the next numbers.
         variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
+        packed: Folders of packed parts of the study; their runs count as finished.
         only: Only these methods, with their level where they have several (gch, gch-1.5).
         seed: Only these seeds.
         jobs: Runs at a time (the study's, or 1).
@@ -125,13 +131,16 @@ def run(
     flags = [study, *([] if root == ROOT else ["--root", str(root)])]
     flags += [*(["--size", size] if size else []), *(["--seeds", str(seeds)] if seeds else [])]
     flags += ["--variable", *variable] if variable else []
+    flags += ["--packed", *map(str, packed)] if packed else []
     chosen = [one for one in runs if not only or one.variant in only]
     chosen = [one for one in chosen if not seed or one.seed in seed]
     if not chosen:
         there = ", ".join(f"{one.variant} ({one.seed})" for one in runs)
         raise ValueError(f"no run of {[*only, *seed]}; the study has the methods (seeds) {there}.")
-    finished = sum(state.condition == "done" for state in states_of(runs).values())
-    note_plan(found, root / found.name, finished)
+    parts, elsewhere = _parts(found, runs, root, packed)
+    chosen = [one for one in chosen if one.name not in elsewhere]
+    done = {name for name, state in states_of(runs).items() if state.condition == "done"}
+    note_plan(found, root / found.name, len(done | elsewhere))
     display, threads = Display(console), threads or found.threads
     if launcher == "slurm":
         lines = submit(chosen, execute, slurm, threads or slurm.cpus)
@@ -144,7 +153,7 @@ def run(
         workers = jobs or found.jobs
         threads = threads or max(1, int(os.environ.get("OMP_NUM_THREADS") or cores()) // workers)
         outcome = LocalExecutor(chosen, execute, display, workers, threads, warm(*_TRAINING))()
-    _report(found, runs, root, console)
+    _report(found, runs, root, console, parts)
     for name, lines in outcome.failed.items():
         print(f"\nfailed: {name}; the last lines of its log.txt:", *lines, sep="\n  ")
     again = _again("run", flags)
@@ -165,6 +174,7 @@ def report(
     size: str | None = None,
     seeds: PositiveInt | None = None,
     variable: Sequence[str] = (),
+    packed: Sequence[Path] = (),
 ) -> None:
     """Write tables and figures from the finished runs; train nothing.
 
@@ -174,6 +184,7 @@ def report(
         size: Another size of the study.
         seeds: As many seeds instead of the study's.
         variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
+        packed: Folders of packed parts of the study; their runs count as finished.
     """
     console, folder = Console(highlight=False), Path(study)
     if is_packed(folder):
@@ -182,7 +193,8 @@ def report(
         directory = report_packed(folder, console)
         print(f"\nReport: {directory / 'report.html'}   (also tables and figures)")
     else:
-        _report(*_plan(study, root, size, seeds, variable), root, console)
+        found, runs = _plan(study, root, size, seeds, variable)
+        _report(found, runs, root, console, _parts(found, runs, root, packed)[0])
 
 
 def pack(
@@ -193,10 +205,12 @@ def pack(
     size: str | None = None,
     seeds: PositiveInt | None = None,
     variable: Sequence[str] = (),
+    packed: Sequence[Path] = (),
 ) -> None:
-    """Keep rows and scores of a finished study without its networks.
+    """Keep rows and errors of the finished runs of a study, without its networks.
 
-    'chaosgate study report FOLDER/NAME' makes the report from them.
+    'chaosgate study report FOLDER/NAME' makes the report from them. If some runs are not finished,
+    'chaosgate study run NAME --packed FOLDER/NAME' trains those, also on another machine.
 
     Args:
         study: A study file, or the name of a shipped one.
@@ -205,10 +219,12 @@ def pack(
         size: Another size of the study.
         seeds: As many seeds instead of the study's.
         variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
+        packed: Folders of packed parts of the study; their runs count as finished.
     """
     from chaosgate.study.report.packed import pack as pack_study
 
-    kept = pack_study(*_plan(study, root, size, seeds, variable), to)
+    found, runs = _plan(study, root, size, seeds, variable)
+    kept = pack_study(found, runs, to, _parts(found, runs, root, packed)[0])
     print(f"Kept in {kept}; its report: chaosgate study report {kept}")
 
 
@@ -249,11 +265,26 @@ def _plan(
     return study, composed
 
 
-def _report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> None:
+def _parts(
+    study: Study, runs: Sequence[Run], root: Path, packed: Sequence[Path]
+) -> tuple[list[Any], set[str]]:
+    """Packed parts of a study with the names of their runs; the plan of the first run is kept."""
+    if not packed:
+        return [], set()
+    from chaosgate.study.report.packed import load_parts
+
+    parts = load_parts(study, runs, packed)
+    bring_plan(root / study.name, packed)
+    return parts, {network.run for networks, _ in parts for network in networks}
+
+
+def _report(
+    study: Study, runs: Sequence[Run], root: Path, console: Console, parts: Sequence[Any]
+) -> None:
     # pandas, matplotlib and jinja2 take a second to import; `study status` should not wait for them
     from chaosgate.study.report.write import report as write_report
 
-    page = write_report(study, runs, root, console) / "report.html"
+    page = write_report(study, runs, root, console, parts) / "report.html"
     print(f"\nReport:      {page}   (also table.md, table.csv, table.tex)")
     print(f"TensorBoard: tensorboard --logdir {shlex.quote(str(runs[0].root))}")
 

@@ -107,7 +107,7 @@ def test_status_gives_reasons_and_cost(plan: Plan, write_study: Write) -> None:
         console.print(overview(study, runs, looked()))
     text = printed.get()
     assert f"{runs[2].name}: the loss is nan at step 7." in text
-    assert "1 done, 0 running, 0 queued, 1 failed, 1 interrupted, 1 missing" in text
+    assert "1 done, 1 failed, 1 interrupted, 1 missing" in text
     assert "interrupted, epoch 6 of 9" in text and read_json(runs[1].directory / "none") == {}
 
 

@@ -16,7 +16,7 @@ from chaosgate.study import Run, Study, load_study
 from chaosgate.study.report.collect import collect
 from chaosgate.study.report.frame import results_of
 from chaosgate.study.report.names import ROWS, is_packed
-from chaosgate.study.report.packed import IMAGES, load_packed, pack
+from chaosgate.study.report.packed import IMAGES, load_packed, load_parts, pack
 from chaosgate.study.report.write import report
 from tests.study.made import finish, keep
 from tests.study.toy_studies import Plan, Write
@@ -78,8 +78,58 @@ def test_a_damaged_file_is_named(made: Made, capsys: pytest.CaptureFixture[str],
     assert re.search("small is damaged.*pack it again", capsys.readouterr().err)
 
 
-def test_an_unfinished_study_is_not_packed(made: Made, tmp_path: Path) -> None:
-    shutil.rmtree(made[1][0].directory)
-    with pytest.raises(ValueError, match="1 of 6 runs of .* are not finished"):
+def test_packed_parts_are_one_study(made: Made, tmp_path: Path) -> None:
+    """Two machines with a part each, and a third that has the rest: as if one had run it all."""
+    study, runs, _ = made
+    whole = results_of(study, collect(study, runs), runs).frame
+    one = pack(study, runs[:3], tmp_path / "finished")
+    with pytest.raises(ValueError, match="cannot be joined"):  # it was packed as a whole study
+        load_parts(study, runs, [one])
+    for run in runs[3:]:
+        run.directory.rename(tmp_path / run.training)
+    one = pack(study, runs, tmp_path / "one")
+    for run in runs[:3]:
+        shutil.rmtree(run.directory)
+    (tmp_path / runs[4].training).rename(runs[4].directory)
+    two = pack(study, runs, tmp_path / "two", load_parts(study, runs, [one]))
+    parts = load_parts(study, runs, [one, two])
+    assert [[one.run for one in part[0]] for part in parts] == [
+        [run.name for run in runs[:3]],
+        [run.name for run in (*runs[:3], runs[4])],
+    ]
+    shutil.rmtree(runs[4].directory)
+    for run in (runs[3], runs[5]):
+        (tmp_path / run.training).rename(run.directory)
+    frame, ends = results_of(study, collect(study, runs, parts), runs).frame, ["lo", "hi", "p"]
+    assert frame.drop(columns=[*ends, "floor"]).equals(whole.drop(columns=[*ends, "floor"]))
+    np.testing.assert_allclose(frame[[*ends, "floor"]], whole[[*ends, "floor"]], rtol=1e-3)
+    folder = pack(study, runs, tmp_path / "all", parts)
+    frame = results_of(*load_packed(folder)).frame
+    np.testing.assert_allclose(frame[ends], whole[ends], rtol=1e-3, atol=1e-4)
+
+
+def test_parts_that_do_not_belong_together_are_refused(made: Made, tmp_path: Path) -> None:
+    study, runs, _ = made
+    for run in runs[1:]:
+        run.directory.rename(tmp_path / run.training)
+    parts = load_parts(study, runs, [pack(study, runs, tmp_path / "one")])
+    other = [replace(run, test_outputs={"other": "cells"}) for run in runs]
+    assert load_parts(study, other, [tmp_path / "one" / "small"])[0][0] == []  # is run again
+    (tmp_path / runs[1].training).rename(runs[1].directory)
+    with np.load(next(runs[1].directory.glob("outputs/*.npz"))) as archive:
+        arrays = dict(archive)
+    arrays["index"] = arrays["index"] + 1
+    np.savez(next(runs[1].directory.glob("outputs/*.npz")), **arrays)
+    shutil.rmtree(runs[0].directory)
+    with pytest.raises(ValueError, match="tested on other images"):
+        collect(study, runs, parts)
+    finish(runs[0], {cell: {"top1": 0.1, "nll": 0.2, "ece": 0.3} for cell in CELLS})
+    with pytest.raises(ValueError, match="run twice with different numbers"):
+        collect(study, runs, parts)
+
+
+def test_a_study_with_nothing_finished_is_not_packed(made: Made, tmp_path: Path) -> None:
+    shutil.rmtree(made[1][0].root)
+    with pytest.raises(ValueError, match="6 of 6 runs of .* are not finished"):
         made[2]()
     assert not (tmp_path / "packed").exists()

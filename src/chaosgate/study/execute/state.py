@@ -33,7 +33,7 @@ from chaosgate.run.directory import (
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import Study
 
-Condition = Literal["done", "running", "queued", "failed", "interrupted", "missing"]
+Condition = Literal["done", "packed", "running", "queued", "failed", "interrupted", "missing"]
 LOG, FITTED, FAILED, TESTED = "log.txt", "fitted.json", "failed.json", "tested"
 LOCK = ".study.lock"
 _SOURCE = ("checkpoint", "checkpoint_name", "noise", "data", "transform")
@@ -46,8 +46,8 @@ class State:
     """Condition of a run, with what was last written about it.
 
     Args:
-        condition: ``queued``: waits in the queue of a cluster. ``interrupted``: started and
-            stopped, will be resumed. ``missing``: not started.
+        condition: ``packed``: done elsewhere. ``queued``: waits in the queue of a cluster.
+            ``interrupted``: started and stopped, will be resumed. ``missing``: not started.
         progress: Phase, epoch, batch; empty before the first batch.
         record: Of a done run: seconds of training and tests. Of a failed one: attempts, reason,
             last lines. Of a queued one: the job.
@@ -204,7 +204,7 @@ def overview(study: Study, runs: Sequence[Run], states: Mapping[str, State]) -> 
         grid.add_row(title_of(run), f"{state.condition}{more}", run.training)
     trouble = dict.fromkeys(f"{one}." for state in states.values() for one in state.trouble)
     counts = Counter(state.condition for state in states.values())
-    summary = ", ".join(f"{counts[condition]} {condition}" for condition in get_args(Condition))
+    summary = ", ".join(f"{counts[one]} {one}" for one in get_args(Condition) if counts[one])
     lines = [summary, *lines, *trouble, cost(study, runs, states)]
     return Group(grid, *map(Text, lines))  # as text: brackets would be read as markup
 
@@ -232,7 +232,7 @@ def how_far(progress: Mapping[str, Any]) -> tuple[float, str]:
 
 def cost(study: Study, runs: Sequence[Run], states: Mapping[str, State]) -> str:
     """Time that the unfinished runs will take here, from those of the method that finished here."""
-    left = [run for run in runs if states[run.name].condition != "done"]
+    left = [run for run in runs if states[run.name].condition not in ("done", "packed")]
     if not left:
         return "Nothing left to run."
     spent: dict[str, list[float]] = {}

@@ -6,7 +6,7 @@ two files.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import fsum, log, nan
 from typing import Any
 
@@ -23,7 +23,7 @@ from chaosgate.metrics import (
 from chaosgate.metrics.aggregate import CLEAN as CLEAN_CELL
 from chaosgate.metrics.aggregate import Cell
 from chaosgate.metrics.functional import calibration_bins, effective_counts
-from chaosgate.run.directory import RunDirectory, read_lines
+from chaosgate.run.directory import RunDirectory, config_hash, read_lines
 from chaosgate.run.outputs import Logits, Samples, load_logits, load_samples
 from chaosgate.study.execute.state import record_of, rows_of, state_of
 from chaosgate.study.plan.runs import Run
@@ -59,6 +59,7 @@ class Network:
         config: The configuration of the training.
         curves: One entry per epoch.
         rows: One per test cell, with all metrics of the study.
+        tests: Keys of ``Run.test_outputs``; a packed run counts for a study with the same tests.
     """
 
     run: str
@@ -71,11 +72,20 @@ class Network:
     config: dict[str, Any]
     curves: list[dict[str, float]]
     rows: list[dict[str, Any]]
+    tests: list[str] = field(default_factory=list)
 
     def by_cell(self, metric: str) -> ByCell:
         """A metric of every cell that has it; a row may have no ``nll_T``."""
         found = {cell_of(row): row.get(metric) for row in self.rows}
         return {cell: float(value) for cell, value in found.items() if value is not None}
+
+    @property
+    def numbers(self) -> dict[Cell, dict[str, float]]:
+        """The measured values of every cell."""
+        return {
+            cell_of(row): {key: v for key, v in row.items() if isinstance(v, float)}
+            for row in self.rows
+        }
 
     @property
     def energy(self) -> float:
@@ -127,6 +137,7 @@ class ImageErrors:
             percentile, (columns, networks, 2).
         reliability: Count, summed confidence, summed correctness and worth in independent images
             of every bin, clean and corrupted, (2, networks, 4, bins).
+        draws: What they were made from; None where the study was finished when it was packed.
     """
 
     networks: list[tuple[str, int]]
@@ -135,6 +146,7 @@ class ImageErrors:
     covariance: Array
     floors: Array
     reliability: Array
+    draws: "Draws | None" = None
 
     def of_differences(
         self, column: Column, mine: str, theirs: str, seeds: Sequence[int]
@@ -155,6 +167,65 @@ class ImageErrors:
         return np.array([values[k] for k in rows if np.isfinite(values[k]).all()])
 
 
+@dataclass(frozen=True)
+class Draws:
+    """What resampling gave, by network and column; parts of a study are joined by it.
+
+    Args:
+        networks: Variant and seed, as in :class:`ImageErrors`.
+        values: As measured, then for every resampling, (1 + resamples,).
+        floors: Mean and 95th percentile.
+        reliability: By network and clean or corrupted, (4, bins).
+        index: Hash of the numbers of the images; empty if no outputs were kept.
+    """
+
+    networks: list[tuple[str, int]]
+    values: dict[Any, Array]
+    floors: dict[Any, Array]
+    reliability: dict[Any, Array]
+    index: str = ""
+
+    @property
+    def columns(self) -> list[Column]:
+        return list(dict.fromkeys(column for _, column in self.values))
+
+    def errors(self) -> ImageErrors:
+        bins = max((one.shape[-1] for one in self.reliability.values()), default=1)
+        stars = self.table(self.values, self.columns, 1 + inference.RESAMPLES)
+        return ImageErrors(
+            self.networks,
+            self.columns,
+            stars[..., 1:].mean(-1) - stars[..., 0],
+            np.array([np.cov(column[:, 1:]) for column in stars]),
+            self.table(self.floors, self.columns, 2),
+            self.table(self.reliability, MAIN, 4, bins),
+            self,
+        )
+
+    def joined(self, more: "Draws | None", networks: Iterable[Network]) -> "Draws":
+        """Those of these networks, wherever they were run."""
+        if more is None:
+            raise ValueError(
+                "A study that was finished when it was packed cannot be joined with other runs."
+            )
+        if self.index and more.index and self.index != more.index:
+            raise ValueError("The packed runs were tested on other images; they cannot be paired.")
+        known = {(f"{one.variant}{end}", one.seed) for one in networks for end in ("", "+T")}
+        return Draws(
+            [name for name in dict.fromkeys([*self.networks, *more.networks]) if name in known],
+            {**more.values, **self.values},
+            {**more.floors, **self.floors},
+            {**more.reliability, **self.reliability},
+            self.index or more.index,
+        )
+
+    def table(self, found: Mapping[Any, Array], keys: Sequence[Any], *shape: int) -> Array:
+        """An array (keys, networks, ...)."""
+        nothing = np.full(shape, nan)
+        rows = [[found.get((name, key), nothing) for name in self.networks] for key in keys]
+        return np.array(rows).reshape(len(keys), len(self.networks), *shape)
+
+
 Evidence = tuple[list[Network], ImageErrors]
 Tested = tuple[Network, Samples | None]
 
@@ -164,8 +235,14 @@ def cell_of(row: Mapping[str, Any]) -> Cell:
     return Cell(row["corruption"], int(row["severity"]))
 
 
-def collect(study: Study, runs: Sequence[Run]) -> Evidence:
-    """The finished ones among the runs, in order, then their ensembles."""
+def collect(study: Study, runs: Sequence[Run], packed: Sequence[Evidence] = ()) -> Evidence:
+    """The finished ones among the runs, in order, then their ensembles.
+
+    Args:
+        study: The study.
+        runs: Its runs.
+        packed: Parts of it (:func:`chaosgate.study.report.packed.load_parts`).
+    """
     tested = [_read(study, run) for run in runs if state_of(run).condition == "done"]
     indices = [samples.index for _, samples in tested if samples is not None]
     for index in indices:
@@ -175,15 +252,28 @@ def collect(study: Study, runs: Sequence[Run]) -> Evidence:
                 f"{len(index)} of them, or with other indices), so they cannot be paired. Remove "
                 "their `outputs` and `tested` folders and run the study again."
             )
-    if len(bins := {network.bins for network, _ in tested}) > 1:
+    networks, draws = [network for network, _ in tested], _draws(study, tested)
+    for others, errors in packed:
+        networks = _joined(networks, others)
+        draws = draws.joined(errors.draws, networks)
+    if len(bins := {network.bins for network in networks}) > 1:
         raise ValueError(
             f"runs of this study have an ECE of {' and '.join(map(str, sorted(bins)))} bins, which "
             "cannot be compared. Set model.num_bins under 'overrides:' of the study, not in a "
             "method."
         )
-    networks = [network for network, _ in tested]
+    order = [run.name for run in runs]
+    networks.sort(key=lambda network: order.index(network.run))
     ensembles = _ensembles(study, {run.name: run for run in runs}, networks)
-    return [*networks, *ensembles], _image_errors(study, tested)
+    return [*networks, *ensembles], draws.errors()
+
+
+def _joined(networks: list[Network], more: Sequence[Network]) -> list[Network]:
+    have = {one.run: one for one in networks}
+    for one in more:
+        if one.run in have and one.numbers != have[one.run].numbers:
+            raise ValueError(f"{one.run} was run twice with different numbers; leave out one part.")
+    return [*networks, *(one for one in more if one.run not in have)]
 
 
 def _read(study: Study, run: Run) -> Tested:
@@ -200,48 +290,32 @@ def _read(study: Study, run: Run) -> Tested:
         for row in (row for row in rows if cell_of(row) == CLEAN_CELL):
             row[OOD] = float(area)
     about = (run.name, run.variant, run.method, run.levels, run.seed, 1, run.checkpoint)
-    return Network(*about, directory.settings(), curves, rows), samples
+    return Network(*about, directory.settings(), curves, rows, [*run.test_outputs]), samples
 
 
-def _image_errors(study: Study, tested: Sequence[Tested]) -> ImageErrors:
+def _draws(study: Study, tested: Sequence[Tested]) -> Draws:
     metrics = list(dict.fromkeys([*columns_of(study.metrics), *PLUS_T, *map(scaled, PLUS_T)]))
-    names: list[tuple[str, int]] = []
-    drawn: dict[Any, Array] = {}  # by name of the network and column
-    floors: dict[Any, tuple[float, float]] = {}
-    pooled: dict[Any, Array] = {}
-    bins = tested[0][0].bins if tested else 0
+    found = Draws([], {}, {}, {})
     for network, samples in tested:
         name, after = (network.variant, network.seed), (f"{network.variant}+T", network.seed)
-        names += [name, after] if network.method == study.reference else [name]
+        found.networks.extend([name, after] if network.method == study.reference else [name])
         if samples is None:
             continue
-        groups = parts_of(samples.cells)
+        found = replace(found, index=found.index or config_hash(samples.index.tolist(), 16))
+        groups, bins = parts_of(samples.cells), network.bins
         for (part, metric), values in inference.resample(samples, groups, metrics, bins).items():
-            drawn[name, (part, metric)] = values
+            found.values[name, (part, metric)] = values
             if is_scaled(metric):
-                drawn[after, (part, metric.removesuffix("_T"))] = values
+                found.values[after, (part, metric.removesuffix("_T"))] = values
         scores = {"ece": samples.confidence}
         scores |= {} if samples.scaled is None else {"ece_T": samples.scaled.confidence}
         for part in (part for part in MAIN if part in groups):
-            pooled[name, part] = _pooled(samples.of(sum(map(list, groups[part]), [])), bins)
+            pooled = _pooled(samples.of(sum(map(list, groups[part]), [])), bins)
+            found.reliability[name, part] = pooled
             for metric, confidence in scores.items():
                 floor = inference.ece_floor(confidence, samples.cells, groups[part], bins)
-                floors[name, (part, metric)] = floor
-    columns = list(dict.fromkeys(column for _, column in drawn))
-
-    def table(found: Mapping[Any, Any], keys: Sequence[Any], *shape: int) -> Array:
-        rows = [[found.get((name, key), np.full(shape, nan)) for name in names] for key in keys]
-        return np.array(rows).reshape(len(keys), len(names), *shape)
-
-    stars = table(drawn, columns, 1 + inference.RESAMPLES)
-    return ImageErrors(
-        names,
-        columns,
-        stars[..., 1:].mean(-1) - stars[..., 0],
-        np.array([np.cov(column[:, 1:]) for column in stars]),
-        table(floors, columns, 2),
-        table(pooled, MAIN, 4, bins),
-    )
+                found.floors[name, (part, metric)] = np.array(floor)
+    return found
 
 
 def _pooled(samples: Samples, bins: int) -> Array:

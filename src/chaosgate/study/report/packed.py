@@ -1,4 +1,4 @@
-"""A finished study in two files, without its networks.
+"""A study in two files, without its networks.
 
 ``rows.jsonl.xz``
     One line per network in JSON: method, levels, seed, configuration, curves and test rows.
@@ -8,7 +8,8 @@
     the bins of the reliability diagrams.
 
 They give every table and interval again, also of contrasts that no report has shown yet. Weights,
-logs and outputs of single images are not kept.
+logs and outputs of single images are not kept. Of a part of a study ``images.npz`` has the draws
+instead of the correlations: ``study run NAME --packed FOLDER`` trains what the part lacks.
 """
 
 import json
@@ -17,32 +18,44 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from chaosgate.run.directory import DIGEST, replace_file
+from chaosgate.run.outputs import write_arrays
 from chaosgate.study.plan.runs import Run, load_study
 from chaosgate.study.plan.study import Study
-from chaosgate.study.report.collect import Evidence, ImageErrors, Network, collect
-from chaosgate.study.report.names import ROWS
+from chaosgate.study.report.collect import Array, Draws, Evidence, ImageErrors, Network, collect
+from chaosgate.study.report.inference import RESAMPLES
+from chaosgate.study.report.names import MAIN, ROWS
 from chaosgate.study.report.planned import NOTE
 
 IMAGES = "images.npz"
 _SCALE = 32767
 
 
-def pack(study: Study, runs: Sequence[Run], folder: Path) -> Path:
-    """Pack a finished study into a folder below ``folder``; return it.
+def pack(study: Study, runs: Sequence[Run], folder: Path, parts: Sequence[Evidence] = ()) -> Path:
+    """Pack the finished runs of a study into a folder below ``folder``; return it.
 
+    A part of a study also keeps what every resampling gave, so that it can be joined with the rest.
     Folders of this machine are replaced by names.
+
+    Args:
+        study: The study.
+        runs: Its runs.
+        folder: Folder of packed studies.
+        parts: Those that were packed before (:func:`load_parts`).
     """
-    networks, images = collect(study, runs)
-    if missing := len(runs) - sum(network.members == 1 for network in networks):
+    networks, images = collect(study, runs, parts)
+    missing = len(runs) - sum(network.members == 1 for network in networks)
+    if missing == len(runs) or (missing and study.ensemble):
         raise ValueError(
-            f"{missing} of {len(runs)} runs of {study.name} are not finished; only a finished "
-            f"study is packed. Finish it first: chaosgate study run {study.path}"
+            f"{missing} of {len(runs)} runs of {study.name} are not finished. There is nothing to "
+            "pack, or the study has ensembles, which need the logits of all members. Finish it "
+            f"first: chaosgate study run {study.path}"
         )
     text = ""
     for network in networks:
@@ -53,23 +66,34 @@ def pack(study: Study, runs: Sequence[Run], folder: Path) -> Path:
     for place, name in places.items():
         if Path(place).is_absolute():
             text = text.replace(json.dumps(place)[1:-1], name)
-    deviation = np.sqrt(np.diagonal(images.covariance, axis1=1, axis2=2))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        correlation = images.covariance / (deviation[:, :, None] * deviation[:, None])
-    lower = np.nan_to_num(correlation[:, *np.tril_indices(len(images.networks), -1)])
     arrays = {
         "networks": np.array(images.networks, dtype=str),
         "columns": np.array(images.columns, dtype=str),
-        "bias": images.bias.astype(np.float32),
-        "deviation": deviation.astype(np.float32),
-        "correlation": np.rint(lower * _SCALE).astype(np.int16),
         "floors": images.floors,
         "reliability": images.reliability.astype(np.float32),
     }
+    if missing and (draws := images.draws) is not None:
+        values = draws.table(draws.values, images.columns, 1 + RESAMPLES)
+        change = values[..., 1:] - values[..., :1]
+        largest = np.abs(change).max(-1, keepdims=True, initial=0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            steps = np.nan_to_num(np.rint(change / largest * _SCALE)).astype(np.int16)
+        arrays |= {"measured": values[..., :1], "largest": largest, "steps": steps}
+        arrays |= {"index": np.array(draws.index)}
+    else:
+        deviation = np.sqrt(np.diagonal(images.covariance, axis1=1, axis2=2))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            correlation = images.covariance / (deviation[:, :, None] * deviation[:, None])
+        lower = np.nan_to_num(correlation[:, *np.tril_indices(len(images.networks), -1)])
+        arrays |= {
+            "bias": images.bias.astype(np.float32),
+            "deviation": deviation.astype(np.float32),
+            "correlation": np.rint(lower * _SCALE).astype(np.int16),
+        }
     own = folder / study.name
     own.mkdir(parents=True, exist_ok=True)
     replace_file(own / ROWS, lzma.compress(text.encode(), preset=9))
-    replace_file(own / IMAGES, partial(np.savez_compressed, **arrays))
+    write_arrays(own / IMAGES, arrays)
     replace_file(own / f"{study.path.stem}.yaml", study.path.read_text(encoding="utf-8"))
     if (plan := runs[0].root.parent / study.name / NOTE).is_file():
         replace_file(own / NOTE, plan.read_text(encoding="utf-8"))
@@ -85,18 +109,46 @@ def load_packed(folder: Path) -> tuple[Study, Evidence]:
             arrays = dict(archive)
     except (lzma.LZMAError, zipfile.BadZipFile, zlib.error, ValueError, TypeError) as error:
         raise ValueError(f"{folder} is damaged ({error}); restore it, or pack it again.") from error
-    deviation = arrays["deviation"].astype(np.float64)
-    rows, columns = np.tril_indices(deviation.shape[1], -1)
-    correlation = np.tile(np.eye(deviation.shape[1]), (len(deviation), 1, 1))
-    correlation[:, rows, columns] = arrays["correlation"] / _SCALE
-    correlation[:, columns, rows] = arrays["correlation"] / _SCALE
-    images = ImageErrors(
-        [(str(variant), int(seed)) for variant, seed in arrays["networks"]],
-        [(str(part), str(metric)) for part, metric in arrays["columns"]],
-        arrays["bias"].astype(np.float64),
-        correlation * deviation[:, :, None] * deviation[:, None],
-        arrays["floors"],
-        arrays["reliability"].astype(np.float64),
-    )
+    named = [(str(variant), int(seed)) for variant, seed in arrays["networks"]]
+    columns = [(str(part), str(metric)) for part, metric in arrays["columns"]]
+    shown = arrays["floors"], arrays["reliability"].astype(np.float64)
+    if "steps" in arrays:
+
+        def by_name(table: Array, keys: Sequence[Any]) -> dict[Any, Array]:
+            pairs = product(enumerate(named), enumerate(keys))
+            every = {(name, key): table[k, j] for (j, name), (k, key) in pairs}
+            return {key: one for key, one in every.items() if np.isfinite(one).all()}
+
+        change = arrays["steps"] / _SCALE * arrays["largest"]
+        values = np.concatenate([arrays["measured"], arrays["measured"] + change], -1)
+        found = by_name(values, columns), by_name(shown[0], columns), by_name(shown[1], MAIN)
+        images = Draws(named, *found, str(arrays["index"])).errors()
+    else:
+        deviation = arrays["deviation"].astype(np.float64)
+        rows, of = np.tril_indices(len(named), -1)
+        correlation = np.tile(np.eye(len(named)), (len(deviation), 1, 1))
+        correlation[:, rows, of] = arrays["correlation"] / _SCALE
+        correlation[:, of, rows] = arrays["correlation"] / _SCALE
+        covariance = correlation * deviation[:, :, None] * deviation[:, None]
+        images = ImageErrors(named, columns, arrays["bias"].astype(np.float64), covariance, *shown)
     (file,) = folder.glob("*.yaml")
-    return load_study(file, networks[0].rows[0].get("size")), (networks, images)
+    study = load_study(file, networks[0].rows[0].get("size"))
+    seeds = dict.fromkeys([*study.seeds, *(one.seed for one in networks if one.members == 1)])
+    study = study.model_copy(
+        update={"seeds": tuple(seeds)}
+    )  # run --seeds adds to those of the file
+    return study, (networks, images)
+
+
+def load_parts(study: Study, runs: Sequence[Run], folders: Sequence[Path]) -> list[Evidence]:
+    """Packed parts of a study: those of its runs that were tested as it asks."""
+    tests, parts = {run.name: [*run.test_outputs] for run in runs}, []
+    for folder in folders:
+        networks, images = load_packed(folder)[1]
+        if images.draws is None or study.ensemble:
+            raise ValueError(
+                f"{folder} cannot be joined with other runs: the study was finished when it was "
+                "packed, or it has ensembles."
+            )
+        parts.append(([one for one in networks if tests.get(one.run) == one.tests], images))
+    return parts

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,17 @@ def note_plan(study: Study, folder: Path, finished: int) -> None:
         content = _content(study)
         note = {"sha256": _hash(content), "finished_before": finished, "plan": content}
         replace_file(path, json.dumps(note, indent=1) + "\n")
+
+
+def bring_plan(folder: Path, packed: Sequence[Path]) -> None:
+    """Copy the note of packed parts, so that it stays the one from before the first run."""
+    path = folder / NOTE
+    for note in [part / NOTE for part in packed if (part / NOTE).is_file()]:
+        text = note.read_text(encoding="utf-8")
+        if path.exists() and json.loads(path.read_text())["sha256"] != json.loads(text)["sha256"]:
+            raise ValueError(f"{note} is another plan than {path}; these are two studies.")
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(path, text)
 
 
 def plan_note(study: Study, folder: Path) -> str:

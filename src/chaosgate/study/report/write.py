@@ -17,7 +17,7 @@ from chaosgate.run.directory import replace_file
 from chaosgate.study.execute.state import state_of
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import Study
-from chaosgate.study.report.collect import collect
+from chaosgate.study.report.collect import Evidence, collect
 from chaosgate.study.report.figures import pictures_of, svg_of
 from chaosgate.study.report.frame import Results, results_of
 from chaosgate.study.report.notes import edges, notes, verdict
@@ -27,7 +27,9 @@ from chaosgate.study.report.render import print_view, render
 from chaosgate.study.report.views import paper_view, views
 
 
-def report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> Path:
+def report(
+    study: Study, runs: Sequence[Run], root: Path, console: Console, parts: Sequence[Evidence] = ()
+) -> Path:
     """Report on the finished runs of a study.
 
     Args:
@@ -35,8 +37,9 @@ def report(study: Study, runs: Sequence[Run], root: Path, console: Console) -> P
         runs: Its runs; the report is about those that are finished.
         root: Where reports go, each in a folder with the name of its study.
         console: Where to print.
+        parts: Packed parts of the study.
     """
-    evidence = collect(study, runs)
+    evidence = collect(study, runs, parts)
     used = {network.run for network in evidence[0]}
     trouble = [one for run in runs if run.name not in used for one in state_of(run).trouble]
     write_report(results_of(study, evidence, runs), root / study.name, console, trouble)
