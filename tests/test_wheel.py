@@ -105,7 +105,7 @@ def test_an_edited_copy_wins_over_the_shipped_file(chaosgate: Path, tmp_path: Pa
     copy = tmp_path / "noise" / "gch.yaml"
     assert copy.read_text() == (REPOSITORY / "configs" / "noise" / "gch.yaml").read_text()
     copy.write_text(copy.read_text().replace("log_std: 1.0", "log_std: 0.125"))
-    run([str(chaosgate), "fit", *SHIPPED, "--print_config"], tmp_path)
+    said = run([str(chaosgate), "fit", *SHIPPED, "--print_config"], tmp_path)
     assert "noise/gch: the local file noise/gch.yaml" in said and "log_std: 0.125" in said
 
 
