@@ -55,6 +55,7 @@ __all__ = [
     "OxfordPets",
     "Periodic",
     "Pinned",
+    "Ramp",
     "StudentT",
     "__version__",
     "attach",

@@ -72,6 +72,30 @@ def test_dict_batches_and_a_stage_as_a_string():
     ].fired == 2
 
 
+@pytest.mark.parametrize("end", [{"max_epochs": 2}, {"max_epochs": -1, "max_steps": 4}])
+def test_a_schedule_follows_the_share_of_the_training(end):
+    """Two epochs of two batches; the checks and the report at the first step are at full
+    strength."""
+    seen, quiet = [], {"enable_progress_bar": False, "enable_model_summary": False}
+
+    class Note(Callback):
+        def on_train_batch_end(self, trainer, *_):
+            seen.append((callback.attachment.strength, callback.reports[0].scalars()["strength"]))
+
+    callback = cg.NoiseInjection(cg.DropBlock(0.3), schedule=cg.Ramp(0.25, 0.75))
+    quiet |= {"enable_checkpointing": False, "logger": False, "accelerator": "cpu"}
+    Trainer(callbacks=[callback, Note()], **end, **quiet).fit(Task(), data(), data())
+    assert seen == [(0, 0), (0, 0), (0.5, 0), (1, 0)]
+    assert callback.reports[0].strength == 1 and callback.reports[0].energy > 0
+
+
+def test_a_schedule_needs_an_end():
+    callback = cg.NoiseInjection(cg.Dropout(0.1), schedule=cg.Ramp())
+    settings = {"enable_progress_bar": False, "enable_checkpointing": False, "logger": False}
+    with pytest.raises(ValueError, match="max_epochs or max_steps"):
+        Trainer(max_epochs=-1, callbacks=[callback], **settings).fit(Task(), data(), data())
+
+
 def test_nothing_is_drawn_in_the_path_of_the_first_step(monkeypatch):
     events = []
     monkeypatch.setattr("chaosgate.inject.callback.log_figure", lambda *_: events.append("drawn"))

@@ -10,30 +10,18 @@ import chaosgate.train.backbones
 from chaosgate.inject import Ramp
 
 
-def test_ramp_rises_and_holds():
-    ramp = Ramp(epochs=2, start=0.5)
-    assert [ramp(step=0, epoch=e) for e in (0, 1, 2, 5)] == [0.5, 0.75, 1.0, 1.0]
-    cosine = Ramp(steps=10, shape="cosine")
-    assert (
-        cosine(step=0, epoch=0) == 0
-        and cosine(step=5, epoch=0) == pytest.approx(0.5)
-        and cosine(step=99, epoch=9) == 1
-    )
+def test_ramp_waits_rises_and_holds():
+    shares = (0.0, 0.25, 0.375, 0.5, 1.0)
+    assert [Ramp(0.25, 0.5)(done) for done in shares] == [0, 0, 0.5, 1, 1]
+    assert [Ramp(0.25, 0.25)(done) for done in shares] == [0, 1, 1, 1, 1]  # a late switch
+    assert [Ramp(0, 0)(done) for done in shares] == [1] * 5
+    assert Ramp()(0.999) < 1
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {},
-        {"steps": 1, "epochs": 1},
-        {"steps": 0},
-        {"epochs": float("nan")},
-        {"steps": 5, "start": 2},
-    ],
-)
-def test_bad_ramps_are_refused(arguments):
-    with pytest.raises(ValueError, match="Ramp"):
-        Ramp(**arguments)
+@pytest.mark.parametrize("ends", [(0.5, 0.4), (1, 1), (-0.1, 1), (0, 1.5), (float("nan"), 1)])
+def test_bad_ramps_are_refused(ends):
+    with pytest.raises(ValueError, match="start <= until"):
+        Ramp(*ends)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +30,8 @@ def test_bad_ramps_are_refused(arguments):
         cg.GaussianChaos(log_std=1.0),
         cg.GaussianChaos(log_std=1.0, realization="wick"),
         cg.Dropout(0.2),
+        cg.DropBlock(0.2),
+        cg.DropBlock(0.2, rate="published"),
     ],
 )
 def test_dial_scales_the_strength_and_zero_is_no_noise(gate):
@@ -55,6 +45,9 @@ def test_dial_scales_the_strength_and_zero_is_no_noise(gate):
                 model(x)
             before, after = maps[handle.sites[0].module]
             energy[factor] = float((after - before).square().sum())
+        handle.set_strength(0.0)
+        gated = model.train()(x)
+    assert handle.fired == 1 and torch.equal(gated, model(x))  # to the last bit
     assert energy[0.0] == pytest.approx(0.0, abs=1e-9)
     assert 0 < energy[0.25] < energy[1.0]
 

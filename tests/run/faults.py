@@ -14,6 +14,7 @@ from chaosgate.run.directory import SELECTION, RunDirectory
 FILES = ("base", "data/fashion_mnist", "noise/gch")
 SMALL = (
     "--model.backbone_args={channels: [8, 8, 16, 16], drop_rate: 0.2}",
+    "--noise.schedule={start: 0.2, until: 0.8}",
     "--data.init_args.batch_size=100",
     "--trainer.max_epochs=3",
     "--trainer.limit_train_batches=7",
@@ -22,8 +23,8 @@ SMALL = (
     "--trainer.enable_progress_bar=false",
     "--saving.every_n_steps=2",
 )
-"""A run of 21 steps with dropout (the global random stream), momentum, a schedule, and checkpoints
-within epochs."""
+"""A run of 21 steps with dropout (the global random stream), momentum, schedules of rate and noise,
+and checkpoints within epochs."""
 _PARTS = """state_dict optimizer_states lr_schedulers callbacks random_states global_step
     epoch""".split()
 

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 TRAINING = (
     *(f"--config={REPOSITORY}/configs/{name}.yaml" for name in FILES),
     "--model.backbone_args={channels: [8, 8, 16, 16], drop_rate: 0.2}",
+    "--noise.schedule={start: 0.2, until: 0.8}",
     "--data.init_args.batch_size=50",
     "--trainer.max_epochs=6",
     "--trainer.limit_train_batches=24",

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from chaosgate.inject.attachment import Attachment, attach
 from chaosgate.inject.effect import SiteEffect, SiteReport, reestimate_bn, sites
+from chaosgate.inject.schedule import Ramp
 from chaosgate.inject.stages import resolve_stages
 
 if TYPE_CHECKING:
-    from chaosgate.inject.callback import NoiseInjection, Ramp
+    from chaosgate.inject.callback import NoiseInjection
     from chaosgate.inject.sources import Audit, audit
 
 __all__ = [
@@ -29,6 +30,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in ("Audit", "audit"):
         return getattr(import_module("chaosgate.inject.sources"), name)
-    if name in ("NoiseInjection", "Ramp"):  # the callback needs Lightning
+    if name == "NoiseInjection":  # the callback needs Lightning
         return getattr(import_module("chaosgate.inject.callback"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -169,6 +169,8 @@ class Attachment:
         prediction.
         """
         self._factors: dict[Gate, Tensor | None] = {}
+        self.strength = 1.0
+        """Factor on the nominal strength, from :meth:`set_strength`."""
         self.on_first_call: Callable[..., object] | None = None
         """Called with the arguments of the first training forward; again with the next if it
         raises.
@@ -232,12 +234,14 @@ class Attachment:
         return reports
 
     def set_strength(self, factor: float) -> None:
-        """Scale the nominal strength: 0 is no noise, 1 the full strength. :meth:`remove` undoes
-        it.
+        """Scale the nominal strength (``log_std``, ``p``, ``sigma``); :meth:`remove` undoes it.
+
+        1 is the full strength. At 0 the features stay as they are, to the last bit.
         """
         if not 0 <= factor <= 1:
             refuse("factor", factor=factor)
         self._require_attached()
+        self.strength = float(factor)
         for gate in dict.fromkeys(self.gates.values()):
             self._factors.setdefault(gate, gate.factor)
             if gate.factor is None or gate.factor is self._factors[gate]:
@@ -304,12 +308,15 @@ class Attachment:
         finally:
             self._forced = previous
 
-    def state_dict(self) -> dict[str, int]:
-        """The counters, as plain integers."""
-        return {"step": self.step, "fired": self.fired}
+    def state_dict(self) -> dict[str, float]:
+        """The counters, and the strength if it was set, as plain numbers."""
+        strength = {"strength": self.strength} if self._factors else {}
+        return {"step": self.step, "fired": self.fired, **strength}
 
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
         self._steps.value, self._fired.value = int(state["step"]), int(state["fired"])
+        if "strength" in state:
+            self.set_strength(state["strength"])
         if self.resumed is not None:
             self.resumed.done = True
 
@@ -417,7 +424,10 @@ class Attachment:
         # A module that runs twice in a forward gets two gates.
         key = site.key if number == 0 else fold(*site.identity, number)
         draw = 0 if forced is None else forced.draw
-        perturbed = site.gate.perturb(h, Noise(advance(advance(key, forward.step), draw), h.device))
+        perturbed = h
+        if forced is not None or self.strength > 0:
+            noise = Noise(advance(advance(key, forward.step), draw), h.device)
+            perturbed = site.gate.perturb(h, noise)
         if forced is not None and forced.maps is not None:
             forced.maps[site.module] = (h.detach(), perturbed.detach())
         changed = layout.from_map(perturbed, features)

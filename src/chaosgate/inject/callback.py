@@ -1,13 +1,11 @@
 """The Lightning callback around :func:`attach`."""
 
-import math
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -28,47 +26,12 @@ from chaosgate.inject.effect import (
     require_effect,
 )
 from chaosgate.inject.layout import mapped
+from chaosgate.inject.schedule import Ramp
 from chaosgate.inject.stages import eager
 from chaosgate.metrics.figure import log_figure
 
 _PROBE = 32  # images kept for measuring strength once per epoch
 _LAYERS = "noise_of_layers"  # key in a checkpoint
-
-
-@dataclass(frozen=True)
-class Ramp:
-    """Raise the strength from ``start`` to one over the first steps or epochs, then hold it.
-
-    Args:
-        steps: Length in optimiser steps. Exactly one of ``steps`` and ``epochs``.
-        epochs: Length in epochs; may be a fraction.
-        start: Factor on the nominal strength at the beginning, in [0, 1].
-        shape: ``"linear"`` or ``"cosine"`` (slow at both ends).
-
-    >>> Ramp(steps=100)(step=25, epoch=0.0)
-    0.25
-    """
-
-    steps: int | None = None
-    epochs: float | None = None
-    start: float = 0.0
-    shape: Literal["linear", "cosine"] = "linear"
-
-    def __post_init__(self) -> None:
-        lengths = [length for length in (self.steps, self.epochs) if length is not None]
-        if len(lengths) != 1 or not 0 < lengths[0] < math.inf or not 0 <= self.start <= 1:
-            raise ValueError(
-                f"Ramp takes one of steps and epochs, positive, and start from 0 to 1; got "
-                f"{self!r}."
-            )
-
-    def __call__(self, step: int, epoch: float) -> float:
-        """The factor at an optimiser step and a (fractional) epoch."""
-        done = step / self.steps if self.steps is not None else epoch / (self.epochs or 1.0)
-        done = min(max(done, 0.0), 1.0)
-        if self.shape == "cosine":
-            done = 0.5 - 0.5 * math.cos(math.pi * done)
-        return self.start + (1 - self.start) * done
 
 
 class NoiseInjection(Callback):
@@ -84,7 +47,7 @@ class NoiseInjection(Callback):
         stages: ``L1`` to ``L4``, or names of modules of the backbone; null is L4, or what a dict of
             gates names.
         seed: Selects the noise; null takes the run's seed.
-        schedule: Strength over training time; null is full strength from the start.
+        schedule: Strength over the training; null is full strength from the start.
         monte_carlo: In the commands test, validate and predict average the probabilities of this
             many gated passes; 0 runs the plain network. Validation during training is always plain.
         class_axis: Axis of the classes for ``monte_carlo`` where outputs are not (B, K), e.g. 1 for
@@ -163,7 +126,7 @@ class NoiseInjection(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a saved state, before or after the gate is attached."""
         self._restored = {
-            name: state_dict[name] for name in ("step", "fired") if name in state_dict
+            name: state_dict[name] for name in ("step", "fired", "strength") if name in state_dict
         }
         self._probe = state_dict.get("probe")
         if self.attachment is not None and self._restored:
@@ -253,21 +216,27 @@ class NoiseInjection(Callback):
         if self.attachment is None:
             return
         if self.schedule is not None:
-            epoch = trainer.current_epoch + batch_idx / max(1, int(trainer.num_training_batches))
-            self.attachment.set_strength(self.schedule(trainer.global_step, epoch))
+            self.attachment.set_strength(self.schedule(share_done(trainer, batch_idx)))
         if self._probe is None:
-            self.attachment.on_first_call = partial(self._first_forward, trainer)
+            self.attachment.on_first_call = partial(self._first_forward, trainer, pl_module)
             self._eager.enter_context(eager())
 
-    def _first_forward(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
+    def _first_forward(
+        self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
+    ) -> None:
         assert self.attachment is not None
-        probe = first_images((args, kwargs), _PROBE)
+        probe, strength = first_images((args, kwargs), _PROBE), self.attachment.strength
+        if strength != 1:  # shown and checked at full strength
+            self.attachment.set_strength(1.0)
         self.reports = measure(self.attachment, *probe)
         if self.check:
             require_effect(self.attachment, *probe[0], **probe[1])
         self._probe = probe
         for report in self.reports:
             rank_zero_info(str(report))
+        if strength != 1:
+            self.attachment.set_strength(strength)
+            self._measure(pl_module)
         self._log(trainer)
 
     def on_train_batch_end(
@@ -407,6 +376,16 @@ class NoiseInjection(Callback):
         self._uncertainty = {}
 
     on_validation_epoch_end = on_test_epoch_end
+
+
+def share_done(trainer: Trainer, batch_idx: int) -> float:
+    """Share of the training that is done before a batch; the earlier end counts."""
+    epoch = trainer.current_epoch + batch_idx / trainer.num_training_batches
+    ends = ((epoch, trainer.max_epochs), (trainer.global_step, trainer.max_steps))
+    shares = [done / end for done, end in ends if end is not None and end > 0]
+    if not shares:
+        raise ValueError("noise.schedule needs an end: set trainer.max_epochs or max_steps.")
+    return max(shares)
 
 
 def _is_plain(value: Any) -> bool:

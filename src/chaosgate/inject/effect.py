@@ -142,7 +142,7 @@ class SiteReport:
     change of the logits; ``positive_share`` how much of the map is positive (the log-geometry
     theorems need positive maps); ``gate_min``, ``gate_max`` and ``log_std`` describe the realized
     multiplicative gate where there is one; ``fired`` counts the training passes in which gates have
-    acted so far.
+    acted so far; ``strength`` is the schedule's factor on the nominal strength.
     """
 
     stage: str
@@ -160,6 +160,7 @@ class SiteReport:
     log_std: float
     fired: int
     images: int
+    strength: float = 1.0
 
     def __str__(self) -> str:
         nominal = ", ".join(f"{name} {value:.4g}" for name, value in self.nominal.items())
@@ -208,6 +209,7 @@ def measure(attachment: "Attachment", args: Any, kwargs: Any) -> list[SiteReport
             gate_max=high,
             log_std=float(ratio.log().std()) if low > 0 else math.nan,
             fired=attachment.fired,
+            strength=attachment.strength,
         )
         reports.append(report)
     return reports
