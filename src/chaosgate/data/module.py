@@ -238,6 +238,15 @@ class ImageData(pl.LightningDataModule, ABC):
             )
         return self._eval_loader(EvalSet([self.val_split]))
 
+    def plain_train_split(self) -> Split:
+        """The training images as validation would show them."""
+        assert self.train_split is not None, "call setup('fit') first"
+        return self.train_split
+
+    def plain_train_dataloader(self) -> DataLoader[Sample]:
+        """Every training image once, in order and without augmentation."""
+        return self._eval_loader(EvalSet([self.plain_train_split()]))
+
     def test_dataloader(self) -> DataLoader[Sample]:
         """Every image of every cell once, all cells in one pass."""
         assert len(self.test_splits) == len(self.test_cells), "call setup('test') first"

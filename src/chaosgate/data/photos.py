@@ -222,6 +222,9 @@ class PhotoData(ImageData):
         paths = (f"{listing.root}/{name}" for name in listing.names)
         return Split(FileImages(paths, self.decoder, view), listing.targets)
 
+    def plain_train_split(self) -> Split:
+        return self._split("train", self.central_view())
+
     def central_view(self) -> View:
         """The crop that is evaluated."""
         return self._central_crop(self.eval_resize)

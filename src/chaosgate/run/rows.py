@@ -104,7 +104,7 @@ class RecordTest(Callback):
         try:
             if not isinstance(data, ImageData):
                 raise ValueError("the data module is not a chaosgate.data.ImageData")
-            self._validation = _outputs(trainer, pl_module, data)
+            self._validation = outputs_of(trainer, pl_module, data, validation_loader(data))
             value = temperature_scaling(*self._validation[:2]).temperature
         except (ValueError, OSError) as error:  # no validation images, or no best temperature
             found = {"temperature": None, "temperature_split": None, "temperature_n": 0}
@@ -214,11 +214,13 @@ def validation_loader(data: ImageData) -> DataLoader[Sample]:
     return twin.val_dataloader()
 
 
-def _outputs(trainer: Trainer, pl_module: LightningModule, data: ImageData) -> tuple[Tensor, ...]:
-    """Logits, targets and indices of all validation images in the order of the data set."""
+def outputs_of(
+    trainer: Trainer, pl_module: LightningModule, data: ImageData, loader: DataLoader[Sample]
+) -> tuple[Tensor, ...]:
+    """Logits, targets and indices of all images of a loader in the order of the data set."""
     parts: list[tuple[Tensor, ...]] = []
     with trainer.precision_plugin.val_step_context():
-        for number, batch in enumerate(validation_loader(data)):
+        for number, batch in enumerate(loader):
             batch = trainer.strategy.batch_to_device(batch, pl_module.device)
             batch = data.on_after_batch_transfer(batch, 0)
             with ExitStack() as stack:
