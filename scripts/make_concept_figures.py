@@ -1,19 +1,23 @@
-"""Draw the figures of docs/concepts.md with the library: python scripts/make_concept_figures.py
-[FOLDER].
+"""Draw the figures of docs/concepts.md and of the card of FeatureGraph into docs/concepts.
+
+python scripts/make_concept_figures.py
 """
 
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from skimage import data
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 import chaosgate as cg
 from chaosgate.cli.explore import stored_features
 from chaosgate.compat import matched_gates, ranking_probability
+from chaosgate.field import FeatureGraph
 from chaosgate.field.white import Noise, fold
 
 GRID = (28, 28)
@@ -29,7 +33,7 @@ OPERATORS = {
 
 
 def panels(
-    titles: Sequence[str], values: Sequence[Tensor], colours: str, low: float, high: float
+    titles: Sequence[str], values: Sequence[Tensor], colors: str, low: float, high: float
 ) -> Figure:
     """Maps side by side on one scale."""
     side = 10.4 / len(values)  # inches; all figures have one width
@@ -38,7 +42,7 @@ def panels(
     grid = {"left": 0.008, "right": 0.992, "bottom": 0.03, "top": top, "wspace": 0.05}
     axes = figure.subplots(1, len(values), gridspec_kw=grid)
     for axis, title, value in zip(axes, titles, values, strict=True):
-        axis.imshow(value, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
+        axis.imshow(value, cmap=colors, vmin=low, vmax=high, interpolation="nearest")
         axis.set_title(title, fontsize=12)
         axis.set_axis_off()
     return figure
@@ -84,13 +88,29 @@ def features() -> Figure:
     energy = float(chaos.expected_energy(h)) / float(h.double().square().sum())
     masks = matched_gates(h, energy, ["dropout", "dropblock"])
     shown = {"feature map": h, "Gaussian Chaos, log_std 0.7": chaos.perturb(h, _noise("features"))}
-    shown |= {
-        f"{type(gate).__name__}, p = {gate.p:.2f}": gate.perturb(h, _noise(name))
-        for name, gate in masks.items()
-    }
-    return panels(
-        list(shown), [value[0, 0] for value in shown.values()], "magma", 0, 1.6 * float(h.max())
-    )
+    for name, gate in masks.items():
+        shown[f"{type(gate).__name__}, p = {gate.p:.2f}"] = gate.perturb(h, _noise(name))
+    maps = [value[0, 0] for value in shown.values()]
+    return panels(list(shown), maps, "magma", 0, 1.6 * float(h.max()))
+
+
+def feature_graph() -> Figure:
+    """A photograph, its edge weights on a small grid, and gates of two operators."""
+    photograph = torch.from_numpy(data.astronaut()[:400, 30:430]).float() / 255
+    n, operator = 14, FeatureGraph(bandwidth=0.5)
+    h = interpolate(photograph.permute(2, 0, 1)[None], size=(n, n), mode="area")
+    down = [[(j, i), (j, i + 1)] for i in range(n - 1) for j in range(n)]
+    right = [[(j, i), (j + 1, i)] for i in range(n) for j in range(n - 1)]
+    weights = torch.cat([one.flatten() for one in operator.edge_weights_of(h)])
+    edges = LineCollection(down + right, array=weights, linewidths=3, clim=(0, 1))
+    logs = [
+        cg.GaussianChaos(log_std=1.0, operator=one).gate(h, _noise("picture"))[0, 0].log()
+        for one in (cg.DirichletLaplacian(), operator)
+    ]
+    titles = ["photograph", "edge weights", "log-gate, Dirichlet", "log-gate, FeatureGraph"]
+    figure = panels(titles, [photograph, torch.full((n, n), math.nan), *logs], "RdBu_r", -2.5, 2.5)
+    figure.axes[1].add_collection(edges)
+    return figure
 
 
 def orderings() -> Figure:
@@ -106,16 +126,16 @@ def orderings() -> Figure:
     axis = figure.subplots()
     kept = {chaos: ranking_probability(margins, variance), dropout: margins * 0 + 1 - dropout.p}
     labels = ("Gaussian Chaos, log_std 0.5", f"Dropout of sites, p = {dropout.p:.2f}")
-    for (gate, chance), label, colour in zip(
+    for (gate, chance), label, color in zip(
         kept.items(), labels, ("#0072b2", "#d55e00"), strict=True
     ):
-        axis.plot(margins, chance, color=colour, label=label)
+        axis.plot(margins, chance, color=color, label=label)
         for margin in (0.1, 0.3, 0.6, 1.0, 1.6, 2.4):
             h = torch.ones(4000, 1, *GRID)
             h.view(4000, -1)[:, x] = math.exp(margin)
             after = gate.perturb(h, _noise(f"orderings {margin}")).view(4000, -1)
             share = float((after[:, x] > after[:, y]).double().mean())
-            axis.plot(margin, share, "o", color=colour, markersize=5)
+            axis.plot(margin, share, "o", color=color, markersize=5)
     axis.set(xlabel="log-margin between two sites", ylabel="ordering kept", ylim=(0, 1.02))
     axis.legend(frameon=False, loc="lower right")
     axis.spines[["top", "right"]].set_visible(False)
@@ -126,14 +146,11 @@ def _noise(name: str) -> Noise:
     return Noise(torch.tensor(fold("concepts", name)))
 
 
-def main(folder: Path) -> None:
-    """Write every figure as PNG."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for figure in (kernels, fields, gates, features, orderings):
+def main() -> None:
+    folder = Path(__file__).parents[1] / "docs" / "concepts"
+    for figure in (kernels, fields, gates, features, feature_graph, orderings):
         figure().savefig(folder / f"{figure.__name__}.png", dpi=150)
 
 
 if __name__ == "__main__":
-    main(
-        Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "docs" / "concepts"
-    )
+    main()

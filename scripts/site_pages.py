@@ -100,9 +100,9 @@ def commands_page() -> str:
 def configs_page() -> str:
     """Every shipped configuration."""
     head = (
-        "Every file below comes with the package and is found by its name: `-c noise/gch`, `study "
-        "run quickstart`. `chaosgate configs copy NAME` writes a copy here; a local file wins over "
-        "a shipped one of the same name."
+        "Every file below comes with the package and is found by its name: `-c noise/gch`, "
+        "`study run quickstart`. `chaosgate configs copy NAME` writes a copy into the current "
+        "folder. A local file of the same name is used instead of the shipped one."
     )
     folder = REPOSITORY / "configs"
     names = [path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")]
@@ -127,12 +127,10 @@ def cost(gate: str) -> str:
     lines = ["| features | forward | forward and backward | memory (maps) |", "|---|--:|--:|--:|"]
     for row in json.loads(read("results/bench_gate.json")):
         if row["what"] == gate and "shape" in row:
-            figures = (row["forward_over_multiply"], row["both_over_multiply"], row["extra_maps"])
-            cells = " | ".join(f"{figure:.2f}" for figure in figures)
+            names = ("forward_over_multiply", "both_over_multiply", "extra_maps")
+            cells = " | ".join(f"{row[name]:.2f}" for name in names)
             lines.append(f"| {row['stage']}, {row['shape']} | {cells} |")
-    return "\n".join(
-        [*lines, "", "One CPU thread, times over a bare multiplication; `make bench`."]
-    )
+    return "\n".join([*lines, "", "One CPU thread, relative to a plain multiplication."])
 
 
 def ratio(what: str) -> str:
@@ -141,4 +139,4 @@ def ratio(what: str) -> str:
     for row in json.loads(read("results/bench_alternatives.json")):
         if row["what"] == what:
             lines.append(f"| {row['of']}, ResNet-18, {row['images']} | {row['over_plain']:.2f} |")
-    return "\n".join([*lines, "", "One CPU thread, times over the same without it; `make bench`."])
+    return "\n".join([*lines, "", "One CPU thread, relative to the same without it."])
