@@ -7,7 +7,7 @@ Absolute times mean little on a shared machine. Without a name those that take m
   metrics       calibration metrics against torchmetrics
   corruptions   the paper's seven corruptions against straightforward implementations
   alternatives  steps and tests with label smoothing, mixup, EMA, ... against without
-  data          transforms against torchvision's PIL pipeline; all cells in one pass
+  data          transforms against torchvision's PIL pipeline
 
 By name only, since they start processes and train:
 

@@ -1,7 +1,7 @@
 """What a study costs beside its runs: ``chaosgate study run`` against a plain loop over its runs.
 
-The loop calls :func:`chaosgate.study.execute.run.run` in one process. Tiny runs of embedded images,
-and of image folders with two data workers. Also the time of ``study status``.
+The loop calls :func:`chaosgate.study.execute.run.run` in one process. Tiny runs of embedded images.
+Also the time of ``study status``.
 """
 
 import subprocess
@@ -11,10 +11,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import torch
 import yaml
-from PIL import Image
 
 from benchmarks.timing import Row
 from chaosgate.run.directory import RunDirectory
@@ -48,42 +46,21 @@ for one in plan_runs(load_study(sys.argv[1]), Path(sys.argv[2]), compose):
 """
 
 
-def run(repeats: int = 12, folders: bool = True) -> list[Row]:
+def run(repeats: int = 12) -> list[Row]:
     """Seconds on the wall for a study of ``repeats`` runs and for the loop, and their ratio."""
-    rows: list[Row] = []
-    for images in ("embedded images", "image folders, two workers")[: 1 + folders]:
-        with tempfile.TemporaryDirectory() as name:
-            folder, content = Path(name), {**STUDY, "seeds": list(range(repeats))}
-            if rows:
-                arguments = {"root": str(_images(folder)), "image_size": 32}
-                data = {"class_path": "chaosgate.ImageFolder", "init_args": arguments}
-                (folder / "data.yaml").write_text(yaml.safe_dump({"data": data}))
-                content |= {"base": ["base", "data.yaml"]}
-                content["overrides"] = {**STUDY["overrides"], "data.init_args.num_workers": 2}
-            path, threads = folder / "tiny.yaml", str(torch.get_num_threads())
-            path.write_text(yaml.safe_dump(content))
-            study = ["-m", "chaosgate", "study"]
-            options = [str(path), f"--root={folder / 'study'}"]
-            row: Row = {"study": f"{repeats} tiny runs, {images}"}
-            row["study_s"] = _seconds([*study, "run", *options, f"--threads={threads}"])
-            row["loop_s"] = _seconds(["-c", LOOP, str(path), str(folder / "loop"), threads])
-            row["ratio"] = row["study_s"] / row["loop_s"]
-            row["status_s"] = _seconds([*study, "status", *options])
-            found = [_numbers(folder / kind / "tiny") for kind in ("study", "loop")]
-            rows.append({**row, "same_rows": found[0] == found[1]})
-    return rows
-
-
-def _images(folder: Path) -> Path:
-    """Folders of 105 small images."""
-    generator, root = np.random.default_rng(0), folder / "images"
-    for split, count in (("train", 20), ("test", 15)):
-        for kind in ("a", "b", "c"):
-            (root / split / kind).mkdir(parents=True)
-            for number in range(count):
-                pixels = generator.integers(0, 256, (40, 40, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(root / split / kind / f"{number}.png")
-    return root
+    with tempfile.TemporaryDirectory() as name:
+        folder, threads = Path(name), str(torch.get_num_threads())
+        path = folder / "tiny.yaml"
+        path.write_text(yaml.safe_dump({**STUDY, "seeds": list(range(repeats))}))
+        study = ["-m", "chaosgate", "study"]
+        options = [str(path), f"--root={folder / 'study'}"]
+        row: Row = {"study": f"{repeats} tiny runs"}
+        row["study_s"] = _seconds([*study, "run", *options, f"--threads={threads}"])
+        row["loop_s"] = _seconds(["-c", LOOP, str(path), str(folder / "loop"), threads])
+        row["ratio"] = row["study_s"] / row["loop_s"]
+        row["status_s"] = _seconds([*study, "status", *options])
+        found = [_numbers(folder / kind / "tiny") for kind in ("study", "loop")]
+        return [{**row, "same_rows": found[0] == found[1]}]
 
 
 def _seconds(words: list[str]) -> float:

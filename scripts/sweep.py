@@ -30,10 +30,11 @@ from tests.programs.placement import NO_GRID, verdicts  # noqa: E402
 ARGUMENTS = ("drop_rate", "drop_path_rate", "attn_drop_rate", "proj_drop_rate", "pos_drop_rate")
 ARGUMENTS += ("patch_drop_rate", "drop_block_rate")
 COLUMNS = {
-    "stages": ["stage", "module", "grid", "verdict", "reason"],
+    "stages": ["L4"],
     "audit": ["argument", "sources", "act", "requested", "realized", "verdict"],
 }
-STAGES = """# Stages
+TEXT = {
+    "stages": """# Stages
 
 Where `attach(model, gate, "L4")` places a gate, in one small model of every family with random
 weights. A module is listed if the place is right. *refused*: `attach` raises an error. *not run*:
@@ -41,8 +42,8 @@ the model could not be built or needed too long. Each place was checked without 
 cutting the gradient there, by changing patches of the image, and by multiplying by hand.
 
 `scripts/sweep.py` writes this page; `tests/programs/placement.py` has the checks.
-"""
-AUDIT = """# What the drop arguments do
+""",
+    "audit": """# What the drop arguments do
 
 `cg.audit` of one small model of every family, with random weights and random images. In timm
 models each drop argument is set to 0.1, one at a time. *sources*: places that drew random numbers.
@@ -51,7 +52,8 @@ the realized rate is that of five forwards of four images, so rates of whole sam
 *off* counts layers of rate zero. A row without sources: the argument has no effect.
 
 `scripts/sweep.py` writes this page.
-"""
+""",
+}
 
 
 class Late(BaseException):
@@ -135,16 +137,18 @@ def small(build, side, batch, **given):
     raise problem
 
 
-def stages(library, name, build, wanted):
+def stages(library, name, build):
     model, x, sized = small(build, 96, 2)
-    found = list(verdicts(model, x, wanted, sized, 1.0))
-    if any(row[-1] == NO_GRID for row in found):  # some need more pixels
+    (row,) = verdicts(model, x, ["L4"], sized, 1.0)
+    if row[-1] == NO_GRID:  # some need more pixels
         model, x, sized = small(build, 192, 2)
-        found = list(verdicts(model, x, wanted, sized, 0.0))
-    return found
+        (row,) = verdicts(model, x, ["L4"], sized, 0.0)
+    _, module, _, verdict, reason = row
+    print(reason)
+    return [[f"`{module}`" if verdict == "right" else verdict]]
 
 
-def audit(library, name, build, wanted):
+def audit(library, name, build):
     source = ""
     if library == "timm":
         source = inspect.getsource(inspect.getmodule(timm.model_entrypoint(name)))
@@ -175,30 +179,13 @@ def audited(sources):
     )
 
 
-def stages_table(found):
-    stages = sorted({row["stage"] for row in found} - {""})
-    yield ["family", "model", *stages]
-    for (family, model), rows in groupby(found, key=lambda row: (row["family"], row["model"])):
-        known = {row["stage"]: row for row in rows}
-        cells = [known.get(stage, {"verdict": "not run"}) for stage in stages]
-        places = [f"`{c['module']}`" if c["verdict"] == "right" else c["verdict"] for c in cells]
-        yield [family, model, *places]
-
-
-def audit_table(found):
-    names = ["family", "model", *COLUMNS["audit"]]
-    yield names
-    yield from ([row[name] for name in names] for row in found)
-
-
 def page(kind, found):
     """Markdown with one table per library."""
-    text, table = {"stages": (STAGES, stages_table), "audit": (AUDIT, audit_table)}[kind]
+    text, names = TEXT[kind], ["family", "model", *COLUMNS[kind]]
     for library, rows in groupby(found, key=lambda row: row["library"]):
-        head, *lines = (f"| {' | '.join(map(str, cells))} |" for cells in table([*rows]))
-        text += "\n".join(
-            [f"\n## {library}\n", head, "|---" * (head.count("|") - 1) + "|", *lines, ""]
-        )
+        lines = [names, ["---"] * len(names), *([row[name] for name in names] for row in rows)]
+        table = "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+        text += f"\n## {library}\n\n{table}\n"
     return text
 
 
@@ -208,7 +195,6 @@ def main():
     parser.add_argument("csv", type=Path)
     parser.add_argument("--table", type=Path, help="write this Markdown file from the CSV")
     parser.add_argument("--only", nargs="*", default=[], help="families, e.g. timm/resnet")
-    parser.add_argument("--stages", nargs="*", default=["L4"])
     parser.add_argument("--seconds", type=int, default=180, help="CPU time limit of a family")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -218,11 +204,11 @@ def main():
         raise Late
 
     signal.signal(signal.SIGPROF, late)
-    columns = ["library", "family", "model", *COLUMNS[options.kind]]
+    columns = COLUMNS[options.kind]
     found = list(csv.DictReader(options.csv.open())) if options.csv.exists() else []
     done = {(row["library"], row["family"]) for row in found}
     with options.csv.open("a", newline="") as file:
-        writer = csv.DictWriter(file, columns)
+        writer = csv.DictWriter(file, ["library", "family", "model", *columns])
         if not found:
             writer.writeheader()
         for library, family, model_of in families():
@@ -233,13 +219,13 @@ def main():
             signal.setitimer(signal.ITIMER_PROF, options.seconds)
             try:
                 name, build = model_of(family)
-                rows = [*globals()[options.kind](library, name, build, options.stages)]
-                new = [dict(zip(COLUMNS[options.kind], row, strict=True)) for row in rows]
+                run = stages if options.kind == "stages" else audit
+                rows = [dict(zip(columns, row, strict=True)) for row in run(library, name, build)]
             except (Exception, Late) as error:  # of any library
                 print(type(error).__name__, error)
-                new = [dict.fromkeys(COLUMNS[options.kind], "") | {"verdict": "not run"}]
+                rows = [dict.fromkeys(columns, "") | {columns[-1]: "not run"}]
             signal.setitimer(signal.ITIMER_PROF, 0)
-            new = [{**head, "model": name, **row} for row in new]
+            new = [{**head, "model": name, **row} for row in rows]
             writer.writerows(new)
             file.flush()
             found += new

@@ -41,9 +41,8 @@ def test_every_shipped_alternative_has_a_row() -> None:
 
 
 def test_data_compares_the_same_pixels() -> None:
-    cells = {"images_per_cell": 2, "workers": 0, "corruptions": ["pixelate", "contrast"]}
-    _, evaluation, tests = data.run(repeats=1, **cells)
-    assert evaluation["within_1"] > 0.99 and "10 cells x 2 images" in tests["what"]
+    _, evaluation = data.run(repeats=1)
+    assert evaluation["within_1"] > 0.99
 
 
 @pytest.mark.slow
@@ -55,5 +54,5 @@ def test_fit_and_the_plain_loop_train_the_same_network(monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 def test_a_study_and_the_loop_give_the_same_rows() -> None:
-    (row,) = study.run(repeats=2, folders=False)
+    (row,) = study.run(repeats=2)
     assert row["same_rows"] is True and row["study_s"] > 0 < row["loop_s"]

@@ -2,6 +2,7 @@
 library."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +123,11 @@ def test_an_onnx_file_that_differs_is_not_written(
     monkeypatch.setattr(session, "run", lambda *given: [true(*given)[0] + np.float32(0.01)])
     assert main(["export", str(run), "--to", str(tmp_path / "model.onnx")]) == 1
     assert "differs from the checkpoint" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_a_missing_extra_is_named(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxscript", None)  # as if it was not installed
+    assert main(["export", str(run), "--to", str(tmp_path / "net.onnx")]) == 1
+    assert "needs onnxscript: pip install 'chaosgate[export]'." in capsys.readouterr().err
