@@ -27,40 +27,48 @@ allows another module. 'chaosgate COMMAND --help' explains a command.
 import os
 import shlex
 import sys
+from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from types import TracebackType
+from typing import Any
+
+from chaosgate.run.config_files import ALLOWED, UsageError, allowed_modules, did_you_mean
 
 HELP = __doc__ or ""
-TRAINING = {
-    "fit": "Train a network.",
-    "validate": "Metrics of a trained network on validation images.",
-    "test": "Test a trained network, clean and corrupted.",
-    "predict": "Write the predictions of a trained network for all test images.",
-}
+TRAINING = ("fit", "validate", "test", "predict")
 _SAFE_PATH = "PYTHONSAFEPATH"  # Python's own: the working folder does not precede what is installed
+_EXPECTED = (ValueError, OSError, RuntimeError, TypeError, ImportError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return the exit status."""
+    """Run one command; return the exit status.
+
+    0: done. 1: it could not be done, for a reason in one line. 2: it was not understood. 130 after
+    Ctrl-C, 143 after SIGTERM. ``CHAOSGATE_TRACEBACK=1`` shows the traceback of an error.
+    """
     if arguments is None:  # as a command, not as a function of another program
         sys.excepthook = _unexpected
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(HELP, end="")
         return 0
-    if arguments[0] in ("-V", "--version"):
+    if arguments[0] == "--version":
         print(import_module("chaosgate").__version__)
         return 0
     try:
         with _own_modules(arguments) as words:
             return _run(words)
     except BaseException as error:
-        if not _is_interrupt(error):
+        if _is_interrupt(error):
+            print("chaosgate: stopped by Ctrl-C; fit --resume continues.", file=sys.stderr)
+            return 130
+        if isinstance(error, SystemExit):  # --help
+            return int(error.code or 0)
+        if not isinstance(error, _EXPECTED) or os.environ.get("CHAOSGATE_TRACEBACK"):
             raise
-        print("chaosgate: stopped by Ctrl-C. What was saved is kept.", file=sys.stderr)
-        return 130
+        print(f"chaosgate {arguments[0]}: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
 
 
 def _run(words: list[str]) -> int:
@@ -70,16 +78,16 @@ def _run(words: list[str]) -> int:
         asked = not {"-h", "--help"}.isdisjoint(words)
         if asked and words[-1] != "all":
             text = (import_module("chaosgate.cli").__doc__ or "").partition("\n\n")[2]
-            print(text.format(command, TRAINING[command]), end="")
+            print(text.format(command), end="")
             return 0
         words = words[:-1] if asked else words  # --help all
         return int(import_module("chaosgate.cli.training").main(words))
     commands = import_module("chaosgate.cli.commands")
-    if command in commands.COMMANDS:
-        return int(commands.main(words))
-    hint = commands.did_you_mean(command, (*TRAINING, *commands.COMMANDS))
-    print(f"chaosgate: no command '{command}'. {hint} See 'chaosgate --help'.", file=sys.stderr)
-    return 2
+    if command not in commands.COMMANDS:
+        raise UsageError(
+            f"no such command. {did_you_mean(command, [*TRAINING, *commands.COMMANDS])}"
+        )
+    return int(commands.main(words))
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
@@ -89,19 +97,14 @@ def _is_interrupt(error: BaseException | None) -> bool:
     )
 
 
-def _unexpected(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
+def _unexpected(kind: type[BaseException], error: Any, trace: Any) -> None:
     """The usual traceback, then how to report it."""
     sys.__excepthook__(kind, error, trace)
     if issubclass(kind, Exception):
+        command = shlex.join(["chaosgate", *sys.argv[1:]])
         found = import_module("chaosgate.run.identity").versions()
-        print(
-            "\nchaosgate: unexpected error. Please report it where you got chaosgate from, "
-            f"with the traceback and these lines:\n  {shlex.join(['chaosgate', *sys.argv[1:]])}\n  "
-            + ", ".join(f"{name} {version}" for name, version in found.items()),
-            file=sys.stderr,
-        )
+        print("\nchaosgate: unexpected error. Please report the traceback and:", file=sys.stderr)
+        print(f"  {command}\n  {found}", file=sys.stderr)
 
 
 @contextmanager
@@ -111,27 +114,18 @@ def _own_modules(arguments: Sequence[str]) -> Iterator[list[str]]:
     Modules of the working folder can be imported, after all installed ones: also with
     ``python -m``, which would put them first, and in the processes that a training starts.
     """
-    from chaosgate.run.config_files import ALLOWED, allowed_modules
-
-    words, allowed = [], allowed_modules()
-    rest = iter(arguments)
-    for word in rest:
-        if word == "--allow" or word.startswith("--allow="):
-            allowed.append(next(rest, "") if word == "--allow" else word.removeprefix("--allow="))
-        else:
-            words.append(word)
-    before = {name: os.environ.get(name) for name in (ALLOWED, _SAFE_PATH)}
-    os.environ.update({ALLOWED: ",".join(allowed), _SAFE_PATH: "1"})
-    here, path = os.getcwd(), list(sys.path)
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--allow", action="append", default=allowed_modules())
+    found, words = parser.parse_known_args(arguments)
+    before, path, here = dict(os.environ), list(sys.path), os.getcwd()
+    os.environ.update({ALLOWED: ",".join(found.allow), _SAFE_PATH: "1"})
     sys.path[:] = [*(entry for entry in path if entry not in ("", here)), here]
     try:
         yield words
     finally:
         sys.path[:] = path
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
+        for name in (ALLOWED, _SAFE_PATH):
+            os.environ[name] = before.get(name, "")  # empty is as good as not set
 
 
 if __name__ == "__main__":

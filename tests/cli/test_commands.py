@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chaosgate.__main__ import main as program
-from chaosgate.cli.commands import main
+from chaosgate.__main__ import main
 
 HELP = """
 import sys, time
@@ -50,7 +49,7 @@ def test_help_takes_half_a_second_and_imports_no_torch() -> None:
 def test_a_command_line_that_is_not_understood(
     words: list[str], facts: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert program(words) == 2
+    assert main(words) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and all(fact in said for fact in facts), said
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from chaosgate.cli.commands import main
+from chaosgate.__main__ import main
 from chaosgate.data import ImageNet, ImageNetC, imagenet_c
 from chaosgate.data.samples import as_tensor
 from tests.data.photos import write_val

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chaosgate.cli.commands import main
+from chaosgate.__main__ import main
 from chaosgate.cli.explore import feature_map, stored_features
 from chaosgate.cli.gates import parse_operator
 from chaosgate.compat.exploration import explore

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chaosgate.cli.commands import main
+from chaosgate.__main__ import main
 from chaosgate.cli.gates import parse_operator
 from chaosgate.compat.desiderata_matrix import COLUMNS, cell, desiderata_matrix
 

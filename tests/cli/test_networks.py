@@ -12,7 +12,7 @@ import yaml
 from PIL import Image
 
 import chaosgate.train.backbones  # noqa: F401 - registers resnet10_small
-from chaosgate.cli.commands import main
+from chaosgate.__main__ import main
 from chaosgate.cli.sources import find_images, find_network
 
 QUICK = "--count 3 --channels 4 --draws 1 --methods gch dropout --energy 0.5".split()
@@ -74,10 +74,10 @@ def test_a_file_of_bare_weights_needs_the_name_of_its_network(
     command = ["probe", str(tmp_path / "weights.pth"), *QUICK, "--figure", str(tmp_path / "f.png")]
     assert main(command) == 1
     assert "--backbone NAME" in capsys.readouterr().err
-    named = [*command, "--backbone", "resnet10_small", "--num_classes", "5", "--in_chans", "1"]
-    assert main(named) == 0
+    named = [*command, "--backbone", "resnet10_small", "--arguments", "in_chans=1"]
+    assert main([*named, "num_classes=5"]) == 0
     assert "| L4 | dropout |" in capsys.readouterr().out
-    assert main([*command, "--backbone", "resnet10_small", "--in_chans", "1"]) == 1
+    assert main(named) == 1
     assert "of another shape" in capsys.readouterr().err
 
 
@@ -102,7 +102,7 @@ def test_images_are_evenly_spaced_normalised_and_of_the_size_asked_for(
         (["resnet81"], "Did you mean"),
         (["runs/missing"], "no checkpoint runs/missing"),
         (["resnet10_small", "--images", "nowhere"], "no images in nowhere"),
-        (["resnet10_small", "--in_chans", "1", "--stages", "L9"], "no stage or module 'L9'"),
+        (["resnet10_small", "--arguments", "in_chans=1", "--stages", "L9"], "no stage or module 'L9'"),
         (["resnet18", "--image_size", "32", "--count", "2"], "no stage L4"),
     ],
 )
@@ -117,6 +117,14 @@ def test_a_mistake_is_explained(
     assert main(["probe", *arguments]) == 1
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_audit_lists_every_source_of_noise(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["audit", "resnet10t", "--image_size", "64", "--arguments", "drop_rate=0.5"]
+    assert main([*words, "drop_path_rate=0.1", "--require"]) == 0
+    assert "acts" in capsys.readouterr().out
+    assert main(["audit", "torchvision.models:vgg11_bn", "--image_size", "64", "--json"]) == 0
+    assert {row["kind"] for row in json.loads(capsys.readouterr().out)} == {"Dropout"}
 
 
 def test_sites_lists_every_place(capsys: pytest.CaptureFixture[str]) -> None:

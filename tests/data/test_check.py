@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from chaosgate.cli.commands import main
+from chaosgate.__main__ import main
 from chaosgate.data import ImageFolder
 from tests.data.photos import write_classes, write_train, write_val
 from tests.data.small_sets import write_cifar, write_fashion

@@ -23,7 +23,7 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_no_trace(tmp_path, monkeyp
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(checkpoint.torch, "save", full)
-    with pytest.raises(OSError, match="earlier one is intact.*No space left on device"):
+    with pytest.raises(OSError, match="No space left on device"):
         AtomicCheckpointIO().save_checkpoint({"global_step": 8}, path)
     assert path.read_bytes() == before and [one.name for one in tmp_path.iterdir()] == ["last.ckpt"]
 

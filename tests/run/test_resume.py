@@ -128,4 +128,4 @@ def test_settings_that_shape_the_result_are_those_of_the_start(uninterrupted, co
     assert status == 1 and "model.optimizer.init_args.lr was 0.1, now 0.2" in err
     assert command("fit", *files, "--data.num_workers=2")[0] == 0
     status, _, err = command("fit", *configs(*FILES), "--resume")
-    assert status == 1 and "nothing to resume" in err and not Path("runs").exists()
+    assert status == 1 and "no checkpoint" in err and not Path("runs").exists()

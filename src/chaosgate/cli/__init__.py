@@ -2,8 +2,6 @@
 
 usage: chaosgate {0} -c FILE [-c FILE ...] [--KEY VALUE ...]
 
-{1}
-
   chaosgate {0} -c base -c data/fashion_mnist -c noise/gch
   chaosgate test -c runs/NAME/config.yaml         the network of a run
 
@@ -24,7 +22,6 @@ usage: chaosgate {0} -c FILE [-c FILE ...] [--KEY VALUE ...]
   --run_dir FOLDER                    where the run is kept (runs/NAME)
   --ckpt_path FILE                    fit: continue from it; else: the network
   --resume                            fit: continue an interrupted run
-  --output FILE.csv                   predict: where to write; .csv or .parquet
 
 'chaosgate configs' lists the shipped files, '--help all' every key.
 """

@@ -9,7 +9,6 @@ the same name. The docstring is the help. Modules of commands import nothing hea
 import inspect
 import os
 import re
-import sys
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
@@ -20,10 +19,10 @@ from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 from docstring_parser import parse
 from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
-from chaosgate.run.config_files import did_you_mean
+from chaosgate.run.config_files import UsageError, did_you_mean
 
 _MODULES = {"verify": "gates", "design": "gates", "probe": "networks", "sites": "networks"}
-_MODULES |= {"init": "configs"}
+_MODULES |= {"audit": "networks", "init": "configs"}
 COMMANDS = "study verify design probe sites audit data explore export configs init".split()
 Command = Callable[..., int | None]
 
@@ -33,7 +32,7 @@ class _Help(DefaultHelpFormatter, RawDescriptionHelpFormatter):
 
 
 class CommandParser(ArgumentParser):
-    """The command line of a function. A mistake is one line on stderr and exit status 2.
+    """The command line of a function.
 
     Unlike jsonargparse's own, lists are ``--grid 7 7`` and switches ``--json``.
     """
@@ -43,7 +42,7 @@ class CommandParser(ArgumentParser):
         about = text.partition("\nArgs:")[0]
         super().__init__(prog=prog, description=about, formatter_class=_Help, allow_abbrev=False)
         explained = {entry.arg_name: entry.description for entry in parse(text).params}
-        self.names = []
+        self.flags = []
         for name, parameter in inspect.signature(function).parameters.items():
             kind, default = hints[name], parameter.default
             if isinstance(kind, UnionType):  # X | None
@@ -53,7 +52,8 @@ class CommandParser(ArgumentParser):
                 settings["default"] = list(default) if isinstance(default, tuple) else default
             if parameter.kind is parameter.KEYWORD_ONLY:
                 settings["required"] = default is parameter.empty
-                self.names.append(f"--{name}")
+                name = f"--{name}"
+                self.flags.append(name)
             elif default is not parameter.empty:
                 settings["nargs"] = "?"
             if kind is bool:
@@ -62,23 +62,22 @@ class CommandParser(ArgumentParser):
                 settings |= {"type": get_args(kind)[0], "nargs": "+"}
             elif is_dataclass(kind):  # --slurm.gpus 1
                 del settings["help"]
-            self.add_argument(f"--{name}" if f"--{name}" in self.names else name, **settings)
+            self.add_argument(name, **settings)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        if not self.exit_on_error:
+        if not self.exit_on_error:  # jsonargparse tries the members of a union
             super().error(message, ex)
         text = " ".join(message.split()).rstrip(".") + "."
         unknown = re.findall(r"unrecognized arguments: --([^ =]+)", message)
         if unknown and "." in unknown[0]:  # studies have their settings in a file
             text += f" Put '{unknown[0]}: VALUE' under 'overrides:' of the study's file."
         elif unknown:
-            text += f" {did_you_mean('--' + unknown[0].replace('-', '_'), self.names)}"
-        print(f"{self.prog}: {text} '{self.prog} --help' lists its arguments.", file=sys.stderr)
-        self.exit(2)
+            text += f" {did_you_mean('--' + unknown[0].replace('-', '_'), self.flags)}"
+        raise UsageError(f"{text} '{self.prog} --help' lists its arguments.") from ex
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command; return its exit status: 1 if it could not do it, 2 if it was not understood.
+    """Run a command; return its exit status.
 
     Args:
         arguments: The command's name, then its arguments.
@@ -94,21 +93,12 @@ def main(arguments: Sequence[str]) -> int:
             return 0 if words else 2
         name = words.pop(0)
         if name not in actions:
-            print(f"{prog}: no such command. {did_you_mean(name, actions)}", file=sys.stderr)
-            return 2
+            raise UsageError(f"no such command. {did_you_mean(name, actions)}")
         prog += f" {name}"
     function: Command = actions[name] if actions else getattr(module, name)
     parser = CommandParser(function, prog)
-    try:
-        values = parser.instantiate(parser.parse_args(words))
-        return function(**{key: _plain(value) for key, value in values.items()}) or 0
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    except (ValueError, OSError, RuntimeError, ImportError) as error:
-        if os.environ.get("CHAOSGATE_TRACEBACK"):
-            raise
-        print(f"{prog}: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
+    values = parser.instantiate(parser.parse_args(words))
+    return function(**{key: _plain(value) for key, value in values.items()}) or 0
 
 
 def _plain(value: Any) -> Any:

@@ -13,15 +13,10 @@ from typing import Any, NoReturn
 from jsonargparse import ActionConfigFile  # type: ignore[attr-defined]
 from lightning.pytorch.cli import LightningArgumentParser
 
-from chaosgate.run.config_files import config_folder, config_name, find_config
+from chaosgate.run.config_files import UsageError, config_folder, config_name, find_config
 
 _WRONG = re.compile(r"(?:arguments: --|[Oo]ption '|attribute '|path string: )([\w.]+)")
 _GROUP = re.compile(r"(?:Parser key \"|Group ')([\w.]+)")
-_NOISE = ("noise.gate", "trainer.callbacks")
-
-
-class UsageError(ValueError):
-    """The command line or a configuration cannot be understood."""
 
 
 class ConfigFile(ActionConfigFile):
@@ -44,11 +39,9 @@ class ConfigFile(ActionConfigFile):
         super().__call__(parser, cfg, str(path), option_string)  # type: ignore[no-untyped-call]
         after = dict(cfg.items())
         if _has_noise(before) and not _has_noise(after):
-            first = next((file for key, file in self.source.items() if key.startswith(_NOISE)), "")
             raise UsageError(
-                f"{name} removes the noise of {first or 'the command line'}: the network would be "
-                "trained without it. Files compose from left to right; give them in the order "
-                "base, "
+                f"{name} removes the noise of an earlier file: the network would be trained "
+                "without it. Files compose from left to right; give them in the order base, "
                 "model, data, noise. To train without noise, end the command with --noise.gate "
                 "null."
             )
@@ -82,20 +75,20 @@ def suggestion(message: str, parser: LightningArgumentParser) -> str:
     """What was probably meant by a wrong key or name in a message of jsonargparse."""
     if "arguments are required: data" in message:
         return "Name the images, e.g. -c data/fashion_mnist. 'chaosgate configs' lists the files."
+    if "is not allowed, denied by" in message:
+        return "A configuration may not name this; --allow MODULE allows a module you trust."
     if not (wrong := _WRONG.search(message)):
-        denied = "A configuration may not name this; --allow MODULE allows a module you trust."
-        return denied if "is not allowed, denied by" in message else ""
+        return ""
     known = {f"--{key}": "" for key in parser.get_defaults().keys()} | _names()
-    parts = {one.rpartition(".")[2] for one in known}
-    near = get_close_matches(wrong[1].rpartition(".")[2], parts, n=1, cutoff=0.75)
-    found = [one for one in known if one.rpartition(".")[2] in near]
+    last = {one: one.rpartition(".")[2] for one in known}
+    near = get_close_matches(wrong[1].rpartition(".")[2], last.values(), n=1, cutoff=0.75)
     group = "--" + (_GROUP.findall(message) or [wrong[1]])[-1].partition(".")[0]
-    best = min(found, key=lambda one: not one.startswith(group), default=None)
-    return f"Did you mean {best}{known[best]}?" if best else "'--help all' lists all keys."
+    found = sorted((one for one in known if last[one] in near), key=lambda one: group not in one)
+    return f"Did you mean {found[0]}{known[found[0]]}?" if found else "'--help all' lists all keys."
 
 
 def _names() -> dict[str, str]:
-    """Paths of classes that configurations often name, and keys of their arguments."""
+    """Classes that configurations often name, and the keys of their arguments."""
     import torch
     from lightning.pytorch import callbacks
 
@@ -103,18 +96,13 @@ def _names() -> dict[str, str]:
     from chaosgate.data.module import ImageData
 
     modules = (chaosgate, torch.optim, torch.optim.lr_scheduler, callbacks)
-    listed = [(one, name) for one in modules for name in getattr(one, "__all__", None) or vars(one)]
-    classes = {f"{one.__name__}.{name}": getattr(one, name) for one, name in listed}
+    paths = [(one, name) for one in modules for name in getattr(one, "__all__", None) or vars(one)]
+    classes: dict[str, Any] = {f"{one.__name__}.{name}": getattr(one, name) for one, name in paths}
     classes = {path: kind for path, kind in classes.items() if inspect.isclass(kind)}
-    bases = {
-        "noise.gate": chaosgate.Gate,
-        "data": ImageData,
-        "model.optimizer": torch.optim.Optimizer,
-    }
     found = dict.fromkeys(classes, "")
-    for place, base in bases.items():
+    bases: dict[str, Any] = {"noise.gate": chaosgate.Gate, "data": ImageData}
+    for place, base in {**bases, "model.optimizer": torch.optim.Optimizer}.items():
         for kind in (base, *(one for one in classes.values() if issubclass(one, base))):
             for name in inspect.signature(kind).parameters:
-                key = f"--{place}.init_args.{name}"
-                found[key] = f", an argument of {(base if key in found else kind).__name__}"
+                found.setdefault(f"--{place}.init_args.{name}", f", an argument of {kind.__name__}")
     return found

@@ -14,15 +14,7 @@ TOLERANCE = 1e-5  # of the largest logit, between the network here and the netwo
 _TESTED = "corruption severity n top1 top5 nll ece gap brier nll_T ece_T".split()
 
 
-def export(
-    network: str,
-    *,
-    to: Path,
-    backbone: str | None = None,
-    num_classes: PositiveInt | None = None,
-    in_chans: PositiveInt | None = None,
-    image_size: PositiveInt | None = None,
-) -> None:
+def export(network: str, *, to: Path, image_size: PositiveInt | None = None) -> None:
     """Write the network of a run or a checkpoint to a file that does not need this library.
 
     The suffix of the file decides the format:
@@ -39,21 +31,16 @@ def export(
     Examples:
       chaosgate export runs/MY_RUN --to model.onnx               the selected checkpoint of a run
       chaosgate export runs/MY_RUN/checkpoints/last.ckpt --to model.safetensors
-      chaosgate export weights.ckpt --backbone resnet50 --num_classes 37 --to model.pth
 
     Args:
-        network: A run directory, or a checkpoint file.
+        network: A run directory, or a checkpoint file of a run.
         to: File to write, ending in .safetensors, .onnx or .pth.
-        backbone: timm name of the network, if the checkpoint file does not state it.
-        num_classes: Classes of the network, if the file does not state it.
-        in_chans: Channels of the images, if the file does not state it.
         image_size: Side in pixels of the ONNX input (that of the run, or of the network).
     """
-    from io import BytesIO
     from json import dumps
 
     import torch
-    from safetensors.torch import save
+    from safetensors.torch import save_file
 
     from chaosgate.cli.sources import find_network
     from chaosgate.inject.stages import example_input
@@ -63,23 +50,21 @@ def export(
         raise ValueError(f"--to {to}: the suffix decides the format: .safetensors, .onnx or .pth.")
     if to.exists() or beside.exists():
         raise FileExistsError(f"{to} or {beside} exists already; give another --to.")
-    source = find_network(network, backbone, False, num_classes, in_chans)
+    source = find_network(network)
     if source.file is None:
         raise FileNotFoundError(f"no run directory or checkpoint file {network}.")
     about = _about(source)
     channels, *sides = example_input(source.model).shape[1:]
     side = image_size or (about["normalisation"] or {}).get("image_size")
     shape = (channels, *([side, side] if side else sides))
+    about["input"] = {"name": "image", "shape": ["batch", *shape], "dtype": "float32"}
     state = {key: value.detach().clone() for key, value in source.model.state_dict().items()}
     if to.suffix == ".onnx":
-        content = _onnx(source.model, shape)
+        to.write_bytes(_onnx(source.model, shape))
     elif to.suffix == ".safetensors":
-        content = save(state)
+        save_file(state, to)
     else:
-        torch.save(state, buffer := BytesIO())
-        content = buffer.getvalue()
-    about["input"] = {"name": "image", "shape": ["batch", *shape], "dtype": "float32"}
-    to.write_bytes(content)
+        torch.save(state, to)
     beside.write_text(dumps(about, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     print(f"{to}: {source.file}, for images of {'x'.join(map(str, shape))}")
     known = ("classes", "normalisation", "temperature", "test")
@@ -101,15 +86,11 @@ def _onnx(model: "nn.Module", shape: tuple[int, ...]) -> bytes:
         raise ImportError(f"this needs {error.name}: pip install 'chaosgate[export]'.") from None
     with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         warnings.simplefilter("ignore")  # torch reports every step
-        program = torch.onnx.export(
-            model,
-            (torch.randn(2, *shape),),
-            dynamo=True,
-            input_names=["image"],
-            output_names=["logits"],
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
-        )
-    content: bytes = program.model_proto.SerializeToString()  # type: ignore[union-attr]
+        names: dict[str, Any] = {"input_names": ["image"], "output_names": ["logits"]}
+        batch = ({0: torch.export.Dim("batch")},)
+        example = (torch.randn(2, *shape),)
+        program: Any = torch.onnx.export(model, example, dynamo=True, dynamic_shapes=batch, **names)
+    content: bytes = program.model_proto.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     images = torch.randn(3, *shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -127,33 +108,29 @@ def _onnx(model: "nn.Module", shape: tuple[int, ...]) -> bytes:
 def _about(source: "Source") -> dict[str, Any]:
     """What one needs to use the network. What is not known is None."""
     from contextlib import suppress
-    from math import nan
 
     from chaosgate.run.directory import file_hash
     from chaosgate.run.identity import transform_of, versions
 
     assert source.file is not None
     model, data, digest = source.model, source.data, file_hash(source.file)
-    rows = source.run.rows() if source.run else []
-    rows = [row for row in rows if row.get("checkpoint") == digest]
-    with suppress(ValueError, OSError):  # its images are not on this machine
-        if data is not None:
-            data.setup("validate")
+    every = source.run.rows() if source.run else []
+    rows: list[dict[str, Any]] = [row for row in every if row.get("checkpoint") == digest]
+    last = rows[-1] if rows else {"transform": transform_of(data)}
+    with suppress(ValueError, OSError, AttributeError):  # its images are not on this machine
+        data.setup("validate")  # type: ignore[union-attr]
     classes = list(getattr(data, "class_names", None) or ())
-    fitted = [row["temperature"] for row in rows if row.get("temperature") is not None]
-    origin = type(model).__module__
+    tested = [{k: v for k in _TESTED if (v := row.get(k)) is not None and v == v} for row in rows]
+    ours = type(model).__module__.startswith("chaosgate.")
     return {
         "network": {
             "timm_name": source.backbone,
             "arguments": source.arguments,
-            "needs": None if origin.startswith("timm.") else f"import {origin}",
+            "needs": f"import {type(model).__module__}" if ours else None,
         },
         "classes": classes if len(classes) == model.num_classes else None,
-        "normalisation": (rows[-1].get("transform") if rows else transform_of(data)) or None,
-        "temperature": fitted[-1] if fitted else None,
-        "test": [
-            {key: row[key] for key in _TESTED if row.get(key, nan) == row.get(key)} for row in rows
-        ]
-        or None,
+        "normalisation": last.get("transform") or None,
+        "temperature": last.get("temperature"),
+        "test": tested or None,
         "source": {"checkpoint": source.file.name, "sha256": digest, "versions": versions()},
     }

@@ -60,16 +60,8 @@ def design(
         return
     if gamma is None and log_std is None:
         log_std = 1.0
-    asked = derive(
-        sides,
-        coherence=law,
-        no_drift=no_drift,
-        gauge=gauge,
-        gamma=gamma,
-        budget=budget,
-        log_std=log_std,
-    )
-    print(asked.card())
+    strengths: dict[str, Any] = {"gamma": gamma, "budget": budget, "log_std": log_std}
+    print(derive(sides, coherence=law, no_drift=no_drift, gauge=gauge, **strengths).card())
 
 
 def verify(
@@ -146,8 +138,6 @@ def parse_operator(text: str) -> "Operator":
 
 def _operator_node(text: str) -> dict[str, Any]:
     """What a configuration file would have for it."""
-    import yaml
-
     from chaosgate.run.config_files import did_you_mean
 
     shipped = "DirichletLaplacian Massive Anisotropic Neumann Periodic Identity".split()
@@ -156,14 +146,20 @@ def _operator_node(text: str) -> dict[str, Any]:
     if "." not in name and name not in names:
         hint = did_you_mean(name, names)
         raise ValueError(f"no operator {name!r}. {hint} A class is given by its path.")
-    try:
-        arguments = yaml.safe_load("{" + given.replace("=", ": ") + "}")
-    except yaml.YAMLError:
-        raise ValueError(f"operator {text!r}: arguments are NAME=VALUE,NAME=VALUE.") from None
-    path = names.get(name, name)
+    path, arguments = names.get(name, name), named_values(given.split(",") if given else ())
     if path.endswith(".Massive") or "operator" in arguments:
         arguments["operator"] = _operator_node(arguments.get("operator", "dirichlet"))
     return {"class_path": path, "init_args": arguments}
+
+
+def named_values(given: Sequence[str]) -> dict[str, Any]:
+    """The values of ``NAME=VALUE`` as YAML reads them."""
+    import yaml
+
+    try:
+        return {name: yaml.safe_load(value) for name, value in (one.split("=") for one in given)}
+    except (yaml.YAMLError, ValueError):
+        raise ValueError(f"{' '.join(given)!r}: arguments are NAME=VALUE.") from None
 
 
 def show(markdown: str) -> None:

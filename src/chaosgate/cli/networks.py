@@ -1,18 +1,22 @@
-"""``chaosgate sites`` and ``probe``: where a gate can go in a network, and what gates do there."""
+"""``chaosgate sites``, ``probe`` and ``audit``: where a gate can go in a network, what gates do
+there, and whether the noise in a network acts.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jsonargparse.typing import NonNegativeInt, PositiveFloat, PositiveInt
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 def sites(
     network: str,
     *,
     backbone: str | None = None,
-    pretrained: bool = False,
-    num_classes: PositiveInt | None = None,
-    in_chans: PositiveInt | None = None,
+    arguments: Sequence[str] = (),
     image_size: PositiveInt | None = None,
     log_std: PositiveFloat = 1.0,
     json: bool = False,
@@ -25,31 +29,27 @@ def sites(
 
     Examples:
       chaosgate sites resnet50                    a timm model by name, with random weights
-      chaosgate sites resnet50 --pretrained
+      chaosgate sites resnet50 --arguments pretrained=true
       chaosgate sites runs/MY_RUN                 the network of a run
 
     Args:
         network: A run directory, a checkpoint file, or the name of a timm model.
         backbone: timm name of the network, if the checkpoint file does not state it.
-        pretrained: Download timm's weights for a model by name.
-        num_classes: Classes of the network, if not the default.
-        in_chans: Channels of the images, if not three.
+        arguments: NAME=VALUE for timm.create_model.
         image_size: Side in pixels (what the network was made for).
         log_std: Strength of the gate.
         json: Print JSON.
     """
     import pandas as pd
-    import torch
 
+    from chaosgate.cli.gates import named_values
     from chaosgate.cli.sources import find_network
     from chaosgate.field.operator import grid_text
     from chaosgate.gate import GaussianChaos
     from chaosgate.inject import sites as find_sites
 
-    source, example = find_network(network, backbone, pretrained, num_classes, in_chans), None
-    if image_size is not None:
-        shape = (2, in_chans or 3, image_size, image_size)
-        example = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    source = find_network(network, backbone, **named_values(arguments))
+    example = _example(source.model, 2, image_size)
     found = pd.DataFrame(find_sites(source.model, example, GaussianChaos(log_std=log_std)))
     if json:
         print(found.to_json(orient="records", indent=1))
@@ -63,9 +63,7 @@ def probe(
     network: str,
     *,
     backbone: str | None = None,
-    pretrained: bool = False,
-    num_classes: PositiveInt | None = None,
-    in_chans: PositiveInt | None = None,
+    arguments: Sequence[str] = (),
     images: Path | None = None,
     count: PositiveInt = 64,
     image_size: PositiveInt | None = None,
@@ -90,15 +88,13 @@ def probe(
       chaosgate probe runs/MY_RUN                    a run, on its own validation images
       chaosgate probe model.ckpt --images photos/    a checkpoint, on any folder of images
       chaosgate probe weights.pth --backbone resnet50 --images photos/
-      chaosgate probe resnet50 --pretrained --images photos/
+      chaosgate probe resnet50 --arguments pretrained=true --images photos/
       chaosgate probe resnet18 --stages L2 L4 --energy 0.11    the energy of dropout with p = 0.1
 
     Args:
         network: A run directory, a checkpoint file, or the name of a timm model.
         backbone: timm name of the network, if the checkpoint file does not state it.
-        pretrained: Download timm's weights for a model by name.
-        num_classes: Classes of the network, if not the default.
-        in_chans: Channels of the images, if not three.
+        arguments: NAME=VALUE for timm.create_model.
         images: Folder of images (the run's own, else Fashion-MNIST).
         count: Number of images, evenly spaced among those available.
         image_size: Side in pixels (what the network was made for).
@@ -118,13 +114,13 @@ def probe(
 
     from rich.console import Console
 
-    from chaosgate.cli.gates import parse_operator, show
+    from chaosgate.cli.gates import named_values, parse_operator, show
     from chaosgate.cli.sources import find_images, find_network
     from chaosgate.compat import probe as compat
     from chaosgate.gate import GaussianChaos
     from chaosgate.run.identity import commit, versions
 
-    source = find_network(network, backbone, pretrained, num_classes, in_chans)
+    source = find_network(network, backbone, **named_values(arguments))
     batch = find_images(source, images, count, image_size)
     gate = GaussianChaos(log_std=log_std, operator=parse_operator(operator))
     measure = compat.Probe(
@@ -148,3 +144,59 @@ def probe(
     else:
         show(compat.as_markdown(reading))
     print(f"figure: {target}", file=sys.stderr)
+
+
+def audit(
+    network: str,
+    *,
+    arguments: Sequence[str] = (),
+    image_size: PositiveInt | None = None,
+    batch_size: PositiveInt = 4,
+    require: bool = False,
+    json: bool = False,
+) -> None:
+    """List every source of random numbers in a network, and what each does.
+
+    For each source: draws per training forward and in evaluation, requested and realized rate, the
+    change of the output when only this source is redrawn, and a verdict. See docs/audit.md.
+
+    Examples:
+      chaosgate audit resnet50 --arguments drop_rate=0.1 drop_path_rate=0.1
+      chaosgate audit runs/MY_RUN
+      chaosgate audit my_module:build_model --image_size 224
+
+    Args:
+        network: The name of a timm model, a run directory, a checkpoint file, or module:function.
+        arguments: NAME=VALUE for timm.create_model, or for the function.
+        image_size: Side in pixels (what the network was made for).
+        batch_size: Number of random images.
+        require: Exit with status 1 unless all noise acts in training and evaluation is silent.
+        json: Print JSON.
+    """
+    from pkgutil import resolve_name
+
+    from chaosgate.cli.gates import named_values
+    from chaosgate.cli.sources import find_network
+    from chaosgate.inject.sources import audit as run_audit
+
+    given = named_values(arguments)
+    own = ":" in network
+    model = resolve_name(network)(**given) if own else find_network(network, **given).model
+    found = run_audit(model, _example(model, batch_size, image_size))
+    print(found.to_frame().to_json(orient="records", indent=1) if json else found)
+    if require:
+        try:
+            found.require(training="acts", evaluation="silent")
+        except AssertionError as error:
+            raise ValueError(str(error).splitlines()[0]) from None
+
+
+def _example(model: "nn.Module", count: int, image_size: int | None) -> "Tensor":
+    """Random images of the size that the network was made for, or of another."""
+    import torch
+
+    from chaosgate.inject.stages import example_input
+
+    channels, *sides = example_input(model).shape[1:]
+    shape = (count, channels, *([image_size, image_size] if image_size else sides))
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))

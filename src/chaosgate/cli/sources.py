@@ -36,50 +36,41 @@ class Source:
     data: ImageData | None = None
 
 
-def find_network(
-    where: str,
-    backbone: str | None = None,
-    pretrained: bool = False,
-    num_classes: int | None = None,
-    in_chans: int | None = None,
-) -> Source:
+def find_network(where: str, backbone: str | None = None, **given: Any) -> Source:
     """The network of a run directory, a checkpoint file, or the name of a timm model.
 
     Args:
         where: One of the three.
         backbone: Architecture of a file that holds weights only.
-        pretrained: Download timm's weights for a model by name.
-        num_classes: For a model by name, or a file that holds weights only.
-        in_chans: The same.
+        given: Arguments of ``timm.create_model``, for a model by name or such a file.
     """
-    given: dict[str, Any] = {"num_classes": num_classes, "in_chans": in_chans}
-    given = {name: value for name, value in given.items() if value is not None}
     path = Path(where).expanduser()
     if not path.exists() and not path.suffix and len(path.parts) == 1:
         with torch.random.fork_rng():  # without downloaded weights: random, but the same every time
             torch.manual_seed(0)
-            model = backbones.create_backbone(where, pretrained=pretrained, **given).eval()
-        return Source(model, where if pretrained else f"{where} with random weights", where)
+            model = backbones.create_backbone(where, **given).eval()
+        weights = "" if given.get("pretrained") else " with random weights"
+        return Source(model, where + weights, where)
     run = RunDirectory(path if path.is_dir() else path.absolute().parent.parent)
     file = run.selected() if path.is_dir() else path
     content = backbones.read_checkpoint(file)
-    known = backbones.network_arguments(content, file)
+    known = backbones.network_arguments(content)
     name = backbone or known.get("backbone")
     if name is None:
-        raise ValueError(f"{file} does not name its network: --backbone NAME [--num_classes N].")
+        raise ValueError(f"{file} does not name its network; give --backbone NAME.")
     given = {key: known[key] for key in ("num_classes", "in_chans") if key in known} | given
     given |= backbones.size_argument(name, known.get("image_size")) | known.get("backbone_args", {})
     model = backbones.create_backbone(name, **given).eval()
     found = backbones.network_weights(content)
     backbones.require_fit(model, found, file, name)
     model.load_state_dict(found)
-    if not run.config.is_file() or file.absolute().parent != run.checkpoints.absolute():
-        return Source(model, f"{name} of {path.name}", name, given, file)
-    data = None
-    with suppress(ValueError, OSError):  # its images are not on this machine
-        data = build(LightningDataModule, read_yaml(run.config).get("data"))
-    data = data if isinstance(data, ImageData) else None
-    return Source(model, f"{name} of {path.name}", name, given, file, run, data)
+    source: dict[str, Any] = {"arguments": given, "file": file}
+    if run.config.is_file() and file.absolute().parent == run.checkpoints.absolute():
+        source["run"] = run
+        with suppress(ValueError, OSError):  # its images are not on this machine
+            data = build(LightningDataModule, read_yaml(run.config).get("data"))
+            source["data"] = data if isinstance(data, ImageData) else None
+    return Source(model, f"{name} of {path.name}", name, **source)
 
 
 def find_images(source: Source, folder: Path | None, count: int, image_size: int | None) -> Tensor:
@@ -97,13 +88,12 @@ def find_images(source: Source, folder: Path | None, count: int, image_size: int
     if folder is None:
         if data is None and source.run is not None:
             raise ValueError("the images of this run were not found; give --images FOLDER.")
-        data = data or FashionMNIST(corruptions=None)
-        data.setup("validate")
-        if (split := data.val_split) is None:
-            raise ValueError(f"{type(data).__name__} has no validation images; give --images.")
+        own = data or FashionMNIST(corruptions=None)
+        own.setup("validate")
+        split: Any = own.val_split
         chosen = _spaced(len(split.targets), count)
-        images = data.normalise(torch.stack([as_tensor(split.images[i]) for i in chosen]))
-        if source.data is not None:
+        images = own.normalise(torch.stack([as_tensor(split.images[i]) for i in chosen]))
+        if data is not None:
             return images
         size = image_size or (side if channels > 1 else images.shape[-1])
         shrunk = interpolate(images, (size, size), mode="bilinear", antialias=True)

@@ -1,5 +1,8 @@
-"""``chaosgate fit|validate|test|predict``: LightningCLI with the key ``noise`` and run
-directories.
+"""``chaosgate fit|validate|test|predict``: LightningCLI with the key ``noise`` and run directories.
+
+:class:`TrainingCLI` parses (:func:`training_parser`), chooses the run directory and the checkpoint
+(:meth:`~TrainingCLI.before_instantiate_classes`), builds the trainer, and runs one command. Studies
+call :func:`compose` and :func:`execute`.
 """
 
 import json
@@ -7,7 +10,6 @@ import os
 import shlex
 import shutil
 import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,25 +27,18 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from chaosgate.cli.allowed import check, restrict
-from chaosgate.cli.config_files import ConfigFile, Parser, UsageError
+from chaosgate.cli.config_files import ConfigFile, Parser
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints
 from chaosgate.run.config_files import allow_flags
 from chaosgate.run.directory import RunDirectory, replace_file
-from chaosgate.run.identity import check_resume, noises, readable_name, run_name, training_hash
+from chaosgate.run.identity import check_resume, noises, run_name, training_hash
 from chaosgate.run.recording import RecordTraining, WritePredictions
-from chaosgate.train.backbones import (
-    SyncBatchNorm,
-    network_arguments,
-    network_weights,
-    read_checkpoint,
-    require_fit,
-)
+from chaosgate.train import backbones
 from chaosgate.train.task import ImageClassifier
 
 _LIMITS = tuple(f"limit_{part}_batches" for part in ("train", "val", "test", "predict"))
 _FIXED = ("barebones", "default_root_dir", "model_registry")  # of the trainer, decided here
-_EXPECTED = (ValueError, OSError, RuntimeError, TypeError, ImportError, MisconfigurationException)
 
 
 @dataclass
@@ -58,7 +53,6 @@ class Options:
         outputs: test: keep confidence, correctness, NLL of images under this name.
         logits: test, with --outputs: also keep the logits, in half precision.
         ood: test: images of other classes; only confidence is measured.
-        output: predict: the .csv file (predictions.csv of the run).
     """
 
     run_dir: str | None = None
@@ -68,7 +62,50 @@ class Options:
     outputs: str | None = None
     logits: bool = False
     ood: bool = False
-    output: str | None = None
+
+
+def training_parser(command: str = "fit") -> LightningArgumentParser:
+    """All keys of a training."""
+    parser = Parser(prog=f"chaosgate {command}", allow_abbrev=False)
+    parser.add_argument("-c", "--config", action=ConfigFile, help="A file, or a shipped name.")
+    parser.add_argument("--seed_everything", type=int, default=0, help="Seed of everything.")
+    skip: set[str | int] = {*_LIMITS, *_FIXED}
+    as_lightning = {"instantiate": False, "fail_untyped": False, "sub_configs": True}
+    parser.add_class_arguments(Trainer, "trainer", skip=skip, **as_lightning)
+    for key in _LIMITS:
+        # 1 is one batch, 1.0 all of them. Python keeps one object for Union[int, float] and
+        # Union[float, int], the one of the first import: Lightning's may turn 1 into 1.0.
+        parser.add_argument(f"--trainer.{key}", type=int | float | None, default=None)
+    parser.add_lightning_class_args(ImageClassifier, "model")
+    parser.add_lightning_class_args(LightningDataModule, "data", subclass_mode=True)
+    parser.add_lightning_class_args(NoiseInjection, "noise")
+    parser.add_lightning_class_args(KeepCheckpoints, "saving")
+    parser.add_optimizer_args()
+    parser.add_lr_scheduler_args()
+    parser.add_class_arguments(Options, as_group=False)
+    resume = "fit: continue the run in its directory from checkpoints/last.ckpt."
+    flag: dict[str, Any] = {"nargs": "?", "const": True, "default": False}
+    parser.add_argument("--resume", type=bool, help=resume, **flag)
+    parser.link_arguments("seed_everything", "data.init_args.seed")
+    parser.link_arguments("data", "model.data", apply_on="instantiate")
+    return parser
+
+
+def parsed_config(parser: LightningArgumentParser, given: list[str] | dict[str, Any]) -> Namespace:
+    """The parsed configuration, which may name only what is allowed."""
+    restrict()
+    parse: Any = parser.parse_object if isinstance(given, dict) else parser.parse_args
+    config: Namespace = parse(given)
+    for key in ("optimizer", "lr_scheduler"):  # LightningCLI's shorthand
+        if config.get(key):
+            config.model[key], config[key] = config[key], None
+    check(plain_config(config))
+    return config
+
+
+def plain_config(config: Namespace) -> dict[str, Any]:
+    """A parsed configuration as plain data, without the files that it came from."""
+    return {key: value for key, value in config.as_dict().items() if key != "config"}
 
 
 class TrainingCLI(LightningCLI):
@@ -82,144 +119,105 @@ class TrainingCLI(LightningCLI):
     def __init__(self, command: str, given: list[str] | dict[str, Any]) -> None:
         self.command = command
         self.rows: list[dict[str, Any]] = []  # what a test has written
-        super().__init__(
-            model_class=ImageClassifier,
-            datamodule_class=LightningDataModule,
-            subclass_mode_data=True,
-            save_config_callback=None,
-            seed_everything_default=0,
-            parser_kwargs={"prog": f"chaosgate {command}", "allow_abbrev": False},
-            load_from_checkpoint_support=False,
-            args=given,
-            run=False,
-        )
+        super().__init__(ImageClassifier, save_config_callback=None, args=given, run=False)
 
-    def init_parser(self, **kwargs: Any) -> LightningArgumentParser:
-        parser = Parser(**kwargs)
-        parser.add_argument("-c", "--config", action=ConfigFile, help="A file, or a shipped name.")
-        return parser
-
-    def add_core_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """As LightningCLI, except for the limits: other libraries can turn Lightning's 1 into 1.0.
-
-        ``Optional[Union[int, float]]`` and ``Optional[Union[float, int]]`` are one object, that of
-        the first import; 1 is one batch, 1.0 all of them.
-        """
-        skip: set[str | int] = {*_LIMITS, *_FIXED}
-        as_lightning = {"instantiate": False, "fail_untyped": False, "sub_configs": True}
-        parser.add_class_arguments(Trainer, "trainer", skip=skip, **as_lightning)
-        for key in _LIMITS:
-            parser.add_argument(f"--trainer.{key}", type=int | float | None, default=None)
-        parser.add_lightning_class_args(ImageClassifier, "model")
-        parser.add_lightning_class_args(LightningDataModule, "data", subclass_mode=True)
-
-    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        parser.add_lightning_class_args(NoiseInjection, "noise")
-        parser.add_lightning_class_args(KeepCheckpoints, "saving")
-        parser.add_class_arguments(Options, as_group=False)
-        resume = "fit: continue the run in its directory from checkpoints/last.ckpt."
-        flag: dict[str, Any] = {"nargs": "?", "const": True, "default": False}
-        parser.add_argument("--resume", type=bool, help=resume, **flag)
-        parser.link_arguments("seed_everything", "data.init_args.seed")
-        parser.link_arguments("data", "model.data", apply_on="instantiate")
+    def setup_parser(self, *unused: Any) -> None:
+        self.parser = training_parser(self.command)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Without Lightning's way to take hyper-parameters from a checkpoint."""
         self.config = parsed_config(parser, args)
+        self.plain = plain_config(self.config)
 
     def before_instantiate_classes(self) -> None:
         """Choose the run directory and the checkpoint; nothing is written yet."""
-        config, plain = self.config, plain_config(self.config)
-        self.run_directory = run = RunDirectory(config.run_dir or Path("runs", run_name(plain)))
-        self.checkpoint = self._starts_from(plain)
+        config = self.config
+        self.run_directory = run = RunDirectory(
+            config.run_dir or Path("runs", run_name(self.plain))
+        )
+        self.checkpoint = self._starts_from()
         saved = config.clone()
         saved.resume, saved.ckpt_path = False, None  # how it starts, not what it is
         self.saved_config = self.parser.dump(saved, skip_unset=False)
         if self.checkpoint is not None and self.command != "fit":
-            known = network_arguments(read_checkpoint(self.checkpoint), self.checkpoint)
+            content = backbones.read_checkpoint(self.checkpoint)
+            known = backbones.network_arguments(content)
             for key in ("num_classes", "in_chans"):
                 config.model[key] = config.model[key] or known.get(key)
         for logger in _listed(config.trainer.logger):
             if isinstance(logger, Namespace):  # a relative folder is inside of the run directory
                 logger.init_args.save_dir = str(run.path / (logger.init_args.get("save_dir") or ""))
 
-    def _starts_from(self, plain: dict[str, Any]) -> Path | None:
+    def _starts_from(self) -> Path | None:
         """The checkpoint to continue or to load; None for a new training or given weights."""
-        config, run, fit = self.config, self.run_directory, self.command == "fit"
+        config, run = self.config, self.run_directory
         if config.ckpt_path is not None:
             return Path(config.ckpt_path)
         found = any(run.checkpoints.glob("*.ckpt"))
+        if self.command != "fit":
+            return None if config.model.weights is not None and not found else run.selected()
         requeued = os.environ.get("SLURM_RESTART_COUNT", "0") != "0"  # the same command again
         if requeued and any(run.path.glob("hpc_ckpt_*.ckpt")):
             return None  # Lightning finds what it has saved
-        if fit and not config.resume and not (requeued and found):
-            if (found or run.results.exists()) and not config.trainer.fast_dev_run:
-                raise FileExistsError(
-                    f"{run.path} already holds a run. Continue it with --resume, or give another "
-                    "--run_dir."
-                )
-            return None
-        if found:
-            if fit:
-                check_resume(run, plain)
-            return run.selected("last" if fit else "best")
-        if config.model.weights is not None and not fit:
-            return None
-        alike = run.path.parent.glob(f"{readable_name(plain)}-*/")
-        others = ", ".join(sorted(str(path) for path in alike if path != run.path))
-        raise FileNotFoundError(
-            f"nothing to {'resume' if fit else self.command}: {run.path} has no checkpoint. Train "
-            "first (chaosgate fit), or give --run_dir or --ckpt_path."
-            + (f" Runs with other settings: {others}." if others else "")
-        )
+        if config.resume or (requeued and found):
+            last = run.selected("last")
+            check_resume(run, self.plain)
+            return last
+        if (found or run.results.exists()) and not config.trainer.fast_dev_run:
+            raise FileExistsError(
+                f"{run.path} already holds a run. Continue it with --resume, or give another "
+                "--run_dir."
+            )
+        return None
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add the callbacks that record, the logger, and checkpoints without pickle."""
         trainer, path = self.config_init.trainer, self.run_directory.path
         callbacks = _listed(trainer.callbacks)
         if not trainer.fast_dev_run:
-            callbacks = [*callbacks, *self._recorders()]
+            callbacks = [*callbacks, RecordTraining(), *self._recorders()]
             if trainer.logger in (None, True):
                 kwargs["logger"] = TensorBoardLogger(path, "", "", default_hp_metric=False)
             if trainer.logger is not False:
                 callbacks.append(LearningRateMonitor("step"))
-        sync = [SyncBatchNorm()] if trainer.sync_batchnorm else []
+        sync = [backbones.SyncBatchNorm()] if trainer.sync_batchnorm else []
         kwargs["plugins"] = [*_listed(trainer.plugins), AtomicCheckpointIO(), *sync]
         return super().instantiate_trainer(callbacks=callbacks, default_root_dir=path, **kwargs)
 
     def _recorders(self) -> list[Callback]:
-        config, plain = self.config, plain_config(self.config)
+        config = self.config
         if self.command == "predict":
-            return [RecordTraining(), WritePredictions(config.output)]
+            return [WritePredictions()]
         if self.command != "test":
-            return [RecordTraining()]
+            return []
         from chaosgate.run.rows import RecordTest  # not needed for fit
 
-        noise = next(iter(noises(plain)), plain["noise"])
+        noise = next(iter(noises(self.plain)), self.plain["noise"])
         origin = {
-            **(plain.get("labels") or {}),
+            **(config.labels or {}),
             "run": self.run_directory.path.name,
-            "seed": plain["seed_everything"],
-            "config_hash": training_hash(plain),
+            "seed": config.seed_everything,
+            "config_hash": training_hash(self.plain),
             "noise": noise,
             "monte_carlo": noise["monte_carlo"],
         }
-        known = [row for row in self.run_directory.rows() if row.get("noise") == noise]
         scaled = config.temperature and not config.ood
-        test = RecordTest(origin, known, scaled, config.outputs, config.logits)
+        test = RecordTest(origin, scaled, config.outputs, config.logits)
         self.rows = test.written
-        return [RecordTraining(), test]
+        return [test]
 
     def run(self) -> None:
         """Carry out the command."""
-        self.model.ood = self.config.ood
-        if self.checkpoint is not None:
-            found = network_weights(read_checkpoint(self.checkpoint))
-            require_fit(self.model.model, found, self.checkpoint, self.model.backbone)
-        given: dict[str, Any] = {"ckpt_path": self.checkpoint, "weights_only": True}
+        model, file = self.model, self.checkpoint
+        model.ood = self.config.ood
+        if file is not None:
+            weights = backbones.network_weights(backbones.read_checkpoint(file))
+            backbones.require_fit(model.model, weights, file, model.backbone)
+        given: dict[str, Any] = {"ckpt_path": file, "weights_only": True}
         if self.command == "predict":
             given["return_predictions"] = False
         with self._directory():
-            getattr(self.trainer, self.command)(self.model, self.datamodule, **given)
+            getattr(self.trainer, self.command)(model, self.datamodule, **given)
         if self.rows:
             from chaosgate.run.rows import print_results
 
@@ -251,40 +249,9 @@ class TrainingCLI(LightningCLI):
         print("Next:     chaosgate test", shlex.join(["-c", str(run.config), *allow_flags()]))
 
 
-class _ParserOnly(TrainingCLI):
-    """Builds the parser; parses and instantiates nothing."""
-
-    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        self.config = Namespace(seed_everything=False)  # type: ignore[no-untyped-call]
-
-    def before_instantiate_classes(self) -> None:
-        pass
-
-    def instantiate_classes(self) -> None:
-        pass
-
-
 @cache
 def _parser() -> LightningArgumentParser:
-    return _ParserOnly("fit", []).parser
-
-
-def parsed_config(parser: LightningArgumentParser, given: list[str] | dict[str, Any]) -> Namespace:
-    """The parsed configuration, which may name only what is allowed."""
-    restrict()
-    config: Namespace = (
-        parser.parse_object(given) if isinstance(given, dict) else parser.parse_args(given)
-    )
-    for key in ("optimizer", "lr_scheduler"):  # LightningCLI's shorthand
-        if config.get(key):
-            config.model[key], config[key] = config[key], None
-    check(plain_config(config))
-    return config
-
-
-def plain_config(config: Namespace) -> dict[str, Any]:
-    """A parsed configuration as plain data, without the files that it came from."""
-    return {key: value for key, value in config.as_dict().items() if key != "config"}
+    return training_parser()
 
 
 def compose(words: Sequence[str]) -> dict[str, Any]:
@@ -335,21 +302,12 @@ def main(arguments: Sequence[str]) -> int:
     """Run a command in this process; return its exit status."""
     try:
         TrainingCLI(arguments[0], list(arguments[1:])).run()
-        return 0
     except SIGTERMException:
-        status, message = 143, "stopped by SIGTERM. Continue with the same command and --resume."
-    except SystemExit as stop:
-        if not isinstance(stop.__context__, KeyboardInterrupt):  # Lightning exits after Ctrl-C
-            return int(stop.code or 0)
-        status, message = 130, "stopped by Ctrl-C. Continue with the same command and --resume."
-    except UsageError as error:
-        status, message = 2, str(error)
-    except _EXPECTED as error:
-        status, message = 1, str(error)
-        if os.environ.get("CHAOSGATE_TRACEBACK"):
-            traceback.print_exc()
-    print(f"chaosgate: {message}", file=sys.stderr)
-    return status
+        print("chaosgate: stopped by SIGTERM; --resume continues.", file=sys.stderr)
+        return 143
+    except MisconfigurationException as error:
+        raise ValueError(str(error)) from error
+    return 0
 
 
 def _listed(value: Any) -> list[Any]:

@@ -3,7 +3,6 @@
 import math
 import os
 import random
-import shutil
 import signal
 import threading
 from collections.abc import Mapping, Sequence
@@ -37,12 +36,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        try:
-            replace_file(Path(path), partial(torch.save, checkpoint))
-        except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
-            raise OSError(
-                f"{path} could not be written; an earlier one is intact: {error}"
-            ) from error
+        replace_file(Path(path), partial(torch.save, checkpoint))
 
     def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Whatever is asked for: no pickled object, no URL, no damaged file."""
@@ -106,7 +100,51 @@ class KeepCheckpoints(Checkpoint):
         self._random: list[dict[str, Any]] = []  # streams of a loaded checkpoint, by rank
         self._losses: Tensor | float = 0.0  # their sum: not finite from the first such loss on
         self._signal = 0
-        self._requeue: Any = None
+        self._requeue: Any = None  # Lightning's handler of SIGUSR1 in a SLURM job
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Select again if a process was killed before it could."""
+        self._select(trainer)
+
+    # -- saving, and exact resuming --------------------------------------------------------------
+
+    def on_train_batch_start(self, trainer: Trainer, *unused: Any) -> None:
+        """Restore the random streams; what was drawn before the first batch does not count."""
+        for state in self._random[trainer.global_rank :][:1]:
+            random.setstate(state["python"])
+            np.random.set_state(tuple(state["numpy"]))
+            torch.set_rng_state(state["torch"])
+            if state["cuda"] is not None and torch.cuda.is_available():
+                torch.cuda.set_rng_state(state["cuda"])
+        self._random = []
+
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
+        """Check the loss before it reaches the weights; on a GPU, which must not wait, later."""
+        self._losses = self._losses + loss.detach().float()
+        if not loss.is_cuda or trainer.global_step % trainer.log_every_n_steps == 0:
+            self._require_finite(trainer)
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Save if it is time, but neither before validation nor with accumulated gradients."""
+        if trainer.is_last_batch or (batch_idx + 1) % trainer.accumulate_grad_batches:
+            return
+        stop = self._received(trainer)
+        if stop == signal.SIGUSR1:
+            self._signal = 0
+            self._requeue(stop, None)
+        elif stop or trainer.global_step % self.every_n_steps == 0:
+            self._save(trainer)
+        self._end(stop)
+
+    def on_validation_batch_start(self, trainer: Trainer, *unused: Any) -> None:
+        self._end(self._received(trainer))
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._save(trainer)
+        self._select(trainer)
+        self._end(self._received(trainer))
 
     def _save(self, trainer: Trainer) -> None:
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]
@@ -127,51 +165,6 @@ class KeepCheckpoints(Checkpoint):
     ) -> None:
         self._random = checkpoint.get(_RANDOM, [])
 
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Select again if a process was killed before it could."""
-        self._select(trainer)
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Let SIGTERM, Ctrl-C and SLURM's signal wait for the end of the step.
-
-        Lightning restores the handlers. Its own handler of SIGTERM communicates with the other
-        processes within a step, and hangs; that of SIGUSR1 saves and asks SLURM to start again.
-        """
-        self._requeue = signal.getsignal(signal.SIGUSR1)
-        waiting = [signal.SIGTERM]
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            waiting.append(signal.SIGINT)
-        if callable(self._requeue):
-            waiting.append(signal.SIGUSR1)
-        if threading.current_thread() is threading.main_thread():
-            for signum in waiting:
-                signal.signal(signum, self._remember)
-
-    def _remember(self, signum: int, frame: Any) -> None:
-        if self._signal and signum in _STOPS:  # the second time at once
-            raise _STOPS[signum]
-        self._signal = signum
-
-    def _stop_signal(self, trainer: Trainer) -> int:
-        """The signal that any process has received; all processes stop at the same step."""
-        if trainer.world_size == 1:
-            return self._signal
-        received = torch.tensor(self._signal, device=trainer.strategy.root_device)
-        dist.all_reduce(received, dist.ReduceOp.MAX)
-        return int(received)
-
-    def on_train_batch_start(self, trainer: Trainer, *unused: Any) -> None:
-        """Restore the random streams; what was drawn before the first batch does not count."""
-        if trainer.global_rank < len(self._random):
-            _restore_random_state(self._random[trainer.global_rank])
-        self._random = []
-
-    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
-        """Check the loss before it reaches the weights; on a GPU, which must not wait, later."""
-        self._losses = self._losses + loss.detach().float()
-        if not loss.is_cuda or trainer.global_step % trainer.log_every_n_steps == 0:
-            self._require_finite(trainer)
-
     def _require_finite(self, trainer: Trainer) -> None:
         if not math.isfinite(self._losses):
             raise RuntimeError(
@@ -180,43 +173,49 @@ class KeepCheckpoints(Checkpoint):
                 "is untouched."
             )
 
-    def on_train_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Save if it is time, but neither before validation nor with accumulated gradients."""
-        if trainer.is_last_batch or (batch_idx + 1) % trainer.accumulate_grad_batches:
-            return
-        stop = self._stop_signal(trainer)
-        if stop == signal.SIGUSR1:
-            self._signal = 0
-            self._requeue(stop, None)
-        elif stop or trainer.global_step % self.every_n_steps == 0:
-            self._save(trainer)
+    # -- signals wait for the end of the step ----------------------------------------------------
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Replace the handlers of SIGTERM, Ctrl-C and SLURM's signal; Lightning restores them.
+
+        Its own handler of SIGTERM communicates with the other processes within a step, and hangs;
+        that of SIGUSR1 saves and asks SLURM to start the job again.
+        """
+        self._requeue = signal.getsignal(signal.SIGUSR1)
+        if threading.current_thread() is threading.main_thread():
+            for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+                if callable(signal.getsignal(signum)):  # neither ignored nor left to the system
+                    signal.signal(signum, self._remember)
+
+    def _remember(self, signum: int, frame: Any) -> None:
+        if self._signal and signum in _STOPS:  # the second time at once
+            raise _STOPS[signum]
+        self._signal = signum
+
+    def _received(self, trainer: Trainer) -> int:
+        """The signal that any process has received; all processes stop at the same step."""
+        if trainer.world_size == 1:
+            return self._signal
+        received = torch.tensor(self._signal, device=trainer.strategy.root_device)
+        dist.all_reduce(received, dist.ReduceOp.MAX)
+        return int(received)
+
+    @staticmethod
+    def _end(stop: int) -> None:
         if stop in _STOPS:
             raise _STOPS[stop]
 
-    def on_validation_batch_start(self, trainer: Trainer, *unused: Any) -> None:
-        if (stop := self._stop_signal(trainer)) in _STOPS:
-            raise _STOPS[stop]
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._save(trainer)
-        self._select(trainer)
-        self.on_validation_batch_start(trainer)
+    # -- the selected epochs ---------------------------------------------------------------------
 
     def _select(self, trainer: Any) -> None:
         """Give the newest epoch its own file, write the selection, remove the other files."""
         run = RunDirectory(trainer.default_root_dir)
         curve, folder = read_lines(run.curves)[0], run.checkpoints
-        idle = trainer.fast_dev_run or not trainer.is_global_zero
-        if idle or not curve or not run.last.is_file():
+        if not curve or not run.last.is_file() or trainer.fast_dev_run or trainer.global_rank:
             return
         newest = folder / EPOCH.format(curve[-1]["epoch"])
         if not newest.exists():
-            try:
-                os.link(run.last, newest)  # the file is never changed in place
-            except OSError:  # a file system without hard links
-                shutil.copyfile(run.last, newest)
+            os.link(run.last, newest)  # the file is never changed in place
         mine = [line for line in curve if (folder / EPOCH.format(line["epoch"])).exists()]
         best, top1, close = select(mine, self.tolerance)  # removed ones could not be selected again
         chosen = {"best": EPOCH.format(best), "top1": EPOCH.format(top1)}
@@ -237,16 +236,7 @@ def _random_state() -> dict[str, Any]:
     kind, key, *rest = np.random.get_state()
     return {
         "python": random.getstate(),
-        "numpy": [kind, torch.from_numpy(np.asarray(key, np.int64)), *rest],
+        "numpy": [kind, np.asarray(key).tolist(), *rest],
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
     }
-
-
-def _restore_random_state(state: dict[str, Any]) -> None:
-    random.setstate(state["python"])
-    kind, key, *rest = state["numpy"]
-    np.random.set_state((kind, key.numpy(), *rest))
-    torch.set_rng_state(state["torch"])
-    if state["cuda"] is not None and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["cuda"])

@@ -17,6 +17,10 @@ ALLOWED = "CHAOSGATE_ALLOW"
 """Environment variable: modules that configurations may name besides, separated by commas."""
 
 
+class UsageError(ValueError):
+    """The command line or a configuration cannot be understood."""
+
+
 @cache
 def config_folder() -> Path:
     """The shipped configurations: inside the installed package, or in the clone that it is run

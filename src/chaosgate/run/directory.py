@@ -85,10 +85,10 @@ def write_lines(path: Path, entries: Iterable[Mapping[str, Any]]) -> None:
     replace_file(path, "".join(json.dumps(entry) + "\n" for entry in entries))
 
 
-def file_hash(path: str | Path, kind: str = "sha256") -> str:
-    """Digest of the bytes of a file, as hex digits."""
+def file_hash(path: str | Path) -> str:
+    """SHA-256 of a file, as hex digits."""
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, kind).hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def config_hash(config: Any, digits: int = 8) -> str:

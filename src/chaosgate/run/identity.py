@@ -9,10 +9,9 @@ The hash covers what is listed here, so that a new argument of Lightning renames
 value is null do not count: an optional argument that is added to a class renames no run either.
 """
 
-import hashlib
 import platform
 import subprocess
-from collections.abc import Container, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -21,6 +20,7 @@ from typing import Any
 
 from chaosgate.run.directory import RunDirectory, config_hash, file_hash
 
+Config = Mapping[str, Any]
 _TRAINER = """max_epochs max_steps max_time min_epochs min_steps precision devices num_nodes
     limit_train_batches limit_val_batches overfit_batches val_check_interval check_val_every_n_epoch
     accumulate_grad_batches gradient_clip_val gradient_clip_algorithm sync_batchnorm""".split()
@@ -33,35 +33,32 @@ _TEST_DATA = """corruption_jpeg corruption_table corruptions frost_textures rele
 _TEST_NOISE = ["class_axis", "monte_carlo", "reestimate_bn"]
 """Keys that matter for a test only."""
 _PUBLISHED = "CIFAR10 CIFAR100 FashionMNIST ImageNet ImageNetC ImageNetVariant OxfordPets".split()
-_PLACES = (
-    "root clean released val_folder val_labels".split()
-)  # a published set is the same anywhere
+"""Sets that are the same in any folder; of these keys only counts whether they are given."""
+_PLACES = "root clean released val_folder val_labels".split()
 _WATCHING = ("Checkpoint", "Monitor", "Probe", "ProgressBar", "Summary")
 """Callbacks whose class name ends like this do not change a training."""
+_STRENGTHS = ("gamma", "log_std", "p", "sigma")  # in the name of a run
 _PACKAGES = ("chaosgate", "torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy")
 _TRANSFORM = ("mean", "std", "image_size", "eval_resize", "interpolation", "decoder")
-_STRENGTHS = ("gamma", "log_std", "p", "sigma")  # in the name of a run
 
 
-def training_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def training_settings(config: Config) -> dict[str, Any]:
     """What :func:`training_hash` hashes, as dotted keys with values."""
-    model, data, noise, trainer, saving = (
-        config.get(key) or {} for key in ("model", "data", "noise", "trainer", "saving")
-    )
+    noise, trainer = config.get("noise") or {}, config.get("trainer") or {}
     acting = [one for one in _callbacks(config) if not _class_name(one).endswith(_WATCHING)]
     return _flat(
         {
             "seed_everything": config.get("seed_everything"),
-            "model": _without(model, ["data"]),
-            "data": _data(data, _LOADING + _TEST_DATA),
+            "model": _without(config.get("model"), ["data"]),
+            "data": _data(config, _LOADING + _TEST_DATA),
             "noise": _without(noise, ["check", *_TEST_NOISE]) if noise.get("gate") else None,
             "trainer": {**{key: trainer.get(key) for key in _TRAINER}, "callbacks": acting or None},
-            "saving": {"tolerance": saving.get("tolerance")},
+            "saving": {"tolerance": (config.get("saving") or {}).get("tolerance")},
         }
     )
 
 
-def training_hash(config: Mapping[str, Any]) -> str:
+def training_hash(config: Config) -> str:
     """A short hash of the settings that shape the trained network.
 
     >>> one = {"trainer": {"max_epochs": 2, "logger": None}, "data": {"init_args": {"seed": 0}}}
@@ -72,7 +69,7 @@ def training_hash(config: Mapping[str, Any]) -> str:
     return config_hash(training_settings(config))
 
 
-def test_hash(training: Mapping[str, Any], test: Mapping[str, Any]) -> str:
+def test_hash(training: Config, test: Config) -> str:
     """A short hash of the settings that shape a test, except which network of the run is tested.
 
     Args:
@@ -82,18 +79,18 @@ def test_hash(training: Mapping[str, Any], test: Mapping[str, Any]) -> str:
     noise = test.get("noise") or {}
     more = {
         "noise": {key: noise.get(key) for key in _TEST_NOISE},
-        "data": _data(test.get("data") or {}, _LOADING),
+        "data": _data(test, _LOADING),
         "temperature": test.get("temperature"),
     }
     return config_hash([training_hash(training), {**training_settings(test), **_flat(more)}])
 
 
-def run_name(config: Mapping[str, Any]) -> str:
+def run_name(config: Config) -> str:
     """Name of a run directory: :func:`readable_name` and :func:`training_hash`."""
     return f"{readable_name(config)}-{training_hash(config)}"
 
 
-def readable_name(config: Mapping[str, Any]) -> str:
+def readable_name(config: Config) -> str:
     """Backbone, data, noise and seed.
 
     >>> arguments = {"log_std": 1.0, "gamma": None}
@@ -104,30 +101,30 @@ def readable_name(config: Mapping[str, Any]) -> str:
     'vit-Pets-GaussianChaos-log_std1-L3+L4-seed3'
     """
     backbone = str((config.get("model") or {}).get("backbone", ""))
-    noise = [word for one in noises(config) for word in noise_words(one)] or ["none"]
+    noise = [word for one in noises(config) for word in _noise_words(one)] or ["none"]
     words = [backbone, _class_name(config.get("data") or {}), *noise]
     return "-".join([*filter(None, words), f"seed{config.get('seed_everything')}"])
 
 
-def noises(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def noises(config: Config) -> list[Config]:
     """The arguments of each ``NoiseInjection`` with a gate: of ``noise``, of the callbacks."""
     listed = [one for one in _callbacks(config) if _class_name(one) == "NoiseInjection"]
     every = [config.get("noise") or {}, *(one.get("init_args") or {} for one in listed)]
     return [one for one in every if one.get("gate")]
 
 
-def noise_words(noise: Mapping[str, Any]) -> list[str]:
+def _noise_words(noise: Config) -> list[str]:
     """Class, strength and stages of the gate, or of the gate of every stage."""
     gate, stages = noise["gate"], noise.get("stages") or ["L4"]
     if "class_path" not in gate:
         by_stage = [{"gate": one, "stages": [stage]} for stage, one in gate.items()]
-        return [word for one in by_stage for word in noise_words(one)]
+        return [word for one in by_stage for word in _noise_words(one)]
     given = gate.get("init_args") or {}
     known = [key for key in _STRENGTHS if isinstance(given.get(key), int | float)]
     return [_class_name(gate), *(f"{key}{given[key]:g}" for key in known), "+".join(stages)]
 
 
-def check_resume(run: RunDirectory, config: Mapping[str, Any]) -> None:
+def check_resume(run: RunDirectory, config: Config) -> None:
     """Raise an error if the run was started with other settings; some would silently not apply."""
     now = training_settings(config)
     before = training_settings(run.settings()) if run.config.is_file() else now
@@ -140,29 +137,30 @@ def check_resume(run: RunDirectory, config: Mapping[str, Any]) -> None:
         )
 
 
-def _class_name(node: Mapping[str, Any]) -> str:
+def _class_name(node: Config) -> str:
     """The last part of a ``class_path``; empty without one."""
     return str(node.get("class_path") or "").rpartition(".")[2]
 
 
-def _callbacks(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _callbacks(config: Config) -> list[Config]:
     found = (config.get("trainer") or {}).get("callbacks") or []
     return [found] if isinstance(found, Mapping) else found
 
 
-def _data(data: Mapping[str, Any], left_out: list[str]) -> dict[str, Any]:
+def _data(config: Config, left_out: list[str]) -> dict[str, Any]:
     """The settings of the data; of a published set only whether a folder is given, not which."""
-    given = _without(data.get("init_args") or {}, left_out)
+    data = config.get("data") or {}
+    given = _without(data.get("init_args"), left_out)
     if _class_name(data) in _PUBLISHED and str(data["class_path"]).startswith("chaosgate."):
         given |= {key: True for key in _PLACES if given.get(key) is not None}
     return {**data, "init_args": given}
 
 
-def _without(node: Mapping[str, Any], keys: Container[str]) -> dict[str, Any]:
-    return {key: value for key, value in node.items() if key not in keys}
+def _without(node: Config | None, keys: Iterable[str]) -> dict[str, Any]:
+    return {key: value for key, value in (node or {}).items() if key not in keys}
 
 
-def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(node: Config, prefix: str = "") -> dict[str, Any]:
     """Dotted keys with their values, where they are not null."""
     found: dict[str, Any] = {}
     for key, value in node.items():
@@ -202,10 +200,9 @@ def versions() -> dict[str, str]:
 @lru_cache
 def processor() -> str:
     """Model of the processor: the last digits of sums differ between processors."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line for line in lines if line.startswith("model name")).partition(": ")[2]
     return platform.processor() or platform.machine()
 
 
@@ -219,32 +216,16 @@ def commit() -> str | None:
     return None
 
 
-def tensor_hash(tensors: Mapping[str, Any]) -> str:
-    """SHA-256 of named tensors: names, types, shapes and values."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy())
-    return digest.hexdigest()
-
-
-def weights_of(checkpoint: Any, module: Any, run: Path) -> dict[str, str | None]:
-    """Which weights were tested: the checkpoint, or the file or timm weights of the model.
-
-    ``checkpoint`` is the SHA-256 of the file, or of the tensors if timm downloaded them.
-    ``weights_file`` is relative to the run directory for a checkpoint of the run.
-    """
+def weights_of(checkpoint: Any, module: Any) -> dict[str, str | None]:
+    """Name and SHA-256 of the tested weights: of the checkpoint, else of the model's file."""
     weights = checkpoint or getattr(module, "weights", None)
-    digest, name, file = None, None, None
+    name, digest = None, None
     if weights == "timm":
         source = getattr(module.model, "pretrained_cfg", None) or {}
-        digest = tensor_hash(module.model.state_dict())
-        name = f"timm {source.get('architecture')}.{source.get('tag')}"
+        name = digest = f"timm {source.get('architecture')}.{source.get('tag')}"
     elif weights is not None:
-        digest, name, file = file_hash(weights), Path(weights).name, str(weights)
-        with suppress(ValueError):  # outside of the run directory
-            file = Path(weights).absolute().relative_to(run.absolute()).as_posix()
-    return {"checkpoint": digest, "checkpoint_name": name, "weights_file": file}
+        name, digest = Path(weights).name, file_hash(weights)
+    return {"checkpoint": digest, "checkpoint_name": name}
 
 
 def transform_of(data: Any) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from chaosgate.run.directory import RunDirectory, replace_file
 Arrays = dict[str, NDArray[Any]]
 PER_IMAGE = ("confidence", "nll", "confidence_slope", "nll_slope")
 """What is kept of every image after temperature scaling; slopes are derivatives by log T."""
-_SHARED = ("corruption", "severity", "slope", "curvature", "on_test")  # not per test image
+_VALIDATION = ("validation_logits", "validation_target", "validation_index")
+_SHARED = ("corruption", "severity", "slope", "curvature", "on_test", *_VALIDATION)
+"""Arrays that do not have an entry for each test image of each cell."""
 
 
 @dataclass(frozen=True)
@@ -106,14 +108,13 @@ def load_samples(run: Path, *tests: str) -> Samples | None:
     """All images of some tests of the same images; None if a file is missing or images differ."""
     if (found := _load(run, tests)) is None:
         return None
-    cells, values, firsts = found
+    cells, values, first = found
     scaled = None
-    if all("slope" in first for first in firsts):  # packed studies have halves
-        per_image = np.stack([values[f"{key}_T"].astype(np.float32) for key in PER_IMAGE])
-        slope, curvature = (firsts[0][key].astype(np.float32) for key in ("slope", "curvature"))
-        scaled = ScaledSamples(per_image, slope, curvature, bool(firsts[0]["on_test"]))
-    confidence, nll = (values[key].astype(np.float32) for key in ("confidence", "nll"))
-    scores = (confidence, values["correct"], nll)
+    if "slope" in first:
+        per_image = np.stack([_single(values[f"{key}_T"]) for key in PER_IMAGE])
+        fit = _single(first["slope"]), _single(first["curvature"])
+        scaled = ScaledSamples(per_image, *fit, bool(first["on_test"]))
+    scores = (_single(values["confidence"]), values["correct"], _single(values["nll"]))
     return Samples(cells, *scores, values["index"][0], scaled)
 
 
@@ -122,38 +123,44 @@ def load_logits(run: Path, tests: Sequence[str]) -> Logits | None:
     found = _load(run, tests)
     if found is None or "logits" not in found[1]:
         return None
-    cells, values, (first, *_) = found
-    keys = ("validation_logits", "validation_target", "validation_index")
-    held: Any = tuple(first[key] for key in keys if key in first) or None
+    cells, values, first = found
+    held: Any = tuple(first[key] for key in _VALIDATION if key in first) or None
     return Logits(cells, values["logits"], values["target"], values["index"][0], held)
 
 
-def _load(run: Path, tests: Sequence[str]) -> tuple[tuple[Cell, ...], Arrays, list[Arrays]] | None:
-    """Cells of all tests, arrays (cells, images, ...), and all arrays of each test."""
-    if not tests or not all(samples_file(run, test).exists() for test in tests):
-        return None
+def _single(values: NDArray[Any]) -> NDArray[np.float32]:
+    return values.astype(np.float32)  # packed studies have halves
+
+
+def _load(run: Path, tests: Sequence[str]) -> tuple[tuple[Cell, ...], Arrays, Arrays] | None:
+    """Cells of all tests, arrays (cells, images, ...), and the arrays that all tests share."""
     cells: list[Cell] = []
     parts: list[Arrays] = []
-    files = [dict(np.load(samples_file(run, test), allow_pickle=False)) for test in tests]
+    paths = [samples_file(run, test) for test in tests]
+    files = [dict(np.load(path, allow_pickle=False)) for path in paths if path.exists()]
+    if not files or len(files) < len(paths):
+        return None
     for file in files:
         own: Any = [*zip(file["corruption"].tolist(), file["severity"].tolist(), strict=True)]
-        keys = [key for key in file if key not in _SHARED and not key.startswith("validation_")]
-        order, shape = np.lexsort((file["index"], file["cell"])), (len(own), -1)
-        if len(order) % len(own):
-            return None
-        table = {k: file[k][order].reshape(*shape, *file[k].shape[1:]) for k in keys}
-        images = (parts or [table])[0]["index"][:1]
-        places = np.arange(len(own))[:, None].repeat(images.shape[1], 1)
-        if not np.array_equal(table["index"], images.repeat(len(own), 0)):
-            return None
-        if not np.array_equal(table["cell"], places):
+        images, rest = divmod(len(file["index"]), len(own))
+        order = np.lexsort((file["index"], file["cell"]))
+        if rest or (file["cell"][order] != np.arange(len(own)).repeat(images)).any():
+            return None  # a cell has other images
+        table = {
+            key: values[order].reshape(len(own), images, *values.shape[1:])
+            for key, values in file.items()
+            if key not in _SHARED
+        }
+        index = (parts or [table])[0]["index"][:1]
+        if not np.array_equal(table["index"], index.repeat(len(own), 0)):
             return None
         new = [row for row, cell in enumerate(own) if cell not in cells]
         cells += [own[row] for row in new]
         parts.append({key: values[new] for key, values in table.items()})
     common = [key for key in parts[0] if all(key in part for part in parts)]
     values = {key: np.concatenate([part[key] for part in parts]) for key in common}
-    return tuple(cells), values, files
+    shared = {key: files[0][key] for key in _SHARED if all(key in file for file in files)}
+    return tuple(cells), values, shared
 
 
 def write_arrays(path: Path, arrays: dict[str, Any]) -> None:

@@ -5,27 +5,28 @@ after training (:mod:`chaosgate.metrics.temperature`). It is the cheapest calibr
 the baseline for every other, so each row has its metrics beside those of the plain logits.
 """
 
-import copy
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from filelock import FileLock
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from chaosgate.data.module import ImageData
-from chaosgate.data.samples import Sample
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.metrics import CellMetrics, classification_scores, temperature_scaling
-from chaosgate.metrics.aggregate import PLUS_T, SCALED, SUFFIX
+from chaosgate.metrics.aggregate import SCALED, SUFFIX
+from chaosgate.metrics.figure import log_figure, reliability_figure
 from chaosgate.metrics.functional import working_precision
 from chaosgate.metrics.temperature import fit_derivatives, scaled_scores
+from chaosgate.run import identity
 from chaosgate.run.directory import (
     RunDirectory,
     file_hash,
@@ -34,15 +35,12 @@ from chaosgate.run.directory import (
     with_digest,
     write_lines,
 )
-from chaosgate.run.identity import commit, processor, transform_of, versions, weights_of
 from chaosgate.run.outputs import samples_file, write_arrays
-from chaosgate.run.recording import Progress, draw_reliability, gather, order_of_images
+from chaosgate.run.recording import Progress, gather, order_of_images
 
-_SHOWN = {  # in the table on the terminal
-    **{"top1": "Top-1", "nll": "NLL", "ece": "ECE", "gap": "conf-acc", "brier": "Brier"},
-    **{"nll_T": "NLL+T", "ece_T": "ECE+T"},
-}
 _CELL = ("checkpoint", "checkpoint_name", "corruption", "severity", "noise", "data", "transform")
+_SHOWN = dict(top1="Top-1", nll="NLL", ece="ECE", gap="conf-acc", brier="Brier")
+_SHOWN |= dict(nll_T="NLL+T", ece_T="ECE+T")
 
 
 class RecordTest(Callback):
@@ -60,7 +58,6 @@ class RecordTest(Callback):
 
     Args:
         origin: What the command line knows: labels, seed, hash of the configuration, noise.
-        known: Earlier rows of the run, tested with the same noise settings.
         temperature: Whether to fit a temperature.
         outputs: Name under which confidence, correctness and NLL of every image are kept, 9 bytes
             per image; null keeps nothing. With a temperature also the scaled values, and their
@@ -75,115 +72,107 @@ class RecordTest(Callback):
     def __init__(
         self,
         origin: Mapping[str, Any],
-        known: Sequence[Mapping[str, Any]] = (),
         temperature: bool = True,
         outputs: str | None = None,
         logits: bool = False,
     ) -> None:
-        self.origin, self.known, self.temperature = origin, known, temperature
+        self.origin, self.temperature = origin, temperature
         self.outputs, self.logits = outputs, logits
         self.written: list[dict[str, Any]] = []
         self.fitted: dict[str, Any] = {}
+        self._data: dict[str, Any] | None = None  # the description of the data
+        self._validation: tuple[Tensor, ...] = ()  # logits, classes and positions
+        self._scaled: CellMetrics | None = None  # of the scaled logits, if there is a temperature
+        self._kept: dict[str, list[Tensor]] = defaultdict(list)
         self._progress = Progress()
-        self._validation: tuple[Tensor, ...] | None = None
-        self._metrics: CellMetrics | None = None  # if a temperature was found
-        self._kept: list[dict[str, Tensor]] = []
 
-    def on_test_epoch_start(self, trainer: Trainer, pl_module: Any) -> None:
+    def on_test_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Fit the temperature, after every other callback has prepared the network."""
-        self._metrics, self._validation, self._kept = None, None, []
+        if isinstance(trainer.datamodule, ImageData):  # before its validation images are set up
+            self._data = trainer.datamodule.describe()
         if self.temperature:
             self.fitted = trainer.strategy.broadcast(self._fit(trainer, pl_module))
         if self.fitted.get("temperature") is not None:
-            plain = pl_module.test_metrics
-            sizes = (plain.num_cells, plain.num_bins, plain.adaptive_bins)
-            self._metrics = CellMetrics(*sizes, validate_args=False).to(pl_module.device)
+            self._scaled = pl_module.test_metrics.clone()
 
     def _fit(self, trainer: Any, pl_module: LightningModule) -> dict[str, Any]:
-        data = trainer.datamodule
+        data, names = trainer.datamodule, ("temperature", "temperature_split", "temperature_n")
         try:
             if not isinstance(data, ImageData):
                 raise ValueError("the data module is not a chaosgate.data.ImageData")
-            self._validation = outputs_of(trainer, pl_module, data, validation_loader(data))
+            data.setup("validate")
+            self._validation = outputs_of(trainer, pl_module, data, data.val_dataloader())
             value = temperature_scaling(*self._validation[:2]).temperature
         except (ValueError, OSError) as error:  # no validation images, or no best temperature
-            found = {"temperature": None, "temperature_split": None, "temperature_n": 0}
-            digest = file_hash(trainer.ckpt_path) if trainer.ckpt_path and self.known else None
-            for row in reversed(self.known):
-                if row.get("temperature") is not None and row["checkpoint"] == digest:
-                    return {name: row[name] for name in found}
-            return {**found, "temperature_missing": " ".join(str(error).split())}
+            for row in reversed(RunDirectory.of(trainer).rows() if trainer.ckpt_path else []):
+                alike = row.get("temperature") is not None and row["noise"] == self.origin["noise"]
+                if alike and row["checkpoint"] == file_hash(trainer.ckpt_path):
+                    return {name: row[name] for name in names}
+            missing = " ".join(str(error).split())
+            return dict(zip(names, (None, None, 0), strict=True)) | {"temperature_missing": missing}
         split = "test" if data.validation_is_test else "validation"
-        count = len(self._validation[0])
-        return {"temperature": value, "temperature_split": split, "temperature_n": count}
+        return dict(zip(names, (value, split, len(self._validation[0])), strict=True))
 
     def on_test_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, *unused: Any
     ) -> None:
         where = {"batch": batch_idx + 1, "batches": sum(trainer.num_test_batches)}
         self._progress.write(trainer, "test", every=1.0, **where)
-        logits, target, index, cell = outputs.values()
-        counts = index >= 0  # padding has index -1
-        if self._metrics is not None:
+        logits, target, index, cell = outputs.values()  # padding has index -1
+        if self._scaled is not None:
             scaled = working_precision(logits) / self.fitted["temperature"]
-            self._metrics.update(scaled, target, cell, counts)
-        if self.outputs is None:
+            self._scaled.update(scaled, target, cell, index >= 0)
+        if self.outputs is None or self._data is None:
             return
-        logits, target, index, cell = (gather(trainer, one) for one in outputs.values())
-        counts = index >= 0
-        logits, target = logits[counts], target[counts]
+        columns = [gather(trainer, one) for one in outputs.values()]
+        logits, target, index, cell = (column[columns[2] >= 0] for column in columns)
         scores = classification_scores(logits, target)
-        kept = {"cell": cell[counts].short(), "index": index[counts].int()}
+        kept = {"cell": cell.short(), "index": index.int(), "correct": scores.rank < 1}
         kept |= {"confidence": scores.confidence.float(), "nll": scores.nll.float()}
-        kept["correct"] = scores.rank < 1
-        if self._metrics is not None:
+        if self._scaled is not None:
             fields = scaled_scores(logits, target, self.fitted["temperature"])._asdict()
             kept |= {name + SUFFIX: value.float() for name, value in fields.items()}
         if self.logits:
             kept |= {"logits": logits.half(), "target": target.int()}
-        self._kept.append(kept)
-
-    def on_test_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
-        if not pl_module.ood:
-            heading = f"test, {pl_module.test_cells[0].corruption}"
-            draw_reliability(trainer, "test", pl_module.test_metrics, heading)
-        if self._metrics is not None:
-            found = self._metrics.compute()
-            logged = {name + SUFFIX: found[name].reshape(-1).tolist() for name in PLUS_T}
-            pl_module.log_cells(logged)
+        for name, value in kept.items():
+            self._kept[name].append(value)
 
     def on_test_end(self, trainer: Any, pl_module: Any) -> None:
         """Write when the module has its rows; the first process continues when all have written."""
-        scaled = {} if self._metrics is None else self._metrics.compute()  # kept by the metric
+        scaled = {} if self._scaled is None else self._scaled.compute()
         for number, row in enumerate(pl_module.test_rows):
             values = {name: scaled[name].reshape(-1)[number] for name in SCALED if scaled}
             row |= {name + SUFFIX: float(value) for name, value in values.items()} | self.fitted
-        if trainer.is_global_zero and pl_module.test_rows:
-            if self._kept and isinstance(trainer.datamodule, ImageData) and trainer.ckpt_path:
-                self._write_outputs(RunDirectory.of(trainer), trainer.datamodule.test_cells)
-            self._write_rows(trainer, pl_module)
+        reliability = pl_module.test_metrics.reliability()  # of all processes
+        if trainer.is_global_zero:
+            draw = partial(reliability_figure, reliability, 0, title="test, first cell")
+            if not pl_module.ood:
+                log_figure(trainer.loggers, "test/reliability", draw, trainer.global_step)
+            run = RunDirectory.of(trainer)
+            if self._kept:
+                self._write_outputs(run, pl_module.test_cells)
+            self._write_rows(trainer, pl_module, run)
         self._progress.write(trainer, "tested")
 
     def _write_outputs(self, run: RunDirectory, cells: Any) -> None:
         names, severities = zip(*cells, strict=True)
         arrays = {"corruption": np.array(names), "severity": np.array(severities, dtype=np.int8)}
-        for name in self._kept[0]:
-            arrays[name] = torch.cat([batch[name] for batch in self._kept]).numpy()
-        if self._validation is not None:
+        arrays |= {name: torch.cat(parts).numpy() for name, parts in self._kept.items()}
+        if self._validation and self._scaled is not None:
+            logits, target, _ = self._validation
+            slopes = fit_derivatives(logits, target, self.fitted["temperature"])
+            arrays["slope"], arrays["curvature"] = (one.float().numpy() for one in slopes)
+            arrays["on_test"] = np.array(self.fitted["temperature_split"] == "test")
+        if self._validation and self.logits:
             logits, target, index = self._validation
-            if self._metrics is not None:
-                slopes = fit_derivatives(logits, target, self.fitted["temperature"])
-                arrays["slope"], arrays["curvature"] = (one.float().numpy() for one in slopes)
-                arrays["on_test"] = np.array(self.fitted["temperature_split"] == "test")
-            if self.logits:
-                kept = {"logits": logits.half(), "target": target.int(), "index": index.int()}
-                arrays |= {f"validation_{name}": value.numpy() for name, value in kept.items()}
+            kept = {"logits": logits.half(), "target": target.int(), "index": index.int()}
+            arrays |= {f"validation_{name}": value.numpy() for name, value in kept.items()}
         run.outputs.mkdir(exist_ok=True)
         write_arrays(samples_file(run.path, str(self.outputs)), arrays)
 
-    def _write_rows(self, trainer: Any, pl_module: Any) -> None:
-        run, data, rows = RunDirectory.of(trainer), trainer.datamodule, pl_module.test_rows
-        size = getattr(data, "test_size", rows[0]["n"])
+    def _write_rows(self, trainer: Any, pl_module: Any, run: RunDirectory) -> None:
+        rows = pl_module.test_rows
+        size = getattr(trainer.datamodule, "test_size", rows[0]["n"])
         if any(row["n"] != size for row in rows):
             raise RuntimeError(
                 f"a test cell counted {rows[0]['n']:g} images; the test set has {size}. Nothing "
@@ -192,32 +181,22 @@ class RecordTest(Callback):
         shared = {
             **self.origin,
             "backbone": pl_module.hparams.get("backbone"),
-            **weights_of(trainer.ckpt_path, pl_module, run.path),
+            **identity.weights_of(trainer.ckpt_path, pl_module),
             "noise_measured": read_json(run.noise) if run.noise.exists() else [],
-            "data": data.describe() if isinstance(data, ImageData) else None,
-            "transform": transform_of(data),
-            "commit": commit(),
-            "versions": versions(),
-            "processor": processor(),
+            "data": self._data,
+            "transform": identity.transform_of(trainer.datamodule),
+            "commit": identity.commit(),
+            "versions": identity.versions(),
+            "processor": identity.processor(),
         }
         self.written += [{**shared, **row} for row in rows]
         merge_rows(run.results, self.written)
 
 
-def validation_loader(data: ImageData) -> DataLoader[Sample]:
-    """Validation images of a data module that is set up for a test and still describes its test."""
-    twin = copy.copy(data)
-    for name, value in vars(data).items():
-        if isinstance(value, dict | list):  # setup adds to these
-            setattr(twin, name, copy.copy(value))
-    twin.setup("validate")
-    return twin.val_dataloader()
-
-
 def outputs_of(
-    trainer: Trainer, pl_module: LightningModule, data: ImageData, loader: DataLoader[Sample]
+    trainer: Any, pl_module: LightningModule, data: ImageData, loader: Iterable[Any]
 ) -> tuple[Tensor, ...]:
-    """Logits, targets and indices of all images of a loader in the order of the data set."""
+    """Logits, classes and positions of all images of a loader, in the order of the data set."""
     parts: list[tuple[Tensor, ...]] = []
     with trainer.precision_plugin.val_step_context():
         for number, batch in enumerate(loader):
@@ -257,18 +236,16 @@ def print_results(rows: Sequence[dict[str, Any]], where: Path) -> None:
 
     cells, first = pd.DataFrame(rows), rows[0]
     shown = [name for name in _SHOWN if name in cells] or ["confidence"]
-    table = cells.groupby("corruption", sort=False)[shown].mean()
+    table = cells.groupby("corruption", sort=False)[shown].mean().rename(columns=_SHOWN)
     corrupted = table.drop("clean", errors="ignore")
     if len(corrupted) > 1:
         table.loc["mean of corruptions"] = corrupted.mean()
-    on_test = first.get("temperature_split") == "test"
-    titles = [_SHOWN.get(name, name) + "†" * (on_test and name.endswith(SUFFIX)) for name in shown]
     levels = ", ".join(map(str, sorted({*cells.severity} - {0})))
     heading = f"{first.get('checkpoint_name') or 'given weights'}, {first['n']:g} images a cell"
     print(heading + f", mean of severities {levels}" * bool(levels))
-    print(table.to_string(header=titles, index_names=False, float_format="{:.4f}".format))
-    if on_test:
-        print("† fitted on the test images themselves; +T looks better than it is.")
+    print(table.to_string(index_names=False, float_format="{:.4f}".format))
+    if first.get("temperature_split") == "test":
+        print("+T was fitted on the test images themselves; it looks better than it is.")
     if first.get("temperature_missing"):
         print(f"no +T: {first['temperature_missing']}")
     print(f"{len(rows)} row{'s'[: len(rows) > 1]} in {where}")

@@ -149,15 +149,3 @@ class AverageWeights(WeightAveraging):
         else:
             return
         super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
-
-    def on_save_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        if trainer.state.fn == "fit":
-            super().on_save_checkpoint(trainer, pl_module, checkpoint)
-
-    def on_load_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        if trainer.state.fn == "fit":  # a test loads the average as the network
-            super().on_load_checkpoint(trainer, pl_module, checkpoint)

@@ -32,11 +32,7 @@ _SMALL_IMAGES: dict[str, Any] = {
     "mean": (0.5, 0.5, 0.5),
     "std": (0.5, 0.5, 0.5),
 }
-_FEATURES = {"out_indices": (0, 1, 2, 3)}  # the four stages, for timm's features_only
-default_cfgs = {  # timm reads this name
-    "resnet10_small": _SMALL_IMAGES,
-    "resnet18_small": _SMALL_IMAGES,
-}
+default_cfgs = dict.fromkeys(("resnet10_small", "resnet18_small"), _SMALL_IMAGES)  # read by timm
 
 
 class SmallResNet(ResNet):
@@ -64,8 +60,8 @@ class SmallResNet(ResNet):
             )
         # only the deep stem of timm has a free width; its convolutions are replaced below
         stem = {"stem_type": "deep", "stem_width": channels[0] // 2}
-        arguments: dict[str, Any] = {"block": BasicBlock, **stem, **kwargs}
-        super().__init__(layers=layers, in_chans=in_chans, channels=channels, **arguments)
+        kwargs = {"block": BasicBlock, "in_chans": in_chans, **stem, **kwargs}
+        super().__init__(layers=layers, channels=channels, **kwargs)
         conv = nn.Conv2d(in_chans, channels[0], kernel_size=3, padding=1, bias=False)
         nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
         self.add_module("conv1", conv)
@@ -82,21 +78,22 @@ class SmallResNet(ResNet):
 
 
 def _build(name: str, pretrained: bool, **kwargs: Any) -> ResNet:
-    return build_model_with_cfg(SmallResNet, name, pretrained, feature_cfg=_FEATURES, **kwargs)
+    stages = {"out_indices": (0, 1, 2, 3)}  # for timm's features_only
+    return build_model_with_cfg(SmallResNet, name, pretrained, feature_cfg=stages, **kwargs)
 
 
 @register_model
 def resnet10_small(pretrained: bool = False, **kwargs: Any) -> ResNet:
     """One block per stage, 16 to 128 channels, 0.3 million parameters."""
-    sizes = {"layers": (1, 1, 1, 1), "channels": (16, 32, 64, 128)}
-    return _build("resnet10_small", pretrained, **sizes | kwargs)
+    kwargs = {"layers": (1, 1, 1, 1), "channels": (16, 32, 64, 128), **kwargs}
+    return _build("resnet10_small", pretrained, **kwargs)
 
 
 @register_model
 def resnet18_small(pretrained: bool = False, **kwargs: Any) -> ResNet:
     """Two blocks per stage, 64 to 512 channels: the usual ResNet-18 for 32-pixel images."""
-    sizes = {"layers": (2, 2, 2, 2), "channels": (64, 128, 256, 512)}
-    return _build("resnet18_small", pretrained, **sizes | kwargs)
+    kwargs = {"layers": (2, 2, 2, 2), "channels": (64, 128, 256, 512), **kwargs}
+    return _build("resnet18_small", pretrained, **kwargs)
 
 
 def create_backbone(name: str, **kwargs: Any) -> nn.Module:
@@ -166,11 +163,9 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         ) from error
 
 
-def network_arguments(content: dict[str, Any], path: str | Path) -> dict[str, Any]:
+def network_arguments(content: dict[str, Any]) -> dict[str, Any]:
     """What a checkpoint of :class:`~chaosgate.ImageClassifier` says about its network."""
     known = content.get("hyper_parameters") or {}
-    if not isinstance(known, dict):
-        raise ValueError(f"checkpoint {path} is damaged: hyper_parameters is not a dictionary.")
     return {name: known[name] for name in _NETWORK if known.get(name) is not None}
 
 
@@ -203,11 +198,11 @@ def load_weights(model: nn.Module, path: str | Path, name: str) -> list[str]:
     heads = tuple(f"{one}." for one in ((names,) if isinstance(names, str) else names))
     shapes = {key: value.shape for key, value in found.items()}
     fresh = [k for k in wanted if k.startswith(heads) and shapes.get(k) != wanted[k].shape]
-    complete = found | {key: wanted[key] for key in fresh}
-    require_fit(model, complete, path, name)
-    model.load_state_dict(complete)
+    found |= {key: wanted[key] for key in fresh}
+    require_fit(model, found, path, name)
+    model.load_state_dict(found)
     if fresh:
-        has = f"{shapes[fresh[0]][0]} classes" if fresh[0] in found else f"no {fresh[0]}"
+        has = f"{shapes[fresh[0]][0]} classes" if fresh[0] in shapes else f"no {fresh[0]}"
         rank_zero_info(f"{path} has {has}: {', '.join(fresh)} of {name} start from fresh weights")
     return fresh
 

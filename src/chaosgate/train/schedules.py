@@ -35,8 +35,8 @@ class WarmupCosine(LRScheduler):
         base_batch: PositiveInt | None = None,
     ) -> None:
         self.warmup, self.final = float(warmup), float(final)  # plain numbers in checkpoints
-        self.total_steps = None if total_steps is None else int(total_steps)
-        self.base_batch = None if base_batch is None else int(base_batch)
+        self.total_steps = total_steps and int(total_steps)
+        self.base_batch = base_batch and int(base_batch)
         super().__init__(optimizer)
 
     def follow(self, trainer: Trainer) -> None:
@@ -44,8 +44,11 @@ class WarmupCosine(LRScheduler):
         if self.total_steps is None:
             self.total_steps = max(1, int(trainer.estimated_stepping_batches))
         if self.base_batch is not None:
-            factor = effective_batch(trainer) / self.base_batch
-            self.base_lrs = [base * factor for base in self.base_lrs]
+            batch = getattr(getattr(trainer, "datamodule", None), "batch_size", None)
+            if not isinstance(batch, int):
+                raise ValueError("base_batch needs data with a batch_size; set base_batch to null.")
+            images = batch * trainer.world_size * trainer.accumulate_grad_batches
+            self.base_lrs = [base * (images / self.base_batch) for base in self.base_lrs]
         for group, rate in zip(self.optimizer.param_groups, self.get_lr(), strict=True):
             group["lr"] = rate
 
@@ -78,14 +81,6 @@ class WeightsOnlyAdamW(AdamW):
         (group,) = self.param_groups
         group["params"] = [one for one in group["params"] if one not in free]
         self.add_param_group({"params": list(free), "weight_decay": 0.0})
-
-
-def effective_batch(trainer: Trainer) -> int:
-    """Images per optimizer step: per process and batch, times processes, times accumulation."""
-    per_process = getattr(getattr(trainer, "datamodule", None), "batch_size", None)
-    if not isinstance(per_process, int):
-        raise ValueError("base_batch needs data with a batch_size; set base_batch to null.")
-    return per_process * trainer.world_size * trainer.accumulate_grad_batches
 
 
 def warn_of_recipe(network: nn.Module, name: str, optimizer: Optimizer) -> None:

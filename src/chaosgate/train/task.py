@@ -74,12 +74,12 @@ class ImageClassifier(LightningModule):
             raise ValueError(
                 f"{type(data).__name__} has no attribute num_classes: set model.num_classes."
             )
-        network: dict[str, Any] = {"num_classes": int(classes), "in_chans": int(channels)}
+        sizes: dict[str, Any] = {"num_classes": int(classes), "in_chans": int(channels)}
         sized = size_argument(backbone, getattr(data, "image_size", None))
         arguments = {**sized, **(backbone_args or {})}
-        self.save_hyperparameters({"backbone": backbone, **network, "backbone_args": arguments})
+        self.save_hyperparameters({"backbone": backbone, **sizes, "backbone_args": arguments})
         self.backbone, self.num_classes, self.weights = backbone, int(classes), weights
-        network |= {"pretrained": weights == "timm", **arguments}
+        network = {**sizes, "pretrained": weights == "timm", **arguments}
         self.model = create_backbone(backbone, **network)
         file = weights if weights != "timm" else None
         self._fresh = [] if file is None else load_weights(self.model, file, backbone)
@@ -91,7 +91,6 @@ class ImageClassifier(LightningModule):
         self.columns: Tensor | None = None  # of the logits, if the data have fewer classes
         self.test_cells, self.test_rows = [CLEAN], list[dict[str, Any]]()
         self.ood = False  # test images belong to none of the classes; their labels mean nothing
-        self._log_step = False
 
     def forward(self, image: Tensor) -> Tensor:
         """Logits (B, K) of images (B, C, H, W).
@@ -113,18 +112,20 @@ class ImageClassifier(LightningModule):
                 "several processes: a padded last batch of validation or test may count an image "
                 "twice. For exact counts use a chaosgate.data.ImageData, or one device."
             )
-        columns = None if stage == "fit" or self.ood else getattr(data, "logit_columns", None)
-        subset = columns is not None and max(columns) < self.num_classes != len(columns)
-        self.columns = torch.tensor(columns) if subset else None
+        columns = None if stage == "fit" else getattr(data, "logit_columns", None)
         have, want = self.num_classes, getattr(data, "num_classes", self.num_classes)
-        if have != want and not subset and not self.ood:
+        subset = columns is not None and max(columns) < have != len(columns)
+        if not self.ood and not subset and have != want:
             raise ValueError(f"the data have {want} classes: set model.num_classes, now {have}.")
+        self.columns = torch.tensor(columns) if subset and not self.ood else None
         if stage == "fit":
             size = sum(weight.numel() for weight in self.model.parameters())
             rank_zero_info(f"training {self.backbone}: {size:,} parameters, {have} classes")
         if stage == "test":
             self.test_cells = list(getattr(data, "test_cells", [CLEAN]))
             self.test_metrics = CellMetrics(len(self.test_cells), adaptive_bins=15).to(self.device)
+
+    # -- training --------------------------------------------------------------------------------
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         optimizer = self.optimizer(self.parameters())
@@ -142,14 +143,9 @@ class ImageClassifier(LightningModule):
         settings["monitor"] = "val/nll"
         return {"optimizer": optimizer, "lr_scheduler": settings}
 
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Log the loss only where it is read: logging takes as long as a small optimizer step."""
-        trainer: Any = self.trainer
-        step = self.global_step + 1
-        ends = batch_idx == 0 or trainer.is_last_batch or step == trainer.max_steps
-        self._log_step = ends or step % max(1, trainer.log_every_n_steps) == 0
-
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """The loss; logged only where it is read, as logging takes as long as a small step."""
+        trainer: Any = self.trainer
         image, target = as_sample(batch)[:2]
         if self.mixing is not None:
             seed = int(os.environ.get("PL_GLOBAL_SEED", "0"))  # set by seed_everything
@@ -159,7 +155,9 @@ class ImageClassifier(LightningModule):
         loss: Tensor = self.loss(logits, target)
         labels = target.argmax(-1) if target.ndim == 2 else target
         self.train_top1.update((logits.detach().argmax(-1) == labels).float())
-        if self._log_step:
+        step, every = self.global_step + 1, max(1, trainer.log_every_n_steps)
+        first_or_last = batch_idx == 0 or trainer.is_last_batch or step == trainer.max_steps
+        if first_or_last or step % every == 0:
             self.log("train/loss", loss, prog_bar=True)
         return loss
 
@@ -180,14 +178,16 @@ class ImageClassifier(LightningModule):
             for name, count in checkpoint.get("train_top1", {}).items():
                 setattr(self.train_top1, name, count.to(self.device))
 
+    # -- validation, test, prediction: padding of uneven shards has index -1 and does not count ----
+
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Count one batch; padding of uneven shards has index -1 and does not count."""
         batch = as_sample(batch)
         self.val_metrics.update(self(batch.image), batch.target, weight=batch.index >= 0)
 
     def on_validation_epoch_end(self) -> None:
         values = {name: float(value) for name, value in self.val_metrics.compute().items()}
-        self.log_dict({f"val/{name}": values[f"val/{name}"] for name in SHOWN}, **_SYNCHRONIZED)
+        shown = {f"val/{name}": values[f"val/{name}"] for name in SHOWN}
+        self.log_dict(shown, **_SYNCHRONIZED)
         self.log("nll", values["val/nll"], prog_bar=True, logger=False, **_SYNCHRONIZED)
         self.val_metrics.reset()
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from chaosgate.cli.commands import main
+from chaosgate.__main__ import main
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.outputs import load_samples
 from chaosgate.study.execute.state import read_json, state_of

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chaosgate.cli.commands import main
+from chaosgate.__main__ import main
 from chaosgate.run.config_files import config_folder
 from chaosgate.study import load_study
 from chaosgate.study.plan.study import require_folders, variables
