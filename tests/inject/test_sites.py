@@ -38,14 +38,16 @@ def test_a_network_without_stages_has_sites_all_the_same():
 
 def test_narrow_terminal_shows_every_name_in_full(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
-    status, out, err = command("sites", "resnet10_small", "--in_chans", "1", "--image_size", "28")
+    status, out, err = command(
+        "sites", "resnet10_small", "--arguments", "in_chans=1", "--image_size", "28"
+    )
     assert status == 0 and "layer4" in out and "\N{HORIZONTAL ELLIPSIS}" not in out, out + err
 
 
 def test_the_command_prints_every_stage(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     status, out, err = command(
-        "sites", "resnet10_small", "--in_chans", "1", "--json", "--image_size", "28"
+        "sites", "resnet10_small", "--arguments", "in_chans=1", "--json", "--image_size", "28"
     )
     assert status == 0, err
     assert [site["module"] for site in json.loads(out) if site["stage"]] == [

@@ -37,6 +37,7 @@ def export(network: str, *, to: Path, image_size: PositiveInt | None = None) -> 
         to: File to write, ending in .safetensors, .onnx or .pth.
         image_size: Side in pixels of the ONNX input (that of the run, or of the network).
     """
+    from importlib import import_module
     from json import dumps
 
     import torch
@@ -50,6 +51,11 @@ def export(network: str, *, to: Path, image_size: PositiveInt | None = None) -> 
         raise ValueError(f"--to {to}: the suffix decides the format: .safetensors, .onnx or .pth.")
     if to.exists() or beside.exists():
         raise FileExistsError(f"{to} or {beside} exists already; give another --to.")
+    for name in ("onnxruntime", "onnxscript") if to.suffix == ".onnx" else ():
+        try:
+            import_module(name)
+        except ImportError:
+            raise ImportError(f"this needs {name}: pip install 'chaosgate[export]'.") from None
     source = find_network(network)
     if source.file is None:
         raise FileNotFoundError(f"no run directory or checkpoint file {network}.")
@@ -77,13 +83,9 @@ def _onnx(model: "nn.Module", shape: tuple[int, ...]) -> bytes:
     from contextlib import redirect_stderr, redirect_stdout
     from io import StringIO
 
+    import onnxruntime
     import torch
 
-    try:
-        import onnxruntime
-        import onnxscript  # noqa: F401  torch needs it
-    except ImportError as error:
-        raise ImportError(f"this needs {error.name}: pip install 'chaosgate[export]'.") from None
     with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         warnings.simplefilter("ignore")  # torch reports every step
         names: dict[str, Any] = {"input_names": ["image"], "output_names": ["logits"]}
