@@ -13,7 +13,7 @@ import sys, time
 from chaosgate.__main__ import main
 from chaosgate.cli.commands import COMMANDS
 slowest = 0
-actions = [["study", "run"], ["data", "check"], ["data", "corrupt"], ["data", "download"]]
+actions = [["study", "run"], ["data", "check"], ["data", "corrupt"], ["data", "download"], ["test"]]
 for words in [*([name] for name in COMMANDS), *actions]:
     start = time.process_time()
     assert main([*words, "--help"]) == 0, words
@@ -28,56 +28,59 @@ def test_help_takes_half_a_second_and_imports_no_torch() -> None:
     assert done.returncode == 0, done.stderr
     for name in ("chaosgate sites", "chaosgate study run", "chaosgate data check"):
         assert f"usage: {name}" in done.stdout
+    short = done.stdout[done.stdout.index("usage: chaosgate test") :].splitlines()
+    assert len(short) <= 45 and max(map(len, short)) <= 80 and "--help all" in short[-1]
 
 
 @pytest.mark.parametrize(
-    ("words", "facts"),
+    ("words", "status", "facts"),
     [
-        (["sitse", "resnet18"], ["'sites'"]),
-        (["data", "chek", "photos"], ["'check'"]),
-        (["sites"], ["network"]),
-        (["sites", "resnet18", "--image-size", "64"], ["--image-size", "--image_size"]),
-        (["design", "--no_drift", "never"], ["no_drift", "never", "sample"]),
-        (["data", "download", "oxford-pets"], ["required: to"]),
-        (["probe", "resnet18", "--count", "0"], ["count", "0"]),
-        (
-            ["study", "run", "quickstart", "--trainer.max_epochs", "1"],
-            ["trainer.max_epochs", "overrides", "the study's file"],
-        ),
+        ("sitse resnet18", 2, ["'sites'"]),
+        ("data chek photos", 2, ["'check'"]),
+        ("sites", 2, ["network"]),
+        ("sites resnet18 --image-size 64", 2, ["--image-size", "--image_size"]),
+        ("design --no_drift never", 2, ["no_drift", "never", "sample"]),
+        ("data download oxford-pets", 2, ["required: to"]),
+        ("probe resnet18 --count 0", 2, ["count", "0"]),
+        ("study run quickstart --trainer.max_epochs 1", 2, ["trainer.max_epochs", "overrides"]),
+        ("configs copy noise/gcx", 1, ["noise/gcx", "'noise/gch'"]),
+        ("configs show gch_wik", 1, ["'noise/gch_wick'"]),
+        ("data check nowhere", 1, ["no folder nowhere"]),
+        ("data download mnist --to x", 1, ["mnist", "oxford-pets"]),
+        ("export nowhere --to x.pth", 1, ["nowhere"]),
+        ("study plan quikstart", 1, ["quickstart"]),
+        ("study run quickstart --only gcx", 1, ["gcx", "dropblock"]),
+        ("study run quickstart --slurm.time 1", 1, ["slurm.time", "never train"]),
+        ("probe resnet81", 1, ["Did you mean"]),
+        ("probe runs/missing", 1, ["no checkpoint runs/missing"]),
+        ("probe resnet10_small --images nowhere", 1, ["no images in nowhere"]),
+        ("probe resnet10_small --arguments in_chans=1 --stages L9", 1, ["no stage or module 'L9'"]),
+        ("probe resnet18 --image_size 32 --count 2", 1, ["no stage L4"]),
+        ("design --operator neumann", 1, ["D5 is missing"]),
+        ("design --budget 3", 1, ["log_std and budget exclude each other"]),
+        ("verify --operator dirichle", 1, ["Did you mean 'dirichlet'"]),
+        ("verify --operator massive", 1, ["required: mu"]),
+        ("verify --operator massive:mu=-1", 1, ["must be positive"]),
+        ("verify --operator massive:mu={", 1, ["NAME=VALUE"]),
+        ("verify --operator nosuchpackage.Operator", 1, ["not allowed"]),
+        ("verify --operator chaosgate.gate.Dropout", 1, ["subclass of Operator"]),
+        ("verify --draws 3", 1, ["1024 draws"]),
+        ("verify --grid 3", 1, ["four sites"]),
     ],
 )
-def test_a_command_line_that_is_not_understood(
-    words: list[str], facts: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(words) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and all(fact in said for fact in facts), said
-
-
-@pytest.mark.parametrize(
-    ("words", "facts"),
-    [
-        (["configs", "copy", "noise/gcx"], ["noise/gcx", "'noise/gch'"]),
-        (["data", "check", "nowhere"], ["no folder nowhere"]),
-        (["data", "download", "mnist", "--to", "x"], ["mnist", "oxford-pets"]),
-        (["export", "nowhere", "--to", "x.pth"], ["nowhere"]),
-        (["study", "plan", "quikstart"], ["quickstart"]),
-        (["configs", "show", "gch_wik"], ["'noise/gch_wick'"]),
-        (["study", "run", "quickstart", "--only", "gcx"], ["gcx", "dropblock"]),
-        (["study", "run", "quickstart", "--slurm.time", "1"], ["slurm.time", "never train"]),
-    ],
-)
-def test_what_cannot_be_done_is_one_line(
-    words: list[str],
+def test_a_mistake_is_one_line_and_leaves_nothing(
+    words: str,
+    status: int,
     facts: list[str],
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(words) == 1
+    assert main(words.split()) == status
     lines = [line for line in capsys.readouterr().err.splitlines() if "comes with" not in line]
     assert len(lines) == 1 and all(fact in lines[0] for fact in facts), lines
+    assert status == 1 or not list(tmp_path.iterdir())
 
 
 def test_a_configuration_is_copied_once(

@@ -3,8 +3,8 @@ the library's."""
 
 import re
 import shutil
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,19 +13,11 @@ from chaosgate.cli.explore import feature_map, stored_features
 from chaosgate.cli.gates import parse_operator
 from chaosgate.compat.exploration import explore
 
-OPERATORS = ["dirichlet", "identity", "massive:mu=2"]
-GRIDS = [5, 7]
-LOG_STDS = [0.5, 1.0]
+OPERATORS, GRIDS, LOG_STDS = ["dirichlet", "identity", "massive:mu=2"], [5, 7], [0.5, 1.0]
 FLAGS = ["--operators", *OPERATORS, "--grids", "7", "5", "--log_std", "1", "0.5"]
-NUMBERS = (
-    "expected_energy",
-    "energy",
-    "ranking",
-    "ranking_predicted",
-    "finite",
-    "smallest",
-    "largest",
-)
+NUMBERS = "expected_energy energy ranking ranking_predicted finite smallest largest".split()
+READ = """Object.fromEntries([...document.querySelectorAll('[data-number]')].map(
+    cell => [cell.dataset.number, cell.dataset.exact]))"""
 
 
 @pytest.fixture(scope="module")
@@ -35,92 +27,46 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def expected() -> dict[str, Any]:
-    """The same from the library alone."""
-    _, maps = stored_features()
-    return explore(
-        {n: feature_map(maps, n) for n in GRIDS},
-        {n: parse_operator(n) for n in OPERATORS},
-        LOG_STDS,
-    )
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api")
-    chromium = next(
-        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-    )
-    if chromium is None:
-        pytest.skip("no Chromium on this machine")
-    with playwright.sync_playwright() as play:
-        yield (started := play.chromium.launch(executable_path=chromium, args=["--no-sandbox"]))
-        started.close()
-
-
 @pytest.mark.slow
-def test_sliders_show_the_numbers_of_the_library(
-    browser, page_file: Path, expected: dict[str, Any]
-) -> None:
-    page = browser.new_page()
+def test_sliders_show_the_numbers_of_the_library(page_file: Path) -> None:
+    playwright = pytest.importorskip("playwright.sync_api")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    if (chromium := next(filter(None, map(shutil.which, names)), None)) is None:
+        pytest.skip("no Chromium on this machine")
+    features = {n: feature_map(stored_features()[1], n) for n in GRIDS}
+    expected = explore(features, {n: parse_operator(n) for n in OPERATORS}, LOG_STDS)["settings"]
     wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on(
-        "request",
-        lambda request: request.url.startswith(("file:", "data:")) or wrong.append(request.url),
-    )
-    page.goto(page_file.as_uri())
     gates = set()
-    for o, operator in enumerate(OPERATORS):
-        for g, grid in enumerate(map(str, GRIDS)):
-            for s, log_std in enumerate(("0.5", "1")):
-                for r, realization in enumerate(("samplewise", "wick")):
-                    for name, value in (
-                        ("operator", o),
-                        ("grid", g),
-                        ("log_std", s),
-                        ("realization", r),
-                    ):
-                        page.locator(f"#{name}").fill(
-                            str(value)
-                        )  # moves the slider; the page hears an input event
-                    shown = page.evaluate(
-                        "Object.fromEntries([...document.querySelectorAll('[data-number]')].map("
-                        "cell => [cell.dataset.number, cell.dataset.exact]))"
-                    )
-                    methods = expected["settings"][operator][grid][log_std][realization]
-                    assert page.text_content("#operator-value") == operator
-                    for method, reading in methods.items():
-                        strength = reading["strength"]["tau" if method == "gch" else "p"]
-                        assert (
-                            float(shown[f"{method}.strength"]) == strength
-                        )  # stored and shown without rounding
-                        for key in NUMBERS:
-                            text = shown[f"{method}.{key}"]
-                            assert (float(text) if text else None) == reading[key], (
-                                operator,
-                                grid,
-                                method,
-                                key,
-                            )
-                    assert float(shown["gch.mean"]) == methods["gch"]["mean"]
-                    gates.add(page.evaluate("document.getElementById('gate').toDataURL()"))
-    assert (
-        len(gates) == 24 and wrong == []
-    )  # every setting has a picture of its own; nothing was fetched
+    with playwright.sync_playwright() as play:
+        page = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"]).new_page()
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("request", lambda request: wrong.append(request.url))
+        page.goto(page_file.as_uri())
+        keys = [OPERATORS, list(map(str, GRIDS)), ["0.5", "1"], ["samplewise", "wick"]]
+        for places in product(*(range(len(names)) for names in keys)):
+            sliders = ("operator", "grid", "log_std", "realization")
+            for slider, place in zip(sliders, places, strict=True):
+                page.locator(f"#{slider}").fill(str(place))  # the page hears an input event
+            shown, methods = page.evaluate(READ), expected
+            for names, place in zip(keys, places, strict=True):
+                methods = methods[names[place]]
+            assert page.text_content("#operator-value") == OPERATORS[places[0]]
+            for method, reading in methods.items():
+                strength = reading["strength"]["tau" if method == "gch" else "p"]
+                assert float(shown[f"{method}.strength"]) == strength  # without rounding
+                for key in NUMBERS:
+                    text = shown[f"{method}.{key}"]
+                    assert (float(text) if text else None) == reading[key], (places, method, key)
+            assert float(shown["gch.mean"]) == methods["gch"]["mean"]
+            gates.add(page.evaluate("document.getElementById('gate').toDataURL()"))
+    assert len(gates) == 24  # every setting has its own picture
+    assert all(url.startswith(("file:", "data:")) for url in wrong)  # nothing was fetched
 
 
-def test_the_page_refers_to_nothing_outside(page_file: Path) -> None:
+def test_the_page_refers_to_nothing_outside_and_is_not_overwritten(
+    page_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = page_file.read_text(encoding="utf-8")
-    assert (
-        not re.search(r"""(?:src|href)=["'](?!data:)""", text)
-        and "@import" not in text
-        and "url(" not in text
-    )
-
-
-def test_an_existing_page_stays(page_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = page_file.read_bytes()
+    assert not re.search(r"""(?:src|href)=["'](?!data:)|@import|url\(""", text)
     assert main(["explore", *FLAGS, "--to", str(page_file)]) == 1
-    assert "exists already" in capsys.readouterr().err and page_file.read_bytes() == before
+    assert "exists already" in capsys.readouterr().err and page_file.read_text() == text

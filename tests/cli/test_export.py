@@ -1,5 +1,4 @@
-"""``chaosgate export`` of a trained run: the file is used as a stranger would, without this
-library."""
+"""``chaosgate export`` of a trained run: the file is used without this library."""
 
 import json
 import sys
@@ -23,8 +22,7 @@ CLASSES = ["red", "green", "blue"]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A network of timm, trained with a gate on noisy images of three colours, a quarter of no
-    class."""
+    """A network of timm, trained with a gate on images of three colors, a quarter of no class."""
     folder = tmp_path_factory.mktemp("export")
     random = np.random.default_rng(0)
     for channel, name in enumerate(CLASSES):
@@ -53,17 +51,16 @@ def expected(run: Path, images: torch.Tensor) -> torch.Tensor:
         return model.eval()(images)
 
 
-def read(path: Path) -> dict[str, Any]:
-    """As any language reads it: nan is no JSON."""
-    found: dict[str, Any] = json.loads(path.read_text(), parse_constant=pytest.fail)
+def export(source: Path, to: Path) -> dict[str, Any]:
+    """Its JSON as any language reads it: nan is no JSON."""
+    assert main(["export", str(source), "--to", str(to)]) == 0
+    found: dict[str, Any] = json.loads(Path(f"{to}.json").read_text(), parse_constant=pytest.fail)
     return found
 
 
 def test_timm_and_torch_load_the_weights(run: Path, tmp_path: Path, images, expected) -> None:
     for suffix in (".safetensors", ".pth"):
-        file = tmp_path / f"model{suffix}"
-        assert main(["export", str(run), "--to", str(file)]) == 0
-        network = read(Path(f"{file}.json"))["network"]
+        network = export(run, file := tmp_path / f"model{suffix}")["network"]
         assert network["needs"] is None
         checkpoint = {"checkpoint_path": str(file)} if suffix == ".safetensors" else {}
         model = timm.create_model(network["timm_name"], **checkpoint, **network["arguments"])
@@ -71,25 +68,29 @@ def test_timm_and_torch_load_the_weights(run: Path, tmp_path: Path, images, expe
             model.load_state_dict(torch.load(file, weights_only=True), strict=True)
         with torch.no_grad():
             assert torch.equal(model.eval()(images), expected)
+    assert main(["export", str(run), "--to", str(file)]) == 1  # never overwritten
 
 
-def test_onnxruntime_gives_the_same_logits_for_any_batch_size(
-    run: Path, tmp_path: Path, images, expected
+def test_onnxruntime_gives_the_same_logits_or_nothing_is_written(
+    run: Path, tmp_path: Path, images, expected, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    file = tmp_path / "model.onnx"
-    assert main(["export", str(run), "--to", str(file)]) == 0
+    kind = pytest.importorskip("onnxruntime").InferenceSession
+    export(run, file := tmp_path / "model.onnx")
     assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "model.onnx.json"}
-    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    session = kind(str(file), providers=["CPUExecutionProvider"])
     assert session.get_inputs()[0].shape == ["batch", 3, 64, 64]
     for size in (1, 5):
         (logits,) = session.run(["logits"], {"image": images[:size].numpy()})
         assert np.abs(logits - expected[:size].numpy()).max() < 1e-5
+    true = kind.run
+    monkeypatch.setattr(kind, "run", lambda *given: [true(*given)[0] + np.float32(0.01)])
+    assert main(["export", str(run), "--to", str(tmp_path / "other.onnx")]) == 1
+    assert "differs from the checkpoint" in capsys.readouterr().err
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_the_json_has_what_was_measured_of_these_weights_only(run: Path, tmp_path: Path) -> None:
-    assert main(["export", str(run), "--to", str(tmp_path / "model.pth")]) == 0
-    about = read(tmp_path / "model.pth.json")
+    about = export(run, tmp_path / "model.pth")
     rows = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
     assert about["classes"] == sorted(CLASSES)  # in the order of the folders and of the logits
     assert about["normalisation"]["mean"] == rows[0]["transform"]["mean"]
@@ -103,26 +104,9 @@ def test_the_json_has_what_was_measured_of_these_weights_only(run: Path, tmp_pat
     content = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)
     content["state_dict"]["model.fc.bias"] += 1
     torch.save(content, other := run / "checkpoints" / "other.ckpt")
-    assert main(["export", str(other), "--to", str(tmp_path / "other.pth")]) == 0
-    about = read(tmp_path / "other.pth.json")
+    about = export(other, tmp_path / "other.pth")
     assert about["test"] is None and about["temperature"] is None
     other.unlink()
-
-
-def test_nothing_is_overwritten(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "model.pth.json").write_text("mine")
-    assert main(["export", str(run), "--to", str(tmp_path / "model.pth")]) == 1
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
-
-
-def test_an_onnx_file_that_differs_is_not_written(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    session = pytest.importorskip("onnxruntime").InferenceSession
-    true = session.run
-    monkeypatch.setattr(session, "run", lambda *given: [true(*given)[0] + np.float32(0.01)])
-    assert main(["export", str(run), "--to", str(tmp_path / "model.onnx")]) == 1
-    assert "differs from the checkpoint" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 def test_a_missing_extra_is_named(

@@ -28,7 +28,6 @@ from chaosgate.inject.effect import (
 from chaosgate.inject.layout import mapped
 from chaosgate.inject.schedule import Ramp
 from chaosgate.inject.stages import eager
-from chaosgate.metrics.figure import log_figure
 
 _PROBE = 32  # images kept for measuring strength once per epoch
 _LAYERS = "noise_of_layers"  # key in a checkpoint
@@ -274,6 +273,8 @@ class NoiseInjection(Callback):
                 and trainer.is_global_zero
                 and trainer.current_epoch in (0, trainer.max_epochs - 1)
             ):  # type: ignore[operator]
+                from chaosgate.metrics.figure import log_figure  # imports matplotlib
+
                 draw = partial(gate_figure, attachment, *self._probe[0], **self._probe[1])
                 log_figure(trainer.loggers, "noise/gate", draw, max(0, trainer.global_step - 1))
 
