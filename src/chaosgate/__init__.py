@@ -18,7 +18,16 @@ except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
 _MODULES = ("compat", "corruptions", "data", "field", "gate", "inject", "metrics", "study", "train")
-_HOMES = ("field", "gate", "inject", "data", "train.task", "compat")
+_HOMES = (
+    "run.advice",
+    "field",
+    "gate",
+    "inject",
+    "data",
+    "train.task",
+    "compat",
+    "compat.strength",
+)
 
 __all__ = [
     "Anisotropic",
@@ -58,6 +67,7 @@ __all__ = [
     "Ramp",
     "StudentT",
     "__version__",
+    "advise",
     "attach",
     "audit",
     "compat",
@@ -73,17 +83,20 @@ __all__ = [
     "resolve_stages",
     "sites",
     "study",
+    "suggest_strength",
     "train",
 ]
 
 if TYPE_CHECKING:
     from chaosgate import compat, corruptions, data, field, gate, inject, metrics, study, train
     from chaosgate.compat import *
+    from chaosgate.compat.strength import *
     from chaosgate.data import CIFAR10, CIFAR100, FashionMNIST, ImageFolder, ImageNet, ImageNetC
     from chaosgate.data import OxfordPets as OxfordPets
     from chaosgate.field import *
     from chaosgate.gate import *
     from chaosgate.inject import *
+    from chaosgate.run.advice import *
     from chaosgate.train.task import *
 
 

@@ -7,6 +7,8 @@ Designed internal noise for neural networks: train with it, test calibration, co
   validate   metrics on the validation split
   predict    class probabilities of the test images
   study      many runs as one: chaosgate study run|plan|status|report quickstart
+  advise     does a network need noise: chaosgate advise runs/RUN_WITHOUT_NOISE
+  strength   what noise of each strength does to a network: chaosgate strength runs/RUN
   verify     check the paper's statements on the shipped gates: chaosgate verify --grid 7 7
   design     derive a gate from the properties you ask for: chaosgate design
   probe      what gates do at each stage of a network: chaosgate probe resnet18

@@ -22,8 +22,9 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter
 from chaosgate.run.config_files import UsageError, did_you_mean
 
 _MODULES = {"verify": "gates", "design": "gates", "probe": "networks", "sites": "networks"}
-_MODULES |= {"audit": "networks", "init": "configs"}
-COMMANDS = "study verify design probe sites audit data explore export configs init".split()
+_MODULES |= {"audit": "networks", "init": "configs", "advise": "advice", "strength": "advice"}
+COMMANDS = """study advise strength verify design probe sites audit data explore export configs
+    init""".split()
 Command = Callable[..., int | None]
 
 
@@ -62,7 +63,10 @@ class CommandParser(ArgumentParser):
                 settings |= {"type": get_args(kind)[0], "nargs": "+"}
             elif is_dataclass(kind):  # --slurm.gpus 1
                 del settings["help"]
-            self.add_argument(name, **settings)
+            if name == "--config":  # -c FILE -c FILE, as for fit
+                self.add_argument("-c", name, **settings, action="extend")
+            else:
+                self.add_argument(name, **settings)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         if not self.exit_on_error:  # jsonargparse tries the members of a union
@@ -92,6 +96,8 @@ def main(arguments: Sequence[str]) -> int:
                 print(f"  {action:<10} {(inspect.getdoc(one) or '').splitlines()[0]}")
             return 0 if words else 2
         name = words.pop(0)
+        if words and f"{name} {words[0]}" in actions:
+            name += f" {words.pop(0)}"
         if name not in actions:
             raise UsageError(f"no such command. {did_you_mean(name, actions)}")
         prog += f" {name}"

@@ -12,6 +12,7 @@ may run the same study and share the work. Studies of one 'project:' share their
 
   chaosgate study run quickstart
   chaosgate study run quickstart --seeds 10            more seeds than the file has
+  chaosgate study run sweep -c base -c data/fashion_mnist --gate noise/gch --values 0.3,1,2
   chaosgate study run paper/pets_main --size smoke     a table of the paper on synthetic images
   chaosgate study run FILE --launcher slurm --slurm.gpus 1 --slurm.time 24:00:00
 """
@@ -28,6 +29,7 @@ from jsonargparse.typing import PositiveInt
 from rich.console import Console
 
 from chaosgate.cli.commands import cores
+from chaosgate.cli.sweep import sweep
 from chaosgate.run.config_files import allow_flags, config_folder, config_name
 from chaosgate.study.execute.local import Display, LocalExecutor, warm
 from chaosgate.study.execute.slurm import SlurmOptions, states_of, submit, watch
@@ -228,7 +230,14 @@ def pack(
     print(f"Kept in {kept}; its report: chaosgate study report {kept}")
 
 
-ACTIONS = {"plan": plan, "run": run, "status": plan, "report": report, "pack": pack}
+ACTIONS = {
+    "plan": plan,
+    "run": run,
+    "run sweep": sweep,
+    "status": plan,
+    "report": report,
+    "pack": pack,
+}
 
 
 def _plan(

@@ -1,0 +1,88 @@
+"""``chaosgate advise`` and ``strength``: should a network train with noise, and how strong?"""
+
+from pathlib import Path
+
+from jsonargparse.typing import PositiveInt
+
+
+def advise(run: Path, *, count: PositiveInt = 5000) -> None:
+    """Read off a run without noise whether noise will help, how much, and where to start.
+
+    It compares the NLL of the last network on training and on validation images, both in evaluation
+    mode and without augmentation, with what noise changed in the kept studies.
+
+    Args:
+        run: Directory of a run that was trained without noise.
+        count: Images of each set at most, evenly spaced.
+    """
+    import torch
+    from torch.nn.functional import cross_entropy
+    from torch.utils.data import DataLoader, Subset
+
+    from chaosgate.cli.sources import find_network
+    from chaosgate.run.advice import advise as advice
+    from chaosgate.run.directory import RunDirectory
+    from chaosgate.run.identity import noises
+
+    directory = RunDirectory(run)
+    source = find_network(str(directory.selected("last")))
+    if noises(directory.settings()):
+        raise ValueError(f"{run} was trained with noise. Give a run with -c noise/none.")
+    if (data := source.data) is None:
+        raise ValueError(f"the images of {run} were not found; see 'data:' of its config.yaml.")
+    data.setup("fit")
+    nll = []
+    for loader in (data.plain_train_dataloader(), data.val_dataloader()):
+        size: int = len(loader.dataset)  # type: ignore[arg-type]
+        chosen = Subset(loader.dataset, range(0, size, -(-size // count)))
+        parts = DataLoader(chosen, batch_size=loader.batch_size, collate_fn=loader.collate_fn)
+        with torch.no_grad():
+            scores = [
+                cross_entropy(
+                    source.model(data.normalise(part.image)), part.target, reduction="none"
+                )
+                for part in parts
+            ]
+        nll.append(torch.cat(scores))
+    print(f"{run}: training NLL {nll[0].mean():.3f}, validation NLL {nll[1].mean():.3f}")
+    print(advice(*nll))
+
+
+def strength(
+    network: str,
+    *,
+    stage: str = "L4",
+    backbone: str | None = None,
+    pretrained: bool = False,
+    num_classes: PositiveInt | None = None,
+    in_chans: PositiveInt | None = None,
+    images: Path | None = None,
+    count: PositiveInt = 64,
+    image_size: PositiveInt | None = None,
+    figure: Path = Path("strength.png"),  # noqa: B008
+) -> None:
+    """Show what noise of each strength does to a network: energy, logits, predictions, orderings.
+
+    Examples:
+      chaosgate strength runs/MY_RUN
+      chaosgate strength resnet50 --pretrained --images photos/ --stage L3
+
+    Args:
+        network: A run directory, a checkpoint file, or the name of a timm model.
+        stage: L1 to L4, or a module.
+        backbone: timm name of the network, if the checkpoint file does not state it.
+        pretrained: Download timm's weights for a model by name.
+        num_classes: Classes of the network, if not the default.
+        in_chans: Channels of the images, if not three.
+        images: Folder of images (the run's own, else Fashion-MNIST).
+        count: Number of images.
+        image_size: Side in pixels (what the network was made for).
+        figure: File of the plot.
+    """
+    from chaosgate.cli.sources import find_images, find_network
+    from chaosgate.compat.strength import suggest_strength
+
+    source = find_network(network, backbone, pretrained, num_classes, in_chans)
+    found = suggest_strength(source.model, find_images(source, images, count, image_size), stage)
+    found.figure().savefig(figure)
+    print(f"{source.name}. {found}\nPlot: {figure}")

@@ -1,0 +1,72 @@
+"""``chaosgate study run sweep``: a study of one gate at several strengths, without a file of it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse.typing import PositiveInt
+
+from chaosgate.run.config_files import find_config, read_yaml
+from chaosgate.run.directory import config_hash, replace_file
+
+_STRENGTHS = ("log_std", "p", "sigma", "gamma")
+
+
+def sweep(
+    *,
+    config: Sequence[str],
+    values: str,
+    gate: str = "noise/gch",
+    seeds: PositiveInt = 3,
+    root: Path = Path("runs/studies"),  # noqa: B008
+    jobs: PositiveInt | None = None,
+    threads: PositiveInt | None = None,
+) -> int:
+    """Train with a gate at several strengths and without noise; select on validation images.
+
+    The report says if the selected strength is the smallest or largest that was tried. Sweeps share
+    their runs: with one more value only that one is trained.
+
+      chaosgate study run sweep -c base -c data/fashion_mnist --gate noise/gch --values 0.3,1,2
+
+    Args:
+        config: What all runs share: files, or shipped names; -c once for each.
+        values: Strengths, with commas: the log_std, p, sigma or gamma of the gate.
+        gate: File or shipped name of the gate.
+        seeds: Runs of each strength.
+        root: Folder of studies.
+        jobs: Runs at a time.
+        threads: Threads of each run.
+    """
+    from chaosgate.cli import study
+
+    path = find_config(gate)
+    key, method = strength_key(read_yaml(path), gate), path.stem
+    numbers = sorted({float(value) for value in values.split(",")})
+    content: dict[str, Any] = {
+        "project": "sweeps",
+        "base": [str(find_config(one).absolute()) for one in config],
+        "methods": {"none": "noise/none", method: str(path.absolute())},
+        # 'paper' makes the report select; it also shows this strength
+        "strength": {method: {"key": key, "values": numbers, "paper": numbers[len(numbers) // 2]}},
+        "reference": "none",
+        "seeds": list(range(seeds)),
+        "checkpoint": "last",
+        "metrics": ["top1", "nll", "ece", "gap"],
+    }
+    file = root / f"sweep_{method}_{config_hash(content)}.yaml"
+    root.mkdir(parents=True, exist_ok=True)
+    replace_file(file, yaml.safe_dump(content, sort_keys=False))
+    return study.run(str(file), root=root, jobs=jobs, threads=threads)
+
+
+def strength_key(config: dict[str, Any], name: str) -> str:
+    """The dotted key of the strength of a gate; of a matched gate that of the gate it matches."""
+    key, node = "noise.gate", (config.get("noise") or {}).get("gate") or {}
+    while arguments := node.get("init_args"):
+        key += ".init_args"
+        if found := [one for one in _STRENGTHS if arguments.get(one) is not None]:
+            return f"{key}.{found[0]}"
+        key, node = f"{key}.match", arguments.get("match") or {}
+    raise ValueError(f"{name} gives no strength ({', '.join(_STRENGTHS)}) of noise.gate.")
