@@ -1,5 +1,6 @@
 """``chaosgate advise`` and ``strength``: should a network train with noise, and how strong?"""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from jsonargparse.typing import PositiveInt
@@ -53,9 +54,7 @@ def strength(
     *,
     stage: str = "L4",
     backbone: str | None = None,
-    pretrained: bool = False,
-    num_classes: PositiveInt | None = None,
-    in_chans: PositiveInt | None = None,
+    arguments: Sequence[str] = (),
     images: Path | None = None,
     count: PositiveInt = 64,
     image_size: PositiveInt | None = None,
@@ -65,24 +64,23 @@ def strength(
 
     Examples:
       chaosgate strength runs/MY_RUN
-      chaosgate strength resnet50 --pretrained --images photos/ --stage L3
+      chaosgate strength resnet50 --arguments pretrained=true --images photos/ --stage L3
 
     Args:
         network: A run directory, a checkpoint file, or the name of a timm model.
         stage: L1 to L4, or a module.
         backbone: timm name of the network, if the checkpoint file does not state it.
-        pretrained: Download timm's weights for a model by name.
-        num_classes: Classes of the network, if not the default.
-        in_chans: Channels of the images, if not three.
+        arguments: NAME=VALUE for timm.create_model.
         images: Folder of images (the run's own, else Fashion-MNIST).
         count: Number of images.
         image_size: Side in pixels (what the network was made for).
         figure: File of the plot.
     """
+    from chaosgate.cli.gates import named_values
     from chaosgate.cli.sources import find_images, find_network
     from chaosgate.compat.strength import suggest_strength
 
-    source = find_network(network, backbone, pretrained, num_classes, in_chans)
+    source = find_network(network, backbone, **named_values(arguments))
     found = suggest_strength(source.model, find_images(source, images, count, image_size), stage)
     found.figure().savefig(figure)
     print(f"{source.name}. {found}\nPlot: {figure}")
