@@ -1,4 +1,4 @@
-"""The probe while a network trains: it looks, writes, and changes nothing."""
+"""The probe while a network trains: it measures, writes, and changes nothing."""
 
 import json
 from pathlib import Path
@@ -17,15 +17,9 @@ from chaosgate.train.task import ImageClassifier
 
 
 def probe(**settings: Any) -> CompatibilityProbe:
-    quick = {
-        "every_n_steps": 3,
-        "images": 6,
-        "channels": 4,
-        "draws": 1,
-        "pairs": 32,
-        "methods": ["gch", "dropout"],
-    }
-    return CompatibilityProbe(**{**quick, "figures": False, "energy": 0.5, **settings})
+    quick = {"every_n_steps": 3, "images": 6, "channels": 4, "draws": 1, "pairs": 32}
+    quick |= {"methods": ["gch", "dropout"], "figures": False, "energy": 0.5}
+    return CompatibilityProbe(**{**quick, **settings})
 
 
 def train(
@@ -33,29 +27,26 @@ def train(
     *callbacks: Callback,
     steps: int = 5,
     noise: bool = True,
-    resume: str | None = None,
+    resume: Path | None = None,
     logger: Any = False,
-) -> ImageClassifier:
+) -> dict[str, torch.Tensor]:
     seed_everything(3, verbose=False)
-    folder.mkdir(exist_ok=True)
     model = ImageClassifier("resnet10_small", 10, 1, backbone_args={"channels": (8, 8, 8, 8)})
     gates = [NoiseInjection(GaussianChaos(log_std=1.0), ["L4"])] if noise else []
+    quiet = ("enable_progress_bar", "enable_model_summary", "enable_checkpointing")
     trainer = Trainer(
         max_steps=steps,
         accelerator="cpu",
-        logger=logger or False,
+        logger=logger,
         callbacks=[*gates, *callbacks],
         default_root_dir=folder,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=False,
         limit_val_batches=0,
         use_distributed_sampler=False,
+        **dict.fromkeys(quiet, False),
     )
-    data = FashionMNIST(corruptions=None, batch_size=16)
-    trainer.fit(model, datamodule=data, ckpt_path=resume)
+    trainer.fit(model, FashionMNIST(corruptions=None, batch_size=16), ckpt_path=resume)
     trainer.save_checkpoint(folder / "last.ckpt")
-    return model
+    return model.state_dict()
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -63,15 +54,12 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_weights_are_bit_identical_with_and_without_the_probe(tmp_path: Path) -> None:
-    plain = train(tmp_path / "plain")
-    watched = train(tmp_path / "watched", probe(logit_draws=1))
-    assert (tmp_path / "watched" / "compatibility.jsonl").exists()
-    states = plain.state_dict(), watched.state_dict()
-    assert states[0].keys() == states[1].keys()
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    plain, watched = train(tmp_path), train(tmp_path, probe(logit_draws=1))
+    assert rows(tmp_path) and plain.keys() == watched.keys()
+    assert all(torch.equal(plain[name], watched[name]) for name in plain)
 
 
-def test_rows_scalars_and_figures_are_written_at_every_look(tmp_path: Path) -> None:
+def test_rows_scalars_and_figures_are_written_at_every_measurement(tmp_path: Path) -> None:
     board = TensorBoardLogger(str(tmp_path), name="", version="")
     train(tmp_path, probe(figures=True, every_n_steps=100, energy=None), logger=board)
     found = rows(tmp_path)
@@ -82,17 +70,16 @@ def test_rows_scalars_and_figures_are_written_at_every_look(tmp_path: Path) -> N
     assert ("L4", "GaussianChaos (attached)") in methods and len(methods) == 9
     events = EventAccumulator(str(tmp_path), size_guidance={"images": 0, "scalars": 0})
     events.Reload()
-    assert [event.step for event in events.Scalars("compat/L4/coherence")] == [0, 5]
-    assert [event.step for event in events.Scalars("compat/L1/dropout/ranking")] == [0, 5]
+    for name in ("compat/L4/coherence", "compat/L1/dropout/ranking"):
+        assert [event.step for event in events.Scalars(name)] == [0, 5]
     assert [event.step for event in events.Images("compat/depth")] == [0, 5]
 
 
-def test_the_probe_looks_at_the_same_images_every_time_and_after_a_restart(tmp_path: Path) -> None:
-    watching = probe()
-    train(tmp_path, watching, steps=4)
-    seen = watching.state_dict()["batch"]
-    resumed = probe()
-    train(tmp_path, resumed, steps=8, resume=str(tmp_path / "last.ckpt"))
+def test_the_same_images_are_measured_every_time_and_after_a_restart(tmp_path: Path) -> None:
+    first, resumed = probe(), probe()
+    train(tmp_path, first, steps=4)
+    seen = first.state_dict()["batch"]
+    train(tmp_path, resumed, steps=8, resume=tmp_path / "last.ckpt")
     assert seen.shape == (6, 1, 28, 28) and torch.equal(resumed.state_dict()["batch"], seen)
     assert sorted({row["step"] for row in rows(tmp_path)}) == [0, 3, 4, 6, 8]
     count = len([row for row in rows(tmp_path) if row["step"] < 4])
@@ -104,9 +91,6 @@ def test_the_default_gate_or_a_given_one_sets_the_energy(tmp_path: Path) -> None
     default = probe(energy=None)
     given = probe(stages=["L4"], gate=GaussianChaos(log_std=0.1), energy=None)
     train(tmp_path, default, given, steps=1, noise=False)
-    for watching, weak in ((default, False), (given, True)):
-        assert watching.reading is not None and watching.reading.method_names() == [
-            "gch",
-            "dropout",
-        ]
-        assert (watching.reading.of("L4", "dropout").energy < 0.05) == weak
+    for one, weak in ((default, False), (given, True)):
+        assert one.reading is not None and one.reading.method_names() == ["gch", "dropout"]
+        assert (one.reading.of("L4", "dropout").energy < 0.05) == weak

@@ -4,25 +4,12 @@ the right row.
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from chaosgate.compat.verify import as_markdown, exact, sampled, title, verify
-from chaosgate.field import (
-    DirichletLaplacian,
-    Grid,
-    Massive,
-    MaxEntLaw,
-    Neumann,
-    Operator,
-    Periodic,
-    Pinned,
-)
-from chaosgate.field.operator import Factor
-from chaosgate.field.white import Noise
+from chaosgate.field import DirichletLaplacian, Massive, MaxEntLaw, Neumann, Periodic, Pinned
 from chaosgate.gate import (
     DropBlock,
     Dropout,
@@ -34,11 +21,9 @@ from chaosgate.gate import (
     Wick,
 )
 
-DRAWS = 1 << 13
 
-
-def failed(gate: Gate, grid: Grid = (3, 5)) -> str:
-    return "\n".join(check.statement for check in verify(gate, grid, DRAWS) if not check.passed)
+def failed(gate: Gate, grid: tuple[int, ...] = (3, 5)) -> str:
+    return "\n".join(check.statement for check in verify(gate, grid, 1 << 13) if not check.passed)
 
 
 @pytest.mark.statistical
@@ -47,15 +32,15 @@ def failed(gate: Gate, grid: Grid = (3, 5)) -> str:
 @pytest.mark.parametrize(
     "operator", [DirichletLaplacian(), Massive(Neumann(), 0.5), Periodic()], ids=repr
 )
-def test_the_shipped_gates_pass(grid: Grid, operator: Operator, realization: Any) -> None:
+def test_the_shipped_gates_pass(grid, operator, realization):
     assert not failed(GaussianChaos(log_std=0.7, operator=operator, realization=realization), grid)
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("gamma", [-0.4, 0.03, 4.0])
-def test_any_strength_and_any_gauge_pass(gamma: float) -> None:
+def test_any_strength_and_any_gauge_pass(gamma):
     for realization in ("samplewise", "wick"):
-        assert not failed(GaussianChaos(gamma=gamma, beta=2.0, realization=realization))  # type: ignore[arg-type]
+        assert not failed(GaussianChaos(gamma=gamma, beta=2.0, realization=realization))
     assert not failed(GaussianChaos(gamma=gamma, operator=Pinned(Periodic(), [1, 2])))
 
 
@@ -64,112 +49,104 @@ def test_any_strength_and_any_gauge_pass(gamma: float) -> None:
     "gate", [Dropout(0.3, mask="site"), Dropout(0.1), DropBlock(0.2), IIDGaussian(0.3)]
 )
 @pytest.mark.parametrize("grid", [(9,), (4, 5), (2, 3, 3)])
-def test_masks_and_baselines_pass(gate: Gate, grid: Grid) -> None:
+def test_masks_and_baselines_pass(gate, grid):
     assert not failed(gate, grid)
 
 
-# -- gates that are wrong, each in one way
+# Gates and operators that are wrong, each in one way.
 
 
 @dataclass(frozen=True)
 class MissingWick(Wick):
-    def __call__(self, psi: Tensor, variance: Tensor, factor: Tensor | None = None) -> Tensor:
+    def __call__(self, psi, variance, factor=None):
         return torch.exp(self.gamma * psi)
 
 
 @dataclass(frozen=True)
 class Louder(SampleWise):
-    def __call__(self, psi: Tensor, variance: Tensor, factor: Tensor | None = None) -> Tensor:
+    def __call__(self, psi, variance, factor=None):
         return 1.01 * super().__call__(psi, variance, factor)
 
 
 class Unnormalized(DirichletLaplacian):
     """Synthesizes with plain sines, which are not of norm one."""
 
-    def factor(self, grid: Grid) -> Factor:
+    def factor(self, grid):
         factor = super().factor(grid)
         right, scale = factor.color, math.sqrt((grid[0] + 1) * (grid[1] + 1)) / 2
-        factor.color = lambda white, constants: scale * right(white, constants)  # type: ignore[method-assign]
+        factor.color = lambda white, constants: scale * right(white, constants)
         return factor
 
 
 class Swapped(DirichletLaplacian):
     """Takes the rows for columns: right on squares only."""
 
-    def factor(self, grid: Grid) -> Factor:
+    def factor(self, grid):
         factor, other = super().factor(grid), super().factor(grid[::-1])
-        factor.color = lambda white, _: other.color(  # type: ignore[method-assign]
+        factor.color = lambda white, _: other.color(
             white, other.constants(white.device, white.dtype)
         )
         return factor
 
 
 class WrongEnergy(DirichletLaplacian):
-    def energy(self, field: Tensor, axes: int = 2) -> Tensor:
+    def energy(self, field, axes=2):
         return 2 * super().energy(field, axes)
 
 
 class Skewed(DirichletLaplacian):
-    """Its matrix is not symmetric."""
-
-    def matrix(self, grid: Grid) -> Tensor:
+    def matrix(self, grid):
         return super().matrix(grid) + torch.eye(math.prod(grid), dtype=torch.float64).roll(1, 0)
 
 
-def law(operator: Operator) -> MaxEntLaw:
-    return MaxEntLaw(operator, (3, 5), beta=2.0)
-
-
 class Shifted(Gate):
-    """A user's gate whose mean is not one."""
-
-    def perturb(self, h: Tensor, noise: Noise) -> Tensor:
+    def perturb(self, h, noise):
         return h * (1.1 + 0.1 * noise.normal((len(h), 1, *h.shape[2:]), h.dtype))
 
 
 class NoRescaling(Dropout):
-    def perturb(self, h: Tensor, noise: Noise) -> Tensor:
+    def perturb(self, h, noise):
         return super().perturb(h, noise) * (1 - self.p)
 
 
 class AlwaysOn(Dropout):
-    def forward(self, h: Tensor) -> Tensor:
+    def forward(self, h):
         return 2 * h
+
+
+def mechanism(operator, realization, grid=(3, 5)):
+    return Mechanism(MaxEntLaw(operator, grid, beta=2.0), realization)
 
 
 @pytest.mark.parametrize(
     ("gate", "statement"),
     [
-        (Mechanism(law(DirichletLaplacian()), MissingWick(0.9)), "chaos-mean1"),
-        (Mechanism(law(DirichletLaplacian()), Louder(0.9)), "samplewise_meanone"),
-        (Mechanism(law(Unnormalized()), Wick(0.9)), "green_forcing"),
-        (Mechanism(law(Unnormalized()), SampleWise(0.9)), "samplewise_logratio_var"),
-        (Mechanism(law(Swapped()), Wick(0.9)), "green_forcing"),
-        (Mechanism(law(WrongEnergy()), Wick(0.9)), "quadratic form"),
-        (Mechanism(law(Skewed()), Wick(0.9)), "asymmetry"),
+        (mechanism(DirichletLaplacian(), MissingWick(0.9)), "chaos-mean1"),
+        (mechanism(DirichletLaplacian(), Louder(0.9)), "samplewise_meanone"),
+        (mechanism(Unnormalized(), Wick(0.9)), "green_forcing"),
+        (mechanism(Unnormalized(), SampleWise(0.9)), "samplewise_logratio_var"),
+        (mechanism(Swapped(), Wick(0.9)), "green_forcing"),
+        (mechanism(WrongEnergy(), Wick(0.9)), "quadratic form"),
+        (mechanism(Skewed(), Wick(0.9)), "asymmetry"),
         (Shifted(), "mean one"),
         (NoRescaling(0.3), "divided by q"),
         (AlwaysOn(0.3), "evaluation mode"),
     ],
-    ids=lambda value: getattr(value, "realization", type(value)).__class__.__name__,
+    ids=str,
 )
-def test_a_wrong_gate_or_operator_fails(gate: Gate, statement: str) -> None:
+def test_a_wrong_gate_or_operator_fails(gate, statement):
     assert statement in failed(gate)
 
 
-def test_swapped_axes_pass_on_a_square() -> None:
-    assert not failed(Mechanism(MaxEntLaw(Swapped(), (4, 4)), Wick(0.9)), (4, 4))
+def test_swapped_axes_pass_on_a_square():
+    assert not failed(mechanism(Swapped(), Wick(0.9), (4, 4)), (4, 4))
 
 
-def test_tolerances_and_tables() -> None:
+def test_tolerances_and_tables():
     assert not exact("a", 2.0, torch.tensor([2.0, 2.0 + 1e-6])).passed
     assert exact("a", torch.tensor([4.0, 1.0]), torch.tensor([4.0, 1.0])).passed
-    assert not exact("a", 1.0, float("nan")).passed
+    assert not exact("a", 1.0, math.nan).passed
     row = sampled("b", 1.0, torch.tensor([1.0, 1.2]), torch.tensor([0.1, 0.03]), 100)
-    assert (row.measured, row.passed) == (
-        pytest.approx(1.2),
-        False,
-    ) and row.tolerance == pytest.approx(0.18)
     assert as_markdown([row], "T").splitlines()[-1] == "| b | 1 | 1.2 | 0.18 | 100 | FAIL |"
     assert title(Dropout(0.1), (7, 7)).endswith("on 7x7: p 0.1")
     with pytest.raises(ValueError, match="four sites"):

@@ -238,7 +238,7 @@ compat.observables
   grid_graph: enumerate(sides) -> list(enumerate(sides))[-1:]
   cycle_graph: first + 1 -> first + 2
   intrinsic_energy: 0.5 * -> 1.0 *
-  roughness_budget: - 2 * -> + 2 *
+  roughness_budget: 0.5 * -> 1.0 *
   weighted_mass: .square() -> .abs()
   dropout_energy: (2 * q) -> q
   coherence: (2 * -> (1 *
@@ -274,7 +274,7 @@ compat.observables
 compat.matching
   _signed: math.sqrt( -> (
   _gch: )) / 2 -> ))
-  _gch_wick: s**2 * -> s *
+  _gch_wick: log_std**2 * -> log_std *
   _dropblock: power.sqrt() -> power
   _unit_variance: / operator.mean_variance(grid) ->
   _solve: < energy else -> > energy else

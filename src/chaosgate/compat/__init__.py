@@ -9,35 +9,9 @@ orderings (``log_ratio``), roughness and coherence (``roughness``), superlevel s
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from chaosgate.compat import observables
 from chaosgate.compat.matching import matched_gates
-from chaosgate.compat.observables import (
-    SiteGraph,
-    all_pairs,
-    betti_numbers,
-    coherence,
-    cycle_fracture,
-    cycle_graph,
-    dropout_amplification,
-    dropout_energy,
-    green_metric,
-    grid_graph,
-    intrinsic_energy,
-    lift,
-    log_margin,
-    log_ratio_covariance,
-    log_ratio_deformation,
-    log_ratio_variance,
-    oscillation,
-    random_pairs,
-    ranking_preserved,
-    ranking_probability,
-    ranking_tail_bound,
-    roughness_budget,
-    sandwich_violations,
-    sandwich_width,
-    superlevel,
-    weighted_mass,
-)
+from chaosgate.compat.observables import *  # noqa: F403
 
 if TYPE_CHECKING:
     from chaosgate.compat.callback import CompatibilityProbe
@@ -46,38 +20,8 @@ if TYPE_CHECKING:
 # Only the callback needs Lightning, only the probe matplotlib.
 _LATE = {"CompatibilityProbe": "callback", "Probe": "probe", "ProbeReading": "probe"}
 
-__all__ = [
-    "CompatibilityProbe",
-    "Probe",
-    "ProbeReading",
-    "SiteGraph",
-    "all_pairs",
-    "betti_numbers",
-    "coherence",
-    "cycle_fracture",
-    "cycle_graph",
-    "dropout_amplification",
-    "dropout_energy",
-    "green_metric",
-    "grid_graph",
-    "intrinsic_energy",
-    "lift",
-    "log_margin",
-    "log_ratio_covariance",
-    "log_ratio_deformation",
-    "log_ratio_variance",
-    "matched_gates",
-    "oscillation",
-    "random_pairs",
-    "ranking_preserved",
-    "ranking_probability",
-    "ranking_tail_bound",
-    "roughness_budget",
-    "sandwich_violations",
-    "sandwich_width",
-    "superlevel",
-    "weighted_mass",
-]
+__all__ = ["CompatibilityProbe", "Probe", "ProbeReading", "matched_gates"]
+__all__ += observables.__all__
 
 
 def __getattr__(name: str) -> Any:

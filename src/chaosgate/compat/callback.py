@@ -5,10 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jsonargparse.typing import PositiveInt
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
-from chaosgate.compat.probe import DEFAULT_METHODS, Probe, ProbeReading, probe_figure
+from chaosgate.compat.probe import Probe, ProbeReading, probe_figure
 from chaosgate.data.samples import as_sample
 from chaosgate.gate import Gate
 from chaosgate.inject.callback import NoiseInjection
@@ -29,54 +30,26 @@ class CompatibilityProbe(Callback):
     Args:
         every_n_steps: Optimizer steps between measurements; the first is before the first step, the
             last after the last.
-        stages: ``L1`` to ``L4``, or names of modules of the backbone.
         gate: Sets the energy of the comparison, the same at all stages; null takes the gate of the
             run where it is attached, or Gaussian Chaos at log_std 1 at the last stage.
-        methods: Reference gates at equal energy: gch, gch_wick, dropout, dropout_element,
-            dropblock, iid_gaussian, correlated_gaussian, signed_correlated, iid_lognormal.
         images: Images of the batch that are kept.
-        channels: How many channels of a stage are used, evenly spaced.
-        draws: Gates per image.
-        pairs: Pairs of sites compared in every map.
-        lift: Lift maps by this share of their mean, so that zeros have logarithms; 0 uses positive
-            sites only.
-        logit_draws: Forward passes of the network per gate; 0 leaves out the change at the output.
-        energy: Injected energy at which methods are compared, instead of that of the gate.
         figures: Draw a figure at every measurement.
-        seed: Selects noise and pairs of the probe.
         target: Attribute of the LightningModule that holds the backbone.
+        probe: Settings of :class:`~chaosgate.compat.Probe`.
     """
 
     def __init__(
         self,
-        every_n_steps: int = 500,
-        stages: list[str] = ["L1", "L2", "L3", "L4"],  # noqa: B006 - jsonargparse reads the default; never changed
+        every_n_steps: PositiveInt = 500,
         gate: Gate | None = None,
-        methods: list[str] = list(DEFAULT_METHODS),  # noqa: B006, B008 - the same
-        images: int = 32,
-        channels: int = 32,
-        draws: int = 4,
-        pairs: int = 256,
-        lift: float = 0.0,
-        logit_draws: int = 0,
-        energy: float | None = None,
+        images: PositiveInt = 32,
         figures: bool = True,
-        seed: int = 0,
         target: str = "model",
+        **probe: Any,
     ) -> None:
-        if every_n_steps < 1 or images < 1:
-            raise ValueError(
-                "CompatibilityProbe: every_n_steps and images are at least 1; got "
-                f"{every_n_steps} and {images}."
-            )
-        self.probe = Probe(stages, methods, channels, draws, pairs, lift, logit_draws, energy, seed)
-        self.every_n_steps, self.images, self.figures, self.target = (
-            every_n_steps,
-            images,
-            figures,
-            target,
-        )
-        self.gate = gate
+        self.probe = Probe(**probe)
+        self.every_n_steps, self.images = every_n_steps, images
+        self.gate, self.figures, self.target = gate, figures, target
         self.reading: ProbeReading | None = None
         self._batch: Tensor | None = None
         self._last_step: int | None = None
@@ -120,10 +93,9 @@ class CompatibilityProbe(Callback):
         self._last_step = step
         if not trainer.is_global_zero:
             return
+        scalars = {f"compat/{name}": value for name, value in self.reading.scalars().items()}
         for logger in trainer.loggers:
-            logger.log_metrics(
-                {f"compat/{name}": v for name, v in self.reading.scalars().items()}, step=step
-            )
+            logger.log_metrics(scalars, step=step)
         # The first measurement of a run drops rows that an interrupted run left for later steps.
         path = Path(trainer.default_root_dir) / FILE
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,12 +106,8 @@ class CompatibilityProbe(Callback):
         half.write_text("".join(line + "\n" for line in [*kept, *new]), encoding="utf-8")
         half.replace(path)
         if self.figures:
-            log_figure(
-                trainer.loggers,
-                "compat/depth",
-                partial(probe_figure, self.reading, f"step {step}"),
-                step,
-            )
+            draw = partial(probe_figure, self.reading, f"step {step}")
+            log_figure(trainer.loggers, "compat/depth", draw, step)
 
     def _gate(self, trainer: Trainer) -> tuple[Gate | None, list[str]]:
         """The gate that sets the energy, and where the run has it attached."""

@@ -26,7 +26,6 @@ from chaosgate.gate import (
 )
 
 _SITES = 1 << 18  # sites of the fields drawn to estimate the energy of the sample-wise gate
-_HALVINGS = 30
 
 
 def power_map(h: Tensor) -> Tensor:
@@ -52,18 +51,21 @@ def _gch(power: Tensor, energy: float, operator: Operator) -> Gate:
 
 def _gch_wick(power: Tensor, energy: float, operator: Operator) -> Gate:
     variance, share = _unit_variance(operator, power), power / power.sum()
-    log_std = _solve(
-        lambda s: float((torch.expm1(s**2 * variance) * share).sum()), energy, 12.0, "GaussianChaos"
-    )
+
+    def injected(log_std: float) -> float:
+        return float((torch.expm1(log_std**2 * variance) * share).sum())
+
+    log_std = _solve(injected, energy, 12.0, "GaussianChaos")
     return GaussianChaos(log_std=log_std, operator=operator, realization="wick")
 
 
 def _dropblock(power: Tensor, energy: float, operator: Operator) -> Gate:
     root, total = power.sqrt()[None, None], float(power.sum())
-    p = _solve(
-        lambda p: float(DropBlock(p, 3).expected_energy(root)) / total, energy, 0.999, "DropBlock"
-    )
-    return DropBlock(p, 3)
+
+    def injected(p: float) -> float:
+        return float(DropBlock(p, 3).expected_energy(root)) / total
+
+    return DropBlock(_solve(injected, energy, 0.999, "DropBlock"), 3)
 
 
 def _signed(power: Tensor, energy: float, operator: Operator) -> Gate:
@@ -118,18 +120,15 @@ def matched_gates(
         raise ValueError(
             "the features are zero everywhere, so no energy can be matched. Probe another stage."
         )
-    return {
-        name: METHODS[name](power, energy, operator or DirichletLaplacian()) for name in methods
-    }
+    operator = operator or DirichletLaplacian()
+    return {name: METHODS[name](power, energy, operator) for name in methods}
 
 
 def check_methods(methods: Sequence[str]) -> None:
     """Raise unless every name is a method."""
     for name in methods:
         if name not in METHODS:
-            raise ValueError(
-                f"methods: there is no method {name!r}. Available: {', '.join(METHODS)}."
-            )
+            raise ValueError(f"there is no method {name!r}. Available: {', '.join(METHODS)}.")
 
 
 def _solve(injected: Callable[[float], float], energy: float, largest: float, name: str) -> float:
@@ -141,7 +140,7 @@ def _solve(injected: Callable[[float], float], energy: float, largest: float, na
             f"{name} cannot inject {energy:.3g} of the features' energy on this grid. Ask for less."
         )
     low, high = 0.0, largest
-    for _ in range(_HALVINGS):
+    for _ in range(30):
         middle = (low + high) / 2
         low, high = (middle, high) if injected(middle) < energy else (low, middle)
     return high

@@ -36,6 +36,7 @@ Signed maps are refused.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,6 +48,35 @@ from chaosgate.field import Grid, MaxEntLaw, Operator
 from chaosgate.field.operator import as_grid
 from chaosgate.field.white import Noise
 from chaosgate.gate import Gate, Mechanism, Multiplicative, SampleWise, Wick
+
+__all__ = [
+    "SiteGraph",
+    "all_pairs",
+    "betti_numbers",
+    "coherence",
+    "cycle_fracture",
+    "cycle_graph",
+    "dropout_amplification",
+    "dropout_energy",
+    "green_metric",
+    "grid_graph",
+    "intrinsic_energy",
+    "lift",
+    "log_margin",
+    "log_ratio_covariance",
+    "log_ratio_deformation",
+    "log_ratio_variance",
+    "oscillation",
+    "random_pairs",
+    "ranking_preserved",
+    "ranking_probability",
+    "ranking_tail_bound",
+    "roughness_budget",
+    "sandwich_violations",
+    "sandwich_width",
+    "superlevel",
+    "weighted_mass",
+]
 
 _BASIS_CHUNK = 512
 
@@ -118,9 +148,8 @@ def grid_graph(grid: Sequence[int]) -> SiteGraph:
 def cycle_graph(n: int) -> SiteGraph:
     """The cycle :math:`C_n` of thm. cycle_fracture, at least three sites; fields are (..., n)."""
     first = torch.arange(n)
-    return SiteGraph(
-        (n,), torch.stack([first, (first + 1) % n], 1), torch.ones(n, dtype=torch.float64)
-    )
+    edges = torch.stack([first, (first + 1) % n], 1)
+    return SiteGraph((n,), edges, torch.ones(n, dtype=torch.float64))
 
 
 def intrinsic_energy(field: Tensor, graph: SiteGraph) -> Tensor:
@@ -138,10 +167,7 @@ def roughness_budget(covariance: Tensor, graph: SiteGraph) -> float:
     The sample-wise gate adds exactly :math:`\gamma^2\varepsilon_{\mathrm{int}}` to the expected
     intrinsic energy of any log-map (eq. samplewise_intrinsic_budget).
     """
-    first, second = graph.edges.T
-    diagonal = covariance.diagonal()
-    variances = diagonal[first] + diagonal[second] - 2 * covariance[first, second]
-    return 0.5 * float((graph.weights * variances).sum())
+    return 0.5 * float((graph.weights * green_metric(covariance, graph.edges)).sum())
 
 
 def weighted_mass(h: Tensor, graph: SiteGraph) -> Tensor:
@@ -250,9 +276,7 @@ def betti_numbers(kept: Tensor, graph: SiteGraph) -> tuple[Tensor, Tensor]:
     sample, edge = (index.cpu().numpy() for index in joined.nonzero(as_tuple=True))
     ends = graph.edges.numpy()[edge] + n * sample[:, None]
     size = maps.numel()
-    union = coo_array(
-        (np.ones(len(ends), dtype=np.int8), (ends[:, 0], ends[:, 1])), shape=(size, size)
-    )
+    union = coo_array((np.ones(len(ends), np.int8), tuple(ends.T)), shape=(size, size))
     count, label = connected_components(union, directed=False)
     # A component lies in one map, and a site that is not kept is a component by itself.
     home, alive = np.empty(count, dtype=np.int64), np.empty(count, dtype=bool)
@@ -329,10 +353,8 @@ def ranking_preserved(before: Tensor, after: Tensor, pairs: Tensor, axes: int = 
     A tie afterwards is an ordering lost, as when a mask deletes both sites. A tie before is never
     kept.
     """
-    return (
-        pair_differences(after, pairs, axes).sign() * pair_differences(before, pairs, axes).sign()
-        > 0
-    )
+    first, then = (pair_differences(field, pairs, axes).sign() for field in (before, after))
+    return first * then > 0
 
 
 def green_metric(green: Tensor, pairs: Tensor) -> Tensor:
@@ -428,18 +450,15 @@ def log_ratio_law(gate: Gate, grid: Grid, pairs: Tensor, metric: Tensor) -> tupl
         metric: Their :math:`R_G` under the gate's operator.
     """
     operator = chaos_operator(gate, grid)
-    if (
-        operator is None
-        or not isinstance(gate, Mechanism)
-        or not isinstance(gate.realization, SampleWise | Wick)
-    ):
-        raise ValueError(
-            f"the paper gives no law of log-ratios for {type(gate).__name__} on grid {grid}."
-        )
+    if operator is None:
+        name = type(gate).__name__
+        raise ValueError(f"the paper gives no law of log-ratios for {name} on grid {grid}.")
+    assert isinstance(gate, Mechanism)
+    realization: Any = gate.realization
     factor = 1.0 if gate.factor is None else float(gate.factor)
-    tau = gate.field_on(grid).law.tau(gate.realization.gamma * factor)
+    tau = gate.field_on(grid).law.tau(realization.gamma * factor)
     mean = torch.zeros_like(metric)
-    if isinstance(gate.realization, Wick):
+    if isinstance(realization, Wick):
         variance = operator.variance(grid).flatten()
         mean = -0.5 * tau * (variance[pairs[:, 0]] - variance[pairs[:, 1]])
     return mean, tau * metric

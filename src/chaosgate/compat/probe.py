@@ -3,23 +3,24 @@ references at equal energy.
 
 :class:`Probe` records the feature maps of the stages, applies gates to them and reads log-ratios,
 orderings, roughness and topology before and after, with the paper's predictions beside them. The
-result is plain data (:meth:`ProbeReading.rows`), a table (:func:`as_table`, :func:`as_markdown`)
-and a figure (:func:`probe_figure`).
+result is plain data (:meth:`ProbeReading.rows`), a table (:func:`as_markdown`) and a figure
+(:func:`probe_figure`).
 """
 
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
+from jsonargparse.typing import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
-from rich.markdown import Markdown
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 
@@ -60,8 +61,6 @@ MOST_EDGES = 512
 TOPOLOGY_SITES = 1 << 20
 """Sites of the superlevel sets that are analyzed per gate; more maps than that holds are left out.
 """
-
-_POOL: dict[int, Any] = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
 
 
 @dataclass(frozen=True)
@@ -162,9 +161,13 @@ class ProbeReading:
         """Plain data for JSON: a row per stage (``kind: stage``) and one per method (``kind:
         method``).
         """
-        both = [{"kind": "stage", **asdict(s)} for s in self.stages]
-        both += [{"kind": "method", **asdict(m)} for m in self.methods]
-        return [{name: _json(value) for name, value in row.items()} for row in both]
+        rows: list[dict[str, Any]] = [{"kind": "stage", **asdict(s)} for s in self.stages]
+        rows += [{"kind": "method", **asdict(m)} for m in self.methods]
+        for row in rows:  # JSON has neither NaN nor infinity: null and "inf" stand for them
+            for name, value in row.items():
+                if isinstance(value, float) and not math.isfinite(value):
+                    row[name] = None if math.isnan(value) else str(value)
+        return rows
 
     def scalars(self) -> dict[str, float]:
         """The finite numbers, by names for a logger: ``L4/coherence``, ``L4/dropout/ranking``."""
@@ -183,13 +186,6 @@ class ProbeReading:
 
     def method_names(self) -> list[str]:
         return list(dict.fromkeys(m.method for m in self.methods))
-
-
-def _json(value: Any) -> Any:
-    """JSON has neither NaN nor infinity: null and "inf" stand for them."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
-    return value
 
 
 class StageMaps:
@@ -226,16 +222,16 @@ class StageMaps:
         compared.
         """
         kappa = coherence(self.h, self.graph)
-        kappa = kappa[~kappa.isnan()]
-        pooled, graph = _POOL[self.axes](self.h, coarsest), grid_graph(coarsest)
+        pool: Any = (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[self.axes - 1]
+        pooled, graph = pool(self.h, coarsest), grid_graph(coarsest)
         mass, energy = (f(pooled, graph).double().sum() for f in (weighted_mass, intrinsic_energy))
         margins: dict[str, float] = {}
         if not self.signed and bool(self.positive.any()):
             found = self.ratios[self.positive].abs().double()
             step = math.ceil(len(found) / (1 << 20))  # torch.quantile takes at most 16 million
-            levels = {"margin_low": 0.1, "margin_median": 0.5, "margin_high": 0.9}
-            values = torch.quantile(found[::step], found.new_tensor(list(levels.values())))
-            margins = dict(zip(levels, values.tolist(), strict=True))
+            values = torch.quantile(found[::step], found.new_tensor([0.1, 0.5, 0.9])).tolist()
+            names = ("margin_low", "margin_median", "margin_high")
+            margins = dict(zip(names, values, strict=True))
         return StageReading(
             self.stage,
             self.module,
@@ -244,7 +240,7 @@ class StageMaps:
             self.signed,
             positive_share=float((self.h > 0).double().mean()),
             coherence=self.coherence,
-            coherence_median=float(kappa.median()) if len(kappa) else NAN,
+            coherence_median=float(kappa.nanmedian()),
             coherence_pooled=float(mass / (2 * energy)),
             roughness=float(self.energy / self.h.double().square().sum()),
             **margins,
@@ -263,20 +259,17 @@ class StageMaps:
         gated = [gate.perturb(self.h, Noise(advance(self.key, draw + 1))) for draw in range(draws)]
         injected = sum(float((after - self.h).double().square().sum()) for after in gated) / draws
         energies = [float(intrinsic_energy(after, self.graph).double().sum()) for after in gated]
-        numbers = {
-            "energy": injected / max(float(self.h.double().square().sum()), 1e-300),
-            "inflation": sum(energies) / draws / float(self.energy)
-            if float(self.energy) > 0
-            else NAN,
-        }
+        numbers = {"energy": injected / max(float(self.h.double().square().sum()), 1e-300)}
+        if float(self.energy) > 0:
+            numbers["inflation"] = sum(energies) / draws / float(self.energy)
         keep = keep_probability(gate)
         if keep is not None:
             numbers["inflation_predicted"] = float(dropout_amplification(self.coherence, keep))
         if not self.signed:
             numbers |= self._log_geometry(gated) | self._topology(gated[0])
             if keep is not None:  # thm. binary_mask_singularity, cor. dropout_margin_blind
-                predicted = {"finite": keep**2, "ranking": keep, "added_roughness": math.inf}
-                numbers |= {f"{name}_predicted": value for name, value in predicted.items()}
+                numbers |= {"finite_predicted": keep**2, "ranking_predicted": keep}
+                numbers["added_roughness_predicted"] = math.inf
             elif metric is not None:
                 numbers |= self._predicted(gate, metric)
         text = f"{type(gate).__name__}({gate.extra_repr()})"
@@ -355,6 +348,8 @@ def keep_probability(gate: Gate) -> float | None:
 class _Recorder(Gate):
     """Changes nothing and keeps the features it sees."""
 
+    seen: Tensor | None = None
+
     def perturb(self, h: Tensor, noise: Noise) -> Tensor:
         self.seen = h.detach()
         return h
@@ -366,7 +361,8 @@ class Probe:
 
     Attributes:
         stages: Names of stages or modules.
-        methods: Reference gates, see :data:`~chaosgate.compat.matching.METHODS`.
+        methods: Reference gates at equal energy: gch, gch_wick, dropout, dropout_element,
+            dropblock, iid_gaussian, correlated_gaussian, signed_correlated, iid_lognormal.
         channels: How many channels are used, evenly spaced.
         draws: Gates per image.
         pairs: Pairs of sites compared in every map.
@@ -382,27 +378,17 @@ class Probe:
 
     stages: Sequence[str] = STAGES
     methods: Sequence[str] = DEFAULT_METHODS
-    channels: int = 32
-    draws: int = 4
-    pairs: int = 256
-    lift: float = 0.0
-    logit_draws: int = 0
-    energy: float | None = None
+    channels: PositiveInt = 32
+    draws: PositiveInt = 4
+    pairs: PositiveInt = 256
+    lift: NonNegativeFloat = 0.0
+    logit_draws: NonNegativeInt = 0
+    energy: PositiveFloat | None = None
     seed: int = 0
     _metrics: dict[tuple[str, str], Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_methods(self.methods)
-        if not self.stages:
-            raise ValueError("stages: name at least one stage, e.g. L4.")
-        energy = 1.0 if self.energy is None else self.energy
-        counts = min(self.channels, self.draws, self.pairs, self.logit_draws + 1)
-        if counts < 1 or not 0 <= self.lift < math.inf or not 0 < energy < math.inf:
-            raise ValueError(
-                "channels, draws and pairs are at least 1, lift and logit_draws at least 0, "
-                f"energy positive; got {self}."
-            )
-        self._default = GaussianChaos(log_std=1.0)
 
     def __call__(
         self,
@@ -423,26 +409,19 @@ class Probe:
         """
         methods: list[MethodReading] = []
         with evaluation(model), torch.no_grad(), eager():
-            modules = resolve_sites(model, self.stages, batch[:1])
-            attached = (
-                set(resolve_sites(model, gate_stages, batch[:1]).values())
-                if gate is not None
-                else set()
-            )
-            plain, stages = self._stages(model, batch, modules)
+            attached: set[str] = set()
+            if gate is not None:
+                attached = set(resolve_sites(model, gate_stages, batch[:1]).values())
+            plain, stages = self._stages(model, batch)
             home = next((maps for maps in stages if maps.module in attached), stages[-1])
-            reference = self._default if gate is None else gate
+            reference = gate or GaussianChaos(log_std=1.0)
             reference.check(home.grid)
             energy = relative_energy(reference, home.h) if self.energy is None else self.energy
             for maps in stages:
-                gates = (
-                    {f"{type(reference).__name__} (attached)": reference}
-                    if maps.module in attached
-                    else {}
-                )
-                if (
-                    energy > 1e-9
-                ):  # a schedule may hold the gate at zero; then there is nothing to match
+                gates: dict[str, Gate] = {}
+                if maps.module in attached:
+                    gates[f"{type(reference).__name__} (attached)"] = reference
+                if energy > 1e-9:  # a schedule may hold the gate at zero: nothing to match then
                     gates |= self._references(maps, reference, energy, maps is home)
                 for name, other in gates.items():
                     reading = maps.behind(name, other, self.draws, self._metric(maps, other))
@@ -453,28 +432,23 @@ class Probe:
             coarsest = min((maps.grid for maps in stages), key=math.prod)
             return ProbeReading(tuple(maps.reading(coarsest) for maps in stages), tuple(methods))
 
-    def _stages(
-        self, model: nn.Module, batch: Tensor, modules: dict[str, str]
-    ) -> tuple[Tensor, list[StageMaps]]:
+    def _stages(self, model: nn.Module, batch: Tensor) -> tuple[Tensor, list[StageMaps]]:
         """The output of the network, and the maps of every stage."""
+        modules = resolve_sites(model, self.stages, batch[:1])
         recorders = {module: _Recorder() for module in modules.values()}
         with Attachment(model, recorders, measuring=True) as attachment, attachment.forced(draw=0):
             plain = model(batch)
         stages = []
         for asked, module in modules.items():
-            h: Tensor | None = getattr(recorders[module], "seen", None)
-            if h is None:
-                raise RuntimeError(
-                    f"stage '{asked}' was not reached: module '{module}' was never called."
-                )
+            if (h := recorders[module].seen) is None:
+                raise RuntimeError(f"stage '{asked}': module '{module}' was never called.")
             if math.prod(h.shape[2:]) < 4:
                 raise ValueError(
                     f"stage {asked} ({module}) has a {grid_text(h.shape[2:])} grid: too few sites. "
                     "Use larger images, or leave the stage out."
                 )
-            chosen = (
-                torch.linspace(0, h.shape[1] - 1, min(self.channels, h.shape[1])).round().long()
-            )
+            count = min(self.channels, h.shape[1])
+            chosen = torch.linspace(0, h.shape[1] - 1, count).round().long()
             h = h[:, chosen.to(h.device)].float()
             if self.lift and not is_signed(h):
                 h = lift(h, self.lift, h.ndim - 2)
@@ -505,9 +479,8 @@ class Probe:
             return None
         at = (maps.stage, f"{operator} {maps.grid}")
         if at not in self._metrics:
-            self._metrics[at] = pair_variances(
-                operator, maps.grid, torch.cat([maps.pairs, maps.edges]).cpu()
-            )
+            pairs = torch.cat([maps.pairs, maps.edges]).cpu()
+            self._metrics[at] = pair_variances(operator, maps.grid, pairs)
         return self._metrics[at]
 
     def _logits(
@@ -525,31 +498,22 @@ class Probe:
         return change, agreement
 
 
-HEADINGS = (
-    *("stage", "method", "strength", "energy", "log-ratio std", "finite"),
-    *("orderings kept", "roughness x", "Betti kept", "top-1 kept"),
-)
+COLUMNS = {
+    "energy": ("energy", ".2f"),
+    "log-ratio std": ("deformation", ".2f"),
+    "finite": ("finite", ".0%"),
+    "orderings kept": ("ranking", ".1%"),
+    "roughness x": ("inflation", ".2f"),
+    "Betti kept": ("topology", ".0%"),
+    "top-1 kept": ("agreement", ".0%"),
+}
+"""Quantities in the table of :func:`as_markdown`, and their formats."""
 
 NOTE = (
     "In brackets: predicted by the paper. log-ratio std: root mean square change of the finite "
     "log-ratios, on positive sites. roughness x: factor on the intrinsic energy. Betti kept: "
     "superlevel sets at the mean of each map with the same components and cycles."
 )
-
-
-def _cells(m: MethodReading) -> tuple[str, ...]:
-    return (
-        m.stage,
-        m.method,
-        strength(m.gate),
-        _number(m.energy, ".2f"),
-        "0" if m.deformation < 1e-6 else _number(m.deformation, ".2f", m.deformation_predicted),
-        _number(m.finite, ".0%", m.finite_predicted),
-        _number(m.ranking, ".1%", m.ranking_predicted),
-        _number(m.inflation, ".2f", m.inflation_predicted),
-        _number(m.topology, ".0%"),
-        _number(m.agreement, ".0%"),
-    )
 
 
 def strength(gate: str) -> str:
@@ -563,50 +527,32 @@ def strength(gate: str) -> str:
 
 
 def _number(value: float, form: str, predicted: float = NAN) -> str:
-    text = "-" if math.isnan(value) else format(value, form)
+    nothing = form == ".2f" and value < 1e-6  # rounding errors of what does not change
+    text = "-" if math.isnan(value) else "0" if nothing else format(value, form)
     return text if math.isnan(predicted) else f"{text} ({predicted:{form}})"
 
 
-def _stage_line(s: StageReading) -> str:
-    where = s.stage if s.stage == s.module else f"{s.stage} ({s.module})"
-    sign = (
-        "signed maps, so no log-ratios"
-        if s.signed
-        else f"median log-margin {_number(s.margin_median, '.2f')}"
-    )
-    return (
-        f"{where}: {grid_text(s.grid)}, kappa {s.coherence:.2f} ({s.coherence_pooled:.2f} on the "
-        f"coarsest grid), "
-        f"{s.positive_share:.0%} of the sites positive, {sign}"
-    )
-
-
-def as_table(reading: ProbeReading) -> Markdown:
-    """For the terminal."""
-    return Markdown(as_markdown(reading))
-
-
 def as_markdown(reading: ProbeReading) -> str:
-    """For a README or an issue."""
-    lines = [f"- {_stage_line(s)}" for s in reading.stages]
-    lines += [
-        "",
-        "| " + " | ".join(HEADINGS) + " |",
-        "|" + "---|" * 3 + "---:|" * (len(HEADINGS) - 3),
-    ]
-    lines += ["| " + " | ".join(_cells(m)) + " |" for m in reading.methods]
-    return "\n".join(
-        [
-            *lines,
-            "",
-            NOTE,
-            "",
-            "The late-stage prediction, from first to last stage:",
-            "",
-            *(f"- {line}" for line in verdict(reading)),
-            "",
+    """For the terminal, a README or an issue."""
+    lines = []
+    for s in reading.stages:
+        where = s.stage if s.stage == s.module else f"{s.stage} ({s.module})"
+        margin = f"median log-margin {_number(s.margin_median, '.2f')}"
+        lines.append(
+            f"- {where}: {grid_text(s.grid)}, kappa {s.coherence:.2f} ({s.coherence_pooled:.2f} on "
+            f"the coarsest grid), {s.positive_share:.0%} of the sites positive, "
+            + ("signed maps, so no log-ratios" if s.signed else margin)
+        )
+    lines += ["", "| " + " | ".join(["stage", "method", "strength", *COLUMNS]) + " |"]
+    lines += ["|" + "---|" * 3 + "---:|" * len(COLUMNS)]
+    for m in reading.methods:
+        numbers = [
+            _number(getattr(m, name), form, getattr(m, f"{name}_predicted", NAN))
+            for name, form in COLUMNS.values()
         ]
-    )
+        lines.append("| " + " | ".join([m.stage, m.method, strength(m.gate), *numbers]) + " |")
+    lines += ["", NOTE, "", "The late-stage prediction, from first to last stage:", ""]
+    return "\n".join([*lines, *(f"- {line}" for line in verdict(reading)), ""])
 
 
 def verdict(reading: ProbeReading) -> list[str]:
@@ -624,33 +570,30 @@ def verdict(reading: ProbeReading) -> list[str]:
         "premise, median log-margin": [s.margin_median for s in stages],
     }
     if {"gch", "dropout"} <= set(reading.method_names()):
-        both = [(reading.of(s.stage, "gch"), reading.of(s.stage, "dropout")) for s in stages]
-        found |= {
-            "consequence, orderings kept by gch minus dropout": [
-                g.ranking - d.ranking for g, d in both
-            ],
-            "consequence, roughness under dropout over gch": [
-                d.inflation / g.inflation for g, d in both
-            ],
-            "at the output, change of the logits under dropout over gch": [
-                d.logit_change / g.logit_change for g, d in both
-            ],
-        }
-    return [
-        _trend(name, values) for name, values in found.items() if all(map(math.isfinite, values))
-    ]
-
-
-def _trend(name: str, values: list[float]) -> str:
-    text = ", ".join(f"{value:.3g}" for value in values)
-    rises = [later > earlier for earlier, later in zip(values, values[1:], strict=False)]
-    if not rises:
-        return f"{name}: {text}; one stage has no trend"
-    if all(rises):
-        return f"{name}: {text}; grows at every step: holds"
-    if values[-1] > values[0]:
-        return f"{name}: {text}; grows from first to last, not at every step: holds in part"
-    return f"{name}: {text}; does not grow towards the last stage: does not hold"
+        pairs = [(reading.of(s.stage, "gch"), reading.of(s.stage, "dropout")) for s in stages]
+        found["consequence, orderings kept by gch minus dropout"] = [
+            gch.ranking - dropout.ranking for gch, dropout in pairs
+        ]
+        found["consequence, roughness under dropout over gch"] = [
+            dropout.inflation / gch.inflation for gch, dropout in pairs
+        ]
+        found["at the output, change of the logits under dropout over gch"] = [
+            dropout.logit_change / gch.logit_change for gch, dropout in pairs
+        ]
+    lines = []
+    for name, values in found.items():
+        rises = [later > earlier for earlier, later in pairwise(values)]
+        if not rises:
+            trend = "one stage has no trend"
+        elif all(rises):
+            trend = "grows at every step: holds"
+        elif values[-1] > values[0]:
+            trend = "grows from first to last, not at every step: holds in part"
+        else:
+            trend = "does not grow towards the last stage: does not hold"
+        if all(map(math.isfinite, values)):
+            lines.append(f"{name}: {', '.join(f'{value:.3g}' for value in values)}; {trend}")
+    return lines
 
 
 # Okabe and Ito's palette, for the common color-vision deficiencies; markers work in grey.
@@ -666,7 +609,14 @@ STYLES = {
     "iid_lognormal": ("#F0E442", "D"),
 }
 _ATTACHED = ("#000000", "*")
-_INK, _BLUE = "#222222", "#4a7fa5"
+_INK = "#222222"
+_DOTTED: dict[str, Any] = {"color": _INK, "linewidth": 0.8, "linestyle": (0, (1, 2))}
+PANELS = {
+    "ranking": "orderings kept",
+    "finite": "log-ratios that stay finite",
+    "inflation": "roughness after / before",
+    "topology": "superlevel sets with the same Betti numbers",
+}
 
 
 def probe_figure(reading: ProbeReading, title: str = "") -> Figure:
@@ -679,30 +629,22 @@ def probe_figure(reading: ProbeReading, title: str = "") -> Figure:
     figure = Figure(figsize=(11.5, 6.6), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(2, 3).flatten()
-    stages, names = [s.stage for s in reading.stages], reading.method_names()
+    stages = [s.stage for s in reading.stages]
+    styles = {name: STYLES.get(name, _ATTACHED) for name in reading.method_names()}
     _coherence_panel(axes[0], reading)
     _margin_panel(axes[3], reading)
-    for axis, quantity, label in (
-        (axes[1], "ranking", "orderings kept"),
-        (axes[2], "finite", "log-ratios that stay finite"),
-        (axes[4], "inflation", "roughness after / before"),
-        (axes[5], "topology", "superlevel sets with the same Betti numbers"),
-    ):
-        for name in names:
-            readings = [m for m in reading.methods if m.method == name]
-            places = [stages.index(m.stage) for m in readings]
-            color, marker = STYLES.get(name, _ATTACHED)
-            look = {"color": color, "marker": marker, "markersize": 11 if marker == "*" else 6}
-            axis.plot(
-                places, [getattr(m, quantity) for m in readings], linewidth=1.4, alpha=0.9, **look
-            )
-            predicted = [getattr(m, f"{quantity}_predicted", NAN) for m in readings]
-            axis.plot(
-                places, predicted, marker="o", linestyle="", markersize=10, mfc="none", mec=color
-            )
-        axis.set_title(label, fontsize=10, color=_INK, loc="left")
+    for axis, (quantity, label) in zip(axes[[1, 2, 4, 5]], PANELS.items(), strict=True):
+        for name, (color, marker) in styles.items():
+            methods = [m for m in reading.methods if m.method == name]
+            places = [stages.index(m.stage) for m in methods]
+            measured = [getattr(m, quantity) for m in methods]
+            predicted = [getattr(m, f"{quantity}_predicted", NAN) for m in methods]
+            size = 11 if marker == "*" else 6
+            axis.plot(places, measured, color=color, marker=marker, markersize=size)
+            axis.plot(places, predicted, "o", markersize=10, mfc="none", mec=color)
+        axis.set_title(label, fontsize=10, loc="left")
         if quantity == "inflation":
-            axis.axhline(1, color=_INK, linewidth=0.8, linestyle=(0, (1, 2)))
+            axis.axhline(1, **_DOTTED)
             _log_scale(axis)
         else:
             axis.set_ylim(-0.03, 1.03)
@@ -710,103 +652,49 @@ def probe_figure(reading: ProbeReading, title: str = "") -> Figure:
         axis.set_xticks(range(len(stages)), stages)
         axis.set_xlim(-0.35, len(stages) - 0.65)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(labelsize=9)
         axis.grid(axis="y", color="#e6e6e6", linewidth=0.7)
-        axis.set_axisbelow(True)
-    styles = {name: STYLES.get(name, _ATTACHED) for name in names}
     handles = [
         Line2D([], [], color=color, marker=marker, label=name)
         for name, (color, marker) in styles.items()
     ]
-    handles.append(
-        Line2D([], [], marker="o", linestyle="", mfc="none", mec=_INK, label="ring: predicted")
-    )
-    figure.legend(
-        handles=handles,
-        loc="outside lower center",
-        ncols=min(4, len(handles)),
-        frameon=False,
-        fontsize=9,
-    )
-    if title:
-        figure.suptitle(title, fontsize=12, fontweight="bold", color=_INK)
+    ring: dict[str, Any] = {"marker": "o", "linestyle": "", "mfc": "none", "mec": _INK}
+    handles.append(Line2D([], [], label="ring: predicted", **ring))
+    style: dict[str, Any] = {"ncols": 4, "frameon": False, "fontsize": 9}
+    figure.legend(handles=handles, loc="outside lower center", **style)
+    figure.suptitle(title, fontsize=12, fontweight="bold", color=_INK)
     return figure
 
 
-def _log_scale(axis: Axes, headroom: float = 1.0) -> None:
+def _log_scale(axis: Axes) -> None:
     """A logarithmic axis with plain numbers on it."""
     axis.set_yscale("log")
-    axis.set_ylim(top=headroom * axis.get_ylim()[1])
     axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.yaxis.set_major_formatter(FormatStrFormatter("%g"))
     axis.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _coherence_panel(axis: Axes, reading: ProbeReading) -> None:
-    places = range(len(reading.stages))
-    axis.plot(places, [s.coherence for s in reading.stages], color=_INK, marker="o", label="kappa")
+    axis.plot([s.coherence for s in reading.stages], "o-", color=_INK, label="kappa")
     pooled = [s.coherence_pooled for s in reading.stages]
-    axis.plot(
-        places,
-        pooled,
-        color=_INK,
-        marker="s",
-        mfc="white",
-        linestyle="--",
-        label="kappa, pooled to one grid",
-    )
-    axis.axhline(1, color=_INK, linewidth=0.8, linestyle=(0, (1, 2)), label="white noise")
-    _log_scale(axis, headroom=3.5)
-    shares = axis.twinx()
-    shares.bar(
-        places,
-        [s.positive_share for s in reading.stages],
-        width=0.5,
-        color="#9ecae1",
-        alpha=0.45,
-        zorder=0,
-    )
-    shares.set_ylim(0, 1)
-    shares.set_ylabel("share of positive sites (bars)", fontsize=8, color=_BLUE)
-    shares.tick_params(labelsize=8, colors=_BLUE)
-    shares.spines[["top"]].set_visible(False)
-    axis.set_zorder(shares.get_zorder() + 1)
-    axis.patch.set_visible(False)
-    axis.set_title("coherence of the maps", fontsize=10, color=_INK, loc="left")
-    axis.legend(fontsize=8, frameon=False, loc="upper right")
+    axis.plot(pooled, "s--", color=_INK, mfc="white", label="kappa, pooled to one grid")
+    axis.axhline(1, label="white noise", **_DOTTED)
+    _log_scale(axis)
+    axis.set_title("coherence of the maps", fontsize=10, loc="left")
+    axis.legend(fontsize=8, frameon=False)
 
 
 def _margin_panel(axis: Axes, reading: ProbeReading) -> None:
-    axis.set_title("log-margins between positive sites", fontsize=10, color=_INK, loc="left")
-    found = [(i, s) for i, s in enumerate(reading.stages) if math.isfinite(s.margin_median)]
-    if not found:
-        axis.text(
-            0.5,
-            0.5,
-            "signed maps,\nno log-ratios",
-            ha="center",
-            va="center",
-            transform=axis.transAxes,
-        )
+    axis.set_title("log-margins between positive sites", fontsize=10, loc="left")
+    medians = [s.margin_median for s in reading.stages]  # NaN, which is not drawn, if signed
+    for place, s in enumerate(reading.stages):
+        axis.vlines(place, s.margin_low, s.margin_high, color="#9a9a9a", linewidth=5, alpha=0.6)
+    axis.plot(medians, "o-", color=_INK, label="median, 10-90 %")
+    if all(map(math.isnan, medians)):
+        axis.annotate("signed maps, no log-ratios", (0.3, 0.5), xycoords="axes fraction")
         return
-    for i, s in found:
-        axis.vlines(i, s.margin_low, s.margin_high, color="#9a9a9a", linewidth=5, alpha=0.6)
-    places, medians = [i for i, _ in found], [s.margin_median for _, s in found]
-    axis.plot(places, medians, color=_INK, marker="o", label="median, 10-90 %")
-    gate = [
-        (i, m.deformation)
-        for i, s in found
-        for m in reading.methods
-        if (m.stage, m.method) == (s.stage, "gch")
-    ]
-    if gate:
+    if "gch" in reading.method_names():
         color, marker = STYLES["gch"]
-        axis.plot(
-            *zip(*gate, strict=True),
-            color=color,
-            marker=marker,
-            linestyle=":",
-            label="moved by gch (rms)",
-        )
+        moved = [reading.of(s.stage, "gch").deformation for s in reading.stages]
+        axis.plot(moved, marker + ":", color=color, label="moved by gch (rms)")
     axis.set_ylim(0, 1.35 * axis.get_ylim()[1])
-    axis.legend(fontsize=8, frameon=False, loc="upper right", ncols=2)
+    axis.legend(fontsize=8, frameon=False, ncols=2)

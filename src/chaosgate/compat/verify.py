@@ -24,7 +24,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from rich.markdown import Markdown
 from torch import Tensor
 
 from chaosgate.compat.observables import (
@@ -97,9 +96,7 @@ def sampled(statement: str, predicted: Number, mean: Number, error: Number, draw
     return _worst(statement, predicted, mean, STANDARD_ERRORS * torch.as_tensor(error), draws)
 
 
-def _worst(
-    statement: str, predicted: Number, measured: Number, allowed: Number, draws: int
-) -> Check:
+def _worst(name: str, predicted: Number, measured: Number, allowed: Number, draws: int) -> Check:
     """The entry whose difference is largest, relative to what is allowed."""
     shape = torch.as_tensor(measured).shape
     expected, found, tolerance = (
@@ -108,7 +105,7 @@ def _worst(
     )
     excess = (found - expected).abs() / tolerance.clamp_min(1e-300)
     at = int(excess.nan_to_num(math.inf, math.inf).argmax())
-    return Check(statement, float(expected[at]), float(found[at]), float(tolerance[at]), draws)
+    return Check(name, float(expected[at]), float(found[at]), float(tolerance[at]), draws)
 
 
 class GivenNoise(Noise):
@@ -274,24 +271,10 @@ def _chaos(case: _Case, operator: Operator) -> Iterator[Check]:
         added -= n * intrinsic_energy(h.log(), graph)
         cost = gamma**2 * roughness_budget(green / law.beta, graph)
         yield exact("roughness added to a log-map (cor. samplewise_intrinsic)", cost, added)
-    site_variance = None if samplewise else tau * green.diagonal()
-    yield from _sampled_chaos(case, h, pairs, shift, variance, site_variance)
-
-
-def _sampled_chaos(
-    case: _Case,
-    h: Tensor,
-    pairs: Tensor,
-    shift: Tensor,
-    variance: Tensor,
-    site_variance: Tensor | None,
-) -> Iterator[Check]:
-    """In float32, with noise that the gate draws; ``site_variance`` is given for the Wick gate."""
-    draws, axes = case.draws, len(case.grid)
-    margin = variance[0].sqrt()
-    h = h.clone()
+    # Sampled in float32, with noise that the gate draws.
+    draws, margin, h = case.draws, variance[0].sqrt(), h.clone()
     h.view(-1)[pairs[0, 0]] = h.view(-1)[pairs[0, 1]] * margin.exp()
-    squares, total = (torch.zeros(k, dtype=torch.float64) for k in (len(pairs), h.numel()))
+    squares, total = (torch.zeros(k, dtype=torch.float64) for k in (len(pairs), n))
     kept, below, outside = 0, 0, 0
     for gated in case.sample(h):
         moved = log_ratio_deformation(h, gated.double(), pairs, axes)
@@ -307,13 +290,13 @@ def _sampled_chaos(
     chance = ranking_probability(margin, variance[0], shift[0])
     name = "orderings kept at a margin of one deviation (cor. ranking_stability)"
     yield sampled(name, chance, kept / draws, (chance * (1 - chance) / draws).sqrt(), draws)
-    if site_variance is None:
+    if samplewise:
         name = "gates outside the band abs(gamma) osc(psi) (prop. gch_random_sandwich)"
         yield exact(name, 0.0, outside)
     else:
         name = "sampled mean of the log-gate is -tau G(x, x)/2 (eq. exact_gate)"
-        error = (site_variance / draws).sqrt()
-        yield sampled(name, -0.5 * site_variance, total / draws, error, draws)
+        spread = tau * green.diagonal()
+        yield sampled(name, -0.5 * spread, total / draws, (spread / draws).sqrt(), draws)
 
 
 def _dropout(case: _Case, gate: Dropout) -> Iterator[Check]:
@@ -353,21 +336,12 @@ def title(gate: Gate, grid: Sequence[int]) -> str:
     return f"{type(gate).__name__}({gate.extra_repr()}) on {grid_text(grid)}: {strength}"
 
 
-def as_table(checks: Sequence[Check], heading: str = "") -> Markdown:
-    """For the terminal."""
-    return Markdown(as_markdown(checks, heading))
-
-
-def as_markdown(checks: Sequence[Check], heading: str = "") -> str:
-    """For a README or an issue."""
-    lines = [f"**{heading}**", ""] if heading else []
-    lines += [
-        "| statement | predicted | measured | tolerance | draws | |",
-        "|---|" + "---:|" * 4 + "---|",
-    ]
-    lines += [
-        f"| {c.statement} | {c.predicted:.6g} | {c.measured:.6g} | {c.tolerance:.2g} | "
-        f"{f'{c.draws:,}' if c.draws else 'exact'} | {'pass' if c.passed else 'FAIL'} |"
-        for c in checks
-    ]
+def as_markdown(checks: Sequence[Check], heading: str) -> str:
+    """For the terminal, a README or an issue."""
+    lines = [f"**{heading}**", "", "| statement | predicted | measured | tolerance | draws | |"]
+    lines.append("|---|" + "---:|" * 4 + "---|")
+    for c in checks:
+        draws, result = f"{c.draws:,}" if c.draws else "exact", "pass" if c.passed else "FAIL"
+        numbers = f"{c.predicted:.6g} | {c.measured:.6g} | {c.tolerance:.2g}"
+        lines.append(f"| {c.statement} | {numbers} | {draws} | {result} |")
     return "\n".join([*lines, ""])
