@@ -15,7 +15,7 @@ from torchvision.datasets.folder import pil_loader
 from torchvision.transforms import InterpolationMode, v2
 
 from benchmarks.timing import Row, compare
-from chaosgate.data.augment import centre_crop, resized_crop_and_flip
+from chaosgate.data.augment import center_crop, resized_crop_and_flip
 from chaosgate.data.decoding import decode
 from chaosgate.data.samples import as_tensor, lent_streams, sample_generator
 
@@ -54,7 +54,7 @@ def _eval(paths: Sequence[Path], repeats: int) -> Row:
     theirs: Any = v2.Compose(steps)
 
     def ours() -> list[torch.Tensor]:
-        views = (centre_crop(decode(path), 256, 224, InterpolationMode.BILINEAR) for path in paths)
+        views = (center_crop(decode(path), 256, 224, InterpolationMode.BILINEAR) for path in paths)
         return [as_tensor(view) for view in views]
 
     def peer() -> list[torch.Tensor]:

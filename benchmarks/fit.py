@@ -125,7 +125,7 @@ class PlainLoop:
     def step(self, number: int) -> None:
         batch = self.batches[number]
         self.optimizer.zero_grad()
-        logits = self.model(self.data.normalise(self.images[batch]))
+        logits = self.model(self.data.normalize(self.images[batch]))
         torch.autograd.backward(functional.cross_entropy(logits, self.targets[batch]))
         self.optimizer.step()
         self.schedule.step()
@@ -137,7 +137,7 @@ class PlainLoop:
         loss, right = 0.0, 0
         parts = (torch.split(part, self.data.eval_batch_size) for part in self.held_out)
         for images, targets in zip(*parts, strict=True):
-            logits = self.model(self.data.normalise(images))
+            logits = self.model(self.data.normalize(images))
             loss += float(functional.cross_entropy(logits, targets, reduction="sum"))
             right += int((logits.argmax(1) == targets).sum())
         return loss / len(self.held_out[1]), right / len(self.held_out[1])

@@ -4,8 +4,8 @@ import numpy as np
 
 
 def make_photo(height, width, channels=3, seed=0):
-    """A picture as hard as a photograph: 1/f texture, flat patches (white, black, grey) and a
-    coarsely quantised one.
+    """A picture as hard as a photograph: 1/f texture, flat patches (white, black, gray) and a
+    coarsely quantized one.
 
     In the flat patches the exact result of a filter is an integer, so that truncation shows the
     last bit.

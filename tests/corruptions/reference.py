@@ -132,8 +132,8 @@ def jpeg_compression(image, quality, **options):
 def elastic_transform(image, corners, across, down, alpha, sigma, jitter):
     pixels = image.astype(np.float32) / 255.0
     height, width, channels = image.shape
-    centre, arm = np.float32((height, width)) // 2, min(height, width) // 3
-    before = np.float32([centre + arm, [centre[0] + arm, centre[1] - arm], centre - arm])
+    center, arm = np.float32((height, width)) // 2, min(height, width) // 3
+    before = np.float32([center + arm, [center[0] + arm, center[1] - arm], center - arm])
     after = before + (corners * jitter).astype(np.float32)
     affine = cv2.getAffineTransform(before, after)
     warped = cv2.warpAffine(
@@ -155,8 +155,8 @@ def snow(image, flakes, angle, loc, scale, zoom, threshold, radius, sigma, mix):
     layer = clipped_zoom((flakes * scale + loc)[..., None], zoom)
     layer[layer < threshold] = 0
     layer = motion_blur(finish(layer), angle, radius, sigma) / 255.0
-    grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)[..., None]
-    pixels = mix * pixels + (1 - mix) * np.maximum(pixels, grey * 1.5 + 0.5)
+    gray = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)[..., None]
+    pixels = mix * pixels + (1 - mix) * np.maximum(pixels, gray * 1.5 + 0.5)
     return finish(pixels + layer + np.rot90(layer, k=2))
 
 
@@ -166,7 +166,7 @@ def frost(image, texture, row, column, image_weight, frost_weight):
 
 
 def plasma(draws, decay):
-    """Diamond-square point by point; neighbours wrap around."""
+    """Diamond-square point by point; neighbors wrap around."""
     size = 2 ** len(draws)
     field = np.zeros((size, size))
     width = 100.0

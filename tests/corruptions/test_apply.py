@@ -97,11 +97,11 @@ def test_every_kind_of_image_gets_the_same_pixels_back_in_its_own_kind(name, pho
     picture = corrupt(Image.fromarray(photo), name, 3, index=4)
     assert picture.mode == "RGB"
     np.testing.assert_array_equal(np.asarray(picture), expected)
-    grey = corrupt(Image.fromarray(photo[..., 0]), name, 3, index=4)
-    assert grey.mode == "L"
+    gray = corrupt(Image.fromarray(photo[..., 0]), name, 3, index=4)
+    assert gray.mode == "L"
     plane = torch.from_numpy(photo[..., 0].copy())
-    np.testing.assert_array_equal(corrupt(plane[None], name, 3, index=4)[0], np.asarray(grey))
-    np.testing.assert_array_equal(corrupt(plane, name, 3, index=4), np.asarray(grey))
+    np.testing.assert_array_equal(corrupt(plane[None], name, 3, index=4)[0], np.asarray(gray))
+    np.testing.assert_array_equal(corrupt(plane, name, 3, index=4), np.asarray(gray))
 
 
 @pytest.mark.parametrize("name", ALL_BUT_FROST)
@@ -118,7 +118,7 @@ def test_the_input_and_the_global_random_streams_are_left_alone(name, photo):
     assert result.flags.writeable and result.flags.c_contiguous
 
 
-def test_the_saved_image_is_that_of_an_optimised_jpeg_at_quality_85(photo):
+def test_the_saved_image_is_that_of_an_optimized_jpeg_at_quality_85(photo):
     expected = reference.jpeg_compression(photo, 85, optimize=True)
     np.testing.assert_array_equal(jpeg_roundtrip(photo), expected)
     tensor = torch.from_numpy(photo).permute(2, 0, 1)
@@ -151,7 +151,7 @@ def test_bad_input_is_refused(photo, tmp_path):
         with pytest.raises(ValueError, match="images of shape"):
             corrupt(image, "fog", 1)
     for image in (photo / 255, torch.zeros(3, 8, 8)):
-        with pytest.raises(TypeError, match="float.* uint8"):
+        with pytest.raises(ValueError, match="float.* uint8"):
             corrupt(image, "fog", 1)
     with pytest.raises(ValueError, match="mode 'RGBA'"):
         corrupt(Image.fromarray(photo).convert("RGBA"), "fog", 1)

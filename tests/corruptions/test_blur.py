@@ -52,7 +52,7 @@ def test_it_copies_and_does_not_swap(photo):
 def test_sources_drift_towards_the_top_left():
     # One image of the benchmark loop at severity 3 had displacements of mean (-2.13, -2.20) and
     # standard deviation (1.86, 2.33). Over forty seeds here the means scatter by 0.019 and the
-    # deviations by 0.012 (chains merge, so neighbours are alike); the tolerances are five standard
+    # deviations by 0.012 (chains merge, so neighbors are alike); the tolerances are five standard
     # errors of the difference of two images.
     table = parameters("glass_blur", 3)
     offsets = blur.draw_offsets(generator(1, "glass_blur", 3, 0), (224, 224), table)

@@ -1,4 +1,4 @@
-"""The four pointwise noises: exact laws on grey levels, computed and not sampled."""
+"""The four pointwise noises: exact laws on gray levels, computed and not sampled."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ LAWS = {
 }
 
 
-def exact_law(name, grey, parameter):
+def exact_law(name, gray, parameter):
     """P(output = k) from the formula with clipping and truncation, written independently of the
     package.
     """
@@ -32,16 +32,16 @@ def exact_law(name, grey, parameter):
     if name == "shot_noise":
         counts = np.arange(int(parameter + 60 * np.sqrt(parameter) + 200))
         pixel = (np.clip(counts / float(parameter), 0, 1) * 255).astype(np.uint8)
-        np.add.at(law, pixel, stats.poisson(grey / 255 * parameter).pmf(counts))
+        np.add.at(law, pixel, stats.poisson(gray / 255 * parameter).pmf(counts))
     elif name == "impulse_noise":
-        for level, probability in ((grey, 1 - parameter), (0, parameter / 2), (255, parameter / 2)):
+        for level, probability in ((gray, 1 - parameter), (0, parameter / 2), (255, parameter / 2)):
             law[level] += probability
     else:
-        spread = 255 * parameter * (1 if name == "gaussian_noise" else grey / 255)
+        spread = 255 * parameter * (1 if name == "gaussian_noise" else gray / 255)
         if spread == 0:
-            law[grey] = 1
+            law[gray] = 1
             return law
-        normal = stats.norm(grey, spread)  # the value before clipping, on the 0..255 scale
+        normal = stats.norm(gray, spread)  # the value before clipping, on the 0..255 scale
         law[0] = normal.cdf(1)
         law[255] = normal.sf(255)
         levels = np.arange(1, 255)
@@ -49,13 +49,13 @@ def exact_law(name, grey, parameter):
     return law
 
 
-def realised_law(table, grey):
+def realised_law(table, gray):
     """The law that ``act`` realises, found by asking it on both sides of every threshold of every
     column.
     """
     column = np.arange(256, dtype=np.uint32)
-    own = (table[grey] >> 8).astype(np.uint32)
-    image = np.full(256, grey, dtype=np.uint8)
+    own = (table[gray] >> 8).astype(np.uint32)
+    image = np.full(256, gray, dtype=np.uint8)
     lowest, highest = (
         noise.act(image, column, table),
         noise.act(image, np.uint32((FULL - 1) << 8) | column, table),
@@ -78,16 +78,16 @@ def realised_law(table, grey):
 @pytest.mark.parametrize(("name", "severity", "table"), CASES)
 def test_the_realised_law_is_the_exact_law(name, severity, table):
     (parameter,) = parameters(name, severity, table).values()
-    counts = noise.quantise(LAWS[name](parameter))
+    counts = noise.quantize(LAWS[name](parameter))
     assert (counts.sum(axis=1) == 2**32).all() and counts.min() >= 0
     built = noise.alias_table(counts)
-    for grey in GREY:
-        realised = realised_law(built, grey)
+    for gray in GREY:
+        realised = realised_law(built, gray)
         np.testing.assert_array_equal(
-            realised, counts[grey]
+            realised, counts[gray]
         )  # the table adds no error to the rounded law ...
         assert (
-            0.5 * np.abs(realised / 2**32 - exact_law(name, grey, parameter)).sum() < 1e-6
+            0.5 * np.abs(realised / 2**32 - exact_law(name, gray, parameter)).sum() < 1e-6
         )  # ... nor rounding to it
 
 
@@ -100,7 +100,7 @@ def test_an_alias_table_of_any_integers_reproduces_them():
         np.full(256, 1 / 256),
         *(stream.dirichlet(np.full(256, a)) for a in (0.01, 0.1, 1, 100)),
     ]
-    counts = noise.quantise(np.stack(laws * 43)[:256])
+    counts = noise.quantize(np.stack(laws * 43)[:256])
     counts[7] = FULL
     counts[7, 3] += 1
     counts[7, 200] -= 1
@@ -113,7 +113,7 @@ def test_an_alias_table_of_any_integers_reproduces_them():
 def test_corrupt_acts_with_the_law_of_its_table(name, photo):
     (parameter,) = parameters(name, 4).values()
     draws = words(generator(3, name, 4, index=9), photo.shape)
-    expected = noise.act(photo, draws, noise.alias_table(noise.quantise(LAWS[name](parameter))))
+    expected = noise.act(photo, draws, noise.alias_table(noise.quantize(LAWS[name](parameter))))
     np.testing.assert_array_equal(corruptions.corrupt(photo, name, 4, seed=3, index=9), expected)
 
 

@@ -41,10 +41,7 @@ def with_draws(name, image, severity, table="imagenet", index=0):
     if name == "snow":
         flakes, angle = stream.standard_normal(image.shape[:2]), stream.uniform(-135, -45)
         rows, columns = (blur.zoom_crop(size, given["zoom"]) for size in image.shape[:2])
-        inner = flakes[
-            rows.start : rows.start + rows.size, columns.start : columns.start + columns.size
-        ]
-        draws = weather.SnowDraws(inner, angle)
+        draws = weather.SnowDraws(flakes[rows, columns], angle)
         return lambda p: weather.snow(image, draws, precision=p, **given), reference.snow(
             image, flakes, angle, **given
         )
@@ -118,7 +115,7 @@ def test_the_fast_mode_is_off_by_one_level_in_few_values(name, severity, large_p
 @pytest.mark.parametrize("name", ["gaussian_blur", "defocus_blur", "zoom_blur", "glass_blur"])
 @pytest.mark.parametrize("severity", SEVERITIES)
 def test_flat_images_are_truncated_as_in_double_precision(name, severity):
-    # every grey level, flat: here the exact result is an integer and only the last bit decides
+    # every gray level, flat: here the exact result is an integer and only the last bit decides
     for level in (*range(0, 256, 5), 254):
         flat = np.full((24, 24, 1), level, dtype=np.uint8)
         fast, exact = (

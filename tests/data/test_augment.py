@@ -11,7 +11,7 @@ from torchvision.transforms import InterpolationMode, v2
 
 from chaosgate.data.augment import (
     FullRecipe,
-    centre_crop,
+    center_crop,
     crop_and_flip,
     erase,
     random_flip,
@@ -54,7 +54,7 @@ def test_a_pil_image_is_treated_like_its_tensor():
     by_pil = as_tensor(resized_crop_and_flip(picture, generator(3), 20, flip=False))
     assert (crop.int() - by_pil.int()).abs().max() <= 1  # same window, resized by another library
     theirs = v2.Compose([v2.Resize(40, antialias=True), v2.CenterCrop(36)])
-    assert torch.equal(centre_crop(image, 40, 36, InterpolationMode.BILINEAR), theirs(image))
+    assert torch.equal(center_crop(image, 40, 36, InterpolationMode.BILINEAR), theirs(image))
 
 
 @pytest.mark.parametrize(("height", "width", "kept"), [(10, 100, (10, 13)), (100, 10, (13, 10))])
@@ -109,5 +109,5 @@ def test_erasing_changes_one_rectangle_and_nothing_else():
 
 def test_no_strength_that_can_be_drawn_is_refused_by_pillow():
     recipe = FullRecipe(lambda picture, generator: picture, 8, InterpolationMode.BICUBIC, MEAN, STD)
-    for index in range(600):  # one in 350 images was posterised to 0 bits
+    for index in range(600):  # one in 350 images was posterized to 0 bits
         assert recipe(photo(8, 8), sample_generator(0, 0, index)).shape == (3, 8, 8)

@@ -128,7 +128,7 @@ SETS = {
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_every_set_is_recognised_and_read(name: str, tmp_path: Path, synthetic: Path, check):
+def test_every_set_is_recognized_and_read(name: str, tmp_path: Path, synthetic: Path, check):
     source, counts = SETS[name]
     root = synthetic / source if isinstance(source, str) else tmp_path
     if callable(source):

@@ -13,7 +13,7 @@ from torchvision.transforms import v2
 from chaosgate.corruptions import corrupt, jpeg_roundtrip
 from chaosgate.data import CLEAN, Cell, ImageFolder
 from chaosgate.data.decoding import decode
-from chaosgate.data.listing import image_files, walk
+from chaosgate.data.listing import walk
 from tests.data.photos import write_classes, write_photo
 from tests.data.recorder import LIGHTNING_WARNINGS, trainer
 
@@ -179,7 +179,7 @@ def test_the_walk_is_sorted_by_folder_and_prefers_a_folders_own_name(tmp_path: P
     found = walk(tmp_path)
     assert found.names == ["b/1.PNG", "b/sub/2.jpeg", "b-1/3.jpg", "c.jpg"]
     assert found.sizes.tolist() == [4] * 4
-    assert image_files(tmp_path) == [tmp_path / name for name in found.names]
+    assert found.paths == [tmp_path / name for name in found.names]
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def samples() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def evaluate(rows: range) -> dict[str, Tensor]:
-    """Everything the metrics can say about these rows, in batches of seven; synchronised inside a
+    """Everything the metrics can say about these rows, in batches of seven; synchronized inside a
     process group."""
     logits, target, cell = samples()
     cells = CellMetrics(CELLS, adaptive_bins=5)

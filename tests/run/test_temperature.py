@@ -47,7 +47,7 @@ def trained():
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
     for batch in islice(data.train_dataloader(), 12):
         optimizer.zero_grad()
-        cross_entropy(network(data.normalise(batch.image)), batch.target).backward()
+        cross_entropy(network(data.normalize(batch.image)), batch.target).backward()
         optimizer.step()
     with torch.no_grad():
         network.model.get_classifier().weight.mul_(4)
@@ -70,7 +70,7 @@ def outputs(network, loader, data):
     network.eval()
     with torch.no_grad():
         parts = [
-            (network(data.normalise(batch.image)), batch.target, batch.cell) for batch in loader
+            (network(data.normalize(batch.image)), batch.target, batch.cell) for batch in loader
         ]
     return [torch.cat(part) for part in zip(*parts, strict=True)]
 
@@ -148,7 +148,7 @@ def test_temperature_of_monte_carlo_averages_is_fitted_on_averages_of_validation
     with torch.no_grad(), handle:
         for number, batch in enumerate(loader):
             with handle.monte_carlo(3, -1 - number):
-                parts.append((network(data.normalise(batch.image)), batch.target))
+                parts.append((network(data.normalize(batch.image)), batch.target))
     averaged, target = (torch.cat(part) for part in zip(*parts, strict=True))
     expected, found = temperature_scaling(averaged, target).temperature, record.fitted
     assert found["temperature"] == pytest.approx(expected, rel=1e-5)

@@ -173,7 +173,7 @@ def test_rows_of_images_of_no_class_have_only_a_confidence(tmp_path: Path) -> No
     )
     names = (clean["corruption"], pixelate["corruption"], clean["n"])
     assert names == ("ood", "ood pixelate", 41)
-    images = data.normalise(torch.cat([batch.image for batch in data.predict_dataloader()]))
+    images = data.normalize(torch.cat([batch.image for batch in data.predict_dataloader()]))
     with torch.no_grad():
         confidence = network.eval()(images).double().softmax(1).amax(1).mean()
     assert clean["confidence"] == pytest.approx(float(confidence), abs=1e-6)

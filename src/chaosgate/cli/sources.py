@@ -13,10 +13,10 @@ from torchvision.transforms import InterpolationMode
 
 from chaosgate.cli.allowed import build
 from chaosgate.data import FashionMNIST, ImageData
-from chaosgate.data.augment import centre_crop, usual_resize
+from chaosgate.data.augment import center_crop, usual_resize
 from chaosgate.data.decoding import decode
-from chaosgate.data.listing import image_files
-from chaosgate.data.samples import as_tensor, normalised
+from chaosgate.data.listing import walk
+from chaosgate.data.samples import as_tensor, normalized
 from chaosgate.inject.stages import example_input
 from chaosgate.run.config_files import read_yaml
 from chaosgate.run.directory import RunDirectory
@@ -92,26 +92,26 @@ def find_images(source: Source, folder: Path | None, count: int, image_size: int
         own.setup("validate")
         split: Any = own.val_split
         chosen = _spaced(len(split.targets), count)
-        images = own.normalise(torch.stack([as_tensor(split.images[i]) for i in chosen]))
+        images = own.normalize(torch.stack([as_tensor(split.images[i]) for i in chosen]))
         if data is not None:
             return images
         size = image_size or (side if channels > 1 else images.shape[-1])
         shrunk = interpolate(images, (size, size), mode="bilinear", antialias=True)
         return shrunk.repeat(1, channels, 1, 1)
-    files = image_files(folder) if folder.is_dir() else []
+    files = walk(folder).paths if folder.is_dir() else []
     if not files:
         raise FileNotFoundError(f"no images in {folder}. Give --images a folder of image files.")
     side = image_size or int(getattr(data, "image_size", side))
     pictures = (decode(files[i]) for i in _spaced(len(files), count))
     bilinear = InterpolationMode.BILINEAR
-    crops = [centre_crop(one, usual_resize(side), side, bilinear) for one in pictures]
+    crops = [center_crop(one, usual_resize(side), side, bilinear) for one in pictures]
     images = torch.stack([as_tensor(crop) for crop in crops])
     images = images.float().mean(1, keepdim=True) if channels == 1 else images
     if data is not None:
-        return data.normalise(images)
+        return data.normalize(images)
     config: dict[str, Any] = getattr(source.model, "pretrained_cfg", None) or {}
     mean, std = (config.get(name, (0.5,) * channels)[:channels] for name in ("mean", "std"))
-    return normalised(images, mean, std)
+    return normalized(images, mean, std)
 
 
 def _spaced(size: int, count: int) -> list[int]:

@@ -596,7 +596,7 @@ def verdict(reading: ProbeReading) -> list[str]:
     return lines
 
 
-# Okabe and Ito's palette, for the common color-vision deficiencies; markers work in grey.
+# Okabe and Ito's palette, for the common color-vision deficiencies; markers work in gray.
 STYLES = {
     "gch": ("#0072B2", "o"),
     "gch_wick": ("#56B4E9", "h"),

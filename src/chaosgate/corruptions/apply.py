@@ -24,7 +24,7 @@ def generator(seed: int, name: str, severity: int, index: int) -> np.random.Gene
 
     Philox is counter based: (seed, corruption, severity) make its key, the index of the image
     stands in the upper half of its 256-bit counter, and each image may use :math:`2^{128}` blocks
-    before it would meet its neighbour. Nothing depends on the order of the calls or on the number
+    before it would meet its neighbor. Nothing depends on the order of the calls or on the number
     of workers.
 
     >>> a = generator(0, "shot_noise", 3, index=7).integers(100, size=4)
@@ -57,15 +57,19 @@ def words(stream: np.random.Generator, shape: tuple[int, ...], given: object = N
     return raw.view("<u4")[:count].reshape(shape)
 
 
+_LAWS = {
+    "gaussian_noise": noise.gaussian_law,
+    "shot_noise": noise.shot_law,
+    "impulse_noise": noise.impulse_law,
+    "speckle_noise": noise.speckle_law,
+}
 _RECIPES = {
-    "gaussian_noise": _Recipe(partial(noise.draw, noise.gaussian_law), words, pointwise=True),
-    "shot_noise": _Recipe(partial(noise.draw, noise.shot_law), words, pointwise=True),
-    "impulse_noise": _Recipe(partial(noise.draw, noise.impulse_law), words, pointwise=True),
-    "speckle_noise": _Recipe(partial(noise.draw, noise.speckle_law), words, pointwise=True),
+    name: _Recipe(partial(noise.draw, law), words, pointwise=True) for name, law in _LAWS.items()
+} | {
     "gaussian_blur": _Recipe(blur.gaussian_blur, has_precision=True),
     "defocus_blur": _Recipe(blur.defocus_blur, has_precision=True),
     "glass_blur": _Recipe(blur.glass_blur, blur.draw_offsets, True),
-    "motion_blur": _Recipe(blur.motion_blur, lambda stream, *_: blur.draw_angle(stream), True),
+    "motion_blur": _Recipe(blur.motion_blur, blur.draw_angle, True),
     "zoom_blur": _Recipe(blur.zoom_blur, has_precision=True),
     "snow": _Recipe(weather.snow, weather.draw_snow, True),
     "frost": _Recipe(weather.frost, weather.draw_frost),
@@ -74,9 +78,7 @@ _RECIPES = {
     "saturate": _Recipe(digital.saturate),
     "contrast": _Recipe(digital.contrast),
     "elastic_transform": _Recipe(digital.elastic_transform, digital.draw_elastic, True),
-    "spatter": _Recipe(
-        weather.spatter, lambda stream, shape, _: stream.standard_normal(shape[:2]), True
-    ),
+    "spatter": _Recipe(weather.spatter, weather.draw_spatter, True),
     "pixelate": _Recipe(digital.pixelate),
     "jpeg_compression": _Recipe(digital.jpeg),
 }
@@ -98,7 +100,7 @@ def corrupt(
     The draws are a pure function of ``(seed, name, severity, index)``: give every image of a data
     set its own ``index``. ``table="small"`` takes the parameters made for 32-pixel images.
     ``precision="float64"`` repeats the benchmark's double precision bit for bit; the default
-    differs by one grey level in a few values of ten thousand.
+    differs by one gray level in a few values of ten thousand.
 
     Args:
         image: NumPy (H, W), (H, W, 1) or (H, W, 3); torch (H, W), (1, H, W) or (3, H, W); or Pillow
@@ -116,10 +118,9 @@ def corrupt(
     (28, 28)
     """
     array, back = as_array(image)
-    result = corrupt_batch(
-        array[None], name, severity, seed, [index], table, precision, frost_textures
-    )[0]
-    return cast(AnyImage, back(result))
+    options = (table, precision, frost_textures)
+    result = corrupt_batch(array[None], name, severity, seed, [index], *options)
+    return cast(AnyImage, back(result[0]))
 
 
 def corrupt_batch(
@@ -165,10 +166,10 @@ def corrupt_batch(
 
 
 def jpeg_roundtrip(image: AnyImage, quality: int = 85) -> AnyImage:
-    """Save and load as JPEG with 4:2:0 colour: how the benchmark stores its images, hence a part of
+    """Save and load as JPEG with 4:2:0 color: how the benchmark stores its images, hence a part of
     it.
 
-    The benchmark also asked for optimised Huffman tables. They make the file smaller and no pixel
+    The benchmark also asked for optimized Huffman tables. They make the file smaller and no pixel
     different, so the time for them is saved here.
     """
     array, back = as_array(image)
@@ -226,15 +227,12 @@ def as_array(image: Any) -> tuple[Bytes, Callable[[Bytes], Any]]:
 def as_stack(images: Any) -> Bytes:
     """A stack (N, H, W) or (N, H, W, C) as a contiguous (N, H, W, C) array."""
     stack = np.asarray(images)
-    if stack.dtype != np.uint8:
-        raise TypeError(
-            f"images of type {stack.dtype}; corruptions are defined on uint8 grey levels 0..255."
-        )
     if stack.ndim == 3:
         stack = stack[..., None]
-    if stack.ndim != 4 or stack.shape[3] not in (1, 3) or 0 in stack.shape[1:]:
+    right = stack.ndim == 4 and stack.shape[3] in (1, 3) and 0 not in stack.shape[1:]
+    if not right or stack.dtype != np.uint8:
         raise ValueError(
-            f"images of shape {stack.shape[1:]}; corruptions take (H, W), (H, W, 1) or (H, W, 3), "
-            "and torch tensors channels first."
+            f"images of type {stack.dtype} and shape {stack.shape[1:]}; corruptions take uint8 "
+            "(H, W), (H, W, 1) or (H, W, 3), and torch tensors channels first."
         )
     return np.ascontiguousarray(stack)

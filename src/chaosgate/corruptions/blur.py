@@ -6,14 +6,14 @@ x_{h + \delta_y,\, w + \delta_x}`. The copies run from the bottom right to the t
 other's results, so a scan is a chain of pointers rather than a gather; following the chains for all
 pixels at once gives the same image as the loop, bit for bit.
 
-*Motion.* The benchmark called ImageMagick, which rounds to the nearest grey level. So does this;
-the package ``imagecorruptions`` truncates, which makes its images half a grey level darker on
+*Motion.* The benchmark called ImageMagick, which rounds to the nearest gray level. So does this;
+the package ``imagecorruptions`` truncates, which makes its images half a gray level darker on
 average.
 """
 
 from functools import lru_cache
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 import cv2
 import numpy as np
@@ -33,14 +33,14 @@ from chaosgate.corruptions.levels import (
 
 
 def gaussian_taps(sigma: float) -> Plane:
-    r"""Sampled Gaussian, normalised, of radius :math:`\lfloor 4 \sigma + 1/2 \rfloor`."""
+    r"""Sampled Gaussian, normalized, of radius :math:`\lfloor 4 \sigma + 1/2 \rfloor`."""
     radius = int(4.0 * sigma + 0.5)
     taps = np.exp(-0.5 / sigma**2 * np.arange(-radius, radius + 1) ** 2)
     return np.asarray(taps / taps.sum(), dtype=np.float64)
 
 
 def gaussian_blur(image: Bytes, sigma: float, precision: Precision = "float32") -> Bytes:
-    r"""Gaussian blur of an (H, W, C) image, edges replicated, radius four sigma, truncated to grey
+    r"""Gaussian blur of an (H, W, C) image, edges replicated, radius four sigma, truncated to gray
     levels.
 
     In float32 (sigma of 1.6 and more) one or two values in ten thousand of a photograph are one
@@ -140,7 +140,7 @@ def glass_blur(
     scans: int,
     precision: Precision = "float32",
 ) -> Bytes:
-    """Blur, copy near neighbours in ``scans`` scans, blur again; (H, W, C) image, ``offsets`` as in
+    """Blur, copy near neighbors in ``scans`` scans, blur again; (H, W, C) image, ``offsets`` as in
     `draw_offsets`.
     """
     blurred = gaussian_blur(image, sigma, precision)
@@ -179,9 +179,9 @@ def take_pixels(image: Bytes, index: npt.NDArray[np.intp]) -> Bytes:
     return np.asarray(cv2.cvtColor(moved, cv2.COLOR_RGBA2RGB), dtype=np.uint8)
 
 
-def draw_angle(stream: np.random.Generator, low: float = -45.0, high: float = 45.0) -> float:
-    """A direction in degrees, uniform between the two bounds."""
-    return float(stream.uniform(low, high))
+def draw_angle(stream: np.random.Generator, shape: object = None, given: object = None) -> float:
+    """A direction in degrees, uniform between -45 and 45."""
+    return float(stream.uniform(-45, 45))
 
 
 def motion_blur(
@@ -195,7 +195,7 @@ def motion_blur(
 
     with offsets :math:`o_i` as (row, column).
 
-    The sum is rounded to the nearest grey level, not truncated, because the program that made the
+    The sum is rounded to the nearest gray level, not truncated, because the program that made the
     benchmark does so.
     """
     height, width = image.shape[:2]
@@ -231,39 +231,25 @@ def _half_gaussian(radius: float, sigma: float) -> Plane:
     return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
-class Crop(NamedTuple):
-    """Geometry of a centre crop along one axis that is enlarged to ``length`` pixels and trimmed at
-    both ends.
-    """
-
-    start: int
-    size: int
-    length: int
-    trim: int
-
-
-def zoom_crop(size: int, factor: float) -> Crop:
-    """The smallest centre crop of ``size`` pixels that covers them again when enlarged by
-    ``factor``.
-    """
+def zoom_crop(size: int, factor: float) -> slice:
+    """The smallest central crop of ``size`` pixels that covers them again when enlarged."""
     inner = ceil(size / factor)
-    length = round(inner * factor)
-    return Crop((size - inner) // 2, inner, length, (length - size) // 2)
+    return slice((size - inner) // 2, (size - inner) // 2 + inner)
 
 
-def zoom_centre(image: Array, factor: float) -> Array:
-    """Enlarge the centre of (H, W, C) floats to H x W by SciPy's linear zoom (first and last
+def zoom_center(image: Array, factor: float) -> Array:
+    """Enlarge the center of (H, W, C) floats to H x W by SciPy's linear zoom (first and last
     samples stay in place).
     """
     height, width = image.shape[:2]
-    rows, columns = zoom_crop(height, factor), zoom_crop(width, factor)
-    inner = image[rows.start : rows.start + rows.size, columns.start : columns.start + columns.size]
+    inner = image[zoom_crop(height, factor), zoom_crop(width, factor)]
     grown = ndimage.zoom(inner, (factor, factor, 1), order=1)
-    return np.asarray(grown[rows.trim : rows.trim + height, columns.trim : columns.trim + width])
+    top, left = (grown.shape[0] - height) // 2, (grown.shape[1] - width) // 2
+    return np.asarray(grown[top : top + height, left : left + width])
 
 
 def zoom_blur(image: Bytes, stop: float, step: float, precision: Precision = "float32") -> Bytes:
-    r"""Average of an (H, W, C) image and its centred enlargements by :math:`1, 1 + s, 1 + 2s,
+    r"""Average of an (H, W, C) image and its centered enlargements by :math:`1, 1 + s, 1 + 2s,
     \dots` below ``stop``.
 
     The number of factors follows NumPy's floating ``arange``, which at severity 1 includes its own
@@ -274,7 +260,7 @@ def zoom_blur(image: Bytes, stop: float, step: float, precision: Precision = "fl
         pixels = (image / 255.0).astype(np.float32)
         total = np.zeros_like(pixels)
         for factor in factors:
-            total += zoom_centre(pixels, factor)
+            total += zoom_center(pixels, factor)
         return truncate((pixels + total) / (len(factors) + 1))
     height, width, channels = image.shape
     flat = image.astype(np.float32).reshape(height, -1)
@@ -291,22 +277,24 @@ def zoom_blur(image: Bytes, stop: float, step: float, precision: Precision = "fl
 
 @lru_cache(maxsize=128)
 def zoom_matrix(size: int, factor: float) -> Any:
-    """The linear map of `zoom_centre` along one axis: a sparse (size, size) matrix with two entries
+    """The linear map of `zoom_center` along one axis: a sparse (size, size) matrix with two entries
     in each row.
     """
-    start, inner, length, trim = zoom_crop(size, factor)
-    place = (np.arange(size) + trim) * ((inner - 1) / max(1, length - 1))
+    crop = zoom_crop(size, factor)
+    inner = crop.stop - crop.start
+    length = round(inner * factor)
+    place = (np.arange(size) + (length - size) // 2) * ((inner - 1) / max(1, length - 1))
     lower = np.minimum(place.astype(np.intp), max(0, inner - 2))
     share = place - lower
     rows = np.repeat(np.arange(size), 2)
-    columns = start + np.minimum(np.stack([lower, lower + 1], axis=1), inner - 1).reshape(-1)
+    columns = crop.start + np.minimum(np.stack([lower, lower + 1], axis=1), inner - 1).reshape(-1)
     weights = np.stack([1 - share, share], axis=1).reshape(-1)
     return sparse.csr_array((weights.astype(np.float32), (rows, columns)), shape=(size, size))
 
 
 @lru_cache(maxsize=16)
 def _zoom_drops(count: int) -> Drops | None:
-    """Which grey levels the float32 average of ``count`` + 1 equal images truncates downwards."""
+    """Which gray levels the float32 average of ``count`` + 1 equal images truncates downwards."""
     level = (np.arange(256) / 255.0).astype(np.float32)
     total = np.zeros_like(level)
     for _ in range(count):

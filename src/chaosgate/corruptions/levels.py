@@ -1,7 +1,7 @@
-r"""From real values back to grey levels: truncation, as the benchmark ends with it, and what it
+r"""From real values back to gray levels: truncation, as the benchmark ends with it, and what it
 needs to be fast.
 
-Truncation turns an error of :math:`10^{-6}` into a whole grey level wherever the exact value is an
+Truncation turns an error of :math:`10^{-6}` into a whole gray level wherever the exact value is an
 integer, and it is one in every flat region. There the benchmark's double precision lands on
 :math:`n` or on :math:`n - 1` depending on the last bit of the filter weights. The fast filters add
 in another order or in float32, where that bit is lost; they take it from a table of what the
@@ -77,9 +77,9 @@ def in_hsv(image: Bytes, change: Callable[[Plane, Plane], tuple[Plane, Plane]]) 
     r"""Let ``change`` map saturation and value of an (H, W, 3) image, both in [0, 1]; the hue
     stays.
 
-    With :math:`V = \max(r, g, b)` and :math:`S = 1 - \min(r, g, b) / V` the colour is rebuilt from
+    With :math:`V = \max(r, g, b)` and :math:`S = 1 - \min(r, g, b) / V` the color is rebuilt from
     the four numbers :math:`V`, :math:`V(1 - S)`, :math:`V(1 - fS)` and :math:`V(1 - (1 - f)S)`,
-    where :math:`f` is the position within a sixth of the hue circle. Many results are whole grey
+    where :math:`f` is the position within a sixth of the hue circle. Many results are whole gray
     levels up to the last bit, so the order of operations matters for the truncation; it is kept, in
     double precision, in both modes.
     """
@@ -94,14 +94,14 @@ def _change_hsv(image: Bytes, change: Callable[[Plane, Plane], tuple[Plane, Plan
     )
     value = np.maximum(np.maximum(r, g), b)
     spread = value - np.minimum(np.minimum(r, g), b)
-    grey = spread == 0
+    gray = spread == 0
     third = np.maximum(
         (g == value).view(np.uint8), (b == value).view(np.uint8) * np.uint8(2)
     )  # red, green, blue
-    third *= ~grey  # grey counts as red
+    third *= ~gray  # gray counts as red
     here = np.arange(len(r))
     difference = np.concatenate([g - b, b - r, r - g]).take(third.astype(np.intp) * len(r) + here)
-    turn = (2.0 * third + difference / (spread + grey)) / 6.0
+    turn = (2.0 * third + difference / (spread + gray)) / 6.0
     turn += turn < 0
     turn *= 6.0
     sixth = np.floor(turn)

@@ -1,6 +1,6 @@
-r"""Pointwise noises as exact laws on grey levels.
+r"""Pointwise noises as exact laws on gray levels.
 
-A noise that treats every channel value alike and ends in a grey level is a stochastic matrix
+A noise that treats every channel value alike and ends in a gray level is a stochastic matrix
 
 .. math:: K(g, k) = \Pr(\text{output} = k \mid \text{input} = g), \qquad g, k \in \{0, \dots, 255\},
 
@@ -36,9 +36,9 @@ def gaussian_law(sigma: float) -> Law:
 
 def speckle_law(sigma: float) -> Law:
     r"""Multiplicative :math:`x + x \sigma z`; black stays black."""
-    grey = _LEVELS[1:, None]
+    gray = _LEVELS[1:, None]
     law = np.zeros((256, 256))
-    law[1:] = _from_cdf(special.ndtr((np.arange(1, 256)[None, :] - grey) / (grey * sigma)))
+    law[1:] = _from_cdf(special.ndtr((np.arange(1, 256)[None, :] - gray) / (gray * sigma)))
     law[0, 0] = 1.0
     return law
 
@@ -69,7 +69,7 @@ def draw(law: Callable[[float], Law], image: Bytes, words: Words, **parameter: f
     return act(image, words, _table(law, *parameter.values()))
 
 
-def quantise(law: Law) -> npt.NDArray[np.int64]:
+def quantize(law: Law) -> npt.NDArray[np.int64]:
     r"""Round rows to multiples of :math:`2^{-32}` that sum to one, largest remainders first."""
     scaled = law / law.sum(axis=1, keepdims=True) * 2.0**32
     counts: npt.NDArray[np.int64] = np.floor(scaled).astype(np.int64)
@@ -109,7 +109,7 @@ def alias_table(counts: npt.NDArray[np.int64]) -> Words:
 
 
 def act(image: Bytes, words: Words, table: Words) -> Bytes:
-    """Send every grey level to its draw: low byte of the word = column, the upper 24 bits against
+    """Send every gray level to its draw: low byte of the word = column, the upper 24 bits against
     the threshold.
     """
     column = words.astype(np.uint8)
@@ -123,7 +123,7 @@ def act(image: Bytes, words: Words, table: Words) -> Bytes:
 
 @lru_cache(maxsize=64)
 def _table(law: Callable[[float], Law], parameter: float) -> Words:
-    return alias_table(quantise(law(parameter)))
+    return alias_table(quantize(law(parameter)))
 
 
 def _from_cdf(below: Law) -> Law:

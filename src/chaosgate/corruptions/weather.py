@@ -4,7 +4,7 @@
 Where the package ``imagecorruptions`` departs from the benchmark, this follows the benchmark.
 *Snow*: the layer of flakes is cut to the image and made 8-bit before its motion blur, so that at
 the border the edge is repeated; the package blurs the enlarged layer and cuts it afterwards, and
-quantises it once. *Frost*: the texture is cut at its own scale; the package first enlarges it by
+quantizes it once. *Frost*: the texture is cut at its own scale; the package first enlarges it by
 1.1.
 """
 
@@ -21,10 +21,9 @@ from PIL import Image
 from scipy import ndimage
 
 from chaosgate.corruptions.blur import (
-    draw_angle,
     gaussian_taps,
     motion_blur,
-    zoom_centre,
+    zoom_center,
     zoom_crop,
     zoom_matrix,
 )
@@ -50,8 +49,9 @@ def draw_snow(
     stream: np.random.Generator, shape: tuple[int, ...], given: dict[str, Any]
 ) -> SnowDraws:
     """All randomness of one snowfall; noise outside the crop is not drawn."""
-    size = tuple(zoom_crop(length, given["zoom"]).size for length in shape[:2])
-    return SnowDraws(stream.standard_normal(size), draw_angle(stream, -135.0, -45.0))
+    crops = [zoom_crop(length, given["zoom"]) for length in shape[:2]]
+    flakes = stream.standard_normal([crop.stop - crop.start for crop in crops])
+    return SnowDraws(flakes, float(stream.uniform(-135, -45)))
 
 
 def snow(
@@ -76,24 +76,21 @@ def snow(
     result = np.empty_like(image)
     for rows in bands(image.shape):
         pixels = image[rows].astype(np.float32) / np.float32(255)
-        grey = (
-            pixels if image.shape[2] == 1 else cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)[..., None]
-        )
-        hazy = mix * pixels + (1 - mix) * np.maximum(pixels, grey * 1.5 + 0.5)
+        gray: Any = pixels
+        if image.shape[2] == 3:
+            gray = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)[..., None]
+        hazy = mix * pixels + (1 - mix) * np.maximum(pixels, gray * 1.5 + 0.5)
         result[rows] = truncate(hazy + fallen[rows] / 255.0 + turned[rows] / 255.0)
     return result
 
 
 def flakes(shape: tuple[int, ...], noise: Plane, zoom: float, precision: Precision) -> Plane:
-    """The noise of the centre crop enlarged to an (H, W, 1) layer."""
+    """The noise of the center crop enlarged to an (H, W, 1) layer."""
     height, width = shape[:2]
-    rows, columns = zoom_crop(height, zoom), zoom_crop(width, zoom)
     canvas = np.zeros((height, width))
-    canvas[rows.start : rows.start + rows.size, columns.start : columns.start + columns.size] = (
-        noise
-    )
+    canvas[zoom_crop(height, zoom), zoom_crop(width, zoom)] = noise
     if precision == "float64":
-        return zoom_centre(canvas[..., None], zoom)
+        return zoom_center(canvas[..., None], zoom)
     tall = zoom_matrix(height, zoom) @ canvas
     return np.asarray((zoom_matrix(width, zoom) @ tall.T).T[..., None])
 
@@ -103,10 +100,9 @@ def load_frost(folder: str | PathLike[str] | None) -> tuple[Bytes, ...]:
     missing = [name for name in FROST_FILES if not (Path(folder or "") / name).is_file()]
     if missing:
         raise FileNotFoundError(
-            f"frost needs the textures {', '.join(missing)} in {folder or 'a folder'}; set "
-            f"frost_textures to the folder that has "
-            f"{', '.join(FROST_FILES)}. They come with the ImageNet-C generating code "
-            "(hendrycks/robustness, ImageNet-C/create_c)."
+            f"frost needs the textures {', '.join(missing)} in {folder or 'a folder'}. They come "
+            "with the ImageNet-C generating code (hendrycks/robustness, ImageNet-C/create_c); set "
+            "frost_textures to their folder."
         )
     return _decode(str(folder))
 
@@ -139,7 +135,7 @@ def frost(
     frost_weight: float,
     textures: Sequence[Bytes],
 ) -> Bytes:
-    """Weighted sum of an (H, W, C) image and a crop of a frost texture (its luma, for a grey
+    """Weighted sum of an (H, W, C) image and a crop of a frost texture (its luma, for a gray
     image).
     """
     which, row, column = draws
@@ -180,7 +176,7 @@ def fog(image: Bytes, draws: Sequence[Plane], amount: float, decay: float) -> By
 def plasma(draws: Sequence[Plane], decay: float) -> Plane:
     r"""Diamond-square fractal on a torus, scaled to [0, 1].
 
-    Level by level the middles of squares, then of sides, become the mean of their four neighbours
+    Level by level the middles of squares, then of sides, become the mean of their four neighbors
     plus :math:`w^2 U(-1, 1)`; the width :math:`w` starts at 100 and is divided by ``decay`` after
     every level.
     """
@@ -206,12 +202,17 @@ def plasma(draws: Sequence[Plane], decay: float) -> Plane:
 
 
 def brightness(image: Bytes, shift: float) -> Bytes:
-    """Raise the value V of an (H, W, C) image by ``shift``, clipped to 1; of a grey image V is the
-    grey level.
+    """Raise the value V of an (H, W, C) image by ``shift``, clipped to 1; of a gray image V is the
+    gray level.
     """
     if image.shape[2] == 1:
         return truncate(image / 255.0 + shift)
     return in_hsv(image, lambda s, v: (s, np.clip(v + shift, 0, 1)))
+
+
+def draw_spatter(stream: np.random.Generator, shape: tuple[int, ...], given: object) -> Plane:
+    """A standard normal (H, W) field."""
+    return stream.standard_normal(shape[:2])
 
 
 def spatter(
@@ -226,7 +227,7 @@ def spatter(
     precision: Precision = "float32",
 ) -> Bytes:
     """Spatter an (H, W, C) image with liquid from a standard normal (H, W) field (in luma, for a
-    grey image).
+    gray image).
     """
     liquid = _blur(draws * scale + loc, sigma, precision)
     liquid[liquid < threshold] = 0
@@ -234,14 +235,14 @@ def spatter(
     if mud:
         cover = _blur((liquid > threshold).astype(np.float32), strength, precision)[..., None]
         cover[cover < 0.8] = 0  # mud covers the wet region, with soft edges
-        pixels = pixels * (1 - cover) + _colour(MUD, image.shape[2]) * cover
+        pixels = pixels * (1 - cover) + _color(MUD, image.shape[2]) * cover
     else:
-        pixels = pixels + water(liquid, strength)[..., None] * _colour(WATER, image.shape[2])
+        pixels = pixels + water(liquid, strength)[..., None] * _color(WATER, image.shape[2])
     return truncate(pixels)
 
 
 def water(liquid: Plane, strength: float) -> npt.NDArray[np.float32]:
-    """How much light each pixel gains from water: edges of the liquid, widened, equalised and
+    """How much light each pixel gains from water: edges of the liquid, widened, equalized and
     embossed.
     """
     layer = (liquid * 255).astype(np.uint8)
@@ -257,10 +258,10 @@ def water(liquid: Plane, strength: float) -> npt.NDArray[np.float32]:
     return gain if peak == 0 else gain / peak * np.float32(strength)
 
 
-def _colour(rgb: tuple[int, int, int], channels: int) -> npt.NDArray[np.float32]:
-    colour = (np.array(rgb) / 255.0).astype(np.float32)
+def _color(rgb: tuple[int, int, int], channels: int) -> npt.NDArray[np.float32]:
+    color = (np.array(rgb) / 255.0).astype(np.float32)
     luma = np.array([[0.299], [0.587], [0.114]], dtype=np.float32)
-    return colour if channels == 3 else colour @ luma
+    return color if channels == 3 else color @ luma
 
 
 def _blur(field: Array, sigma: float, precision: Precision) -> Array:

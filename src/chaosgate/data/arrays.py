@@ -17,13 +17,7 @@ from numpy.typing import NDArray
 
 from chaosgate.data.augment import crop_and_flip
 from chaosgate.data.listing import PerClass, SplitSeed, hashed_share, spaced_holdout
-from chaosgate.data.module import (
-    SEVERITIES,
-    Corruptions,
-    ImageData,
-    Severities,
-    plan_cells,
-)
+from chaosgate.data.module import SEVERITIES, Corruptions, ImageData, Severities, plan_cells
 from chaosgate.data.samples import CLEAN, Augmentation, Cell, Split
 
 
@@ -37,7 +31,10 @@ class Part(NamedTuple):
         return Part(self.images[places], self.targets[places])
 
     def split(self) -> Split:
-        return Split(as_images(self.images), self.targets)
+        """With images (N, C, H, W), of the same memory."""
+        tensor = torch.from_numpy(self.images)
+        tensor = tensor[:, None] if tensor.ndim == 3 else tensor.permute(0, 3, 1, 2)
+        return Split(tensor, self.targets)
 
 
 class ArrayData(ImageData):
@@ -108,14 +105,8 @@ class ArrayData(ImageData):
             self.test_splits = [self._parts["test"].split()]
         images, targets = self._parts["test"]
         if stage == "test" and len(self.test_splits) < len(self.test_cells):
-            copies = corrupted_copies(
-                images,
-                self.test_cells,
-                self.seed,
-                self.corruption_table,
-                self.cache_dir,
-                quiet=self._process()[1] > 0,
-            )
+            quiet, how = self._process()[1] > 0, (self.seed, self.corruption_table)
+            copies = corrupted_copies(images, self.test_cells, *how, self.cache_dir, quiet)
             self.test_splits = [Part(copy, targets).split() for copy in copies]
 
     def _divided(self, parts: dict[str, Part]) -> dict[str, Part]:
@@ -128,10 +119,9 @@ class ArrayData(ImageData):
             return parts
         whole = parts["train"]
         held = spaced_holdout(whole.targets, self.val_fraction, seed)
+        share = f"val: {self.val_fraction} of each class of the official training part"
         rule = "evenly spaced" if seed is None else f"drawn with seed {seed}"
-        self.origin["split"] = (
-            f"val: {self.val_fraction} of each class of the official training part, {rule}"
-        )
+        self.origin["split"] = f"{share}, {rule}"
         return {**parts, "train": whole.pick(~held), "val": whole.pick(held)}
 
     def _chosen(self, parts: dict[str, Part]) -> dict[str, Part]:
@@ -152,12 +142,6 @@ class ArrayData(ImageData):
         """Also the digests of the files and how they were split."""
         part = {"subset": self.per_class} if self.per_class else {}
         return {**super().describe(), **self.origin, **part}
-
-
-def as_images(images: NDArray[np.uint8]) -> torch.Tensor:
-    """(N, C, H, W) view of (N, H, W) or (N, H, W, C) images."""
-    tensor = torch.from_numpy(images)
-    return tensor[:, None] if tensor.ndim == 3 else tensor.permute(0, 3, 1, 2)
 
 
 def corrupted_copies(
@@ -188,13 +172,8 @@ def corrupted_copies(
         if source.is_file():
             key.update(source.name.encode() + source.read_bytes())
     copies = []
-    for cell in track(
-        cells,
-        f"corrupting {len(images)} test images",
-        console=Console(stderr=True),
-        transient=True,
-        disable=quiet,
-    ):
+    shown: dict[str, Any] = {"console": Console(stderr=True), "transient": True, "disable": quiet}
+    for cell in track(cells, f"corrupting {len(images)} test images", **shown):
         name = f"{cell.corruption}-{cell.severity}-{key.hexdigest()[:32]}.npy"
         path = cache_dir and cache_dir / name
         made = images if cell == CLEAN else None
@@ -202,8 +181,7 @@ def corrupted_copies(
             with suppress(OSError, ValueError, EOFError):  # not there, or damaged
                 made = np.load(path, allow_pickle=False)
         if made is None:
-            indices = range(len(images))
-            made = corrupt_batch(images, *cell, seed=seed, indices=indices, table=table)
+            made = corrupt_batch(images, *cell, seed=seed, table=table)
             if path:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 half = path.with_name(f".{name}.{os.getpid()}.npy")

@@ -25,7 +25,7 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as pixels
 
-from chaosgate.data.samples import Augmentation, Picture, as_tensor, lent_streams, normalised
+from chaosgate.data.samples import Augmentation, Picture, as_tensor, lent_streams, normalized
 
 POLICY = "rand-m9-mstd0.5-inc1"
 ERASE = 0.25
@@ -97,7 +97,7 @@ def crop_and_flip(image: Picture, generator: torch.Generator, padding: int, flip
     return random_flip(image, generator) if flip else image
 
 
-def centre_crop(
+def center_crop(
     image: Picture, resize: int, size: int, interpolation: InterpolationMode
 ) -> Picture:
     """The evaluation view: resize the shorter side to ``resize``, crop the central ``size``."""
@@ -161,6 +161,6 @@ def erase(image: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     The noise is standard normal after normalization, rounded and clamped to 0, ..., 255.
     """
     eraser = RandomErasing(probability=1.0, mode="pixel", device="cpu")  # type: ignore[no-untyped-call]
-    erased: Tensor = eraser(normalised(image, mean, std))
+    erased: Tensor = eraser(normalized(image, mean, std))
     m, s = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
     return (255 * (erased * s + m)).round_().clamp_(0, 255).to(torch.uint8)

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import json
-import zlib
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -73,19 +72,18 @@ class FashionMNIST(ArrayData):
         if self.root is None:
             return self._read_subset()
         parts: dict[str, Part] = {}
-        digests: dict[str, str] = {}
+        self.origin["files"] = {}
         for part, (prefix, count) in PREFIXES.items():
             kinds = ("images-idx3-ubyte", "labels-idx1-ubyte")
             paths = [_find(self.root, f"{prefix}-{kind}") for kind in kinds]
-            digests |= {path.name: _sha256(path.read_bytes()) for path in paths}
-            images, targets = (read_idx(path) for path in paths)
+            self.origin["files"] |= {path.name: _sha256(path.read_bytes()) for path in paths}
+            images, targets = map(read_idx, paths)
             if images.shape != (count, 28, 28) or targets.shape != (count,) or targets.max() > 9:
                 raise ValueError(
                     f"{paths[0]} has images {images.shape}; the {part} part of Fashion-MNIST has "
                     f"{count} images of 28x28 and labels 0 to 9. Fetch it again."
                 )
             parts[part] = Part(images, targets.astype(np.int64))
-        self.origin = {"files": digests}
         return parts
 
     def describe(self) -> dict[str, Any]:
@@ -131,10 +129,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
         data = gzip.decompress(data) if path.suffix == ".gz" else data
         if data[2] != 8:
             raise ValueError("it does not hold unsigned bytes")
-        axes = data[3]
-        shape = np.frombuffer(data, ">i4", axes, offset=4)
-        return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape).copy()
-    except (OSError, EOFError, zlib.error, IndexError, ValueError) as error:
-        raise ValueError(
-            f"{path} is damaged or not an idx file ({error}); fetch it again."
-        ) from error
+        shape = np.frombuffer(data, ">i4", data[3], offset=4)
+        return np.frombuffer(data, np.uint8, offset=4 + 4 * len(shape)).reshape(shape).copy()
+    except Exception as error:
+        raise ValueError(f"{path} is damaged or no idx file ({error}); fetch it again.") from error

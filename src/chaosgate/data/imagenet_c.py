@@ -26,7 +26,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2.functional import get_size
 
 from chaosgate.corruptions import COMMON, EXTRA, Corrupt
-from chaosgate.data.augment import centre_crop
+from chaosgate.data.augment import center_crop
 from chaosgate.data.decoding import Decoder, FileImages, decode
 from chaosgate.data.imagenet import ImageNet, has_classes, list_class_folders
 from chaosgate.data.listing import Listing, check_files, walk
@@ -110,19 +110,18 @@ class ImageNetC(ImageNet):
         ]
         if self.has_clean:
             self.listings["test"] = self._clean_listing(listing)
-            self.test_splits.insert(0, self._split("test", self.central_view()))
+            self.test_splits.insert(0, self._split("test"))
 
     def _clean_listing(self, cells: Listing) -> Listing:
         """The clean images of the cells, in their order."""
         clean = self.list_split("val")
         order = {name: place for place, name in enumerate(clean.names)}
-        try:
-            return clean.pick(np.array([order[name] for name in cells.names], dtype=np.int64))
-        except KeyError as name:
+        if missing := [name for name in cells.names if name not in order]:
             raise ValueError(
-                f"the clean images in {self.root} lack {name} of the cells. Set data.clean to "
-                "their validation set, or to null."
-            ) from None
+                f"the clean images in {self.root} lack {missing[0]} of the cells. Set data.clean "
+                "to their validation set, or to null."
+            )
+        return clean.pick(np.array([order[name] for name in cells.names], dtype=np.int64))
 
     def _list_cells(self) -> Listing:
         """The files of the first cell; all cells must have the same."""
@@ -144,15 +143,15 @@ class ImageNetC(ImageNet):
 
     def describe(self) -> dict[str, Any]:
         """As for ImageNet; ``corruptions`` is ``released`` or ``generated``."""
-        told = super().describe()
-        del told["validation"]
-        return told | {
+        found = super().describe()
+        del found["validation"]
+        return found | {
             "corruptions": "generated" if self.manifest else "released",
             "corruption_table": self.manifest.get("table"),
             "corruption_seed": self.manifest.get("seed"),
             "corruption_jpeg": True,  # as in the release
             "transform": "clean as ImageNet; corrupted as they are" if self.has_clean else "none",
-            "files": {**told["files"], "cells": self.cell_digest},
+            "files": {**found["files"], "cells": self.cell_digest},
             "split": "official val",
             **({"manifest": self.manifest} if self.manifest else {}),
         }
@@ -167,8 +166,8 @@ def find_cells(root: Path, cells: Sequence[Cell]) -> dict[Cell, Path]:
     """Folder of every cell, ``<corruption>/<severity>`` or ``<group>/<corruption>/<severity>``."""
     found: dict[Cell, Path] = {}
     for cell in cells:
-        place = Path(cell.corruption, str(cell.severity))
-        for folder in (root / place, root / group_of(cell.corruption) / place):
+        for above in ("", group_of(cell.corruption)):
+            folder = root / above / cell.corruption / str(cell.severity)
             if folder.is_dir():
                 found[cell] = folder
     if missing := [cell for cell in cells if cell not in found]:
@@ -247,19 +246,15 @@ def write_copies(
     target.mkdir(parents=True, exist_ok=True)
     with FileLock(target / ".lock", timeout=0):  # another run that writes there is an error
         _claim(target, images, settings)
-        makers = [
-            Corrupt(*cell, settings.seed, settings.table, frost_textures=frost_textures)
-            for cell in cells
-        ]
+        how: Any = {"table": settings.table, "frost_textures": frost_textures}
+        makers = [Corrupt(*cell, settings.seed, **how) for cell in cells]
         for maker in makers:  # missing textures are noticed before the run
             maker(np.zeros((settings.size, settings.size, 3), dtype=np.uint8))
-        loader = DataLoader(
-            _Copies(images, target, makers, settings),
-            batch_size=None,
-            num_workers=workers if workers > 1 else 0,
-            worker_init_fn=_one_thread,
-            multiprocessing_context="spawn" if workers > 1 else None,  # OpenCV has threads
-        )
+        several: dict[str, Any] = {}
+        if workers > 1:  # spawned, because OpenCV has threads
+            several = {"num_workers": workers, "multiprocessing_context": "spawn"}
+            several["worker_init_fn"] = _one_thread
+        loader = DataLoader(_Copies(images, target, makers, settings), batch_size=None, **several)
         count: int = sum(track(loader, "corrupted copies", console=Console(stderr=True)))
         shutil.rmtree(target / PARTS)
         return count
@@ -287,14 +282,11 @@ class _Copies(Dataset[int]):
     def __getitem__(self, number: int) -> int:
         path, name = self.images[number]
         places = {m: self.target / m.name / str(m.severity) / name for m in self.makers}
-        missing = {  # a crash can leave an empty file
-            m: place
-            for m, place in places.items()
-            if not (place.is_file() and place.stat().st_size)
-        }
+        # a crash can leave an empty file
+        missing = {m: p for m, p in places.items() if not (p.is_file() and p.stat().st_size)}
         if missing:
             resize, size = self.settings.resize, self.settings.size
-            picture = centre_crop(decode(path, "pil"), resize, size, InterpolationMode.BILINEAR)
+            picture = center_crop(decode(path, "pil"), resize, size, InterpolationMode.BILINEAR)
             clean = as_tensor(picture).permute(1, 2, 0).contiguous().numpy()
         for maker, place in missing.items():
             buffer = BytesIO()
@@ -322,7 +314,7 @@ def _claim(target: Path, images: Sequence[tuple[Path, str]], settings: CopySetti
     if not found and any(not entry.name.startswith(".") for entry in target.iterdir()):
         raise ValueError(f"{target} is not empty and was not made by this command. Give another.")
     changed = [
-        f"{k} was {found.get(k)!r}, is {v!r}" for k, v in wanted.items() if found.get(k, v) != v
+        f"{k} was {v!r}, is {wanted.get(k)!r}" for k, v in found.items() if wanted.get(k) != v
     ]
     if changed:
         raise ValueError(

@@ -108,11 +108,6 @@ def walk(root: Path, folders: Sequence[str] = ("",), deep: bool = True) -> Listi
     )
 
 
-def image_files(folder: Path) -> list[Path]:
-    """Image files below ``folder``, sorted; see :func:`walk`."""
-    return walk(folder).paths
-
-
 def list_split(root: Path, folder: Path, classes: Sequence[str]) -> Listing:
     """Image files below every class folder in ``folder``; a class without images is an error."""
     listing = walk(root, [(folder / name).relative_to(root).as_posix() for name in classes])
@@ -132,8 +127,8 @@ def check_files(listings: Mapping[str, Listing]) -> None:
     seen: dict[str, Path] = {}
     linked = any(listing.linked for listing in listings.values())
     for listing in listings.values():
-        for place in np.flatnonzero(listing.sizes == 0).tolist():
-            raise ValueError(f"{listing.root / listing.names[place]} is empty. {REMEDY}")
+        if not listing.sizes.all():
+            raise ValueError(f"{listing.paths[listing.sizes.argmin()]} is empty. {REMEDY}")
         for path in listing.paths if linked else ():
             if (first := seen.setdefault(os.path.realpath(path), path)) != path:
                 raise ValueError(f"{path} and {first} are the same file. Remove one.")

@@ -12,6 +12,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from chaosgate.corruptions import COMMON, EXTRA, PAPER, parameters
 from chaosgate.data.listing import SplitSeed
 from chaosgate.data.samples import (
     CLEAN,
@@ -26,7 +27,7 @@ from chaosgate.data.samples import (
     TrainSampler,
     TrainSet,
     collate,
-    normalised,
+    normalized,
     stream_key,
 )
 
@@ -42,8 +43,6 @@ def named_corruptions(name: str) -> tuple[str, ...]:
 
     Another name stands for itself.
     """
-    from chaosgate.corruptions import COMMON, EXTRA, PAPER
-
     return {"paper": PAPER, "common": COMMON, "all": COMMON + EXTRA}.get(name, (name,))
 
 
@@ -60,11 +59,8 @@ def plan_cells(
             f"data.corruptions is {corruptions} and data.severities {list(severities)}; name at "
             "least one of each (or corruptions null), and nothing twice."
         )
-    if corruptions != "paper":
-        from chaosgate.corruptions import parameters
-
-        for cell in cells:
-            parameters(*cell, table)  # raises an error that suggests the nearest name
+    for cell in cells:
+        parameters(*cell, table)  # raises an error that suggests the nearest name
     return [CLEAN, *cells]
 
 
@@ -182,27 +178,16 @@ class ImageData(pl.LightningDataModule, ABC):
         assert self.train_split is not None, "call setup('fit') first"
         dataset = TrainSet(self.train_split, self.augmentation(), self.seed)
         replicas, rank = self._process()
-        sampler = TrainSampler(
-            dataset,
-            batch_size=self.batch_size,
-            seed=self.seed,
-            num_replicas=replicas,
-            rank=rank,
-            drop_last=self.drop_last,
-        )
+        steps: Any = {"batch_size": self.batch_size, "drop_last": self.drop_last}
+        ranks: Any = {"num_replicas": replicas, "rank": rank}
+        sampler = TrainSampler(dataset, seed=self.seed, **ranks, **steps)
         if len(sampler) == 0:
             raise ValueError(
                 f"{len(dataset)} training images do not fill one step of {self.batch_size} images "
                 f"on {replicas} process(es). Lower data.batch_size, or set data.drop_last to false."
             )
-        return ResumableLoader(
-            dataset,
-            sampler=sampler,
-            batch_size=self.batch_size,
-            drop_last=self.drop_last,
-            progress=self._position,
-            **self._common(),
-        )
+        loading = self._common() | steps
+        return ResumableLoader(dataset, sampler=sampler, progress=self._position, **loading)
 
     def train_files(self) -> str:
         """A digest of the training files (their names and sizes), if they are files."""
@@ -213,12 +198,12 @@ class ImageData(pl.LightningDataModule, ABC):
         progress = self._progress()
         if progress is None or self.train_split is None:
             return {}
-        targets = hashlib.sha256(self.train_split.targets.tobytes())
+        targets = self.train_split.targets
         order = {
             "data": self.name,
             "seed": self.seed,
-            "images": len(self.train_split.targets),
-            "targets": targets.hexdigest()[:16],
+            "images": len(targets),
+            "targets": hashlib.sha256(targets.tobytes()).hexdigest()[:16],
             "files": self.train_files()[:16],
             "batch_size": self.batch_size,
             "processes": self._process()[0],
@@ -260,24 +245,23 @@ class ImageData(pl.LightningDataModule, ABC):
         """Normalize uint8 images on the device; other images are left alone."""
         if batch.image.dtype != torch.uint8:
             return batch
-        image = self.normalise(batch.image)
+        image = self.normalize(batch.image)
         if self.trainer is not None:  # Lightning casts inputs before this hook, as uint8
             image = self.trainer.precision_plugin.convert_input(image)
         return batch._replace(image=image)
 
-    def normalise(self, image: Tensor) -> Tensor:
+    def normalize(self, image: Tensor) -> Tensor:
         """float32 of uint8 (..., C, H, W): ``(image / 255 - mean) / std``, in the memory layout."""
-        image = normalised(image, self.mean, self.std)
+        image = normalized(image, self.mean, self.std)
         if self.channels_last and image.ndim == 4:
             image = image.contiguous(memory_format=torch.channels_last)
         return image
 
     def _eval_loader(self, dataset: EvalSet) -> DataLoader[Sample]:
         replicas, rank = self._process()
+        loading = self._common() | {"batch_size": self.eval_batch_size}
         sampler = EvalSampler(dataset, num_replicas=replicas, rank=rank)
-        return DataLoader(
-            dataset, sampler=sampler, batch_size=self.eval_batch_size, **self._common()
-        )
+        return DataLoader(dataset, sampler=sampler, **loading)
 
     def _common(self) -> dict[str, Any]:
         # without a generator torch draws the base seed of the workers from the global stream
@@ -319,19 +303,15 @@ class ImageData(pl.LightningDataModule, ABC):
         if progress is None or not restored:
             return progress
         then, now = restored["order"], self.state_dict()["order"]
-        changed = {
-            key: f"{key} was {then[key]!r}, is {now.get(key)!r}"
-            for key in then
-            if then[key] != now.get(key)
-        }
+        changed = [key for key in then if then[key] != now.get(key)]
+        text = "; ".join(f"{key} was {then[key]!r}, is {now.get(key)!r}" for key in changed)
         if progress.batches and changed:
             raise ValueError(
                 f"cannot continue after batch {progress.batches} of epoch {progress.epoch} of the "
-                f"checkpoint: {'; '.join(changed.values())}. Resume with the same data settings."
+                f"checkpoint: {text}. Resume with the same data settings."
             )
-        if differ := [changed[key] for key in ("images", "files") if key in changed]:
+        if {"images", "files"} & set(changed):
             rank_zero_warn(
-                "the training images are not those that the checkpoint was trained on: "
-                f"{'; '.join(differ)}."
+                f"the training images are not those that the checkpoint was trained on: {text}."
             )
         return progress

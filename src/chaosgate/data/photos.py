@@ -2,10 +2,10 @@
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from jsonargparse.typing import (
@@ -23,7 +23,7 @@ from torchvision.transforms.v2.functional import get_size
 
 from chaosgate.data.augment import (
     FullRecipe,
-    centre_crop,
+    center_crop,
     crop_and_flip,
     resized_crop_and_flip,
     usual_resize,
@@ -40,10 +40,7 @@ from chaosgate.data.module import (
     plan_cells,
     table_for,
 )
-from chaosgate.data.samples import CLEAN, Augmentation, Images, Picture, Split, as_tensor
-
-if TYPE_CHECKING:
-    from chaosgate.corruptions import Corrupt
+from chaosgate.data.samples import Augmentation, Images, Picture, Split, as_tensor
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _NEEDED = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("test",)}
@@ -116,7 +113,7 @@ class PhotoData(ImageData):
             raise ValueError(
                 f"data.eval_resize is {eval_resize}; give at least data.image_size, {image_size}."
             )
-        self._asked = recipe, eval_resize and int(eval_resize)
+        self._asked = recipe, eval_resize
         self._choose_recipe(small=False)
         self.train_scale = float(train_scale[0]), float(train_scale[1])
         self.horizontal_flip, self.crop_padding = horizontal_flip, int(crop_padding)
@@ -136,30 +133,21 @@ class PhotoData(ImageData):
         usual = self.image_size if self.recipe == "small" else usual_resize(self.image_size)
         self.eval_resize = resize or usual
 
-    def _corruptions(self, frost_textures: str | None) -> "list[Corrupt | None]":
+    def _corruptions(self, frost_textures: str | None) -> list[Any]:
         """The corruption of every cell, None for the clean one.
 
         Each is tried on a black image, so that missing files are noticed before the run.
         """
-        if self.test_cells == [CLEAN]:
-            return [None]
-        from chaosgate.corruptions import Corrupt
+        found: list[Any] = [None]
+        if len(self.test_cells) > 1:
+            from chaosgate.corruptions import Corrupt
 
-        quality = 85 if self.corruption_jpeg else None
-        black = torch.zeros(3, self.image_size, self.image_size, dtype=torch.uint8)
-        makers = [
-            Corrupt(
-                *cell,
-                self.seed,
-                self.corruption_table,
-                jpeg_quality=quality,
-                frost_textures=frost_textures,
-            )
-            for cell in self.test_cells[1:]
-        ]
-        for maker in makers:
-            maker(black)
-        return [None, *makers]
+            how: Any = {"jpeg_quality": 85 if self.corruption_jpeg else None}
+            how |= {"table": self.corruption_table, "frost_textures": frost_textures}
+            found += [Corrupt(*cell, self.seed, **how) for cell in self.test_cells[1:]]
+        for corruption in found[1:]:
+            corruption(torch.zeros(3, self.image_size, self.image_size, dtype=torch.uint8))
+        return found
 
     @abstractmethod
     def list_images(self, stage: str) -> dict[str, Listing]:
@@ -186,13 +174,14 @@ class PhotoData(ImageData):
             first = decode(one.root / one.names[0])
             self._choose_recipe(small=max(get_size(first)) <= self.image_size)
         if "train" in listings:
-            small = self._central_crop(self.image_size)
-            view = small if self.recipe == "small" else as_is
-            self.train_split = self._split("train", view)
+            small = self.recipe == "small"
+            self.train_split = self._split(
+                "train", self._central_crop(self.image_size) if small else as_is
+            )
         if "val" in listings:
-            self.val_split = self._split("val", self.central_view())
+            self.val_split = self._split("val")
         if "test" in listings:
-            images, targets = self._split("test", self.central_view())
+            images, targets = self._split("test")
             images = LastImage(images)
             self.test_splits = [
                 Split(CorruptedImages(images, corruption) if corruption else images, targets)
@@ -205,10 +194,10 @@ class PhotoData(ImageData):
         for counts in {id(one.unread): one.unread for one in listings.values()}.values():
             unread += counts
         if unread:
-            listed = ", ".join(f"{count} {reason}" for reason, count in sorted(unread.items()))
-            endings = " ".join(IMG_EXTENSIONS)
+            why = ", ".join(f"{count} {reason}" for reason, count in sorted(unread.items()))
             rank_zero_info(
-                f"{self.root}: {unread.total()} files are not read: {listed} (read: {endings})"
+                f"{self.root}: {unread.total()} files are not read: {why} "
+                f"(read: {' '.join(IMG_EXTENSIONS)})"
             )
 
     def seed_rule(self) -> str:
@@ -216,37 +205,31 @@ class PhotoData(ImageData):
         seed = self.split_seed
         return "" if seed is None else f"; train and val divided with seed {seed}"
 
-    def _split(self, name: str, view: View) -> Split:
-        """The images of a listing, decoded when asked for and shown through ``view``."""
-        listing = self.listings[name]
+    def _split(self, name: str, view: View | None = None) -> Split:
+        """The images of a listing, decoded when asked for and shown through ``view``, if not given
+        the crop that is evaluated.
+        """
+        listing, view = self.listings[name], view or self._central_crop(self.eval_resize)
         paths = (f"{listing.root}/{name}" for name in listing.names)
         return Split(FileImages(paths, self.decoder, view), listing.targets)
 
     def plain_train_split(self) -> Split:
-        return self._split("train", self.central_view())
-
-    def central_view(self) -> View:
-        """The crop that is evaluated."""
-        return self._central_crop(self.eval_resize)
+        return self._split("train")
 
     def _central_crop(self, resize: int) -> View:
         size, interpolation = self.image_size, self.interpolation
-        return partial(centre_crop, resize=resize, size=size, interpolation=interpolation)
+        return partial(center_crop, resize=resize, size=size, interpolation=interpolation)
 
     def augmentation(self) -> Augmentation:
         """The recipe; see :mod:`chaosgate.data.augment`."""
+        size, interpolation, flip = self.image_size, self.interpolation, self.horizontal_flip
         if self.recipe == "small":
-            return partial(crop_and_flip, padding=self.crop_padding, flip=self.horizontal_flip)
-        crop = partial(
-            resized_crop_and_flip,
-            size=self.image_size,
-            scale=self.train_scale,
-            interpolation=self.interpolation,
-            flip=self.horizontal_flip,
-        )
+            return partial(crop_and_flip, padding=self.crop_padding, flip=flip)
+        shown: Any = {"size": size, "scale": self.train_scale, "interpolation": interpolation}
+        crop = partial(resized_crop_and_flip, flip=flip, **shown)
         if self.recipe == "standard":
             return crop
-        return FullRecipe(crop, self.image_size, self.interpolation, self.mean, self.std)
+        return FullRecipe(crop, size, interpolation, self.mean, self.std)
 
     def train_files(self) -> str:
         return self.listings["train"].digest() if "train" in self.listings else ""
@@ -282,7 +265,7 @@ class LastImage:
 class CorruptedImages:
     """Images under one corruption."""
 
-    def __init__(self, images: Images, corruption: "Corrupt") -> None:
+    def __init__(self, images: Images, corruption: Callable[[Tensor, int], Tensor]) -> None:
         self.images, self.corruption = images, corruption
 
     def __getitem__(self, index: int) -> Tensor:

@@ -126,7 +126,7 @@ def as_tensor(picture: Picture) -> Tensor:
     return tensor
 
 
-def normalised(image: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+def normalized(image: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """float32 of uint8 (..., C, H, W): ``(image / 255 - mean) / std``."""
     m, s = (torch.tensor(values, device=image.device).view(-1, 1, 1) for values in (mean, std))
     return (image.float() / 255 - m) / s

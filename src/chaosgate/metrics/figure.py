@@ -13,9 +13,9 @@ from torch import Tensor
 
 from chaosgate.metrics.functional import Reliability, calibration_error
 
-# Okabe and Ito's palette, for the common colour-vision deficiencies; hatches work in grey.
+# Okabe and Ito's palette, for the common color-vision deficiencies; hatches work in gray.
 _ACCURACY, _OVER, _UNDER, _INK = "#56B4E9", "#D55E00", "#009E73", "#222222"
-_BOX: dict[str, dict[str, Any]] = {  # opaque, so that a box over a bar keeps its colour
+_BOX: dict[str, dict[str, Any]] = {  # opaque, so that a box over a bar keeps its color
     _OVER: {"facecolor": "#F9DFCF", "hatch": "////", "label": "over-confident by"},
     _UNDER: {"facecolor": "#CFEBE2", "hatch": "\\\\\\\\", "label": "under-confident by"},
 }
@@ -77,16 +77,16 @@ def _draw_bins(
 ) -> None:
     bars: dict[str, Any] = {"align": "edge", "linewidth": 0.8}
     axes.bar(left, accuracy, width, color=_ACCURACY, edgecolor="white", label="accuracy", **bars)
-    for colour, rows in ((_OVER, confidence > accuracy), (_UNDER, confidence < accuracy)):
+    for color, rows in ((_OVER, confidence > accuracy), (_UNDER, confidence < accuracy)):
         if rows.any():
-            gap, box = (confidence - accuracy)[rows], _BOX[colour] | bars
-            axes.bar(left[rows], gap, width[rows], accuracy[rows], edgecolor=colour, **box)
+            gap, box = (confidence - accuracy)[rows], _BOX[color] | bars
+            axes.bar(left[rows], gap, width[rows], accuracy[rows], edgecolor=color, **box)
     z = 1.96  # Wilson's interval
-    centre = (accuracy + z**2 / (2 * size)) / (1 + z**2 / size)
+    center = (accuracy + z**2 / (2 * size)) / (1 + z**2 / size)
     half = z / (1 + z**2 / size) * np.sqrt(accuracy * (1 - accuracy) / size + z**2 / (4 * size**2))
     line: dict[str, Any] = {"color": _INK, "linewidth": 1.1}
     middle = left + width / 2
-    axes.vlines(middle, centre - half, centre + half, zorder=3, label="95 % interval", **line)
+    axes.vlines(middle, center - half, center + half, zorder=3, label="95 % interval", **line)
     axes.plot([0, 1], [0, 1], linestyle=(0, (4, 3)), label="calibrated", **line)
 
 

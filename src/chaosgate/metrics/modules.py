@@ -89,7 +89,7 @@ class CalibrationError(_ExactMetric):
         num_bins: number of bins :math:`M`; the paper uses 15.
         kwargs: ``validate_args``, and those of :class:`torchmetrics.Metric`. By default it is
             checked that each row is a probability distribution and targets are in range, which
-            costs a device synchronisation per batch; without it a NaN makes the result NaN.
+            costs a device synchronization per batch; without it a NaN makes the result NaN.
 
     >>> metric = CalibrationError(num_bins=5)
     >>> metric.update(torch.tensor([[0.9, 0.1], [0.3, 0.7]]), torch.tensor([0, 0]))
@@ -368,7 +368,7 @@ class CellMetrics(_ExactMetric):
         super().sync(*args, **kwargs)
 
     def _sample_batches(self) -> list[Tensor]:
-        """The rows as a list, which synchronising replaces by one tensor; never empty."""
+        """The rows as a list, which synchronizing replaces by one tensor; never empty."""
         if isinstance(self.samples, Tensor):
             return [self.samples]
         return self.samples or [torch.zeros(0, 2, dtype=torch.int64, device=self.device)]

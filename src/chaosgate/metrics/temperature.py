@@ -38,7 +38,7 @@ class TemperatureFit(NamedTuple):
 
 
 def fit_temperature(logits: Tensor, targets: Tensor) -> float:
-    """The temperature that minimises the NLL of ``logits / temperature``; see
+    """The temperature that minimizes the NLL of ``logits / temperature``; see
     :func:`temperature_scaling`.
 
     Fit it on validation logits ``(N, K)`` and targets ``(N,)``, never on the test set.
