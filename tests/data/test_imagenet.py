@@ -25,29 +25,22 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def imagenet(root: Path, stage: str = "fit", **settings: object) -> ImageNet:
-    defaults = {"image_size": 32, "batch_size": 6, "num_workers": 0}
-    module = ImageNet(str(root), **{**defaults, **settings})  # type: ignore[arg-type]
+    module = ImageNet(str(root), 32, **{"batch_size": 6, "num_workers": 0, **settings})
     module.setup(stage)
     return module
 
 
-def files(module: ImageNet, split: str) -> set[str]:
-    return {Path(name).name for name in module.listings[split].names}
-
-
 def test_the_label_order_is_the_sorted_list_of_the_thousand_wnids():
-    assert len(wnids()) == len(set(wnids())) == 1000 and list(wnids()) == sorted(wnids())
+    assert len(set(wnids())) == 1000 and list(wnids()) == sorted(wnids())
     # tench, goldfish, tabby, Egyptian cat, banana, toilet tissue: everybody's weights
     known = {"n01440764": 0, "n01443537": 1, "n02123045": 281, "n02124075": 285}
-    known |= {"n07753592": 954, "n15075141": 999}
-    assert labels().items() >= known.items()
+    assert labels().items() >= (known | {"n07753592": 954, "n15075141": 999}).items()
 
 
 def test_a_partial_set_warns_and_is_recorded_and_testing_needs_no_training_images(tmp_path: Path):
     write_val(tmp_path / "val", 9)
-    module = ImageNet(str(tmp_path), num_workers=0)
     with pytest.warns(UserWarning, match="9 of the 50000 val images .* 3 of 1000"):
-        module.setup("test")
+        module = imagenet(tmp_path, "test")
     found = module.describe()
     assert module.sizes() == {"test": 9} and found["subset"] is True
     assert found["missing"] == {"val": 49991} and found["classes_found"] == {"val": 3}
@@ -71,15 +64,14 @@ def test_both_protocols_of_selection_are_offered_and_labelled(root: Path):
     careful.setup("test")
     assert careful.sizes() == {"train": 27, "val": 9, "test": 9}
     assert np.bincount(careful.val_split.targets)[list(LABELS)].tolist() == [3, 3, 3]
-    train, val, test = (files(careful, split) for split in ("train", "val", "test"))
-    assert not train & val and train | val == files(paper, "train") and test == set(val_names(9))
+    train, val, test = (set(careful.listings[split].names) for split in ("train", "val", "test"))
+    assert not train & val and train | val == set(paper.listings["train"].names)
+    assert {Path(name).name for name in test} == set(val_names(9))
     assert careful.describe()["validation"] == "held_out"
 
 
 @pytest.mark.parametrize("recipe", ["standard", "full"])
-def test_batches_are_the_same_for_any_number_of_workers_and_after_a_restart(
-    root: Path, recipe: str
-):
+def test_batches_are_the_same_for_any_number_of_workers_and_after_a_restart(root, recipe):
     def epoch(workers: int, skip: int = 0) -> list[torch.Tensor]:
         settings = {"num_workers": workers, "recipe": recipe, "interpolation": "bicubic"}
         loader = imagenet(root, **settings).train_dataloader()

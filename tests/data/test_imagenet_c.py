@@ -28,23 +28,16 @@ def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return folder
 
 
-@pytest.fixture
-def copy(root: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(root, tmp_path / "copy"))
-
-
-def module(root: Path, setup: bool = True, **settings: object) -> ImageNetC:
-    defaults = {"image_size": 32, "corruptions": ["fog", "pixelate"], "severities": [2, 5]}
-    defaults |= {"num_workers": 0, "eval_batch_size": 4, "decoder": "pil"}
-    data = ImageNetC(str(root), **{**defaults, **settings})  # type: ignore[arg-type]
-    if setup:
-        data.setup("test")
+def imagenet_c(root: Path, **settings: object) -> ImageNetC:
+    defaults = {"corruptions": ["fog", "pixelate"], "severities": [2, 5], "num_workers": 0}
+    data = ImageNetC(str(root), 32, **{**defaults, "decoder": "pil", **settings})
+    data.setup("test")
     return data
 
 
 def test_all_cells_and_clean_images_come_in_one_pass_as_they_are_on_disk(root: Path, tmp_path):
     write_val(tmp_path / "val", 6, size=(50, 40))
-    data = module(root, clean=str(tmp_path))
+    data = imagenet_c(root, clean=str(tmp_path), eval_batch_size=4)
     assert data.test_cells == [CLEAN, *CELLS] and data.test_size == 6
     seen = [one for batch in data.test_dataloader() for one in zip(*batch, strict=True)]
     assert len(seen) == 5 * 6 and seen[0][0].shape == (3, 32, 32)
@@ -55,30 +48,28 @@ def test_all_cells_and_clean_images_come_in_one_pass_as_they_are_on_disk(root: P
             corruption, severity = data.test_cells[cell]
             (path,) = root.rglob(f"{corruption}/{severity}/{names[index]}")
             assert np.array_equal(image.permute(1, 2, 0).numpy(), np.array(Image.open(path)))
-    found = module(root).describe()
+    found = imagenet_c(root).describe()
     assert found["corruptions"] == "released" and found["subset"] is True
 
 
 def test_missing_cells_are_all_listed_before_the_run_starts(root: Path):
-    text = r"lacks 3 of 4 cells: fog 1, snow 1, snow 2\. Fetch imagenet-c-weather"
-    with pytest.raises(FileNotFoundError, match=text):
-        module(root, setup=False, corruptions=["fog", "snow"], severities=[1, 2])
-    text = "lacks 33 of 35 cells.*imagenet-c-blur imagenet-c-digital"
-    with pytest.raises(FileNotFoundError, match=text):
-        module(root, setup=False, corruptions="paper", severities=[1, 2, 3, 4, 5])
+    for corruptions, severities, text in (
+        (["fog", "snow"], [1, 2], r"3 of 4 cells: fog 1, snow 1, snow 2\. .*imagenet-c-weather"),
+        ("paper", [1, 2, 3, 4, 5], "33 of 35 cells.*imagenet-c-blur imagenet-c-digital"),
+    ):
+        with pytest.raises(FileNotFoundError, match=f"lacks {text}"):
+            ImageNetC(str(root), corruptions=corruptions, severities=severities)
 
 
-def test_images_of_another_size_are_named_and_never_resized(copy: Path):
+def test_images_of_another_size_and_cells_with_other_files_are_refused(root: Path, tmp_path: Path):
+    copy = Path(shutil.copytree(root, tmp_path / "copy"))
     path = next(copy.rglob("pixelate/5/*/*.JPEG"))
     write_photo(path, 0, (40, 32))
     with pytest.raises(ValueError, match=f"{path.name} is 40x32, data.image_size is 32"):
-        list(module(copy).test_dataloader())
-
-
-def test_cells_with_different_files_are_refused(copy: Path):
-    next(copy.rglob("pixelate/5/*/*.JPEG")).unlink()
+        list(imagenet_c(copy).test_dataloader())
+    path.unlink()
     text = r"pixelate.5 has 5 images and .*fog.2 6; they differ in 1 files"
     with pytest.raises(ValueError, match=text):
-        module(copy)
+        imagenet_c(copy)
     with pytest.raises(ValueError, match="ImageNetC is for testing, not for fit"):
-        module(copy, setup=False).setup("fit")
+        imagenet_c(root).setup("fit")

@@ -15,14 +15,17 @@ from tests.data.recorder import LIGHTNING_WARNINGS
 pytestmark = [pytest.mark.filterwarnings("ignore:.*trainval images"), *LIGHTNING_WARNINGS]
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Lists of the official lengths; the color of a picture tells its class."""
-    folder = tmp_path_factory.mktemp("pets")
-    images, lists = (folder / "oxford-iiit-pet" / name for name in ("images", "annotations"))
+def pets(root: Path) -> OxfordPets:
+    module = OxfordPets(str(root), 16, num_workers=0)
+    module.setup("fit")
+    return module
+
+
+def test_splits_and_images_are_those_of_the_official_lists_and_of_torchvision(tmp_path: Path):
+    images, lists = (tmp_path / "oxford-iiit-pet" / name for name in ("images", "annotations"))
     images.mkdir(parents=True)
     lists.mkdir()
-    for breed in range(37):
+    for breed in range(37):  # the color of a picture tells its class
         Image.new("RGB", (26, 20), (6 * breed, 0, 200)).save(images / f"{breed}.jpg")
     for part, count in (("trainval", 3680), ("test", 3669)):
         lines = []
@@ -32,30 +35,20 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (images / f"{name}.jpg").hardlink_to(images / f"{breed}.jpg")
             lines.append(f"{name} {breed + 1} {2 if breed % 3 else 1} 1")
         (lists / f"{part}.txt").write_text("\n".join(lines))
-    return folder
-
-
-def pets(root: Path, **settings: object) -> OxfordPets:
-    module = OxfordPets(str(root), **{"image_size": 16, "num_workers": 0, **settings})  # type: ignore[arg-type]
-    module.setup("fit")
-    return module
-
-
-def test_splits_and_images_are_those_of_the_official_lists_and_of_torchvision(root: Path):
-    module = pets(root)
+    module = pets(tmp_path)
     assert sum(module.sizes().values()) == 3680 + 3669 and module.test_size == 3669
     official = np.bincount([number * 37 // 3680 for number in range(3680)])
     val = module.listings["val"]
     assert np.bincount(val.targets).tolist() == [int(count * 0.2) for count in official]
     assert not set(module.listings["train"].names) & set(val.names)
     assert module.describe()["subset"] is False
-    theirs = OxfordIIITPet(str(root), "test")
+    theirs = OxfordIIITPet(str(tmp_path), "test")
     assert [name.title() for name in module.class_names] == theirs.classes
-    images, targets = module.test_splits[0]
+    found, targets = module.test_splits[0]
     for index in (0, 99, 100, 3668):
         image, target = theirs[index]
         color = torch.tensor(image.getpixel((13, 10)), dtype=torch.uint8)
-        assert target == targets[index] and torch.equal(images[index][:, 8, 8], color)
+        assert target == targets[index] and torch.equal(found[index][:, 8, 8], color)
 
 
 def test_a_partial_set_warns_and_is_recorded_and_other_lists_are_refused(

@@ -52,18 +52,17 @@ def test_orders_and_keys_are_distinct_and_do_not_change_with_a_release():
     assert epoch_order(seed=0, epoch=0, length=10).tolist() == [9, 5, 7, 8, 6, 2, 3, 1, 0, 4]
     assert stream_key("a", 1, 23) != stream_key("a", 12, 3) != stream_key("a", 123)
     keys = ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, 0))
-    draws = [tuple(torch.rand(4, generator=sample_generator(*key)).tolist()) for key in keys]
+    draws = [float(torch.rand((), generator=sample_generator(*key))) for key in keys]
     assert draws[0] == draws[4] and len(set(draws)) == 4
 
 
 @pytest.mark.parametrize("by_image", [False, True])
 def test_a_batch_of_several_cells_and_padding_is_that_of_single_samples(by_image: bool):
-    def split(seed: int) -> Split:
-        random = np.random.default_rng(seed)
-        pixels = torch.from_numpy(random.integers(0, 256, (7, 5, 6, 3), np.uint8))
-        return Split(pixels.permute(0, 3, 1, 2), random.integers(0, 10, 7, np.int64))
-
-    data = EvalSet([split(0), split(1)], by_image=by_image)
+    random = np.random.default_rng(0)
+    pixels = torch.from_numpy(random.integers(0, 256, (2, 7, 5, 6, 3), np.uint8))
+    targets = random.integers(0, 10, (2, 7), np.int64)
+    splits = map(Split, pixels.permute(0, 1, 4, 2, 3), targets)
+    data = EvalSet(list(splits), by_image=by_image)
     positions = [5, 6, 7, 13, 0, PADDING]
     single = default_collate([data[position] for position in positions])
     for ours, theirs in zip(collate(data.__getitems__(positions)), single, strict=True):

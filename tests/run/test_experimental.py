@@ -60,7 +60,7 @@ def test_control_resumes_exactly_and_its_replay_trains_the_same_network(
         "resnet10_small", 10, 1, backbone_args={"channels": [8, 8, 16, 16]}
     )
     network.load_state_dict(states[0])
-    images = data.normalise(data.train_split.images[:])
+    images = data.normalize(data.train_split.images[:])
     with torch.no_grad():
         logits = torch.cat([network.eval()(part) for part in images.split(500)]).double()
     nll = cross_entropy(logits, torch.as_tensor(data.train_split.targets))
