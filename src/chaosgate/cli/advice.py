@@ -40,7 +40,7 @@ def advise(run: Path, *, count: PositiveInt = 5000) -> None:
         with torch.no_grad():
             scores = [
                 cross_entropy(
-                    source.model(data.normalise(part.image)), part.target, reduction="none"
+                    source.model(data.normalize(part.image)), part.target, reduction="none"
                 )
                 for part in parts
             ]
