@@ -5,6 +5,7 @@ built site by site, kernels by an eigendecomposition, graphs by loops, probabili
 """
 
 import math
+from collections.abc import Callable
 from itertools import product
 
 import torch
@@ -34,27 +35,24 @@ def close(found: Tensor | float, expected: Tensor | float, rtol: float = 1e-10) 
 
 
 def grid_matrix(
-    grid: Grid, weights: tuple[float, ...] | None = None, border: str = "zero"
+    grid: Grid, weight: Callable[..., float] = lambda *_: 1.0, border: str = "zero"
 ) -> Tensor:
     """The nearest-neighbor Laplacian (eq. dirichlet_laplacian); the border is zero, free or a ring.
 
     Each site looks along each axis in both directions, so a ring of two sites has its edge twice.
+    ``weight`` is that of the edge from a site: of (axis, site, step).
     """
     site = torch.arange(math.prod(grid)).view(*grid)
     matrix = torch.zeros(site.numel(), site.numel(), dtype=torch.float64)
-    for place in product(*map(range, grid)):
-        x = int(site[place])
-        for axis, weight in enumerate(weights or (1.0,) * len(grid)):
-            for step in (-1, 1):
-                other = place[axis] + step
-                if border == "ring":
-                    other %= grid[axis]
-                elif not 0 <= other < grid[axis]:
-                    matrix[x, x] += weight if border == "zero" else 0.0
-                    continue
-                y = int(site[(*place[:axis], other, *place[axis + 1 :])])
-                matrix[x, x] += weight
-                matrix[x, y] -= weight
+    for place, axis, step in product(product(*map(range, grid)), range(len(grid)), (-1, 1)):
+        x, other, cost = int(site[place]), place[axis] + step, weight(axis, place, step)
+        if border == "ring":
+            other %= grid[axis]
+        if 0 <= other < grid[axis]:
+            matrix[x, int(site[(*place[:axis], other, *place[axis + 1 :])])] -= cost
+        elif border == "free":
+            continue
+        matrix[x, x] += cost
     return matrix
 
 

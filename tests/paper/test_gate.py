@@ -10,14 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chaosgate.field import (
-    DirichletLaplacian,
-    Grid,
-    gamma_from_tau,
-    log_std_from_tau,
-    tau_from_gamma,
-    tau_from_log_std,
-)
+from chaosgate.field import Grid
 from chaosgate.field.white import Noise
 from chaosgate.gate import (
     CorrelatedGaussian,
@@ -105,7 +98,7 @@ def test_thm_maxent_gff_chaos_all_moments_of_the_wick_gate(grid: Grid) -> None:
 
 @pytest.mark.parametrize("grid", GRIDS)
 def test_prop_effective_tau_only_gamma_squared_over_beta_matters(grid: Grid) -> None:
-    n, operator = math.prod(grid), DirichletLaplacian()
+    n = math.prod(grid)
     log_std = math.sqrt(TAU * float(green(grid).diagonal().mean()))
     ways: list[dict[str, float]] = [
         {"gamma": GAMMA, "beta": BETA},
@@ -125,10 +118,8 @@ def test_prop_effective_tau_only_gamma_squared_over_beta_matters(grid: Grid) -> 
     offset, linear = log_affine(chaos("wick"), grid)
     mean = offset + 0.5 * linear.square().sum(0)
     close(mean[:, None] + mean + linear.T @ linear, TAU * green(grid))  # eq. kernel_tau
-    close(tau_from_gamma(-GAMMA, BETA), TAU)  # eq. effective_tau
-    close(gamma_from_tau(TAU, BETA), GAMMA)
-    close(tau_from_log_std(operator, grid, log_std), TAU)
-    close(log_std_from_tau(operator, grid, TAU), log_std)
+    law = chaos("wick").field_on(grid).law
+    close((law.tau(-GAMMA), law.log_std(-GAMMA)), (TAU, log_std))  # eq. effective_tau
 
 
 def test_prop_small_gamma_the_remainder_is_of_third_order() -> None:

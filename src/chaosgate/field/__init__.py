@@ -8,32 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chaosgate.field.graph import EdgeWeighted, FeatureGraph, Graph
-    from chaosgate.field.grids import (
-        Anisotropic,
-        BandLimited,
-        DirichletLaplacian,
-        Fractional,
-        Identity,
-        MultiScale,
-        Neumann,
-        Periodic,
-        Spectral,
-    )
-    from chaosgate.field.law import (
-        Law,
-        MaxEntLaw,
-        StudentT,
-        beta_from_epsilon,
-        epsilon_from_beta,
-        gamma_from_tau,
-        log_std_from_tau,
-        tau_from_gamma,
-        tau_from_log_std,
-    )
-    from chaosgate.field.matrices import CovarianceFunction, CovarianceMatrix, Dense, Kernel, Matern
-    from chaosgate.field.operator import Grid, Massive, Operator
-    from chaosgate.field.pinned import Pinned
+    from chaosgate.field.graph import *
+    from chaosgate.field.grids import *
+    from chaosgate.field.law import *
+    from chaosgate.field.matrices import *
+    from chaosgate.field.operator import *
+    from chaosgate.field.pinned import *
 
 __all__ = [
     "Anisotropic",
@@ -60,12 +40,6 @@ __all__ = [
     "Pinned",
     "Spectral",
     "StudentT",
-    "beta_from_epsilon",
-    "epsilon_from_beta",
-    "gamma_from_tau",
-    "log_std_from_tau",
-    "tau_from_gamma",
-    "tau_from_log_std",
 ]
 
 MODULES = "operator grids law matrices graph pinned".split()

@@ -4,7 +4,7 @@ spectrum, and the identity.
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 
 import torch
@@ -25,17 +25,13 @@ from chaosgate.field.spectral import Axis, Cosine, Hartley, Sine, SpectralFactor
 class GridLaplacian(Operator):
     r"""Sum of one-dimensional Laplacians, one per axis, each with one edge weight.
 
-    .. math:: Q = p\, T_H \otimes I + q\, I \otimes T_W
+    .. math:: Q = p\, D_H^\top D_H \otimes I + q\, I \otimes D_W^\top D_W
 
     on two axes; the same on one and three. A subclass names the boundary condition by its axis
-    basis and its row matrix :math:`T_n`.
+    basis and the differences :math:`D_n` over the edges of n sites in a row.
     """
 
     axis: type[Axis]
-
-    @abstractmethod
-    def row(self, n: int) -> Tensor:
-        """The one-dimensional Laplacian :math:`T_n` of n sites in a row, (n, n) float64."""
 
     @abstractmethod
     def differences(self, field: Tensor) -> Tensor:
@@ -45,21 +41,22 @@ class GridLaplacian(Operator):
         """The weight of the edges along each axis."""
         return (1.0,) * len(grid)
 
-    def matrix(self, grid: Grid) -> Tensor:
-        """The sum of Kronecker products, dense."""
-        total = torch.zeros(math.prod(grid), math.prod(grid), dtype=torch.float64, device="cpu")
+    def _jumps(self, fields: Tensor, grid: Grid) -> Iterator[tuple[float, Tensor]]:
+        """The weight and the differences (fields, edges) along each axis."""
         for index, weight in enumerate(self.edge_weights(grid)):
-            before, after = (_eye(math.prod(part)) for part in (grid[:index], grid[index + 1 :]))
-            total += weight * torch.kron(torch.kron(before, self.row(grid[index])), after)
-        return total
+            lines = fields.reshape(-1, grid[index], math.prod(grid[index + 1 :]))
+            yield (
+                weight,
+                self.differences(lines).reshape(math.prod(fields.shape) // math.prod(grid), -1),
+            )
+
+    def matrix(self, grid: Grid) -> Tensor:
+        """From the differences of all fields that are one at one site."""
+        jumps = self._jumps(_eye(math.prod(grid)), grid)
+        return torch.stack([weight * (jump @ jump.T) for weight, jump in jumps]).sum(0)
 
     def factor(self, grid: Grid) -> SpectralFactor:
         """Diagonal in the product of the axis bases."""
-        if self.axis.has_zero_mode and math.prod(grid) == 1:
-            raise ValueError(
-                f"{self} on grid {grid} has no field: its only site is fixed by the zero-mean "
-                "gauge."
-            )
         axes = [self.axis(side) for side in grid]
         lines = [
             weight * axis.eigenvalues()
@@ -69,26 +66,13 @@ class GridLaplacian(Operator):
 
     def energy(self, field: Tensor, axes: int = 2) -> Tensor:
         """Weighted squared differences over the edges (eq. dirichlet-energy); no matrix."""
-        grid, field = grid_of_field(field, axes), at_least_float32(field)
-        total = torch.zeros(
-            field.shape[: field.ndim - axes], dtype=field.dtype, device=field.device
-        )
-        for index, weight in enumerate(self.edge_weights(grid)):
-            lines = field.reshape(-1, grid[index], math.prod(grid[index + 1 :]))
-            squares = self.differences(lines).square().sum((1, 2))
-            total = total + 0.5 * weight * squares.view(*total.shape, -1).sum(-1)
-        return total
+        jumps = self._jumps(at_least_float32(field), grid_of_field(field, axes))
+        energies = [0.5 * weight * jump.square().sum(1) for weight, jump in jumps]
+        return torch.stack(energies).sum(0).view(field.shape[: field.ndim - axes])
 
 
 def _eye(n: int) -> Tensor:
     return torch.eye(n, dtype=torch.float64, device="cpu")
-
-
-def row_matrix(n: int) -> Tensor:
-    """Laplacian of n sites in a row with free ends, (n, n) float64."""
-    off = torch.ones(n - 1, dtype=torch.float64, device="cpu")
-    coupling = off.diag(1) + off.diag(-1)
-    return coupling.sum(1).diag() - coupling
 
 
 class DirichletLaplacian(GridLaplacian):
@@ -105,13 +89,6 @@ class DirichletLaplacian(GridLaplacian):
     """
 
     axis = Sine
-
-    def row(self, n: int) -> Tensor:
-        """Both ends have one more neighbour, held at zero."""
-        ends = torch.zeros(n, dtype=torch.float64, device="cpu")
-        ends[0] += 1
-        ends[-1] += 1  # twice the same site when n is 1
-        return row_matrix(n) + ends.diag()
 
     def differences(self, field: Tensor) -> Tensor:
         """With the two edges to the boundary: n + 1."""
@@ -132,25 +109,20 @@ class Anisotropic(DirichletLaplacian):
     """
 
     def __init__(self, vertical: float, horizontal: float, depth: float | None = None) -> None:
-        weights = (
-            positive("the vertical weight", vertical),
-            positive("the horizontal weight", horizontal),
-        )
-        self.weights = weights if depth is None else (positive("the depth weight", depth), *weights)
+        self.vertical = positive("the vertical weight", vertical)
+        self.horizontal = positive("the horizontal weight", horizontal)
+        self.depth = None if depth is None else positive("the depth weight", depth)
 
     def edge_weights(self, grid: Grid) -> tuple[float, ...]:
-        if len(grid) != len(self.weights):
+        depth = () if self.depth is None else (self.depth,)
+        weights = (*depth, self.vertical, self.horizontal)
+        if len(grid) != len(weights):
             raise ValueError(
-                f"{self} has weights for {len(self.weights)} axes; grid {tuple(grid)} has "
-                f"{len(grid)}. Two axes take vertical and horizontal, three also depth; on one "
-                "axis a weight is a choice of beta."
+                f"{self} has weights for {len(weights)} axes; grid {tuple(grid)} has {len(grid)}. "
+                "Two axes take vertical and horizontal, three also depth; on one axis a weight is "
+                "a choice of beta."
             )
-        return self.weights
-
-    def __repr__(self) -> str:
-        *depth, vertical, horizontal = self.weights
-        third = f", depth={depth[0]}" if depth else ""
-        return f"Anisotropic(vertical={vertical}, horizontal={horizontal}{third})"
+        return weights
 
 
 class Neumann(GridLaplacian):
@@ -165,10 +137,6 @@ class Neumann(GridLaplacian):
     """
 
     axis = Cosine
-
-    def row(self, n: int) -> Tensor:
-        """Both ends have one neighbour."""
-        return row_matrix(n)
 
     def differences(self, field: Tensor) -> Tensor:
         """Inner edges only: n - 1."""
@@ -187,11 +155,6 @@ class Periodic(GridLaplacian):
     """
 
     axis = Hartley
-
-    def row(self, n: int) -> Tensor:
-        """Circulant."""
-        shift = _eye(n).roll(1, 0)
-        return 2 * _eye(n) - shift - shift.T
 
     def differences(self, field: Tensor) -> Tensor:
         """Around the ring: n."""
@@ -225,14 +188,12 @@ class Spectral(Operator):
     def factor(self, grid: Grid) -> SpectralFactor:
         laplacian = self.base.factor(grid)
         values = self.function(laplacian.eigenvalues)
-        allowed = values.isfinite() & (
-            (values > 0) | ((values == 0) & (laplacian.eigenvalues == 0))
-        )
-        if not bool(allowed.all()):
-            wrong = float(laplacian.eigenvalues[~allowed][0])
+        at_gauge = (values == 0) & (laplacian.eigenvalues == 0)
+        wrong = ~(values.isfinite() & (values > 0) | at_gauge)
+        if wrong.any():
             raise ValueError(
-                f"{self}: the function must be positive and finite; at eigenvalue {wrong:.4g} it "
-                f"is {float(values[~allowed][0]):.4g}."
+                f"{self}: the function must be positive and finite; at eigenvalue "
+                f"{float(laplacian.eigenvalues[wrong][0]):.4g} it is {float(values[wrong][0]):.4g}."
             )
         return SpectralFactor(laplacian.axes, values)
 
@@ -240,9 +201,6 @@ class Spectral(Operator):
         factor = self.factor(grid)
         basis = factor.basis()
         return basis * factor.spectrum() @ basis.T
-
-    def __repr__(self) -> str:
-        return f"Spectral({getattr(self.function, '__name__', self.function)}, base={self.base})"
 
 
 class Fractional(Spectral):
@@ -260,11 +218,8 @@ class Fractional(Spectral):
     def __init__(self, power: float, mass: float = 0.0, base: GridLaplacian | None = None) -> None:
         if not (math.isfinite(power) and power >= 0 and math.isfinite(mass) and mass >= 0):
             raise ValueError(f"Fractional: power and mass are at least 0; got {power} and {mass}.")
-        self.power, self.mass_term = power, mass
+        self.power, self.mass = power, mass
         super().__init__(lambda eigenvalue: (eigenvalue + mass) ** power, base)
-
-    def __repr__(self) -> str:
-        return f"Fractional(power={self.power}, mass={self.mass_term}, base={self.base})"
 
 
 class BandLimited(Spectral):
@@ -294,10 +249,6 @@ class BandLimited(Spectral):
         inside = (eigenvalues >= self.low) & (eigenvalues <= self.high)
         return torch.where(inside, 1.0, self.outside).to(eigenvalues)
 
-    def __repr__(self) -> str:
-        band = f"low={self.low}, high={self.high}, outside={self.outside}"
-        return f"BandLimited({band}, base={self.base})"
-
 
 class MultiScale(Spectral):
     r"""A sum of independent massive fields, one per scale: :math:`1/f(\lambda) = \sum_i w_i /
@@ -315,9 +266,9 @@ class MultiScale(Spectral):
         weights: Sequence[float] | None = None,
         base: GridLaplacian | None = None,
     ) -> None:
-        self.masses = tuple(positive("a mass of MultiScale", mass) for mass in masses)
-        given = [1.0] * len(self.masses) if weights is None else weights
-        self.weights = tuple(positive("a weight of MultiScale", weight) for weight in given)
+        self.masses = [positive("a mass of MultiScale", mass) for mass in masses]
+        given = [1.0] * len(masses) if weights is None else weights
+        self.weights = [positive("a weight of MultiScale", weight) for weight in given]
         if not self.masses or len(self.masses) != len(self.weights):
             raise ValueError(
                 f"MultiScale: one weight per mass; got {len(self.masses)} masses and "
@@ -329,10 +280,6 @@ class MultiScale(Spectral):
         pairs = zip(self.masses, self.weights, strict=True)
         return torch.stack([w / (eigenvalues + m) for m, w in pairs]).sum(0).reciprocal()
 
-    def __repr__(self) -> str:
-        scales = f"masses={list(self.masses)}, weights={list(self.weights)}"
-        return f"MultiScale({scales}, base={self.base})"
-
 
 class ScalarFactor(Factor):
     r"""A multiple :math:`c I` of the identity: every site on its own."""
@@ -343,11 +290,8 @@ class ScalarFactor(Factor):
         self.mean_variance = 1 / scale
         self.variance = torch.full(grid, self.mean_variance, dtype=torch.float64, device="cpu")
 
-    def spectrum(self) -> Tensor:
-        return torch.full((self.rank,), self.scale, dtype=torch.float64, device="cpu")
-
     def green(self) -> Tensor:
-        return self.spectrum().reciprocal().diag()
+        return self.variance.flatten().diag()
 
     def constants(self, device: torch.device, dtype: torch.dtype) -> Constants:
         return (torch.tensor(self.scale**-0.5, device=device, dtype=dtype),)

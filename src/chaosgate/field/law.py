@@ -3,10 +3,11 @@ and units of strength.
 
 - ``beta``, inverse temperature: the field has covariance :math:`(\beta Q)^{-1}` (eq. gff-law).
 - ``epsilon``, mean energy: :math:`\beta = r / 2\varepsilon` with r the rank of Q (cor.
-green_forcing). - ``gamma`` multiplies the field in the exponent (eq. exact_gate).
+  green_forcing).
+- ``gamma`` multiplies the field in the exponent (eq. exact_gate).
 - ``tau``, :math:`\tau = \gamma^2 / \beta`, is all that the gate depends on (prop. effective_tau).
 - ``log_std``, :math:`\sqrt{\tau\,\mathrm{mean}_x G(x, x)}`, root mean square of :math:`\gamma\psi`
-over the sites.
+  over the sites.
 
 Only ``log_std`` means the same on two grids. Where the paper writes n, the rank stands here: they
 differ under a gauge alone, where one direction is held fixed and carries no energy.
@@ -22,41 +23,6 @@ from torch import Tensor
 
 from chaosgate.field.operator import Grid, Operator, as_grid, positive
 from chaosgate.field.white import Noise
-
-
-def beta_from_epsilon(operator: Operator, grid: Grid, epsilon: float) -> float:
-    r"""Inverse temperature of the law of mean energy ``epsilon``: :math:`\beta =
-    r/2\varepsilon`.
-    """
-    return operator.rank(grid) / (2 * positive("epsilon", epsilon))
-
-
-def epsilon_from_beta(operator: Operator, grid: Grid, beta: float) -> float:
-    r"""Mean energy at inverse temperature ``beta``: :math:`\varepsilon = r/2\beta`."""
-    return operator.rank(grid) / (2 * positive("beta", beta))
-
-
-def tau_from_gamma(gamma: float, beta: float = 1.0) -> float:
-    r""":math:`\tau = \gamma^2/\beta` (eq. effective_tau); the sign of gamma does not matter."""
-    return gamma**2 / positive("beta", beta)
-
-
-def gamma_from_tau(tau: float, beta: float = 1.0) -> float:
-    r"""The non-negative :math:`\gamma = \sqrt{\beta\tau}`."""
-    return math.sqrt(tau * positive("beta", beta))
-
-
-def log_std_from_tau(operator: Operator, grid: Grid, tau: float) -> float:
-    r"""Root mean square over the sites of the log-gate,
-    :math:`\sqrt{\tau\,\mathrm{mean}_x G(x, x)}`.
-    """
-    return math.sqrt(tau * operator.mean_variance(grid))
-
-
-def tau_from_log_std(operator: Operator, grid: Grid, log_std: float) -> float:
-    r"""The :math:`\tau` at which the log-gate has root mean square ``log_std`` on this grid."""
-    return log_std**2 / operator.mean_variance(grid)
-
 
 Normals = Callable[[Sequence[int]], Tensor]
 """Where a law gets independent standard normals of a shape from."""
@@ -103,12 +69,10 @@ class Law(ABC):
         self.grid: Grid = as_grid(grid)
         self.n = math.prod(self.grid)
         self.rank = operator.rank(self.grid)
-        if epsilon is not None:
-            self.epsilon = positive("epsilon", epsilon)
-            self.beta = beta_from_epsilon(operator, self.grid, epsilon)
-        else:
-            self.beta = positive("beta", 1.0 if beta is None else beta)
-            self.epsilon = epsilon_from_beta(operator, self.grid, self.beta)
+        name, given = ("epsilon", epsilon) if epsilon is not None else ("beta", beta)
+        value = positive(name, 1.0 if given is None else given)
+        other = self.rank / (2 * value)  # either from the other
+        self.epsilon, self.beta = (value, other) if name == "epsilon" else (other, value)
 
     @abstractmethod
     def fields(self, normal: Normals, count: int) -> Tensor:
@@ -173,8 +137,7 @@ class Law(ABC):
         deterministic.
         """
         self._check(white)
-        rows = white.reshape(-1, self.n)
-        return self._color_rows(rows).view(white.shape)
+        return self._color_rows(white.reshape(-1, self.n)).view(white.shape)
 
     def _color_rows(self, white: Tensor) -> Tensor:
         fields = self.operator.color_rows(white, self.grid)
@@ -182,11 +145,11 @@ class Law(ABC):
 
     def tau(self, gamma: float) -> float:
         r"""Effective strength :math:`\tau = \gamma^2/\beta` (prop. effective_tau)."""
-        return tau_from_gamma(gamma, self.beta)
+        return gamma**2 / self.beta
 
     def log_std(self, gamma: float) -> float:
         r"""Root mean square of :math:`\gamma\psi` over sites and draws."""
-        return log_std_from_tau(self.operator, self.grid, self.tau(gamma))
+        return math.sqrt(self.tau(gamma) * self.operator.mean_variance(self.grid))
 
     def _check(self, field: Tensor) -> None:
         if tuple(field.shape[-len(self.grid) :]) != self.grid:

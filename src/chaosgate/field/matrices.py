@@ -9,27 +9,15 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from chaosgate.field.cholesky import ASYMMETRY, PIVOT, CholeskyFactor
+from chaosgate.field.cholesky import PIVOT, CholeskyFactor, symmetric
 from chaosgate.field.operator import Constants, Factor, Grid, Operator, as_grid, positive
 
 Matrix = Tensor | Sequence[Sequence[float]]
 
 
-def _square(owner: Operator, matrix: Matrix) -> Tensor:
+def _given(matrix: Matrix) -> Tensor:
     given = matrix if isinstance(matrix, Tensor) else torch.tensor(matrix, dtype=torch.float64)
-    values = given.detach().to("cpu").clone()
-    if values.ndim != 2 or values.shape[0] != values.shape[1] or not len(values):
-        name = type(owner).__name__
-        raise ValueError(f"{name} needs a square matrix; got shape {tuple(values.shape)}.")
-    return values
-
-
-def _require_sites(owner: Operator, values: Tensor, grid: Grid) -> None:
-    if math.prod(grid) != len(values):
-        raise ValueError(
-            f"{owner} lives on {len(values)} sites; grid {tuple(grid)} has {math.prod(grid)}. Give "
-            "a matrix for this grid, or attach the gate where the feature map has that size."
-        )
+    return given.detach().to("cpu").clone()
 
 
 class Dense(Operator):
@@ -43,18 +31,16 @@ class Dense(Operator):
     """
 
     def __init__(self, matrix: Matrix) -> None:
-        self.values = _square(self, matrix)
+        self.values = _given(matrix)
         self.factor((len(self.values),))  # raise now, not at the first training step
 
     def matrix(self, grid: Grid) -> Tensor:
         """The matrix as given, in float64 and without an asymmetry of the size of rounding."""
-        _require_sites(self, self.values, grid)
-        values = self.values.double()
+        values = symmetric(self.values, grid, str(self))
         return (values + values.T) / 2
 
     def factor(self, grid: Grid) -> Factor:
         """From the entries as given: how much of an asymmetry is rounding depends on their type."""
-        _require_sites(self, self.values, grid)
         return CholeskyFactor.of_matrix(self.values, grid, str(self))
 
     def __repr__(self) -> str:
@@ -70,24 +56,16 @@ class KernelFactor(Factor):
     """
 
     def __init__(self, kernel: Tensor, grid: Grid, name: str) -> None:
-        n = math.prod(grid)
-        if tuple(kernel.shape) != (n, n):
-            raise ValueError(
-                f"{name} on grid {grid} needs a covariance ({n}, {n}); got {tuple(kernel.shape)}."
-            )
-        if not bool(kernel.isfinite().all()):
-            raise ValueError(f"{name} on grid {grid} has entries that are not finite.")
-        largest = float(kernel.abs().max())
-        if float((kernel - kernel.T).abs().max()) > ASYMMETRY * largest:
-            raise ValueError(f"{name} is not symmetric on grid {grid}, as a covariance is.")
-        self.grid, self.kernel, self.name = grid, kernel, name
-        root, failed = torch.linalg.cholesky_ex(kernel)
-        if not int(failed) and float(root.diagonal().square().min()) > PIVOT * largest:
-            self.rank, self.root = n, root
-            self.logdet = -2 * float(root.diagonal().log().sum())
+        self.grid, self.name = grid, name
+        self.kernel = kernel = symmetric(kernel, grid, name)
+        rounding = PIVOT * float(kernel.abs().max())
+        self.root, failed = torch.linalg.cholesky_ex(kernel)
+        if not int(failed) and float(self.root.diagonal().square().min()) > rounding:
+            self.rank = len(kernel)
+            self.logdet = -2 * float(self.root.diagonal().log().sum())
         else:
             values, vectors = torch.linalg.eigh(kernel)
-            rounding = n * PIVOT * largest
+            rounding *= len(kernel)
             kept = values > rounding
             self.rank = int(kept.sum())
             if float(values[0]) < -rounding or not self.rank:
@@ -105,14 +83,8 @@ class KernelFactor(Factor):
         if self.rank == len(self.root):
             return torch.cholesky_inverse(self.root)
         kept = self.root[:, -self.rank :]
-        scaled = kept / kept.square().sum(0)
-        inverse: Tensor = scaled @ scaled.T
-        return inverse
-
-    def spectrum(self) -> Tensor:
-        """Ascending, after the zeros of the directions without variance."""
-        values: Tensor = torch.linalg.eigvalsh(self.kernel)[-self.rank :].flip(0).reciprocal()
-        return torch.cat([values.new_zeros(len(self.root) - self.rank), values])
+        scaled: Tensor = kept / kept.square().sum(0)
+        return scaled @ scaled.T
 
     def green(self) -> Tensor:
         return self.kernel
@@ -151,13 +123,10 @@ class Kernel(Operator):
 
     def matrix(self, grid: Grid) -> Tensor:
         """The inverse of the covariance, or its pseudo-inverse."""
-        factor = self._factor(grid)
-        assert isinstance(factor, KernelFactor)
-        return factor.inverse()
+        return self.factor(grid).inverse()
 
-    def factor(self, grid: Grid) -> Factor:
-        kernel = self.covariance(grid).detach().to(device="cpu", dtype=torch.float64)
-        return KernelFactor(kernel, grid, str(self))
+    def factor(self, grid: Grid) -> KernelFactor:
+        return KernelFactor(self.covariance(grid), grid, str(self))
 
 
 class CovarianceMatrix(Kernel):
@@ -168,11 +137,10 @@ class CovarianceMatrix(Kernel):
     """
 
     def __init__(self, matrix: Matrix) -> None:
-        self.values = _square(self, matrix).double()
+        self.values = _given(matrix).double()
         self.factor((len(self.values),))  # raise now, not at the first training step
 
     def covariance(self, grid: Grid) -> Tensor:
-        _require_sites(self, self.values, grid)
         return self.values
 
     def __repr__(self) -> str:
@@ -203,10 +171,6 @@ class CovarianceFunction(Kernel):
         eye = torch.eye(len(sites), dtype=torch.float64)
         return self.function(distance).double() + self.nugget * eye
 
-    def __repr__(self) -> str:
-        name = getattr(self.function, "__name__", self.function)
-        return f"CovarianceFunction({name}, nugget={self.nugget})"
-
 
 class Matern(CovarianceFunction):
     r"""The Matern kernels of half-integer smoothness, with variance one (Rasmussen, Williams 2006,
@@ -233,6 +197,3 @@ class Matern(CovarianceFunction):
         if self.smoothness == 2.5:
             polynomial = 1 + s + s.square() / 3
         return polynomial * torch.exp(-s)
-
-    def __repr__(self) -> str:
-        return f"Matern(length={self.length}, smoothness={self.smoothness}, nugget={self.nugget})"

@@ -2,9 +2,10 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from inspect import signature
 from operator import index
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,8 +19,8 @@ Sites are flattened with the last axis fastest.
 Constants = tuple[Tensor, ...]
 """What a sampler multiplies with, already in the dtype and on the device of the white noise."""
 
-
 Device = torch.device | str
+Known = TypeVar("Known")
 
 
 def as_grid(grid: Sequence[int]) -> Grid:
@@ -66,14 +67,6 @@ def grid_of_field(field: Tensor, axes: int) -> Grid:
     return as_grid(field.shape[field.ndim - axes :] if field.ndim >= axes else ())
 
 
-def _indexed(device: Device) -> torch.device:
-    """The device as tensors name it: "cuda" is "cuda:0", or whichever is current."""
-    device = torch.device(device)
-    if device.type == "cpu" or device.index is not None:
-        return device
-    return torch.empty(0, device=device).device
-
-
 class Factor(ABC):
     r"""An operator :math:`Q` solved on one grid: spectrum, Green kernel, and a root of the kernel.
 
@@ -93,9 +86,13 @@ class Factor(ABC):
     variance: Tensor
     mean_variance: float
 
-    @abstractmethod
     def spectrum(self) -> Tensor:
-        """All n eigenvalues, shape (n,); exactly zero on the directions that a gauge removes."""
+        """All n eigenvalues, shape (n,); exactly zero on the directions that a gauge removes.
+
+        Here ascending, from the dense Green kernel.
+        """
+        values: Tensor = torch.linalg.eigvalsh(self.green())[-self.rank :].flip(0).reciprocal()
+        return torch.nn.functional.pad(values, (math.prod(self.grid) - self.rank, 0))
 
     @abstractmethod
     def green(self) -> Tensor:
@@ -165,10 +162,8 @@ class Operator(ABC):
 
         return CholeskyFactor.of_matrix(self.matrix(grid), grid, str(self))
 
-    def mass(self, grid: Grid) -> Tensor:
-        """Share of each site in a mass term, a float64 map: one, or zero where an operator holds
-        the field at zero.
-        """
+    def free(self, grid: Grid) -> Tensor:
+        """A float64 map: one, or zero where the operator holds the field at zero."""
         return torch.ones(as_grid(grid), dtype=torch.float64, device="cpu")
 
     def energy(self, field: Tensor, axes: int = 2) -> Tensor:
@@ -198,11 +193,8 @@ class Operator(ABC):
     def variance(
         self, grid: Grid, dtype: torch.dtype = torch.float64, device: Device = "cpu"
     ) -> Tensor:
-        """Site variances :math:`G(x, x)` as a map; kept per grid, device and dtype, so do not
-        write to it.
-        """
-        variance: Tensor = self._look_up("variance", as_grid(grid), _indexed(device), dtype)
-        return variance
+        """Site variances :math:`G(x, x)` as a map."""
+        return self._factor(grid).variance.to(dtype).to(device)
 
     def mean_variance(self, grid: Grid) -> float:
         r"""Mean site variance :math:`\frac1n\sum_x G(x, x)`."""
@@ -232,54 +224,54 @@ class Operator(ABC):
         if white.device.type != "meta" and torch.is_autocast_enabled(white.device.type):
             with torch.autocast(white.device.type, enabled=False):
                 return self.color_rows(white, grid)
-        factor, constants = self._look_up("sampler", grid, white.device, white.dtype)
-        fields: Tensor = factor.color(white, constants)
-        return fields
+        factor, form = self._factor(grid), (white.device, white.dtype)
+        constants = self._once((grid, "constants", *form), lambda: factor.constants(*form))
+        return factor.color(white, constants)
 
     def prepare(
         self, grid: Grid, device: Device = "cpu", dtype: torch.dtype = torch.float32
     ) -> None:
-        """Build now what :meth:`color` and :meth:`variance` would build at their first call for
-        this grid, device and dtype.
+        """Build now what :meth:`color` would build at its first call for this grid, device and
+        dtype.
         """
-        form = _indexed(device), torch.promote_types(dtype, torch.float32)
-        for use in ("sampler", "variance"):
-            self._look_up(use, as_grid(grid), *form)
+        dtype = torch.promote_types(dtype, torch.float32)
+        white = torch.zeros(1, math.prod(grid), device=device, dtype=dtype)
+        self.color_rows(white, as_grid(grid))
 
     def _factor(self, grid: Grid) -> Factor:
-        factor: Factor = self._look_up("factor", as_grid(grid))
+        grid = as_grid(grid)
+        factor = self._once((grid, "factor"), lambda: self.factor(grid))
+        if not factor.rank:
+            raise ValueError(
+                f"{self} on grid {grid} has no field: its only site is fixed by a gauge."
+            )
         return factor
 
-    def _look_up(self, use: str, grid: Grid, *form: Any) -> Any:
-        """What is known under (use, grid, device, dtype), computed if need be."""
-        key = (use, grid, *form)
+    def _once(self, key: tuple[Any, ...], compute: Callable[[], Known]) -> Known:
+        """What is known under a key, which begins with the grid; computed at the first call."""
         if key not in self._known:
             if torch.compiler.is_compiling():
                 raise RuntimeError(
-                    f"{self} was not solved on grid {grid} before torch.compile: call prepare, or "
-                    "run one forward first. A factorisation cannot be traced."
+                    f"{self} was not solved on grid {key[0]} before torch.compile: call prepare, "
+                    "or run one forward first. A factorisation cannot be traced."
                 )
             # The caller may be in inference mode, or have set a default device: neither must
             # leave traces in a cache.
             with torch.inference_mode(False), torch.no_grad(), torch.device("cpu"):
-                self._known[key] = self._compute(use, grid, *form)
-        return self._known[key]
-
-    def _compute(self, use: str, grid: Grid, *form: Any) -> Any:
-        if use == "factor":
-            return self.factor(grid)
-        factor = self._factor(grid)
-        device, dtype = form
-        if use == "variance":
-            return factor.variance.to(dtype).to(device)
-        return factor, factor.constants(device, dtype)
+                self._known[key] = compute()
+        found: Known = self._known[key]
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the cache behind: a copy or a checkpoint carries the arguments only."""
         return {**self.__dict__, "_known": {}}
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+        """The class and its arguments, as far as they are attributes."""
+        names = signature(type(self).__init__).parameters
+        given = [(name, getattr(self, name)) for name in names if hasattr(self, name)]
+        text = ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in given)
+        return f"{type(self).__name__}({text})"
 
 
 class Massive(Operator):
@@ -302,11 +294,11 @@ class Massive(Operator):
         self.operator = operator
         self.mu = positive("the mass mu", mu)
 
-    def mass(self, grid: Grid) -> Tensor:
-        return self.operator.mass(grid)
+    def free(self, grid: Grid) -> Tensor:
+        return self.operator.free(grid)
 
     def matrix(self, grid: Grid) -> Tensor:
-        return self.operator.matrix(grid) + self.mu * self.mass(grid).flatten().diag()
+        return self.operator.matrix(grid) + self.mu * self.free(grid).flatten().diag()
 
     def factor(self, grid: Grid) -> Factor:
         """Of the same structure as the operator inside."""
@@ -314,9 +306,6 @@ class Massive(Operator):
 
     def energy(self, field: Tensor, axes: int = 2) -> Tensor:
         field = at_least_float32(field)
-        mass = self.mass(grid_of_field(field, axes)).to(field)
-        squares = (mass * field.square()).flatten(-axes).sum(-1)
+        free = self.free(grid_of_field(field, axes)).to(field)
+        squares = (free * field.square()).flatten(-axes).sum(-1)
         return self.operator.energy(field, axes) + 0.5 * self.mu * squares
-
-    def __repr__(self) -> str:
-        return f"Massive({self.operator}, mu={self.mu})"

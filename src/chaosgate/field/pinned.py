@@ -1,10 +1,11 @@
 """An operator held at zero on one more site: the other usual gauge beside the zero mean."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.autograd.functional import vjp
 
 from chaosgate.field.operator import (
     Constants,
@@ -28,53 +29,36 @@ class PinnedFactor(Factor):
     Args:
         inside: The factor without the pin.
         site: The flat index of :math:`x_0`.
-        matrix: Builds the pinned operator as a matrix; only :meth:`spectrum` calls it.
     """
 
-    def __init__(self, inside: Factor, site: int, matrix: Callable[[], Tensor]) -> None:
-        self.inside, self.site, self.grid, self._matrix = inside, site, inside.grid, matrix
+    def __init__(self, inside: Factor, site: int) -> None:
+        self.inside, self.site, self.grid = inside, site, inside.grid
         n = math.prod(self.grid)
-        if n == 1:
-            raise ValueError(
-                f"a field on grid {self.grid} is nothing when its only site is held at zero."
-            )
-        column = self._green_column(n)
+        constants = inside.constants(torch.device("cpu"), torch.float64)
+
+        def color(white: Tensor) -> Tensor:
+            return inside.color(white, constants)[0]
+
+        # G e = A A^T e for the unit vector at the site
+        unit = torch.nn.functional.one_hot(torch.tensor(site), n).double()
+        white = torch.zeros(1, n, dtype=torch.float64)
+        column = color(vjp(color, white, unit)[1])  # type: ignore[no-untyped-call]
         at_site = float(column[site])
-        centered = inside.rank == n - 1
         self.rank = n - 1
-        self.profile = torch.ones_like(column) if centered else column / at_site
-        self.logdet = inside.logdet + (-math.log(n) if centered else math.log(at_site))
+        if inside.rank == self.rank:  # under the zero-mean gauge
+            self.profile, self.logdet = torch.ones_like(column), inside.logdet - math.log(n)
+        else:
+            self.profile, self.logdet = column / at_site, inside.logdet + math.log(at_site)
         variance = inside.variance.flatten() - 2 * self.profile * column + self.profile**2 * at_site
         variance[site] = 0.0
         self.variance = variance.view(self.grid)
         self.mean_variance = float(variance.mean())
 
-    def _green_column(self, n: int) -> Tensor:
-        r""":math:`G e_{x_0} = A A^\top e_{x_0}`; the adjoint of the linear map :math:`A` is its
-        derivative.
-        """
-        constants = self.inside.constants(torch.device("cpu"), torch.float64)
-        with torch.enable_grad():
-            white = torch.zeros(1, n, dtype=torch.float64, requires_grad=True)
-            (adjoint,) = torch.autograd.grad(
-                self.inside.color(white, constants)[0, self.site], white
-            )
-        return self.inside.color(adjoint, constants)[0].detach()
-
-    def spectrum(self) -> Tensor:
-        """Ascending, from the dense matrix; the pinned site first."""
-        values: Tensor = torch.linalg.eigvalsh(self._matrix())
-        return torch.cat([torch.zeros(1, dtype=values.dtype), values[1:]])
-
     def green(self) -> Tensor:
-        green, k = self.inside.green(), self.profile
-        column = green[:, self.site]
-        return (
-            green
-            - torch.outer(k, column)
-            - torch.outer(column, k)
-            + column[self.site] * torch.outer(k, k)
-        )
+        """That of the factor inside, from both sides."""
+        away = torch.eye(len(self.profile), dtype=torch.float64)
+        away[:, self.site] -= self.profile
+        return away @ self.inside.green() @ away.T
 
     def constants(self, device: torch.device, dtype: torch.dtype) -> Constants:
         return (self.profile.to(dtype).to(device), *self.inside.constants(device, dtype))
@@ -85,13 +69,7 @@ class PinnedFactor(Factor):
 
     def shifted(self, mu: float) -> "PinnedFactor":
         """The mass goes inside: it is struck out at the pinned site with everything else."""
-
-        def matrix() -> Tensor:
-            masses = torch.full((math.prod(self.grid),), mu, dtype=torch.float64)
-            masses[self.site] = 0.0
-            return self._matrix() + masses.diag()
-
-        return PinnedFactor(self.inside.shifted(mu), self.site, matrix)
+        return PinnedFactor(self.inside.shifted(mu), self.site)
 
 
 class Pinned(Operator):
@@ -115,21 +93,19 @@ class Pinned(Operator):
         self.operator, self.site = operator, tuple(site)
 
     def _index(self, grid: Grid) -> int:
-        grid = as_grid(grid)
-        fits = len(self.site) == len(grid) and all(
-            isinstance(i, int) and -n <= i < n for i, n in zip(self.site, grid, strict=False)
-        )
-        if not fits:
+        sites = torch.arange(math.prod(grid)).view(as_grid(grid))
+        try:
+            return int(sites[self.site])
+        except (IndexError, TypeError, RuntimeError, ValueError):
             raise ValueError(
                 f"{self} has no such site on grid {grid}: give one whole number per axis."
-            )
-        return int(torch.arange(math.prod(grid)).view(grid)[self.site])
+            ) from None
 
-    def mass(self, grid: Grid) -> Tensor:
-        """None at the site."""
-        mass = self.operator.mass(grid).clone()
-        mass.view(-1)[self._index(grid)] = 0.0
-        return mass
+    def free(self, grid: Grid) -> Tensor:
+        """All sites but one."""
+        free = self.operator.free(grid).clone()
+        free.view(-1)[self._index(grid)] = 0.0
+        return free
 
     def matrix(self, grid: Grid) -> Tensor:
         matrix, site = self.operator.matrix(grid).clone(), self._index(grid)
@@ -141,17 +117,12 @@ class Pinned(Operator):
         others.
         """
         site = self._index(grid)
-        if not bool(self.operator.mass(grid).all()):
+        if not self.operator.free(grid).all():
             raise ValueError(
                 f"{self}: {self.operator} holds a site at zero already; one fixes the gauge."
             )
-        return PinnedFactor(self.operator.factor(grid), site, lambda: self.matrix(grid))
+        return PinnedFactor(self.operator.factor(grid), site)
 
     def energy(self, field: Tensor, axes: int = 2) -> Tensor:
         field = at_least_float32(field)
-        free = torch.ones_like(self.mass(grid := grid_of_field(field, axes)))
-        free.view(-1)[self._index(grid)] = 0.0
-        return self.operator.energy(field * free.to(field), axes)
-
-    def __repr__(self) -> str:
-        return f"Pinned({self.operator}, site={list(self.site)})"
+        return self.operator.energy(field * self.free(grid_of_field(field, axes)).to(field), axes)

@@ -45,6 +45,9 @@ class Axis(ABC):
         n: Number of sites.
     """
 
+    first: ClassVar[int]
+    """The first of the n frequencies k."""
+
     matmul_up_to: ClassVar[int]
     """Longest axis that is synthesised by matrix products rather than an FFT.
 
@@ -52,16 +55,14 @@ class Axis(ABC):
     basis, 2n for the cosine basis, n for the Hartley basis. Measured on one CPU thread in float32.
     """
 
-    has_mirror: ClassVar[bool]
-    """Whether basis vector k, from 0, is symmetric under reversal of the axis for even k,
-    antisymmetric for odd k.
+    has_mirror: ClassVar[bool] = True
+    """Whether the basis vectors are symmetric and antisymmetric under reversal of the axis, in
+    turns.
     """
-
-    has_zero_mode: ClassVar[bool]
-    """Whether the first basis vector is the constant, with eigenvalue zero."""
 
     def __init__(self, n: int) -> None:
         self.n = n
+        self.k = torch.arange(self.first, self.first + n, dtype=torch.float64, device="cpu")
         self.short = n <= self.matmul_up_to
         self.halved = self.short and self.has_mirror and n >= HALVED_FROM
 
@@ -90,8 +91,8 @@ class Axis(ABC):
         """Apply the basis to (outer, n, inner) through an FFT."""
 
     def order(self) -> Tensor:
-        """The order of the frequencies in which :meth:`synthesize` takes them: all even ones first
-        if halved.
+        """The order of the frequencies in which :meth:`synthesize` takes them: every other one
+        first if halved.
         """
         index = torch.arange(self.n, device="cpu")
         return torch.cat([index[0::2], index[1::2]]) if self.halved else index
@@ -113,7 +114,7 @@ class Axis(ABC):
             return self.transform(coefficients, constant)
         if not self.halved:
             return _multiply(constant, coefficients)
-        # The symmetric and the antisymmetric part on half of the sites tell the other half: half
+        # The symmetric and the antisymmetric part on half of the sites give the other half: half
         # the arithmetic.
         count = (self.n + 1) // 2
         even = _multiply(constant[:, :count], coefficients[:, :count])
@@ -129,25 +130,23 @@ class Sine(Axis):
     .. math:: \lambda_k = 4 \sin^2 \frac{\pi k}{2(n+1)}
     """
 
+    first = 1
     matmul_up_to = 1024
-    has_mirror = True
-    has_zero_mode = False
 
     def eigenvalues(self) -> Tensor:
         """All positive, ascending."""
-        return 4 * torch.sin(torch.pi * _numbers(1, self.n + 1) / (2 * (self.n + 1))) ** 2
+        return 4 * torch.sin(torch.pi * self.k / (2 * (self.n + 1))) ** 2
 
     def basis(self) -> Tensor:
         """Symmetric."""
         # Reducing modulo the period keeps the argument small, and with it the error of the sine.
-        phase = torch.outer(_numbers(1, self.n + 1), _numbers(1, self.n + 1)) % (2 * (self.n + 1))
+        phase = torch.outer(self.k, self.k) % (2 * (self.n + 1))
         return math.sqrt(2 / (self.n + 1)) * torch.sin(torch.pi * phase / (self.n + 1))
 
     def power(self, values: Tensor) -> Tensor:
         """From 2 sin^2 = 1 - cos of the double angle."""
-        cosines = torch.fft.fft(_pad(values), dim=1).real[:, 1:]
-        total: Tensor = values.sum(1, keepdim=True) - cosines
-        return total / (self.n + 1)
+        cosines: Tensor = torch.fft.fft(_pad(values), dim=1).real[:, 1:]
+        return (values.sum(1, keepdim=True) - cosines) / (self.n + 1)
 
     def phases(self) -> Tensor:
         """A norm, and the sign of the sines in a forward FFT."""
@@ -166,27 +165,23 @@ class Cosine(Axis):
     .. math:: \lambda_k = 4 \sin^2 \frac{\pi k}{2n}
     """
 
+    first = 0
     matmul_up_to = 512
-    has_mirror = True
-    has_zero_mode = True
 
     def eigenvalues(self) -> Tensor:
         """Ascending from zero."""
-        return 4 * torch.sin(torch.pi * _numbers(0, self.n) / (2 * self.n)) ** 2
+        return 4 * torch.sin(torch.pi * self.k / (2 * self.n)) ** 2
 
     def basis(self) -> Tensor:
         """Column 0 is the constant."""
-        phase = torch.outer(2 * _numbers(0, self.n) + 1, _numbers(0, self.n)) % (4 * self.n)
+        phase = torch.outer(2 * self.k + 1, self.k) % (4 * self.n)
         return torch.cos(torch.pi * phase / (2 * self.n)) * self._norms()
 
     def power(self, values: Tensor) -> Tensor:
         """From 2 cos^2 = 1 + cos of the double angle, except that the constant has no factor 2."""
-        turn = torch.polar(
-            torch.ones_like(_numbers(0, self.n)), torch.pi * _numbers(0, self.n) / self.n
-        )
-        cosines = torch.fft.ifft(values * turn[:, None], dim=1, norm="forward").real
-        total: Tensor = values.sum(1, keepdim=True) + cosines - values[:, :1]
-        return total / self.n
+        turn = torch.polar(torch.ones_like(self.k), torch.pi * self.k / self.n)
+        cosines: Tensor = torch.fft.ifft(values * turn[:, None], dim=1, norm="forward").real
+        return (values.sum(1, keepdim=True) + cosines - values[:, :1]) / self.n
 
     def phases(self) -> Tensor:
         """Half a step of phase per frequency, and half the norm, since a real FFT adds the complex
@@ -194,17 +189,16 @@ class Cosine(Axis):
         """
         halves = self._norms() / 2
         halves[0] *= 2
-        return torch.polar(halves, torch.pi * _numbers(0, self.n) / (2 * self.n))
+        return torch.polar(halves, torch.pi * self.k / (2 * self.n))
 
     def transform(self, coefficients: Tensor, phases: Tensor) -> Tensor:
         """First half of a real inverse FFT of length 2n."""
-        doubled: Tensor = torch.fft.irfft(
-            coefficients * phases[:, None], 2 * self.n, dim=1, norm="forward"
-        )
+        spectrum = coefficients * phases[:, None]
+        doubled: Tensor = torch.fft.irfft(spectrum, 2 * self.n, dim=1, norm="forward")
         return doubled[:, : self.n]
 
     def _norms(self) -> Tensor:
-        norms = torch.full((self.n,), math.sqrt(2 / self.n), dtype=torch.float64, device="cpu")
+        norms = torch.full_like(self.k, math.sqrt(2 / self.n))
         norms[0] = math.sqrt(1 / self.n)
         return norms
 
@@ -219,20 +213,17 @@ class Hartley(Axis):
     it is nothing.
     """
 
+    first = 0
     matmul_up_to = 128
     has_mirror = False
-    has_zero_mode = True
 
     def eigenvalues(self) -> Tensor:
         """In the order of k; those of k and n - k agree to the last bit."""
-        k = _numbers(0, self.n)
-        return 4 * torch.sin(torch.pi * torch.minimum(k, self.n - k) / self.n) ** 2
+        return 4 * torch.sin(torch.pi * torch.minimum(self.k, self.n - self.k) / self.n) ** 2
 
     def basis(self) -> Tensor:
         """Symmetric; column 0 is the constant."""
-        phase = (
-            2 * torch.pi * (torch.outer(_numbers(0, self.n), _numbers(0, self.n)) % self.n) / self.n
-        )
+        phase = 2 * torch.pi * (torch.outer(self.k, self.k) % self.n) / self.n
         return (torch.cos(phase) + torch.sin(phase)) / math.sqrt(self.n)
 
     def power(self, values: Tensor) -> Tensor:
@@ -251,10 +242,6 @@ class Hartley(Axis):
         return torch.cat([spectrum.real - spectrum.imag, mirrored], 1)
 
 
-def _numbers(start: int, stop: int) -> Tensor:
-    return torch.arange(start, stop, dtype=torch.float64, device="cpu")
-
-
 def _pad(values: Tensor) -> Tensor:
     """Put a zero before the first of the n entries of (outer, n, inner)."""
     return pad(values, (0, 0, 1, 0))
@@ -262,9 +249,7 @@ def _pad(values: Tensor) -> Tensor:
 
 def _multiply(matrix: Tensor, coefficients: Tensor) -> Tensor:
     """Apply a matrix (sites, frequencies) to coefficients (outer, frequencies, inner)."""
-    if (
-        coefficients.shape[2] == 1
-    ):  # the last axis: one product over all rows of all fields, not many small ones
+    if coefficients.shape[2] == 1:  # one product over all rows of all fields, not many small ones
         return (coefficients[:, :, 0] @ matrix.T)[:, :, None]
     return torch.bmm(matrix.expand(len(coefficients), -1, -1), coefficients)
 
@@ -288,7 +273,7 @@ class SpectralFactor(Factor):
     """
 
     def __init__(self, axes: Sequence[Axis], eigenvalues: Tensor, shift: float = 0.0) -> None:
-        self.axes, self.unshifted, self.shift = tuple(axes), eigenvalues, shift
+        self.axes, self.unshifted, self.shift = axes, eigenvalues, shift
         self.eigenvalues = eigenvalues + shift
         self.grid = tuple(axis.n for axis in axes)
         self.n = math.prod(self.grid)
@@ -299,7 +284,7 @@ class SpectralFactor(Factor):
             self.inverses.view(-1)[0] = 0.0
         self.logdet = float(self.spectrum()[-self.rank :].log().sum())
         variance = self.inverses
-        for index, axis in enumerate(self.axes):
+        for index, axis in enumerate(axes):
             variance = axis.power(self._seen_from(index, variance))
         self.variance = variance.reshape(self.grid).contiguous()
         self.mean_variance = float(self.inverses.mean())
@@ -333,10 +318,8 @@ class SpectralFactor(Factor):
             for dim, axis in enumerate(self.axes):
                 scale = scale.index_select(dim, axis.order())
             tensors = [scale.flatten(), *(axis.constant() for axis in self.axes)]
-        return tuple(
-            tensor.to(dtype.to_complex() if tensor.is_complex() else dtype).to(device)
-            for tensor in tensors
-        )
+        types = [dtype.to_complex() if tensor.is_complex() else dtype for tensor in tensors]
+        return tuple(t.to(kind).to(device) for t, kind in zip(tensors, types, strict=True))
 
     def color(self, white: Tensor, constants: Constants) -> Tensor:
         """One product on the smallest grids, one or two per axis on the next, FFTs on the
@@ -354,10 +337,8 @@ class SpectralFactor(Factor):
 
     def _by_axes(self, white: Tensor, constants: Constants) -> Tensor:
         fields = white * constants[0]
-        for index in reversed(range(len(self.axes))):
-            fields = self.axes[index].synthesize(
-                self._seen_from(index, fields), constants[1 + index]
-            )
+        for index, axis in reversed(list(enumerate(self.axes))):
+            fields = axis.synthesize(self._seen_from(index, fields), constants[1 + index])
         return fields.reshape(white.shape)
 
     def shifted(self, mu: float) -> "SpectralFactor":

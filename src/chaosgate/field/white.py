@@ -30,8 +30,8 @@ CHUNK = 1 << 15
 its cache.
 """
 
-Words = TypeVar("Words", Tensor, "np.ndarray[tuple[int, ...], np.dtype[np.uint64]]")
-"""64-bit words in torch (as signed integers) or numpy."""
+Words = TypeVar("Words", Tensor, "np.ndarray[tuple[int, ...], np.dtype[np.uint64]]", int)
+"""64-bit words in torch (as signed integers) or numpy, or one word."""
 
 _WORD = 1 << 64
 _ALL_BITS = _WORD - 1
@@ -56,22 +56,14 @@ def mix(words: Words) -> Words:
     signed = isinstance(words, Tensor)
     for shift, multiplier in zip(_SHIFTS, _MULTIPLIERS, strict=True):
         upper = words >> shift
-        if (
-            signed
-        ):  # there >> copies the sign bit; the mask makes it the unsigned shift of the definition
+        if signed:  # >> copies the sign bit; the mask makes it the unsigned shift of the definition
             upper &= (1 << (64 - shift)) - 1
         words = words ^ upper  # type: ignore[assignment]  # to numpy's stubs, an unsigned word shifted by an int is signed
         if multiplier != 1:
             words *= _signed(multiplier) if signed else multiplier
+        if isinstance(words, int):  # Python's integers do not wrap around by themselves
+            words &= _ALL_BITS
     return words
-
-
-def _mixed(word: int) -> int:
-    """The same of one word in Python, whose integers do not wrap around by themselves."""
-    (first, second, last), (one, two, _) = _SHIFTS, _MULTIPLIERS
-    word = (word ^ (word >> first)) * one & _ALL_BITS
-    word = (word ^ (word >> second)) * two & _ALL_BITS
-    return word ^ (word >> last)
 
 
 def fold(*parts: int | str) -> int:
@@ -93,8 +85,7 @@ def advance(key: Key, counter: Tensor | int) -> Key:
     if not (type(key) is int and type(counter) is int) and not torch.compiler.is_compiling():
         key, counter = _on_host(key), _on_host(counter)
     if type(key) is int and type(counter) is int:
-        word = _mixed((key + (counter + 1) * _GOLDEN) & _ALL_BITS)
-        return word - _WORD if word >> 63 else word
+        return _signed(mix((key + (counter + 1) * _GOLDEN) & _ALL_BITS))
     if isinstance(counter, int):
         assert isinstance(key, Tensor)
         return mix(key + _signed((counter + 1) * _GOLDEN))

@@ -8,32 +8,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chaosgate.gate.base import Gate, load_noise_state_dict, noise_state_dict
-    from chaosgate.gate.desiderata import DesignError, design
-    from chaosgate.gate.dropout import DropBlock, Dropout
-    from chaosgate.gate.gaussian import (
-        CorrelatedGaussian,
-        IIDGaussian,
-        IIDLogNormal,
-        SignedCorrelated,
-    )
-    from chaosgate.gate.gaussian_chaos import GaussianChaos
-    from chaosgate.gate.matched import Matched
-    from chaosgate.gate.mechanism import Mechanism
-    from chaosgate.gate.realization import (
-        Additive,
-        Multiplicative,
-        Plain,
-        SampleWise,
-        Signed,
-        Wick,
-        gate_kernel,
-        samplewise,
-        signed,
-        small_gamma_expansion,
-        wick,
-        wick_moment,
-    )
+    from chaosgate.gate.base import *
+    from chaosgate.gate.desiderata import *
+    from chaosgate.gate.dropout import *
+    from chaosgate.gate.gaussian import *
+    from chaosgate.gate.gaussian_chaos import *
+    from chaosgate.gate.matched import *
+    from chaosgate.gate.mechanism import *
+    from chaosgate.gate.realization import *
 
 __all__ = [
     "Additive",

@@ -305,7 +305,7 @@ def design(
     operator, found = coherence, None
     if operator.rank(place) == math.prod(place):
         found = "boundary"
-    elif not operator.mass(place).all():
+    elif not operator.free(place).all():
         found = "pinned"
     _refuse(
         missing=[("D5", found or gauge, "Give gauge='zero mean' or 'pinned', or add a Massive.")],
