@@ -162,16 +162,13 @@ def test_the_designed_gate_serves_other_grids_and_can_be_copied() -> None:
 def test_contradictory_and_incomplete_desiderata_are_named(
     asked: dict[str, Any], desiderata: str
 ) -> None:
-    with pytest.raises(DesignError) as refused:
+    with pytest.raises(DesignError, match="^" + " and ".join(desiderata.split()) + " (is|excl)"):
         design(GRID, **asked)
-    assert refused.value.desiderata == tuple(desiderata.split())
 
 
 def test_the_errors_of_the_gate_are_those_of_the_design() -> None:
     with pytest.raises(ValueError, match="constant one"):
         design((1, 1), no_drift="sample", coherence=D, gamma=1.0)
-    with pytest.raises(ValueError, match="'site', 'sample'"):
-        design(GRID, no_drift="global", coherence=D, gamma=1.0)  # type: ignore[arg-type]
 
 
 def test_the_admissible_class_tests_laws_and_samples() -> None:

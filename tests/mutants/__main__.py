@@ -1,7 +1,7 @@
 """Run the tests against every mutant: ``python -m tests.mutants [field gate compat metrics]``.
 
-Each mutant gets a process of its own, in which tests/paper and then the unit tests of its module
-run until the first failure. Prints the mutants that survive; the exit status is 1 if there are any.
+Each mutant gets a process of its own, in which tests/paper and the unit tests of its module run
+until the first failure. Prints the mutants that survive; the exit status is 1 if there are any.
 """
 
 import contextlib
@@ -23,12 +23,11 @@ OPTIONS = "-x -q -p no:cacheprovider -p no:xdist --assert=plain --noconftest --n
 
 
 def killed(mutant: Mutant) -> bool:
-    """Whether tests/paper, the tests named after the module, or all tests of its package fail."""
+    """Whether a test fails: first those of the paper and of the module, then all of the package."""
     torch.set_num_threads(1)
     package, module = mutant.target.partition(":")[0].split(".")
-    files = [f"tests/{package}/test_{module}.py", f"tests/{package}"]
-    if package != "metrics":
-        files.insert(0, "tests/paper")
+    names = f"paper/test_{package}.py {package}/test_{module}.py paper {package}".split()
+    files = [f"tests/{name}" for name in names if package != "metrics" or name != "paper"]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         for tests in filter(os.path.exists, files):
             with mutated(mutant):

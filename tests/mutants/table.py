@@ -89,12 +89,9 @@ def _table(text: str) -> list[Mutant]:
 
 FIELD = _table("""
 field.law
-  beta_from_epsilon: (2 * -> (4 *
-  epsilon_from_beta: (2 * -> (1 *
-  tau_from_gamma: gamma**2 -> abs(gamma)
-  gamma_from_tau: * positive -> / positive
-  log_std_from_tau: math.sqrt( -> (
-  tau_from_log_std: log_std**2 -> log_std
+  Law.__init__: (2 * value) -> (4 * value)
+  Law.tau: gamma**2 -> abs(gamma)
+  Law.log_std: math.sqrt( -> (
   Law.covariance: / self.beta -> * self.beta
   Law.precision: * self.beta -> / self.beta
   Law.variance: / self.beta ->
@@ -109,17 +106,18 @@ field.law
   StudentT.log_prob: 2 * self.beta * energy -> self.beta * energy
   StudentT._log_peak: (nu - 2) * math.pi -> nu * math.pi
 field.grids
-  GridLaplacian.matrix: weight * torch -> torch
-  GridLaplacian.matrix: kron(before -> kron(after
+  GridLaplacian.matrix: weight * (jump -> (jump
+  GridLaplacian._jumps: grid[index + 1 :] -> grid[:index]
   GridLaplacian.energy: 0.5 * weight -> weight
-  DirichletLaplacian.row: ends[-1] += 1 -> ends[-1] += 0
   DirichletLaplacian.differences: 1, 1) -> 1, 0)
   Anisotropic.__init__: "the vertical weight", vertical -> "the vertical weight", horizontal
+  Anisotropic.edge_weights: self.vertical, self.horizontal -> self.horizontal, self.vertical
   Neumann.differences: dim=1 -> dim=2
-  Periodic.row: 2 * _eye -> 3 * _eye
   Periodic.differences: roll(1, 1) -> roll(2, 1)
   Identity.energy: 0.5 * -> 1.0 *
+  ScalarFactor.shifted: self.scale + mu -> self.scale
   Spectral.matrix: factor.spectrum() @ -> factor.spectrum().sqrt() @
+  Spectral.factor: (laplacian.eigenvalues) -> (laplacian.eigenvalues + 1)
   MultiScale._cost: w / (eigenvalues + m) -> w / eigenvalues
   BandLimited._cost: inside, 1.0, self.outside -> inside, self.outside, 1.0
 field.spectral
@@ -127,7 +125,7 @@ field.spectral
   Sine.basis: math.sqrt(2 / (self.n + 1)) -> math.sqrt(2 / self.n)
   Sine.power: / (self.n + 1) -> / self.n
   Cosine.eigenvalues: 4 * -> 2 *
-  Cosine.basis: 2 * _numbers(0, self.n) + 1 -> 2 * _numbers(0, self.n)
+  Cosine.basis: 2 * self.k + 1 -> 2 * self.k
   Cosine._norms: 1 / self.n -> 2 / self.n
   Cosine.power: - values[:, :1] ->
   Hartley.eigenvalues: 4 * -> 2 *
@@ -136,22 +134,32 @@ field.spectral
   Axis.synthesize: even.sub_(odd) -> even.add_(odd)
   Hartley.transform: spectrum.real + spectrum.imag -> spectrum.real - spectrum.imag
 field.operator
+  Factor.spectrum: .flip(0) ->
   Massive.matrix: self.mu * -> 2 * self.mu *
   Massive.energy: 0.5 * self.mu -> self.mu
   Massive.factor: shifted(self.mu) -> shifted(self.mu**2)
 field.pinned
-  Pinned.mass: = 0.0 -> = 1.0
+  Pinned.free: = 0.0 -> = 1.0
+  PinnedFactor.color: - fields[:, self.site -> + fields[:, self.site
+  PinnedFactor.__init__: - math.log(n) -> + math.log(n)
+field.cholesky
+  CholeskyFactor._variance: - 2 * sums -> - sums
+  CholeskyFactor._sweep: field - parts -> field + parts
+  CholeskyFactor._factorise: math.log(self.n) if self.centered else 0.0 -> 0.0
+  CholeskyFactor._place: fields.mean(-1, keepdim=True) -> 0
 field.graph
   Graph.laplacian: + self.boundary -> - self.boundary
   Graph.energy: 0.5 * -> 1.0 *
+  EdgeWeighted.__init__: (n - 1, n)) -> (n - 1, 0))
   FeatureGraph.edge_weights_of: self.bandwidth**2 -> self.bandwidth
+  FeatureGraph.edge_weights_of: h.detach() -> h
   FeatureGraph.color_by_features: scale.sqrt() -> scale
   FeatureGraph.laplacian_of: rim - matrix -> -matrix
 field.white
   _fill_on_host: *= -2.0 -> *= -1.9
   _fill_on_host: reshape(count, 2).T -> reshape(count, 2).T[:1]
   Noise._draw: self._calls += 1 -> self._calls += 0
-  advance: _mixed((key + (counter + 1) -> _mixed((key + (counter // 2 + 1)
+  advance: mix((key + (counter + 1) -> mix((key + (counter // 2 + 1)
 field.matrices
   CovarianceFunction.covariance: self.nugget -> 2 * self.nugget
   KernelFactor.inverse: kept / kept.square().sum(0) -> kept
@@ -176,7 +184,7 @@ gate.realization
   _scaled: strength * factor -> strength
   Additive.energy: .mean() -> .sum()
   Signed.site_energy: ** 2 ->
-  Plain.site_energy: ** 2 ->
+  Plain.__call__: _scaled(self.sigma, factor) -> self.sigma
   Additive.__call__: h.detach() -> h
 gate.dropout
   Dropout.perturb: >= drop -> < drop
@@ -186,38 +194,38 @@ gate.dropout
   seed_rate: return rate -> return 2 * rate
   drop_probability: -torch.expm1 -> torch.exp
   block_coverage: + 1 -> + 0
-  _reach: size // 2, -> size // 2 + 1,
+  reach: size // 2, -> size // 2 + 1,
   DropBlock.perturb: (1 - dropped) -> (1 - dropped.mean())
   DropBlock.perturb: < rate -> < 2 * rate
   DropBlock.expected_energy: dropped / (1 - dropped) -> dropped
   Dropout.perturb: h.shape[1] if self.mask == "element" else 1 -> 1
   Dropout._drop: self.p * self.factor -> self.p
-  _reach: (size - 1) // 2 -> size // 2
-  _reach: min(block_size, length) -> block_size
+  reach: (size - 1) // 2 -> size // 2
+  reach: min(block_size, side) -> block_size
   DropBlock.marginal: self.p * self.factor.double() -> self.p
   DropBlock.perturb: else h.shape[1] -> else 1
   DropBlock.perturb: kept.numel() / kept.sum() -> 1 / (1 - self.p) * torch.ones(())
-  DropBlock.published_rate: math.prod(grid) / inner -> 1
+  DropBlock.nominal: math.prod(grid) / inner -> 1
 gate.base
   Gate.forward: if not self.training: -> if False:
   weighted_energy: .square() -> .abs()
-  Gate.forward: self._calls.next(compiling) -> self._calls.now(compiling)
+  Gate.forward: self._calls.next( -> self._calls.now(
   Gate.expected_energy: .mean(0) -> .sum(0)
 gate.deployment
   estimated_site_energy: (2 * batch * rounds) -> (batch * rounds)
   DeployedField.__init__: .square().sum((0, 1)) -> .square().mean((0, 1))
   DeployedField._resized: align_corners=False -> align_corners=True
-  ScaledEnergy.__call__: s.square() * reduced -> reduced
+  SiteEnergy.__call__: s.square() * reduced -> reduced
 gate.gaussian
-  _unit_variance_law: operator.mean_variance(grid) -> 1.0
-  UnitVarianceMechanism._matched: torch.log1p( -> (
-  UnitVarianceMechanism._matched: field.variance(target.dtype, h.device) -> h.new_ones(())
+  UnitVarianceMechanism.__init__: beta=operator.mean_variance(grid) -> beta=1.0
+  UnitVarianceMechanism.strength_for: torch.log1p( -> (
+  UnitVarianceMechanism.strength_for: weighted_energy(h, variance) -> weighted_energy(h, 0 * variance + 1)
   UnitVarianceMechanism.strength_for: .sqrt().view -> .view
+  UnitVarianceMechanism.expected_energy: self.match.factor = self.factor -> pass
   IIDGaussian.__init__: = "independent" -> = "shared"
   CorrelatedGaussian.__init__: = "shared" -> = "independent"
 gate.gaussian_chaos
-  GaussianChaos._law_on: else 1.0 -> else 2.0
-  GaussianChaos._law_on: epsilon=self._epsilon -> beta=self._epsilon
+  GaussianChaos.__init__: "epsilon": epsilon -> "epsilon": None
   GaussianChaos._deploy: beta=field.mean_variance -> beta=1.0
 gate.mechanism
   Mechanism.gate: else h.shape[1] -> else 1
@@ -228,7 +236,7 @@ gate.matched
   Matched.solve: < target -> > target
   Matched._scaled: self.strength * one -> one
 gate.desiderata
-  AdmissibleClass.membership: best.entropy() - law.entropy() -> 0.0
+  AdmissibleClass.membership: best.entropy() - entropy -> 0.0
 """)
 
 COMPAT = _table("""

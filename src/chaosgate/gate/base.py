@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.module_tracker import ModuleTracker
 
-from chaosgate.field.operator import Grid
+from chaosgate.field.operator import Grid, at_least_float32
 from chaosgate.field.white import Noise, advance, fold
 
 
@@ -20,8 +20,7 @@ class Counter:
     """A number of events that eager and compiled code share.
 
     Eager code reads and writes an integer, so that no device is waited for. Compiled code uses a
-    tensor on the same
-    memory: an integer would become part of the graph.
+    tensor on the same memory: an integer would become part of the graph.
     """
 
     def __init__(self, value: int = 0) -> None:
@@ -99,8 +98,7 @@ class Gate(nn.Module, ABC):
         gates to this one.
 
         Here: the mean over 32 fixed draws. Subclasses with a closed form, or with a map that
-            depends on the grid
-        alone, override it.
+        depends on the grid alone, override it.
         """
         key = torch.tensor(fold("expected energy"), device=h.device)
         h = h.detach()
@@ -185,8 +183,8 @@ def require_fresh_draws(*values: Tensor) -> None:
         return
     if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         raise RuntimeError(
-            "torch.jit.trace would keep the noise of this one forward. Trace in evaluation mode, "
-            "or use torch.compile or torch.export."
+            "torch.jit.trace would keep the noise of one forward. Trace in evaluation mode, or use "
+            "torch.compile."
         )
     for value in values:
         if value.layout is not torch.strided:
@@ -196,7 +194,7 @@ def require_fresh_draws(*values: Tensor) -> None:
         except NotImplementedError:  # the tensors of a transform have none
             raise RuntimeError(
                 "a gate cannot draw inside a transform of torch.func: vmap would repeat the noise. "
-                "Use torch.autograd.grad and loops, or evaluation mode."
+                "Use torch.autograd.grad and loops."
             ) from None
 
 
@@ -221,8 +219,7 @@ def load_noise_state_dict(model: nn.Module, state: Mapping[str, Mapping[str, flo
     gates = _gates(model)
     if set(gates) != set(state):
         raise ValueError(
-            f"the saved noise belongs to gates at {sorted(state)}; this model has them at "
-            f"{sorted(gates)}."
+            f"the saved noise has gates at {sorted(state)}; this model has them at {sorted(gates)}."
         )
     for name, gate in gates.items():
         gate.load_noise_state(state[name])
@@ -253,20 +250,18 @@ def grid_of(h: Tensor) -> Grid:
 
 
 def field_dtype(h: Tensor) -> torch.dtype:
-    """Fields are computed in float32 at least, whatever precision the features have (design
-    invariant 5).
-    """
-    return torch.float64 if h.dtype == torch.float64 else torch.float32
+    """Fields are computed in float32 at least, whatever precision the features have."""
+    return torch.promote_types(h.dtype, torch.float32)
 
 
 def weighted_energy(h: Tensor, site_energy: Tensor) -> Tensor:
     r""":math:`\sum_x m(x)\|h(x)\|^2` per sample (B,): the injected energy of a multiplicative gate
     with :math:`m(x)=E(\nu(x)-1)^2` given as a map.
     """
-    power = h.detach().to(field_dtype(h)).square().sum(1)
+    power = at_least_float32(h.detach()).square().sum(1)
     return (power * site_energy.to(power)).flatten(1).sum(1)
 
 
 def squared_norm(h: Tensor) -> Tensor:
     r""":math:`\|h\|^2` per sample (B,), in float32 at least; no gradient."""
-    return h.detach().to(field_dtype(h)).square().flatten(1).sum(1)
+    return at_least_float32(h.detach()).square().flatten(1).sum(1)

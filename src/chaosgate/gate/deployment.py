@@ -34,13 +34,11 @@ class DeployedField:
     def __init__(self, law: Law, grid: Grid) -> None:
         self.law, self.grid = law, grid
         self._variance: dict[tuple[torch.device, torch.dtype], Tensor] = {}
-        exact = torch.as_tensor(law.variance, dtype=torch.float64)
+        self._exact_variance = law.variance
         if law.grid != grid:
-            sites = math.prod(law.grid)
-            basis = torch.eye(sites, dtype=torch.float64).view(sites, *law.grid)
-            exact = self._resized(law.color(basis)[:, None]).square().sum((0, 1))
-        self._exact_variance = exact
-        self.mean_variance = float(exact.mean())
+            basis = torch.eye(law.n, dtype=torch.float64).view(law.n, *law.grid)
+            self._exact_variance = self._resized(law.color(basis)[:, None]).square().sum((0, 1))
+        self.mean_variance = float(self._exact_variance.mean())
         operator: Any = law.operator
         self.graph = operator if hasattr(operator, "color_by_features") else None
         """The operator, if it follows the features of each sample."""
@@ -58,25 +56,18 @@ class DeployedField:
         self, noise: Noise, h: Tensor, channels: int, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
         """Fields for features with their sites in a row, (B channels, n), and their variances."""
-        count = len(h) * channels
         if self.graph is not None:
-            white = noise.normal((count, self.law.n), dtype)
+            white = noise.normal((len(h) * channels, self.law.n), dtype)
             fields, variance = self.graph.color_by_features(white, h.to(dtype))
             beta = self.law.beta
             return fields.div_(math.sqrt(beta)), variance.div_(beta)
-        psi = self.law.rows(noise, count, dtype)
-        if self.law.grid != self.grid:
-            psi = self._resized(psi.view(count, 1, *self.law.grid)).flatten(1)
-        return psi, self.variance(dtype, h.device).flatten()
+        psi = self.sample(noise, len(h), channels, dtype)
+        return psi.view(-1, math.prod(self.grid)), self.variance(dtype, h.device).flatten()
 
     def sample(self, noise: Noise, batch: int, channels: int, dtype: torch.dtype) -> Tensor:
         r"""Independent fields (batch, channels, \*grid), on constant features."""
         psi = self.law.draw(noise, (batch, channels), dtype)
         return psi if self.law.grid == self.grid else self._resized(psi)
-
-    def prepare(self, dtype: torch.dtype, device: torch.device) -> None:
-        self.variance(dtype, device)
-        self.law.operator.prepare(self.law.grid, device, dtype)
 
     def _resized(self, psi: Tensor) -> Tensor:
         return interpolate(psi, size=self.grid, mode=_RESIZE[len(self.grid)], align_corners=False)
@@ -126,20 +117,17 @@ class SiteEnergy:
     def __call__(self, factor: Tensor | None, device: torch.device) -> Tensor:
         """The map at one factor, in float64; None is one."""
         if factor is None:
-            if self.full is None or self.full.device != device:
-                ones = torch.ones(1)
-                self.full = estimated_site_energy(self.field, self.realization, ones)[0].to(device)
-            return self.full
+            if self.full is None:
+                self.full = estimated_site_energy(self.field, self.realization, torch.ones(1))[0]
+            return self.full.to(device)
+        degrees = torch.arange(self.NODES, dtype=torch.float64)
         if self.coefficients is None:
-            degrees = torch.arange(self.NODES, dtype=torch.float64)
             angles = torch.pi * (degrees + 0.5) / self.NODES
             nodes = (1 + torch.cos(angles)) / 2
             energies = estimated_site_energy(self.field, self.realization, nodes).flatten(1)
             basis = torch.cos(torch.outer(angles, degrees))
             self.coefficients = torch.linalg.solve(basis, energies / nodes.square()[:, None])
-        if self.coefficients.device != factor.device:
-            self.coefficients = self.coefficients.to(factor.device)
+        coefficients, degrees = self.coefficients.to(factor.device), degrees.to(factor.device)
         s = factor.double().clamp(0, 1)
-        degrees = torch.arange(self.NODES, dtype=torch.float64, device=factor.device)
-        reduced: Tensor = torch.cos(degrees * torch.acos(2 * s - 1)) @ self.coefficients
+        reduced: Tensor = torch.cos(degrees * torch.acos(2 * s - 1)) @ coefficients
         return (s.square() * reduced).view(self.field.grid)

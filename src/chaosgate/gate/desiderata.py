@@ -4,14 +4,13 @@ r"""The design step: from what one wants of the noise to the mechanism that this
 .. math:: D \longmapsto \mathfrak N(D) \ni N^\star = (\mathcal F, K, \mathcal T)
 
 Every part of the mechanism is decided by a desideratum through a statement of the paper, or it
-stays free. Desiderata that exclude each other, or leave a part undecided, raise an error that names
-them.
+stays free. It is an error if desiderata exclude each other or leave a part undecided.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +19,6 @@ from chaosgate.field.law import Law, MaxEntLaw, StudentT
 from chaosgate.field.matrices import Kernel
 from chaosgate.field.operator import Grid, Operator, as_grid, grid_text
 from chaosgate.field.pinned import Pinned
-from chaosgate.gate.base import one_of
 from chaosgate.gate.mechanism import Mechanism
 from chaosgate.gate.realization import (
     Additive,
@@ -61,13 +59,13 @@ REALIZATIONS: dict[tuple[bool, str | None], tuple[Any, str, str, str]] = {
     (False, "multiplicative"): (
         Signed,
         "1 + gamma psi",
-        "D3: without D2 the first-order proxy; its field is centred",
+        "D3: without D2 the first-order proxy; its field is centered",
         "prop. small_gamma",
     ),
     (False, "additive"): (
         Plain,
         "gamma psi",
-        "D3: without D2 the field itself, which is centred",
+        "D3: without D2 the field itself, which is centered",
         "prop. small_gamma",
     ),
 }
@@ -75,19 +73,10 @@ REALIZATIONS: dict[tuple[bool, str | None], tuple[Any, str, str, str]] = {
 
 
 class DesignError(ValueError):
-    """Desiderata from which no mechanism follows.
-
-    Attributes:
-        desiderata: The pair that clashes, or the one that is missing.
-    """
-
-    def __init__(self, desiderata: str, message: str) -> None:
-        super().__init__(message)
-        self.desiderata = tuple(desiderata.split())
+    """Desiderata from which no mechanism follows: a pair that clashes, or one that is missing."""
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One decision: which part of the mechanism, what it is, which desiderata fixed it, by which
     statement.
     """
@@ -98,8 +87,7 @@ class Step:
     statement: str
 
 
-@dataclass(frozen=True)
-class Membership:
+class Membership(NamedTuple):
     """Whether a law is in the admissible class, and its distance from the distinguished one.
 
     Attributes:
@@ -150,30 +138,30 @@ class AdmissibleClass:
         A law is tested by its covariance and its entropy, up to rounding; samples up to five
         standard errors.
         """
-        best, n, mean, centred = self.law, self.law.n, 0.0, True
+        best, n = self.law, self.law.n
         matrix = best.operator.matrix(best.grid)
         if isinstance(law, Law):
-            energy, slack, gap_slack = 0.5 * float((matrix * law.covariance).sum()), 1e-9, 1e-9 * n
-            entropy = law.entropy()
+            mean, allowed = 0.0, 0.0
+            energy, slack = 0.5 * float((matrix * law.covariance).sum()), 1e-9
+            entropy, gap_slack = law.entropy(), 1e-9 * n
         else:
-            flat = law.double().reshape(-1, n)
-            count = len(flat)
-            energies = best.operator.energy(law.double(), len(best.grid))
+            fields = law.double()
+            flat, count = fields.reshape(-1, n), fields.numel() // n
+            energies = best.operator.energy(fields, len(best.grid))
             energy = float(energies.mean())
             slack = 5 * float(energies.std()) / math.sqrt(count) / best.epsilon
-            scale = best.variance.flatten().clamp_min(1e-300).sqrt()
-            mean = float((flat.mean(0) / scale).abs().max())
-            centred = mean <= 5 * float((flat / scale).std(0).max()) / math.sqrt(count)
+            scaled = flat / best.variance.flatten().clamp_min(1e-300).sqrt()
+            mean = float(scaled.mean(0).abs().max())
+            allowed = 5 * float(scaled.std(0).max()) / math.sqrt(count)
             # the entropy of the Gaussian law of this covariance, on the directions of the best one
             inner = (flat - flat.mean(0)) @ torch.linalg.eigh(matrix)[1][:, -best.rank :]
             logdet = float(torch.logdet(inner.T @ inner / (count - 1)))
             entropy = 0.5 * (best.rank * math.log(2 * math.pi * math.e) + logdet)
             gap_slack = 5 * math.sqrt(n / 2 / count) + n * (n + 1) / 2 / count
         ratio, gap = energy / best.epsilon, best.entropy() - entropy
-        member = centred and abs(ratio - 1) <= slack
-        return Membership(
-            member and (not self.least_information or gap <= gap_slack), mean, ratio, gap
-        )
+        member = mean <= allowed and abs(ratio - 1) <= slack
+        member = member and (not self.least_information or gap <= gap_slack)
+        return Membership(member, mean, ratio, gap)
 
     def __contains__(self, law: Law | Tensor) -> bool:
         return self.membership(law).member
@@ -278,28 +266,17 @@ def design(
     chaosgate.gate.desiderata.DesignError: D2 and injection exclude each other: a sum changes signs.
     """
     place = as_grid(grid)
-    one_of("gauge", gauge, None, *GAUGES)
-    one_of("no_drift", no_drift, None, "site", "sample")
-    one_of("injection", injection, None, "multiplicative", "additive")
     _refuse(
-        missing=(
-            ("D1", least_information or family, "Name a family (StudentT)."),
-            ("D4", coherence, "Give coherence (DirichletLaplacian())."),
-            ("strength", gamma or log_std, "Give log_std (1.0 is a good start), or gamma."),
-            ("injection", positive or injection, "Without D2 a field may multiply or add."),
-            ("D3", no_drift or not positive, "exp(gamma psi) alone has mean above one."),
-        ),
-        excluding=(
-            ("D1 family", least_information and family, "the Gaussian has the largest entropy"),
-            ("gamma log_std", gamma and log_std, "each fixes tau"),
-            ("log_std budget", log_std and budget, "the budget cancels in tau; give gamma"),
-            ("D2 injection", positive and injection == "additive", "a sum changes signs"),
-            (
-                "D3 D2",
-                no_drift == "sample" and not positive,
-                "the spatial mean of a signed gate may be close to zero",
-            ),
-        ),
+        ("D1", not (least_information or family), "name a family (StudentT)"),
+        ("D4", not coherence, "give coherence (DirichletLaplacian())"),
+        ("strength", not (gamma or log_std), "give log_std (try 1.0) or gamma"),
+        ("injection", not (positive or injection), "without D2 a field may multiply or add"),
+        ("D3", positive and not no_drift, "exp(gamma psi) alone has mean above one"),
+        ("D1 family", least_information and family, "the Gaussian has the largest entropy"),
+        ("gamma log_std", gamma and log_std, "each fixes tau"),
+        ("log_std budget", log_std and budget, "the budget cancels in tau; give gamma"),
+        ("D2 injection", positive and injection == "additive", "a sum changes signs"),
+        ("D3 D2", no_drift == "sample" and not positive, "a signed gate may have mean zero"),
     )
     assert coherence is not None
     operator, found = coherence, None
@@ -308,11 +285,9 @@ def design(
     elif not operator.free(place).all():
         found = "pinned"
     _refuse(
-        missing=[("D5", found or gauge, "Give gauge='zero mean' or 'pinned', or add a Massive.")],
-        excluding=[
-            ("D5 D4", found and gauge not in (None, found), f"{operator} needs no such gauge"),
-            ("D5 D4", not found and gauge == "boundary", f"{operator} has no boundary"),
-        ],
+        ("D5", not (found or gauge), "give gauge='zero mean' or 'pinned', or add a Massive"),
+        ("D5 D4", found and gauge not in (None, found), f"{operator} needs no such gauge"),
+        ("D5 D4", not found and gauge == "boundary", f"{operator} has no boundary"),
     )
     if not found and gauge == "pinned":
         operator = Pinned(operator, [0] * len(place))
@@ -333,7 +308,7 @@ def design(
     numbers["entropy"] = law.entropy()
     if family not in (None, MaxEntLaw):
         numbers["entropy_gap"] = best.entropy() - law.entropy()
-    kernel_is = "K / beta with K" if isinstance(operator, Kernel) else "Q^-1 / beta with Q"
+    symbol, kernel = ("K", "K") if isinstance(operator, Kernel) else ("Q", "Q^-1")
     steps = (
         Step(
             "law F",
@@ -343,7 +318,7 @@ def design(
         ),
         Step(
             "kernel K",
-            f"{kernel_is} = {operator}",
+            f"{kernel} / beta with {symbol} = {operator}",
             "D4: an operator forces its inverse",
             "cor. operator_substitution",
         ),
@@ -353,7 +328,7 @@ def design(
             "D5: without it the inverse does not exist",
             "sec. dgff",
         ),
-        Step("realisation", *reasons),
+        Step("realization", *reasons),
         Step(
             "injection T",
             "h + rms(h) psi" if injection == "additive" else "h (1 + alpha (gate - 1))",
@@ -361,35 +336,28 @@ def design(
             "eq. mul_injection",
         ),
     )
-    reasoned = [(name, s.choice) for s in steps for name in s.because.split(":")[0].split()]
+    fixed = {
+        name: step.choice
+        for step in steps
+        for name in step.because.partition(":")[0].split()
+        if name in DESIDERATA
+    }
     free = (
         f"the strength, here {'log_std' if log_std else 'gamma'}; only tau matters",
         f"the channels of a sample: {channels} was taken",
         f"alpha of a product (eq. residual_mul): {alpha:g} was taken",
         "the place in the network: see chaosgate.sites",
     )
-    admissible = AdmissibleClass(
-        best,
-        {name: choice for name, choice in reasoned if name in DESIDERATA},
-        free,
-        least_information,
-        positive,
-        no_drift,
-        strength,
-    )
+    admissible = AdmissibleClass(best, fixed, free, least_information, positive, no_drift, strength)
     return Design(gate, place, steps, numbers, admissible)
 
 
-def _refuse(
-    missing: Sequence[tuple[str, object, str]] = (),
-    excluding: Sequence[tuple[str, object, str]] = (),
-) -> None:
-    """Raise an error for what is missing (name, whether it is there, remedy), or for what excludes
-    each other (both names, whether both are asked for, why).
+def _refuse(*rows: tuple[str, object, str]) -> None:
+    """Raise an error for the first row (names, whether it is wrong, why): one name is missing, two
+    exclude each other.
     """
-    for name, given, remedy in missing:
-        if not given:
-            raise DesignError(name, f"{name} is missing. {remedy}")
-    for names, both, why in excluding:
-        if both:
-            raise DesignError(names, f"{' and '.join(names.split())} exclude each other: {why}.")
+    for names, wrong, why in rows:
+        if wrong:
+            both = names.split()
+            what = "exclude each other" if len(both) > 1 else "is missing"
+            raise DesignError(f"{' and '.join(both)} {what}: {why}.")

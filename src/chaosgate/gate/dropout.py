@@ -70,13 +70,19 @@ def probability(p: float) -> float:
     return float(p)
 
 
+def reach(grid: Grid, block_size: int) -> list[tuple[int, int]]:
+    """How far before and after a site its possible seeds lie, along each axis."""
+    sizes = [min(block_size, side) for side in grid]
+    return [(size // 2, (size - 1) // 2) for size in sizes]
+
+
 def block_coverage(grid: Grid, block_size: int) -> Tensor:
     """How many seeds can drop each site: a float64 map. Blocks are cut at the border, seeds may
     sit anywhere.
     """
     total = torch.ones((), dtype=torch.float64)
-    for side in grid:
-        (before, after), site = _reach(side, block_size), torch.arange(side)
+    for side, (before, after) in zip(grid, reach(grid, block_size), strict=True):
+        site = torch.arange(side)
         line = (site + after).clamp(max=side - 1) - (site - before).clamp(min=0) + 1
         total = total[..., None] * line
     return total
@@ -152,25 +158,26 @@ class DropBlock(Gate):
         exact form.
         """
         at = (grid, torch.device(device))
-        if self.factor is None and at in self._cache:
-            return self._cache[at]
-        coverage = block_coverage(grid, self.block_size).to(at[1])
-        rate = seed_rate(coverage, self.p if self.factor is None else self.p * self.factor.double())
-        found = rate, drop_probability(coverage, rate)
-        if self.factor is None:
+        if self.factor is not None or at not in self._cache:
+            coverage = block_coverage(grid, self.block_size).to(at[1])
+            p = self.p if self.factor is None else self.p * self.factor.double()
+            rate = seed_rate(coverage, p)
+            found = rate, drop_probability(coverage, rate)
+            if self.factor is not None:
+                return found
             self._cache[at] = found
-        return found
+        return self._cache[at]
 
     def perturb(self, h: Tensor, noise: Noise) -> Tensor:
         """Draw seeds, grow them to blocks, zero the blocks, rescale."""
         grid, dtype = grid_of(h), field_dtype(h)
         sizes = [min(self.block_size, side) for side in grid]
-        places, margins = list(grid), [_reach(side, self.block_size) for side in grid]
+        places, margins = list(grid), reach(grid, self.block_size)
         rate: float | Tensor
         if self.rate == "published":
             places = [side - size + 1 for side, size in zip(grid, sizes, strict=True)]
             margins = [(size - 1, size - 1) for size in sizes]
-            rate = self.published_rate(grid) * (1.0 if self.factor is None else self.factor)
+            rate = self.nominal(grid)["seed_rate"] * (1.0 if self.factor is None else self.factor)
         else:
             rate, dropped = self.marginal(grid, h.device)
         channels = 1 if self.channels == "shared" else h.shape[1]
@@ -181,12 +188,6 @@ class DropBlock(Gate):
         if self.rate == "published":
             return h * (kept * (kept.numel() / kept.sum().clamp_min(1))).to(h.dtype)
         return h * (kept / (1 - dropped).to(dtype)).to(h.dtype)
-
-    def published_rate(self, grid: Grid) -> float:
-        """The seed rate of Ghiasi et al."""
-        sizes = [min(self.block_size, side) for side in grid]
-        inner = math.prod(side - size + 1 for side, size in zip(grid, sizes, strict=True))
-        return self.p / math.prod(sizes) * math.prod(grid) / inner
 
     def expected_energy(self, h: Tensor) -> Tensor:
         r""":math:`\sum_x \frac{P(x)}{1-P(x)}\|h(x)\|^2` with the exact marginals :math:`P`; for the
@@ -199,22 +200,18 @@ class DropBlock(Gate):
 
     def nominal(self, grid: Grid) -> dict[str, float]:
         """The drop probability and the seed rate."""
-        if self.rate == "published":
-            return {"p": self.p, "seed_rate": self.published_rate(grid)}
-        return {
-            "p": self.p,
-            "seed_rate": float(seed_rate(block_coverage(grid, self.block_size), self.p)),
-        }
+        if self.rate == "exact":
+            rate = float(seed_rate(block_coverage(grid, self.block_size), self.p))
+            return {"p": self.p, "seed_rate": rate}
+        sizes = [min(self.block_size, side) for side in grid]
+        inner = math.prod(side - size + 1 for side, size in zip(grid, sizes, strict=True))
+        return {"p": self.p, "seed_rate": self.p / math.prod(sizes) * math.prod(grid) / inner}
 
     def prepare(self, grid: Grid, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
         self.marginal(grid, device)
 
     def extra_repr(self) -> str:
-        published = ", rate='published'" if self.rate == "published" else ""
-        return f"p={self.p:g}, block_size={self.block_size}, channels={self.channels!r}{published}"
-
-
-def _reach(length: int, block_size: int) -> tuple[int, int]:
-    """How far before and after a site its possible seeds lie, on an axis of this length."""
-    size = min(block_size, length)
-    return size // 2, (size - 1) // 2
+        return (
+            f"p={self.p:g}, block_size={self.block_size}, channels={self.channels!r}, "
+            f"rate={self.rate!r}"
+        )

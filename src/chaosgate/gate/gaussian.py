@@ -44,8 +44,8 @@ class UnitVarianceMechanism(Mechanism):
         name = "log_std" if realization is Wick else "sigma"
         if (strength is None) == (match is None):
             raise ValueError(
-                f"{type(self).__name__} takes exactly one of {name} and match (a gate whose energy "
-                f"it should inject); got {name}={strength!r}, match={match!r}."
+                f"{type(self).__name__} takes exactly one of {name} and match (a gate); got "
+                f"{name}={strength!r}, match={match!r}."
             )
         bound = 1.0 if strength is None else positive(f"{type(self).__name__}: {name}", strength)
         operator = operator or DirichletLaplacian()
@@ -67,8 +67,7 @@ class UnitVarianceMechanism(Mechanism):
         """
         if self.match is None:
             return self.factor
-        self.match.factor = self.factor
-        target = self.match.expected_energy(h).to(field_dtype(h))
+        target = self.expected_energy(h).to(field_dtype(h))
         power = squared_norm(h).clamp_min(torch.finfo(torch.float32).tiny)
         squared = target / power
         if isinstance(self.realization, Wick):  # white field, variance one at every site

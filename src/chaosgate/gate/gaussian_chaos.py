@@ -69,19 +69,17 @@ class GaussianChaos(Mechanism):
             )
         if log_std is not None and (beta is not None or epsilon is not None):
             raise ValueError(
-                "GaussianChaos: log_std fixes the strength alone; drop beta and epsilon, or use "
-                "gamma."
+                "log_std fixes the strength alone; drop beta and epsilon, or use gamma."
             )
         strength = float(positive("log_std", log_std) if log_std is not None else gamma or 0)
         if strength == 0 or not math.isfinite(strength):
             raise ValueError(
-                f"GaussianChaos: gamma must be finite and not 0; got {gamma!r}. For no noise set "
-                "noise.gate to null."
+                f"gamma is finite and not 0; got {gamma!r}. For no noise set noise.gate to null."
             )
         one_of("GaussianChaos: realization", realization, "samplewise", "wick")
         self._operator = operator or DirichletLaplacian()
         self._scale = {"beta": beta, "epsilon": epsilon}
-        self._unit_variance = log_std is not None
+        self._unit_variance, self._strength = log_std is not None, strength
         super().__init__(
             law=self._law_on,
             realization=(SampleWise if realization == "samplewise" else Wick)(strength),
@@ -104,13 +102,10 @@ class GaussianChaos(Mechanism):
         )
 
     def extra_repr(self) -> str:
-        unit, value = next(((u, v) for u, v in self._scale.items() if v), ("beta", 1.0))
-        strength = f"{self.realization.gamma:g}"  # type: ignore[attr-defined]
-        strength = (
-            f"log_std={strength}" if self._unit_variance else f"gamma={strength}, {unit}={value}"
-        )
+        unit = "log_std" if self._unit_variance else "gamma"
+        scale = "".join(f", {name}={value}" for name, value in self._scale.items() if value)
         return (
-            f"{strength}, operator={self._operator}, "
+            f"{unit}={self._strength:g}{scale}, operator={self._operator}, "
             f"realization={type(self.realization).__name__.lower()}, {self.injection}, "
             f"channels={self.channels!r}"
         )

@@ -110,8 +110,8 @@ class Matched(Gate):
         reached = self._measure(self.inner, h, high)
         if not (0 < target <= reached and math.isfinite(target)):
             raise ValueError(
-                f"{self.inner} cannot match {self.reference} by {self.by}: {target:.4g} is out of "
-                f"reach (0 to {reached:.4g}). Match another observable."
+                f"{self.inner} cannot match {self.reference} by {self.by}: {target:.4g} is not in "
+                f"0 to {reached:.4g}. Match another observable."
             )
         for _ in range(HALVINGS):
             middle = (low + high) / 2
@@ -139,7 +139,8 @@ class Matched(Gate):
         return self._scaled(h).perturb(h, noise)
 
     def noise_state(self) -> dict[str, float]:
-        return {**super().noise_state(), **self._solved("strength")}
+        solved = {} if self.strength is None else {"strength": self.strength}
+        return {**super().noise_state(), **solved}
 
     def load_noise_state(self, state: Mapping[str, float]) -> None:
         super().load_noise_state(state)
@@ -147,18 +148,16 @@ class Matched(Gate):
 
     def nominal(self, grid: Grid) -> dict[str, float]:
         """That of the gate, and ``factor`` on it once it is solved."""
-        return {**self.inner.nominal(grid), **self._solved("factor")}
-
-    def _solved(self, name: str) -> dict[str, float]:
-        return {} if self.strength is None else {name: self.strength}
+        solved = {} if self.strength is None else {"factor": self.strength}
+        return {**self.inner.nominal(grid), **solved}
 
     def check(self, grid: Grid) -> None:
         self.inner.check(grid)
         self.reference.check(grid)
 
     def prepare(self, grid: Grid, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
-        self.inner.prepare(grid, device, dtype)
-        self.reference.prepare(grid, device, dtype)
+        for gate in (self.inner, self.reference):
+            gate.prepare(grid, device, dtype)
 
     def extra_repr(self) -> str:
         return f"by={self.by!r}, strength={self.strength}"

@@ -76,15 +76,9 @@ class Mechanism(Gate):
         return field
 
     def _deploy(self, grid: Grid) -> DeployedField:
-        base = self.base_size
-        if base is not None and len(base) != len(grid):
-            raise ValueError(
-                f"base_size={list(base)} does not fit the features' grid {list(grid)}: give one "
-                "number per axis."
-            )
         if callable(self.law):
-            return DeployedField(self.law(base or grid), grid)
-        if base is None and self.law.grid != grid:
+            return DeployedField(self.law(self.base_size or grid), grid)
+        if self.base_size is None and self.law.grid != grid:
             raise ValueError(
                 f"the law is on grid {grid_text(self.law.grid)}, the features on "
                 f"{grid_text(grid)}. Give a function of the grid as law, or a base_size."
@@ -143,28 +137,25 @@ class Mechanism(Gate):
         """
         field, gamma = self.field_on(grid), getattr(self.realization, "gamma", None)
         alpha = getattr(self.injection, "alpha", 1)
-        weight = {} if alpha == 1 else {"alpha": alpha}
+        found = {} if alpha == 1 else {"alpha": alpha}
         if gamma is None:
-            return {"sigma": getattr(self.realization, "sigma", math.nan), **weight}
-        return {
-            "gamma": gamma,
-            "beta": field.law.beta,
-            "tau": field.law.tau(gamma),
-            "log_std": abs(gamma) * math.sqrt(field.mean_variance),
-            **weight,
-        }
+            return {"sigma": getattr(self.realization, "sigma", math.nan), **found}
+        tau, log_std = field.law.tau(gamma), abs(gamma) * math.sqrt(field.mean_variance)
+        return {"gamma": gamma, "beta": field.law.beta, "tau": tau, "log_std": log_std, **found}
 
     def check(self, grid: Grid) -> None:
         """Raise on a grid on which the gate is constant, or with a law that does not fit it."""
         if math.prod(grid) == 1 and self.realization.degenerate_on_one_site:
             raise ValueError(
-                f"{type(self).__name__}: a sample-wise gate on grid {grid_text(grid)} is the "
-                "constant one. Use a stage with a larger grid, larger images, or the Wick gate."
+                f"a sample-wise gate on grid {grid_text(grid)} is the constant one. Use a stage "
+                "with a larger grid, larger images, or the Wick gate."
             )
         self.field_on(grid)
 
     def prepare(self, grid: Grid, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
-        self.field_on(grid).prepare(dtype, device)
+        field = self.field_on(grid)
+        field.variance(dtype, device)
+        field.law.operator.prepare(field.law.grid, device, dtype)
 
     def extra_repr(self) -> str:
         law = "law by grid" if callable(self.law) else repr(self.law)

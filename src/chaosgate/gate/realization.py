@@ -32,9 +32,9 @@ def samplewise(psi: Tensor, gamma: float | Tensor, axes: int = 2) -> Tensor:
     """
     unit = isinstance(gamma, float) and gamma == 1  # log_std 1: nothing to multiply by
     sites = psi if unit else gamma * psi
-    if axes == 1:
-        return torch.softmax(sites, dim=-1) * sites.shape[-1]
-    return samplewise(sites.flatten(-axes), 1.0, 1).view_as(psi)
+    if axes != 1:
+        return samplewise(sites.flatten(-axes), 1.0, 1).view_as(psi)
+    return torch.softmax(sites, dim=-1) * sites.shape[-1]
 
 
 def signed(psi: Tensor, sigma: float | Tensor) -> Tensor:
@@ -86,9 +86,9 @@ class Realization(ABC):
         scales the strength.
         """
 
-    @abstractmethod
     def site_energy(self, variance: Tensor, factor: Tensor | None = None) -> Tensor | None:
         r""":math:`E(\nu(x)-1)^2` as a map where there is a closed form, else None."""
+        return None
 
 
 def _scaled(strength: float, factor: Tensor | None) -> float | Tensor:
@@ -100,8 +100,8 @@ class Wick(Realization):
     """:func:`wick` at one strength."""
 
     gamma: float
-    rows: ClassVar[bool] = True
-    needs_exponential_moment: ClassVar[bool] = True
+    rows = True
+    needs_exponential_moment = True
 
     def __call__(self, psi: Tensor, variance: Tensor, factor: Tensor | None = None) -> Tensor:
         return wick(psi, variance, _scaled(self.gamma, factor))
@@ -113,17 +113,17 @@ class Wick(Realization):
 
 @dataclass(frozen=True)
 class SampleWise(Realization):
-    """:func:`samplewise` at one strength."""
+    """:func:`samplewise` at one strength.
+
+    Its energy has no closed form: the spatial mean in the denominator couples all sites.
+    """
 
     gamma: float
-    rows: ClassVar[bool] = True
-    degenerate_on_one_site: ClassVar[bool] = True
+    rows = True
+    degenerate_on_one_site = True
 
     def __call__(self, psi: Tensor, variance: Tensor, factor: Tensor | None = None) -> Tensor:
         return samplewise(psi, _scaled(self.gamma, factor), variance.ndim)
-
-    def site_energy(self, variance: Tensor, factor: Tensor | None = None) -> None:
-        """No closed form: the spatial mean in the denominator couples all sites."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Signed(Realization):
     """:func:`signed` at one strength."""
 
     sigma: float
-    rows: ClassVar[bool] = True
+    rows = True
 
     def __call__(self, psi: Tensor, variance: Tensor, factor: Tensor | None = None) -> Tensor:
         return signed(psi, _scaled(self.sigma, factor))
@@ -205,10 +205,9 @@ class Additive(Injection):
     """
 
     def __call__(self, h: Tensor, gate: Tensor) -> Tensor:
-        mean_square = (
-            h.detach().to(gate.dtype).square().flatten(1).mean(1).view(-1, *[1] * (h.ndim - 1))
-        )
-        return h + (gate * mean_square.sqrt()).to(h.dtype)
+        mean_square = h.detach().to(gate.dtype).square().flatten(1).mean(1)
+        rms = mean_square.sqrt().view(-1, *[1] * (h.ndim - 1))
+        return h + (gate * rms).to(h.dtype)
 
     def energy(self, h: Tensor, site_energy: Tensor) -> Tensor:
         r""":math:`\|h\|^2` times the mean of :math:`E\eta(x)^2`."""
