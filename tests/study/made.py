@@ -8,7 +8,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from chaosgate.run.directory import with_digest, write_json
+from chaosgate.run.directory import write_json
 from chaosgate.run.outputs import samples_file
 from chaosgate.study import Run
 from chaosgate.study.execute.state import FITTED, TESTED, read_json, write_record
@@ -47,36 +47,20 @@ def finish(
         "n": 100,
         **(about or {}),
     }
+    own = {"gap": 0.0, "confidence": 0.9}
     rows = [
-        with_digest(
-            {
-                **shared,
-                "corruption": name,
-                "severity": level,
-                "gap": 0.0,
-                "confidence": 0.9,
-                **metrics,
-            }
-        )
+        {**shared, "corruption": name, "severity": level, **own, **metrics}
         for (name, level), metrics in cells.items()
     ]
-    results = run.directory / "results.jsonl"
-    before = (
-        [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
-    )
-    others = [
-        row for row in before if row.get("checkpoint_name") != run.checkpoint
-    ]  # of the same training
-    results.write_text("".join(json.dumps(row) + "\n" for row in [*others, *rows]))
     (run.directory / "config.yaml").write_text(
         yaml.safe_dump({"model": {"num_classes": num_classes, "num_bins": num_bins}})
     )
     (run.directory / "curves.jsonl").write_text(
         json.dumps({"epoch": 0, "train/loss": 2.0, "val/nll": validation_nll}) + "\n"
     )
-    write_json(run.directory / FITTED, {"seconds": 60.0, "cpu_seconds": 60.0})
+    write_json(run.directory / FITTED, {"seconds": 60.0})
     for test in run.test_outputs:
-        write_record(run.directory, test, rows, {"seconds": 3.0, "cpu_seconds": 3.0, "threads": 1})
+        write_record(run.directory, test, rows, {"seconds": 3.0})
 
 
 def keep(

@@ -32,7 +32,7 @@ from chaosgate.cli.commands import cores
 from chaosgate.cli.sweep import sweep
 from chaosgate.run.config_files import allow_flags, config_folder, config_name
 from chaosgate.study.execute.local import Display, LocalExecutor, warm
-from chaosgate.study.execute.slurm import SlurmOptions, states_of, submit, watch
+from chaosgate.study.execute.slurm import SlurmOptions, states_of, submit
 from chaosgate.study.execute.state import State, overview
 from chaosgate.study.plan.runs import (
     SYNTHETIC,
@@ -76,7 +76,6 @@ def plan(
     root: Path = ROOT,
     size: str | None = None,
     seeds: PositiveInt | None = None,
-    variable: Sequence[str] = (),
     packed: Sequence[Path] = (),
 ) -> None:
     """Show the runs of a study: state, directory, what is left and what it costs.
@@ -86,13 +85,12 @@ def plan(
         root: Folder of studies.
         size: Another size of the study, e.g. smoke: synthetic images, minutes instead of days.
         seeds: As many seeds instead of the study's.
-        variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
         packed: Folders of packed parts of the study; their runs count as finished.
     """
-    found, runs = _plan(study, root, size, seeds, variable)
+    found, runs = _plan(study, root, size, seeds)
     _, elsewhere = _parts(found, runs, root, packed)
     states = states_of(runs) | {name: State("packed") for name in elsewhere}
-    Console().print(overview(found, runs, states))
+    Console().print(overview(found.name, found.jobs, runs, states))
 
 
 def run(
@@ -101,14 +99,12 @@ def run(
     root: Path = ROOT,
     size: str | None = None,
     seeds: PositiveInt | None = None,
-    variable: Sequence[str] = (),
     packed: Sequence[Path] = (),
     only: Sequence[str] = (),
     seed: Sequence[int] = (),
     jobs: PositiveInt | None = None,
     threads: PositiveInt | None = None,
     launcher: Literal["local", "slurm"] = "local",
-    wait: bool = False,
     slurm: SlurmOptions = SlurmOptions(),  # noqa: B008
 ) -> int:
     """Run what is not finished, then report.
@@ -118,21 +114,18 @@ def run(
         root: Folder of studies.
         size: Another size of the study, e.g. smoke: synthetic images, minutes instead of days.
         seeds: As many seeds instead of the study's: its first ones, then the next numbers.
-        variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
         packed: Folders of packed parts of the study; their runs count as finished.
         only: Only these methods, with their level where they have several (gch, gch-1.5).
         seed: Only these seeds.
         jobs: Runs at a time (the study's, or 1).
         threads: Threads of each run (the study's, or the cores shared among the jobs).
         launcher: This machine, or an array of SLURM jobs.
-        wait: With slurm: wait until all jobs have ended, then report.
         slurm: Resources of one SLURM job.
     """
     console = Console(highlight=False)
-    found, runs = _plan(study, root, size, seeds, variable, train=True)
+    found, runs = _plan(study, root, size, seeds, train=True)
     flags = [study, *([] if root == ROOT else ["--root", str(root)])]
     flags += [*(["--size", size] if size else []), *(["--seeds", str(seeds)] if seeds else [])]
-    flags += ["--variable", *variable] if variable else []
     flags += ["--packed", *map(str, packed)] if packed else []
     chosen = [one for one in runs if not only or one.variant in only]
     chosen = [one for one in chosen if not seed or one.seed in seed]
@@ -148,13 +141,10 @@ def run(
         lines = submit(chosen, execute, slurm, threads or slurm.cpus)
         print(*lines, f"  watch:   {_again('status', flags)}", sep="\n")
         print(f"  report:  {_again('report', flags)}")
-        if not wait:
-            return 0
-        outcome = watch(chosen, display)
-    else:
-        workers = jobs or found.jobs
-        threads = threads or max(1, int(os.environ.get("OMP_NUM_THREADS") or cores()) // workers)
-        outcome = LocalExecutor(chosen, execute, display, workers, threads, warm(*_TRAINING))()
+        return 0
+    workers = jobs or found.jobs
+    threads = threads or max(1, int(os.environ.get("OMP_NUM_THREADS") or cores()) // workers)
+    outcome = LocalExecutor(chosen, execute, display, workers, threads, warm(*_TRAINING))()
     _report(found, runs, root, console, parts)
     for name, lines in outcome.failed.items():
         print(f"\nfailed: {name}; the last lines of its log.txt:", *lines, sep="\n  ")
@@ -175,7 +165,6 @@ def report(
     root: Path = ROOT,
     size: str | None = None,
     seeds: PositiveInt | None = None,
-    variable: Sequence[str] = (),
     packed: Sequence[Path] = (),
 ) -> None:
     """Write tables and figures from the finished runs; train nothing.
@@ -185,7 +174,6 @@ def report(
         root: Folder of studies.
         size: Another size of the study.
         seeds: As many seeds instead of the study's.
-        variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
         packed: Folders of packed parts of the study; their runs count as finished.
     """
     console, folder = Console(highlight=False), Path(study)
@@ -195,7 +183,7 @@ def report(
         directory = report_packed(folder, console)
         print(f"\nReport: {directory / 'report.html'}   (also tables and figures)")
     else:
-        found, runs = _plan(study, root, size, seeds, variable)
+        found, runs = _plan(study, root, size, seeds)
         _report(found, runs, root, console, _parts(found, runs, root, packed)[0])
 
 
@@ -206,7 +194,6 @@ def pack(
     root: Path = ROOT,
     size: str | None = None,
     seeds: PositiveInt | None = None,
-    variable: Sequence[str] = (),
     packed: Sequence[Path] = (),
 ) -> None:
     """Keep rows and errors of the finished runs of a study, without its networks.
@@ -220,12 +207,11 @@ def pack(
         root: Folder of studies.
         size: Another size of the study.
         seeds: As many seeds instead of the study's.
-        variable: Environment variables that the study may read as ${NAME}, besides CHAOSGATE_*.
         packed: Folders of packed parts of the study; their runs count as finished.
     """
     from chaosgate.study.report.packed import pack as pack_study
 
-    found, runs = _plan(study, root, size, seeds, variable)
+    found, runs = _plan(study, root, size, seeds)
     kept = pack_study(found, runs, to, _parts(found, runs, root, packed)[0])
     print(f"Kept in {kept}; its report: chaosgate study report {kept}")
 
@@ -245,7 +231,6 @@ def _plan(
     root: Path,
     size: str | None,
     seeds: int | None,
-    variable: Sequence[str],
     train: bool = False,
 ) -> tuple[Study, list[Run]]:
     """A study and its runs; before training also look for its data.
@@ -255,22 +240,20 @@ def _plan(
     if is_packed(Path(name)):
         raise ValueError(f"{name} is a packed study: it can only be reported.")
     study = load_study(name, size, seeds)
+    folders = folders_of(study, root)
     if not train:
-        require_folders(study, folders_of(study, root, variable), exist=False)
-        if (runs := recall(study, root, variable)) is not None:
+        require_folders(study, folders, exist=False)
+        if (runs := recall(study, root)) is not None:
             return study, runs
     with ProcessPoolExecutor(1, mp_context=warm(*_TRAINING)) as pool:
-        if train and study.size is not None and study.size.synthetic:
+        if train and study.synthetic:
             pool.submit(_write_synthetic, root / SYNTHETIC).result()
-        require_folders(study, folders_of(study, root, variable), exist=train)
-        composed = plan_runs(
-            study, root, lambda words: pool.submit(_compose, words).result(), variable
-        )
-    remember(study, composed, root, variable)
-    for part in study.parts():  # a local file wins over the shipped one of the same name
-        if part.source is not None and f"{part.name}.yaml" == os.path.relpath(part.source):
-            local = f"{part.name} is the local file {part.name}.yaml"
-            print(f"chaosgate study: {local}", file=sys.stderr)
+        require_folders(study, folders, exist=train)
+        composed = plan_runs(study, root, lambda words: pool.submit(_compose, words).result())
+    remember(study, composed, root)
+    for part in study.parts() if study.path.is_relative_to(config_folder()) else ():
+        if part.source is not None and not part.source.is_relative_to(config_folder()):
+            print(f"chaosgate study: uses the local file {part.source}", file=sys.stderr)
     return study, composed
 
 

@@ -55,7 +55,7 @@ def test_script_of_the_documentation_is_compared_like_any_method(tmp_path: Path)
     assert all(row["nll_T"] < row["nll"] for row in rows[::2])  # plain is over-confident
     table = (tmp_path / "programs" / "table.csv").read_text()
     assert "nll_T" in table and "smooth" in table
-    samples = load_samples(runs[0].directory, *runs[0].outputs_of(ood=False))
+    samples = load_samples(runs[0].directory, *runs[0].test_outputs.values())
     assert samples is not None and samples.scaled is not None
     assert samples.correct.mean() == rows[0]["top1"]
     assert samples.nll.astype(float).mean() == pytest.approx(rows[0]["nll"], rel=1e-6)

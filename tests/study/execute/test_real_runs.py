@@ -39,7 +39,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     methods = {"none": ["noise/none", RECORD, rate], "gch": ["noise/gch", RECORD]}
     methods["cut"] = ["noise/gch", KILL]
     path = tiny(folder, "tiny", methods)
-    process = study("run", path, "--jobs", "2", "--threads", "1", "--variable", "HOME")
+    process = study("run", path, "--jobs", "2", "--threads", "1")
     assert process.returncode == 0, process.stdout + process.stderr
     return path, process.stdout
 
@@ -48,7 +48,7 @@ def test_table_and_files_are_there(finished: tuple[Path, str]) -> None:
     path, printed = finished
     assert all(word in printed for word in ("clean", "corrupted", "Top-1", "Report:", "Next:"))
     again = shlex.split(printed.split("Next:")[1].splitlines()[1], comments=True)
-    flags = ["--root", str(path.parent), "--variable", "HOME", "--allow", "tests"]
+    flags = ["--root", str(path.parent), "--allow", "tests"]
     assert again[1:] == ["study", "run", str(path), *flags]
     lines = [line for line in printed.splitlines() if ", log in " in line]
     assert len(lines) == 4  # one run was killed
@@ -171,6 +171,6 @@ def test_status_does_not_import_torch(finished: tuple[Path, str]) -> None:
     words = ["study", "status", str(path), "--root", str(path.parent)]
     paths = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
     environment = {**os.environ, "PYTHONPATH": paths, "CHAOSGATE_ALLOW": "tests"}
-    command = [sys.executable, "-c", program, *words, "--variable", "HOME"]
+    command = [sys.executable, "-c", program, *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stdout.count("done") >= 3, done.stderr

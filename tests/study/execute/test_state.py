@@ -7,10 +7,11 @@ import pytest
 from filelock import FileLock
 from rich.console import Console
 
-from chaosgate.run.directory import RunDirectory, write_json
-from chaosgate.study import Run, load_study
+from chaosgate.run.directory import write_json
+from chaosgate.study import Run
 from chaosgate.study.execute.state import (
     FAILED,
+    FITTED,
     LOCK,
     TESTED,
     cost,
@@ -21,10 +22,10 @@ from chaosgate.study.execute.state import (
     unreadable,
 )
 from tests.study.made import finish, keep
-from tests.study.toy_studies import Plan, Write
+from tests.study.toy_studies import Plan
 
 CELLS = {("clean", 0): {"top1": 0.5, "nll": 1.0, "ece": 0.1}}
-FILES = "fitted.json tested/*.json results.jsonl curves.jsonl config.yaml outputs/*.npz".split()
+FILES = "fitted.json tested/*.json curves.jsonl config.yaml outputs/*.npz".split()
 
 
 @pytest.fixture
@@ -49,64 +50,54 @@ def test_unreadable_file_is_named_and_the_run_is_repeated(
     state = state_of(run)
     assert unreadable(run.directory) == [path]  # looking changes nothing
     assert state.condition == "interrupted" and str(path) in state.trouble[0]
-    (line,) = set_aside(run.directory)
-    assert str(path) in line and path.with_name(f"{path.name}.damaged").exists()
+    assert set_aside(run.directory) == [path]
+    assert path.with_name(f"{path.name}.damaged").exists()
     assert not unreadable(run.directory) and state_of(run).condition != "done"
     assert not list((run.directory / TESTED).glob("*.json"))
 
 
 def test_number_of_a_row_that_changed_is_noticed(run: Run) -> None:
-    path = RunDirectory(run.directory).results
+    (path,) = run.directory.glob("tested/*.json")
     path.write_text(path.read_text().replace('"nll": 1.0', '"nll": 1.1'))
     assert unreadable(run.directory) == [path] and state_of(run).condition == "interrupted"
 
 
-@pytest.mark.parametrize("pattern", ["results.jsonl", "tested/*.json", "outputs/*.npz"])
+@pytest.mark.parametrize("pattern", ["fitted.json", "tested/*.json", "outputs/*.npz"])
 def test_run_that_lost_a_file_is_not_done(pattern: str, run: Run) -> None:
     (path,) = run.directory.glob(pattern)
     path.unlink()
     assert state_of(run).condition == "interrupted"
 
 
-def test_rows_that_can_be_read_stay(run: Run) -> None:
-    files = RunDirectory(run.directory)
-    before = files.rows()
-    with open(files.results, "a") as file:
-        file.write('{"corruption": "pix')
-    set_aside(run.directory)
-    assert files.rows() == before and len(files.results.read_text().splitlines()) == 1
-
-
 def test_run_is_running_while_its_lock_is_held_and_looking_leaves_no_lock(run: Run) -> None:
-    RunDirectory(run.directory).results.unlink()
+    (run.directory / FITTED).unlink()
     assert state_of(run).condition == "interrupted" and not (run.directory / LOCK).exists()
     with FileLock(run.directory / LOCK):
         assert state_of(run).condition == "running"
     assert state_of(run).condition == "interrupted"
 
 
-def test_status_gives_reasons_and_cost(plan: Plan, write_study: Write) -> None:
+def test_status_gives_reasons_and_cost(plan: Plan) -> None:
     runs = plan(seeds=[0, 1])
-    study = load_study(write_study(seeds=[0, 1], jobs=2))
 
     def looked() -> dict[str, object]:
         return {run.name: state_of(run) for run in runs}
 
-    assert "not known here" in cost(study, runs, looked())
+    assert "not known here" in cost(2, runs, looked())
     finish(runs[0], CELLS)  # 63 s
-    assert "about 0:01:34 for 3 runs, 2 at a time" in cost(study, runs, looked())
+    assert "about 0:01:34 for 3 runs, 2 at a time" in cost(2, runs, looked())
     runs[1].directory.mkdir()
     half = {"phase": "fit", "epoch": 5, "epochs": 9, "batch": 0, "batches": 1}  # 0.9 * 5 / 9
     write_json(runs[1].directory / "progress.json", half)
     write_json(runs[2].directory.parent / "x", {})
-    assert "about 0:01:19 for 3 runs, 2 at a time" in cost(study, runs, looked())
+    assert "about 0:01:19 for 3 runs, 2 at a time" in cost(2, runs, looked())
     runs[2].directory.mkdir()
     write_json(runs[2].directory / FAILED, {"reason": "the loss is nan at step 7."})
     console = Console(width=200)
     with console.capture() as printed:
-        console.print(overview(study, runs, looked()))
+        console.print(overview("s", 2, runs, looked()))
     text = printed.get()
-    assert f"{runs[2].name}: the loss is nan at step 7." in text
+    assert f"{runs[2].title}: the loss is nan at step 7." in text
     assert "1 done, 1 failed, 1 interrupted, 1 missing" in text
     assert "interrupted, epoch 6 of 9" in text and read_json(runs[1].directory / "none") == {}
 

@@ -10,7 +10,6 @@ from chaosgate.__main__ import main
 from chaosgate.run.directory import RunDirectory
 from chaosgate.study import Run, load_study
 from chaosgate.study.execute.run import run as run_one
-from chaosgate.study.execute.state import stated_cost
 from chaosgate.study.plan.study import paper_data
 from chaosgate.study.report.collect import collect
 from chaosgate.study.report.frame import results_of
@@ -65,9 +64,8 @@ STUDIES = sorted((FOLDER.parent).glob("*.yaml"))
 @pytest.mark.parametrize("path", [*STUDIES, *sorted(FOLDER.glob("*.yaml"))], ids=lambda p: p.stem)
 def test_study_can_be_planned_and_says_its_cost_and_command(path: Path) -> None:
     assert len({one.name for one in runs_of(path)}) == len(runs_of(path)) > 0
-    cost, text = stated_cost(load_study(path)), path.read_text()
-    assert any(words in cost for words in ("on 2 cores", "A100", "nothing"))
-    assert "chaosgate study run" in text and path.stem in text
+    text = path.read_text()
+    assert "# Cost:" in text and "chaosgate study run" in text and path.stem in text
 
 
 def test_there_is_a_study_for_every_table_of_the_paper() -> None:
@@ -78,7 +76,7 @@ def test_there_is_a_study_for_every_table_of_the_paper() -> None:
 @TABLES
 def test_number_of_runs(name: str) -> None:
     assert (len(planned(name)), len(planned(name, "smoke"))) == RUNS[name]
-    checkpoints = len(load_study(FOLDER / f"{name}.yaml").checkpoints)
+    checkpoints = len(load_study(FOLDER / f"{name}.yaml").checkpoint)
     assert len(folders(name, None)) * checkpoints == RUNS[name][0]
 
 
@@ -127,7 +125,7 @@ def test_every_number_of_the_paper_finds_ours(name: str, tmp_path: Path) -> None
     }
     top1 = {"best": 0.5, "top1": 0.6, "last": 0.7}  # by checkpoint
     for run in runs:
-        tested = cells if len(run.tests) > 1 else CLEAN
+        tested = cells if len(run.test_outputs) > 1 else CLEAN
         finish(
             run,
             {cell: {**row, "top1": top1[run.checkpoint]} for cell, row in tested.items()},
@@ -152,7 +150,7 @@ def test_every_number_of_the_paper_finds_ours(name: str, tmp_path: Path) -> None
         )
         assert len(study.seeds) == data["seeds"]
         if "Top-1 (%) ↑" in heads:
-            expected = 100 * top1[data.get("checkpoint", study.checkpoints[0])]
+            expected = 100 * top1[data.get("checkpoint", study.checkpoint[0])]
             assert {float(cell.text) for cell in ours["Top-1 (%) ↑"]} == {expected}
 
 
@@ -213,7 +211,7 @@ def test_missing_data_are_refused_before_anything_is_trained(
     study, root = str(FOLDER / "imagenetc_overall.yaml"), tmp_path / "runs"
     assert main(["study", "run", study, "--root", str(root)]) == 1
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and "nowhere, which does not exist" in error
+    assert error.count("\n") == 1 and "nowhere" in error
     assert "IMAGENET_C" in error and "--size smoke" in error and not root.exists()
 
 
@@ -240,7 +238,7 @@ def check_smoke(name: str, root: Path) -> None:
     finished = collect(study, runs).networks
     assert len(finished) == len(runs) == RUNS[name][1]
     cells = {("clean", 0)} | (
-        {("gaussian_noise", 3), ("pixelate", 3)} if len(runs[0].tests) > 1 else set()
+        {("gaussian_noise", 3), ("pixelate", 3)} if len(runs[0].test_outputs) > 1 else set()
     )
     for one in finished:
         assert set(one.by_cell("nll")) == cells and {row["size"] for row in one.rows} == {"smoke"}

@@ -107,7 +107,9 @@ def test_more_special_parts_win_and_seeds_are_the_outer_loop(plan: Plan) -> None
 
 
 def test_one_configuration_under_two_names_is_refused(plan: Plan) -> None:
-    with pytest.raises(ValueError, match="'none' and 'nothing' are one configuration"):
+    with pytest.raises(
+        ValueError, match="'none, seed 0' and 'nothing, seed 0' are one configuration"
+    ):
         plan(methods={"none": "none.yaml", "nothing": "none.yaml"})
 
 

@@ -8,7 +8,8 @@ import pytest
 from chaosgate.__main__ import main
 from chaosgate.run.config_files import config_folder
 from chaosgate.study import load_study
-from chaosgate.study.plan.study import require_folders, variables
+from chaosgate.study.plan.runs import folders_of
+from chaosgate.study.plan.study import require_folders
 from tests.study.toy_studies import Plan, Write
 
 METHODS = {"none": "none.yaml", "gch": "gch.yaml"}
@@ -17,22 +18,25 @@ METHODS = {"none": "none.yaml", "gch": "gch.yaml"}
 @pytest.mark.parametrize(
     ("keys", "size", "message"),
     [
-        ({"method": {}}, None, "no key 'method'. Did you mean 'methods'?"),
+        ({"method": {}}, None, "method: no such key. Did you mean 'methods'?"),
         ({"reference": "non"}, None, "no method 'non'. Did you mean 'none'?"),
-        ({"metrics": ["top1", "nlll"]}, None, "no metric 'nlll'. Did you mean 'nll'?"),
-        ({"checkpoint": ["best", "lst"]}, None, "Did you mean 'last'?"),
-        ({"checkpoint": ["best", "best"]}, None, "names a checkpoint twice"),
+        ({"metrics": ["top1", "nlll"]}, None, "metrics.1: Input should be 'top1', 'nll'"),
+        ({"checkpoint": ["best", "lst"]}, None, "Input should be 'best', 'top1' or 'last'"),
+        ({"paper": "pets"}, None, "no table 'pets'"),
         ({"base": ["basic.yaml"]}, None, "names basic.yaml, which is neither in"),
-        ({"methods": {}}, None, "'methods' is missing"),
-        ({"seeds": [0, 0]}, None, "names a seed twice"),
-        ({"seeds": ["a"]}, None, "seeds.0: 'a': Input should be a valid integer"),
-        ({"methods": {**METHODS, "a b": "gch.yaml"}}, None, "becomes part of a directory name"),
+        ({"methods": None}, None, "methods: Field required"),
+        ({"seeds": ["a"]}, None, "seeds.0: Input should be a valid integer"),
+        (
+            {"methods": {**METHODS, "a b": "gch.yaml"}},
+            None,
+            "methods.a b: String should match pattern",
+        ),
         ({"methods": {"none": 3}}, None, "give a file, dotted keys"),
-        ({"grid": {"stage": 3}}, None, "grid.stage.levels: 3: Input should be"),
+        ({"grid": {"stage": 3}}, None, "grid.stage.levels: Input should be"),
         ({"grid": {"strength": {"a": None}}}, None, "give 'strength:' beside 'grid:'"),
-        ({"tests": ["clean"]}, None, "give names with what they mean"),
+        ({"tests": ["clean"]}, None, "tests: Input should be a valid dictionary"),
         ({"planned": {"claims": "x", "contrasts": "gch", "refuted_if": "y"}}, None, "METHOD - "),
-        ({}, "smoke", "has one size only"),
+        ({}, "smoke", "no size 'smoke'"),
         ({"sizes": {"smoke": {}}}, "smok", "no size 'smok'. Did you mean 'smoke'?"),
         ({"sizes": {"smoke": {"seed": [0]}}}, "smoke", "no key 'seed'. Did you mean 'seeds'?"),
         ({"sizes": {"smoke": "none_such.yaml"}}, "smoke", "names none_such.yaml"),
@@ -44,13 +48,6 @@ def test_mistake_is_named(
     with pytest.raises((ValueError, FileNotFoundError)) as caught:
         load_study(write_study(**keys), size)
     assert message in str(caught.value) and "small.yaml" in str(caught.value)
-
-
-def test_missing_reference_names_the_methods(write_study: Write) -> None:
-    path = write_study()
-    path.write_text(path.read_text().replace("reference: none\n", ""))
-    with pytest.raises(ValueError, match="'reference' is missing.*none, gch"):
-        load_study(path)
 
 
 def test_files_are_found_beside_the_study_or_above_it(write_study: Write, tmp_path: Path) -> None:
@@ -75,20 +72,19 @@ def test_a_local_copy_wins_in_a_shipped_study(
     assert study.methods["none"][0].source == config_folder() / "noise" / "none.yaml"
 
 
-def test_a_study_reads_our_variables_and_those_that_are_named(
+def test_a_study_reads_our_variables_only(
     write_study: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("SECRET", str(tmp_path))
     monkeypatch.setenv("CHAOSGATE_PETS", str(tmp_path / "gone"))
-    assert "SECRET" not in variables() and variables(["SECRET"])["SECRET"] == str(tmp_path)
     secret = load_study(write_study(overrides={"data.init_args.root": "${SECRET}"}))
-    with pytest.raises(ValueError, match="environment variable SECRET; .*--variable SECRET"):
-        require_folders(secret, variables(), exist=True)
-    require_folders(secret, variables(["SECRET"]), exist=True)
+    with pytest.raises(ValueError, match="reads \\${SECRET}; a study may read CHAOSGATE_"):
+        require_folders(secret, folders_of(secret, tmp_path), exist=False)
     pets = load_study(write_study(overrides={"data.init_args.root": "${CHAOSGATE_PETS}"}))
-    require_folders(pets, variables(), exist=False)
-    with pytest.raises(FileNotFoundError, match="CHAOSGATE_PETS .* which does not exist"):
-        require_folders(pets, variables(), exist=True)
+    require_folders(pets, folders_of(pets, tmp_path), exist=False)
+    with pytest.raises(FileNotFoundError, match="CHAOSGATE_PETS .*gone, which does not exist"):
+        require_folders(pets, folders_of(pets, tmp_path), exist=True)
+    (tmp_path / "gone").mkdir()
+    require_folders(pets, folders_of(pets, tmp_path), exist=True)
 
 
 def test_command_of_another_program_is_filled(plan: Plan) -> None:

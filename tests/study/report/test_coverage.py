@@ -162,14 +162,12 @@ def test_a_table_of_equal_methods_has_no_marks_but_in_5_of_100(tmp_path: Path) -
         for seeds in (3, 5):
             drawn = np.stack([kept[metric].reshape(4, 5, -1)[:, :seeds] for metric in METRICS])
             flat = drawn.reshape(3, 4 * seeds, -1)
-            images = ImageErrors(
-                list(product(names, range(seeds))),
-                [("clean", metric) for metric in METRICS],
-                flat[..., 1:].mean(-1) - flat[..., 0],
-                np.array([np.cov(one[:, 1:]) for one in flat]),
-                np.full((len(METRICS), 4 * seeds, 2), np.nan),
-                np.full((2, 4 * seeds, 4, 15), np.nan),
-            )
+            named = list(product(names, range(seeds)))
+            by_name = {
+                (name, ("clean", metric)): flat[m, k]
+                for (m, metric), (k, name) in product(enumerate(METRICS), enumerate(named))
+            }
+            images = ImageErrors.of_draws(named, by_name, {}, {})
             of = {name: "none" * (name != "none") for name in names}
             every = tuple(range(seeds))
             rows = {n: Row(n, n, {}, of[n], every, "last", False) for n in names}

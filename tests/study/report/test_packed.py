@@ -56,13 +56,16 @@ def test_report_of_a_packed_study_is_that_of_the_study(made: Made, tmp_path: Pat
     np.testing.assert_allclose(frame[ends], whole[ends], rtol=1e-3, atol=1e-4)
 
 
-def test_a_packed_study_names_no_place_of_the_machine(made: Made, tmp_path: Path) -> None:
+def test_a_packed_study_names_no_place_of_the_machine(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data, (study, runs, _) = str(tmp_path / "photos"), made
-    named = [replace(run, folders={"CHAOSGATE_PHOTOS": data, "WORD": "run"}) for run in runs]
-    for run in named:
+    monkeypatch.setenv("CHAOSGATE_PHOTOS", data)
+    monkeypatch.setenv("CHAOSGATE_WORD", "run")
+    for run in runs:
         with open(run.directory / "config.yaml", "a") as file:
             file.write(f"\nrun_dir: {run.directory}\nroot: {data}\n")
-    folder = pack(study, named, tmp_path / "packed")
+    folder = pack(study, runs, tmp_path / "packed")
     text = lzma.decompress((folder / ROWS).read_bytes()).decode()
     assert str(tmp_path) not in text and "${CHAOSGATE_PHOTOS}" in text
     assert re.findall(r'"run_dir": "([^"]*)"', text) == [run.training for run in runs]
@@ -121,7 +124,7 @@ def test_parts_that_do_not_belong_together_are_refused(made: Made, tmp_path: Pat
     arrays["index"] = arrays["index"] + 1
     np.savez(next(runs[1].directory.glob("outputs/*.npz")), **arrays)
     shutil.rmtree(runs[0].directory)
-    with pytest.raises(ValueError, match="tested on other images"):
+    with pytest.raises(ValueError, match="tested on different images"):
         collect(study, runs, parts)
     finish(runs[0], {cell: {"top1": 0.1, "nll": 0.2, "ece": 0.3} for cell in CELLS})
     with pytest.raises(ValueError, match="run twice with different numbers"):

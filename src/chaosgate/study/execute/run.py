@@ -20,13 +20,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from filelock import FileLock
 
-from chaosgate.metrics.aggregate import CLEAN
+from chaosgate.metrics.aggregate import CLEAN, PLUS_T, SUFFIX
 from chaosgate.run.config_files import allowed_modules
 from chaosgate.run.directory import RunDirectory, file_hash, read_lines, write_json, write_lines
 from chaosgate.run.identity import commit, versions
@@ -37,7 +37,6 @@ from chaosgate.study.execute.state import (
     LOCK,
     read_json,
     record_of,
-    rows_of,
     set_aside,
     write_record,
 )
@@ -50,75 +49,77 @@ _WAIT = 2.0  # seconds: others hold the lock for a moment to see whether it is f
 _BINS = 15
 
 
-def run(run: Run, execute: Execute) -> list[dict[str, Any]]:
+def run(run: Run, execute: Execute, runner: str = "") -> list[dict[str, Any]]:
     """Train and test one run in this process; return its rows, which are on the disk then.
 
     What exists is kept: an interrupted training is resumed, a finished test is not repeated. Raises
-    :class:`filelock.Timeout` if another process works on the run.
+    :class:`filelock.Timeout` if another process works on the run. From the first line until the end
+    ``failed.json`` says how often each ``runner`` has tried; it stays if the process is killed.
     """
     directory = run.directory
     directory.mkdir(parents=True, exist_ok=True)
     with FileLock(directory / LOCK, timeout=_WAIT):
-        for line in set_aside(directory):
-            print(f"chaosgate study: {line}", flush=True)
-        (directory / FAILED).unlink(missing_ok=True)
-        left = [test for test in run.test_outputs if not record_of(directory, test)]
-        if left or not read_json(directory / FITTED):
-            RunDirectory(directory).progress.unlink(missing_ok=True)
-            _run_program(run) if COMMAND in run.config else _train_and_test(run, left, execute)
-        return rows_of(directory, [record_of(directory, test) for test in run.test_outputs])
+        attempts = read_json(directory / FAILED).get("attempts", {})
+        note = {"attempts": {**attempts, runner: attempts.get(runner, 0) + 1}}
+        reason = "its process was killed, by somebody or because the memory was full"
+        write_json(directory / FAILED, {"reason": reason, **note})
+        try:
+            for path in set_aside(directory):
+                print(f"{path} cannot be read; it is renamed and made again.", flush=True)
+            left = [test for test in run.test_outputs if not record_of(directory, test)]
+            if left or not read_json(directory / FITTED):
+                RunDirectory(directory).progress.unlink(missing_ok=True)
+                _run_program(run) if COMMAND in run.config else _train_and_test(run, left, execute)
+        except Exception as error:
+            with suppress(OSError):  # the directory may be deleted, or the disk full
+                write_json(directory / FAILED, {"reason": " ".join(str(error).split()), **note})
+            raise
+        except BaseException:  # it was asked to stop
+            (directory / FAILED).unlink(missing_ok=True)
+            raise
+        (directory / FAILED).unlink()
+        return rows_of(run)
+
+
+def rows_of(run: Run) -> list[dict[str, Any]]:
+    """The rows of a finished run; of a cell that two tests share, the row of the first."""
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for row in (row for test in run.test_outputs for row in record_of(run.directory, test)["rows"]):
+        found.setdefault((row["corruption"], row["severity"]), row)
+    return list(found.values())
 
 
 def _train_and_test(run: Run, left: Sequence[str], execute: Execute) -> None:
-    from chaosgate.run.checkpoint import damage  # imports torch
-
-    directory, files = run.directory, RunDirectory(run.directory)
-    network = files.checkpoints / f"{run.checkpoint}.ckpt"
-    shared = {"run_dir": str(directory), "labels": run.labels}
-
-    def quiet(config: Mapping[str, Any]) -> dict[str, Any]:
-        own: dict[str, Any] = copy.deepcopy(dict(config))  # parsing changes what it is given
-        own["trainer"]["enable_progress_bar"] = False
-        return own
-
-    if not read_json(directory / FITTED) or damage(network):
-        _check_data(run)
-        clock = _Clock()
-        execute("fit", quiet(run.config), resume=files.last.is_file(), **shared)
-        write_json(directory / FITTED, clock.read())
-        if problem := damage(network):
-            raise ValueError(f"{problem} Delete {directory} to train the run again.")
-    tests = zip(run.tests, run.test_configs, run.test_outputs.items(), strict=True)
-    for test, config, (name, outputs) in tests:
-        if name in left:
-            clock = _Clock()
-            own = {"outputs": outputs, "logits": run.logits, "ood": test.ood}
-            rows = execute("test", quiet(config), ckpt_path=str(network), **own, **shared)
-            kept = [path.name for path in sample_files(directory, outputs)]
-            write_record(directory, name, rows, {**clock.read(), "outputs": kept})
-
-
-def _check_data(run: Run) -> None:
-    """Build the data of further tests before training, so that a missing folder is noticed."""
     from jsonargparse import ArgumentParser
     from lightning.pytorch import LightningDataModule
 
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_subclass_arguments(LightningDataModule, "data")
-    more = [c for t, c in zip(run.tests, run.test_configs, strict=True) if t.parts]
-    for config in more:
-        parser.instantiate(parser.parse_object({"data": config["data"]}))
+    from chaosgate.run.checkpoint import damage
 
+    directory, files = run.directory, RunDirectory(run.directory)
+    network = files.checkpoints / f"{run.checkpoint}.ckpt"
 
-class _Clock:
-    """Time on the wall and on all cores, since it was made."""
+    def timed(command: str, config: Mapping[str, Any], **more: Any) -> tuple[Any, float]:
+        own: dict[str, Any] = copy.deepcopy(dict(config))  # parsing changes what it is given
+        own["trainer"]["enable_progress_bar"] = False
+        start = time.monotonic()
+        rows = execute(command, own, run_dir=str(directory), labels=run.labels, **more)
+        return rows, time.monotonic() - start
 
-    def __init__(self) -> None:
-        self._start = time.monotonic(), time.process_time()
-
-    def read(self) -> dict[str, float]:
-        wall, cpu = self._start
-        return {"seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - cpu}
+    if not read_json(directory / FITTED) or damage(network):
+        parser = ArgumentParser(exit_on_error=False)
+        parser.add_subclass_arguments(LightningDataModule, "data")
+        for data in [one["data"] for one in run.test_configs if one["data"] != run.config["data"]]:
+            parser.instantiate(parser.parse_object({"data": data}))  # a missing folder is noticed
+        _, seconds = timed("fit", run.config, resume=files.last.is_file())
+        write_json(directory / FITTED, {"seconds": seconds})
+        if problem := damage(network):
+            raise ValueError(f"{problem} Delete {directory} to train the run again.")
+    for config, (name, outputs) in zip(run.test_configs, run.test_outputs.items(), strict=True):
+        if name in left:
+            own = {"ckpt_path": str(network), "outputs": outputs, "logits": run.logits}
+            rows, seconds = timed("test", config, **own)
+            kept = [path.name for path in sample_files(directory, outputs)]
+            write_record(directory, name, rows, {"seconds": seconds, "outputs": kept})
 
 
 # -- other programs --------------------------------------------------------------------------------
@@ -126,15 +127,15 @@ class _Clock:
 
 def _run_program(run: Run) -> None:
     """Start the program, then make rows and outputs of what it has written."""
-    directory, clock = run.directory.absolute(), _Clock()
+    directory, start = run.directory.absolute(), time.monotonic()
     words = [w.replace("{run_dir}", str(directory)) for w in shlex.split(run.config[COMMAND])]
     if COMMAND not in allowed_modules():
         raise ValueError(
             f"the study starts a program: {shlex.join(words)}. If you trust it, add --allow "
             "command."
         )
-    logits, rows = directory / "logits.npz", directory / "rows.jsonl"
-    if not (logits.is_file() or rows.is_file()):
+    logits, lines = directory / "logits.npz", directory / "rows.jsonl"
+    if not (logits.is_file() or lines.is_file()):
         process = subprocess.Popen(words)
         before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         try:
@@ -147,26 +148,14 @@ def _run_program(run: Run) -> None:
     if logits.is_file():
         with np.load(logits, allow_pickle=False) as archive:
             columns, classes = _of_logits(run, dict(archive))
-    elif rows.is_file():
-        columns, classes = read_lines(rows)[0], None
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    elif lines.is_file():
+        rows, classes = read_lines(lines)[0], None
     else:
-        raise FileNotFoundError(f"{shlex.join(words)} wrote neither {logits} nor {rows}.")
-    _write_rows(run, columns, classes, logits if logits.is_file() else rows, clock.read())
-
-
-def _write_rows(
-    run: Run,
-    columns: Sequence[Mapping[str, Any]],
-    classes: int | None,
-    source: Path,
-    cost: Mapping[str, float],
-) -> None:
-    from chaosgate.run.rows import merge_rows  # imports torch
-
-    needed = {"corruption", "severity", "n"}
-    if not columns or any(needed - row.keys() for row in columns):
+        raise FileNotFoundError(f"{shlex.join(words)} wrote neither {logits} nor {lines}.")
+    source, needed = logits if logits.is_file() else lines, {"corruption", "severity", "n"}
+    if not rows or any(needed - row.keys() for row in rows):
         raise ValueError(f"{source}: every row needs {', '.join(sorted(needed))}.")
-    files = RunDirectory(run.directory)
     shared: dict[str, Any] = {
         **run.labels,
         "run": run.training,
@@ -180,58 +169,49 @@ def _write_rows(
         "commit": commit(),
         "versions": versions(),
     }
-    whole = [{**shared, **row} for row in columns]
-    merge_rows(files.results, whole)
+    whole, files = [{**shared, **row} for row in rows], RunDirectory(directory)
+    write_lines(files.results, whole)
     model = {"num_classes": classes, "num_bins": _BINS}
     write_json(files.config, {**run.config, "model": model})  # JSON is YAML
-    kept = [path.name for path in sample_files(run.directory, COMMAND)]
-    write_json(run.directory / FITTED, cost)
+    write_json(directory / FITTED, {"seconds": time.monotonic() - start})
+    kept = [path.name for path in sample_files(directory, COMMAND)]
     (test,) = run.test_outputs
-    write_record(run.directory, test, whole, {"seconds": 0.0, "outputs": kept})
+    write_record(directory, test, whole, {"seconds": 0.0, "outputs": kept})
 
 
-def _of_logits(run: Run, arrays: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]:
+def _of_logits(run: Run, arrays: Mapping[str, Any]) -> tuple[dict[str, list[Any]], int]:
     """Metrics of every cell, and the number of classes; keeps the outputs of every image."""
     import torch
 
-    from chaosgate.metrics import CellMetrics, classification_scores, temperature_scaling
-    from chaosgate.metrics.aggregate import PLUS_T, SUFFIX
+    from chaosgate.metrics import classification_scores
     from chaosgate.metrics.temperature import fit_derivatives, scaled_scores
 
     logits, target = (torch.from_numpy(arrays[key]) for key in ("logits", "target"))
-    logits = logits.double().reshape(-1, *logits.shape[-2:])
-    names, levels = ([one] for one in CLEAN)
-    if "corruption" in arrays:
-        names, levels = arrays["corruption"].tolist(), arrays["severity"].tolist()
-    if logits.shape[:2] != (len(names), len(target)):
+    logits, target = logits.double().reshape(-1, *logits.shape[-2:]), target.long()
+    cells = {key: arrays.get(key, [own]) for key, own in zip(CLEAN._fields, CLEAN, strict=True)}
+    if logits.shape[:2] != (len(cells["corruption"]), len(target)):
         raise ValueError(
             f"logits.npz: logits {tuple(logits.shape)} are not (cells, images, classes) for "
-            f"{len(names)} cells and {len(target)} targets."
+            f"{len(cells['corruption'])} cells and {len(target)} targets."
         )
-    flat, targets = logits.flatten(0, 1), target.long().repeat(len(names))
-    cell = torch.arange(len(names)).repeat_interleave(len(target))
-
-    def metrics(values: torch.Tensor) -> dict[str, list[float]]:
-        metric = CellMetrics(len(names), _BINS, adaptive_bins=_BINS)
-        metric.update(values, targets, cell)
-        return {key: column.reshape(-1).tolist() for key, column in metric.compute().items()}
-
-    columns: dict[str, Any] = {"corruption": names, "severity": levels, **metrics(flat)}
-    scores = classification_scores(flat, targets)
-    kept = {"cell": cell.short(), "index": torch.arange(len(target)).repeat(len(names)).int()}
-    kept |= {"confidence": scores.confidence.float(), "correct": scores.rank < 1}
-    kept |= {"nll": scores.nll.float()}
-    if run.logits:
-        kept |= {"logits": flat.half(), "target": targets.int()}
+    flat, targets = logits.flatten(0, 1), target.repeat(len(logits))
+    held = truth = None
     if "validation_logits" in arrays:
         held, truth = (torch.from_numpy(arrays[f"validation_{k}"]) for k in ("logits", "target"))
         held, truth = held.double(), truth.long()
         nll = float(classification_scores(held, truth).nll.mean())
         write_lines(RunDirectory(run.directory).curves, [{"epoch": 0, "val/nll": nll}])
-        temperature = temperature_scaling(held, truth).temperature
-        after = metrics(flat / temperature)
-        columns |= {name + SUFFIX: after[name] for name in PLUS_T}
-        columns |= {"temperature": [temperature] * len(names)}
+    columns = {key: np.asarray(own).tolist() for key, own in cells.items()}
+    columns |= measure(logits, target.expand(len(logits), -1), held, truth, _BINS)
+    cell = torch.arange(len(logits)).repeat_interleave(len(target)).short()
+    scores = classification_scores(flat, targets)
+    kept = {"cell": cell, "index": torch.arange(len(target)).repeat(len(logits)).int()}
+    kept |= {"confidence": scores.confidence.float(), "correct": scores.rank < 1}
+    kept |= {"nll": scores.nll.float()}
+    if run.logits:
+        kept |= {"logits": flat.half(), "target": targets.int()}
+    if held is not None and truth is not None and "temperature" in columns:
+        temperature = columns["temperature"][0]
         of_images = scaled_scores(flat, targets, temperature)._asdict()
         kept |= {f"{name}_T": value.float() for name, value in of_images.items()}
         slope, curvature = fit_derivatives(held, truth, temperature)
@@ -243,9 +223,37 @@ def _of_logits(run: Run, arrays: Mapping[str, Any]) -> tuple[list[dict[str, Any]
             kept |= {f"validation_{key}": value for key, value in more.items()}
     path = samples_file(run.directory, COMMAND)
     path.parent.mkdir(exist_ok=True)
-    cells = {key: arrays.get(key, [own]) for key, own in zip(CLEAN._fields, CLEAN, strict=True)}
     write_arrays(path, {**cells, **{key: value.numpy() for key, value in kept.items()}})
-    rows = [
-        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
-    ]
-    return rows, logits.shape[-1]
+    return columns, logits.shape[-1]
+
+
+def measure(logits: Any, target: Any, held: Any, truth: Any, bins: int) -> dict[str, list[Any]]:
+    """Metrics of every cell of logits (cells, images, classes), also after temperature scaling.
+
+    Args:
+        logits: In float64.
+        target: True classes, (cells, images).
+        held: Logits of validation images, (images, classes), or None.
+        truth: Their classes.
+        bins: Of the ECE.
+    """
+    import torch
+
+    from chaosgate.metrics import CellMetrics, temperature_scaling
+
+    cells, images, classes = logits.shape
+
+    def metrics(values: Any) -> dict[str, list[float]]:
+        metric = CellMetrics(cells, bins, adaptive_bins=bins)
+        cell = torch.arange(cells).repeat_interleave(images)
+        metric.update(values.reshape(-1, classes), target.reshape(-1), cell)
+        return {key: column.reshape(-1).tolist() for key, column in metric.compute().items()}
+
+    found = metrics(logits)
+    with suppress(ValueError):  # no temperature is best
+        if held is not None:
+            temperature = temperature_scaling(held, truth).temperature
+            after = metrics(logits / temperature)
+            found |= {name + SUFFIX: after[name] for name in PLUS_T}
+            found["temperature"] = [temperature] * cells
+    return found

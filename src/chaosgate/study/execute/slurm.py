@@ -13,17 +13,15 @@ from jsonargparse.typing import PositiveFloat, PositiveInt
 from rich.console import Console
 
 from chaosgate.run.directory import write_json
-from chaosgate.study.execute.local import Display, LocalExecutor, Outcome
+from chaosgate.study.execute.local import Display, LocalExecutor
 from chaosgate.study.execute.run import Execute
 from chaosgate.study.execute.state import State, read_json, state_of
 from chaosgate.study.plan.runs import Run
 
 JOB, LOGS = "job.json", "slurm"
-_TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?")
 _ENDED = "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY TIMEOUT".split()
 _KILL_WAIT = 900.0  # seconds that SLURM has to end a job after SIGTERM (KillWait, GraceTime)
 _REQUEUES = 100  # times that a run may reach the time limit before it is given up
-_ASK = 10.0  # seconds between two questions to SLURM
 
 
 @dataclass(frozen=True)
@@ -70,14 +68,16 @@ class SlurmOptions:
         >>> SlurmOptions(time="1-02:30:00").minutes, SlurmOptions(time="20").minutes
         (1590, 20)
         """
-        if self.time.isdigit() and int(self.time) > 0:
-            return int(self.time)
-        if (match := _TIME.fullmatch(self.time)) is None:
+        match = re.fullmatch(r"(?:(?:(\d+)-)?(\d+):)?(\d+)(?::(\d\d))?", self.time)
+        days, hours, minutes, seconds = (
+            (int(one or 0) for one in match.groups()) if match else [0] * 4
+        )
+        found = (days * 24 + hours) * 60 + minutes + (seconds > 0)
+        if not found:
             raise ValueError(
                 f"slurm.time is {self.time!r}; give minutes, H:MM, H:MM:SS or D-H:MM:SS."
             )
-        days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-        return (days * 24 + hours) * 60 + minutes + (seconds > 0)
+        return found
 
     def parameters(self, name: str) -> dict[str, Any]:
         """What submitit calls these, for jobs of this name."""
@@ -206,28 +206,3 @@ def submit(runs: Sequence[Run], execute: Execute, options: SlurmOptions, threads
     said[0] += f" as SLURM job {array}"
     stop = f"scancel {array}   (what was trained stays; the same command submits the rest)"
     return [f"{'; '.join(said)}.", f"  logs:    {logs}", f"  cancel:  {stop}"]
-
-
-def watch(runs: Sequence[Run], display: Display) -> Outcome:
-    """Wait until every run is done or its job has ended; jobs go on after Ctrl-C."""
-    outcome, working = Outcome(), list(runs)
-    with display.watching():
-        try:
-            while working:
-                states = states_of(runs)
-                conditions = {name: state.condition for name, state in states.items()}
-                working = [run for run in runs if conditions[run.name] in ("running", "queued")]
-                done = list(conditions.values()).count("done")
-                display.progress(done, len(runs), working)
-                time.sleep(_ASK if working else 0.0)
-        except KeyboardInterrupt:
-            outcome.interrupted = True
-            return outcome
-    for run in runs:
-        if conditions[run.name] != "done":
-            job = read_json(run.directory / JOB)
-            log = Path(job.get("logs", "")) / f"{job.get('job')}_0_log.err"
-            text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
-            last = text.splitlines()[-5:]
-            outcome.failed[run.name] = states[run.name].record.get("lines") or last
-    return outcome

@@ -22,21 +22,12 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from chaosgate.run.directory import (
-    RunDirectory,
-    config_hash,
-    is_row,
-    read_lines,
-    write_json,
-    write_lines,
-)
+from chaosgate.run.directory import RunDirectory, is_row, read_lines, with_digest, write_json
 from chaosgate.study.plan.runs import Run
-from chaosgate.study.plan.study import Study
 
 Condition = Literal["done", "packed", "running", "queued", "failed", "interrupted", "missing"]
 LOG, FITTED, FAILED, TESTED = "log.txt", "fitted.json", "failed.json", "tested"
 LOCK = ".study.lock"
-_SOURCE = ("checkpoint", "checkpoint_name", "noise", "data", "transform")
 _TRAINING_SHARE = 0.9  # of a run's time; the rest is the test
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -49,8 +40,8 @@ class State:
         condition: ``packed``: done elsewhere. ``queued``: waits in the queue of a cluster.
             ``interrupted``: started and stopped, will be resumed. ``missing``: not started.
         progress: Phase, epoch, batch; empty before the first batch.
-        record: Of a done run: seconds of training and tests. Of a failed one: attempts, reason,
-            last lines. Of a queued one: the job.
+        record: Of a done run: seconds of training and tests. Of a failed one: reason, attempts.
+            Of a queued one: the job.
         trouble: Sentences about files that cannot be read.
     """
 
@@ -67,18 +58,22 @@ def state_of(run: Run) -> State:
         records = [record_of(directory, test) for test in run.test_outputs]
         fitted, damaged = read_json(directory / FITTED), unreadable(directory)
         if fitted and all(records) and not damaged:
-            tested = sum(record.get("seconds", 0.0) for record in records)
+            tested = sum(record["seconds"] for record in records)
             return State("done", record={"seconds": {"fit": fitted["seconds"], "test": tested}})
         progress = read_json(files.progress)
         if is_locked(directory):
             return State("running", progress)
-        trouble = [f"{p} cannot be read; 'study run' renames it and repeats it" for p in damaged]
+        trouble = tuple(
+            f"{p} cannot be read; 'study run' renames it and repeats it" for p in damaged
+        )
         if failed := read_json(directory / FAILED):
-            return State("failed", progress, failed, tuple(trouble))
-        started = fitted or progress or damaged or any(files.checkpoints.glob("*.ckpt"))
+            return State("failed", progress, failed, trouble)
+        started = (
+            fitted or any(records) or progress or damaged or any(files.checkpoints.glob("*.ckpt"))
+        )
     except OSError as error:
         return State("missing", trouble=(f"{directory} cannot be read: {error.strerror or error}",))
-    return State("interrupted" if started else "missing", progress, trouble=tuple(trouble))
+    return State("interrupted" if started else "missing", progress, trouble=trouble)
 
 
 def is_locked(directory: Path) -> bool:
@@ -95,51 +90,28 @@ def is_locked(directory: Path) -> bool:
 
 
 def record_of(directory: Path, test: str) -> dict[str, Any]:
-    """The note about a finished test; empty if it is not finished, or lost a row or its outputs."""
+    """The rows of a finished test; empty if it is not finished, or lost its outputs."""
     record = read_json(directory / TESTED / f"{test}.json")
-    have = _rows_by_cell(directory) if record else {}
-    rows = [have.get((record["source"], *cell)) for cell in record.get("cells", [])]
-    files = [RunDirectory(directory).outputs / name for name in record.get("outputs", [])]
-    return record if rows and all(rows) and all(path.is_file() for path in files) else {}
-
-
-def rows_of(directory: Path, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows that the notes name; of a cell that two tests share, the row of the first."""
-    rows = _rows_by_cell(directory)
-    found: dict[tuple[str, int], dict[str, Any]] = {}
-    for record in records:
-        for corruption, severity in record["cells"]:
-            found.setdefault((corruption, severity), rows[record["source"], corruption, severity])
-    return list(found.values())
-
-
-def _rows_by_cell(directory: Path) -> dict[tuple[str, str, int], dict[str, Any]]:
-    rows = RunDirectory(directory).rows()
-    return {(source_of(row), row["corruption"], row["severity"]): row for row in rows}
-
-
-def source_of(row: Mapping[str, Any]) -> str:
-    """What the rows of one test have in common: network, noise at test time, images."""
-    return config_hash([row.get(key) for key in _SOURCE])
+    outputs = [RunDirectory(directory).outputs / name for name in record.get("outputs", [])]
+    return record if all(path.is_file() for path in outputs) else {}
 
 
 def write_record(
     directory: Path, test: str, rows: Sequence[Mapping[str, Any]], more: Mapping[str, Any]
 ) -> None:
-    """Note that a test is finished, which rows are its own, and what it cost."""
+    """Keep the rows of a finished test, and what it cost."""
     (directory / TESTED).mkdir(exist_ok=True)
-    cells = [(row["corruption"], row["severity"]) for row in rows]
-    about = {"checkpoint": rows[0]["checkpoint"], "source": source_of(rows[0]), "cells": cells}
-    write_json(directory / TESTED / f"{test}.json", {**about, **more})
+    write_json(directory / TESTED / f"{test}.json", {"rows": [*map(with_digest, rows)], **more})
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Content of a small file; empty if there is none, or if it cannot be read."""
+    """Content of a small file; empty if there is none, or if it or a row in it is damaged."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return {}
-    return content if isinstance(content, dict) else {}
+    whole = isinstance(content, dict) and all(map(is_row, content.get("rows", [])))
+    return content if whole else {}
 
 
 # -- files that cannot be read ---------------------------------------------------------------------
@@ -150,8 +122,6 @@ def unreadable(directory: Path) -> list[Path]:
     run = RunDirectory(directory)
     notes = [directory / FITTED, *sorted((directory / TESTED).glob("*.json"))]
     found = [path for path in notes if path.exists() and not read_json(path)]
-    rows, wrong = read_lines(run.results)
-    found += [run.results] if wrong or not all(map(is_row, rows)) else []
     found += [run.curves] if read_lines(run.curves)[1] else []
     arrays = [*sorted(run.outputs.glob("*.npz")), *directory.glob("*.npz")]
     found += [path for path in arrays if not zipfile.is_zipfile(path)]
@@ -163,31 +133,26 @@ def unreadable(directory: Path) -> list[Path]:
     return found if whole else [*found, run.config]
 
 
-def set_aside(directory: Path) -> list[str]:
-    """Rename files that cannot be read, and let the run be repeated; return what was done.
+def set_aside(directory: Path) -> list[Path]:
+    """Rename files that cannot be read, and let the run be repeated; return the files.
 
-    Only for the holder of the lock. Rows that can be read stay, and a training resumes from its
-    last checkpoint, so that mostly the tests are repeated.
+    Only for the holder of the lock. A training resumes from its last checkpoint, so that mostly the
+    tests are repeated.
     """
-    done, run = [], RunDirectory(directory)
-    for path in unreadable(directory):
-        rows = run.rows() if path == run.results else []
-        aside = path.with_name(f"{path.name}.damaged")
-        os.replace(path, aside)
-        if rows:
-            write_lines(path, rows)
-        done.append(f"{path} cannot be read; it is renamed to {aside.name} and made again.")
-    for note in [directory / FITTED, *(directory / TESTED).glob("*.json")] if done else []:
+    damaged = unreadable(directory)
+    for path in damaged:
+        os.replace(path, path.with_name(f"{path.name}.damaged"))
+    for note in [directory / FITTED, *(directory / TESTED).glob("*.json")] if damaged else []:
         note.unlink(missing_ok=True)
-    return done
+    return damaged
 
 
 # -- the table of `study plan` and `study status` --------------------------------------------------
 
 
-def overview(study: Study, runs: Sequence[Run], states: Mapping[str, State]) -> Group:
+def overview(name: str, jobs: int, runs: Sequence[Run], states: Mapping[str, State]) -> Group:
     """Every run with its state and directory, a summary, and the cost of what is left."""
-    grid = Table(title=f"study {study.name}: {len(runs)} runs", title_style="bold", pad_edge=False)
+    grid = Table(title=f"study {name}: {len(runs)} runs", title_style="bold", pad_edge=False)
     grid.add_column("run", no_wrap=True)
     grid.add_column("state", no_wrap=True)
     grid.add_column(f"directory in {runs[0].root}", overflow="fold")
@@ -200,17 +165,13 @@ def overview(study: Study, runs: Sequence[Run], states: Mapping[str, State]) -> 
         elif state.condition in ("running", "interrupted"):
             more = f", {how_far(state.progress)[1]}"
         elif state.condition == "failed":
-            lines.append(f"{run.name}: {state.record.get('reason')}")
-        grid.add_row(title_of(run), f"{state.condition}{more}", run.training)
-    trouble = dict.fromkeys(f"{one}." for state in states.values() for one in state.trouble)
-    counts = Counter(state.condition for state in states.values())
+            lines.append(f"{run.title}: {state.record.get('reason')}")
+        grid.add_row(run.title, f"{state.condition}{more}", run.training)
+    lines += dict.fromkeys(f"{one}." for state in states.values() for one in state.trouble)
+    counts = Counter(states[run.name].condition for run in runs)
     summary = ", ".join(f"{counts[one]} {one}" for one in get_args(Condition) if counts[one])
-    lines = [summary, *lines, *trouble, cost(study, runs, states)]
+    lines = [summary, *lines, cost(jobs, runs, states)]
     return Group(grid, *map(Text, lines))  # as text: brackets would be read as markup
-
-
-def title_of(run: Run) -> str:
-    return f"{run.variant}, seed {run.seed}"
 
 
 def how_far(progress: Mapping[str, Any]) -> tuple[float, str]:
@@ -230,32 +191,22 @@ def how_far(progress: Mapping[str, Any]) -> tuple[float, str]:
     return (1.0, "tested") if phase == "tested" else (0.0, "starting")
 
 
-def cost(study: Study, runs: Sequence[Run], states: Mapping[str, State]) -> str:
+def cost(jobs: int, runs: Sequence[Run], states: Mapping[str, State]) -> str:
     """Time that the unfinished runs will take here, from those of the method that finished here."""
-    left = [run for run in runs if states[run.name].condition not in ("done", "packed")]
-    if not left:
-        return "Nothing left to run."
+    left: list[tuple[Run, float]] = []
     spent: dict[str, list[float]] = {}
     for run in runs:
-        if states[run.name].condition == "done":
-            spent.setdefault(run.method, []).append(
-                sum(states[run.name].record["seconds"].values())
-            )
+        state = states[run.name]
+        if state.condition == "done":
+            spent.setdefault(run.method, []).append(sum(state.record["seconds"].values()))
+        elif state.condition != "packed":
+            left.append((run, 1 - how_far(state.progress)[0]))
+    if not left:
+        return "Nothing left to run."
     if not spent:
-        stated = "" if study.size is not None else stated_cost(study)
-        hint = f" The study says: {stated}" if stated else ""
-        return f"Cost: not known here before a run has finished.{hint}"
+        return "Cost: not known here before a run has finished."
     every = [seconds for each in spent.values() for seconds in each]
-    shares = {run.name: 1 - how_far(states[run.name].progress)[0] for run in left}
-    total = sum(fmean(spent.get(run.method, every)) * shares[run.name] for run in left)
-    jobs = min(study.jobs, len(left))
+    total = sum(fmean(spent.get(run.method, every)) * share for run, share in left)
+    jobs = min(jobs, len(left))
     time = timedelta(seconds=round(total / jobs))
     return f"Cost: about {time} for {len(left)} runs, {jobs} at a time [from runs finished here]."
-
-
-def stated_cost(study: Study) -> str:
-    """What the header of the study file says after ``Cost:``; empty if it says nothing."""
-    for line in study.path.read_text(encoding="utf-8").splitlines():
-        if line.startswith("#") and "Cost:" in line:
-            return line.split("Cost:", 1)[1].strip()
-    return ""

@@ -6,10 +6,11 @@ The name of a directory follows from the composed configuration with all default
 
 import hashlib
 import json
+import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,12 @@ from chaosgate.run.directory import config_hash, read_json, write_json
 from chaosgate.run.identity import run_name, test_hash, versions
 from chaosgate.study.plan.study import (
     CHECKPOINT,
-    CHECKPOINTS,
     COMMAND,
     FOLDERS,
     ConfigParts,
     Study,
-    StudyTest,
     load_study,
     resolve,
-    variables,
 )
 
 __all__ = ["Run", "folders_of", "load_study", "plan_runs", "recall", "remember"]
@@ -37,10 +35,6 @@ Compose = Callable[[Sequence[str]], Mapping[str, Any]]
 SYNTHETIC = "synthetic"
 _TAKEN = "run_dir resume ckpt_path checkpoints labels outputs logits ood output".split()
 """Keys of a command line that a study sets itself, or that would change nothing."""
-_ENTRY = (
-    "study method levels seed training test_outputs checkpoint size tested_otherwise logits"
-).split()
-"""What is remembered of a run."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +51,13 @@ class Run:
             trained network; the study is not part of it.
         test_outputs: Hash of every test with the name of its outputs; another checkpoint or other
             cells are another test.
-        tests: What the network is tested on.
         checkpoint: Which network is tested: ``best``, ``top1`` or ``last``.
         size: Name of the study's size; empty for the full one.
-        tested_otherwise: Whether another method of the study has this training and other tests
-            (Monte Carlo dropout).
+        name: Unique in the study: the training, with the variant where it serves several.
+        logits: Whether its tests keep logits; a test that has not kept them is repeated.
         config: The composed configuration of the training, or the ``command`` that trains. Like
             the next it is empty for a run that is only looked at.
         test_configs: Those of the tests.
-        logits: Whether its tests keep logits; a test that has not kept them is repeated.
-        folders: The values of ``${NAME}`` in the configuration.
     """
 
     study: str
@@ -76,21 +67,12 @@ class Run:
     root: Path
     training: str
     test_outputs: Mapping[str, str]
-    tests: tuple[StudyTest, ...] = (StudyTest(),)
-    checkpoint: str = CHECKPOINTS[0]
+    checkpoint: str = "best"
     size: str = ""
-    tested_otherwise: bool = False
-    config: Mapping[str, Any] = field(default_factory=dict)
-    test_configs: tuple[Mapping[str, Any], ...] = ()
+    name: str = ""
     logits: bool = False
-    folders: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """Unique in the study: the directory, with checkpoint or method where it serves several."""
-        serves = [self.checkpoint] if CHECKPOINT in self.levels else []
-        serves += [self.method] if self.tested_otherwise else []
-        return "-".join([self.training, *serves])
+    config: Mapping[str, Any] = field(default_factory=dict)
+    test_configs: Sequence[Mapping[str, Any]] = ()
 
     @property
     def variant(self) -> str:
@@ -98,13 +80,12 @@ class Run:
         return "-".join([self.method, *self.levels.values()])
 
     @property
+    def title(self) -> str:
+        return f"{self.variant}, seed {self.seed}"
+
+    @property
     def directory(self) -> Path:
         return self.root / self.training
-
-    def outputs_of(self, ood: bool) -> list[str]:
-        """Names of the outputs of the tests, or of the test of images of other classes."""
-        named = zip(self.tests, self.test_outputs.values(), strict=True)
-        return [name for test, name in named if test.ood == ood]
 
     @property
     def labels(self) -> dict[str, str]:
@@ -113,10 +94,10 @@ class Run:
         return {"study": self.study, "method": self.method, **self.levels, **size}
 
 
-def folders_of(study: Study, root: str | Path, allowed: Iterable[str] = ()) -> dict[str, str]:
+def folders_of(study: Study, root: str | Path) -> dict[str, str]:
     """The values of ``${NAME}``: environment variables, or folders of synthetic images."""
-    found = variables(allowed)
-    if study.size is not None and study.size.synthetic:
+    found = {name: value for name, value in os.environ.items() if name.startswith("CHAOSGATE_")}
+    if study.synthetic:
         short = {name: name.removeprefix("CHAOSGATE_").lower() for name in FOLDERS}
         found |= {name: str(Path(root) / SYNTHETIC / short[name]) for name in FOLDERS}
     return found
@@ -135,145 +116,127 @@ def command_line(parts: ConfigParts, folders: Mapping[str, str]) -> list[str]:
     return words
 
 
-def plan_runs(
-    study: Study, root: str | Path, compose: Compose, allowed: Iterable[str] = ()
-) -> list[Run]:
+def plan_runs(study: Study, root: str | Path, compose: Compose) -> list[Run]:
     """All runs, seed by seed, so that an interrupted study has whole comparisons.
 
     Args:
         study: The study.
         root: Where studies are stored.
         compose: :func:`chaosgate.cli.training.compose`.
-        allowed: Environment variables that the study may read besides ``CHAOSGATE_*``.
     """
-    folders = folders_of(study, root, allowed)
-    last = study.size.overrides if study.size is not None else ()
+    folders, runs = folders_of(study, root), []
 
     def composed(name: str, parts: ConfigParts) -> Mapping[str, Any]:
         try:
             config = compose(command_line(parts, folders))
+            if taken := [key for key in _TAKEN if config.get(key)]:
+                raise ValueError(f"{taken[0]} is set by the study itself; leave it out.")
         except ValueError as error:
             raise ValueError(f"{study.path}: method {name}: {error}") from None
-        if taken := [key for key in _TAKEN if config.get(key)]:
-            raise ValueError(
-                f"{study.path}: method {name}: {taken[0]} is set by the study itself; leave it out."
-            )
         return config
 
-    def made(method: str, levels: Mapping[str, str], seed: int, **more: Any) -> Run:
-        name = study.size.name if study.size is not None else ""
-        place, logits = Path(root) / study.project, study.with_logits
-        more |= {"size": name, "logits": logits, "folders": folders}
-        return Run(study.name, method, levels, seed, place, **more)
-
-    runs: list[Run] = []
     for method, own in study.methods.items():
         axes = study.axes_of(method)
         for names in product(*axes.values()):
             levels = dict(zip(axes, names, strict=True))
+            made = Run(
+                *(study.name, method, levels, 0, Path(root) / study.project, "", {}),
+                checkpoint=levels.get(CHECKPOINT, study.checkpoint[0]),
+                size=study.size,
+                logits=study.with_logits,
+            )
             if own and COMMAND in own[0].content:
                 template = str(resolve(own[0].content[COMMAND], folders))
-                for seed in study.seeds:
-                    command = _filled(template, {"seed": seed, "method": method, **levels}, study)
-                    runs.append(made(method, levels, seed, **_program(command, method, seed)))
+                runs += [_of_program(study, made, template, seed) for seed in study.seeds]
                 continue
             special = [part for axis, level in levels.items() for part in axes[axis][level]]
-            parts = (*study.base, *study.overrides, *own, *special, *last)
-            variant = "-".join([method, *names])
-            config = composed(variant, parts)
+            parts = (*study.base, *study.overrides, *own, *special, *study.last)
+            config = composed(made.variant, parts)
             tests = [
-                composed(f"{variant}, test {test.name}", (*parts, *test.parts))
-                if test.parts
-                else config
-                for test in study.all_tests
+                composed(f"{made.variant}, test {name}", (*parts, *more)) if more else config
+                for name, more in study.tests.items()
             ]
-            for seed in study.seeds:
-                seeded = [{**one, "seed_everything": seed} for one in (config, *tests)]
-                checkpoint = levels.get(CHECKPOINT, study.checkpoints[0])
-                more = _training(study, checkpoint, seeded[0], tuple(seeded[1:]))
-                runs.append(made(method, levels, seed, **more))
+            runs += [_seeded(made, config, tests, seed) for seed in study.seeds]
     runs.sort(key=lambda run: study.seeds.index(run.seed))
     twins: dict[tuple[str, ...], str] = {}
     for run in runs:
         subject = (run.training, *run.test_outputs)
         if subject in twins:
             raise ValueError(
-                f"{study.path}: '{twins[subject]}' and '{run.variant}' are one configuration; it "
+                f"{study.path}: '{twins[subject]}' and '{run.title}' are one configuration; it "
                 "would count twice."
             )
-        twins[subject] = run.variant
-    times = Counter(run.name for run in runs)
-    return [replace(run, tested_otherwise=times[run.name] > 1) for run in runs]
+        twins[subject] = run.title
+    times = Counter(run.training for run in runs)
+    return [
+        replace(run, name=run.training + f"-{run.variant}" * (times[run.training] > 1))
+        for run in runs
+    ]
 
 
-def _training(
-    study: Study,
-    checkpoint: str,
-    config: Mapping[str, Any],
-    test_configs: tuple[Mapping[str, Any], ...],
-) -> dict[str, Any]:
-    """What a training and its tests are called, and what they are."""
-    outputs = {}
-    for test, test_config in zip(study.all_tests, test_configs, strict=True):
-        kind = ["logits"] * study.with_logits + ["ood"] * test.ood
-        subject = test_hash(config, test_config)
-        name = "-".join([*kind, subject, checkpoint])
-        outputs[config_hash([subject, checkpoint, *kind])] = name
-    names = {"training": run_name(config), "test_outputs": outputs, "checkpoint": checkpoint}
-    return {**names, "tests": study.all_tests, "config": config, "test_configs": test_configs}
+def _seeded(
+    run: Run, config: Mapping[str, Any], tests: Sequence[Mapping[str, Any]], seed: int
+) -> Run:
+    """The run of a seed: names of its directory and of the outputs of its tests."""
+    config, *tests = ({**one, "seed_everything": seed} for one in (config, *tests))
+    kind, outputs = ["logits"] * run.logits, {}
+    for test in tests:
+        subject = test_hash(config, test)
+        outputs[config_hash([subject, run.checkpoint, *kind])] = "-".join(
+            [*kind, subject, run.checkpoint]
+        )
+    more: dict[str, Any] = {"test_outputs": outputs, "config": config, "test_configs": tests}
+    return replace(run, seed=seed, training=run_name(config), **more)
 
 
-def _program(command: str, method: str, seed: int) -> dict[str, Any]:
-    """The same for a run of another program, which trains and tests in one go."""
-    training = f"{method}-seed{seed}-{config_hash([command, seed])}"
-    outputs = {config_hash([command, seed, COMMAND]): COMMAND}
-    config = {COMMAND: command, "seed_everything": seed}
-    more = {"test_outputs": outputs, "checkpoint": "last", "config": config}
-    return {"training": training, **more}
+def _of_program(study: Study, run: Run, template: str, seed: int) -> Run:
+    """A run of another program, which trains and tests in one go.
 
-
-def _filled(template: str, values: Mapping[str, Any], study: Study) -> str:
-    """The command with its values; ``{run_dir}`` is filled in when it starts."""
+    ``{run_dir}`` is filled in when it starts.
+    """
+    values = {"run_dir": "{run_dir}", "seed": seed, "method": run.method, **run.levels}
     try:
-        return template.format(run_dir="{run_dir}", **values)
+        command = template.format(**values)
     except (LookupError, ValueError) as error:
-        known = ", ".join(f"{{{key}}}" for key in ("run_dir", *values))
         raise ValueError(
-            f"{study.path}: method {values['method']}: command has {error}; there are {known}. "
-            "Write other braces twice."
+            f"{study.path}: method {run.method}: command has {error}; there are "
+            f"{', '.join(f'{{{key}}}' for key in values)}. Write other braces twice."
         ) from None
+    return replace(
+        run,
+        seed=seed,
+        training=f"{run.method}-seed{seed}-{config_hash([command, seed])}",
+        test_outputs={config_hash([command, seed, COMMAND]): COMMAND},
+        checkpoint="last",
+        config={COMMAND: command, "seed_everything": seed},
+    )
 
 
 # -- the last plan, for commands that only look ----------------------------------------------------
 
 
-def remember(study: Study, runs: Sequence[Run], root: Path, allowed: Iterable[str] = ()) -> None:
+def remember(study: Study, runs: Sequence[Run], root: Path) -> None:
     """Keep which runs a study has: to compose their configurations takes the import of torch."""
-    entries = [{key: getattr(run, key) for key in _ENTRY} for run in runs]
-    content = {"key": _key(study, root, allowed), "runs": entries}
+    entries = [asdict(replace(run, root=Path(), config={}, test_configs=())) for run in runs]
     with suppress(OSError):  # a folder that can only be read
         (root / study.name).mkdir(parents=True, exist_ok=True)
-        write_json(root / study.name / "plan.json", content)
+        content = {"key": _key(study, root), "runs": entries}
+        write_json(root / study.name / "plan.json", json.loads(json.dumps(content, default=str)))
 
 
-def recall(study: Study, root: Path, allowed: Iterable[str] = ()) -> list[Run] | None:
+def recall(study: Study, root: Path) -> list[Run] | None:
     """The runs of the last plan; None if the study, its files or the code changed since."""
     with suppress(OSError, ValueError, LookupError, TypeError):
         content = read_json(root / study.name / "plan.json")
-        if content["key"] == _key(study, root, allowed):
-            more: Any = {"root": root / study.project}
-            more |= {"folders": folders_of(study, root, allowed)}
-            tests = study.all_tests
-            found = [{**e, "tests": tests[: len(e["test_outputs"])]} for e in content["runs"]]
-            return [Run(**entry, **more) for entry in found]
+        if content["key"] == _key(study, root):
+            return [Run(**{**entry, "root": root / study.project}) for entry in content["runs"]]
     return None
 
 
-def _key(study: Study, root: Path, allowed: Iterable[str]) -> str:
+def _key(study: Study, root: Path) -> str:
     """What the names of runs follow from: the study, its files, folders, versions, this code."""
-    code, package = hashlib.sha256(), Path(chaosgate.__file__).parent
-    for path in sorted(package.rglob("*.py")):
+    code = hashlib.sha256()
+    for path in sorted(Path(chaosgate.__file__).parent.rglob("*.py")):
         code.update(path.read_bytes())
-    content = [one and one.model_dump(mode="json") for one in (study, study.size)]
-    more = [folders_of(study, root, allowed), allowed_modules(), versions(), code.hexdigest()]
-    return config_hash([content, more], digits=64)
+    more = [folders_of(study, root), allowed_modules(), versions(), code.hexdigest()]
+    return config_hash([study.model_dump(mode="json"), more], digits=64)

@@ -6,7 +6,7 @@ does not reach the reference's value differs from it.
 
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import cycle, product
 from typing import Any, NamedTuple
@@ -29,7 +29,6 @@ _OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _COLORS = (*_OKABE_ITO, "#332288", "#882255", "#999933", "#661100", "#44AA99", "#AA4499")
 _MARKERS = "sD^vPXp"  # seven and twelve: 84 different pairs
 INK, MUTED = "#1f2430", "#8a8f99"
-_LOOK = "seaborn-v0_8-whitegrid"
 
 
 class Block(NamedTuple):
@@ -44,22 +43,18 @@ def pictures_of(results: Results) -> dict[str, Block]:
     if not results.metrics:
         return {}
     shown = [one for one in next(iter(results.tables.values())) if results.rows[one].seeds]
-    drawn: dict[str, dict[str, Figure]] = {}
+    bars = f"Bars: 95 % intervals of the difference to {results.study.reference}, around the value."
+    found = {}
     if PRIMARY in results.metrics:
         figure = temperature_figure(results, shown)
-        drawn["Temperature"] = {"ECE and NLL before and after temperature scaling": figure}
-    for axis in dict.fromkeys(
-        [ENERGY, *(axis for row in results.rows.values() for axis in row.levels)]
-    ):
-        drawn[axis.capitalize()] = {f"ECE and NLL against {axis}": axis_figure(results, axis)}
+        name = "ECE and NLL before and after temperature scaling"
+        found["Temperature"] = Block({name: figure}, bars)
+    axes = [ENERGY, *(axis for row in results.rows.values() for axis in row.levels)]
     if results.severities:
-        for heading, parts in (
-            ("Severity", [CLEAN, *results.severities]),
-            ("Corruption", results.corruptions),
-        ):
-            drawn[heading] = {f"metrics by {heading}": part_figure(results, shown, parts)}
-    bars = f"Bars: 95 % intervals of the difference to {results.study.reference}, around the value."
-    found = {heading: Block(images, bars) for heading, images in drawn.items()}
+        axes += ["severity", "corruption"]
+    for axis in dict.fromkeys(axes):
+        image = {f"ECE and NLL against {axis}": axis_figure(results, axis, shown)}
+        found[axis.capitalize()] = Block(image, bars)
     for part, text in (
         (CLEAN, "The first seed of each method, clean test set."),
         (CORRUPTED, "All corrupted cells pooled: the ECE above each is not that of the tables."),
@@ -69,85 +64,67 @@ def pictures_of(results: Results) -> dict[str, Block]:
     return found
 
 
-def _styles_of(results: Results) -> dict[str, dict[str, str]]:
-    """A color and a marker for every row; rows of one method share them, the reference is gray."""
-    reference = results.study.reference
-    others = [one for one in results.study.methods if one != reference]
-    looks = dict(zip(others, zip(cycle(_COLORS), cycle(_MARKERS)), strict=False))
-    looks[reference] = ("#5a5f6a", "o")
-    pairs = {row.variant: looks[row.method] for row in results.rows.values()}
-    return {variant: {"color": pair[0], "marker": pair[1]} for variant, pair in pairs.items()}
-
-
-def _lines(results: Results, part: str, metric: str, variants: Iterable[str]) -> pd.DataFrame:
-    """Values of a column, with how far their bars reach down and up."""
-    own = results.lines(variants=variants, part=part, metric=metric)
-    own = own[own.value.notna()]
-    down, up = (own.difference - own.lo).fillna(0.0), (own.hi - own.difference).fillna(0.0)
-    return own.assign(y=own.value, down=down, up=up)
-
-
-def _draw(axes: Axes, lines: pd.DataFrame, look: Mapping[str, Any], bars: str = "yerr") -> None:
+def _draw(axes: Axes, lines: pd.DataFrame, bars: str = "yerr", **look: Any) -> None:
     """Points at x and y with their bars."""
-    x, y, *ends = (lines[column].tolist() for column in ("x", "y", "down", "up"))
-    axes.errorbar(x, y, **{bars: ends, "elinewidth": 1, "ms": 6, "lw": 1.4, **look})
+    down, up = (lines.difference - lines.lo).fillna(0.0), (lines.hi - lines.difference).fillna(0.0)
+    ends = [down.tolist(), up.tolist()]
+    places = lines.x.tolist(), lines.y.tolist()
+    axes.errorbar(*places, **{bars: ends, "elinewidth": 1, "ms": 6, "lw": 1.4, **look})
 
 
-def _figure(
-    results: Results,
-    panels: Mapping[str, pd.DataFrame],
-    by: str,
-    label: str,
-    ticks: Sequence[str] = (),
-    columns: int = 2,
-    **look: Any,
-) -> Figure:
-    """A series for every method or row; what has no place x is a horizontal line."""
-    styles, (figure, grid) = _styles_of(results), _grid(len(panels), columns=columns)
-    for axes, (name, lines) in zip(grid, panels.items(), strict=True):
-        placed = lines[lines.x.notna()].sort_values("x")
-        for series, own in placed.groupby(by, sort=False):
-            _draw(axes, own, {"label": series, **styles[own.variant.iloc[0]], **look})
+def _lines(results: Results, variants: Sequence[str], **where: str) -> pd.DataFrame:
+    """Numbers to draw, with the color and marker of their method; the reference is gray."""
+    others = [one for one in results.study.methods if one != results.study.reference]
+    looks = dict(zip(others, zip(cycle(_COLORS), cycle(_MARKERS)), strict=False))
+    looks[results.study.reference] = ("#5a5f6a", "o")
+    own = results.lines(variants=variants, **where)
+    own = own[own.value.notna()]
+    color, marker = (own.method.map({m: look[k] for m, look in looks.items()}) for k in (0, 1))
+    return own.assign(y=own.value, color=color, marker=marker)
+
+
+def axis_figure(results: Results, axis: str, variants: Sequence[str]) -> Figure:
+    """NLL and ECE along an axis of the study, by injected energy, severity or corruption.
+
+    What has no place on the axis is a horizontal line.
+    """
+    by, label, ticks, panels = "method", axis, [], _columns(results)
+    lines = _lines(results, list(results.rows))
+    if axis == ENERGY:
+        energy = lines[lines.metric == "energy"].set_index("variant").value
+        places, label = lines.variant.map(energy), "injected energy / energy of the features"
+    elif axis in ("severity", "corruption"):
+        by, lines = "variant", lines[lines.variant.isin(variants)]
+        ticks = [CLEAN, *results.severities] if axis == "severity" else results.corruptions
+        shift = 0.8 * ((lines.variant.map(list(variants).index) + 0.5) / len(variants) - 0.5)
+        places = lines.part.map({part: k for k, part in enumerate(ticks)}) + shift
+        lines, panels = lines[places.notna()], [("", "nll"), ("", "ece")]
+    else:
+        levels = {one: row.levels[axis] for one, row in results.rows.items() if axis in row.levels}
+        ticks = [] if axis == STRENGTH else list(dict.fromkeys(levels.values()))
+        at = {one: ticks.index(level) if ticks else float(level) for one, level in levels.items()}
+        places = lines.variant.map(at)
+        if axis == STRENGTH:
+            keys = (one.key.rpartition(".")[2] for one in results.study.strength.values())
+            label = f"strength ({', '.join(dict.fromkeys(keys))})"
+    lines = lines.assign(x=places.where(lines.members == 1))
+    figure, grid = _grid(len(panels))
+    for axes, (part, metric) in zip(grid, panels, strict=True):
+        own = lines[(lines.metric == metric) & (lines.part == (part or lines.part))]
+        placed = own[own.x.notna()].sort_values("x")
+        for name, series in placed.groupby(by, sort=False):
+            look = {key: series[key].iloc[0] for key in ("color", "marker")}
+            _draw(axes, series, label=name, **look, ls="-" if part else "none")
         lost = placed[placed.collapsed.astype(bool) & (placed.metric == "ece")]
         if len(lost):
             cross: Any = {"ms": 11, "mew": 1.6, "color": INK, "label": "collapsed"}
             axes.plot(lost.x.tolist(), lost.y.tolist(), "x", **cross)
-        for line in lines[lines.x.isna()].itertuples():
-            color = styles[line.variant]["color"]
-            axes.axhline(line.y, lw=1, ls="--", color=color, label=line.variant)
+        for line in own[own.x.isna()].itertuples():
+            axes.axhline(line.y, lw=1, ls="--", color=line.color, label=line.variant)
         if ticks:
             axes.set_xticks(range(len(ticks)), [tick.replace("_", "\n") for tick in ticks])
-        axes.set(xlabel=label, ylabel=name)
+        axes.set(xlabel=label, ylabel=f"{part} {title(metric)}".strip())
     return _with_legend(figure)
-
-
-def axis_figure(results: Results, axis: str) -> Figure:
-    """NLL and ECE against the injected energy, which all methods have, or along an axis."""
-    levels = {row.variant: row.levels[axis] for row in results.rows.values() if axis in row.levels}
-    label, ticks = axis, list(dict.fromkeys(levels.values()))
-    at = {variant: float(ticks.index(level)) for variant, level in levels.items()}
-    if axis == ENERGY:
-        at = results.lines(metric="energy").set_index("variant").value.to_dict()
-        label = "injected energy / energy of the features"
-    elif axis == STRENGTH:
-        keys = dict.fromkeys(one.key.rpartition(".")[2] for one in results.study.strength.values())
-        at, label = {one: float(x) for one, x in levels.items()}, f"strength ({', '.join(keys)})"
-    panels = {}
-    for part, metric in _columns(results):
-        lines = _lines(results, part, metric, results.rows)
-        x = lines.variant.map(at).where(lines.members == 1)
-        panels[f"{part} {title(metric)}"] = lines.assign(x=x)
-    return _figure(results, panels, "method", label, ticks if label == axis else ())
-
-
-def part_figure(results: Results, variants: Sequence[str], parts: Sequence[str]) -> Figure:
-    """Metrics of several parts, rows side by side."""
-    rows, panels = [one for one in variants if results.rows[one].members == 1], {}
-    for metric in [one for one in ("top1", PRIMARY, "nll", "ece", "gap") if one in results.metrics]:
-        lines = pd.concat([_lines(results, part, metric, rows) for part in parts])
-        shift = 0.8 * ((lines.variant.map(rows.index) + 0.5) / len(rows) - 0.5)
-        panels[title(metric)] = lines.assign(x=lines.part.map(parts.index) + shift)
-    return _figure(results, panels, "variant", "", parts, columns=1, ls="none")
 
 
 def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
@@ -156,7 +133,7 @@ def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
     The dashed line is the reference after scaling: what noise has to beat to be worth more than one
     fitted number.
     """
-    styles, columns = _styles_of(results), _columns(results)
+    columns = _columns(results)
     figure, panels = _grid(len(columns), 0.42 * len(variants) + 1.2)
     for axes, (part, metric) in zip(panels, columns, strict=True):
         for name, lift, fill, label in (
@@ -164,13 +141,14 @@ def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
             (scaled(metric), 0.16, "white", "+T"),
         ):
             axes.plot([], [], "o", color=INK, ms=6, mfc=fill, label=label)
-            lines = _lines(results, part, name, variants)
-            places = lines.variant.map(variants.index) + lift
-            for variant, own in lines.assign(x=lines.value, y=places).groupby("variant"):
-                _draw(axes, own, {"mfc": fill, **styles[variant]}, bars="xerr")
-                if not results.rows[variant].reference:  # bars are about the distance to it
+            lines = _lines(results, variants, part=part, metric=name)
+            for line in lines.assign(x=lines.value).itertuples():
+                own = lines[lines.index == line.Index]
+                own = own.assign(x=line.x, y=variants.index(line.variant) + lift)
+                _draw(axes, own, "xerr", mfc=fill, color=line.color, marker=line.marker)
+                if not results.rows[line.variant].reference:  # bars are about the distance to it
                     look: Any = {"color": MUTED, "lw": 1, "ls": "--" if fill else ":", "zorder": 0}
-                    axes.axvline(own.x.iloc[0], label=f"{variant}{' +T' if fill else ''}", **look)
+                    axes.axvline(line.x, label=f"{line.variant}{' +T' if fill else ''}", **look)
         names = [
             one
             + " (collapsed)" * ((one, part) in results.collapsed)
@@ -184,15 +162,15 @@ def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
 
 def reliability_figures(results: Results, variants: Sequence[str], part: str) -> dict[str, Figure]:
     """A reliability diagram per row, of its first seed: clean, or all corrupted cells pooled."""
-    figures, errors = {}, results.images
-    for variant in variants:
-        found = errors.of_row(errors.reliability[MAIN.index(part)], variant)
-        if len(found) and results.rows[variant].members == 1:
-            count, confidence, correct, effective = map(torch.from_numpy, found[0])
+    figures = {}
+    for row in [results.rows[one] for one in variants if results.rows[one].members == 1]:
+        found = results.images.reliability.get(((row.variant, row.seeds[0]), part))
+        if found is not None:
+            count, confidence, correct, effective = map(torch.from_numpy, found)
             bins = Reliability(count, confidence, correct, bin_edges(len(effective)))
-            heading = f"{variant}, seed {results.rows[variant].seeds[0]}"
+            heading = f"{row.variant}, seed {row.seeds[0]}"
             figure = reliability_figure(bins, title=heading, effective=effective)
-            figures[f"reliability of {variant}, {part}"] = figure
+            figures[f"reliability of {row.variant}, {part}"] = figure
     return figures
 
 
@@ -201,12 +179,12 @@ def _columns(results: Results) -> list[tuple[str, str]]:
     return [one for one in product(MAIN, ("nll", "ece")) if one in results.columns]
 
 
-def _grid(count: int, height: float = 3.0, columns: int = 2) -> tuple[Figure, list[Axes]]:
-    """Panels in rows, with quiet spines and a light grid."""
-    rows = max(1, -(-count // columns))
-    with style.context(_LOOK):
+def _grid(count: int, height: float = 3.0) -> tuple[Figure, list[Axes]]:
+    """Panels in rows of two, with quiet spines and a light grid."""
+    rows = max(1, -(-count // 2))
+    with style.context("seaborn-v0_8-whitegrid"):
         figure = Figure(figsize=(9.6, height * rows), layout="constrained")
-        panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+        panels = list(figure.subplots(rows, 2, squeeze=False).flat)
     for axes in panels[count:]:
         axes.set_axis_off()
     return figure, panels[:count]
@@ -214,10 +192,8 @@ def _grid(count: int, height: float = 3.0, columns: int = 2) -> tuple[Figure, li
 
 def _with_legend(figure: Figure) -> Figure:
     """One legend above all panels."""
-    named: dict[str, Any] = {}
-    for panel in figure.axes:
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-            named.setdefault(label, handle)
+    found = [axes.get_legend_handles_labels() for axes in figure.axes]
+    named = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
     look: dict[str, Any] = {"loc": "outside upper left", "frameon": False, "fontsize": 9}
     figure.legend(list(named.values()), list(named), ncols=min(6, len(named) or 1), **look)
     return figure

@@ -303,7 +303,6 @@ class Results:
         return about | {"members": row.members, "compared_to": "", "over": "", "mark": ""} | more
 
     def _means(self) -> Iterator[Line]:
-        errors = self.images
         for row in self.rows.values():
             fitted = ("test" if row.on_test else "validation", "temperature")
             for part, metric in [*self.columns, *_TRAINING, fitted]:
@@ -311,10 +310,11 @@ class Results:
                 if not values and part in self.parts and part not in MAIN:
                     continue  # an unfinished row is shown, but not by corruption
                 found: Line = {}
-                if (part, metric) in errors.columns:
-                    floors = errors.floors[errors.columns.index((part, metric))]
-                    if len(own := errors.of_row(floors, row.variant)):
-                        found |= {"floor": mean(own[:, 0]), "floor95": mean(own[:, 1])}
+                seeds = [(row.variant, seed) for seed in row.seeds]
+                floors = [self.images.floors.get((one, (part, metric))) for one in seeds]
+                if own := [one for one in floors if one is not None]:
+                    found = {"floor": mean(one[0] for one in own)}
+                    found |= {"floor95": mean(one[1] for one in own)}
                 if row.reference and part in self.parts:
                     found |= self.difference(row.variant, row.reference, part, metric)
                 found |= {"seeds": len(values), "value": mean(values), "on_test": row.on_test}

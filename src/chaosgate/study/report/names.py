@@ -13,8 +13,6 @@ CLEAN, CORRUPTED = MAIN = ("clean", "corrupted")
 PRIMARY = "nll_T"
 ON_TEST = "†"
 """Mark of a number whose temperature has seen the test images; stands beside it in every table."""
-OOD = "ood_auroc"
-"""Metric of a study that no result row has: it is made from what two tests kept of every image."""
 
 NAMES = {
     "top1": ("Top-1", "higher"),
@@ -23,7 +21,6 @@ NAMES = {
     "ece": ("ECE", "lower"),
     "adaptive_ece": ("ECE, equal mass", "lower"),
     "brier": ("Brier", "lower"),
-    OOD: ("OOD AUROC", "higher"),
     "gap": ("conf-acc", ""),
     "confidence": ("conf", ""),
     "temperature": ("T", ""),

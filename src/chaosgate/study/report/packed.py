@@ -16,9 +16,10 @@ import json
 import lzma
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import product
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,9 @@ import numpy as np
 
 from chaosgate.run.directory import DIGEST, replace_file
 from chaosgate.run.outputs import write_arrays
-from chaosgate.study.plan.runs import Run, load_study
+from chaosgate.study.plan.runs import Run, folders_of, load_study
 from chaosgate.study.plan.study import Study
-from chaosgate.study.report.collect import Array, Draws, Evidence, ImageErrors, Network, collect
+from chaosgate.study.report.collect import Array, Evidence, ImageErrors, Network, collect
 from chaosgate.study.report.inference import RESAMPLES
 from chaosgate.study.report.names import MAIN, ROWS
 from chaosgate.study.report.planned import NOTE
@@ -62,31 +63,42 @@ def pack(study: Study, runs: Sequence[Run], folder: Path, parts: Sequence[Eviden
         rows = [{k: v for k, v in row.items() if k != DIGEST} for row in network.rows]
         text += json.dumps({**asdict(network), "rows": rows}) + "\n"
     places = {str(run.directory): run.training for run in runs}
-    places |= {value: f"${{{name}}}" for name, value in runs[0].folders.items()}
+    places |= {
+        value: f"${{{name}}}" for name, value in folders_of(study, runs[0].root.parent).items()
+    }
     for place, name in places.items():
         if Path(place).is_absolute():
             text = text.replace(json.dumps(place)[1:-1], name)
+    named, columns = images.networks, list(images.bias)
+
+    def table(found: Mapping[Any, Array], keys: Iterable[Any], *shape: int) -> Array:
+        """An array (keys, networks, ...)."""
+        rows = [[found.get((name, key), np.full(shape, nan)) for name in named] for key in keys]
+        return np.array(rows).reshape(-1, len(named), *shape)
+
     arrays = {
-        "networks": np.array(images.networks, dtype=str),
-        "columns": np.array(images.columns, dtype=str),
-        "floors": images.floors,
-        "reliability": images.reliability.astype(np.float32),
+        "networks": np.array(named, dtype=str),
+        "columns": np.array(columns, dtype=str),
+        "floors": table(images.floors, columns, 2),
+        "reliability": table(images.reliability, MAIN, 4, networks[0].bins).astype(np.float32),
     }
-    if missing and (draws := images.draws) is not None:
-        values = draws.table(draws.values, images.columns, 1 + RESAMPLES)
+    if missing:
+        values = table(images.draws, columns, 1 + RESAMPLES)
         change = values[..., 1:] - values[..., :1]
         largest = np.abs(change).max(-1, keepdims=True, initial=0)
         with np.errstate(invalid="ignore", divide="ignore"):
             steps = np.nan_to_num(np.rint(change / largest * _SCALE)).astype(np.int16)
         arrays |= {"measured": values[..., :1], "largest": largest, "steps": steps}
-        arrays |= {"index": np.array(draws.index)}
+        arrays |= {"index": np.array(images.index)}
     else:
-        deviation = np.sqrt(np.diagonal(images.covariance, axis1=1, axis2=2))
+        covariance = np.array([*images.covariance.values()]).reshape(-1, len(named), len(named))
+        deviation = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
         with np.errstate(invalid="ignore", divide="ignore"):
-            correlation = images.covariance / (deviation[:, :, None] * deviation[:, None])
-        lower = np.nan_to_num(correlation[:, *np.tril_indices(len(images.networks), -1)])
+            correlation = covariance / (deviation[:, :, None] * deviation[:, None])
+        lower = np.nan_to_num(correlation[:, *np.tril_indices(len(named), -1)])
+        bias = np.array([*images.bias.values()]).reshape(-1, len(named))
         arrays |= {
-            "bias": images.bias.astype(np.float32),
+            "bias": bias.astype(np.float32),
             "deviation": deviation.astype(np.float32),
             "correlation": np.rint(lower * _SCALE).astype(np.int16),
         }
@@ -111,26 +123,28 @@ def load_packed(folder: Path) -> tuple[Study, Evidence]:
         raise ValueError(f"{folder} is damaged ({error}); restore it, or pack it again.") from error
     named = [(str(variant), int(seed)) for variant, seed in arrays["networks"]]
     columns = [(str(part), str(metric)) for part, metric in arrays["columns"]]
-    shown = arrays["floors"], arrays["reliability"].astype(np.float64)
+
+    def by_name(table: Array, keys: Iterable[Any]) -> dict[Any, Array]:
+        pairs = product(enumerate(named), enumerate(keys))
+        every = {(name, key): table[k, j] for (j, name), (k, key) in pairs}
+        return {key: one for key, one in every.items() if np.isfinite(one).all()}
+
+    floors = by_name(arrays["floors"], columns)
+    reliability = by_name(arrays["reliability"].astype(np.float64), MAIN)
     if "steps" in arrays:
-
-        def by_name(table: Array, keys: Sequence[Any]) -> dict[Any, Array]:
-            pairs = product(enumerate(named), enumerate(keys))
-            every = {(name, key): table[k, j] for (j, name), (k, key) in pairs}
-            return {key: one for key, one in every.items() if np.isfinite(one).all()}
-
         change = arrays["steps"] / _SCALE * arrays["largest"]
         values = np.concatenate([arrays["measured"], arrays["measured"] + change], -1)
-        found = by_name(values, columns), by_name(shown[0], columns), by_name(shown[1], MAIN)
-        images = Draws(named, *found, str(arrays["index"])).errors()
+        draws = by_name(values, columns)
+        images = ImageErrors.of_draws(named, draws, floors, reliability, str(arrays["index"]))
     else:
         deviation = arrays["deviation"].astype(np.float64)
         rows, of = np.tril_indices(len(named), -1)
-        correlation = np.tile(np.eye(len(named)), (len(deviation), 1, 1))
-        correlation[:, rows, of] = arrays["correlation"] / _SCALE
-        correlation[:, of, rows] = arrays["correlation"] / _SCALE
-        covariance = correlation * deviation[:, :, None] * deviation[:, None]
-        images = ImageErrors(named, columns, arrays["bias"].astype(np.float64), covariance, *shown)
+        whole = np.tile(np.eye(len(named)), (len(deviation), 1, 1))
+        whole[:, rows, of] = whole[:, of, rows] = arrays["correlation"] / _SCALE
+        whole *= deviation[:, :, None] * deviation[:, None]
+        bias = dict(zip(columns, arrays["bias"].astype(np.float64), strict=True))
+        covariance = dict(zip(columns, whole, strict=True))
+        images = ImageErrors(named, bias, covariance, floors, reliability)
     (file,) = folder.glob("*.yaml")
     study = load_study(file, networks[0].rows[0].get("size"))
     seeds = dict.fromkeys([*study.seeds, *(one.seed for one in networks if one.members == 1)])
@@ -145,7 +159,7 @@ def load_parts(study: Study, runs: Sequence[Run], folders: Sequence[Path]) -> li
     tests, parts = {run.name: [*run.test_outputs] for run in runs}, []
     for folder in folders:
         networks, images = load_packed(folder)[1]
-        if images.draws is None or study.ensemble:
+        if not images.index or study.ensemble:
             raise ValueError(
                 f"{folder} cannot be joined with other runs: the study was finished when it was "
                 "packed, or it has ensembles."

@@ -198,9 +198,9 @@ def paper_view(name: str, results: Results | None = None) -> View:
         for k, row in enumerate(_rows(results, data)):
             lost = row is not None and (row.variant, data["part"]) in results.collapsed
             names[k] += COLLAPSED * lost
-        if (size := results.study.size) is not None:  # must not be mistaken for the paper's numbers
-            name += f", {size.name} size{' on synthetic images' * size.synthetic}"
-            label += f"_{size.name}"
+        if size := results.study.size:  # must not be mistaken for the paper's numbers
+            name += f", {size} size{' on synthetic images' * results.study.synthetic}"
+            label += f"_{size}"
     first = "g" if by == STRENGTH else by.capitalize()
     return View(name, first, pd.DataFrame(table, names), label)
 
@@ -230,5 +230,5 @@ def _ours(
         part = name if method else data["part"]
         own = results.lines(variants=[row.variant] if row else [], part=part, metric=metric)
         texts = [number(scale * x.value, scale * x.sd, decimals=decimals) for x in own.itertuples()]
-        cells.append(Cell(*texts or [MISSING]))
+        cells.append(Cell(texts[0] if texts else MISSING))
     return cells
