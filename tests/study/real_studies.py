@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from chaosgate.cli.training import compose as compose_words
-from chaosgate.run.directory import RunDirectory
 from chaosgate.study import Run, load_study, plan_runs
+from chaosgate.study.execute.run import rows_of
 
 REPOSITORY = Path(__file__).parents[2]
 RECORD = {"trainer.callbacks+": {"class_path": "tests.study.callbacks.Record"}}
@@ -76,5 +76,4 @@ def runs_of(path: Path, size: str | None = None, root: Path | None = None) -> li
 
 def numbers(run: Run) -> list[dict[str, Any]]:
     """Rows without what says where they came from."""
-    rows = RunDirectory(run.directory).rows()
-    return [{key: value for key, value in row.items() if key not in ORIGIN} for row in rows]
+    return [{key: value for key, value in row.items() if key not in ORIGIN} for row in rows_of(run)]

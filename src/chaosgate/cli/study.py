@@ -45,7 +45,7 @@ from chaosgate.study.plan.runs import (
 )
 from chaosgate.study.plan.study import Study, require_folders
 from chaosgate.study.report.names import is_packed
-from chaosgate.study.report.planned import bring_plan, note_plan
+from chaosgate.study.report.planned import note_plan
 
 ROOT = Path("runs/studies")
 _TRAINING = (__name__, "chaosgate.cli.training", "torch.utils.tensorboard", "matplotlib.figure")
@@ -266,8 +266,9 @@ def _parts(
     from chaosgate.study.report.packed import load_parts
 
     parts = load_parts(study, runs, packed)
-    bring_plan(root / study.name, packed)
-    return parts, {network.run for networks, _ in parts for network in networks}
+    elsewhere = {network.run for networks, _ in parts for network in networks}
+    note_plan(study, root / study.name, len(elsewhere), packed)
+    return parts, elsewhere
 
 
 def _report(

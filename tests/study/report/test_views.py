@@ -20,7 +20,7 @@ from chaosgate.study.report.notes import edges, notes, value_to_add, verdict
 from chaosgate.study.report.planned import note_plan, plan_note
 from chaosgate.study.report.render import print_view, render
 from chaosgate.study.report.views import View, best_of, paper_view, views
-from chaosgate.study.report.write import html_page, report
+from chaosgate.study.report.write import report
 from tests.study.made import CLEAN, finish, keep, many, numbers
 from tests.study.toy_studies import study_writer, toy_compose
 
@@ -28,7 +28,11 @@ Build = Callable[..., Results]
 GOOD = numbers(0.8, 0.9, 0.1, confidence=0.9)
 LOST = numbers(0.11, 2.4, 0.01, confidence=0.12)
 SWEEP = {"gch": {"key": "noise.gate.init_args.log_std", "values": [0.5, 1.0, 2.0], "paper": 1.0}}
-NOTHING: dict[str, Any] = {"views": [], "paper": [], "notes": [], "verdict": [], "warnings": []}
+NOTHING: dict[str, Any] = {
+    **dict.fromkeys(["views", "paper", "notes", "verdict", "warnings"], []),
+    **dict.fromkeys(["pictures", "encoded", "configuration"], {}),
+    "title": "",
+}
 
 
 def plus_t(nll: float, ece: float, temperature: float = 2.0, split: str = "validation") -> Any:
@@ -51,8 +55,8 @@ def formats(results: Results) -> dict[str, str]:
     """The tables in every format."""
     content = NOTHING | {"views": views(results), "notes": notes(results)}
     found = {end: render(f"table.{end}", **content) for end in ("md", "tex")}
-    html = html_page(results, **content)[0]
-    return found | {"terminal": terminal(views(results)), "html": html}
+    found["html"] = render("report.html", **content)
+    return found | {"terminal": terminal(views(results))}
 
 
 @pytest.fixture
@@ -80,7 +84,7 @@ def test_primary_metric_stands_behind_top1_and_flags_are_in_every_format(both: R
     for words in ("†: T was fitted on", "‡ collapsed", "§: the checkpoint was", "+T: logits"):
         assert words in "\n".join(said)
     assert len(said) <= 7
-    (legend,) = figures.axis_figure(both, "injected energy").legends
+    (legend,) = figures.axis_figure(both, "injected energy", []).legends
     assert "collapsed" in [text.get_text() for text in legend.get_texts()]
 
 
@@ -108,7 +112,7 @@ def test_everything_is_escaped_in_every_format(both: Results) -> None:
     assert HOSTILE not in markdown and markdown.count(r"\<b\> \| \*z\* \`c\` \[d\](e)") == 7
     lines = [line for line in markdown.splitlines() if line.startswith("|")]
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
-    page, _ = html_page(both, **content)
+    page = render("report.html", **content)
     assert "<b> |" not in page and page.count("&lt;b&gt;") == 8
     shown = terminal([view._replace(title="[red]x[/]")], 300)
     assert "[red]x[/]" in shown and HOSTILE in shown
@@ -284,9 +288,9 @@ def test_pictures_draw_values_with_the_ends_of_their_intervals(build: Build) -> 
     (line,) = results.lines(variants=["gch"], part="clean", metric="nll").itertuples()
     expected = [line.value + end - line.difference for end in (line.lo, line.hi)]
     drawn = [
-        (figures.axis_figure(results, "injected energy"), 0, 1),
+        (figures.axis_figure(results, "injected energy", []), 0, 1),
         (figures.temperature_figure(results, list(results.rows)), 0, 0),
-        (figures.part_figure(results, list(results.rows), ["clean"]), 2, 1),
+        (figures.axis_figure(results, "severity", list(results.rows)), 0, 1),
     ]
     for figure, panel, along in drawn:
         paths = [path for one in figure.axes[panel].collections for path in one.get_paths()]

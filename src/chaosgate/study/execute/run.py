@@ -77,7 +77,7 @@ def run(run: Run, execute: Execute, runner: str = "") -> list[dict[str, Any]]:
         except BaseException:  # it was asked to stop
             (directory / FAILED).unlink(missing_ok=True)
             raise
-        (directory / FAILED).unlink()
+        (directory / FAILED).unlink(missing_ok=True)
         return rows_of(run)
 
 

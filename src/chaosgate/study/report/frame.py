@@ -65,7 +65,6 @@ COLUMNS = [
 MOST_PAIRS = 20
 """Beyond these, methods are not compared with each other: a study names one under ``contrast``."""
 _TRAINING = [("train", "energy"), ("train", "validation_nll")]
-Line = dict[str, Any]
 
 
 class Row(NamedTuple):
@@ -184,7 +183,7 @@ class Results:
 
     # -- what is compared --------------------------------------------------------------------------
 
-    def difference(self, mine: str, theirs: str, part: str, metric: str) -> Line:
+    def difference(self, mine: str, theirs: str, part: str, metric: str) -> dict[str, Any]:
         """Mean difference of two rows, paired by seed, with its interval; empty without seeds.
 
         ``theirs`` may be ``ROW+T``: its metric after temperature scaling is subtracted. The
@@ -215,16 +214,16 @@ class Results:
         others = [row for row in rows if row.seeds and row.reference and row.members == 1]
         asked = [row for row in others if row.method in self.study.contrast] or others
 
-        def same_levels(mine: Row, theirs: Row) -> bool:
+        def comparable(mine: Row, theirs: Row) -> bool:
             both = mine.levels.keys() & theirs.levels.keys() - {STRENGTH}
-            return all(mine.levels[axis] == theirs.levels[axis] for axis in both)
+            same = all(mine.levels[axis] == theirs.levels[axis] for axis in both)
+            return same and mine.method != theirs.method
 
         return [
             (mine.variant, theirs.variant)
             for k, theirs in enumerate(others)
             for mine in asked
-            if mine.method != theirs.method and same_levels(mine, theirs)
-            if theirs not in asked or mine in others[k:]
+            if comparable(mine, theirs) and (theirs not in asked or mine in others[k:])
         ]
 
     @cached_property
@@ -238,23 +237,6 @@ class Results:
                 if row.reference and self.rows[row.reference].seeds:
                     found.append((row.variant, f"{row.reference}+T"))
         return list(dict.fromkeys(found))
-
-    def _compared(self) -> Iterator[tuple[str, str, str, str, str]]:
-        """Contrasts and planned contrasts: kind, two rows, part, metric.
-
-        With every ECE stand the Top-1 and the NLL of the same two rows.
-        """
-        for (mine, theirs), part in product(self.contrasts, MAIN):
-            # of the reference +T, NLL+T is among the results already
-            for metric in ("top1", *([] if theirs.endswith("+T") else [PRIMARY]), "nll", "ece"):
-                yield "contrast", mine, theirs, part, metric
-        if (plan := self.study.planned) is None:
-            return
-        for contrast, endpoint in product(plan.contrasts, plan.endpoint):
-            names = contrast.removesuffix("+T").split(" - ")  # swept methods: at the selected one
-            mine, theirs = (n if n in self.rows else self.selected.get(n) or n for n in names)
-            part, metric = endpoint.split(" ", 1)
-            yield "planned", mine, theirs + "+T" * contrast.endswith("+T"), part, metric
 
     @cached_property
     def collapsed(self) -> set[tuple[str, str]]:
@@ -276,8 +258,9 @@ class Results:
         """The tidy data frame."""
         axes = dict.fromkeys(axis for row in self.rows.values() for axis in row.levels)
         order = [*COLUMNS[:4], *dict.fromkeys([STRENGTH, *axes]), *COLUMNS[5:]]
-        lines = [*self._means(), *self._contrasts(), *self._seeds()]
-        frame = pd.DataFrame(lines).reindex(columns=order)
+        frame = pd.DataFrame([*self._means(), *self._contrasts(), *self._seeds()])
+        frame = frame.reindex(columns=order)
+        frame["study"] = self.study.name
         # better or worse: of what was planned, else of all differences
         for kind in ["mean", "contrast"] if self.study.planned is None else ["planned"]:
             tested = frame[(frame.kind == kind) & frame.p.notna() & frame.metric.map(better).ne("")]
@@ -297,52 +280,62 @@ class Results:
             chosen &= self.frame.variant.isin(list(variants))
         return self.frame[chosen]
 
-    def _line(self, kind: str, row: Row, part: str, metric: str, **more: Any) -> Line:
-        about = {"study": self.study.name, "kind": kind, "variant": row.variant}
-        about |= {"method": row.method, **row.levels, "part": part, "metric": metric}
-        return about | {"members": row.members, "compared_to": "", "over": "", "mark": ""} | more
+    def _line(self, kind: str, row: Row, part: str, metric: str, **more: Any) -> dict[str, Any]:
+        about = {"kind": kind, "variant": row.variant, "method": row.method, **row.levels}
+        about |= {"part": part, "metric": metric, "compared_to": "", "over": "", "mark": ""}
+        return about | {"members": row.members} | more
 
-    def _means(self) -> Iterator[Line]:
+    def _means(self) -> Iterator[dict[str, Any]]:
         for row in self.rows.values():
             fitted = ("test" if row.on_test else "validation", "temperature")
             for part, metric in [*self.columns, *_TRAINING, fitted]:
                 values = self.by_seed[row.variant, part, metric].values()
                 if not values and part in self.parts and part not in MAIN:
                     continue  # an unfinished row is shown, but not by corruption
-                found: Line = {}
-                seeds = [(row.variant, seed) for seed in row.seeds]
-                floors = [self.images.floors.get((one, (part, metric))) for one in seeds]
-                if own := [one for one in floors if one is not None]:
-                    found = {"floor": mean(one[0] for one in own)}
-                    found |= {"floor95": mean(one[1] for one in own)}
+                found: dict[str, Any] = {}
                 if row.reference and part in self.parts:
-                    found |= self.difference(row.variant, row.reference, part, metric)
+                    found = self.difference(row.variant, row.reference, part, metric)
                 found |= {"seeds": len(values), "value": mean(values), "on_test": row.on_test}
                 if len(values) > 1 and all(map(isfinite, values)):
                     found["sd"] = stdev(values)
-                yield (
-                    self._line("mean", row, part, metric)
-                    | found
-                    | {
-                        "collapsed": (row.variant, part) in self.collapsed,
-                        "selected": row.variant in self.selected.values(),
-                        "at_paper": row.method in self.swept and self.at_paper(row),
-                    }
-                )
+                networks = [(row.variant, seed) for seed in row.seeds]
+                floors = [self.images.floors.get((one, (part, metric))) for one in networks]
+                if own := [floor for floor in floors if floor is not None]:
+                    found |= {"floor": mean(one[0] for one in own)}
+                    found |= {"floor95": mean(one[1] for one in own)}
+                found["collapsed"] = (row.variant, part) in self.collapsed
+                found["selected"] = row.variant in self.selected.values()
+                found["at_paper"] = row.method in self.swept and self.at_paper(row)
+                yield self._line("mean", row, part, metric, **found)
 
-    def _contrasts(self) -> Iterator[Line]:
-        for kind, mine, theirs, part, metric in self._compared():
+    def _contrasts(self) -> Iterator[dict[str, Any]]:
+        """Contrasts and planned ones; with every ECE stand the Top-1 and the NLL of the same rows.
+
+        A method with swept strengths stands for its selected one in a planned contrast.
+        """
+        asked = []
+        for (mine, theirs), part in product(self.contrasts, MAIN):
+            # of the reference +T, NLL+T is among the results already
+            for metric in ("top1", *([] if theirs.endswith("+T") else [PRIMARY]), "nll", "ece"):
+                asked.append(("contrast", mine, theirs, part, metric))
+        if (plan := self.study.planned) is not None:
+            for contrast, endpoint in product(plan.contrasts, plan.endpoint):
+                names = contrast.removesuffix("+T").split(" - ")
+                mine, theirs = (n if n in self.rows else self.selected.get(n) or n for n in names)
+                theirs += "+T" * contrast.endswith("+T")
+                part, metric = endpoint.split(" ", 1)
+                asked.append(("planned", mine, theirs, part, metric))
+        for kind, mine, theirs, part, metric in asked:
             plain = theirs.removesuffix("+T")
-            if mine not in self.rows or plain not in self.rows:
-                continue
-            found = self.difference(mine, theirs, part, metric)
-            if found or kind == "planned":
-                names = {"variant": f"{mine} - {theirs}", "compared_to": theirs}
-                on_test = theirs != plain and self.rows[plain].on_test
-                line = self._line(kind, self.rows[mine], part, metric, seeds=0, on_test=on_test)
-                yield line | found | names
+            if mine in self.rows and plain in self.rows:
+                found = self.difference(mine, theirs, part, metric)
+                if found or kind == "planned":
+                    more = {"seeds": 0, **found, "compared_to": theirs}
+                    more |= {"on_test": theirs != plain and self.rows[plain].on_test}
+                    line = self._line(kind, self.rows[mine], part, metric, **more)
+                    yield line | {"variant": f"{mine} - {theirs}"}
 
-    def _seeds(self) -> Iterator[Line]:
+    def _seeds(self) -> Iterator[dict[str, Any]]:
         for (variant, part, metric), values in self.by_seed.items():
             row = self.rows[variant]
             shown = part not in self.parts or (part in MAIN and metric in self.metrics)
@@ -376,16 +369,10 @@ def results_of(study: Study, evidence: Evidence, runs: Sequence[Run] = ()) -> Re
         own = [one for one in networks if one.variant == run.variant]
         levels = [level for axis, level in run.levels.items() if axis in axes]
         reference = "-".join([study.reference, *levels])
-        rows[run.variant] = Row(
-            run.variant,
-            run.method,
-            run.levels,
-            "" if run.variant == reference else reference,
-            tuple(one.seed for one in own),
-            run.checkpoint,
-            any(one.fitted_on_test for one in own),
-            own[0].members if own else 1,
-        )
+        about = (run.variant, run.method, run.levels, reference * (run.variant != reference))
+        on_test, members = any(one.fitted_on_test for one in own), own[0].members if own else 1
+        seeds = tuple(one.seed for one in own)
+        rows[run.variant] = Row(*about, seeds, run.checkpoint, on_test, members)
     return Results(study, rows, networks, images, by_seed)
 
 

@@ -1,7 +1,6 @@
 """What stands around the tables: verdict, strengths at the edge of a grid, at most eight notes."""
 
 from collections import Counter
-from collections.abc import Iterator
 
 from chaosgate.study.plan.study import STRENGTH, Sweep
 from chaosgate.study.report.frame import MOST_PAIRS, Results
@@ -32,15 +31,14 @@ def edges(results: Results) -> list[str]:
     """Selected strengths that are the smallest or largest of their grid, and which value to add."""
     found = []
     for name, variant in results.selected.items():
-        method = results.by_strength[name][0].method
-        if variant is None or method not in results.swept:
+        if variant is None or (row := results.rows[variant]).method not in results.swept:
             continue
-        value = float(results.rows[variant].levels[STRENGTH])
-        if (more := value_to_add(results.study.strength[method], value)) is not None:
+        value = float(row.levels[STRENGTH])
+        if (more := value_to_add(results.study.strength[row.method], value)) is not None:
             found.append(
                 f"{name}: the selected strength {value:g} is the "
                 f"{'largest' if more > value else 'smallest'} that was tried. "
-                f"Add {more:g} to strength.{method}.values and run the study again."
+                f"Add {more:g} to strength.{row.method}.values and run the study again."
             )
     return found
 
@@ -68,29 +66,25 @@ def value_to_add(sweep: Sweep, chosen: float) -> float | None:
 
 def notes(results: Results) -> list[str]:
     """What the numbers are, in at most seven lines; an eighth is about the plan."""
-    frame, rows = results.frame, results.rows.values()
+    frame, rows, study = results.frame, list(results.rows.values()), results.study
     tested = frame[frame.part.isin(MAIN) & frame.p.notna() & frame.metric.map(better).ne("")]
-    kind = "mean" if results.study.planned is None else "planned"
-    found = {
-        key: list(dict.fromkeys(str(one.rows[0].get(key)) for one in results.networks))
-        for key in ("backbone", "commit", "processor")
-    }
+    short = [row for row in rows if row.members == 1 and len(row.seeds) < len(study.seeds)]
+    first_rows = [network.rows[0] for network in results.networks]
     text = render(
         "notes.txt",
-        **{"study": results.study, "results": results, "found": found, "rows": list(rows)},
+        study=study,
+        results=results,
+        rows=rows,
         first=results.networks[0] if results.networks else None,
+        values_of=lambda key: list(dict.fromkeys(str(row.get(key)) for row in first_rows)),
         reference=_reference(results),
-        unfinished=[
-            row.variant
-            for row in rows
-            if row.members == 1 and len(row.seeds) < len(results.study.seeds)
-        ],
+        unfinished=[row.variant for row in short],
         over=list(dict.fromkeys(one for one in frame.over if one)),
-        compared=len(tested) and (tested.kind == kind).sum(),
+        compared=(tested.kind == ("mean" if study.planned is None else "planned")).sum(),
         too_many=any(len(results.pairs(one)) > MOST_PAIRS for one in results.tables.values()),
         scaled=any(map(is_scaled, results.metrics)),
         collapsed=any(part in MAIN for _, part in results.collapsed),
-        selections=list(_selections(results)),
+        votes=_votes(results),
     )
     return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
 
@@ -100,11 +94,12 @@ def _reference(results: Results) -> str:
     return f"{results.study.reference} at the same {axes}" if axes else results.study.reference
 
 
-def _selections(results: Results) -> Iterator[tuple[str, str | None, str]]:
-    """What was selected among strengths, and what each seed alone would have selected."""
+def _votes(results: Results) -> dict[str, str]:
+    """What each seed alone would have selected among strengths."""
+    found = {}
     for name, rows in results.by_strength.items():
         if rows[0].method in results.swept and len(rows) > 1:
             own = results.lines("seed", [row.variant for row in rows], metric="validation_nll")
             best = own.loc[own.groupby("seed").value.idxmin(), STRENGTH]
-            votes = [f"{level} ({many})" for level, many in Counter(best).most_common()]
-            yield name, results.selected[name], ", ".join(votes)
+            found[name] = ", ".join(f"{one} ({many})" for one, many in Counter(best).most_common())
+    return found

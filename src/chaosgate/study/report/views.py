@@ -1,7 +1,7 @@
 """What a report shows: pivots of the frame, a cell for every number. Every format prints these."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isnan, nan
 from typing import Any, NamedTuple
 
@@ -84,26 +84,39 @@ def _pivot(
 ) -> pd.DataFrame:
     """Cells by name of the row and head of the column, in the order in which they first appear."""
     found: dict[str, dict[str, Cell]] = {}
-    heads: dict[str, None] = {}
     for line in lines.itertuples():
         column = f"{line.part} " * (line.kind != "mean") + head(line.metric)
-        found.setdefault(name(line), {})[column] = cell(line)
-        heads[column] = None
-    content = [[row.get(one, Cell(empty)) for one in heads] for row in found.values()]
-    return pd.DataFrame(content, list(found), list(heads))
+        found.setdefault(column, {})[name(line)] = cell(line)
+    names = list(dict.fromkeys(map(name, lines.itertuples())))
+    return pd.DataFrame(
+        {c: [own.get(one, Cell(empty)) for one in names] for c, own in found.items()}, names
+    )
 
 
 def views(results: Results) -> list[View]:
     """All tables of a report, without those of the paper."""
-    found = []
+    found, asked = [], len(results.study.seeds)
+
+    def differences(name: str, kind: str, pairs: list[str] | None = None) -> View:
+        """Differences between rows: with every ECE stand Top-1 and NLL."""
+
+        def row_name(line: Any) -> str:
+            fewer = f" ({line.seeds} of {asked})" * (line.seeds < asked)
+            return f"{line.variant}{ON_TEST * bool(line.on_test)}{fewer}"
+
+        def cell(line: Any) -> Cell:
+            text, *below = change(line) or (MISSING,)
+            return Cell(text, tuple(below), mark=line.mark)
+
+        return View(name, "difference", _pivot(results.lines(kind, pairs), row_name, cell))
+
     for name, variants in results.tables.items():
         parts = [part for part in MAIN if part in results.parts]
         found += [result_view(results, f"{name}, {part}", variants, part) for part in parts]
-        pairs = [
-            f"{a} - {b}" for a, b in results.contrasts if {a, b.removesuffix("+T")} <= {*variants}
-        ]
-        found.append(difference_view(results, f"{name}: contrasts", "contrast", pairs))
-    found.append(difference_view(results, "planned contrasts", "planned"))
+        inside = [(a, b) for a, b in results.contrasts if {a, b.removesuffix("+T")} <= {*variants}]
+        pairs = [f"{a} - {b}" for a, b in inside]
+        found.append(differences(f"{name}: contrasts", "contrast", pairs))
+    found.append(differences("planned contrasts", "planned"))
     return [view for view in found if len(view.cells)]
 
 
@@ -126,11 +139,12 @@ def result_view(results: Results, name: str, variants: Sequence[str], part: str)
         return Cell(number(line.value, line.sd) + flag, change(line), bold, line.mark)
 
     lines = pd.concat([own, *(one[one.value.notna()] for one in more)])
-    table = _pivot(lines, row_name, cell, MISSING)
-    floors = own[own.floor.notna()].groupby(own.metric.map(head)).floor
-    if floors.ngroups:
-        texts = floors.agg(lambda one: "–".join(dict.fromkeys(map(number, (one.min(), one.max())))))
-        table.loc["noise floor"] = [Cell(texts.get(shown, "")) for shown in table]
+    table, known = _pivot(lines, row_name, cell, MISSING), own[own.floor.notna()]
+    if len(known):
+        table.loc["noise floor"] = [Cell()] * len(table.columns)
+        for metric, floors in known.groupby("metric").floor:
+            ends = dict.fromkeys(map(number, (floors.min(), floors.max())))
+            table.at["noise floor", head(metric)] = Cell("–".join(ends))
     return View(name, part, table)
 
 
@@ -153,23 +167,6 @@ def best_of(results: Results, variants: Sequence[str], part: str, metric: str) -
     return str(first.variant) if above and not first.value <= first.floor95 else None
 
 
-def difference_view(
-    results: Results, name: str, kind: str, pairs: Iterable[str] | None = None
-) -> View:
-    """Differences between rows: with every ECE stand Top-1 and NLL."""
-    asked = len(results.study.seeds)
-
-    def row_name(line: Any) -> str:
-        fewer = f" ({line.seeds} of {asked})" * (line.seeds < asked)
-        return f"{line.variant}{ON_TEST * bool(line.on_test)}{fewer}"
-
-    def cell(line: Any) -> Cell:
-        text, *below = change(line) or (MISSING,)
-        return Cell(text, tuple(below), mark=line.mark)
-
-    return View(name, "difference", _pivot(results.lines(kind, pairs), row_name, cell))
-
-
 # -- tables of the paper ---------------------------------------------------------------------------
 
 
@@ -189,15 +186,18 @@ def paper_view(name: str, results: Results | None = None) -> View:
         method, percent = suffix * (by == "corruption"), suffix == "percent"
         of_method = f" ({ROW_TITLES[method]})" if method else ""
         shown = head(metric).replace(" ", " (%) " if percent else " ") + of_method
-        printed = [Cell(number(*cells[column], decimals=decimals)) for cells in rows.values()]
         if results is not None:
-            table[shown] = _ours(results, data, metric, method, decimals, 100 if percent else 1)
+            table[shown] = []
+            for row, variant in zip(rows, _variants(results, data, method), strict=True):
+                part = row if method else data["part"]
+                own = results.lines(variants=[variant], part=part, metric=metric)
+                mean, sd = own[["value", "sd"]].mean() * (100 if percent else 1)
+                table[shown].append(Cell(number(mean, sd, decimals=decimals)))
             shown += " paper"
-        table[shown] = printed
+        table[shown] = [Cell(number(*cells[column], decimals=decimals)) for cells in rows.values()]
     if results is not None:
-        for k, row in enumerate(_rows(results, data)):
-            lost = row is not None and (row.variant, data["part"]) in results.collapsed
-            names[k] += COLLAPSED * lost
+        for k, variant in enumerate(_variants(results, data)):
+            names[k] += COLLAPSED * ((variant, data["part"]) in results.collapsed)
         if size := results.study.size:  # must not be mistaken for the paper's numbers
             name += f", {size} size{' on synthetic images' * results.study.synthetic}"
             label += f"_{size}"
@@ -205,8 +205,8 @@ def paper_view(name: str, results: Results | None = None) -> View:
     return View(name, first, pd.DataFrame(table, names), label)
 
 
-def _rows(results: Results, data: Mapping[str, Any], method: str = "") -> list[Row | None]:
-    """Our row for each of the paper's; None unless there is exactly one.
+def _variants(results: Results, data: Mapping[str, Any], method: str = "") -> list[str]:
+    """Our row for each of the paper's; empty unless there is exactly one.
 
     It is a method at the strength of the paper, or the paper's method at a stage or strength.
     """
@@ -218,17 +218,5 @@ def _rows(results: Results, data: Mapping[str, Any], method: str = "") -> list[R
             return row.method == (method or name) and results.at_paper(row)
         return row.method == _PAPER_METHOD and row.levels.get(data["by"]) == name
 
-    found = [[row for row in results.rows.values() if fits(row, str(n))] for n in data["rows"]]
-    return [rows[0] if len(rows) == 1 else None for rows in found]
-
-
-def _ours(
-    results: Results, data: Mapping[str, Any], metric: str, method: str, decimals: int, scale: int
-) -> list[Cell]:
-    cells = []
-    for name, row in zip(data["rows"], _rows(results, data, method), strict=True):
-        part = name if method else data["part"]
-        own = results.lines(variants=[row.variant] if row else [], part=part, metric=metric)
-        texts = [number(scale * x.value, scale * x.sd, decimals=decimals) for x in own.itertuples()]
-        cells.append(Cell(texts[0] if texts else MISSING))
-    return cells
+    found = [[v for v, row in results.rows.items() if fits(row, str(n))] for n in data["rows"]]
+    return [variants[0] if len(variants) == 1 else "" for variants in found]

@@ -40,9 +40,9 @@ def report(
         parts: Packed parts of the study.
     """
     evidence = collect(study, runs, parts)
-    used = {network.run for network in evidence[0]}
-    trouble = [one for run in runs if run.name not in used for one in state_of(run).trouble]
-    write_report(results_of(study, evidence, runs), root / study.name, console, trouble)
+    write_report(results_of(study, evidence, runs), root / study.name, console)
+    for line in dict.fromkeys(line for run in runs for line in state_of(run).trouble):
+        console.print(Text(f"{line}."))
     return root / study.name
 
 
@@ -56,45 +56,25 @@ def report_packed(folder: Path, console: Console) -> Path:
     return folder
 
 
-def write_report(
-    results: Results, directory: Path, console: Console, trouble: Sequence[str] = ()
-) -> dict[str, str]:
+def write_report(results: Results, directory: Path, console: Console) -> dict[str, str]:
     """Print the tables and write the files; return the figures as SVG by name."""
     directory.mkdir(parents=True, exist_ok=True)
+    study = results.study
     content: dict[str, Any] = {
         "verdict": verdict(results),
         "warnings": edges(results),
-        "notes": [*filter(None, [plan_note(results.study, directory)]), *notes(results)],
+        "notes": [*filter(None, [plan_note(study, directory)]), *notes(results)],
         "views": views(results) if results.networks else [],
-        "paper": [paper_view(one, results) for one in results.study.paper if results.networks],
+        "paper": [paper_view(one, results) for one in study.paper if results.networks],
     }
     console.print()
     for view in content["views"] + content["paper"]:
         print_view(view, console)
-    for style, lines in (
-        ("bold", content["verdict"] + content["warnings"]),
-        ("dim", [f"- {note}" for note in content["notes"]]),
-        ("", [f"{sentence}." for sentence in dict.fromkeys(trouble)]),
-    ):
-        for line in lines:
-            console.print(Text(line, style=style), soft_wrap=not style)
-    page, drawn = html_page(results, **content)
-    csv = results.frame.to_csv(index=False, lineterminator="\n", float_format="%.13g")
-    files = {"report.html": page, "table.csv": str(csv)}
-    files |= {name: render(name, **content) for name in ("table.md", "table.tex")}
-    for name, text in files.items():
-        replace_file(directory / name, text)
-    return drawn
-
-
-def html_page(results: Results, **content: Any) -> tuple[str, dict[str, str]]:
-    """The report as one file, and its figures as SVG by name.
-
-    Args:
-        results: The results.
-        content: Views, tables of the paper, notes, verdict and warnings.
-    """
-    configuration = {"Study file": results.study.path.read_text(encoding="utf-8")}
+    for line in content["verdict"] + content["warnings"]:
+        console.print(Text(line, style="bold"))
+    for line in content["notes"]:
+        console.print(Text(f"- {line}", style="dim"))
+    configuration = {"Study file": study.path.read_text(encoding="utf-8")}
     for first in results.networks[:1]:
         about = {key: first.rows[0].get(key) for key in ("commit", "versions")} | first.config
         configuration[f"Configuration of {first.run}"] = yaml.safe_dump(about, sort_keys=False)
@@ -103,5 +83,9 @@ def html_page(results: Results, **content: Any) -> tuple[str, dict[str, str]]:
         name: svg_of(figure) for one in pictures.values() for name, figure in one.images.items()
     }
     encoded = {name: base64.b64encode(svg.encode()).decode() for name, svg in drawn.items()}
-    more = {"pictures": pictures, "encoded": encoded, "configuration": configuration}
-    return render("report.html", title=results.study.name, **more, **content), drawn
+    content |= {"title": study.name, "pictures": pictures, "encoded": encoded}
+    for name in ("report.html", "table.md", "table.tex"):
+        replace_file(directory / name, render(name, configuration=configuration, **content))
+    csv = results.frame.to_csv(index=False, lineterminator="\n", float_format="%.13g")
+    replace_file(directory / "table.csv", str(csv))
+    return drawn
