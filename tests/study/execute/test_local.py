@@ -17,7 +17,7 @@ from rich.console import Console
 
 from chaosgate.study import Run
 from chaosgate.study.execute.local import Display, LocalExecutor, Outcome, warm
-from chaosgate.study.execute.state import FITTED, LOCK, read_json, state_of
+from chaosgate.study.execute.state import LOCK, read_json, state_of
 from tests.study.toy_studies import Plan, Write, attempts, toy_execute, toy_runs
 
 REPOSITORY = Path(__file__).parents[3]
@@ -153,26 +153,6 @@ def test_directory_that_cannot_be_used_is_the_failure_of_that_run_only(plan: Pla
     runs[1].directory.write_text("a file in the place of the directory")
     assert set(execute(runs).failed) == {runs[1].name}
     assert conditions(runs) == ["done", "missing", "done", "done"]
-
-
-@pytest.mark.parametrize("name", ["fitted.json", "tested/*.json", "curves.jsonl"])
-@pytest.mark.parametrize("damage", ["half", "noise", "gone"])
-def test_damaged_run_is_repeated(name: str, damage: str, plan: Plan) -> None:
-    (run, _) = runs = plan()
-    execute(runs)
-    (path,) = run.directory.glob(name)
-    whole = path.read_bytes()
-    path.unlink() if damage == "gone" else path.write_bytes(
-        whole[: len(whole) // 2] if damage == "half" else b"\x00\xff{[:"
-    )
-    state = state_of(run)
-    if (name, damage) == ("curves.jsonl", "gone"):
-        return  # a run without an epoch has none
-    assert state.condition == "interrupted"
-    assert [str(path) in line for line in state.trouble] == [True] * (damage != "gone")
-    assert execute(runs).failed == {} and state_of(run).condition == "done"
-    assert damage == "gone" or path.with_name(f"{path.name}.damaged").exists()
-    assert bool(read_json(run.directory / FITTED)) and len(path.read_bytes()) > 20
 
 
 def test_progress_is_a_line_every_half_minute_where_there_is_no_terminal(

@@ -115,7 +115,7 @@ def test_finished_study_is_not_run_again(
     assert {state.condition for state in before} == {"done"}
     assert main(["study", "run", str(path), "--root", str(path.parent)]) == 0
     again = capsys.readouterr().out
-    assert "3 of 3 runs were finished before" in again
+    assert "3 of 3 runs are done" in again
     assert [state_of(run) for run in runs_of(path)] == before
     assert table_of(again) == table_of(printed)
 
