@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import chaosgate as cg
-from chaosgate.run.advice import _TABLE
+from chaosgate.run.advice import TABLE
 from tests.conftest import REPOSITORY
 
 
@@ -17,21 +17,21 @@ from tests.conftest import REPOSITORY
     [(0.05, True, False), (0.55, None, False), (0.8, False, False), (1.2, False, True)],
 )
 def test_advice_follows_the_over_fitting(train, use, outside):
-    table = json.loads(_TABLE.read_text())
+    table = json.loads(TABLE.read_text())
     found = cg.advise(train, 1.0)
     assert found.r == pytest.approx(1 - train) and found.r_interval == (found.r, found.r)
     assert found.change == pytest.approx(table["intercept"] + table["slope"] * found.r)
     assert found.use is use and found.outside is outside
-    assert ("do not rely on it" in str(found)) is outside
+    assert ("do not rely on this" in str(found)) is outside
     assert {True: "Use noise", None: "not clear", False: "without noise"}[use] in str(found)
 
 
 def test_the_nearest_setting_and_the_distance_to_it():
-    settings = json.loads(_TABLE.read_text())["settings"]
+    settings = json.loads(TABLE.read_text())["settings"]
     r = np.mean(settings["fashion_parts"]["r"])
     found = cg.advise(1 - r - 0.01, 1.0)
-    assert found.nearest[0] == "fashion_parts" and found.distance == pytest.approx(0.01)
-    assert found.nearest[1] == pytest.approx(np.mean(settings["fashion_parts"]["change"]))
+    assert found.nearest == "fashion_parts" and found.distance == pytest.approx(0.01)
+    assert found.measured == pytest.approx(np.mean(settings["fashion_parts"]["change"]))
 
 
 def test_the_interval_of_r_is_that_of_the_ratio_of_means():
@@ -46,9 +46,9 @@ def test_the_interval_of_r_is_that_of_the_ratio_of_means():
     assert np.subtract(*found.interval) < np.subtract(*cg.advise(0.3, 1.0).interval)  # wider
 
 
-@pytest.mark.parametrize("train", [[], float("nan"), -1.0])
+@pytest.mark.parametrize("train", [0.0, float("nan"), -1.0])
 def test_what_is_no_nll_is_refused(train):
-    with pytest.raises(ValueError, match="train_nll"):
+    with pytest.raises(ValueError, match="NLLs are positive"):
         cg.advise(train, 1.0)
 
 
@@ -57,7 +57,7 @@ def test_the_calibration_is_what_the_script_makes_of_the_kept_rows():
     spec = importlib.util.spec_from_file_location("calibrate_advice", path)
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    table = json.loads(_TABLE.read_text())
+    table = json.loads(TABLE.read_text())
     assert script.pairs() == table["settings"]
     assert script.line(list(table["settings"].values())) == pytest.approx(
         [table["slope"], table["intercept"]], abs=1e-4

@@ -17,7 +17,6 @@ def advise(run: Path, *, count: PositiveInt = 5000) -> None:
         count: Images of each set at most, evenly spaced.
     """
     import torch
-    from torch.nn.functional import cross_entropy
     from torch.utils.data import DataLoader, Subset
 
     from chaosgate.cli.sources import find_network
@@ -32,19 +31,14 @@ def advise(run: Path, *, count: PositiveInt = 5000) -> None:
     if (data := source.data) is None:
         raise ValueError(f"the images of {run} were not found; see 'data:' of its config.yaml.")
     data.setup("fit")
-    nll = []
+    loss, nll = torch.nn.CrossEntropyLoss(reduction="none"), []
     for loader in (data.plain_train_dataloader(), data.val_dataloader()):
         size: int = len(loader.dataset)  # type: ignore[arg-type]
         chosen = Subset(loader.dataset, range(0, size, -(-size // count)))
-        parts = DataLoader(chosen, batch_size=loader.batch_size, collate_fn=loader.collate_fn)
+        parts = DataLoader(chosen, loader.batch_size, collate_fn=loader.collate_fn)
         with torch.no_grad():
-            scores = [
-                cross_entropy(
-                    source.model(data.normalize(part.image)), part.target, reduction="none"
-                )
-                for part in parts
-            ]
-        nll.append(torch.cat(scores))
+            losses = [loss(source.model(data.normalize(x.image)), x.target) for x in parts]
+        nll.append(torch.cat(losses))
     print(f"{run}: training NLL {nll[0].mean():.3f}, validation NLL {nll[1].mean():.3f}")
     print(advice(*nll))
 
@@ -53,11 +47,9 @@ def strength(
     network: str,
     *,
     stage: str = "L4",
-    backbone: str | None = None,
     arguments: Sequence[str] = (),
     images: Path | None = None,
     count: PositiveInt = 64,
-    image_size: PositiveInt | None = None,
     figure: Path = Path("strength.png"),  # noqa: B008
 ) -> None:
     """Show what noise of each strength does to a network: energy, logits, predictions, orderings.
@@ -69,18 +61,16 @@ def strength(
     Args:
         network: A run directory, a checkpoint file, or the name of a timm model.
         stage: L1 to L4, or a module.
-        backbone: timm name of the network, if the checkpoint file does not state it.
         arguments: NAME=VALUE for timm.create_model.
         images: Folder of images (the run's own, else Fashion-MNIST).
         count: Number of images.
-        image_size: Side in pixels (what the network was made for).
         figure: File of the plot.
     """
     from chaosgate.cli.gates import named_values
     from chaosgate.cli.sources import find_images, find_network
     from chaosgate.compat.strength import suggest_strength
 
-    source = find_network(network, backbone, **named_values(arguments))
-    found = suggest_strength(source.model, find_images(source, images, count, image_size), stage)
+    source = find_network(network, **named_values(arguments))
+    found = suggest_strength(source.model, find_images(source, images, count, None), stage)
     found.figure().savefig(figure)
-    print(f"{source.name}. {found}\nPlot: {figure}")
+    print(f"Gaussian Chaos at {stage} of {source.name}\n{found}\nPlot: {figure}")

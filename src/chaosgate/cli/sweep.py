@@ -1,7 +1,6 @@
 """``chaosgate study run sweep``: a study of one gate at several strengths, without a file of it."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -19,9 +18,7 @@ def sweep(
     values: str,
     gate: str = "noise/gch",
     seeds: PositiveInt = 3,
-    root: Path = Path("runs/studies"),  # noqa: B008
-    jobs: PositiveInt | None = None,
-    threads: PositiveInt | None = None,
+    jobs: PositiveInt = 1,
 ) -> int:
     """Train with a gate at several strengths and without noise; select on validation images.
 
@@ -35,30 +32,27 @@ def sweep(
         values: Strengths, with commas: the log_std, p, sigma or gamma of the gate.
         gate: File or shipped name of the gate.
         seeds: Runs of each strength.
-        root: Folder of studies.
         jobs: Runs at a time.
-        threads: Threads of each run.
     """
     from chaosgate.cli import study
 
     path = find_config(gate)
-    key, method = strength_key(read_yaml(path), gate), path.stem
-    numbers = sorted({float(value) for value in values.split(",")})
+    method, numbers = path.stem, sorted({float(value) for value in values.split(",")})
+    swept: dict[str, Any] = {"key": strength_key(read_yaml(path), gate), "values": numbers}
+    swept["paper"] = numbers[len(numbers) // 2]  # a value here makes the report select
     content: dict[str, Any] = {
         "project": "sweeps",
         "base": [str(find_config(one).absolute()) for one in config],
         "methods": {"none": "noise/none", method: str(path.absolute())},
-        # 'paper' makes the report select; it also shows this strength
-        "strength": {method: {"key": key, "values": numbers, "paper": numbers[len(numbers) // 2]}},
+        "strength": {method: swept},
         "reference": "none",
         "seeds": list(range(seeds)),
         "checkpoint": "last",
-        "metrics": ["top1", "nll", "ece", "gap"],
     }
-    file = root / f"sweep_{method}_{config_hash(content)}.yaml"
-    root.mkdir(parents=True, exist_ok=True)
+    file = study.ROOT / f"sweep_{method}_{config_hash(content)}.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
     replace_file(file, yaml.safe_dump(content, sort_keys=False))
-    return study.run(str(file), root=root, jobs=jobs, threads=threads)
+    return study.run(str(file), jobs=jobs)
 
 
 def strength_key(config: dict[str, Any], name: str) -> str:

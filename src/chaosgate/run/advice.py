@@ -11,14 +11,17 @@ by setting. The interval of a prediction comes from leaving out one setting at a
 import json
 import math
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-_TABLE = Path(__file__).with_name("calibration.json")
+TABLE = Path(__file__).with_name("calibration.json")
+_ANSWERS = {
+    True: "Use noise: start with log_std 1, and select among 0.5, 1, 2 and 3 on validation images",
+    None: "It is not clear that noise helps: compare 0.3, 1 and none on validation images",
+    False: "Train without noise",
+}
 
 
 @dataclass(frozen=True)
@@ -26,45 +29,38 @@ class Advice:
     """What :func:`advise` found; ``str`` is the answer as one paragraph.
 
     Attributes:
-        r: Over-fitting of the network without noise, and its 95 % interval if the NLL of every
-            image was given.
-        change: Expected relative change of the test NLL by Gaussian Chaos at ``log_std`` 1, and the
-            95 % interval for a single run.
-        nearest: The calibrated setting with the nearest r, and the change measured there.
-        distance: Difference of r to it.
-        outside: Whether r is outside of the calibrated range.
+        r: Over-fitting of the network without noise.
+        r_interval: Its 95 % interval, if the NLL of every image was given.
+        change: Expected relative change of the test NLL by Gaussian Chaos at ``log_std`` 1.
+        interval: Its 95 % interval, for a single run.
         use: True where the whole interval is below zero, False where the expected change is not
             negative, None between.
+        nearest: The calibrated setting with the nearest r.
+        distance: Difference of r to it.
+        measured: The change that was measured there.
+        outside: Whether r is outside of the calibrated range.
+        basis: What the calibration rests on.
     """
 
     r: float
     r_interval: tuple[float, float]
     change: float
     interval: tuple[float, float]
-    nearest: tuple[str, float]
-    distance: float
-    outside: bool
     use: bool | None
+    nearest: str
+    distance: float
+    measured: float
+    outside: bool
+    basis: str
 
     def __str__(self) -> str:
-        table = _table()
-        low, high = (f"{100 * end:+.0f}" for end in self.interval)
-        many = sum(len(one["r"]) for one in table["settings"].values())
-        answer = {
-            True: "Use noise: start with log_std 1 and select among 0.5, 1, 2 and 3",
-            None: "It is not clear that noise helps: try 0.3 and 1, and compare with none",
-            False: "Train without noise; if in doubt, try 0.3",
-        }[self.use]
-        ends = f" ({self.r_interval[0]:.2f} to {self.r_interval[1]:.2f})"
-        outside = " This is outside of the calibrated range: do not rely on it." * self.outside
+        outside = " r is outside of the calibrated range: do not rely on this." * self.outside
         return (
-            f"Over-fitting r = {self.r:.2f}{ends * (self.r_interval[0] < self.r)}. "
-            f"Gaussian Chaos at log_std 1 is expected to change the "
-            f"test NLL by {100 * self.change:+.0f} % ({low} to {high}). {answer}, on validation "
-            f"images. This rests on {many} pairs of runs in {len(table['settings'])} settings "
-            f"({table['about']}); the nearest is {self.nearest[0]} at a distance of "
-            f"{self.distance:.2f} in r, where the change was {100 * self.nearest[1]:+.0f} %."
-            f"{outside}"
+            f"Over-fitting r = {self.r:.2f} ({_ends(self.r_interval, '.2f')}). Gaussian Chaos at "
+            f"log_std 1 is expected to change the test NLL by {self.change:+.0%} "
+            f"({_ends(self.interval, '+.0%')}). {_ANSWERS[self.use]}. This rests on {self.basis}. "
+            f"The nearest setting is {self.nearest}: r differs by {self.distance:.2f}, and the NLL "
+            f"changed by {self.measured:+.0%} there.{outside}"
         )
 
 
@@ -79,34 +75,37 @@ def advise(train_nll: ArrayLike, val_nll: ArrayLike) -> Advice:
     >>> advise(0.10, 0.42).use, advise(0.9, 1.0).use
     (True, False)
     """
-    means, errors = [], []
-    for name, given in (("train_nll", train_nll), ("val_nll", val_nll)):
-        values = np.asarray(given, dtype=float).reshape(-1)
-        if not (values.size and np.isfinite(values).all() and values.mean() > 0):
-            raise ValueError(f"{name} must be finite, with a positive mean; got {given!r}.")
-        means.append(float(values.mean()))
-        spread = float(values.std(ddof=1)) if values.size > 1 else 0.0
-        errors.append(spread / math.sqrt(values.size) / means[-1])
-    ratio, table = means[0] / means[1], _table()
-    r, error = 1 - ratio, ratio * math.hypot(*errors)  # the delta method
+    table = json.loads(TABLE.read_text(encoding="utf-8"))
+    (training, error), (validation, other) = _mean(train_nll), _mean(val_nll)
+    if not (0 < training < math.inf and 0 < validation < math.inf):
+        raise ValueError(f"NLLs are positive; their means are {training} and {validation}.")
+    ratio = training / validation
+    r, error = 1 - ratio, ratio * math.hypot(error / training, other / validation)  # delta method
     change = table["intercept"] + table["slope"] * r
     half = table["quantile"] * math.hypot(table["error"], table["slope"] * error)
-    settings = {name: np.mean([s["r"], s["change"]], 1) for name, s in table["settings"].items()}
-    nearest = min(settings, key=lambda name: float(abs(settings[name][0] - r)))
-    found = [value for one in table["settings"].values() for value in one["r"]]
+    settings = table["settings"]
+    nearest = min(settings, key=lambda name: abs(float(np.mean(settings[name]["r"])) - r))
+    found = np.concatenate([one["r"] for one in settings.values()])
     return Advice(
         r=r,
         r_interval=(r - 1.96 * error, r + 1.96 * error),
         change=change,
         interval=(change - half, change + half),
-        nearest=(nearest, float(settings[nearest][1])),
-        distance=float(abs(settings[nearest][0] - r)),
-        outside=not min(found) <= r <= max(found),
         use=change + half < 0 or (None if change < 0 else False),
+        nearest=nearest,
+        distance=abs(float(np.mean(settings[nearest]["r"])) - r),
+        measured=float(np.mean(settings[nearest]["change"])),
+        outside=not found.min() <= r <= found.max(),
+        basis=f"{len(found)} pairs of runs in {len(settings)} settings ({table['about']})",
     )
 
 
-@cache
-def _table() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(_TABLE.read_text(encoding="utf-8"))
-    return table
+def _mean(given: ArrayLike) -> tuple[float, float]:
+    """The mean, and its standard error."""
+    values = np.asarray(given, dtype=float).reshape(-1)
+    spread = values.std(ddof=1) if values.size > 1 else 0.0
+    return float(values.sum() / values.size), float(spread / math.sqrt(values.size))
+
+
+def _ends(interval: tuple[float, float], form: str) -> str:
+    return " to ".join(format(end, form) for end in interval)
