@@ -19,6 +19,7 @@ may run the same study and share the work. Studies of one 'project:' share their
 
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -153,7 +154,7 @@ def run(
         print(f"\nFinished runs are kept; continue with:\n  {again}")
         return 130 if outcome.interrupted else 1
     if found.path.is_relative_to(config_folder()):
-        again = f"chaosgate configs copy {config_name(found.path)}"
+        again = f"{_program('chaosgate')} configs copy {config_name(found.path)}"
     line = "gch_strong: [noise/gch, {noise.gate.init_args.log_std: 1.5}]"
     print(f"\nNext:\n  {again}   # then add a line under 'methods:', e.g. {line}")
     return 0
@@ -279,9 +280,16 @@ def _report(
 
     page = write_report(study, runs, root, console, parts) / "report.html"
     print(f"\nReport:      {page}   (also table.md, table.csv, table.tex)")
-    print(f"TensorBoard: tensorboard --logdir {shlex.quote(str(runs[0].root))}")
+    board = _program("tensorboard")
+    print(f"TensorBoard: {board} --logdir {shlex.quote(str(runs[0].root))}")
 
 
 def _again(action: str, flags: Sequence[str]) -> str:
     """Another command about the same study."""
-    return shlex.join(["chaosgate", "study", action, *flags, *allow_flags()])
+    return shlex.join([_program("chaosgate"), "study", action, *flags, *allow_flags()])
+
+
+def _program(name: str) -> str:
+    """How the shell finds a program of this environment: '.venv/bin/NAME' if it is not active."""
+    installed = Path(sys.executable).parent / name
+    return name if shutil.which(name) or not installed.exists() else os.path.relpath(installed)
