@@ -37,9 +37,10 @@ TEXT = {
     "stages": """# Stages
 
 Where `attach(model, gate, "L4")` places a gate, in one small model of every family with random
-weights. A module is listed if the place is right. *refused*: `attach` raises an error. *not run*:
-the model could not be built or needed too long. Each place was checked without chaosgate: by
-cutting the gradient there, by changing patches of the image, and by multiplying by hand.
+weights. A module is listed if the place is right. *refused*: `attach` raises an error. *WRONG*: the
+gate acts at another place than it should; name a module instead of L4. *not run*: the model has
+over 100 million parameters, could not be built or took too long. The places were checked without
+chaosgate: by cutting the gradient there, by changing patches of the image, by multiplying by hand.
 
 `scripts/sweep.py` writes this page; `tests/programs/placement.py` has the checks.
 """,

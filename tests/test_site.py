@@ -19,7 +19,7 @@ CARDS = sorted(path for path in (DOCS / "methods").glob("*.md") if path.name != 
 PAGES = [DOCS / "index.md", *sorted((DOCS / "howto").glob("*.md")), *CARDS]
 HEADINGS = ["Formula", "Where it comes from", "When to use it", "Suggested strength", "Cost"]
 HEADINGS += ["Desiderata", "Known failure", "Use it"]
-ELSEWHERE = ("--launcher slurm", "--size smoke", "chaosgate init", "cd ")  # have tests of their own
+ELSEWHERE = ("--launcher slurm", "--size smoke", "chaosgate init", "cd ", "segment.yaml")
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -82,6 +82,19 @@ def test_yaml_of_the_pages_is_accepted(tmp_path: Path, capsys: pytest.CaptureFix
             words = ["-c", "base", "-c", "data/fashion_mnist", "-c", str(file), "--print_config"]
             assert main(["test", *words]) == 0
             assert yaml.safe_dump(content) in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_segmentation_example_trains_and_reports(tmp_path: Path) -> None:
+    page = (DOCS / "howto" / "your_repository.md").read_text(encoding="utf-8")
+    for name, text in re.findall(r'title="(segment\.\w+)"\n(.*?)^```', page, re.M | re.DOTALL):
+        (tmp_path / name).write_text(text)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), "PATH": path}
+    words = "-m chaosgate study run segment.yaml --allow command".split()
+    subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, check=True)
+    report = (tmp_path / "runs" / "studies" / "segment" / "table.md").read_text()
+    assert "ECE" in report and "gch" in report
 
 
 def test_an_unexpected_error_says_how_to_report_it() -> None:
