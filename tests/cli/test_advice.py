@@ -13,6 +13,7 @@ from tests.inject.networks import small_resnet
 
 
 def test_strength_measures_what_the_callback_measures():
+    torch.manual_seed(0)
     model = small_resnet()[0]
     before = {name: value.clone() for name, value in model.state_dict().items()}
     batch = torch.randn(16, 3, 32, 32, generator=torch.Generator().manual_seed(0))

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.loggers.logger import DummyLogger
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
@@ -94,21 +93,6 @@ def test_a_schedule_needs_an_end():
     settings = {"enable_progress_bar": False, "enable_checkpointing": False, "logger": False}
     with pytest.raises(ValueError, match="max_epochs or max_steps"):
         Trainer(max_epochs=-1, callbacks=[callback], **settings).fit(Task(), data(), data())
-
-
-def test_nothing_is_drawn_in_the_path_of_the_first_step(monkeypatch):
-    events = []
-    monkeypatch.setattr("chaosgate.inject.callback.log_figure", lambda *_: events.append("drawn"))
-
-    class Note(Callback):
-        def on_train_batch_end(self, *_):
-            events.append("step")
-
-    looped = trainer(cg.NoiseInjection(cg.GaussianChaos(log_std=1.0)))
-    looped.callbacks.append(Note())
-    looped.loggers = [DummyLogger()]
-    looped.fit(Task(), data(), data())
-    assert events == ["step", "step", "drawn"]
 
 
 def test_a_second_argument_of_the_backbone():

@@ -44,7 +44,7 @@ def export(network: str, *, to: Path, image_size: PositiveInt | None = None) -> 
     from safetensors.torch import save_file
 
     from chaosgate.cli.sources import find_network
-    from chaosgate.inject.stages import example_input
+    from chaosgate.inject.dryrun import example_input
 
     beside = to.with_name(f"{to.name}.json")
     if to.suffix not in (".safetensors", ".pth", ".onnx"):

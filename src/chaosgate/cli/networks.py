@@ -195,7 +195,7 @@ def _example(model: "nn.Module", count: int, image_size: int | None) -> "Tensor"
     """Random images of the size that the network was made for, or of another."""
     import torch
 
-    from chaosgate.inject.stages import example_input
+    from chaosgate.inject.dryrun import example_input
 
     channels, *sides = example_input(model).shape[1:]
     shape = (count, channels, *([image_size, image_size] if image_size else sides))

@@ -17,7 +17,7 @@ from chaosgate.data.augment import center_crop, usual_resize
 from chaosgate.data.decoding import decode
 from chaosgate.data.listing import walk
 from chaosgate.data.samples import as_tensor, normalized
-from chaosgate.inject.stages import example_input
+from chaosgate.inject.dryrun import example_input
 from chaosgate.run.config_files import read_yaml
 from chaosgate.run.directory import RunDirectory
 from chaosgate.train import backbones

@@ -51,8 +51,9 @@ from chaosgate.field.operator import grid_text
 from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate import Dropout, Gate, GaussianChaos, SampleWise
 from chaosgate.inject.attachment import Attachment
+from chaosgate.inject.dryrun import eager, evaluation
 from chaosgate.inject.effect import relative_change, relative_energy
-from chaosgate.inject.stages import STAGES, eager, evaluation, resolve_sites
+from chaosgate.inject.stages import STAGES, resolve_sites
 
 NAN = math.nan
 MOST_EDGES = 512

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NoReturn, Self
+from itertools import count
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 
 import torch
@@ -28,47 +29,66 @@ from torch import Tensor, nn
 from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate import Gate
 from chaosgate.gate.base import TRACKER, Counter, rank_of_process, require_fresh_draws
-from chaosgate.inject.effect import SiteReport, measure, require_effect
+from chaosgate.inject.dryrun import sharded, stem_of
+from chaosgate.inject.integrations import RestoreWarning
 from chaosgate.inject.layout import (
-    NORMS,
     Layout,
-    LayoutReader,
     check_layout,
+    declared_layout,
     features_of,
     logits_of,
     mapped,
+    read_layout,
     refuse,
     tensors,
 )
-from chaosgate.inject.stages import find_sites, sharded, stem_of, unwrapped
+from chaosgate.inject.stages import find_sites, unwrapped
 
+if TYPE_CHECKING:
+    from chaosgate.inject.effect import SiteReport
+
+NORMS = (
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.GroupNorm, nn.LayerNorm),
+    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, nn.RMSNorm),
+)
+"""Normalization layers. Users freeze them (``bn.eval()``), so a gate on one follows its parent's
+mode.
+"""
 GATED: "WeakKeyDictionary[nn.Module, ReferenceType[Attachment]]" = WeakKeyDictionary()
 """The attachment on the output of a module; one at most. Its hooks on the module keep it alive."""
 
 
 @dataclass(eq=False)
 class GatedModule:
-    """A module with a gate on its output: as asked for (``stage``) and by its path (``module``)."""
+    """A module with a gate on its output: as asked for (``stage``) and by its path (``module``).
+
+    Args:
+        target: The module.
+        leader: The module whose mode decides; for a normalization layer its parent.
+        names: What selects the noise, beside seed and rank.
+        given: Kind and grid of the layout, from the user.
+        shown: The layout that is proven or declared.
+    """
 
     stage: str
     module: str
     gate: Gate
-    reader: LayoutReader
-    identity: tuple[int | str, ...]
+    target: nn.Module
+    leader: nn.Module
+    names: tuple[int | str, ...]
+    given: tuple[str | None, tuple[int, ...] | None]
+    shown: Layout | None
     layout: Layout | None = None
     read_for: Any = None  # shapes of features and images that the grid of tokens was read for
-
-    def __post_init__(self) -> None:
-        self.key, chain = fold(*self.identity), self.reader.chain
-        norm = isinstance(chain[0], NORMS) and len(chain) > 1
-        self.leader = chain[1] if norm else chain[0]
-        """The module whose mode decides; for a normalization layer, which may be frozen, its
-        parent.
-        """
 
     def __str__(self) -> str:
         where = self.stage if self.stage == self.module else f"{self.stage} -> {self.module}"
         return f"{where}: {self.gate}"
+
+    @property
+    def has_map(self) -> bool:
+        """Whether the layout does not depend on the image."""
+        return self.shown is not None and self.shown.kind != "NLC"
 
     def layout_of(self, features: Tensor, images: tuple[int, ...] | None) -> Layout:
         """Of maps once; of tokens whenever their number or the image changes."""
@@ -76,8 +96,8 @@ class GatedModule:
         if layout is None or (layout.grid is not None and self.read_for != shapes):
             if torch.compiler.is_compiling():
                 refuse("compiled", module=self.module)
-            self.layout = layout = self.reader(features, images)
-            self.read_for = shapes
+            layout = read_layout(self.module, features.shape, images, self.given, self.shown)
+            self.layout, self.read_for = layout, shapes
         return layout
 
 
@@ -98,6 +118,7 @@ class Forward:
     passes: dict[str, int] = field(default_factory=dict)
     recomputed: set[str] = field(default_factory=set)
     hidden: bool = False
+    waits: bool = False
 
     def __call__(self, gradient: Tensor) -> None:
         """The backward pass has come to the outputs of this forward."""
@@ -110,7 +131,9 @@ class Forward:
         for tensor in (outputs,) if isinstance(outputs, Tensor) else tensors(outputs):
             if tensor.requires_grad:
                 tensor.register_hook(self)  # type: ignore[no-untyped-call]
-                self.attachment._waiting.add(self)
+                if not self.waits:
+                    self.waits = True
+                    self.attachment._waiting.add(self)
 
 
 @dataclass
@@ -127,6 +150,9 @@ class Forced:
 class Attachment:
     """Gates on some modules of a model, until :meth:`remove`. Made by :func:`attach`; a context
     manager.
+
+    It keeps the seed, the counters, the sites and the hooks. With ``measuring`` its gates act only
+    inside :meth:`forced`.
     """
 
     def __init__(
@@ -142,21 +168,25 @@ class Attachment:
         measuring: bool = False,
         coupled: bool = False,
     ) -> None:
-        sides = check_layout(layout, grid)
-        self.model, self.measuring = model, measuring
-        self._follow_rank = rank is None  # until the first training forward
-        rank = rank_of_process() if rank is None else rank
-        if coupled:
-            bases = {getattr(gate, "base_size", None) for gate in gates.values()}
-            shared = all(getattr(gate, "channels", "") == "shared" for gate in gates.values())
-            if len(bases) != 1 or None in bases or not shared:
-                refuse("coupled")
+        self.model, self.seed, self.measuring = model, seed, measuring
+        self.rank, self._follow_rank = rank or 0, rank is None  # until the first training forward
+        given = (layout, check_layout(layout, grid))
+        bases = {getattr(gate, "base_size", None) for gate in gates.values()}
+        shared = all(getattr(gate, "channels", "") == "shared" for gate in gates.values())
+        if coupled and (len(bases) != 1 or None in bases or not shared):
+            refuse("coupled")
         self.sites = []
         for stage, (path, shown) in find_sites(model, list(gates), example).items():
-            reader = LayoutReader.of(model, path, layout, sides, shown)
-            own = () if gates[stage].seed is None else ("seed", gates[stage].seed)
-            identity = (seed, rank, "coupled" if coupled else unwrapped(path), *own)
-            self.sites.append(GatedModule(stage, path, gates[stage], reader, identity))
+            around = [path.rsplit(".", n)[0] for n in range(path.count(".") + 1)]
+            chain = [model.get_submodule(name) for name in (*around, "")]
+            leader = chain[isinstance(chain[0], NORMS) and len(chain) > 1]
+            gate = gates[stage]
+            own = () if gate.seed is None else ("seed", gate.seed)
+            names = ("coupled" if coupled else unwrapped(path), *own)
+            shown = shown or declared_layout(chain)
+            site = GatedModule(stage, path, gate, chain[0], leader, names, given, shown)
+            self.sites.append(site)
+        self._set_keys()
         self._steps, self._fired = Counter(), Counter()
         self._forward: Forward | None = None
         self._images: tuple[int, ...] | None = None  # of the last image outside of a forward
@@ -171,27 +201,28 @@ class Attachment:
         self._factors: dict[Gate, Tensor | None] = {}
         self.strength = 1.0
         """Factor on the nominal strength, from :meth:`set_strength`."""
-        self.on_first_call: Callable[..., object] | None = None
+        self.on_first_call: Callable[..., object] | None = self._check if check else None
         """Called with the arguments of the first training forward; again with the next if it
         raises.
         """
-        if check:
-            self.on_first_call = partial(require_effect, self)
-        self.resumed: Any = None
+        self.resumed: RestoreWarning | None = None
         if not measuring:
             for site in self.sites:
-                if handle := GATED.get(site.reader.chain[0]):
+                if handle := GATED.get(site.target):
                     refuse("already gated", module=site.module, handle=handle())
-            GATED.update({site.reader.chain[0]: ref(self) for site in self.sites})
-        acts: list[tuple[nn.Module, Callable[..., Any], str]] = [(model, self._enter, "before")]
-        acts += [(site.reader.chain[0], partial(self._gate, site), "behind") for site in self.sites]
-        acts += [(model, self._leave, "always")]
-        stem = stem_of(model)
-        if stem is not None and any(site.reader.needs_image for site in self.sites):
-            acts += [(stem, self._see_images, "before")]
-        self._hooks = [
-            Hook(module, act, self._acts_in_evaluation, when) for module, act, when in acts
-        ]
+            GATED.update({site.target: ref(self) for site in self.sites})
+        gated = [Hook(site.target, partial(self._gate, site), self) for site in self.sites]
+        enter, leave = Hook(model, self._enter, self), Hook(model, self._leave, self, always=True)
+        before = [enter]
+        needed = [s.given in ((None, None), ("NLC", None)) for s in self.sites if not s.has_map]
+        if (stem := stem_of(model)) is not None and True in needed:
+            before.append(Hook(stem, self._see_images, self))
+        for hook in before:
+            hook.handle = hook.module.register_forward_pre_hook(hook, with_kwargs=True)
+        for hook in (*gated, leave):
+            register = hook.module.register_forward_hook
+            hook.handle = register(hook, with_kwargs=True, always_call=hook is leave)
+        self._hooks = [*before, *gated, leave]
 
     # -- what a user sees ------------------------------------------------------------------------
 
@@ -219,17 +250,19 @@ class Attachment:
         """
         return self._steps.value
 
-    def check(self, *args: Any, **kwargs: Any) -> list[SiteReport]:
+    def check(self, *args: Any, **kwargs: Any) -> "list[SiteReport]":
         """Run the model with the gates off and on; refuse a gate that does not reach the output.
 
         Leaves weights, running statistics, the step and every random stream as they were. Also
         fills all caches, which ``torch.compile(fullgraph=True)`` needs. A refusal stands until a
         check passes.
         """
+        from chaosgate.inject.effect import measure
+
         self._require_attached()
         self._begin(compiling=False)
         reports = measure(self, args, kwargs)
-        require_effect(self, *args, **kwargs)
+        self._check(*args, **kwargs)
         self.on_first_call = None
         return reports
 
@@ -265,14 +298,14 @@ class Attachment:
         self._require_attached()
         if draws < 1:
             raise ValueError(f"Monte Carlo prediction needs at least one draw; got {draws}.")
-        numbers = iter(range(1, 1 << 62))
+        numbers = count(1)
 
         def average(args: Any, kwargs: Any) -> Any:
             log_p = []
             for _ in range(draws):
                 with self.forced(next(numbers)):
                     output = self.model(*args, **kwargs)
-                logits, axis = _probabilities(output, class_axis)
+                logits, axis = _logits(output, class_axis)
                 log_p.append(logits.float().log_softmax(axis))
             stacked = torch.stack(log_p)
             mean = torch.logsumexp(stacked, 0) - math.log(draws)
@@ -322,10 +355,12 @@ class Attachment:
 
     def remove(self) -> None:
         """Take the gates off; model and gates are as they were."""
-        for hook in (*self._hooks, *(() if self.resumed is None else (self.resumed,))):
-            hook.remove()
+        if self.resumed is not None:
+            self.resumed.remove()
+        for hook in self._hooks:
+            hook.handle.remove()
         for site in self.sites if self._hooks and not self.measuring else ():
-            GATED.pop(site.reader.chain[0], None)
+            GATED.pop(site.target, None)
         for gate, factor in self._factors.items():
             gate.factor = factor
         self._hooks, self._factors = [], {}
@@ -340,21 +375,35 @@ class Attachment:
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
             "an attachment belongs to its model and cannot be copied or saved. Save "
-            "handle.state_dict(); "
-            "do not keep the handle in the model: chaosgate.Attachment.on(model) finds it."
+            "handle.state_dict(), and find the handle by chaosgate.Attachment.on(model)."
         )
 
     def __repr__(self) -> str:
         return f"Attachment({', '.join(map(str, self.sites))})"
 
+    # -- what the hooks do -----------------------------------------------------------------------
+
     def _require_attached(self) -> None:
         if not self._hooks:
             refuse("removed")
 
-    # -- what the hooks do -----------------------------------------------------------------------
+    def _check(self, *args: Any, **kwargs: Any) -> None:
+        from chaosgate.inject.effect import require_effect
 
-    def _acts_in_evaluation(self) -> bool:
-        return self._forced is not None or self._average is not None
+        if sharded(self.model):
+            warnings.warn("gates on sharded parameters are not checked.", stacklevel=2)
+        else:
+            require_effect(self, *args, **kwargs)
+
+    def _set_keys(self) -> None:
+        self._keys = {s.module: fold(self.seed, self.rank, *s.names) for s in self.sites}
+
+    def _begin(self, compiling: bool) -> None:
+        """Before a training forward: the rank may be known now, and no backward pass is running."""
+        self._backward = None
+        if self._follow_rank and not compiling:
+            self._follow_rank, self.rank = False, rank_of_process()
+            self._set_keys()
 
     def _see_images(self, args: Any, kwargs: Any) -> None:
         """The input of the first convolution is the image, whatever the model was called with.
@@ -379,40 +428,26 @@ class Attachment:
         self._forward = forward = Forward(self, self._steps.now(compiling), images, self._forward)
         if self._forced is None and True in [site.leader.training for site in self.sites]:
             if self._average is not None:
-                refuse("averages", how="in training mode")
+                refuse("averages")
             self._begin(compiling)
             if self.on_first_call is not None and not compiling:
-                if sharded(self.model):
-                    warnings.warn("gates on sharded parameters are not checked.", stacklevel=2)
-                else:
-                    self.on_first_call(*args, **kwargs)
+                self.on_first_call(*args, **kwargs)
                 self.on_first_call = None
             forward.step = self._steps.next(compiling)
-
-    def _begin(self, compiling: bool) -> None:
-        """Before a training forward: the rank may be known now, and no backward pass is running."""
-        self._backward = None
-        if self._follow_rank and not compiling:
-            self._follow_rank = False
-            for site in self.sites:
-                site.identity = (site.identity[0], rank_of_process(), *site.identity[2:])
-                site.key = fold(*site.identity)
 
     def _gate(self, site: GatedModule, args: Any, kwargs: Any, output: Any) -> Any:
         forced, forward, compiling = self._forced, self._forward, torch.compiler.is_compiling()
         if forced is None:
+            if self._average is not None and forward is None:
+                refuse("averages")
             if self.measuring or not site.leader.training:
-                if forward is None and self._average is not None:
-                    refuse("averages", how="in parts")
                 return None
         elif forced.only is not None and site.module not in forced.only:
             return None
-        again = forced is None and not compiling and bool(TRACKER.is_bw)
+        again = forced is None and not compiling and TRACKER.is_bw
         if again:
             forward = self._recomputed(site.module)
         elif forward is None:  # entered otherwise: every pass of a gated module is a step
-            if forced is None and self._average is not None:
-                refuse("averages", how="in training mode")
             self._begin(compiling)
             step = self._steps.now(compiling) if forced else self._steps.next(compiling)
             forward = Forward(self, step, self._images, module=site.module)
@@ -421,8 +456,9 @@ class Attachment:
         h = layout.to_map(features)
         require_fresh_draws(features)
         number = 0 if again else forward.passes.get(site.module, 0)
-        # A module that runs twice in a forward gets two gates.
-        key = site.key if number == 0 else fold(*site.identity, number)
+        key = self._keys[site.module]
+        if number:  # a module that runs twice in a forward gets two gates
+            key = fold(self.seed, self.rank, *site.names, number)
         draw = 0 if forced is None else forced.draw
         perturbed = h
         if forced is not None or self.strength > 0:
@@ -437,11 +473,9 @@ class Attachment:
                 self._fired.next(compiling)
                 if not compiling:
                     self._note(site, forward, features, changed)
-        return (
-            changed
-            if output is features
-            else mapped(output, lambda t: changed if t is features else t)
-        )
+        if output is features:
+            return changed
+        return mapped(output, lambda t: changed if t is features else t)
 
     def _note(self, site: GatedModule, forward: Forward, features: Tensor, changed: Tensor) -> None:
         """One gate per tensor; and the forward waits for the gradient of what a gate returned."""
@@ -461,11 +495,11 @@ class Attachment:
         if forward is None or (not compiling and TRACKER.is_bw):
             return None
         self._forward = forward.outer
-        if self._forced is not None or self.measuring or (not compiling and output is None):
+        if self._forced is not None or self.measuring or output is None:
             return None
         if forward.outer is not None:  # of a model that calls itself
-            for module, count in forward.passes.items():
-                forward.outer.passes[module] = forward.outer.passes.get(module, 0) + count
+            for module, passes in forward.passes.items():
+                forward.outer.passes[module] = forward.outer.passes.get(module, 0) + passes
         if self.model.training and len(forward.passes) < len(self.sites):
             self.refuse_silence(next(s for s in self.sites if s.module not in forward.passes))
         if forward.passes and not compiling:
@@ -476,12 +510,12 @@ class Attachment:
 
     def refuse_silence(self, site: GatedModule) -> NoReturn:
         """A gate did not act although the model ran: raise an error with the cause."""
-        module, facts = site.reader.chain[0], {"stage": site.stage, "module": site.module}
-        if dict(self.model.named_modules()).get(site.module) is not module:
+        facts = {"stage": site.stage, "module": site.module}
+        if dict(self.model.named_modules()).get(site.module) is not site.target:
             refuse("replaced", **facts)
         if not site.leader.training and not self._forced:
             refuse("frozen", **facts)
-        inner = [f" ('{site.module}.{name}')" for name, _ in module.named_children()]
+        inner = [f" ('{site.module}.{name}')" for name, _ in site.target.named_children()]
         refuse("not called", **facts, inner=inner[-1] if inner else "")
 
     def _recomputed(self, module: str) -> Forward:
@@ -490,81 +524,74 @@ class Attachment:
         """
         forward = None if self._backward is None else self._backward()
         waiting = [f for f in self._waiting if f.module in (None, module)]
-        found = ""
         if forward is None and len(waiting) == 1 and not waiting[0].hidden:
             forward = waiting[0]
-        elif forward is None:
-            refuse("which forward", module=module, found=f"{len(waiting)} forwards wait")
-        elif forward.passes.get(module, 0) > 1:
-            found = f"it ran {forward.passes[module]} times in that forward"
-        elif module in forward.recomputed and (len(waiting) > 1 or forward.hidden):
-            found = f"{len(waiting)} forwards wait (checkpointing inside checkpointing?)"
-        if found:
-            refuse("which forward", module=module, found=found)
+        several = len(waiting) > 1 or (forward is not None and forward.hidden)
+        if (
+            forward is None
+            or forward.passes.get(module, 0) > 1
+            or (module in forward.recomputed and several)
+        ):
+            refuse("which forward", module=module, waiting=len(waiting))
         forward.recomputed.add(module)
         return forward
 
 
-def _probabilities(output: Any, class_axis: int | None) -> tuple[Tensor, int]:
+def _logits(output: Any, class_axis: int | None) -> tuple[Tensor, int]:
     """The logits in what a model returned, and the axis of their classes."""
     loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if isinstance(loss, Tensor):
         refuse("loss")
     logits, axis = logits_of(output), -1 if class_axis is None else class_axis
-    valid = logits is not None and -logits.ndim <= axis < logits.ndim and axis % logits.ndim != 0
-    if logits is None or not valid or (class_axis is None and logits.ndim != 2):
+    axes = 0 if logits is None else logits.ndim
+    if (
+        logits is None
+        or axis not in range(-axes, axes)
+        or axis % axes == 0
+        or (class_axis is None and axes != 2)
+    ):
         shapes = ", ".join(str(tuple(t.shape)) for t in tensors(output))
-        kind = f"{type(output).__name__} with {shapes} (class_axis={class_axis})"
-        refuse("no logits", output=kind)
+        refuse("no logits", output=f"{type(output).__name__} with {shapes}")
     return logits, axis
 
 
 class Hook:
-    """A hook of an attachment. What ``deepcopy``, pickling and ``torch.save`` make of it removes
-    itself.
+    """A hook of an attachment. What ``deepcopy``, pickling and ``torch.save`` make of it does
+    nothing, and removes itself when it is called.
 
     Args:
         module: The module it is registered on; None in a copy.
         act: What to do, without the module.
-        forced: Whether gates act in evaluation mode too.
-        when: ``before`` or ``behind`` the forward of the module; ``always`` behind it, also if it
-            raised.
+        attachment: Whose hook it is.
+        always: It also runs after an exception, and does nothing in replicas of the module.
     """
 
     def __init__(
         self,
         module: nn.Module | None = None,
         act: Callable[..., Any] | None = None,
-        forced: Callable[[], bool] = bool,
-        when: str = "before",
+        attachment: Attachment | None = None,
+        always: bool = False,
     ) -> None:
-        self.module, self.act, self.forced, self.when = module, act, forced, when
+        self.module: Any = module
+        self.act, self.attachment, self.always = act, attachment, always
         self.handle: Any = None
-        if module is not None and when == "before":
-            self.handle = module.register_forward_pre_hook(self, with_kwargs=True)
-        elif module is not None:
-            always = when == "always"
-            self.handle = module.register_forward_hook(self, with_kwargs=True, always_call=always)
-
-    def remove(self) -> None:
-        if self.handle is not None:
-            self.handle.remove()
 
     def __call__(self, module: nn.Module, *call: Any) -> Any:
-        if self.act is None:
-            self.remove()
+        if (attachment := self.attachment) is None or self.act is None:
+            if not torch.compiler.is_compiling():
+                self.handle.remove()
             return None
-        if module is not self.module:
-            if self.when == "always" or not (module.training or self.forced()):
-                return None
+        if module is self.module:
+            return self.act(*call)
+        acts = module.training or attachment._forced or attachment._average
+        if acts and not self.always:
             refuse("shared hooks", model=type(module).__name__)
-        return self.act(*call)
+        return None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Hook":
         plain = Hook()
         plain.handle = copy.deepcopy(self.handle, memo)  # of the copied hooks, by the memo
-        last = _RemovedAtTheEnd(plain)
-        memo[id(last)] = last  # the memo lives as long as the copying
         return plain
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -573,31 +600,21 @@ class Hook:
         return Hook, (), {"handle": self.handle}
 
 
-class _RemovedAtTheEnd:
-    def __init__(self, hook: Hook) -> None:
-        self.hook = hook
-
-    def __del__(self) -> None:
-        self.hook.remove()
-
-
 def gates_by_stage(
     gate: Gate | Mapping[str, Gate], stages: str | Sequence[str] | None
 ) -> dict[str, Gate]:
     """One gate for each stage, from one gate for all or from a dict."""
     names = ["L4"] if stages is None else [stages] if isinstance(stages, str) else list(stages)
     if isinstance(gate, Mapping):
-        gates = dict(gate)
-        if stages is not None or not gates:
-            refuse("stages", stages=stages)
+        gates, valid = dict(gate), stages is None and len(gate) > 0
     else:
         gates = dict.fromkeys(names, gate)
-        if not names or len(gates) != len(names):
-            refuse("stages", stages=names)
+        valid = 0 < len(gates) == len(names)
+    if not valid:
+        refuse("stages", stages=stages)
     for stage, found in gates.items():
         if not isinstance(found, Gate):
-            kind = type(found).__name__
-            raise TypeError(f"attach needs a chaosgate.Gate at {stage}; got {kind}.")
+            refuse("no gate", stage=stage, kind=type(found).__name__)
     return gates
 
 
@@ -671,7 +688,5 @@ def attach(
     """
     gates = gates_by_stage(gate, stages)
     handle = Attachment(model, gates, seed, rank, check, layout, grid, example, coupled=coupled)
-    from chaosgate.inject.integrations import RestoreWarning
-
-    handle.resumed = RestoreWarning(handle)
+    handle.resumed = RestoreWarning(model)
     return handle

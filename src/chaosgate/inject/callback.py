@@ -17,17 +17,16 @@ from torch import Tensor
 from chaosgate.field.white import fold
 from chaosgate.gate import Gate, load_noise_state_dict, noise_state_dict
 from chaosgate.inject.attachment import Attachment, gates_by_stage
+from chaosgate.inject.dryrun import eager
 from chaosgate.inject.effect import (
     SiteReport,
     first_images,
-    gate_figure,
     measure,
     reestimate_bn,
     require_effect,
 )
 from chaosgate.inject.layout import mapped
 from chaosgate.inject.schedule import Ramp
-from chaosgate.inject.stages import eager
 
 _PROBE = 32  # images kept for measuring strength once per epoch
 _LAYERS = "noise_of_layers"  # key in a checkpoint
@@ -71,16 +70,13 @@ class NoiseInjection(Callback):
         check: bool = True,
         target: str = "model",
     ) -> None:
-        if reestimate_bn < 0 or monte_carlo < 0 or (monte_carlo and gate is None):
+        if min(reestimate_bn, monte_carlo) < 0 or (monte_carlo and gate is None):
             raise ValueError(
-                f"noise.monte_carlo={monte_carlo} and noise.reestimate_bn={reestimate_bn} are 0 "
-                f"or more; "
-                "Monte Carlo needs a noise.gate."
+                f"noise.monte_carlo={monte_carlo} and noise.reestimate_bn={reestimate_bn} are 0 or "
+                "more; Monte Carlo needs a noise.gate."
             )
         if seed is not None and not 0 <= seed < 2**63:
-            raise ValueError(
-                f"noise.seed is a whole number from 0 to 2^63 - 1, or null; got {seed}."
-            )
+            raise ValueError(f"noise.seed is from 0 to 2^63 - 1, or null; got {seed}.")
         if isinstance(gate, dict) and stages is not None and list(stages) == list(gate):
             stages = None  # a dict of gates names its stages
         self.gates = {} if gate is None else gates_by_stage(gate, stages)
@@ -91,9 +87,7 @@ class NoiseInjection(Callback):
         self.reports: list[SiteReport] = []
         self._restored: dict[str, Any] = {}
         self._probe: Any = None  # arguments (args, kwargs) of the first forward, with fewer images
-        self._batches = self._fired = (
-            0  # batches of this epoch, and how often gates acted before it
-        )
+        self._batches, self._fired = 0, 0  # of this epoch, and how often gates acted before it
         self._eager = ExitStack()  # until the first step, which measures, has ended
         self._averaging: Any = None  # the Monte Carlo prediction of the current batch
         self._uncertainty: dict[str, list[Tensor]] = {}
@@ -118,15 +112,12 @@ class NoiseInjection(Callback):
         """Counters, so that a resumed run replays the gates of the uninterrupted one, and the
         images that the strength is measured on, so that it measures the same.
         """
-        attachment = self.attachment
-        state = dict(self._restored) if attachment is None else attachment.state_dict()
-        return {**state, "probe": self._probe} if _is_plain(self._probe) else state
+        state = self._restored if self.attachment is None else self.attachment.state_dict()
+        return {**state, "probe": self._probe} if _is_plain(self._probe) else {**state}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a saved state, before or after the gate is attached."""
-        self._restored = {
-            name: state_dict[name] for name in ("step", "fired", "strength") if name in state_dict
-        }
+        self._restored = {k: v for k, v in state_dict.items() if k != "probe"}
         self._probe = state_dict.get("probe")
         if self.attachment is not None and self._restored:
             self.attachment.load_state_dict(self._restored)
@@ -145,9 +136,8 @@ class NoiseInjection(Callback):
             load_noise_state_dict(pl_module, checkpoint[_LAYERS])
         elif noise_state_dict(pl_module) and trainer.state.fn == TrainerFn.FITTING:
             rank_zero_warn(
-                "the checkpoint has no counters of the gates that are layers of this network: "
-                "their noise "
-                "starts from the beginning."
+                "the checkpoint has no counters of the gates that are layers: their noise starts "
+                "from the beginning."
             )
 
     # -- attaching -------------------------------------------------------------------------------
@@ -167,10 +157,8 @@ class NoiseInjection(Callback):
             backbone = pl_module.get_submodule(self.target)
         except AttributeError:
             known = ", ".join(name for name, _ in pl_module.named_children())
-            raise ValueError(
-                f"noise.target={self.target!r} is not a module of {type(pl_module).__name__}; it "
-                f"has {known}."
-            ) from None
+            found = f"{type(pl_module).__name__}; it has {known}."
+            raise ValueError(f"noise.target={self.target!r} is not a module of {found}") from None
         if self.attachment is not None and self.attachment.model is backbone:
             return
         self._detach()
@@ -249,34 +237,18 @@ class NoiseInjection(Callback):
         if (attachment := self.attachment) is None:
             return
         if self.check and self._batches and attachment.fired == self._fired:
-            known = pl_module.get_submodule(self.target) is attachment.model
             frozen = [site.module for site in attachment.sites if not site.leader.training]
-            why = (
-                f"{frozen} is in evaluation mode"
-                if frozen
-                else "it was not called in training mode"
-            )
+            why = f"{frozen} is in evaluation mode" if frozen else "it was not called"
+            if pl_module.get_submodule(self.target) is not attachment.model:
+                why = "it was replaced by another module"
             raise RuntimeError(
                 f"no gate acted in this epoch of {self._batches} batches: "
-                f"noise.target={self.target!r}: "
-                f"{why if known else 'it was replaced by another module'}. Make and call it so "
-                f"that it "
-                "trains, set noise.target to what does, noise.gate to null, or noise.check to "
-                "false."
+                f"noise.target={self.target!r}: {why}. Train it, set noise.target to what trains, "
+                "noise.gate to null, or noise.check to false."
             )
         if self._probe is not None:
             self._measure(pl_module)
             self._log(trainer)
-            flat = all(len(report.grid) == 2 for report in self.reports)
-            if (
-                flat
-                and trainer.is_global_zero
-                and trainer.current_epoch in (0, trainer.max_epochs - 1)
-            ):  # type: ignore[operator]
-                from chaosgate.metrics.figure import log_figure  # imports matplotlib
-
-                draw = partial(gate_figure, attachment, *self._probe[0], **self._probe[1])
-                log_figure(trainer.loggers, "noise/gate", draw, max(0, trainer.global_step - 1))
 
     def last_reports(self, pl_module: LightningModule) -> list[SiteReport]:
         """The last measurement; made now if the training was resumed after its last epoch."""
@@ -340,7 +312,13 @@ class NoiseInjection(Callback):
             self._averaging.__enter__()
 
     def on_test_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *index: int
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
         """Close it, and keep the uncertainties."""
         if self._averaging is None:
@@ -349,9 +327,8 @@ class NoiseInjection(Callback):
         self._averaging = None
         if not self.spread:
             raise RuntimeError(
-                f"nothing was averaged: noise.target={self.target!r} was not called in this "
-                f"batch. Set "
-                "noise.target to what is evaluated, or noise.monte_carlo to 0."
+                f"nothing was averaged: noise.target={self.target!r} was not called in this batch. "
+                "Set noise.target to what is evaluated, or noise.monte_carlo to 0."
             )
         number = getattr(batch, "index", None)  # of a Sample; padding of uneven shards has -1
         counted = number >= 0 if isinstance(number, Tensor) else slice(None)

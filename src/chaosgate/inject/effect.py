@@ -1,36 +1,31 @@
 """Does a gate reach the output, and how strong is it there? One batch with the gate off and on.
 
-Also what gates do around training: BatchNorm statistics without noise, as a control, and a picture.
+Also BatchNorm statistics without noise, as a control.
 """
 
 import math
 import warnings
-from collections.abc import Iterable
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from chaosgate.field.operator import grid_text
 from chaosgate.gate import Gate, GaussianChaos
-from chaosgate.inject.layout import ChaosgateError, logits_of, mapped, refuse, tensors
-from chaosgate.inject.stages import (
+from chaosgate.inject.attachment import Attachment
+from chaosgate.inject.dryrun import (
     SMALLEST_SHARE,
     DryRun,
     eager,
-    evaluation,
     example_input,
-    find_stages,
     preserved,
     same_stream,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from chaosgate.inject.attachment import Attachment, GatedModule
+from chaosgate.inject.layout import ChaosgateError, logits_of, mapped, refuse, tensors
+from chaosgate.inject.stages import find_stages
 
 MINIMAL_CHANGE = 1e-3
 """Least change of the output, as a share of what another image changes and of the size of the
@@ -68,34 +63,41 @@ class Compared:
         return self.change >= MINIMAL_CHANGE * min(1.0, math.sqrt(self.energy)) > 0
 
 
-def output_of(call: Any, args: Any, kwargs: Any, model: nn.Module | None = None) -> Tensor:
+@contextmanager
+def silent(model: nn.Module, train: bool) -> Iterator[None]:
+    """In training or evaluation mode, without gradients and without attached gates; afterwards
+    weights, buffers, modes, counters and random streams are as before.
+    """
+    with preserved(model), torch.no_grad(), eager(), ExitStack() as gates:
+        for attachment in Attachment.on(model):
+            gates.enter_context(attachment.forced(0, set()))
+        if not (train and model.training):  # parts of a model that trains may be frozen
+            model.train(train)
+        yield
+
+
+def output_of(model: nn.Module, args: Any, kwargs: Any, call: Any = None) -> Tensor:
     """The logits, else all floating tensors in a row; torch's random streams stay where they
     were.
     """
-    with same_stream(model or call):
-        output = call(*args, **kwargs)
+    with same_stream(model):
+        output = (call or model)(*args, **kwargs)
     if (logits := logits_of(output)) is not None:
         return logits.detach()
     found = [t.detach().double().flatten() for t in tensors(output) if t.is_floating_point()]
     return torch.cat(found)
 
 
-def compare(
-    attachment: "Attachment", args: Any, kwargs: Any, train: bool, full: bool = False
-) -> dict[str, Compared]:
+def compare(attachment: Attachment, args: Any, kwargs: Any, train: bool) -> dict[str, Compared]:
     """Run the model without gates, and with each gate alone; always with the same noise.
 
-    Weights, buffers, counters and random streams stay as they were. ``full``: at full strength.
+    In evaluation mode at the current strength, in training mode at full strength.
     """
     model, found = attachment.model, {}
     factors = {gate: gate.factor for gate in attachment.gates.values()}
-    with preserved(model), torch.no_grad(), eager(), ExitStack() as others:
-        for other in type(attachment).on(model):
-            others.enter_context(other.forced(0, set()))
-        if not (train and model.training):  # parts of a model that trains may be frozen
-            model.train(train)
+    with silent(model, train):
         try:
-            for gate in factors if full else ():
+            for gate in factors if train else ():
                 gate.factor = None
             with attachment.forced(-1, set()):
                 plain = output_of(model, args, kwargs)
@@ -168,12 +170,9 @@ class SiteReport:
         where = self.stage if self.stage == self.module else f"{self.stage} -> {self.module}"
         return (
             f"noise at {where}, {self.channels} channels on {grid_text(self.grid)}: {self.gate} "
-            f"{nominal}; "
-            f"gate {self.gate_min:.2g} to {self.gate_max:.2g}{spread}; injected energy "
-            f"{self.energy:.3g} of "
-            f"the features'; logits move by {self.logit_change:.2g}; {self.positive_share:.0%} of "
-            f"the map "
-            "is positive"
+            f"{nominal}; gate {self.gate_min:.2g} to {self.gate_max:.2g}{spread}; injected energy "
+            f"{self.energy:.3g} of the features'; logits move by {self.logit_change:.2g}; "
+            f"{self.positive_share:.0%} of the map is positive"
         )
 
     def scalars(self) -> dict[str, float]:
@@ -182,7 +181,7 @@ class SiteReport:
         return {k: float(v) for k, v in flat.items() if isinstance(v, float) and math.isfinite(v)}
 
 
-def measure(attachment: "Attachment", args: Any, kwargs: Any) -> list[SiteReport]:
+def measure(attachment: Attachment, args: Any, kwargs: Any) -> list[SiteReport]:
     """The strength of every gate, in evaluation mode."""
     found = compare(attachment, args, kwargs, train=False)
     reports = []
@@ -218,54 +217,52 @@ def measure(attachment: "Attachment", args: Any, kwargs: Any) -> list[SiteReport
 # -- does it reach the output? -------------------------------------------------------------------
 
 
-def require_effect(attachment: "Attachment", *args: Any, **kwargs: Any) -> None:
-    """Refuse a gate that does not reach the output in training mode, at its full strength."""
-    found = compare(attachment, args, kwargs, train=True, full=True)
-    for site in attachment.sites:
-        if not found[site.module].arrives:
-            _explain(attachment, site, args, kwargs, found[site.module])
-
-
-def _explain(
-    attachment: "Attachment", site: "GatedModule", args: Any, kwargs: Any, seen: Compared
-) -> None:
-    """Refuse with the measured cause; weights that are zero at initialization are only a
-    warning.
+def require_effect(attachment: Attachment, *args: Any, **kwargs: Any) -> None:
+    """Refuse a gate that does not reach the output in training mode, at its full strength, with
+    the measured cause; weights that are zero at initialization are only a warning.
     """
-    where = site.stage if site.stage == site.module else f"{site.stage} ({site.module})"
-    if seen.energy == 0:
-        zero = "the features there are all zero" if seen.before.numel() else "the batch is empty"
-        unchanged = "the gate leaves the features as they are"
-        refuse("constant", where=where, cause=unchanged if seen.before.any() else zero)
-    cause, advice = "unknown.", "chaosgate.sites(model, batch) lists the places of this network."
-    try:
-        dry = DryRun(attachment.model, args, kwargs)
-        dry.layouts.setdefault(site.module, site.layout)  # type: ignore[arg-type]
-        share = dry.shares([site.module])[site.module]
-        tried = dry.alternative(site.module)
-    except (ChaosgateError, KeyError):
-        share, tried = math.nan, None
-    if share >= SMALLEST_SHARE and dry.replaced:
-        warnings.warn(
-            f"the effect of the gate at {where} cannot be seen yet: weights behind it are "
-            f"(almost) zero "
-            f"at initialization ({dry.replaced[-1]}).",
-            stacklevel=2,
-        )
-        return
-    if share < SMALLEST_SHARE:
-        cause = "a normalization behind it divides it out."
-    if share == 0:
-        cause = "nothing that the output depends on reads it (dead path)."
-    if tried is not None:
-        with type(attachment)(attachment.model, {tried: site.gate}, measuring=True) as trial:
-            try:
-                if compare(trial, args, kwargs, train=True, full=True)[tried].arrives:
-                    advice = f"'{tried}' works here (tried): stages=['{tried}']."
-            except (ValueError, RuntimeError):
-                pass  # no suggestion
-    facts = {"change": seen.change, "energy": seen.energy, "cause": cause, "advice": advice}
-    refuse("no effect", where=where, **facts)
+    for site, seen in zip(
+        attachment.sites, compare(attachment, args, kwargs, train=True).values(), strict=True
+    ):
+        where = site.stage if site.stage == site.module else f"{site.stage} ({site.module})"
+        if seen.arrives:
+            continue
+        if seen.energy == 0:
+            zero = (
+                "the features there are all zero" if seen.before.numel() else "the batch is empty"
+            )
+            unchanged = "the gate leaves the features as they are"
+            refuse("constant", where=where, cause=unchanged if seen.before.any() else zero)
+        cause, advice = "unknown", "chaosgate.sites(model, batch) lists the places of this network."
+        try:
+            dry = DryRun(attachment.model, args, kwargs)
+            dry.layouts.setdefault(site.module, site.layout)  # type: ignore[arg-type]
+            share = dry.shares([site.module])[site.module]
+        except (ChaosgateError, KeyError):
+            pass  # no cause, no suggestion
+        else:
+            if share >= SMALLEST_SHARE and dry.replaced:
+                warnings.warn(
+                    f"the effect of the gate at {where} cannot be seen yet: weights behind it are "
+                    f"(almost) zero at initialization ({dry.replaced[-1]}).",
+                    stacklevel=2,
+                )
+                continue
+            if share < SMALLEST_SHARE:
+                cause = "a normalization behind it divides it out"
+            if share == 0:
+                cause = "nothing that the output depends on reads it (dead path)"
+            place = dry.order[site.module]
+            shares = dry.shares([n for n in dry.places if dry.weighted_after(n)])
+            usable = [n for n, share in shares.items() if share >= SMALLEST_SHARE]
+            behind = [n for n in usable if dry.order[n] > place]
+            others = [n for n in reversed(dry.steps) if n in usable and dry.order[n] < place]
+            few, named = first_images((args, kwargs), 8)
+            tried = _try(dry, [*behind, *others], few, named, site.gate)
+            if works := next((one.module for one in tried if one.survives), None):
+                advice = f"'{works}' works here (tried): stages=['{works}']."
+        facts = {"change": seen.change, "energy": seen.energy, "cause": cause, "advice": advice}
+        refuse("no effect", where=where, **facts)
 
 
 # -- every place of a network --------------------------------------------------------------------
@@ -290,9 +287,7 @@ class SiteEffect:
     positive_share: float
 
 
-def sites(
-    model: nn.Module, example: Tensor | None = None, gate: Gate | None = None
-) -> list[SiteEffect]:
+def sites(model: nn.Module, example: Any = None, gate: Gate | None = None) -> list[SiteEffect]:
     """Try a gate at the stages and at every block that all paths cross, in the order in which they
     run.
 
@@ -309,25 +304,28 @@ def sites(
     >>> [(site.stage, site.module) for site in found if site.stage]
     [('L1', 'layer1'), ('L2', 'layer2'), ('L3', 'layer3'), ('L4', 'layer4')]
     """
-    from chaosgate.inject.attachment import Attachment
-
     batch = example_input(model) if example is None else example
-    dry = DryRun(model, (batch,))
+    dry = DryRun(model, batch)
     stages = {module: name for name, (module, _) in find_stages(model, batch, dry=dry)[0].items()}
-    trial, found = GaussianChaos(log_std=1.0) if gate is None else gate, []
-    for name in dry.places:
-        block = name in dry.steps and any(model.get_submodule(name).children())
-        if name not in stages and not block:
-            continue
-        with Attachment(model, {name: trial}, measuring=True) as attachment:
+    blocks = [n for n in dry.steps if any(model.get_submodule(n).children())]
+    names = [n for n in dry.places if n in stages or n in blocks]
+    found = _try(dry, names, (batch,), {}, gate or GaussianChaos(log_std=1.0))
+    return [replace(one, stage=stages.get(one.module)) for one in found]
+
+
+def _try(
+    dry: DryRun, names: Iterable[str], args: Any, kwargs: Any, gate: Gate
+) -> Iterator[SiteEffect]:
+    for name in names:
+        with Attachment(dry.model, {name: gate}, measuring=True) as attachment:
+            attachment.sites[0].shown = dry.layouts[name]
             try:
-                (report,) = measure(attachment, (batch,), {})
-                survives = compare(attachment, (batch,), {}, train=True)[name].arrives
+                (report,) = measure(attachment, args, kwargs)
+                survives = compare(attachment, args, kwargs, train=True)[name].arrives
             except (ValueError, RuntimeError):  # a gate not for this grid, a batch too small
                 continue
-        where = (stages.get(name), name, report.grid, report.channels, report.layout)
-        found.append(SiteEffect(*where, survives, report.logit_change, report.positive_share))
-    return found
+        where = (None, name, report.grid, report.channels, report.layout)
+        yield SiteEffect(*where, survives, report.logit_change, report.positive_share)
 
 
 # -- around training -----------------------------------------------------------------------------
@@ -345,11 +343,8 @@ def reestimate_bn(model: nn.Module, batches: Iterable[Tensor]) -> int:
     waiting = iter(batches)
     first = next(waiting, None)
     if not norms or first is None:
-        raise ValueError(
-            f"reestimate_bn needs batches, and a model with BatchNorm; got {len(norms)} "
-            f"BatchNorms in "
-            f"{type(model).__name__} and {'no' if first is None else 'some'} batches."
-        )
+        found = f"{len(norms)} BatchNorms and {'no' if first is None else 'some'} batches"
+        raise ValueError(f"reestimate_bn needs batches, and a model with BatchNorm; got {found}.")
     momenta, count = [norm.momentum for norm in norms], 1
     with preserved(model, buffers=False), torch.no_grad():
         model.eval()
@@ -363,35 +358,6 @@ def reestimate_bn(model: nn.Module, batches: Iterable[Tensor]) -> int:
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
     return count
-
-
-def gate_figure(attachment: "Attachment", *args: Any, **kwargs: Any) -> "Figure":
-    """A row for each site: mean absolute features of one image before the gate, the gate, and after
-    it.
-
-    The gate is read off the features, so the picture shows what happened, whatever the gate is.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with evaluation(attachment.model), torch.no_grad(), eager():
-        with attachment.forced(draw=-1, record=True) as maps:
-            attachment.model(*args, **kwargs)
-    figure = Figure(figsize=(7.5, 2.4 * len(maps)), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(len(maps), 3, squeeze=False)
-    for row, site in zip(axes, attachment.sites, strict=True):
-        before, after = (h[0].double() for h in maps[site.module])
-        gate = after.norm(dim=0) / before.norm(dim=0).clamp_min(1e-12)
-        top = float(torch.maximum(before.abs().mean(0).max(), after.abs().mean(0).max()))
-        shown = {"features before": (before.abs().mean(0), "magma", top)}
-        shown |= {"gate": (gate, "viridis", None), "after": (after.abs().mean(0), "magma", top)}
-        for axis, (title, (picture, colours, high)) in zip(row, shown.items(), strict=True):
-            image = axis.imshow(picture.cpu().numpy(), cmap=colours, vmin=0, vmax=high)
-            axis.set(title=title, xticks=[], yticks=[])
-            figure.colorbar(image, ax=axis, shrink=0.8)
-        row[0].set_ylabel(site.stage)
-    return figure
 
 
 def first_images(call: Any, images: int) -> Any:

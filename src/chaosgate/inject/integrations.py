@@ -17,16 +17,14 @@ Without it the noise starts again at step 0, and a warning says so.
 """
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
+from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
-if TYPE_CHECKING:
-    from chaosgate.inject.attachment import Attachment
 
-
-def trainer_callback(handle: "Attachment") -> Any:
+def trainer_callback(handle: Any) -> Any:
     """A ``TrainerCallback`` of transformers that keeps the counters in ``trainer_state.json``."""
     from transformers import TrainerCallback
 
@@ -46,7 +44,7 @@ class timm_state:  # noqa: N801 - used like a function
 
     state_dict_key = "amp_scaler"
 
-    def __init__(self, handle: "Attachment", loss_scaler: Any = None) -> None:
+    def __init__(self, handle: Any, loss_scaler: Any = None) -> None:
         self.handle, self.loss_scaler = handle, loss_scaler
 
     def state_dict(self) -> dict[str, Any]:
@@ -65,24 +63,19 @@ class RestoreWarning:
     not.
     """
 
-    def __init__(self, attachment: "Attachment") -> None:
-        self._handle, self.done = ref(attachment), False
-        self._registered = register_optimizer_step_pre_hook(self)
+    def __init__(self, model: nn.Module) -> None:
+        self._model, self.done = ref(model), False
+        self.remove = register_optimizer_step_pre_hook(self).remove
 
     def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self.done or (handle := self._handle()) is None:
+        if self.done or (model := self._model()) is None:
             return
-        known = set(handle.model.parameters())
+        known = set(model.parameters())
         mine = [p for group in optimizer.param_groups for p in group["params"] if p in known]
         self.done = bool(mine)
         if any(optimizer.state.get(p) for p in mine):
             warnings.warn(
-                "the optimizer continues a training, but the noise starts at step 0: the counters "
-                "of the "
-                "gates were not restored. Call handle.load_state_dict(...), see "
-                "chaosgate.inject.integrations.",
+                "the optimizer continues a training, but the counters of the gates were not "
+                "restored: the noise starts at step 0. See chaosgate.inject.integrations.",
                 stacklevel=2,
             )
-
-    def remove(self) -> None:
-        self._registered.remove()

@@ -6,21 +6,23 @@ shows what reaches the output.
 """
 
 import math
-from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from chaosgate.field.white import fold
 from chaosgate.gate import Gate, load_noise_state_dict, noise_state_dict
 from chaosgate.inject.attachment import Attachment
-from chaosgate.inject.effect import compare, output_of, relative_change
+from chaosgate.inject.dryrun import example_input, without_zeros
+from chaosgate.inject.effect import compare, output_of, relative_change, silent
 from chaosgate.inject.layout import LoopError, tensors
-from chaosgate.inject.stages import eager, example_input, preserved, without_zeros
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,13 +30,7 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str]  # path of a module, operator
 _RATES = (
-    "p",
-    "drop_prob",
-    "drop_rate",
-    "dropout",
-    "dropout_p",
-    "dropout_prob",
-    "attention_dropout",
+    *("p", "drop_prob", "drop_rate", "dropout", "dropout_p", "dropout_prob", "attention_dropout"),
 )
 _LEAST = 1e-5  # relative change of the output below which noise counts as removed
 
@@ -105,11 +101,9 @@ class Audit:
         for name in Source.__dataclass_fields__:
             table.add_column(name, overflow="fold")
         for source in self.sources:
-            values = asdict(source).values()
-            known = [
-                "" if v != v else f"{v:.3g}" if isinstance(v, float) else str(v) for v in values
-            ]
-            table.add_row(*known, style="" if source.healthy else "bold red")
+            cells = [f"{v:.3g}" if type(v) is float else str(v) for v in asdict(source).values()]
+            style = "" if source.healthy else "bold red"
+            table.add_row(*("" if cell == "nan" else cell for cell in cells), style=style)
         return table
 
     def __str__(self) -> str:
@@ -133,45 +127,41 @@ class _Draws:
     states: list[bytes] = field(default_factory=list)  # of a generator of the model
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Random operators become functions of (module, operator, number, version); ``redrawn`` has
     another.
     """
 
-    def __init__(self, model: nn.Module, version: int, redrawn: Key | None) -> None:
-        super().__init__()
+    def __init__(self, model: nn.Module, version: int = 0, redrawn: Key | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
         self.version, self.redrawn = version, redrawn
         self.draws: dict[Key, _Draws] = {}
         self.seen: dict[str, tuple[float, float]] = {}  # of modules: dropped, energy
+        self._names = {module: name for name, module in model.named_modules()}
         self._running, self._state = [""], torch.get_rng_state()
-        self._hooks = []
-        for name, module in model.named_modules():
-            enter = module.register_forward_pre_hook(self._enter(name))
-            leave = module.register_forward_hook(self._leave(name), always_call=True)
-            self._hooks += [enter, leave]
 
-    def remove(self) -> None:
+    def __enter__(self) -> Any:
+        before = register_module_forward_pre_hook(self._start)
+        self._hooks = before, register_module_forward_hook(self._end, always_call=True)
+        return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *error: Any) -> None:
         for hook in self._hooks:
             hook.remove()
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
 
-    def _enter(self, name: str) -> Callable[..., None]:
-        return lambda module, args: self._running.append(name)
+    def _start(self, module: nn.Module, args: Any) -> None:
+        self._running.append(self._names.get(module, self._running[-1]))
 
-    def _leave(self, name: str) -> Callable[..., None]:
-        def leave(module: nn.Module, args: Any, output: Any) -> None:
-            self._running.pop()
-            drew = any(path == name for path, _ in self.draws)
-            given = args[0] if args and isinstance(args[0], Tensor) else None
-            if not drew or given is None or not isinstance(output, Tensor) or [*module.children()]:
-                return
-            if given.shape == output.shape and given is not output and given.is_floating_point():
-                x, y = given.double(), output.double()
-                full = x != 0
-                dropped = float((y[full] == 0).double().mean()) if full.any() else math.nan
-                energy = float((y - x).square().sum() / x.square().sum().clamp_min(1e-300))
-                self.seen[name] = dropped, energy
-
-        return leave
+    def _end(self, module: nn.Module, args: Any, output: Any) -> None:
+        name, x = self._running.pop(), args[0] if args else None
+        if [*module.children()] or not isinstance(x, Tensor) or not isinstance(output, Tensor):
+            return
+        drew = any(path == name for path, _ in self.draws)
+        if drew and x is not output and x.shape == output.shape and x.is_floating_point():
+            x, y = x.double(), output.double()
+            dropped = float((y[x != 0] == 0).double().mean())
+            self.seen[name] = dropped, float((y - x).norm() / x.norm().clamp_min(1e-150)) ** 2
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -180,9 +170,9 @@ class _Watch(TorchDispatchMode):
         reseeded = not torch.equal(self._state, torch.get_rng_state())
         key = self._running[-1], str(func).split(".")[1].removesuffix("_")
         seen = self.draws.get(key, _Draws())
-        states = []
+        states = list(seen.states)
         if (own := kwargs.get("generator")) is not None:
-            states = [own.get_state().numpy().tobytes()]
+            states.append(own.get_state().numpy().tobytes())
             func(*args, **kwargs)  # its own generator goes on, but this draw is replayed
             kwargs["generator"] = None
 
@@ -191,33 +181,29 @@ class _Watch(TorchDispatchMode):
             before = torch.get_rng_state()
             result = func(*args, **kwargs)
             self._state = torch.get_rng_state()
-            changed = next(iter(tensors(result)), torch.empty(0))
-            return result, changed, not torch.equal(before, self._state)
+            values = next(iter(tensors(result)), torch.empty(0))
+            return result, values, not torch.equal(before, self._state)
 
         result, values, drew = draw(self.version)
         if not drew:  # attention with p = 0
             return result
+        fixed = seen.fixed or reseeded
         if key == self.redrawn:
             first = values.clone()
             # Other seeds until a rare event (one sample dropped, say) happens, or does not; of
             # uniform numbers, which are compared with a rate, the smallest.
             tries = range(1, 1024 if values.numel() <= 4096 else 64)
-            best = min(tries, key=lambda v: float(draw(-v)[1].min())) if "rand" == key[1] else 0
-            for version in (best,) if best else tries:
+            if key[1] == "rand":
+                tries = [min(tries, key=lambda v: float(draw(-v)[1].min()))]  # type: ignore[assignment]
+            for version in tries:
                 result, values, _ = draw(-version)
                 if not torch.equal(values, first):
                     break
             else:
-                seen.fixed = True
-        self.draws[key] = replace(
-            seen,
-            number=seen.number + 1,
-            shape=tuple(values.shape),
-            zeros=seen.zeros + int((values == 0).sum()),
-            values=seen.values + values.numel(),
-            fixed=seen.fixed or reseeded,
-            states=seen.states + states,
-        )
+                fixed = True
+        zeros, size = seen.zeros + int((values == 0).sum()), seen.values + values.numel()
+        shape = tuple(values.shape)
+        self.draws[key] = _Draws(seen.number + 1, shape, zeros, size, fixed, states)
         return result
 
 
@@ -225,9 +211,9 @@ def audit(model: nn.Module, *example: Any, **kwargs: Any) -> Audit:
     """Find every source of random numbers in a model, and measure what each does.
 
     Weights, buffers, counters and random streams stay as they were. Weights that are almost zero
-    (branches at initialization) are replaced for the measurement. Verdicts: acts, never draws,
-    drawn but constant, result unused, removed by a normalization, active in evaluation, rate
-    differs from the request.
+    (branches at initialization) are replaced for the measurement. Attached gates are measured at
+    full strength. Verdicts: acts, never draws, drawn but constant, result unused, removed by a
+    normalization, active in evaluation, rate differs from the request.
 
     Args:
         model: Any module.
@@ -247,29 +233,21 @@ def audit(model: nn.Module, *example: Any, **kwargs: Any) -> Audit:
     def run(train: bool, version: int = 0, redrawn: Key | None = None) -> tuple[Tensor, _Watch]:
         nonlocal forwards
         forwards += 1
-        with preserved(model), torch.no_grad(), eager(), ExitStack() as suspended:
-            for attachment in Attachment.on(model):
-                suspended.enter_context(attachment.forced(0, set()))
-            if not (train and model.training):
-                model.train(train)
+        with silent(model, train):
             noise = noise_state_dict(model)
             if redrawn is not None and redrawn[0] in noise:
                 noise[redrawn[0]]["calls"] += 1 << 20
                 load_noise_state_dict(model, noise)
-            watch = _Watch(model, version, redrawn)
-            try:
-                with watch:
-                    found = output_of(call, args, kwargs, model)
-            finally:
-                watch.remove()
+            with _Watch(model, version, redrawn) as watch:
+                found = output_of(model, args, kwargs, call)
             for name, state in noise_state_dict(model).items():
                 if calls := state["calls"] - noise[name]["calls"]:
-                    watch.draws[name, "gate"] = _Draws(calls)
+                    watch.draws[name, "gate"] = _Draws(int(calls))
         return found, watch
 
     y, first = run(True)
     again, second = run(True)
-    more = [run(True, version)[1] for version in (1, 2, 3, 4)]
+    watches = [first, *(run(True, version)[1] for version in (1, 2, 3, 4))]
     quiet, evaluated = run(False)
     sources = []
     for key in dict.fromkeys((*first.draws, *evaluated.draws)):
@@ -277,12 +255,13 @@ def audit(model: nn.Module, *example: Any, **kwargs: Any) -> Audit:
         redrawn, watch = run(True, redrawn=key) if drawn.number else (y, first)
         fixed = drawn.fixed or watch.draws.get(key, drawn).fixed
         fixed |= bool(drawn.states) and drawn.states == second.draws[key].states
-        axes = zip(
-            ("samples", "channels"), drawn.shape[: max(1, len(drawn.shape) - 1)], strict=False
-        )
-        watches = [w for w in (first, *more) if key in w.draws]
+        axes = zip(("samples", "channels"), drawn.shape[: max(1, len(drawn.shape) - 1)])  # noqa: B905
         seen = [w.seen[key[0]] for w in watches if key[0] in w.seen]
-        decisions = sum(w.draws[key].values for w in watches)
+        draws = [w.draws[key] for w in watches if key in w.draws]
+        zeros, values = sum(d.zeros for d in draws), sum(d.values for d in draws)
+        realized = zeros / values if values and key[1] in _BERNOULLI else math.nan
+        if any(dropped > 0 for dropped, _ in seen):  # what the module dropped, rather than drew
+            realized = sum(dropped for dropped, _ in seen) / len(seen)
         source = Source(
             module=key[0],
             kind=type(module).__name__,
@@ -291,24 +270,24 @@ def audit(model: nn.Module, *example: Any, **kwargs: Any) -> Audit:
             evaluation=evaluated.draws.get(key, _Draws()).number,
             independent=", ".join(axis for axis, size in axes if size > 1),
             requested=_rate(module),
-            realized=_realized(key, watches),
+            realized=realized,
             energy=max((energy for _, energy in seen), default=math.nan),
             change=relative_change(y, redrawn),
         )
-        sources.append(replace(source, verdict=_verdict(source, fixed, decisions, module)))
+        sources.append(replace(source, verdict=_verdict(source, fixed, values, module)))
     for attachment in Attachment.on(model):
         for site in attachment.sites:
             source = Source(site.module, type(site.gate).__name__, "attached gate")
             try:
-                seen = compare(attachment, args, kwargs, train=True)[site.module]
+                gate = compare(attachment, args, kwargs, train=True)[site.module]
             except LoopError:
                 source = replace(source, verdict="never draws")
             else:
-                change = relative_change(seen.plain, seen.gated)
-                source = replace(source, draws=1, energy=seen.energy, change=change)
-                verdict = _verdict(source, seen.energy == 0, 0, site.gate)
-                lost = verdict == "acts" and not seen.arrives
-                source = replace(source, verdict="removed by a normalization" if lost else verdict)
+                change = relative_change(gate.plain, gate.gated)
+                source = replace(source, draws=1, energy=gate.energy, change=change)
+                verdict = _verdict(source, gate.energy == 0, 0, site.gate)
+                lost = verdict == "acts" and not gate.arrives
+                source = replace(source, verdict=_LOST if lost else verdict)
             forwards += 1 + len(attachment.sites)
             sources.append(source)
     known = {source.module for source in sources}
@@ -320,14 +299,16 @@ def audit(model: nn.Module, *example: Any, **kwargs: Any) -> Audit:
         if off and name not in known and not by_parent:
             kind = type(module).__name__
             sources.append(Source(name, kind, "", requested=rate, verdict="never draws"))
-    for mode, one, other in (("training", y, again), ("evaluation", quiet, run(False)[0])):
+    for one, other, verdict in ((y, again, "acts"), (quiet, run(False)[0], _LOUD)):
         if not torch.equal(one, other):
-            loud = mode == "evaluation"
-            source = Source("", type(model).__name__, "outside torch", 1, int(loud))
-            verdict = "active in evaluation" if loud else "acts"
-            change = relative_change(one, other)
-            sources.append(replace(source, change=change, verdict=verdict))
+            change, loud = relative_change(one, other), int(verdict == _LOUD)
+            source = Source("", type(model).__name__, "outside torch", 1, loud, change=change)
+            sources.append(replace(source, verdict=verdict))
     return Audit(tuple(sources), forwards)
+
+
+_LOUD, _LOST = "active in evaluation", "removed by a normalization"
+_BERNOULLI = ("bernoulli", "native_dropout")
 
 
 def _rate(module: nn.Module) -> float:
@@ -336,30 +317,18 @@ def _rate(module: nn.Module) -> float:
     return next(rates, math.nan)
 
 
-def _realized(key: Key, watches: list[_Watch]) -> float:
-    """The share of dropped values: between input and output of the module, else in what was
-    drawn.
-    """
-    dropped = [w.seen[key[0]][0] for w in watches if key[0] in w.seen]
-    if dropped and any(share > 0 for share in dropped):
-        return sum(dropped) / len(dropped)
-    zeros = sum(w.draws[key].zeros for w in watches if key in w.draws)
-    values = sum(w.draws[key].values for w in watches if key in w.draws)
-    return zeros / values if values and key[1] in ("bernoulli", "native_dropout") else math.nan
-
-
 def _verdict(source: Source, fixed: bool, decisions: int, module: nn.Module) -> str:
     if source.evaluation and not source.draws:
-        return "active in evaluation"
+        return _LOUD
     if fixed:
         return "drawn but constant"
     if source.change == 0:
         return "result unused"
     least = _LEAST * (min(1.0, math.sqrt(source.energy)) if source.energy > 0 else 1.0)
     if source.change < least:
-        return "removed by a normalization"
+        return _LOST
     if source.evaluation:
-        return "active in evaluation"
+        return _LOUD
     p, block = source.requested, float(getattr(module, "block_size", 1) or 1)
     spread = 5 * math.sqrt(p * (1 - p) * block**2 / max(1, decisions)) if 0 <= p <= 1 else math.nan
     if abs(source.realized - p) > 0.3 * p + spread:

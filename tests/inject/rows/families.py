@@ -51,9 +51,9 @@ def copies(model, x, grid, channels):
         weights, bare = copy.deepcopy(model.state_dict()), logits(model.eval()(x))
     handle = cg.attach(model, gate(), "L3")
     twin = copy.deepcopy(model.train())
-    assert not any(m._forward_hooks or m._forward_pre_hooks for m in twin.modules())
     with torch.no_grad():
         assert torch.equal(logits(twin.eval()(x)), bare)
+        assert not any(m._forward_hooks or m._forward_pre_hooks for m in twin.modules())
         model.eval()
         logits(twin.train()(x))
         handle.remove()

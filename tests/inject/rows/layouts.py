@@ -92,7 +92,7 @@ def unrolled_tokens():
     """4: tokens in an order of the network's own."""
     model, x = build("timm_hiera")
     with cg.attach(model.train(), gate(), "blocks.0", check=False):
-        with pytest.raises(ValueError, match="rows and columns are not known"):
+        with pytest.raises(ValueError, match="is not known.*example=batch"):
             model(x)
 
 
@@ -122,7 +122,7 @@ def ambiguous_map():
     model, x = Twisted().train(), images(32)
     with (
         cg.attach(model, gate(), "mix"),
-        pytest.raises(ValueError, match="layout='NCHW' or layout='NHWC'"),
+        pytest.raises(ValueError, match="is not known.*'NCHW', 'NHWC'"),
     ):
         model(x)
     with cg.attach(model, gate(), "mix", layout="NHWC") as handle:
@@ -137,7 +137,10 @@ def unknown_tokens():
     alone."""
     body = nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 6))
     model, x = nn.Sequential(body, nn.Flatten(), nn.Linear(78, 4)).train(), torch.randn(2, 13, 6)
-    with cg.attach(model, gate(), "0"), pytest.raises(ValueError, match="grid=.*layout='NCL'"):
+    with (
+        cg.attach(model, gate(), "0"),
+        pytest.raises(ValueError, match="is not known.*'NCL'.*grid="),
+    ):
         model(x)
     with cg.attach(model, gate(), "0", grid=(3, 4)) as handle:
         model(x)
@@ -194,7 +197,7 @@ def dense_monte_carlo():
             mean = model(x)
         assert torch.allclose(mean.exp(), torch.stack(parts).mean(0), atol=1e-6)
         assert handle.uncertainty["entropy"].shape == (4, 8, 8)
-        with handle.monte_carlo(3, class_axis=0), pytest.raises(ValueError, match="class_axis=0"):
+        with handle.monte_carlo(3, class_axis=0), pytest.raises(ValueError, match="class_axis="):
             model(x)
 
 

@@ -164,7 +164,7 @@ def averages_that_nobody_called():
         def test_step(self, batch, index):
             pass
 
-    for module, reason in ((Parts(), "runs in parts"), (Elsewhere(), "nothing was averaged")):
+    for module, reason in ((Parts(), "averages calls"), (Elsewhere(), "nothing was averaged")):
         with pytest.raises(RuntimeError, match=reason):
             trainer(cg.NoiseInjection(gate(), monte_carlo=2)).test(module, batches(), verbose=False)
 

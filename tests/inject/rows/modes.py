@@ -115,7 +115,7 @@ def several_gates():
     assert found == pytest.approx({"L3": 0.5, "L4": 1.0})
     with pytest.raises(ValueError, match="one gate and stages"):
         cg.attach(model, {"L3": gate()}, "L4")
-    with pytest.raises(TypeError, match="Gate at L4"):
+    with pytest.raises(ValueError, match="Gate at L4"):
         cg.attach(model, {"L4": nn.Identity()})
 
 
@@ -138,7 +138,8 @@ def zero_head():
         (resnet, small, "L4", None, "fc"),
     ):
         assert not model.get_submodule(head).weight.any()
-        with cg.attach(model.train(), gate(), module, grid=grid) as handle:
+        example = x if module == "blocks.2" else None
+        with cg.attach(model.train(), gate(), module, grid=grid, example=example) as handle:
             with pytest.warns(UserWarning, match=f"zero at initialization.*{head}"):
                 model(x)
             assert handle.fired == 1

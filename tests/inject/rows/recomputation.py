@@ -62,7 +62,7 @@ def features_of_a_forward_without_outputs(use_reentrant):
         return gradients(model)
 
     for both in (0, 1):
-        with pytest.raises(RuntimeError, match="not certain.*forwards wait"):
+        with pytest.raises(RuntimeError, match="not certain for which"):
             run(True, both)
     assert run(False, 1).isfinite().all()
 
@@ -97,7 +97,7 @@ def checkpointed_shared_module():
     model.forward = run
     with (
         cg.attach(model, gate(), "block", check=False),
-        pytest.raises(RuntimeError, match="ran 2 times"),
+        pytest.raises(RuntimeError, match="a module that runs once"),
     ):
         model(x).square().mean().backward()
 
@@ -119,7 +119,7 @@ def nested_checkpointing(use_reentrant):
             "ignore", "None of the inputs have requires_grad"
         )  # of the inner, reentrant one
         if use_reentrant:  # the gates run without a graph: two recomputations cannot be told apart
-            with pytest.raises(RuntimeError, match="checkpointing inside checkpointing"):
+            with pytest.raises(RuntimeError, match="not certain for which"):
                 run(True)
             return
         assert torch.allclose(run(True), run(False), rtol=1e-4, atol=1e-7)
@@ -127,7 +127,7 @@ def nested_checkpointing(use_reentrant):
         try:
             twice = run(True, views=2)
         except RuntimeError as error:
-            assert re.search("checkpointing inside checkpointing", str(error))
+            assert re.search("not certain for which", str(error))
         else:  # transformers 4 checkpoints the blocks alone, so that nothing is nested
             assert torch.allclose(twice, run(False, views=2), rtol=1e-4, atol=1e-7)
 
@@ -140,7 +140,7 @@ def hidden_by_checkpointing():
         model.set_grad_checkpointing(True)
         with pytest.raises(RuntimeError, match=r"not called.*checkpointing.*layer4\.0"):
             model(x)
-    with pytest.raises(ValueError, match=r"not called.*layer4\.0"):
+    with pytest.raises(ValueError, match="not called"):
         cg.attach(model, gate(), "L4")
     with cg.attach(model, gate(), "layer4.0") as handle:
         model(x)
