@@ -1,7 +1,7 @@
 """Run the tests against every mutant: ``python -m tests.mutants [field gate compat metrics]``.
 
 Each mutant gets a process of its own, in which tests/paper and the unit tests of its module run
-until the first failure. Prints the mutants that survive; the exit status is 1 if there are any.
+until the first failure. The exit status is 1 if a mutant survives.
 """
 
 import contextlib
@@ -42,13 +42,13 @@ def main(packages: list[str]) -> int:
     for name in ("scipy.optimize", "scipy.stats", "chaosgate.compat.verify", "chaosgate.metrics"):
         importlib.import_module(name)  # once, before the processes are forked
     mutants = [mutant for package in packages for mutant in TABLE[package]]
+    alive = 0
     with multiprocessing.get_context("fork").Pool(maxtasksperchild=1) as pool:
-        found = list(zip(mutants, pool.imap(killed, mutants, chunksize=1), strict=True))
-    for mutant, dead in found:
-        if not dead:
-            print(f"SURVIVES: {mutant}")
-    alive = sum(not dead for _, dead in found)
-    print(f"{len(found) - alive} mutants killed, {alive} left")
+        found = pool.imap(killed, mutants, chunksize=1)
+        for number, (mutant, dead) in enumerate(zip(mutants, found, strict=True), 1):
+            alive += not dead
+            print(f"{number}: {'killed' if dead else 'SURVIVES'}: {mutant}", flush=True)
+    print(f"{len(mutants) - alive} mutants killed, {alive} left")
     return 1 if alive else 0
 
 

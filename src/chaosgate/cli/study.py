@@ -92,6 +92,8 @@ def plan(
     _, elsewhere = _parts(found, runs, root, packed)
     states = states_of(runs) | {name: State("packed") for name in elsewhere}
     Console().print(overview(found.name, found.jobs, runs, states))
+    if found.reading:
+        print(f"reading: {found.reading} (what gamma means; documentation: choices)")
 
 
 def run(

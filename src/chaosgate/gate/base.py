@@ -143,8 +143,8 @@ class Gate(nn.Module, ABC):
             return h
         if not torch.compiler.is_compiling() and TRACKER.is_bw:  # a forward is run again
             raise RuntimeError(
-                f"{type(self).__name__} is a layer inside activation checkpointing: recomputation "
-                "would draw another gate. Use chaosgate.attach."
+                "a gate that is a layer inside activation checkpointing would draw again at "
+                "recomputation. Use chaosgate.attach."
             )
         require_fresh_draws(h)
         key = self._key if (rank := rank_of_process()) == 0 else advance(self._key, rank)
@@ -229,10 +229,10 @@ def _gates(model: nn.Module) -> dict[str, Gate]:
     return {name: module for name, module in model.named_modules() if isinstance(module, Gate)}
 
 
-def one_of(name: str, value: object, *choices: str | None) -> None:
+def one_of(name: str, value: object, *choices: str) -> None:
     """Raise unless ``value`` is one of ``choices``."""
     if value not in choices:
-        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}.")
+        raise ValueError(f"{name}={value!r} is not one of {choices}.")
 
 
 def grid_of(h: Tensor) -> Grid:
@@ -240,12 +240,10 @@ def grid_of(h: Tensor) -> Grid:
     if h.ndim - 2 not in (1, 2, 3):
         raise ValueError(
             "a gate acts on (batch, channel, length), (batch, channel, height, width) or volumes; "
-            f"got shape {tuple(h.shape)}. Use chaosgate.attach, which knows the layout, or permute."
+            f"got shape {tuple(h.shape)}. Use chaosgate.attach, or permute."
         )
     if not h.is_floating_point():
-        raise TypeError(
-            f"a gate acts on real features; got {h.dtype}. Convert them first (h.float())."
-        )
+        raise TypeError(f"a gate acts on real features; got {h.dtype}. Give h.float().")
     return tuple(int(side) for side in h.shape[2:])
 
 

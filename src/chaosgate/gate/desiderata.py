@@ -205,12 +205,12 @@ class Design:
         """The derivation as plain text."""
         width = max(len(step.part) for step in self.steps)
         lines = [f"From the desiderata to a mechanism on {grid_text(self.grid)}", ""]
-        for step in self.steps:
-            lines.append(f"{step.part:<{width}}  {step.choice}")
-            lines.append(f"{'':<{width}}    {step.because} ({step.statement})")
+        for part, choice, because, statement in self.steps:
+            lines.append(f"{part:<{width}}  {choice}")
+            lines.append(f"{'':<{width}}    {because} ({statement})")
         numbers = ", ".join(f"{name} {value:.5g}" for name, value in self.numbers.items())
-        free = (f"  - {text}" for text in self.admissible.free)
-        return "\n".join([*lines, "", f"numbers: {numbers}", "still free:", *free])
+        lines += ["", f"numbers: {numbers}", "still free:"]
+        return "\n".join([*lines, *(f"  - {text}" for text in self.admissible.free)])
 
     __str__ = card
 
@@ -305,7 +305,7 @@ def design(
     best = MaxEntLaw(operator, place, beta=law.beta)
     numbers = {name: float(getattr(law, name)) for name in ("n", "rank", "beta", "epsilon")}
     numbers |= {"gamma": strength, "tau": law.tau(strength), "log_std": law.log_std(strength)}
-    numbers["entropy"] = law.entropy()
+    numbers |= {"entropy": law.entropy()}
     if family not in (None, MaxEntLaw):
         numbers["entropy_gap"] = best.entropy() - law.entropy()
     symbol, kernel = ("K", "K") if isinstance(operator, Kernel) else ("Q", "Q^-1")
@@ -344,7 +344,7 @@ def design(
     }
     free = (
         f"the strength, here {'log_std' if log_std else 'gamma'}; only tau matters",
-        f"the channels of a sample: {channels} was taken",
+        f"channels: {channels} was taken",
         f"alpha of a product (eq. residual_mul): {alpha:g} was taken",
         "the place in the network: see chaosgate.sites",
     )

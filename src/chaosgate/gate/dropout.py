@@ -36,7 +36,7 @@ class Dropout(Gate):
         self, p: float = 0.1, mask: Literal["element", "site"] = "element", seed: int | None = None
     ) -> None:
         super().__init__(seed)
-        one_of("Dropout: mask", mask, "element", "site")
+        one_of("mask", mask, "element", "site")
         self.p, self.mask = probability(p), mask
 
     def perturb(self, h: Tensor, noise: Noise) -> Tensor:
@@ -64,9 +64,7 @@ class Dropout(Gate):
 def probability(p: float) -> float:
     """``p``, if it drops something and leaves something."""
     if not 0 < p < 1:
-        raise ValueError(
-            f"p is a drop probability in (0, 1); got {p!r}. For no noise set noise.gate to null."
-        )
+        raise ValueError(f"p is in (0, 1); got {p!r}. For no noise set noise.gate to null.")
     return float(p)
 
 
@@ -145,10 +143,10 @@ class DropBlock(Gate):
         seed: int | None = None,
     ) -> None:
         super().__init__(seed)
-        one_of("DropBlock: channels", channels, "shared", "independent")
-        one_of("DropBlock: rate", rate, "exact", "published")
+        one_of("channels", channels, "shared", "independent")
+        one_of("rate", rate, "exact", "published")
         if not isinstance(block_size, int) or block_size < 1:
-            raise ValueError(f"DropBlock: block_size is a whole number >= 1; got {block_size!r}.")
+            raise ValueError(f"block_size is a whole number >= 1; got {block_size!r}.")
         self.p, self.block_size = probability(p), block_size
         self.channels, self.rate = channels, rate
         self._cache: dict[tuple[Grid, torch.device], tuple[Tensor, Tensor]] = {}

@@ -44,10 +44,10 @@ class UnitVarianceMechanism(Mechanism):
         name = "log_std" if realization is Wick else "sigma"
         if (strength is None) == (match is None):
             raise ValueError(
-                f"{type(self).__name__} takes exactly one of {name} and match (a gate); got "
+                f"{type(self).__name__} takes exactly one of {name} and match; got "
                 f"{name}={strength!r}, match={match!r}."
             )
-        bound = 1.0 if strength is None else positive(f"{type(self).__name__}: {name}", strength)
+        bound = positive(name, 1.0 if strength is None else strength)
         operator = operator or DirichletLaplacian()
         super().__init__(
             lambda grid: MaxEntLaw(operator, grid, beta=operator.mean_variance(grid)),

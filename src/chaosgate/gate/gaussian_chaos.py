@@ -64,7 +64,7 @@ class GaussianChaos(Mechanism):
     ) -> None:
         if (gamma is None) == (log_std is None):
             raise ValueError(
-                "GaussianChaos takes exactly one of gamma and log_std; got "
+                "give exactly one of gamma and log_std; got "
                 f"gamma={gamma!r}, log_std={log_std!r}. log_std=1.0 is a good start."
             )
         if log_std is not None and (beta is not None or epsilon is not None):
@@ -76,7 +76,7 @@ class GaussianChaos(Mechanism):
             raise ValueError(
                 f"gamma is finite and not 0; got {gamma!r}. For no noise set noise.gate to null."
             )
-        one_of("GaussianChaos: realization", realization, "samplewise", "wick")
+        one_of("realization", realization, "samplewise", "wick")
         self._operator = operator or DirichletLaplacian()
         self._scale = {"beta": beta, "epsilon": epsilon}
         self._unit_variance, self._strength = log_std is not None, strength

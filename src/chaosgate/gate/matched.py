@@ -97,7 +97,7 @@ class Matched(Gate):
         seed: int | None = None,
     ) -> None:
         super().__init__(seed)
-        one_of("Matched: by", by, *OBSERVABLES)
+        one_of("by", by, *OBSERVABLES)
         self.inner, self.reference, self.by, self.strength = gate, match, by, strength
 
     @torch.no_grad()

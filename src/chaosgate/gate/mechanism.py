@@ -53,7 +53,7 @@ class Mechanism(Gate):
         seed: int | None = None,
     ) -> None:
         super().__init__(seed)
-        one_of(f"{type(self).__name__}: channels", channels, "shared", "independent")
+        one_of("channels", channels, "shared", "independent")
         self.law = law
         self.realization = realization
         self.injection = Multiplicative() if injection is None else injection

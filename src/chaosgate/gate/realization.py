@@ -178,9 +178,7 @@ class Multiplicative(Injection):
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha <= 1:
-            raise ValueError(
-                f"alpha, the weight of the gate, must be in (0, 1]; got {self.alpha!r}."
-            )
+            raise ValueError(f"alpha, the weight of the gate, is in (0, 1]; got {self.alpha!r}.")
 
     def __call__(self, h: Tensor, gate: Tensor) -> Tensor:
         """The product. The gate carries no gradient, so backward multiplies by it once and keeps

@@ -265,3 +265,21 @@ def test_all_smoke_studies_run_from_start_to_report_and_train_everything_once(
     gch = runs_of(FOLDER / "imagenetc_stage.yaml", "smoke", tmp_path)[-1]  # at L4
     clean = next(row for row in RunDirectory(gch.directory).rows() if row["corruption"] == "clean")
     assert clean["top1"] > 0.5  # of eight classes: it learns
+
+
+@pytest.mark.parametrize("name", ["imagenet_clean_main", "imagenet_depth"])
+def test_imagenet_studies_have_both_readings_of_gamma_and_the_plan_prints_it(
+    name, command, tmp_path, monkeypatch
+):
+    readings = {name: load_study(FOLDER / f"{name}.yaml").reading for name in RUNS}
+    assert readings == {name: None if "pets" in name else "budget" for name in RUNS}
+    content = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
+    copy = tmp_path / f"{name}.yaml"
+    copy.write_text(content.replace("reading: budget", "reading: unit"), encoding="utf-8")
+    assert load_study(copy).name == f"{name}.unit"
+    for budget, unit in zip(planned(name), runs_of(copy, None, Path("runs")), strict=True):
+        assert ("'epsilon': 6272" in str(budget.config)) == ("gamma" in str(budget.config))
+        assert "'epsilon': 6272" not in str(unit.config)
+        assert (budget.directory == unit.directory) == ("gamma" not in str(budget.config))
+    monkeypatch.setenv("CHAOSGATE_IMAGENET", str(tmp_path))
+    assert "reading: unit" in command("study", "plan", copy)[1]

@@ -6,7 +6,7 @@ a part stands for a data folder, which differs from machine to machine.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -260,6 +260,9 @@ class Study(_Entry):
             the report says whether it changed afterwards.
         paper: Tables of the paper that this study answers; the report sets their numbers beside
             ours.
+        reading: What gamma means in the ImageNet tables (documentation: choices): ``budget``, with
+            the epsilon of the noise file, or ``unit``, at beta 1. ``unit`` takes epsilon out of
+            every method and adds ``.unit`` to the name of the study.
         keep_logits: Keep the logits of every test and validation image in half precision;
             ensembles do so anyway.
         ensemble: One or several :class:`Ensemble`; keeps the logits.
@@ -286,6 +289,7 @@ class Study(_Entry):
     metrics: tuple[Metric, ...] = Field(("top1", "nll", "ece", "gap"), min_length=1)
     planned: Planned | None = None
     paper: Names = ()
+    reading: Literal["budget", "unit"] | None = None
     keep_logits: bool = False
     ensemble: Annotated[tuple[Ensemble, ...], OneOrMore] = ()
     jobs: PositiveInt = 1
@@ -369,10 +373,23 @@ def load_study(path: str | Path, size: str | None = None, seeds: int | None = No
     content = {"name": path.stem, **{k: v for k, v in read_yaml(path).items() if v is not None}}
     content = {"project": content["name"], **content}
     study = make_study(content if size is None else _sized(path, content, size), path)
+    if study.reading == "unit":
+        methods = {
+            name: tuple(replace(part, content=_at_beta_one(part.content)) for part in parts)
+            for name, parts in study.methods.items()
+        }
+        study = study.model_copy(update={"methods": methods, "name": f"{study.name}.unit"})
     if seeds is not None:
         more = range(max(study.seeds) + 1, max(study.seeds) + 1 + seeds)
         study = study.model_copy(update={"seeds": (*study.seeds, *more)[:seeds]})
     return study
+
+
+def _at_beta_one(content: Any) -> Any:
+    """Without ``epsilon``: gamma goes with beta 1 then."""
+    if not isinstance(content, dict):
+        return content
+    return {key: _at_beta_one(value) for key, value in content.items() if key != "epsilon"}
 
 
 def make_study(content: Mapping[str, Any], path: Path) -> Study:
