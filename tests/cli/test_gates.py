@@ -39,7 +39,7 @@ def test_only_gaussian_chaos_meets_all_desiderata_here_and_on_the_committed_page
     [
         ([], ["prop. maxent_logfield", "log_std 1,", "entropy 62.087"]),
         (["chaosgate.field.Matern:length=2"], ["K / beta with K = Matern(length=2.0"]),
-        (["neumann", "--gauge", "pinned"], ["Pinned(Neumann(), site=[0, 0])"]),
+        (["neumann", "--gauge", "pinned"], ["Pinned(Neumann(), site=(0, 0))"]),
     ],
 )
 def test_a_gate_is_derived(

@@ -65,7 +65,7 @@ def test_a_grid_is_solved_once_and_an_operator_says_its_arguments(monkeypatch):
         operator.variance((3, 4))
         operator.mean_variance([3, 4])
     assert calls == [(3, 4)]
-    assert repr(Massive(operator, 0.5)) == "Massive(operator=Ridge(height=1.0), mu=0.5)"
+    assert repr(Massive(operator, 0.5)) == "Massive(Ridge(height=1.0), mu=0.5)"
 
 
 @pytest.mark.parametrize(

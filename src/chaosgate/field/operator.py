@@ -270,8 +270,11 @@ class Operator(ABC):
         """The class and its arguments, as far as they are attributes."""
         names = signature(type(self).__init__).parameters
         given = [(name, getattr(self, name)) for name in names if hasattr(self, name)]
-        text = ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in given)
-        return f"{type(self).__name__}({text})"
+        text = [
+            f"{value}" if name == "operator" else f"{name}={getattr(value, '__name__', value)}"
+            for name, value in given
+        ]
+        return f"{type(self).__name__}({', '.join(text)})"
 
 
 class Massive(Operator):
