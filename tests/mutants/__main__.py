@@ -23,10 +23,10 @@ OPTIONS = "-x -q -p no:cacheprovider -p no:xdist --assert=plain --noconftest --n
 
 
 def killed(mutant: Mutant) -> bool:
-    """Whether a test fails: first those of the paper and of the module, then all of the package."""
+    """Whether a test fails: first those of the module and of the paper, then all of the package."""
     torch.set_num_threads(1)
     package, module = mutant.target.partition(":")[0].split(".")
-    names = f"paper/test_{package}.py {package}/test_{module}.py paper {package}".split()
+    names = f"{package}/test_{module}.py paper/test_{package}.py {package} paper".split()
     files = [f"tests/{name}" for name in names if package != "metrics" or name != "paper"]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         for tests in filter(os.path.exists, files):
