@@ -8,7 +8,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from chaosgate.run.directory import write_json
+from chaosgate.run.directory import with_digest, write_json
 from chaosgate.run.outputs import samples_file
 from chaosgate.study import Run
 from chaosgate.study.execute.state import FITTED, TESTED, read_json, write_record
@@ -88,7 +88,7 @@ def keep(
     )
     record = run.directory / TESTED / f"{test}.json"
     if record.exists():
-        write_json(record, {**read_json(record), "outputs": [path.name]})
+        write_json(record, with_digest({**read_json(record), "outputs": [path.name]}))
 
 
 def numbers(top1: float, nll: float = 1.0, ece: float = 0.1, **more: float) -> dict[str, float]:

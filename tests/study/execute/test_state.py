@@ -25,7 +25,7 @@ from tests.study.made import finish, keep
 from tests.study.toy_studies import Plan
 
 CELLS = {("clean", 0): {"top1": 0.5, "nll": 1.0, "ece": 0.1}}
-FILES = "fitted.json tested/*.json curves.jsonl config.yaml outputs/*.npz".split()
+FILES = "fitted.json tested/*.json outputs/*.npz".split()
 
 
 @pytest.fixture

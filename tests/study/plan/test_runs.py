@@ -33,11 +33,6 @@ def test_files_and_dotted_keys_say_the_same() -> None:
     assert whole == training(GATE, more, {"noise.stages": ["L4"]})
 
 
-def test_value_that_is_a_dictionary_is_replaced_and_not_merged() -> None:
-    both = {"model": {"backbone_args": {"a": 1}}}, {"model.backbone_args": {"b": 2}}
-    assert training(*both) == training({"model.backbone_args": {"b": 2}})
-
-
 def test_directory_depends_on_what_shapes_the_network_and_on_nothing_else(plan: Plan) -> None:
     plain = [run.name for run in plan()]
     for keys in (

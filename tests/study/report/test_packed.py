@@ -13,6 +13,7 @@ from rich.console import Console
 
 from chaosgate.__main__ import main
 from chaosgate.study import Run, Study, load_study
+from chaosgate.study.execute.state import record_of, write_record
 from chaosgate.study.report.collect import collect
 from chaosgate.study.report.frame import results_of
 from chaosgate.study.report.names import ROWS, is_packed
@@ -65,6 +66,10 @@ def test_a_packed_study_names_no_place_of_the_machine(
     for run in runs:
         with open(run.directory / "config.yaml", "a") as file:
             file.write(f"\nrun_dir: {run.directory}\nroot: {data}\n")
+        for test in run.test_outputs:
+            record = record_of(run.directory, test)
+            more = {key: record[key] for key in ("seconds", "outputs")}
+            write_record(run.directory, test, record["rows"], more)
     folder = pack(study, runs, tmp_path / "packed")
     text = lzma.decompress((folder / ROWS).read_bytes()).decode()
     assert str(tmp_path) not in text and "${CHAOSGATE_PHOTOS}" in text

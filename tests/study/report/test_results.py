@@ -41,11 +41,3 @@ def test_networks_that_several_studies_trained_agree_to_the_last_bit() -> None:
             commits.setdefault(cell, set()).add(row["commit"])
     assert sum(len(those) == 3 for those in commits.values()) == 6 * 8
     assert all(len(numbers) == 1 for numbers in found.values())
-
-
-def test_folder_is_small() -> None:
-    files = [path for path in RESULTS.rglob("*") if path.is_file() and path.name != "report.html"]
-    shown = [path for path in files if path.name.startswith("ece_and_nll_")]
-    kept = [path for path in files if path.parent.name != "figures"] + shown
-    kept = [path for path in kept if "energy" not in path.name]
-    assert sum(path.stat().st_size for path in kept) < 6_000_000 and len(kept) <= 120

@@ -16,20 +16,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, get_args
 
-import yaml
 from filelock import FileLock, Timeout
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from chaosgate.run.directory import RunDirectory, is_row, read_lines, with_digest, write_json
+from chaosgate.run.directory import DIGEST, RunDirectory, read_lines, with_digest, write_json
 from chaosgate.study.plan.runs import Run
 
 Condition = Literal["done", "packed", "running", "queued", "failed", "interrupted", "missing"]
 LOG, FITTED, FAILED, TESTED = "log.txt", "fitted.json", "failed.json", "tested"
 LOCK = ".study.lock"
 _TRAINING_SHARE = 0.9  # of a run's time; the rest is the test
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ def is_locked(directory: Path) -> bool:
 
 
 def record_of(directory: Path, test: str) -> dict[str, Any]:
-    """The rows of a finished test; empty if it is not finished, or lost its outputs."""
+    """What a report needs of a finished test; empty if it is not finished, or lost its outputs."""
     record = read_json(directory / TESTED / f"{test}.json")
     outputs = [RunDirectory(directory).outputs / name for name in record.get("outputs", [])]
     return record if all(path.is_file() for path in outputs) else {}
@@ -99,18 +97,24 @@ def record_of(directory: Path, test: str) -> dict[str, Any]:
 def write_record(
     directory: Path, test: str, rows: Sequence[Mapping[str, Any]], more: Mapping[str, Any]
 ) -> None:
-    """Keep the rows of a finished test, and what it cost."""
+    """Keep the rows of a finished test, configuration and curves of its training, what it cost."""
+    files = RunDirectory(directory)
+    lines, _ = read_lines(files.curves)  # if an epoch was started twice, the last one counts
+    curves = list({line["epoch"]: line for line in lines}.values())
+    record = {"rows": list(rows), "config": files.settings(), "curves": curves, **more}
     (directory / TESTED).mkdir(exist_ok=True)
-    write_json(directory / TESTED / f"{test}.json", {"rows": [*map(with_digest, rows)], **more})
+    write_json(directory / TESTED / f"{test}.json", with_digest(record))
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Content of a small file; empty if there is none, or if it or a row in it is damaged."""
+    """Content of a small file; empty if there is none, or if it is damaged."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return {}
-    whole = isinstance(content, dict) and all(map(is_row, content.get("rows", [])))
+    whole = isinstance(content, dict)
+    if whole and DIGEST in content:
+        whole = content[DIGEST] == with_digest(content)[DIGEST]
     return content if whole else {}
 
 
@@ -119,18 +123,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def unreadable(directory: Path) -> list[Path]:
     """Files that a report needs and that are not what was written."""
-    run = RunDirectory(directory)
     notes = [directory / FITTED, *sorted((directory / TESTED).glob("*.json"))]
     found = [path for path in notes if path.exists() and not read_json(path)]
-    found += [run.curves] if read_lines(run.curves)[1] else []
-    arrays = [*sorted(run.outputs.glob("*.npz")), *directory.glob("*.npz")]
-    found += [path for path in arrays if not zipfile.is_zipfile(path)]
-    try:
-        text = run.config.read_text(encoding="utf-8") if run.config.exists() else "model: {}"
-        whole = isinstance(yaml.load(text, _Loader)["model"], dict)
-    except (yaml.YAMLError, ValueError, LookupError, TypeError):
-        whole = False
-    return found if whole else [*found, run.config]
+    arrays = [*sorted(RunDirectory(directory).outputs.glob("*.npz")), *directory.glob("*.npz")]
+    return found + [path for path in arrays if not zipfile.is_zipfile(path)]
 
 
 def set_aside(directory: Path) -> list[Path]:

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from chaosgate.metrics.aggregate import Cell
 from chaosgate.metrics.functional import calibration_bins, effective_counts
-from chaosgate.run.directory import RunDirectory, config_hash, read_lines
+from chaosgate.run.directory import config_hash
 from chaosgate.run.outputs import Logits, Samples, load_logits, load_samples
 from chaosgate.study.execute.run import measure, rows_of
-from chaosgate.study.execute.state import state_of
+from chaosgate.study.execute.state import record_of, state_of
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import Study
 from chaosgate.study.report import inference
@@ -193,13 +193,16 @@ def collect(study: Study, runs: Sequence[Run], packed: Sequence[Evidence] = ()) 
         packed: Parts of it (:func:`chaosgate.study.report.packed.load_parts`).
     """
     metrics = list(dict.fromkeys([*columns_of(study.metrics), *PLUS_T, *map(scaled, PLUS_T)]))
-    found = {run.name: _read(run) for run in runs if state_of(run).condition == "done"}
+    found: dict[str, Network] = {}
     draws: dict[tuple[Name, Column], Array] = {}
     floors: dict[tuple[Name, Column], Array] = {}
     reliability: dict[tuple[Name, str], Array] = {}
     indices: dict[str, str] = {}
-    for network in found.values():
-        run = next(run for run in runs if run.name == network.run)
+    for run in [run for run in runs if state_of(run).condition == "done"]:
+        record = record_of(run.directory, next(iter(run.test_outputs)))
+        about = (run.name, run.variant, run.method, run.levels, run.seed, 1, run.checkpoint)
+        tested = (record["config"], record["curves"], rows_of(run), [*run.test_outputs])
+        found[run.name] = network = Network(*about, *tested)
         if (samples := load_samples(run.directory, *run.test_outputs.values())) is not None:
             name, own = (network.variant, network.seed), resampled(samples, metrics, network.bins)
             draws |= {(name, column): values for column, values in own[0].items()}
@@ -236,14 +239,6 @@ def collect(study: Study, runs: Sequence[Run], packed: Sequence[Evidence] = ()) 
     index = next(iter(indices), "")
     errors = ImageErrors.of_draws(names, draws, floors, reliability, index)
     return [*ordered, *_ensembles(study, {run.name: run for run in runs}, ordered)], errors
-
-
-def _read(run: Run) -> Network:
-    directory = RunDirectory(run.directory)
-    lines, _ = read_lines(directory.curves)  # if an epoch was started twice, the last one counts
-    curves = list({line["epoch"]: line for line in lines}.values())
-    about = (run.name, run.variant, run.method, run.levels, run.seed, 1, run.checkpoint)
-    return Network(*about, directory.settings(), curves, rows_of(run), [*run.test_outputs])
 
 
 def resampled(
