@@ -103,6 +103,13 @@ def test_damaged_file(pattern: str, run: Run) -> None:
     assert state_of(run).condition == "interrupted" and state_of(run).trouble
 
 
+@pytest.mark.parametrize("name", ["results.jsonl", "curves.jsonl", "config.yaml"])
+def test_damaged_file_that_no_report_needs(name: str, run: Run) -> None:
+    assert in_process(run, "nothing", 0) == 0
+    (run.directory / name).write_bytes(b"half")
+    assert state_of(run).condition == "done"
+
+
 def test_changed_digit_of_a_row_and_damaged_network(run: Run) -> None:
     assert in_process(run, "nothing", 0) == 0
     (rows,) = run.directory.glob("tested/*.json")

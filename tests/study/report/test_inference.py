@@ -20,7 +20,6 @@ from chaosgate.run.outputs import Samples, ScaledSamples
 from chaosgate.study.report.inference import (
     RESAMPLES,
     ece_floor,
-    holm,
     interval_of,
     prior,
     resample,
@@ -118,12 +117,6 @@ def test_prior_is_that_of_smyths_moments_and_is_bounded() -> None:
     assert prior(list(wide), df)[0] < 0.6
     for few in ([], [0.1], [0.1, 0.0]):  # nothing to learn from; zero has no logarithm
         assert prior(few, df) == (0.0, 0.0)
-
-
-def test_holm_is_the_step_down_of_its_definition() -> None:
-    assert holm({"a": 0.001, "b": 0.02, "c": 0.03, "d": 0.2}) == {"a"}
-    assert holm({"a": 0.001, "b": 0.016, "c": 0.024, "d": 0.04}) == {"a", "b", "c", "d"}
-    assert holm({}) == set()
 
 
 @pytest.mark.statistical

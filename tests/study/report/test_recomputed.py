@@ -1,7 +1,6 @@
 """A three-seed study, really run: its table recomputed from the kept outputs by code that shares
 nothing with it."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,9 @@ from chaosgate.cli.training import compose
 from chaosgate.study import Run, Study, load_study, plan_runs
 from chaosgate.study.report.collect import collect
 from chaosgate.study.report.frame import Results, results_of
+from tests.study.real_studies import tiny
 
 pytestmark = pytest.mark.slow
-CONFIGS = Path(__file__).parents[3] / "configs"
 SEEDS = (0, 1, 2)
 METRICS = ["top1", "nll", "ece", "gap"]
 Done = tuple[Study, list[Run], Results]
@@ -25,29 +24,10 @@ Arrays = dict[str, np.ndarray]
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     folder = tmp_path_factory.mktemp("recomputed")
-    content = {
-        "base": [str(CONFIGS / "base.yaml"), str(CONFIGS / "data/fashion_mnist.yaml")],
-        "overrides": {
-            "trainer.max_epochs": 1,
-            "trainer.limit_train_batches": 40,
-            "trainer.enable_model_summary": False,
-            "model.backbone_args": {"channels": [8, 16, 16, 16]},
-            "data.init_args.corruptions": ["pixelate", "gaussian_noise"],
-            "data.init_args.severities": [1, 5],
-            "data.init_args.cache_dir": str(folder / "cache"),
-            "data.init_args.num_workers": 0,
-        },
-        "methods": {name: str(CONFIGS / f"noise/{name}.yaml") for name in ("none", "gch")},
-        "reference": "none",
-        "seeds": list(SEEDS),
-        "metrics": METRICS,
-        "ensemble": {"of": "none", "size": 3},
-        "checkpoint": "last",
-        "jobs": 2,
-        "threads": 1,
-    }
-    path = folder / "recomputed.yaml"
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    more = {"trainer.max_epochs": 1, "trainer.limit_train_batches": 40}
+    path = tiny(folder, "recomputed", {"none": "noise/none", "gch": "noise/gch"}, **more)
+    keys = {"seeds": list(SEEDS), "metrics": METRICS, "ensemble": {"of": "none", "size": 3}}
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **keys, "jobs": 2}))
     assert main(["study", "run", str(path), "--root", str(folder / "runs")]) == 0
     study = load_study(path)
     runs = plan_runs(study, folder / "runs", compose)
