@@ -223,7 +223,7 @@ def main():
                 run = stages if options.kind == "stages" else audit
                 rows = [dict(zip(columns, row, strict=True)) for row in run(library, name, build)]
             except (Exception, Late) as error:  # of any library
-                print(type(error).__name__, error)
+                print(repr(error))
                 rows = [dict.fromkeys(columns, "") | {columns[-1]: "not run"}]
             signal.setitimer(signal.ITIMER_PROF, 0)
             new = [{**head, "model": name, **row} for row in rows]

@@ -5,19 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks import alternatives, corruptions, data, field, fit, gate, metrics, study
-from benchmarks.__main__ import main
 
 from chaosgate.corruptions import PAPER
-
-
-def test_the_command_prints_a_table_and_writes_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(field, "run", lambda repeats: [{"grid": "5x4", "ratio": repeats / 3}])
-    main(["field", "--repeats", "1", "--json", str(tmp_path / "rows.json")])
-    assert "0.333" in capsys.readouterr().out and "5x4" in (tmp_path / "rows.json").read_text()
-    with pytest.raises(SystemExit):
-        main(["speed"])
 
 
 def test_field_gate_metrics_and_corruptions(monkeypatch: pytest.MonkeyPatch) -> None:
