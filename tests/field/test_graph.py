@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import chaosgate as cg
-from chaosgate.field import DirichletLaplacian, EdgeWeighted, FeatureGraph, MaxEntLaw
+from chaosgate.field import DirichletLaplacian, EdgeWeighted, FeatureGraph
 from chaosgate.field.white import Noise
 
 from .oracle import close
@@ -45,14 +45,8 @@ def test_each_sample_has_the_field_of_its_own_edge_weights(grid):
 
 
 def test_constant_features_give_the_dirichlet_laplacian():
-    close(
-        FeatureGraph().laplacian_of(torch.ones(1, 2, 3, 4, 2, dtype=torch.float64))[0],
-        DirichletLaplacian().matrix((3, 4, 2)),
-    )
-    assert (
-        MaxEntLaw(FeatureGraph(), (3, 4)).entropy()
-        == MaxEntLaw(DirichletLaplacian(), (3, 4)).entropy()
-    )
+    constant = torch.ones(1, 2, 3, 4, 2, dtype=torch.float64)
+    close(FeatureGraph().laplacian_of(constant)[0], DirichletLaplacian().matrix((3, 4, 2)))
 
 
 @pytest.mark.parametrize("channels", ["shared", "independent"])
@@ -75,8 +69,7 @@ def test_wick_gates_on_features_have_mean_one_at_every_site():
     gate = cg.GaussianChaos(log_std=0.7, operator=FeatureGraph(), realization="wick")
     h = features(1, 3, 5, 5).abs().expand(20_000, -1, -1, -1)
     gates = (gate.perturb(h, Noise(2)) / h)[:, 0]
-    error = gates.std(0) / 20_000**0.5
-    assert ((gates.mean(0) - 1).abs() < 5 * error).all()
+    assert ((gates.mean(0) - 1).abs() < 5 * gates.std(0) / 20_000**0.5).all()
 
 
 def test_a_large_grid_or_another_base_is_an_error():

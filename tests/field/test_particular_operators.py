@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.special import kv
 
-from chaosgate.field import CovarianceFunction, DirichletLaplacian, Graph, Matern, Periodic
+from chaosgate.field import Graph, Matern
 from tests.paper.reference import inverse
 
 from .oracle import close, graph_edges
@@ -19,27 +19,6 @@ def test_matern_kernels_are_those_of_the_bessel_form(smoothness):
     bessel = torch.from_numpy(kv(smoothness, x.numpy()))
     expected = 2 ** (1 - smoothness) / math.gamma(smoothness) * x**smoothness * bessel
     close(Matern(2.5, smoothness).green((8,))[0], torch.cat([torch.ones(1).double(), expected]))
-
-
-def test_a_covariance_function_sees_euclidean_distances():
-    operator = CovarianceFunction(lambda distance: torch.exp(-distance.square() / 8), nugget=0.01)
-    green = operator.green((2, 3, 4))
-    assert math.isclose(green[0, -1], math.exp(-(1 + 4 + 9) / 8))
-    assert math.isclose(green[0, 0], 1.01)
-
-
-def test_eigenvalues_of_the_dirichlet_laplacian_come_in_the_order_of_the_paper():
-    k, ell = torch.arange(1, 4).double(), torch.arange(1, 6).double()  # eq. dirichlet-eigs, 3 x 5
-    vertical = 4 * torch.sin(torch.pi * k / (2 * 4)) ** 2
-    horizontal = 4 * torch.sin(torch.pi * ell / (2 * 6)) ** 2
-    close(DirichletLaplacian().spectrum((3, 5)), (vertical[:, None] + horizontal).flatten())
-
-
-def test_periodic_variance_is_the_same_everywhere_and_dirichlet_variance_is_largest_inside():
-    periodic = Periodic().variance((6, 9))
-    assert torch.all(periodic == periodic[0, 0])
-    dirichlet = DirichletLaplacian().variance((7, 7))
-    assert dirichlet.argmax() == 24 and dirichlet.argmin() in (0, 6, 42, 48)
 
 
 def test_parts_of_a_graph_may_hang_together_through_the_boundary():

@@ -27,16 +27,6 @@ def test_bases_are_orthonormal_and_transforms_apply_them(kind, n, monkeypatch):
         close(line.synthesize(rows, line.constant()).view(2, 3, n), (basis @ coefficients).mT)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", [1, 2, 5, 12])
-def test_power_is_the_squared_basis(kind, n):
-    line = kind(n)
-    values = torch.exp(-line.eigenvalues())  # any function of the eigenvalue
-    both = torch.stack([values, 2 * values])
-    close(line.power(both[:, :, None])[:, :, 0], both @ line.basis().T ** 2)
-    close(line.power(both.T[None])[0], line.basis() ** 2 @ both.T)
-
-
 def test_long_axes_are_as_exact_as_short_ones():
     # 1031 is long for every kind; one frequency is enough to see a phase that drifts.
     for kind in KINDS:

@@ -58,18 +58,10 @@ def test_advance_accepts_counters_on_the_device(monkeypatch):
 
 
 @pytest.mark.statistical
-def test_normals_are_normal_and_uniforms_uniform():
-    # Kolmogorov-Smirnov on a million numbers; fails for one key in 500 of a correct generator.
-    noise = Noise(key_of("law"))
-    normals = noise.normal((1_000_000,), dtype=torch.float64).numpy()
-    uniforms = noise.uniform((1_000_000,), dtype=torch.float64).numpy()
-    assert stats.kstest(normals, "norm").pvalue > 1e-3
-    assert stats.kstest(uniforms, "uniform").pvalue > 1e-3
-    assert uniforms.min() > 0 and uniforms.max() < 1
-    # The two halves of Box-Muller and neighboring keys are uncorrelated: five standard errors.
-    assert abs(np.corrcoef(normals[:500_000], normals[500_000:])[0, 1]) < 5e-3 * math.sqrt(2)
+def test_neighboring_keys_give_uncorrelated_normals():
     rows = torch.stack([Noise(advance(key_of("n"), i)).normal((10_000,)) for i in range(20)])
-    assert (torch.corrcoef(rows) - torch.eye(20)).abs().max() < 5.5e-2
+    assert (torch.corrcoef(rows) - torch.eye(20)).abs().max() < 5.5e-2  # five standard errors
+    assert stats.kstest(rows.flatten().numpy(), "norm").pvalue > 1e-3
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

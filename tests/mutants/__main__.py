@@ -26,8 +26,9 @@ def killed(mutant: Mutant) -> bool:
     """Whether a test fails: first those of the module and of the paper, then all of the package."""
     torch.set_num_threads(1)
     package, module = mutant.target.partition(":")[0].split(".")
-    names = f"{package}/test_{module}.py paper/test_{package}.py {package} paper".split()
-    files = [f"tests/{name}" for name in names if package != "metrics" or name != "paper"]
+    names = [f"{package}/test_{module}.py", f"{package}/test_operators.py"]
+    names += [f"paper/test_{package}.py", package, *["paper"] * (package != "metrics")]
+    files = [f"tests/{name}" for name in names]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         for tests in filter(os.path.exists, files):
             with mutated(mutant):

@@ -1,13 +1,11 @@
 """The law of the log-field: paper sections 4.2 and 5.1 to 5.3, alg. gch, appendices A and C."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize, minimize_scalar
-from scipy.special import digamma, gammaln
+from scipy.optimize import minimize
 from torch import Tensor
 
 from chaosgate.field import (
@@ -114,8 +112,7 @@ def test_prop_maxent_logfield_covariance_budget_entropy_and_gap(grid: Grid) -> N
         close(law.entropy() - (entropy - gap), divergence, 1e-8)  # eq. entropy_gap_identity
 
 
-def test_prop_maxent_logfield_no_rival_law_found_by_search_has_more_entropy() -> None:
-    """Gaussians by ascent over covariances; other shapes by exponent or degrees of freedom."""
+def test_prop_maxent_logfield_no_rival_covariance_found_by_search_has_more_entropy() -> None:
     law = MaxEntLaw(DirichletLaplacian(), (3, 4), epsilon=EPSILON)
     matrix, n = grid_matrix((3, 4)).numpy(), 12
 
@@ -126,32 +123,10 @@ def test_prop_maxent_logfield_no_rival_law_found_by_search_has_more_entropy() ->
         return value, (2 * n * (matrix @ root) / trace - 2 * np.linalg.inv(root).T).ravel()
 
     start = np.random.default_rng(0).standard_normal(n * n)
-    best = minimize(
-        loss,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": 3000, "ftol": 1e-15, "gtol": 1e-9},
-    )
+    options = {"maxiter": 3000, "ftol": 1e-15, "gtol": 1e-9}
+    best = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
     gaussian = 0.5 * (n * math.log(2 * math.pi * math.e * 2 * EPSILON) - float(best.fun))
     assert gaussian == pytest.approx(law.entropy(), abs=1e-6)
-
-    def generalized_gap(p: float) -> float:
-        scale = 0.5 * (gammaln(1 / p) - gammaln(3 / p))
-        return 0.5 * math.log(2 * math.pi * math.e) - (
-            1 / p + math.log(2 / p) + scale + gammaln(1 / p)
-        )
-
-    def student_gap(dof: float) -> float:
-        half, top = dof / 2, (dof + n) / 2
-        peak = gammaln(half) - gammaln(top) + 0.5 * n * math.log((dof - 2) * math.pi)
-        return 0.5 * n * math.log(2 * math.pi * math.e) - (
-            peak + top * (digamma(top) - digamma(half))
-        )
-
-    shape: Any = minimize_scalar(generalized_gap, bounds=(0.5, 12.0), method="bounded")
-    assert shape.x == pytest.approx(2.0, abs=1e-3) and abs(shape.fun) < 1e-6
-    assert all(student_gap(dof) > 0 for dof in (2.1, 3, 5, 30, 1e4))
 
 
 @pytest.mark.parametrize("grid", GRIDS)

@@ -78,20 +78,14 @@ def test_thm_maxent_gff_chaos_all_moments_of_the_wick_gate(grid: Grid) -> None:
     offset, linear = log_affine(chaos("wick"), grid)
     close(offset, -0.5 * GAMMA**2 * covariance.diagonal())  # eq. exact_gate
     close(linear.T @ linear, GAMMA**2 * covariance)
-    tuples: list[tuple[int, ...]] = [(x,) for x in range(n)] + [
-        (x, (3 * x + 1) % n) for x in range(n)
-    ]
-    tuples += [(x, x, (x + 1) % n) for x in range(n)] + [
-        (x, (x + 2) % n, 5 * x % n, x) for x in range(n)
-    ]
-    for sites in tuples:
-        moment = float(
-            offset[list(sites)].sum() + 0.5 * linear[:, list(sites)].sum(1).square().sum()
-        )
+    tuples = [(x,) for x in range(n)] + [(x, (3 * x + 1) % n) for x in range(n)]
+    tuples += [(x, x, (x + 1) % n) for x in range(n)]
+    tuples += [(x, (x + 2) % n, 5 * x % n, x) for x in range(n)]
+    for sites in map(list, tuples):
+        moment = float(offset[sites].sum() + 0.5 * linear[:, sites].sum(1).square().sum())
         pairs = sum(float(covariance[a, b]) for i, a in enumerate(sites) for b in sites[:i])
-        close(
-            1 + moment, 1 + GAMMA**2 * pairs
-        )  # eq. all_moments_gate, eq. chaos-mean1, eq. chaos-second
+        # eq. all_moments_gate, eq. chaos-mean1, eq. chaos-second
+        close(1 + moment, 1 + GAMMA**2 * pairs)
         close(wick_moment(covariance, sites, GAMMA), math.exp(GAMMA**2 * pairs))
     close(gate_kernel(covariance, GAMMA), (GAMMA**2 * covariance).exp())  # eq. induced_gate_kernel
 

@@ -260,8 +260,8 @@ class SpectralFactor(Factor):
 
     On two axes the eigenvectors are :math:`e_k \otimes f_\ell`, and white noise is read as spectral
     coefficients, :math:`\psi = E\,(Z \odot \lambda^{-1/2})\,F^\top`; on one or three axes the same.
-    Along an axis of :data:`HALVED_FROM` to ``matmul_up_to`` sites,
-    :math:`Z` has the coefficients of all even frequencies before those of the odd ones. Memory is
+    On axes of :data:`HALVED_FROM` to ``matmul_up_to`` sites, except on rings, :math:`Z` has every
+    other coefficient, from the first on, before the rest (:meth:`Axis.order`). Memory is
     linear in the number of sites. A mode with eigenvalue zero gets no noise: that is the zero-mean
     gauge.
 

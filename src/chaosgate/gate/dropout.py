@@ -113,13 +113,12 @@ def seed_rate(coverage: Tensor, p: float | Tensor) -> Tensor:
 class DropBlock(Gate):
     r"""Drop blocks of sites, square or cubic.
 
-    Ghiasi et al. (2018) choose the seed rate by a formula for blocks that do not overlap and grids
-    much larger than a block; late stages are neither, and there the realised rate differs from
-    ``p``. With ``rate="exact"`` the rate is solved for, so that the marginal drop probability
-    :math:`1-(1-\rho)^{k(x)}` averages to ``p`` on every grid; seeds may sit anywhere, blocks are
-    cut at the border, and each site is divided by its exact probability of being kept, so that the
-    gate has mean one at every site. ``rate="published"`` is their algorithm 1: seeds where the
-    whole block fits, the rate
+    Ghiasi et al. (2018) choose the seed rate by a formula for blocks that do not overlap; blocks
+    do, so the realized rate is below ``p``. With ``rate="exact"`` the rate is solved for, so that
+    the marginal drop probability :math:`1-(1-\rho)^{k(x)}` averages to ``p`` on every grid; seeds
+    may sit anywhere, blocks are cut at the border, and each site is divided by its exact
+    probability of being kept, so that the gate has mean one at every site. ``rate="published"`` is
+    their algorithm 1: seeds where the whole block fits, the rate
 
     .. math:: \rho = \frac{p}{b^2}\,\frac{H W}{(H - b + 1)(W - b + 1)}
 
