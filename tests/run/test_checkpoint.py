@@ -1,73 +1,88 @@
-"""Checkpoint files: whole, and chosen by validation; one writer per run directory."""
+"""Files are replaced whole; checkpoints are chosen by validation; a lost curve comes back."""
 
 import errno
 import os
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
-from chaosgate.run import checkpoint
+from chaosgate.run import directory
 from chaosgate.run.checkpoint import AtomicCheckpointIO, damage, select
-from chaosgate.run.directory import RunDirectory
+from chaosgate.run.directory import RunDirectory, replace_file
 from chaosgate.run.recording import RecordTraining
 
 
-def test_a_failed_write_keeps_the_old_file_and_leaves_no_trace(tmp_path, monkeypatch):
+def test_a_failed_write_keeps_the_old_file_and_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "last.ckpt"
     AtomicCheckpointIO().save_checkpoint({"global_step": 7}, path)
     before = path.read_bytes()
+    for error in (OSError(errno.ENOSPC, "disk full"), KeyboardInterrupt("disk full")):
 
-    def full(content, file):
-        file.write(b"half of")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        def fail(content: Any, file: Any, error: BaseException = error) -> None:
+            file.write(b"half of")
+            raise error
 
-    monkeypatch.setattr(checkpoint.torch, "save", full)
-    with pytest.raises(OSError, match="No space left on device"):
-        AtomicCheckpointIO().save_checkpoint({"global_step": 8}, path)
-    assert path.read_bytes() == before and [one.name for one in tmp_path.iterdir()] == ["last.ckpt"]
+        monkeypatch.setattr(torch, "save", fail)
+        with pytest.raises(type(error), match="disk full"):
+            AtomicCheckpointIO().save_checkpoint({"global_step": 8}, path)
+        assert path.read_bytes() == before and os.listdir(tmp_path) == ["last.ckpt"]
+
+
+def test_the_bytes_reach_the_disk_before_the_name_and_the_name_before_the_call_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def record_sync(descriptor: int) -> None:
+        steps.append("folder" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "file")
+        fsync(descriptor)
+
+    monkeypatch.setattr(directory.os, "fsync", record_sync)
+    monkeypatch.setattr(directory.os, "replace", lambda *a: [steps.append("name"), replace(*a)])
+    replace_file(tmp_path / "file", "text")
+    assert steps == ["file", "name", "folder"]
+    replace_file(tmp_path / "file", "progress", durable=False)
+    assert steps[3:] == ["name"]
 
 
 @pytest.mark.parametrize("how", ["one bit", "truncated", "empty"])
-def test_damage_is_seen(tmp_path, how):
+def test_damage_is_seen(tmp_path: Path, how: str) -> None:
     path = tmp_path / "last.ckpt"
     AtomicCheckpointIO().save_checkpoint({"weights": torch.arange(1000)}, path)
     assert damage(path) is None
     content = bytearray(path.read_bytes())
-    if how == "one bit":
-        content[len(content) // 2] ^= 1
-        path.write_bytes(content)
-    else:
-        path.write_bytes(content[: len(content) // 2] if how == "truncated" else b"")
+    content[len(content) // 2] ^= 1
+    keep = {"one bit": len(content), "truncated": len(content) // 2, "empty": 0}[how]
+    path.write_bytes(content[:keep])
     assert "last.ckpt" in str(damage(path))
     with pytest.raises(ValueError, match="last.ckpt"):
         AtomicCheckpointIO().load_checkpoint(path)
 
 
-NAMES = ("epoch", "val/nll", "val/ece", "val/top1")
-SCORES = [
-    (0, 0.5, 0.001, 0.7),
-    (1, 0.4008, 0.02, 0.8),
-    (2, 0.4, 0.03, 0.81),
-    (3, 0.402, 0.002, 0.81),
-]
-
-
-def test_selection_breaks_ties_by_ece_within_the_tolerance():
-    curve = [*(dict(zip(NAMES, row, strict=True)) for row in SCORES), {"epoch": 4}]
+def test_selection_breaks_ties_by_ece_within_the_tolerance() -> None:
+    scores = (0, 0.5, 0.001, 0.7), (1, 0.4008, 0.02, 0.8), (2, 0.4, 0.03, 0.81)
+    names = ("epoch", "val/nll", "val/ece", "val/top1")
+    every = (*scores, (3, 0.402, 0.002, 0.81))
+    curve = [*(dict(zip(names, row, strict=True)) for row in every), {"epoch": 4}]
     assert select(curve, tolerance=1e-3) == (1, 2, [1, 2])
     assert select(curve, tolerance=0.0)[0] == 2
     assert select(curve[-1:], tolerance=1e-3)[0] == 4  # without validation the newest
 
 
-def test_a_curve_that_was_lost_comes_back_from_the_checkpoint(tmp_path):
+def test_a_curve_that_was_lost_comes_back_from_the_checkpoint(tmp_path: Path) -> None:
     settings = {"default_root_dir": str(tmp_path), "is_global_zero": True, "current_epoch": 0}
-    trainer = SimpleNamespace(**settings, global_step=3, callback_metrics={"val/nll": 0.25})
+    values = {"global_step": 3, "callback_metrics": {"val/nll": 0.25}}
+    trainer: Any = SimpleNamespace(**settings, **values)
     first, resumed = RecordTraining(), RecordTraining()
-    first.on_train_epoch_end(trainer, None)
-    curves = RunDirectory(tmp_path).curves
-    whole = curves.read_text()
+    first.on_train_epoch_end(trainer)
+    whole = (curves := RunDirectory(tmp_path).curves).read_text()
     curves.unlink()
     resumed.load_state_dict(first.state_dict())
-    resumed.on_fit_start(trainer, None)
+    resumed.on_fit_start(trainer)
     assert curves.read_text() == whole

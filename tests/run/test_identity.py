@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from chaosgate.run import identity
+from chaosgate.run.identity import run_name, test_hash, training_hash
 
+test_hash.__test__ = False  # type: ignore[attr-defined]  # not a test
 GATE = {"class_path": "chaosgate.GaussianChaos", "init_args": {"log_std": 1.0, "gamma": None}}
 IMAGES = {"root": "/a", "batch_size": 4, "severities": [1]}
 CONFIG: dict[str, Any] = {
@@ -16,7 +17,6 @@ CONFIG: dict[str, Any] = {
     "noise": {"gate": GATE, "stages": ["L4"], "monte_carlo": 0},
     "temperature": True,
 }
-NAME = identity.run_name(CONFIG)
 
 
 def changed(key: str, value: Any, config: dict[str, Any] = CONFIG) -> dict[str, Any]:
@@ -24,78 +24,59 @@ def changed(key: str, value: Any, config: dict[str, Any] = CONFIG) -> dict[str, 
     return {**config, first: changed(rest, value, config.get(first) or {}) if rest else value}
 
 
-def same_training(one: dict[str, Any], two: dict[str, Any]) -> bool:
-    return identity.training_hash(one) == identity.training_hash(two)
-
-
 def test_names_of_existing_runs_stay() -> None:
-    assert NAME == "resnet18-ImageNet-GaussianChaos-log_std1-L4-seed0-7c9993cc"
+    assert run_name(CONFIG) == "resnet18-ImageNet-GaussianChaos-log_std1-L4-seed0-7c9993cc"
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("trainer.max_epochs", 4),
-        ("trainer.callbacks", [{"class_path": "my.Callback"}]),
-        ("model.backbone_args", {"a": [1, 3]}),
-        ("data.init_args.batch_size", 8),
-        ("data.class_path", "chaosgate.ImageFolder"),
-        ("noise.stages", ["L3"]),
-        ("noise.gate", None),
-        ("noise.gate.init_args.operator", {"class_path": "mine.Operator"}),
-        ("saving.tolerance", 0.1),
-        ("seed_everything", 1),
-    ],
-)
-def test_setting_that_shapes_the_network_is_another_training(key: str, value: Any) -> None:
-    assert not same_training(changed(key, value), CONFIG)
-    assert identity.test_hash(changed(key, value), CONFIG) != identity.test_hash(CONFIG, CONFIG)
+TRAINING: list[tuple[str, Any]] = [  # another training, and so another test
+    ("trainer.max_epochs", 4),
+    ("trainer.callbacks", [{"class_path": "my.Callback"}]),
+    ("model.backbone_args", {"a": [1, 3]}),
+    ("data.init_args.batch_size", 8),
+    ("data.class_path", "chaosgate.ImageFolder"),
+    ("noise.stages", ["L3"]),
+    ("noise.gate", None),
+    ("noise.gate.init_args.operator", {"class_path": "mine.Operator"}),
+    ("saving.tolerance", 0.1),
+    ("seed_everything", 1),
+]
+TEST: list[tuple[str, Any]] = [  # another test of the same training
+    ("data.init_args.severities", [2]),
+    ("data.init_args.released", "/c"),
+    ("noise.monte_carlo", 4),
+    ("temperature", False),
+]
+NOTHING: list[tuple[str, Any]] = [
+    ("trainer.logger", {"class_path": "lightning.pytorch.loggers.CSVLogger"}),
+    ("trainer.callbacks", [{"class_path": "lightning.pytorch.callbacks.RichProgressBar"}]),
+    ("trainer.argument_of_a_later_release", 7),
+    ("trainer.accelerator", "cpu"),
+    ("data.init_args.num_workers", 8),
+    ("data.init_args.root", "/b"),
+    ("data.class_path", "chaosgate.data.imagenet.ImageNet"),
+    ("data.init_args.seed", 7),
+    ("trainer.max_epochs", 3.0),
+    ("labels", {"study": "s"}),
+    ("model.added_later", None),
+]
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("trainer.logger", {"class_path": "lightning.pytorch.loggers.CSVLogger"}),
-        ("trainer.callbacks", [{"class_path": "lightning.pytorch.callbacks.RichProgressBar"}]),
-        ("trainer.argument_of_a_later_release", 7),
-        ("trainer.accelerator", "cpu"),
-        ("data.init_args.num_workers", 8),
-        ("data.init_args.root", "/b"),
-        ("data.class_path", "chaosgate.data.imagenet.ImageNet"),
-        ("data.init_args.seed", 7),
-        ("trainer.max_epochs", 3.0),
-        ("labels", {"study": "s"}),
-        ("model.added_later", None),
-    ],
-)
-def test_setting_that_does_not_is_the_same_training_and_the_same_test(key: str, value: Any) -> None:
-    assert same_training(changed(key, value), CONFIG)
-    assert identity.test_hash(CONFIG, changed(key, value)) == identity.test_hash(CONFIG, CONFIG)
+@pytest.mark.parametrize("change", [*TRAINING, *TEST, *NOTHING], ids=lambda change: change[0])
+def test_a_setting_makes_another_training_or_test_or_none(change: tuple[str, Any]) -> None:
+    other = changed(*change)
+    assert (training_hash(other) != training_hash(CONFIG)) == (change in TRAINING)
+    assert (test_hash(CONFIG, other) != test_hash(CONFIG, CONFIG)) == (change not in NOTHING)
+    assert (test_hash(other, CONFIG) != test_hash(CONFIG, CONFIG)) == (change in TRAINING)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("data.init_args.severities", [2]),
-        ("data.init_args.released", "/c"),
-        ("noise.monte_carlo", 4),
-        ("temperature", False),
-    ],
-)
-def test_setting_of_the_test_is_another_test_of_the_same_training(key: str, value: Any) -> None:
-    assert same_training(changed(key, value), CONFIG)
-    assert identity.test_hash(CONFIG, changed(key, value)) != identity.test_hash(CONFIG, CONFIG)
-
-
-@pytest.mark.parametrize("own", ["chaosgate.ImageFolder", "my_sets.ImageNet"])
-def test_folder_of_own_images_counts(own: str) -> None:
-    folder = changed("data.class_path", own)
-    assert not same_training(folder, changed("data.init_args.root", "/b", folder))
-
-
-def test_the_embedded_subset_is_not_the_whole_set() -> None:
+def test_the_folder_counts_for_own_images_and_for_an_embedded_subset() -> None:
+    for own in ("chaosgate.ImageFolder", "my_sets.ImageNet"):
+        folder = changed("data.class_path", own)
+        other = changed("data.init_args.root", "/b", folder)
+        assert training_hash(folder) != training_hash(other)
     fashion = changed("data.class_path", "chaosgate.FashionMNIST")
-    assert not same_training(fashion, changed("data.init_args.root", None, fashion))
+    embedded = changed("data.init_args.root", None, fashion)
+    assert training_hash(fashion) != training_hash(embedded)
 
 
 def test_noise_in_the_callbacks_is_part_of_name_and_hash() -> None:
@@ -103,7 +84,6 @@ def test_noise_in_the_callbacks_is_part_of_name_and_hash() -> None:
     callback = {"class_path": "chaosgate.NoiseInjection", "init_args": arguments}
     none = changed("noise.gate", None)
     listed = changed("trainer.callbacks", [callback], none)
-    assert "-GaussianChaos-log_std1-L3-" in identity.run_name(listed)
-    assert "-none-" in identity.run_name(none)
-    assert not same_training(listed, none)
-    assert same_training(none, changed("noise.stages", ["L1"], none))
+    assert "-GaussianChaos-log_std1-L3-" in run_name(listed) and "-none-" in run_name(none)
+    assert training_hash(listed) != training_hash(none)
+    assert training_hash(none) == training_hash(changed("noise.stages", ["L1"], none))

@@ -6,14 +6,9 @@ from typing import Any
 
 import pytest
 
-QUICK = (
-    "--trainer.max_epochs=1",
-    "--trainer.limit_train_batches=3",
-    "--trainer.log_every_n_steps=1",
-    "--trainer.enable_progress_bar=false",
-    "--data.init_args.corruptions=null",
-    "--model.backbone_args={channels: [8, 8, 16, 16]}",
-)
+QUICK = """--trainer.max_epochs=1 --trainer.limit_train_batches=3 --trainer.log_every_n_steps=1
+    --trainer.enable_progress_bar=false --data.init_args.corruptions=null
+    --model.backbone_args={"channels":[8,8,16,16]}""".split()
 OWN_FILES = {
     "tensorboard": "events.out.*",
     "csv": "csv/version_0/metrics.csv",
@@ -33,15 +28,10 @@ def test_rows_and_energy_do_not_depend_on_the_logger(
     found = []
     for logger, own in OWN_FILES.items():
         run = Path(f"with_{logger}")
-        names = (
-            "base",
-            "data/fashion_mnist",
-            "noise/gch",
-            *([f"logger/{logger}"] if logger else []),
-        )
-        none = [] if logger else ["--trainer.logger=false"]
+        words = [*configs("base", "data/fashion_mnist", "noise/gch"), *QUICK, f"--run_dir={run}"]
+        words += configs(f"logger/{logger}") if logger else ["--trainer.logger=false"]
         for step in ("fit", "test"):
-            status, _, err = command(step, *configs(*names), *QUICK, *none, f"--run_dir={run}")
+            status, _, err = command(step, *words)
             assert status == 0, err
         rows = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
         same = [{key: one[key] for key in one if key not in OF_THE_RUN} for one in rows]

@@ -18,9 +18,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from chaosgate.__main__ import main
 
     run = tmp_path_factory.mktemp("uninterrupted") / "run"
-    files = [
-        word for name in FILES for word in ("-c", str(REPOSITORY / "configs" / f"{name}.yaml"))
-    ]
+    files = [f"--config={REPOSITORY}/configs/{name}.yaml" for name in FILES]
     assert main(["fit", *files, *SMALL, f"--run_dir={run}"]) == 0
     return run
 

@@ -8,29 +8,24 @@ import pytest
 from chaosgate.run.directory import RunDirectory
 from chaosgate.run.rows import merge_rows, print_results
 
-METRICS = {"top1": 0.9, "nll": 0.3, "ece": 0.02, "gap": 0.01, "brier": 0.1}
-SCALED = {"nll_T": 0.2876, "ece_T": 0.0123}
 
-
-def row(split: str | None, corruption: str = "clean", severity: int = 0) -> dict[str, Any]:
-    cell = {"corruption": corruption, "severity": severity, "n": 10}
-    return {**cell, "temperature_split": split, **METRICS, **SCALED}
+def row(corruption: str = "clean", severity: int = 0, **more: Any) -> dict[str, Any]:
+    metrics = {"top1": 0.9, "nll": 0.3, "ece": 0.02, "gap": 0.01, "brier": 0.1}
+    scaled = {"nll_T": 0.2876, "ece_T": 0.0123, "temperature_split": "validation"}
+    return {"corruption": corruption, "severity": severity, "n": 10, **metrics, **scaled, **more}
 
 
 @pytest.mark.parametrize("split", ["test", "validation"])
-def test_table_shows_means_over_severities_and_marks_a_temperature_that_saw_the_test_images(
+def test_table_shows_means_over_severities_and_says_if_the_temperature_saw_the_test_images(
     split: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = ("elastic_transform", "contrast")
-    cells = [
-        row(split),
-        *(row(split, name, severity) for name in names for severity in range(1, 6)),
-    ]
-    cells[1]["nll"] = 0.8
-    print_results(cells, Path("results.jsonl"))
+    cells = [row("contrast", severity, nll=0.3) for severity in range(1, 6)]
+    cells += [row("elastic_transform", severity) for severity in range(1, 6)]
+    first = row(temperature_split=split)
+    print_results([first, {**cells[0], "nll": 0.8}, *cells[1:]], Path("results.jsonl"))
     out = capsys.readouterr().out
     assert "ECE+T" in out and ("fitted on the test images" in out) == (split == "test")
-    (line,) = [line for line in out.splitlines() if line.startswith("elastic_transform ")]
+    (line,) = [line for line in out.splitlines() if line.startswith("contrast ")]
     assert line.split()[1:3] == ["0.9000", "0.4000"] and "severities 1, 2, 3, 4, 5" in out
     (mean,) = [line for line in out.splitlines() if line.startswith("mean of corruptions")]
     assert mean.split()[3:5] == ["0.9000", "0.3500"] and max(map(len, out.splitlines())) <= 80
@@ -38,20 +33,20 @@ def test_table_shows_means_over_severities_and_marks_a_temperature_that_saw_the_
 
 def test_rows_are_replaced_by_cell_and_a_damaged_file_is_left_alone(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    merge_rows(run.results, [row("validation"), row("validation", "fog", 1)])
-    merge_rows(run.results, [{**row("validation"), "nll": 9.0}])
+    merge_rows(run.results, [row(), row("fog", 1)])
+    merge_rows(run.results, [row(nll=9.0)])
     assert [one["nll"] for one in run.rows()] == [0.3, 9.0]
     torn = run.results.read_text()[:-20]
     run.results.write_text(torn)
     with pytest.raises(ValueError, match="results.jsonl: 1 lines cannot be read"):
-        merge_rows(run.results, [row("validation")])
+        merge_rows(run.results, [row()])
     assert run.results.read_text() == torn and len(run.rows()) == 1
 
 
 def test_no_flipped_bit_changes_a_row_unnoticed(tmp_path: Path) -> None:
     """A changed line cannot be read, or is no row, or has the same values, or no digest."""
     run = RunDirectory(tmp_path)
-    merge_rows(run.results, [{**row("validation"), "noise": {"gate": None, "draws": {2: "two"}}}])
+    merge_rows(run.results, [row(noise={"gate": None, "draws": {2: "two"}})])
     whole, (written,) = run.results.read_bytes(), run.rows()
     for at in range(len(whole)):
         run.results.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])

@@ -62,7 +62,7 @@ class RecordTraining(Callback):
     def on_train_batch_start(self, trainer: Any, model: Any, batch: Any, batch_idx: int) -> None:
         where = {"epoch": trainer.current_epoch, "epochs": trainer.max_epochs or -1}
         where |= {"batch": batch_idx, "batches": trainer.num_training_batches}
-        self._progress.write(trainer, "fit", every=1.0, **where)
+        self._progress.write(trainer, "fit", every=5.0, **where)
 
     def on_train_epoch_end(self, trainer: Trainer, *unused: Any) -> None:
         found = trainer.callback_metrics  # validation of this epoch is over

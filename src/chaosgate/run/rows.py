@@ -117,7 +117,7 @@ class RecordTest(Callback):
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, *unused: Any
     ) -> None:
         where = {"batch": batch_idx + 1, "batches": sum(trainer.num_test_batches)}
-        self._progress.write(trainer, "test", every=1.0, **where)
+        self._progress.write(trainer, "test", every=5.0, **where)
         logits, target, index, cell = outputs.values()  # padding has index -1
         if self._scaled is not None:
             scaled = working_precision(logits) / self.fitted["temperature"]
