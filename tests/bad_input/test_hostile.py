@@ -1,5 +1,6 @@
 """Configurations and checkpoints of another person: reading them, and training with them, runs and
-sends nothing."""
+sends nothing.
+"""
 
 import json
 import os
@@ -24,12 +25,7 @@ BASE: dict[str, Any] = {
     "model": {"backbone": "resnet10_small", "backbone_args": {"channels": [8, 8, 16, 16]}},
     "data": {"class_path": "chaosgate.FashionMNIST", "init_args": {"corruptions": None}},
     "noise": {"gate": None, "stages": ["L4"]},
-    "trainer": {
-        "max_epochs": 1,
-        "limit_train_batches": 1,
-        "limit_val_batches": 1,
-        "enable_progress_bar": False,
-    },
+    "trainer": {"max_epochs": 1, "limit_train_batches": 1, "limit_val_batches": 1},
 }
 """A run that would train: every case changes one thing in it."""
 
@@ -38,72 +34,70 @@ def spec(class_path: str, **init_args: Any) -> dict[str, Any]:
     return {"class_path": class_path, **({"init_args": init_args} if init_args else {})}
 
 
-POPEN = spec("subprocess.Popen", args=SHELL, shell=True)
-SYSTEM = spec("os.system", command=SHELL)
-HANDLER = spec(
-    "torch.distributed.elastic.multiprocessing.subprocess_handler.SubprocessHandler",
-    **{
-        "entrypoint": "/bin/sh",
-        "args": ["-c", SHELL],
-        "env": {},
-        "stdout": None,
-        "stderr": None,
-        "local_rank_id": 0,
-    },
-)
-WANDB, DDP = "lightning.pytorch.loggers.WandbLogger", "lightning.pytorch.strategies.DDPStrategy"
-
-
-def scheduler(function: Any, name: str = "LambdaLR") -> dict[str, Any]:
-    return {"model": {"lr_scheduler": spec(f"torch.optim.lr_scheduler.{name}", lr_lambda=function)}}
-
-
-def callback(name: str, **init_args: Any) -> dict[str, Any]:
-    return {"trainer": {"callbacks": [spec(f"lightning.pytorch.callbacks.{name}", **init_args)]}}
+def trainer(**keys: Any) -> dict[str, Any]:
+    return {"trainer": keys}
 
 
 def backbone(value: Any) -> dict[str, Any]:
     return {"model": {"backbone_args": {"drop_rate": value}}}
 
 
-def trainer(**keys: Any) -> dict[str, Any]:
-    return {"trainer": keys}
+def scheduler(function: Any) -> dict[str, Any]:
+    path = "torch.optim.lr_scheduler.LambdaLR"
+    return {"model": {"lr_scheduler": spec(path, lr_lambda=function)}}
 
 
-def chaos(operator: Any) -> dict[str, Any]:
-    return {"noise": {"gate": spec("chaosgate.GaussianChaos", log_std=1.0, operator=operator)}}
+def callback(name: str, **init_args: Any) -> dict[str, Any]:
+    return trainer(callbacks=[spec(f"lightning.pytorch.callbacks.{name}", **init_args)])
 
 
+def averaging(function: str) -> dict[str, Any]:
+    return callback("StochasticWeightAveraging", swa_lrs=0.1, avg_fn=function)
+
+
+POPEN = spec("subprocess.Popen", args=SHELL, shell=True)
+SYSTEM = spec("os.system", command=SHELL)
+HANDLER = spec(
+    "torch.distributed.elastic.multiprocessing.subprocess_handler.SubprocessHandler",
+    **{"entrypoint": "/bin/sh", "args": ["-c", SHELL], "env": {}, "local_rank_id": 0},
+    **{"stdout": None, "stderr": None},
+)
+LIGHTNING = "lightning.pytorch"
+WANDB = f"{LIGHTNING}.loggers.WandbLogger"
+URL = "http://127.0.0.1:9"
+NESTED = spec("chaosgate.Massive", mu=1.0, operator=HANDLER)
 CONFIGS: dict[str, dict[str, Any]] = {
     "untyped value: Popen": backbone(POPEN),
     "untyped value: os.system in a list": backbone([SYSTEM]),
     "untyped value: a process of torch": backbone(HANDLER),
-    "untyped value: through a module of ours": backbone(
+    "untyped value: through ours": backbone(
         spec("chaosgate.cli.training.os.system", command=SHELL)
     ),
-    "strategy: state of a hook": trainer(strategy=spec(DDP, ddp_comm_state=POPEN)),
+    "strategy: state of a hook": trainer(
+        strategy=spec(f"{LIGHTNING}.strategies.DDPStrategy", ddp_comm_state=POPEN)
+    ),
     "scheduler: os._exit": scheduler("os._exit"),
     "scheduler: a function of torch": scheduler("torch.hub.load"),
-    "scheduler: a function of ours that writes": callback(
-        "StochasticWeightAveraging", swa_lrs=0.1, avg_fn="chaosgate.data.download.unpack"
-    ),
     "scheduler: a command of ours": scheduler("chaosgate.__main__.main"),
     "callback: os.system": callback("LambdaCallback", on_fit_start="os.system"),
-    "callback: averaging": callback("StochasticWeightAveraging", swa_lrs=0.1, avg_fn="os.system"),
+    "callback: averaging": averaging("os.system"),
+    "callback: averaging by a function of ours that writes": averaging(
+        "chaosgate.data.imagenet_c.download_group"
+    ),
     "callbacks: Popen": trainer(callbacks=[POPEN]),
     "callbacks: appended": {"trainer": {"callbacks+": [POPEN]}},
     "callbacks: through a library": trainer(callbacks=[spec("torch.os.system", command=SHELL)]),
     "profiler: further arguments": trainer(
         profiler={
-            "class_path": "lightning.pytorch.profilers.PyTorchProfiler",
+            "class_path": f"{LIGHTNING}.profilers.PyTorchProfiler",
             "dict_kwargs": {"on_trace_ready": POPEN},
         }
     ),
     "plugins: inside one": trainer(
-        plugins=[spec("lightning.pytorch.plugins.io.AsyncCheckpointIO", checkpoint_io=POPEN)]
+        plugins=[spec(f"{LIGHTNING}.plugins.io.AsyncCheckpointIO", checkpoint_io=POPEN)]
     ),
     "plugins: another way to read checkpoints": trainer(
-        plugins=[spec("lightning.pytorch.plugins.TorchCheckpointIO")]
+        plugins=[spec(f"{LIGHTNING}.plugins.TorchCheckpointIO")]
     ),
     "optimizer: os.system": {"model": {"optimizer": SYSTEM}},
     "optimizer: reads a pickle": {
@@ -114,29 +108,27 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "gate: through the globals of a method": {
         "noise": {"gate": spec("chaosgate.GaussianChaos.__init__.__globals__")}
     },
-    "operator: inside an operator": chaos(spec("chaosgate.Massive", mu=1.0, operator=HANDLER)),
+    "gate: inside its operator": {
+        "noise": {"gate": spec("chaosgate.GaussianChaos", log_std=1.0, operator=NESTED)}
+    },
     "data: Popen": {"data": POPEN},
     "data: a file with a class": {"data": "evil_class.yaml"},
-    "data: an address": {"data": "http://127.0.0.1:9/evil.yaml"},
+    "data: an address": {"data": f"{URL}/evil.yaml"},
     "logger: a file with a class": trainer(logger="evil_class.yaml"),
-    "logger: another server": trainer(
-        logger=spec(WANDB, project="x", settings={"base_url": "http://127.0.0.1:9"})
-    ),
+    "logger: another server": trainer(logger=spec(WANDB, project="x", settings={"base_url": URL})),
     "logger: further arguments": trainer(
         logger={"class_path": WANDB, "dict_kwargs": {"settings": {"base_url": "x"}}}
     ),
     "logger: of a server": trainer(
-        logger=spec("lightning.pytorch.loggers.MLFlowLogger", tracking_uri="x")
+        logger=spec(f"{LIGHTNING}.loggers.MLFlowLogger", tracking_uri="x")
     ),
     "checkpoint: pickles allowed": {"weights_only": False, "ckpt_path": "trap.ckpt"},
-    "checkpoint: an address": {"ckpt_path": "http://127.0.0.1:9/trap.ckpt"},
+    "checkpoint: an address": {"ckpt_path": f"{URL}/trap.ckpt"},
     "checkpoint: of a registry": {"ckpt_path": "registry:somebody/net"},
     "checkpoint: a pickle": {"ckpt_path": "trap.ckpt"},
     "checkpoint: a pickle with another ending": {"ckpt_path": "polyglot.safetensors"},
     "checkpoint: uploaded": trainer(model_registry="somebody/net"),
-    "checkpoint: written to an address": callback(
-        "ModelCheckpoint", dirpath="http://127.0.0.1:9/all"
-    ),
+    "checkpoint: written to an address": callback("ModelCheckpoint", dirpath=f"{URL}/all"),
     "network: a pickle": {"model": {"weights": "trap.ckpt"}},
 }
 
@@ -144,7 +136,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 class Trap:
     """Unpickling it leaves a file behind."""
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return os.system, (SHELL,)
 
 
@@ -154,42 +146,29 @@ def refuse_to_connect(*unused: Any) -> None:
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(socket.socket, "connect", refuse_to_connect)
-    torch.save(
-        {"state_dict": {"model.conv1.weight": torch.zeros(1)}, "epoch": 0, "extra": Trap()},
-        "trap.ckpt",
-    )
+    content = {"state_dict": {"model.conv1.weight": torch.zeros(1)}, "epoch": 0, "extra": Trap()}
+    torch.save(content, "trap.ckpt")
     torch.load("trap.ckpt", weights_only=False)
-    assert Path(TRACE).exists()  # the trap works
-    Path(TRACE).unlink()
+    Path(TRACE).unlink()  # the trap works
     header = json.dumps({"a": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}).encode()
     polyglot = len(header).to_bytes(8, "little") + header + Path("trap.ckpt").read_bytes()
     Path("polyglot.safetensors").write_bytes(polyglot)
     assert zipfile.is_zipfile("polyglot.safetensors")
     Path("evil_class.yaml").write_text(yaml.safe_dump(POPEN))
-    return tmp_path
 
 
-def merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    both = {**base, **change}
-    for key in base.keys() & change.keys():
-        if (
-            isinstance(base[key], dict)
-            and isinstance(change[key], dict)
-            and "class_path" not in change[key]
-        ):
-            both[key] = merged(base[key], change[key])
-    return both
+def merged(base: Any, change: Any) -> Any:
+    if not isinstance(base, dict) or not isinstance(change, dict) or "class_path" in change:
+        return change
+    return {**base, **{key: merged(base.get(key), value) for key, value in change.items()}}
 
 
 def run(command: str, change: dict[str, Any], *words: str) -> int:
     Path("evil.yaml").write_text(yaml.safe_dump(merged(BASE, change)))
-    try:
-        return main([command, "-c", "evil.yaml", "--run_dir=run", *words])
-    except SystemExit as stop:
-        return int(stop.code or 0)
+    return main([command, "-c", "evil.yaml", "--run_dir=run", *words])
 
 
 @pytest.mark.parametrize("case", CONFIGS)
@@ -201,22 +180,20 @@ def test_a_hostile_configuration_runs_nothing_and_sends_nothing(
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_there_are_enough_of_them_and_what_they_change_would_train() -> None:
-    assert len(CONFIGS) >= 30
-    assert run("fit", {}) == 0
-
-
-@pytest.mark.parametrize(
-    "case", ["untyped value: Popen", "scheduler: os._exit", "logger: another server"]
-)
+@pytest.mark.parametrize("case", ["untyped value: Popen", "scheduler: os._exit"])
 def test_a_study_refuses_them_as_well(case: str) -> None:
-    with pytest.raises(ValueError, match="[a-z]"):
+    with pytest.raises(ValueError, match="not allowed|os._exit"):
         compose(["-c", json.dumps(merged(BASE, CONFIGS[case]))])
     assert not Path(TRACE).exists()
 
 
 def test_a_run_whose_checkpoint_was_replaced_is_refused() -> None:
-    assert run("fit", {}) == 0
+    assert len(CONFIGS) >= 30 and run("fit", {}) == 0  # what they change would train
+    hidden = {**scheduler("os._exit")["model"], "num_bins": 3}
+    content = torch.load("run/checkpoints/last.ckpt", weights_only=True)
+    content["hyper_parameters"] |= hidden  # LightningCLI would take them into the configuration
+    torch.save(content, "odd.ckpt")
+    assert main(["validate", "-c", "evil.yaml", "--run_dir=run", "--ckpt_path=odd.ckpt"]) == 0
     for name in ("best.ckpt", "last.ckpt"):
         Path("run/checkpoints", name).unlink()
         Path("run/checkpoints", name).write_bytes(Path("trap.ckpt").read_bytes())
@@ -228,36 +205,16 @@ def test_a_run_whose_checkpoint_was_replaced_is_refused() -> None:
 def test_checkpoints_that_lightning_finds_by_itself_are_not_unpickled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    Path("found").mkdir()
-    Path("found/last.ckpt").write_bytes(Path("trap.ckpt").read_bytes())
+    for path in (Path("found/last.ckpt"), Path("run/hpc_ckpt_1.ckpt")):
+        path.parent.mkdir()
+        path.write_bytes(Path("trap.ckpt").read_bytes())
     on_exception = callback("OnExceptionCheckpoint", dirpath="found", filename="last")
     assert run("fit", on_exception) == 1
-    for name, value in {
-        "SLURM_JOB_ID": "1",
-        "SLURM_NTASKS": "1",
-        "SLURM_PROCID": "0",
-        "SLURM_LOCALID": "0",
-    }.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("SLURM_NODELIST", "localhost")
-    Path("run").mkdir()
-    Path("run/hpc_ckpt_1.ckpt").write_bytes(Path("trap.ckpt").read_bytes())
+    job = {"JOB_ID": "1", "NTASKS": "1", "PROCID": "0", "LOCALID": "0", "NODELIST": "localhost"}
+    for name, value in job.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
     assert run("fit", {}) == 1
     assert not Path(TRACE).exists()
-
-
-def test_a_checkpoint_does_not_change_the_configuration() -> None:
-    """LightningCLI takes hyper-parameters from the file, after the configuration was checked."""
-    hidden = {
-        "lr_scheduler": CONFIGS["scheduler: os._exit"]["model"]["lr_scheduler"],
-        "num_bins": 3,
-    }
-    assert run("fit", {}) == 0
-    content = torch.load("run/checkpoints/last.ckpt", weights_only=True)
-    torch.save(
-        {**content, "hyper_parameters": {**content["hyper_parameters"], **hidden}}, "odd.ckpt"
-    )
-    assert main(["validate", "-c", "evil.yaml", "--run_dir=run", "--ckpt_path=odd.ckpt"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -270,18 +227,12 @@ def test_no_other_file_is_a_checkpoint(content: bytes) -> None:
             read("notes.ckpt")
 
 
-TAGS = [
-    f"!!python/object/apply:os.system ['{SHELL}']",
-    f"!!python/object/new:os.system ['{SHELL}']",
-    "!Evil {a: 1}",
-]
-
-
-@pytest.mark.parametrize("tag", TAGS)
+@pytest.mark.parametrize("tag", ["apply:os.system", "new:os.system", ""])
 def test_yaml_that_builds_objects_is_refused(tag: str) -> None:
-    Path("odd.yaml").write_text(f"trainer:\n  max_epochs: {tag}\n")
+    value = f"!!python/object/{tag} ['{SHELL}']" if tag else "!Evil {a: 1}"
+    Path("odd.yaml").write_text(f"trainer:\n  max_epochs: {value}\n")
     assert run("fit", {}, "-c", "odd.yaml") in (1, 2)
-    assert run("fit", {}, f"--labels={{a: {tag}}}") in (1, 2)
+    assert run("fit", {}, f"--labels={{a: {value}}}") in (1, 2)
     assert not Path(TRACE).exists()
 
 
@@ -292,9 +243,8 @@ def test_local_modules_may_be_named_and_others_need_permission(
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "far_away.py").write_text(f"{code}open({TRACE!r}, 'w').close()\n")
     monkeypatch.syspath_prepend(str(elsewhere))
-    far, close = (
-        {"noise": {"gate": spec(f"{name}.Mine", log_std=1.0)}} for name in ("far_away", "close_by")
-    )
+    names = ("far_away", "close_by")
+    far, close = ({"noise": {"gate": spec(f"{name}.Mine", log_std=1.0)}} for name in names)
     assert run("fit", far, "--print_config") == 2
     assert not Path(TRACE).exists() and "--allow" in capsys.readouterr().err
     Path("close_by.py").write_text(code)
