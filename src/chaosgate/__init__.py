@@ -17,82 +17,28 @@ try:
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
-_MODULES = ("compat", "corruptions", "data", "field", "gate", "inject", "metrics", "study", "train")
-_HOMES = (
-    "run.advice",
-    "field",
-    "gate",
-    "inject",
-    "data",
-    "train.task",
-    "compat",
-    "compat.strength",
-)
-
-__all__ = [
-    "Anisotropic",
-    "Attachment",
-    "CIFAR10",
-    "CIFAR100",
-    "CompatibilityProbe",
-    "CorrelatedGaussian",
-    "CovarianceFunction",
-    "CovarianceMatrix",
-    "Dense",
-    "DirichletLaplacian",
-    "DropBlock",
-    "Dropout",
-    "EdgeWeighted",
-    "FashionMNIST",
-    "Gate",
-    "GaussianChaos",
-    "Graph",
-    "IIDGaussian",
-    "ImageClassifier",
-    "ImageFolder",
-    "ImageNet",
-    "ImageNetC",
-    "Kernel",
-    "Law",
-    "Massive",
-    "Matern",
-    "MaxEntLaw",
-    "Mechanism",
-    "Neumann",
-    "NoiseInjection",
-    "Operator",
-    "OxfordPets",
-    "Periodic",
-    "Pinned",
-    "Ramp",
-    "StudentT",
-    "__version__",
-    "advise",
-    "attach",
-    "audit",
-    "compat",
-    "corruptions",
-    "data",
-    "design",
-    "field",
-    "gate",
-    "inject",
-    "load_noise_state_dict",
-    "metrics",
-    "noise_state_dict",
-    "resolve_stages",
-    "sites",
-    "study",
-    "suggest_strength",
-    "train",
-]
+_MODULES = ["compat", "corruptions", "data", "field", "gate", "inject", "metrics", "study", "train"]
+_NAMES = {
+    "compat": "CompatibilityProbe",
+    "compat.strength": "suggest_strength",
+    "data": "CIFAR10 CIFAR100 FashionMNIST ImageFolder ImageNet ImageNetC OxfordPets",
+    "field": """Anisotropic CovarianceFunction CovarianceMatrix Dense DirichletLaplacian
+        EdgeWeighted Graph Kernel Law Massive Matern MaxEntLaw Neumann Operator Periodic Pinned
+        StudentT""",
+    "gate": """CorrelatedGaussian DropBlock Dropout Gate GaussianChaos IIDGaussian Mechanism design
+        load_noise_state_dict noise_state_dict""",
+    "inject": "Attachment NoiseInjection Ramp attach audit resolve_stages sites",
+    "run.advice": "advise",
+    "train.task": "ImageClassifier",
+}
+_HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
+__all__ = [*_MODULES, *_HOME, "__version__"]  # noqa: PLE0604
 
 if TYPE_CHECKING:
     from chaosgate import compat, corruptions, data, field, gate, inject, metrics, study, train
     from chaosgate.compat import *
     from chaosgate.compat.strength import *
-    from chaosgate.data import CIFAR10, CIFAR100, FashionMNIST, ImageFolder, ImageNet, ImageNetC
-    from chaosgate.data import OxfordPets as OxfordPets
+    from chaosgate.data import *
     from chaosgate.field import *
     from chaosgate.gate import *
     from chaosgate.inject import *
@@ -103,9 +49,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"{__name__}.{name}")
-    if name in __all__:
-        homes = (import_module(f"{__name__}.{home}") for home in _HOMES)
-        return next(getattr(home, name) for home in homes if hasattr(home, name))
+    if name in _HOME:
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
     raise AttributeError(f"module 'chaosgate' has no attribute {name!r}")
 
 
