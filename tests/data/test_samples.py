@@ -11,8 +11,10 @@ from chaosgate.data.samples import (
     PADDING,
     EvalSampler,
     EvalSet,
+    Sample,
     Split,
     TrainSampler,
+    TrainSet,
     collate,
     epoch_order,
     sample_generator,
@@ -68,3 +70,13 @@ def test_a_batch_of_several_cells_and_padding_is_that_of_single_samples(by_image
     for ours, theirs in zip(collate(data.__getitems__(positions)), single, strict=True):
         assert torch.equal(ours, theirs) and ours.dtype == theirs.dtype
         assert ours.stride() == theirs.stride()
+
+
+def test_training_images_in_memory_come_a_batch_at_a_time_as_one_by_one() -> None:
+    images = torch.randint(0, 255, (50, 1, 8, 8), dtype=torch.uint8)
+    data = TrainSet(Split(images, np.arange(50) % 10), None, seed=0)
+    tokens = [(3, 1), (7, 1), (0, 1), (3, 1)]
+    batch = data.__getitems__(tokens)
+    assert isinstance(batch, Sample)
+    for one, other in zip(batch, collate([data[t] for t in tokens]), strict=True):
+        assert torch.equal(one, other) and one.dtype == other.dtype

@@ -164,6 +164,13 @@ class TrainSet(Dataset[Sample]):
             image = self.augment(image, sample_generator(self.seed, epoch, index))
         return Sample(as_tensor(image), int(self.split.targets[index]), index)
 
+    def __getitems__(self, tokens: Sequence[tuple[int, int] | int]) -> list[Sample] | Sample:
+        """A whole batch at once where the images are in memory and not augmented."""
+        if self.augment is not None or not isinstance(self.split.images, Tensor):
+            return [self[token] for token in tokens]
+        index = np.array([token[0] if isinstance(token, tuple) else token for token in tokens])
+        return _batch([self.split], np.zeros_like(index), index, index)
+
 
 class EvalSet(Dataset[Sample]):
     """All test cells in one sequence, so that one pass with one pool of workers reads them all.
