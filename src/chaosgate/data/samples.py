@@ -26,9 +26,9 @@ Augmentation = Callable[[Any, torch.Generator], Picture]
 PADDING = -1
 
 
-def stream_key(purpose: str, *words: int, size: int = 8) -> int:
+def stream_key(purpose: str, *numbers: int, size: int = 8) -> int:
     """Hash a purpose and integers into an integer of ``size`` bytes."""
-    text = "/".join([purpose, *(str(int(word)) for word in words)])
+    text = "/".join([purpose, *(str(int(one)) for one in numbers)])
     return int.from_bytes(blake2b(text.encode(), digest_size=size).digest(), "little")
 
 

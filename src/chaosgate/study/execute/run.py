@@ -61,7 +61,7 @@ def run(run: Run, execute: Execute, runner: str = "") -> list[dict[str, Any]]:
     with FileLock(directory / LOCK, timeout=_WAIT):
         attempts = read_json(directory / FAILED).get("attempts", {})
         note = {"attempts": {**attempts, runner: attempts.get(runner, 0) + 1}}
-        reason = "its process was killed, by somebody or because the memory was full"
+        reason = "its process was killed, by a user or because the memory was full"
         write_json(directory / FAILED, {"reason": reason, **note})
         try:
             for path in set_aside(directory):
