@@ -172,7 +172,7 @@ def _flat(node: Config, prefix: str = "") -> dict[str, Any]:
 
 
 def _plain(value: Any, key: Any = None) -> Any:
-    """One spelling for each value: 1 and 1.0, tuples and lists, the paths of a class of chaosgate."""
+    """One spelling for each value: 1 and 1.0, tuples and lists, paths of classes of chaosgate."""
     if isinstance(value, Mapping):
         return {str(k): _plain(v, k) for k, v in value.items() if v is not None}
     if isinstance(value, list | tuple):
