@@ -17,8 +17,10 @@ from torch.nn.functional import interpolate
 import chaosgate as cg
 from chaosgate.cli.explore import stored_features
 from chaosgate.compat import matched_gates, ranking_probability
-from chaosgate.field import FeatureGraph
+from chaosgate.field import FeatureGraph, Fractional
 from chaosgate.field.white import Noise, fold
+from chaosgate.gate import Matched
+from chaosgate.gate.matched import OBSERVABLES
 
 GRID = (28, 28)
 TORN = torch.ones(28, 29)
@@ -113,6 +115,45 @@ def feature_graph() -> Figure:
     return figure
 
 
+def coupled() -> Figure:
+    """Gates of three stages from one latent field, and from independent ones."""
+    gate, grids = cg.GaussianChaos(log_std=1.0, base_size=[7, 7]), {"L2": 28, "L3": 14, "L4": 7}
+    maps = {
+        f"{stage}, {kind}": gate.gate(torch.ones(1, 1, n, n), _noise(key))[0, 0].log()
+        for kind, keys in (("coupled", ["one"] * 3), ("independent", grids))
+        for (stage, n), key in zip(grids.items(), keys, strict=True)
+    }
+    return panels(list(maps), list(maps.values()), "RdBu_r", -2.5, 2.5)
+
+
+def matching() -> Figure:
+    """Observables of two operators against strength, and where the second matches the first."""
+    strengths, h = [0.1, 0.2, 0.4, 0.7, 1.0, 1.4, 2.0, 3.0], stored_features()[1][14][None, None]
+    h, smooth = h.expand(16, -1, -1, -1), Fractional(power=2.0, mass=0.05)
+    figure = Figure(figsize=(10.4, 2.9), layout="constrained", facecolor="white")
+    for axis, (by, observable) in zip(figure.subplots(1, 4), OBSERVABLES.items(), strict=True):
+        reference = cg.GaussianChaos(log_std=1.0)
+        factor = Matched(cg.GaussianChaos(log_std=1.0, operator=smooth), reference, by).solve(h)
+        for operator, color, label, dot in (
+            (cg.DirichletLaplacian(), "#0072b2", "Dirichlet", 1.0),
+            (smooth, "#d55e00", "spectral, smoother", factor),
+        ):
+            values = [
+                float(
+                    observable(
+                        h, cg.GaussianChaos(log_std=s, operator=operator).perturb(h, _noise(by))
+                    )
+                )
+                for s in (*strengths, dot)
+            ]
+            axis.plot(strengths, values[:-1], color=color, label=label)
+            axis.plot(dot, values[-1], "o", color=color)
+        axis.set(title=f"by={by!r}", xlabel="log_std", xscale="log", yscale="log")
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].legend(frameon=False, loc="upper left")
+    return figure
+
+
 def orderings() -> Figure:
     """Share of orderings kept by margin: two sites of a 28 x 28 map, formulas and measurements."""
     chaos = cg.GaussianChaos(log_std=0.5)
@@ -148,7 +189,7 @@ def _noise(name: str) -> Noise:
 
 def main() -> None:
     folder = Path(__file__).parents[1] / "docs" / "concepts"
-    for figure in (kernels, fields, gates, features, feature_graph, orderings):
+    for figure in (kernels, fields, gates, features, feature_graph, coupled, matching, orderings):
         figure().savefig(folder / f"{figure.__name__}.png", dpi=150)
 
 
