@@ -136,7 +136,7 @@ def matching() -> Figure:
         factor = Matched(cg.GaussianChaos(log_std=1.0, operator=smooth), reference, by).solve(h)
         for operator, color, label, dot in (
             (cg.DirichletLaplacian(), "#0072b2", "Dirichlet", 1.0),
-            (smooth, "#d55e00", "spectral, smoother", factor),
+            (smooth, "#d55e00", "smoother", factor),
         ):
             values = [
                 float(
