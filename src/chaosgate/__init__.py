@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 try:
     __version__ = version("chaosgate")
 except PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0+unknown"
+    __version__ = "unknown"
 
 _MODULES = ["compat", "corruptions", "data", "field", "gate", "inject", "metrics", "study", "train"]
 _NAMES = {
@@ -55,4 +55,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

@@ -97,7 +97,7 @@ def test_a_killed_run_that_is_started_again_ends_with_the_same_bytes(
     [
         ("--seed 1", "seed was 0, is 1"),
         ("--size 64", "size was 72, is 64"),
-        ("--corruptions rain", "no corruption 'rain'"),
+        ("--corruptions rain", "no 'rain'"),
         ("--corruptions frost", "frost needs the textures"),
         ("--severities 9", "severity"),
     ],

@@ -99,13 +99,12 @@ def test_corrupt_is_a_transform_that_saves_jpeg_and_travels_to_workers(photo):
 
 def test_bad_input_is_refused(photo, tiny, tmp_path):
     for arguments, message in (
-        (("gausian_noise", 1), r"no corruption 'gausian_noise'\. Did you mean 'gaussian_noise'"),
+        (("gausian_noise", 1), "no 'gausian_noise'.*gaussian_noise"),
         (("fog", 0), "severity 0 of fog"),
         (("fog", 2.5), "severity 2.5 of fog"),
         (("fog", 1, 0, 0, "cifar"), "no table 'cifar'"),
-        (("snow", 1, 0, 0, "small"), "no 'small' table for snow"),
+        (("snow", 1, 0, 0, "small"), "no 'snow' in table 'small'"),
         (("fog", 1, 0, 0, "imagenet", "half"), "no precision 'half'"),
-        (("shot_noise", 1, -1), "seed and index"),
     ):
         with pytest.raises(ValueError, match=message):
             corrupt(photo, *arguments)

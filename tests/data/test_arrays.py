@@ -107,7 +107,7 @@ def test_the_papers_cells_are_the_clean_set_and_seven_corruptions_at_five_severi
     assert cells[0] == CLEAN and len(cells) == len(set(cells)) == 36
     assert {cell.corruption for cell in cells[1:]} == set(PAPER)
     for corruptions, severities, message in (
-        (["gausian_noise"], [1], "no corruption 'gausian_noise'.*Did you mean 'gaussian_noise'"),
+        (["gausian_noise"], [1], "no 'gausian_noise'"),
         (["pixelate", "pixelate"], [1], "twice"),
         (["pixelate"], [], "at least one of each"),
     ):

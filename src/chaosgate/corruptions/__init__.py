@@ -9,7 +9,6 @@ same authors chose for 32-pixel images (CIFAR-10-C). Both come from Hendrycks an
 the generating scripts of that benchmark. Every tuple is indexed by severity 1..5.
 """
 
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +79,7 @@ IMAGENET: dict[str, dict[str, tuple[Any, ...]]] = {
     "zoom_blur": {"stop": (1.11, 1.16, 1.21, 1.26, 1.31), "step": (0.01, 0.01, 0.02, 0.02, 0.03)},
     "snow": {
         "loc": (0.1, 0.2, 0.55, 0.55, 0.55),
-        "scale": (0.3, 0.3, 0.3, 0.3, 0.3),
+        "scale": (0.3,) * 5,
         "zoom": (3, 2, 4, 4.5, 2.5),
         "threshold": (0.5, 0.5, 0.9, 0.85, 0.85),
         "radius": (10, 12, 12, 12, 12),
@@ -122,11 +121,11 @@ SMALL_IMAGES: dict[str, dict[str, tuple[Any, ...]]] = {
     "defocus_blur": {"radius": (0.3, 0.4, 0.5, 1, 1.5), "alias": (0.4, 0.5, 0.6, 0.2, 0.1)},
     "glass_blur": {
         "sigma": (0.05, 0.25, 0.4, 0.25, 0.4),
-        "reach": (1, 1, 1, 1, 1),
+        "reach": (1,) * 5,
         "scans": (1, 1, 1, 2, 2),
     },
     "motion_blur": {"radius": (6, 6, 6, 8, 9), "sigma": (1, 1.5, 2, 2, 2.5)},
-    "zoom_blur": {"stop": (1.06, 1.11, 1.16, 1.21, 1.26), "step": (0.01, 0.01, 0.01, 0.01, 0.01)},
+    "zoom_blur": {"stop": (1.06, 1.11, 1.16, 1.21, 1.26), "step": (0.01,) * 5},
     "fog": {"amount": (0.2, 0.5, 0.75, 1, 1.5), "decay": (3, 3, 2.5, 2, 1.75)},
     "brightness": {"shift": (0.05, 0.10, 0.15, 0.20, 0.30)},
     "saturate": {"scale": (0.3, 0.1, 1.5, 2, 2.5), "shift": (0, 0, 0, 0.1, 0.2)},
@@ -149,15 +148,11 @@ def parameters(name: str, severity: int, table: str = "imagenet") -> dict[str, A
     >>> parameters("motion_blur", 1, "small")
     {'radius': 6, 'sigma': 1}
     """
-    if name not in NUMBER:
-        close = get_close_matches(name, NUMBER, 1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"no corruption {name!r}.{hint} There are {', '.join(NUMBER)}.")
     if table not in TABLES:
         raise ValueError(f"no table {table!r}; use 'imagenet' (224 pixels) or 'small' (about 32).")
     if name not in TABLES[table]:
-        raise ValueError(f"no {table!r} table for {name}; it has {', '.join(TABLES[table])}.")
-    if severity not in (1, 2, 3, 4, 5):
+        raise ValueError(f"no {name!r} in table {table!r}; it has {', '.join(TABLES[table])}.")
+    if severity not in range(1, 6):
         raise ValueError(f"severity {severity!r} of {name}; the benchmark has 1, 2, 3, 4, 5.")
     return {key: values[int(severity) - 1] for key, values in TABLES[table][name].items()}
 

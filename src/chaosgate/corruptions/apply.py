@@ -32,8 +32,6 @@ def generator(seed: int, name: str, severity: int, index: int) -> np.random.Gene
     >>> bool((a == b).all())
     True
     """
-    if not (0 <= seed < _WORD and 0 <= index < _WORD):
-        raise ValueError(f"seed and index are in 0 .. 2**64 - 1; found {seed} and {index}.")
     key = int(seed) + _WORD * (8 * NUMBER[name] + int(severity))
     return np.random.Generator(np.random.Philox(key=key, counter=int(index) * _WORD * _WORD))
 
