@@ -25,7 +25,7 @@ SMALL = (
 )
 """A run of 21 steps with dropout (the global random stream), momentum, schedules of rate and noise,
 and checkpoints within epochs."""
-_PARTS = """state_dict optimizer_states lr_schedulers callbacks random_states global_step
+_PARTS = """state_dict optimizer_states lr_schedulers callbacks random_states curve global_step
     epoch""".split()
 
 

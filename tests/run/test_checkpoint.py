@@ -3,7 +3,6 @@
 import errno
 import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +10,7 @@ import torch
 
 from chaosgate.run import directory
 from chaosgate.run.checkpoint import AtomicCheckpointIO, damage, select
-from chaosgate.run.directory import RunDirectory, replace_file
-from chaosgate.run.recording import RecordTraining
+from chaosgate.run.directory import replace_file
 
 
 def test_a_failed_write_keeps_the_old_file_and_leaves_no_trace(
@@ -73,16 +71,3 @@ def test_selection_breaks_ties_by_ece_within_the_tolerance() -> None:
     assert select(curve, tolerance=1e-3) == (1, 2, [1, 2])
     assert select(curve, tolerance=0.0)[0] == 2
     assert select(curve[-1:], tolerance=1e-3)[0] == 4  # without validation the newest
-
-
-def test_a_curve_that_was_lost_comes_back_from_the_checkpoint(tmp_path: Path) -> None:
-    settings = {"default_root_dir": str(tmp_path), "is_global_zero": True, "current_epoch": 0}
-    values = {"global_step": 3, "callback_metrics": {"val/nll": 0.25}}
-    trainer: Any = SimpleNamespace(**settings, **values)
-    first, resumed = RecordTraining(), RecordTraining()
-    first.on_train_epoch_end(trainer)
-    whole = (curves := RunDirectory(tmp_path).curves).read_text()
-    curves.unlink()
-    resumed.load_state_dict(first.state_dict())
-    resumed.on_fit_start(trainer)
-    assert curves.read_text() == whole

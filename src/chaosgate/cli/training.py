@@ -33,7 +33,6 @@ from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints
 from chaosgate.run.config_files import allow_flags
 from chaosgate.run.directory import RunDirectory, replace_file
 from chaosgate.run.identity import check_resume, noises, run_name, training_hash
-from chaosgate.run.recording import RecordTraining, WritePredictions
 from chaosgate.train import backbones
 from chaosgate.train.task import ImageClassifier
 
@@ -175,7 +174,7 @@ class TrainingCLI(LightningCLI):
         trainer, path = self.config_init.trainer, self.run_directory.path
         callbacks = _listed(trainer.callbacks)
         if not trainer.fast_dev_run:
-            callbacks = [*callbacks, RecordTraining(), *self._recorders()]
+            callbacks = [*callbacks, *self._recorders()]
             if trainer.logger in (None, True):
                 kwargs["logger"] = TensorBoardLogger(path, "", "", default_hp_metric=False)
             if trainer.logger is not False:
@@ -186,12 +185,12 @@ class TrainingCLI(LightningCLI):
 
     def _recorders(self) -> list[Callback]:
         config = self.config
+        if self.command not in ("test", "predict"):
+            return []
+        from chaosgate.run.rows import RecordTest, WritePredictions  # not needed for fit
+
         if self.command == "predict":
             return [WritePredictions()]
-        if self.command != "test":
-            return []
-        from chaosgate.run.rows import RecordTest  # not needed for fit
-
         noise = next(iter(noises(self.plain)), self.plain["noise"])
         origin = {
             **(config.labels or {}),

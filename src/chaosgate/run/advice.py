@@ -55,12 +55,15 @@ class Advice:
 
     def __str__(self) -> str:
         outside = " r is outside of the calibrated range: do not rely on this." * self.outside
+        ends = (
+            "{:.2f} to {:.2f}".format(*self.r_interval),
+            "{:+.0%} to {:+.0%}".format(*self.interval),
+        )
         return (
-            f"Over-fitting r = {self.r:.2f} ({_ends(self.r_interval, '.2f')}). Gaussian Chaos at "
-            f"log_std 1 is expected to change the test NLL by {self.change:+.0%} "
-            f"({_ends(self.interval, '+.0%')}). {_ANSWERS[self.use]}. This rests on {self.basis}. "
-            f"The nearest setting is {self.nearest}: r differs by {self.distance:.2f}, and the NLL "
-            f"changed by {self.measured:+.0%} there.{outside}"
+            f"Over-fitting r = {self.r:.2f} ({ends[0]}). Gaussian Chaos at log_std 1 is expected "
+            f"to change the test NLL by {self.change:+.0%} ({ends[1]}). {_ANSWERS[self.use]}. This "
+            f"rests on {self.basis}. The nearest setting is {self.nearest}: r differs by "
+            f"{self.distance:.2f}, and the NLL changed by {self.measured:+.0%} there.{outside}"
         )
 
 
@@ -76,15 +79,20 @@ def advise(train_nll: ArrayLike, val_nll: ArrayLike) -> Advice:
     (True, False)
     """
     table = json.loads(TABLE.read_text(encoding="utf-8"))
-    (training, error), (validation, other) = _mean(train_nll), _mean(val_nll)
-    if not (0 < training < math.inf and 0 < validation < math.inf):
-        raise ValueError(f"NLLs are positive; their means are {training} and {validation}.")
-    ratio = training / validation
-    r, error = 1 - ratio, ratio * math.hypot(error / training, other / validation)  # delta method
-    change = table["intercept"] + table["slope"] * r
+    means, errors = [], []
+    for given in (train_nll, val_nll):
+        values = np.asarray(given, dtype=float).reshape(-1)
+        means.append(float(values.mean()))
+        errors.append(float(values.std(ddof=min(1, values.size - 1))) / math.sqrt(values.size))
+    if not all(0 < mean < math.inf for mean in means):
+        raise ValueError(f"NLLs are positive; their means are {means[0]} and {means[1]}.")
+    ratio = means[0] / means[1]
+    error = ratio * math.hypot(errors[0] / means[0], errors[1] / means[1])  # delta method
+    r, change = 1 - ratio, table["intercept"] + table["slope"] * (1 - ratio)
     half = table["quantile"] * math.hypot(table["error"], table["slope"] * error)
     settings = table["settings"]
-    nearest = min(settings, key=lambda name: abs(float(np.mean(settings[name]["r"])) - r))
+    away = {name: abs(float(np.mean(one["r"])) - r) for name, one in settings.items()}
+    nearest = min(away, key=away.__getitem__)
     found = np.concatenate([one["r"] for one in settings.values()])
     return Advice(
         r=r,
@@ -93,19 +101,8 @@ def advise(train_nll: ArrayLike, val_nll: ArrayLike) -> Advice:
         interval=(change - half, change + half),
         use=change + half < 0 or (None if change < 0 else False),
         nearest=nearest,
-        distance=abs(float(np.mean(settings[nearest]["r"])) - r),
+        distance=away[nearest],
         measured=float(np.mean(settings[nearest]["change"])),
         outside=not found.min() <= r <= found.max(),
         basis=f"{len(found)} pairs of runs in {len(settings)} settings ({table['about']})",
     )
-
-
-def _mean(given: ArrayLike) -> tuple[float, float]:
-    """The mean, and its standard error."""
-    values = np.asarray(given, dtype=float).reshape(-1)
-    spread = values.std(ddof=1) if values.size > 1 else 0.0
-    return float(values.sum() / values.size), float(spread / math.sqrt(values.size))
-
-
-def _ends(interval: tuple[float, float], form: str) -> str:
-    return " to ".join(format(end, form) for end in interval)

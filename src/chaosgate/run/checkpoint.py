@@ -1,4 +1,4 @@
-"""Checkpoints: written in one step, read as plain data, selected by validation, exact to resume."""
+"""What a training leaves: checkpoints, exact to resume and selected by validation; its curve."""
 
 import math
 import os
@@ -6,6 +6,7 @@ import random
 import signal
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,19 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
-from chaosgate.run.directory import SELECTION, RunDirectory, read_lines, replace_file, write_json
+from chaosgate.inject.callback import NoiseInjection
+from chaosgate.run.directory import (
+    SELECTION,
+    RunDirectory,
+    replace_file,
+    report_progress,
+    write_json,
+    write_lines,
+)
 from chaosgate.train.backbones import read_checkpoint
 
-_RANDOM = "random_states"  # key in a checkpoint
+_RANDOM, _LINES = "random_states", "curve"  # keys in a checkpoint
+_CURVES = ("train/loss", "val/top1", "val/nll", "val/ece", "val/gap")
 _STOPS = {int(signal.SIGTERM): SIGTERMException, int(signal.SIGINT): KeyboardInterrupt}
 EPOCH = "epoch-{:04d}.ckpt"
 _RULE = "best: smallest val/nll; among epochs within {:g} of it, smallest val/ece"
@@ -75,7 +85,7 @@ def select(curve: Sequence[Mapping[str, Any]], tolerance: float) -> tuple[int, i
 
 
 class KeepCheckpoints(Checkpoint):
-    """Write ``last.ckpt`` to resume from, and keep the epochs that validation selects.
+    """Write ``last.ckpt`` to resume from, keep the epochs that validation selects, and the curve.
 
     ``last.ckpt`` is written after every epoch, every ``every_n_steps`` optimizer steps, and when
     SIGTERM or Ctrl-C stops training; both wait for the end of the step, because a half-done step
@@ -85,8 +95,9 @@ class KeepCheckpoints(Checkpoint):
     an uninterrupted one. Nothing is saved within validation, because its metrics cannot be resumed,
     or once the loss is not finite, which is an error.
 
-    Epochs are selected by ``curves.jsonl``, which :class:`~chaosgate.run.recording.RecordTraining`
-    writes before a checkpoint is saved, and whose lines are in the checkpoint.
+    ``curves.jsonl`` has loss and validation metrics of every epoch. Its lines are part of the
+    checkpoint: a file that was lost or is ahead of the checkpoint is replaced. ``progress.json``
+    is for programs that watch the run, ``noise.json`` has the strengths of the gates at the end.
 
     Args:
         every_n_steps: Optimizer steps between checkpoints within an epoch; null saves after epochs.
@@ -97,18 +108,25 @@ class KeepCheckpoints(Checkpoint):
         self, every_n_steps: PositiveInt | None = None, tolerance: NonNegativeFloat = 1e-3
     ) -> None:
         self.every_n_steps, self.tolerance = every_n_steps or math.inf, float(tolerance)
+        self._curve: list[dict[str, Any]] = []
         self._random: list[dict[str, Any]] = []  # streams of a loaded checkpoint, by rank
         self._losses: Tensor | float = 0.0  # their sum: not finite from the first such loss on
         self._signal = 0
         self._requeue: Any = None  # Lightning's handler of SIGUSR1 in a SLURM job
 
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Select again if a process was killed before it could."""
-        self._select(trainer)
+    def on_fit_start(self, trainer: Any, pl_module: LightningModule) -> None:
+        """Write the curve of the checkpoint, and select: a killed process could not."""
+        run = RunDirectory(trainer.default_root_dir)
+        if trainer.is_global_zero and not trainer.fast_dev_run:
+            write_lines(run.curves, self._curve)
+            if self._curve and run.last.is_file():
+                self._select(run)
 
     # -- saving, and exact resuming --------------------------------------------------------------
 
-    def on_train_batch_start(self, trainer: Trainer, *unused: Any) -> None:
+    def on_train_batch_start(
+        self, trainer: Any, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         """Restore the random streams; what was drawn before the first batch does not count."""
         for state in self._random[trainer.global_rank :][:1]:
             random.setstate(state["python"])
@@ -117,6 +135,9 @@ class KeepCheckpoints(Checkpoint):
             if state["cuda"] is not None and torch.cuda.is_available():
                 torch.cuda.set_rng_state(state["cuda"])
         self._random = []
+        where = {"epoch": trainer.current_epoch, "epochs": trainer.max_epochs or -1}
+        where |= {"batch": batch_idx, "batches": trainer.num_training_batches}
+        report_progress(trainer, "fit", every=5.0, **where)
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
         """Check the loss before it reaches the weights; on a GPU, which must not wait, later."""
@@ -142,9 +163,18 @@ class KeepCheckpoints(Checkpoint):
         self._end(self._received(trainer))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        found = trainer.callback_metrics  # validation of this epoch is over
+        values = {name: float(found[name]) for name in _CURVES if name in found}
+        self._curve.append({"epoch": trainer.current_epoch, "step": trainer.global_step, **values})
         self._save(trainer)
-        self._select(trainer)
+        self.on_fit_start(trainer, pl_module)
         self._end(self._received(trainer))
+
+    def on_fit_end(self, trainer: Any, pl_module: LightningModule) -> None:
+        gates = NoiseInjection.of(trainer)
+        sites = [asdict(report) for one in gates for report in one.last_reports(pl_module)]
+        if trainer.is_global_zero and sites and not trainer.fast_dev_run:
+            write_json(RunDirectory(trainer.default_root_dir).noise, sites)
 
     def _save(self, trainer: Trainer) -> None:
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]
@@ -158,12 +188,12 @@ class KeepCheckpoints(Checkpoint):
         states: list[Any] = [_random_state()] * trainer.world_size
         if trainer.world_size > 1:
             dist.all_gather_object(states, _random_state())
-        checkpoint[_RANDOM] = states
+        checkpoint |= {_RANDOM: states, _LINES: self._curve}
 
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        self._random = checkpoint.get(_RANDOM, [])
+        self._random, self._curve = checkpoint.get(_RANDOM, []), checkpoint.get(_LINES, [])
 
     def _require_finite(self, trainer: Trainer) -> None:
         if not math.isfinite(self._losses):
@@ -207,27 +237,27 @@ class KeepCheckpoints(Checkpoint):
 
     # -- the selected epochs ---------------------------------------------------------------------
 
-    def _select(self, trainer: Any) -> None:
+    def _select(self, run: RunDirectory) -> None:
         """Give the newest epoch its own file, write the selection, remove the other files."""
-        run = RunDirectory(trainer.default_root_dir)
-        curve, folder = read_lines(run.curves)[0], run.checkpoints
-        if not curve or not run.last.is_file() or trainer.fast_dev_run or trainer.global_rank:
-            return
-        newest = folder / EPOCH.format(curve[-1]["epoch"])
+        files = {
+            line["epoch"]: run.checkpoints / EPOCH.format(line["epoch"]) for line in self._curve
+        }
+        newest = files[self._curve[-1]["epoch"]]
         if not newest.exists():
             os.link(run.last, newest)  # the file is never changed in place
-        mine = [line for line in curve if (folder / EPOCH.format(line["epoch"])).exists()]
-        best, top1, close = select(mine, self.tolerance)  # removed ones could not be selected again
-        chosen = {"best": EPOCH.format(best), "top1": EPOCH.format(top1)}
-        candidates = [EPOCH.format(epoch) for epoch in close]
-        record = {"rule": _RULE.format(self.tolerance), **chosen, "candidates": candidates}
-        write_json(folder / SELECTION, record)
-        for role, name in chosen.items():
-            (link := folder / f".{role}.tmp").unlink(missing_ok=True)
+        # removed ones could not be selected again
+        kept = [line for line in self._curve if files[line["epoch"]].exists()]
+        best, top1, close = select(kept, self.tolerance)
+        names = {"best": files[best].name, "top1": files[top1].name}
+        candidates = [files[epoch].name for epoch in close]
+        record = {"rule": _RULE.format(self.tolerance), **names, "candidates": candidates}
+        write_json(run.checkpoints / SELECTION, record)
+        for role, name in names.items():
+            (link := run.checkpoints / f".{role}.tmp").unlink(missing_ok=True)
             link.symlink_to(name)
-            os.replace(link, folder / f"{role}.ckpt")
-        for path in folder.glob(EPOCH.replace("{:04d}", "*")):
-            if path.name not in (*chosen.values(), *candidates):
+            os.replace(link, run.checkpoints / f"{role}.ckpt")
+        for path in run.checkpoints.glob(EPOCH.replace("{:04d}", "*")):
+            if path.name not in (*names.values(), *candidates):
                 path.unlink()
 
 

@@ -5,7 +5,7 @@ the shipped ``noise/gch.yaml`` unless there is a local file of that name.
 """
 
 import os
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -59,22 +59,18 @@ def find_config(name: str | Path, folders: Iterable[Path] = (Path(),), group: st
     text = str(name)
     short = text.removeprefix("configs/").removesuffix(".yaml")
     for folder in folders:
-        for near in (text, f"{text}.yaml", Path(group, f"{text}.yaml"), f"{short}.yaml"):
+        for near in (text, f"{short}.yaml", Path(group, f"{short}.yaml")):
             if (folder / near).is_file():
                 return folder / near
     shipped = shipped_configs()
     for known in (short, f"{group}/{short}"):
         if known in shipped:
             return shipped[known]
-    local = [path for folder in folders for path in (folder / text).parent.glob("*.y*ml")]
     meant = {one.rpartition("/")[2]: one for one in shipped} | {one: one for one in shipped}
-    meant |= {path.stem: str(path) for path in local}
-    close = dict.fromkeys(meant[one] for one in get_close_matches(short, meant, n=3))
-    hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-    raise FileNotFoundError(
-        f"no configuration {text}: neither a file nor a shipped one ('chaosgate configs' lists "
-        f"those).{hint}"
-    )
+    meant |= {path.stem: str(path) for path in Path(text).parent.glob("*.yaml")}
+    close = [meant[one] for one in get_close_matches(short, meant, n=1)]
+    hint = f" Did you mean '{close[0]}'?" if close else " 'chaosgate configs' lists them."
+    raise FileNotFoundError(f"no configuration {text}, neither a file nor a shipped one.{hint}")
 
 
 def allowed_modules() -> list[str]:
@@ -100,21 +96,10 @@ def did_you_mean(name: object, choices: Iterable[str]) -> str:
     return f"Did you mean '{close[0]}'?" if close else f"There are {', '.join(choices)}."
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """Plain data only; a key that is given twice is an error, where YAML takes the last one."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-        if twice := [key for key in keys if isinstance(key, str) and keys.count(key) > 1]:
-            line = node.start_mark.line + 1
-            raise yaml.YAMLError(f"'{twice[0]}' is given twice in the mapping at line {line}.")
-        return super().construct_mapping(node, deep)
-
-
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file; an error names the file."""
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)  # noqa: S506 - safe
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError) as error:  # ValueError: no UTF-8, a date with month 13
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):

@@ -5,8 +5,10 @@ Needs no torch, so that ``chaosgate study status`` starts quickly.
 
 import hashlib
 import json
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -69,15 +71,12 @@ def write_json(path: Path, content: Any, durable: bool = True) -> None:
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The objects in a file of JSON lines, and how many lines are not one (1 for an empty file)."""
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    found = [_parsed(line) for line in text.splitlines() if line.strip()]
+    lines, found = [line for line in text.splitlines() if line.strip()], []
+    for line in lines:
+        with suppress(ValueError):
+            found.append(json.loads(line))
     entries = [entry for entry in found if isinstance(entry, dict)]
-    return entries, len(found) - len(entries) or int(path.exists() and not entries)
-
-
-def _parsed(line: str) -> Any:
-    with suppress(ValueError):
-        return json.loads(line)
-    return None
+    return entries, len(lines) - len(entries) or int(path.exists() and not entries)
 
 
 def write_lines(path: Path, entries: Iterable[Mapping[str, Any]]) -> None:
@@ -106,6 +105,16 @@ def is_row(entry: Mapping[str, Any]) -> bool:
     """Whether an entry is the unchanged row of a cell; rows of earlier versions have no digest."""
     about_cell = isinstance(entry.get("corruption"), str) and isinstance(entry.get("severity"), int)
     return about_cell and entry.get(DIGEST) in (None, with_digest(entry)[DIGEST])
+
+
+def report_progress(trainer: Any, phase: str, every: float = 0.0, **where: float) -> None:
+    """Replace ``progress.json``, but not within ``every`` seconds; unknown numbers are null."""
+    path = RunDirectory(trainer.default_root_dir).progress
+    recent = path.exists() and time.time() < path.stat().st_mtime + every
+    if trainer.is_global_zero and not trainer.fast_dev_run and not recent:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        known = {key: n if 0 <= n < math.inf else None for key, n in where.items()}
+        write_json(path, {"phase": phase, **known, "pid": os.getpid()}, durable=False)
 
 
 class RunDirectory:
@@ -142,8 +151,7 @@ class RunDirectory:
 
     def settings(self) -> dict[str, Any]:
         """The configuration that the training was started with."""
-        content: dict[str, Any] = yaml.safe_load(self.config.read_text(encoding="utf-8")) or {}
-        return content
+        return yaml.safe_load(self.config.read_text(encoding="utf-8")) or {}
 
     def rows(self) -> list[dict[str, Any]]:
         """The result rows that can be read and are unchanged; empty if the run was never tested."""
@@ -160,11 +168,11 @@ class RunDirectory:
         return path
 
     @contextmanager
-    def locked(self, wait: float = _ORPHANS) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Make the directory, and be the only process that trains in it."""
         self.path.mkdir(parents=True, exist_ok=True)
         try:
-            lock = FileLock(self.path / ".lock").acquire(timeout=wait)
+            lock = FileLock(self.path / ".lock").acquire(timeout=_ORPHANS)
         except Timeout:
             raise RuntimeError(
                 f"another process writes to {self.path}. Wait for it, or give another --run_dir."

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback
-from lightning.pytorch.trainer.states import TrainerFn
 from torch.nn.functional import cross_entropy
 
 from chaosgate.inject.callback import NoiseInjection
-from chaosgate.run.directory import RunDirectory, write_json
+from chaosgate.run.directory import write_json
 
 
 class Replay(Callback):
@@ -52,22 +51,21 @@ class OverfittingControl(Replay):
         return {"average": self.average, "strengths": self.strengths}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.average, self.strengths = state_dict["average"], [*state_dict["strengths"]]
+        vars(self).update(state_dict)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Decide the strength of the next epoch, the same on all processes."""
         from chaosgate.run.rows import outputs_of  # not needed to import a configuration
 
-        if trainer.sanity_checking or trainer.state.fn != TrainerFn.FITTING:
+        if trainer.state.fn != "fit" or trainer.sanity_checking:
             return
-        done = (trainer.current_epoch + 1) / trainer.max_epochs
+        done, data = (trainer.current_epoch + 1) / trainer.max_epochs, trainer.datamodule
         if done >= self.start:
-            data = trainer.datamodule
             loader = data.plain_train_dataloader()
             logits, target, _ = outputs_of(trainer, pl_module, data, loader)
-            training = float(cross_entropy(logits.double(), target))
-            r = 1 - training / float(trainer.callback_metrics["val/nll"])
+            held = float(trainer.callback_metrics["val/nll"])
+            r = 1 - float(cross_entropy(logits.double(), target)) / held
             self.average += (1 - self.decay) * (min(1.0, r / done) - self.average)
         self.strengths.append(min(1.0, max(0.0, 2 * (self.average - 0.4))))
         if trainer.is_global_zero:
-            write_json(RunDirectory.of(trainer).path / "strengths.json", self.strengths)
+            write_json(Path(trainer.default_root_dir, "strengths.json"), self.strengths)

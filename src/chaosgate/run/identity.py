@@ -231,8 +231,5 @@ def weights_of(checkpoint: Any, module: Any) -> dict[str, str | None]:
 def transform_of(data: Any) -> dict[str, Any]:
     """What was done to an image before the network saw it, as far as the data module says."""
     found = {name: getattr(data, name, None) for name in _TRANSFORM}
-    return {
-        name: list(value) if isinstance(value, tuple) else getattr(value, "value", value)
-        for name, value in found.items()
-        if value is not None
-    }
+    plain = {k: list(v) if isinstance(v, tuple) else v for k, v in found.items() if v is not None}
+    return {name: getattr(value, "value", value) for name, value in plain.items()}

@@ -42,8 +42,9 @@ class Samples:
 
     def of(self, cells: Sequence[Cell]) -> "Samples":
         """Some of the cells, in the given order."""
-        rows = [self.cells.index(cell) for cell in cells]
-        scaled = None if self.scaled is None else self.scaled.of(rows)
+        rows, scaled = [self.cells.index(cell) for cell in cells], self.scaled
+        if scaled is not None:
+            scaled = replace(scaled, per_image=scaled.per_image[:, rows])
         parts = (self.confidence[rows], self.correct[rows], self.nll[rows])
         return Samples(tuple(cells), *parts, self.index, scaled)
 
@@ -64,15 +65,10 @@ class ScaledSamples:
     curvature: NDArray[np.float32]
     on_test: bool = False
 
-    def of(self, rows: Sequence[int]) -> "ScaledSamples":
-        """Some of the cells."""
-        return replace(self, per_image=self.per_image[:, list(rows)])
-
     @property
     def confidence(self) -> NDArray[np.float32]:
         """Largest probability, (cells, images)."""
-        confidence: NDArray[np.float32] = self.per_image[0]
-        return confidence
+        return self.per_image[0]  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -111,10 +107,11 @@ def load_samples(run: Path, *tests: str) -> Samples | None:
     cells, values, first = found
     scaled = None
     if "slope" in first:
-        per_image = np.stack([_single(values[f"{key}_T"]) for key in PER_IMAGE])
-        fit = _single(first["slope"]), _single(first["curvature"])
-        scaled = ScaledSamples(per_image, *fit, bool(first["on_test"]))
-    scores = (_single(values["confidence"]), values["correct"], _single(values["nll"]))
+        per_image = np.stack([values[f"{key}_T"] for key in PER_IMAGE])
+        scaled = ScaledSamples(
+            per_image, first["slope"], first["curvature"], bool(first["on_test"])
+        )
+    scores = (values["confidence"], values["correct"], values["nll"])
     return Samples(cells, *scores, values["index"][0], scaled)
 
 
@@ -128,40 +125,32 @@ def load_logits(run: Path, tests: Sequence[str]) -> Logits | None:
     return Logits(cells, values["logits"], values["target"], values["index"][0], held)
 
 
-def _single(values: NDArray[Any]) -> NDArray[np.float32]:
-    return values.astype(np.float32)  # packed studies have halves
-
-
 def _load(run: Path, tests: Sequence[str]) -> tuple[tuple[Cell, ...], Arrays, Arrays] | None:
     """Cells of all tests, arrays (cells, images, ...), and the arrays that all tests share."""
-    cells: list[Cell] = []
-    parts: list[Arrays] = []
-    paths = [samples_file(run, test) for test in tests]
-    files = [dict(np.load(path, allow_pickle=False)) for path in paths if path.exists()]
-    if not files or len(files) < len(paths):
+    files = [dict(np.load(path)) for test in tests for path in sample_files(run, test)]
+    if not files or len(files) < len(tests):
         return None
+    cells: list[Cell] = []
     for file in files:
         own: Any = [*zip(file["corruption"].tolist(), file["severity"].tolist(), strict=True)]
-        images, rest = divmod(len(file["index"]), len(own))
-        order = np.lexsort((file["index"], file["cell"]))
-        if rest or (file["cell"][order] != np.arange(len(own)).repeat(images)).any():
-            return None  # a cell has other images
-        table = {
-            key: values[order].reshape(len(own), images, *values.shape[1:])
-            for key, values in file.items()
-            if key not in _SHARED
-        }
-        index = (parts or [table])[0]["index"][:1]
-        if not np.array_equal(table["index"], index.repeat(len(own), 0)):
-            return None
-        new = [row for row, cell in enumerate(own) if cell not in cells]
-        cells += [own[row] for row in new]
-        parts.append({key: values[new] for key, values in table.items()})
-    common = [key for key in parts[0] if all(key in part for part in parts)]
-    values = {key: np.concatenate([part[key] for part in parts]) for key in common}
-    shared = {key: files[0][key] for key in _SHARED if all(key in file for file in files)}
-    return tuple(cells), values, shared
+        new = np.array([cell not in cells for cell in own])
+        number = np.where(new, len(cells) + new.cumsum() - 1, -1)
+        file["cell"] = number[file["cell"]]  # in the order of all tests
+        cells += [cell for cell in own if cell not in cells]
+    keys = set(files[0]).intersection(*files)
+    columns = {k: np.concatenate([file[k] for file in files]) for k in keys - {*_SHARED}}
+    order = np.lexsort((columns["index"], columns["cell"]))
+    order = order[columns["cell"][order] >= 0]
+    images, rest = divmod(len(order), len(cells))
+    if rest:
+        return None
+    table = {k: v[order].reshape(len(cells), images, *v.shape[1:]) for k, v in columns.items()}
+    same_images = (table["index"] == table["index"][0]).all()
+    if not same_images or (table["cell"].T != np.arange(len(cells))).any():
+        return None
+    return tuple(cells), table, {k: files[0][k] for k in keys & {*_SHARED}}
 
 
 def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    path.parent.mkdir(exist_ok=True)
     replace_file(path, partial(np.savez_compressed, **arrays))

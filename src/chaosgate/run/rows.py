@@ -1,4 +1,4 @@
-"""What a test writes: one row per test cell, with its provenance and with temperature scaling.
+"""What a test and a prediction write: rows with their provenance, and outputs of every image.
 
 Temperature scaling ("+T") divides the logits by one number that is fitted on validation images
 after training (:mod:`chaosgate.metrics.temperature`). It is the cheapest calibration method, and
@@ -6,43 +6,41 @@ the baseline for every other, so each row has its metrics beside those of the pl
 """
 
 import json
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from filelock import FileLock
-from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch import Callback
 from torch import Tensor
 
 from chaosgate.data.module import ImageData
+from chaosgate.data.samples import as_sample
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.metrics import CellMetrics, classification_scores, temperature_scaling
 from chaosgate.metrics.aggregate import SCALED, SUFFIX
 from chaosgate.metrics.figure import log_figure, reliability_figure
 from chaosgate.metrics.functional import working_precision
 from chaosgate.metrics.temperature import fit_derivatives, scaled_scores
-from chaosgate.run import identity
-from chaosgate.run.directory import (
-    RunDirectory,
-    file_hash,
-    read_json,
-    read_lines,
-    with_digest,
-    write_lines,
-)
+from chaosgate.run import directory, identity
+from chaosgate.run.directory import RunDirectory, file_hash, report_progress
 from chaosgate.run.outputs import samples_file, write_arrays
-from chaosgate.run.recording import Progress, gather, order_of_images
 
 _CELL = ("checkpoint", "checkpoint_name", "corruption", "severity", "noise", "data", "transform")
+_FITTED = ("temperature", "temperature_split", "temperature_n")
 _SHOWN = dict(top1="Top-1", nll="NLL", ece="ECE", gap="conf-acc", brier="Brier")
 _SHOWN |= dict(nll_T="NLL+T", ece_T="ECE+T")
 
 
+@dataclass(eq=False)
 class RecordTest(Callback):
     """Write one row per test cell to ``results.jsonl``, the outputs for every image, and a diagram.
 
@@ -69,22 +67,16 @@ class RecordTest(Callback):
         fitted: What a row says about the temperature.
     """
 
-    def __init__(
-        self,
-        origin: Mapping[str, Any],
-        temperature: bool = True,
-        outputs: str | None = None,
-        logits: bool = False,
-    ) -> None:
-        self.origin, self.temperature = origin, temperature
-        self.outputs, self.logits = outputs, logits
-        self.written: list[dict[str, Any]] = []
-        self.fitted: dict[str, Any] = {}
-        self._data: dict[str, Any] | None = None  # the description of the data
-        self._validation: tuple[Tensor, ...] = ()  # logits, classes and positions
-        self._scaled: CellMetrics | None = None  # of the scaled logits, if there is a temperature
-        self._kept: dict[str, list[Tensor]] = defaultdict(list)
-        self._progress = Progress()
+    origin: Mapping[str, Any]
+    temperature: bool = True
+    outputs: str | None = None
+    logits: bool = False
+    written: list[dict[str, Any]] = field(default_factory=list)
+    fitted: dict[str, Any] = field(default_factory=dict)
+    _data: dict[str, Any] | None = None  # the description of the data
+    _validation: tuple[Tensor, ...] = ()  # logits, classes and positions
+    _scaled: CellMetrics | None = None  # of the scaled logits, if there is a temperature
+    _kept: dict[str, list[Tensor]] = field(default_factory=lambda: defaultdict(list))
 
     def on_test_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Fit the temperature, after every other callback has prepared the network."""
@@ -95,8 +87,8 @@ class RecordTest(Callback):
         if self.fitted.get("temperature") is not None:
             self._scaled = pl_module.test_metrics.clone()
 
-    def _fit(self, trainer: Any, pl_module: LightningModule) -> dict[str, Any]:
-        data, names = trainer.datamodule, ("temperature", "temperature_split", "temperature_n")
+    def _fit(self, trainer: Any, pl_module: Any) -> dict[str, Any]:
+        data, run = trainer.datamodule, RunDirectory.of(trainer)
         try:
             if not isinstance(data, ImageData):
                 raise ValueError("the data module is not a chaosgate.data.ImageData")
@@ -104,23 +96,24 @@ class RecordTest(Callback):
             self._validation = outputs_of(trainer, pl_module, data, data.val_dataloader())
             value = temperature_scaling(*self._validation[:2]).temperature
         except (ValueError, OSError) as error:  # no validation images, or no best temperature
-            for row in reversed(RunDirectory.of(trainer).rows() if trainer.ckpt_path else []):
+            for row in reversed(run.rows() if trainer.ckpt_path else []):
                 alike = row.get("temperature") is not None and row["noise"] == self.origin["noise"]
                 if alike and row["checkpoint"] == file_hash(trainer.ckpt_path):
-                    return {name: row[name] for name in names}
+                    return {name: row[name] for name in _FITTED}
             missing = " ".join(str(error).split())
-            return dict(zip(names, (None, None, 0), strict=True)) | {"temperature_missing": missing}
+            return dict(zip(_FITTED, (None, None, 0), strict=True), temperature_missing=missing)
         split = "test" if data.validation_is_test else "validation"
-        return dict(zip(names, (value, split, len(self._validation[0])), strict=True))
+        return dict(zip(_FITTED, (value, split, len(self._validation[0])), strict=True))
 
     def on_test_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, *unused: Any
     ) -> None:
-        where = {"batch": batch_idx + 1, "batches": sum(trainer.num_test_batches)}
-        self._progress.write(trainer, "test", every=5.0, **where)
+        batches = sum(trainer.num_test_batches)
+        report_progress(trainer, "test", every=5.0, batch=batch_idx + 1, batches=batches)
         logits, target, index, cell = outputs.values()  # padding has index -1
+        temperature = self.fitted.get("temperature")
         if self._scaled is not None:
-            scaled = working_precision(logits) / self.fitted["temperature"]
+            scaled = working_precision(logits) / temperature
             self._scaled.update(scaled, target, cell, index >= 0)
         if self.outputs is None or self._data is None:
             return
@@ -129,8 +122,8 @@ class RecordTest(Callback):
         scores = classification_scores(logits, target)
         kept = {"cell": cell.short(), "index": index.int(), "correct": scores.rank < 1}
         kept |= {"confidence": scores.confidence.float(), "nll": scores.nll.float()}
-        if self._scaled is not None:
-            fields = scaled_scores(logits, target, self.fitted["temperature"])._asdict()
+        if temperature is not None:
+            fields = scaled_scores(logits, target, temperature)._asdict()
             kept |= {name + SUFFIX: value.float() for name, value in fields.items()}
         if self.logits:
             kept |= {"logits": logits.half(), "target": target.int()}
@@ -152,22 +145,21 @@ class RecordTest(Callback):
             if self._kept:
                 self._write_outputs(run, pl_module.test_cells)
             self._write_rows(trainer, pl_module, run)
-        self._progress.write(trainer, "tested")
+        report_progress(trainer, "tested")
 
     def _write_outputs(self, run: RunDirectory, cells: Any) -> None:
         names, severities = zip(*cells, strict=True)
         arrays = {"corruption": np.array(names), "severity": np.array(severities, dtype=np.int8)}
         arrays |= {name: torch.cat(parts).numpy() for name, parts in self._kept.items()}
-        if self._validation and self._scaled is not None:
-            logits, target, _ = self._validation
-            slopes = fit_derivatives(logits, target, self.fitted["temperature"])
-            arrays["slope"], arrays["curvature"] = (one.float().numpy() for one in slopes)
-            arrays["on_test"] = np.array(self.fitted["temperature_split"] == "test")
-        if self._validation and self.logits:
+        if self._validation:
             logits, target, index = self._validation
-            kept = {"logits": logits.half(), "target": target.int(), "index": index.int()}
-            arrays |= {f"validation_{name}": value.numpy() for name, value in kept.items()}
-        run.outputs.mkdir(exist_ok=True)
+            if self._scaled is not None:
+                slopes = fit_derivatives(logits, target, self.fitted["temperature"])
+                arrays["slope"], arrays["curvature"] = (one.float().numpy() for one in slopes)
+                arrays["on_test"] = np.array(self.fitted["temperature_split"] == "test")
+            if self.logits:
+                kept = {"logits": logits.half(), "target": target.int(), "index": index.int()}
+                arrays |= {f"validation_{name}": value.numpy() for name, value in kept.items()}
         write_arrays(samples_file(run.path, str(self.outputs)), arrays)
 
     def _write_rows(self, trainer: Any, pl_module: Any, run: RunDirectory) -> None:
@@ -182,7 +174,7 @@ class RecordTest(Callback):
             **self.origin,
             "backbone": pl_module.hparams.get("backbone"),
             **identity.weights_of(trainer.ckpt_path, pl_module),
-            "noise_measured": read_json(run.noise) if run.noise.exists() else [],
+            "noise_measured": directory.read_json(run.noise) if run.noise.exists() else [],
             "data": self._data,
             "transform": identity.transform_of(trainer.datamodule),
             "commit": identity.commit(),
@@ -193,8 +185,47 @@ class RecordTest(Callback):
         merge_rows(run.results, self.written)
 
 
+class WritePredictions(Callback):
+    """Write index, path (if there is one), label, prediction, confidence and probabilities to
+    ``predictions.csv``.
+
+    Monte Carlo prediction (``noise.monte_carlo``) adds its columns of uncertainty. With several
+    processes the first one writes for all, each image once and in the order of the test set.
+    """
+
+    def __init__(self) -> None:
+        self._columns: dict[str, list[Tensor]] = defaultdict(list)
+
+    def on_predict_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *unused: Any
+    ) -> None:
+        batch = as_sample(batch)
+        confidence, prediction = outputs.max(-1)
+        columns = {"index": batch.index, "label": batch.target, "prediction": prediction}
+        columns["confidence"] = confidence
+        for noise in NoiseInjection.of(trainer):
+            columns |= {name: value.to(outputs.device) for name, value in noise.spread.items()}
+        columns |= {f"p{k}": one for k, one in enumerate(outputs.T)}
+        for name, value in columns.items():
+            self._columns[name].append(gather(trainer, value))
+
+    def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
+        if not trainer.is_global_zero:
+            return
+        columns = {name: torch.cat(parts) for name, parts in self._columns.items()}
+        order = order_of_images(columns["index"])
+        frame = pd.DataFrame({name: column[order].tolist() for name, column in columns.items()})
+        if listings := getattr(trainer.datamodule, "listings", None):
+            names = [os.fsencode(listings["test"].names[i]) for i in frame["index"]]
+            # a file name may be no UTF-8
+            frame.insert(1, "path", [name.decode(errors="backslashreplace") for name in names])
+        path = RunDirectory.of(trainer).predictions
+        directory.replace_file(path, frame.to_csv(index=False, lineterminator="\n"))
+        print(f"{len(order)} predictions in {path}")
+
+
 def outputs_of(
-    trainer: Any, pl_module: LightningModule, data: ImageData, loader: Iterable[Any]
+    trainer: Any, pl_module: Any, data: ImageData, loader: Iterable[Any]
 ) -> tuple[Tensor, ...]:
     """Logits, classes and positions of all images of a loader, in the order of the data set."""
     parts: list[tuple[Tensor, ...]] = []
@@ -205,11 +236,23 @@ def outputs_of(
             with ExitStack() as stack:
                 for noise in NoiseInjection.of(trainer):
                     stack.enter_context(noise.averaging(-1 - number))  # draws of no test batch
-                found: Any = (pl_module(batch.image).float(), batch.target, batch.index)
+                found = (pl_module(batch.image).float(), batch.target, batch.index)
             parts.append(tuple(gather(trainer, column) for column in found))
     columns = [torch.cat(part) for part in zip(*parts, strict=True)]
     order = order_of_images(columns[-1])
     return tuple(column[order] for column in columns)
+
+
+def order_of_images(index: Tensor) -> Tensor:
+    """Positions of the images in the order of the data set, without padding (index -1)."""
+    order = index.argsort(stable=True)
+    return order[index[order] >= 0]
+
+
+def gather(trainer: Any, values: Tensor) -> Tensor:
+    """The rows of all processes on the CPU; all have equally many, padding included."""
+    every: Tensor = trainer.strategy.all_gather(values)  # (processes, rows, ...), or the rows alone
+    return every.reshape(-1, *values.shape[1:]).cpu()
 
 
 def merge_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
@@ -221,19 +264,16 @@ def merge_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     def cell(row: dict[str, Any]) -> str:
         return json.dumps([row.get(key) for key in _CELL], sort_keys=True)
 
-    new = {cell(row): with_digest(row) for row in rows}
-    path.parent.mkdir(parents=True, exist_ok=True)
+    new = {cell(row): directory.with_digest(row) for row in rows}
     with FileLock(path.with_name(f".{path.name}.lock")):
-        old, damaged = read_lines(path)
+        old, damaged = directory.read_lines(path)
         if damaged and path.stat().st_size:
             raise ValueError(f"{path}: {damaged} lines cannot be read. Repair or move the file.")
-        write_lines(path, [*(row for row in old if cell(row) not in new), *new.values()])
+        directory.write_lines(path, [*(row for row in old if cell(row) not in new), *new.values()])
 
 
 def print_results(rows: Sequence[dict[str, Any]], where: Path) -> None:
     """One line for clean images, one per corruption (mean over severities), one for their mean."""
-    import pandas as pd  # takes half a second
-
     cells, first = pd.DataFrame(rows), rows[0]
     shown = [name for name in _SHOWN if name in cells] or ["confidence"]
     table = cells.groupby("corruption", sort=False)[shown].mean().rename(columns=_SHOWN)
