@@ -1,5 +1,4 @@
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -8,7 +7,7 @@ from tests.data.photos import write_classes
 
 
 @pytest.fixture(scope="session")
-def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def synthetic(tmp_path_factory):
     """The synthetic ImageNet, ImageNet-C and Pets; for reading only."""
     folder = tmp_path_factory.mktemp("synthetic")
     write_synthetic(folder)
@@ -16,11 +15,11 @@ def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def flat(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def flat(tmp_path_factory):
     """Three class folders of twenty photographs; for reading only."""
     return write_classes(tmp_path_factory.mktemp("flat"), 20, ("ant", "bee", "cat"))
 
 
 @pytest.fixture
-def copy(flat: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(flat, tmp_path / "copy"))
+def copy(flat, tmp_path):
+    return shutil.copytree(flat, tmp_path / "copy")

@@ -1,31 +1,28 @@
-"""ImageNet-1k in the layouts people have, as real JPEG folders of few classes."""
+"""ImageNet-1k and ImageNet-C in the layouts people have, as real JPEG folders of few classes."""
 
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from PIL import Image
 
-from chaosgate.data import ImageNet
+from chaosgate.data import CLEAN, Cell, ImageNet, ImageNetC
 from chaosgate.data.imagenet import labels, wnids
-from chaosgate.data.samples import Progress
-from tests.data.photos import LABELS, val_names, write_photo, write_train, write_val
-from tests.data.recorder import LIGHTNING_WARNINGS
+from chaosgate.data.imagenet_c import group_of
+from tests.data.photos import LABELS, val_names, write_imagenet, write_photo, write_val
 
-pytestmark = LIGHTNING_WARNINGS
+pytestmark = pytest.mark.filterwarnings("ignore:.* images of ImageNet-1k, in .* classes")
+CELLS = [Cell(name, severity) for name in ("fog", "pixelate") for severity in (2, 5)]
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("imagenet")
-    write_train(folder / "train", 12)
-    write_val(folder / "val", 9)
-    return folder
+def root(tmp_path_factory):
+    return write_imagenet(tmp_path_factory.mktemp("imagenet"), 12, 9)
 
 
-def imagenet(root: Path, stage: str = "fit", **settings: object) -> ImageNet:
-    module = ImageNet(str(root), 32, **{"batch_size": 6, "num_workers": 0, **settings})
+def imagenet(root, stage="fit", **settings):
+    module = ImageNet(str(root), 32, num_workers=0, **settings)
     module.setup(stage)
     return module
 
@@ -37,8 +34,8 @@ def test_the_label_order_is_the_sorted_list_of_the_thousand_wnids():
     assert labels().items() >= (known | {"n07753592": 954, "n15075141": 999}).items()
 
 
-def test_a_partial_set_warns_and_is_recorded_and_testing_needs_no_training_images(tmp_path: Path):
-    write_val(tmp_path / "val", 9)
+def test_a_partial_set_warns_and_is_recorded_and_testing_needs_no_training_images(root, tmp_path):
+    shutil.copytree(root / "val", tmp_path / "val")
     with pytest.warns(UserWarning, match="9 of the 50000 val images .* 3 of 1000"):
         module = imagenet(tmp_path, "test")
     found = module.describe()
@@ -48,15 +45,15 @@ def test_a_partial_set_warns_and_is_recorded_and_testing_needs_no_training_image
         imagenet(tmp_path)
 
 
-@pytest.mark.parametrize("extra", ["n00000000", "tench", "n0144076"])
-def test_a_foreign_class_stops_the_run(root: Path, tmp_path: Path, extra: str):
+@pytest.mark.parametrize("extra", ["n00000000", "tench"])
+def test_a_foreign_class_stops_the_run(root, tmp_path, extra):
     shutil.copytree(root, tmp_path, dirs_exist_ok=True)
     write_photo(tmp_path / "train" / extra / "a.JPEG", 0)
     with pytest.raises(ValueError, match=f"1 folder.* not classes of ImageNet.* them {extra}"):
         imagenet(tmp_path)
 
 
-def test_both_protocols_of_selection_are_offered_and_labelled(root: Path):
+def test_both_protocols_of_selection_are_offered_and_labelled(root):
     paper = imagenet(root)
     assert paper.sizes() == {"train": 36, "val": 9}
     assert "the paper's protocol" in paper.describe()["split"]
@@ -70,15 +67,63 @@ def test_both_protocols_of_selection_are_offered_and_labelled(root: Path):
     assert careful.describe()["validation"] == "held_out"
 
 
-@pytest.mark.parametrize("recipe", ["standard", "full"])
-def test_batches_are_the_same_for_any_number_of_workers_and_after_a_restart(root, recipe):
-    def epoch(workers: int, skip: int = 0) -> list[torch.Tensor]:
-        settings = {"num_workers": workers, "recipe": recipe, "interpolation": "bicubic"}
-        loader = imagenet(root, **settings).train_dataloader()
-        loader.progress = lambda: Progress(2, skip)
-        return [batch.image for batch in loader]
+@pytest.fixture(scope="module", params=["flat", "grouped"])
+def copies(request, tmp_path_factory):
+    """Every image of every cell is another picture, so that nothing can be confused."""
+    folder = tmp_path_factory.mktemp(request.param)
+    for place, (corruption, severity) in enumerate(CELLS):
+        group = group_of(corruption) if request.param == "grouped" else ""
+        write_val(folder / group / corruption / str(severity), 6, (32, 32), seed=100 * place)
+    return folder
 
-    reference = epoch(0)
-    assert len(reference) == 6 and reference[0].dtype == torch.uint8
-    for other, expected in ((epoch(2), reference), (epoch(0, skip=4), reference[4:])):
-        assert all(torch.equal(a, b) for a, b in zip(other, expected, strict=True))
+
+def imagenet_c(root, **settings):
+    cells = {"corruptions": ["fog", "pixelate"], "severities": [2, 5]}
+    data = ImageNetC(str(root), 32, num_workers=0, decoder="pil", **cells, **settings)
+    data.setup("test")
+    return data
+
+
+def test_all_cells_and_clean_images_come_in_one_pass_as_they_are_on_disk(copies, tmp_path):
+    write_val(tmp_path / "val", 6, size=(50, 40))
+    data = imagenet_c(copies, clean=str(tmp_path), eval_batch_size=4)
+    assert data.test_cells == [CLEAN, *CELLS] and data.test_size == 6
+    seen = [one for batch in data.test_dataloader() for one in zip(*batch, strict=True)]
+    assert len(seen) == 5 * 6 and seen[0][0].shape == (3, 32, 32)
+    names = sorted(f"{wnid}/{name}" for name, wnid in val_names(6).items())  # in every cell
+    for image, target, index, cell in seen:
+        assert target == LABELS[int(names[index][-8 - 5 : -5]) % 3]
+        if cell:
+            corruption, severity = data.test_cells[cell]
+            (path,) = copies.rglob(f"{corruption}/{severity}/{names[index]}")
+            assert np.array_equal(image.permute(1, 2, 0).numpy(), np.array(Image.open(path)))
+    found = imagenet_c(copies).describe()
+    assert found["corruptions"] == "released" and found["subset"] is True
+
+
+@pytest.mark.parametrize(
+    ("corruptions", "severities", "message"),
+    [
+        (["fog", "snow"], [1, 2], r"3 of 4 cells: fog 1, snow 1, snow 2\. .*imagenet-c-weather"),
+        ("paper", [1, 2, 3, 4, 5], "33 of 35 cells.*imagenet-c-blur imagenet-c-digital"),
+    ],
+)
+def test_missing_cells_are_all_listed_before_the_run_starts(
+    copies, corruptions, severities, message
+):
+    with pytest.raises(FileNotFoundError, match=f"lacks {message}"):
+        ImageNetC(str(copies), corruptions=corruptions, severities=severities)
+
+
+def test_images_of_another_size_and_cells_with_other_files_are_refused(copies, tmp_path):
+    copy = shutil.copytree(copies, tmp_path / "copy")
+    path = next(copy.rglob("pixelate/5/*/*.JPEG"))
+    write_photo(path, 0, (40, 32))
+    with pytest.raises(ValueError, match=f"{path.name} is 40x32, data.image_size is 32"):
+        list(imagenet_c(copy).test_dataloader())
+    path.unlink()
+    text = r"pixelate.5 has 5 images and .*fog.2 6; they differ in 1 files"
+    with pytest.raises(ValueError, match=text):
+        imagenet_c(copy)
+    with pytest.raises(ValueError, match="ImageNetC is for testing, not for fit"):
+        imagenet_c(copies).setup("fit")

@@ -1,7 +1,6 @@
 """Oxford-IIIT Pets in torchvision's layout: all names of the official lists, small pictures."""
 
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,18 +9,17 @@ from PIL import Image
 from torchvision.datasets import OxfordIIITPet
 
 from chaosgate.data import OxfordPets
-from tests.data.recorder import LIGHTNING_WARNINGS
 
-pytestmark = [pytest.mark.filterwarnings("ignore:.*trainval images"), *LIGHTNING_WARNINGS]
+pytestmark = pytest.mark.filterwarnings("ignore:.*trainval images")
 
 
-def pets(root: Path) -> OxfordPets:
+def pets(root):
     module = OxfordPets(str(root), 16, num_workers=0)
     module.setup("fit")
     return module
 
 
-def test_splits_and_images_are_those_of_the_official_lists_and_of_torchvision(tmp_path: Path):
+def test_splits_and_images_are_those_of_the_official_lists_and_of_torchvision(tmp_path):
     images, lists = (tmp_path / "oxford-iiit-pet" / name for name in ("images", "annotations"))
     images.mkdir(parents=True)
     lists.mkdir()
@@ -38,9 +36,9 @@ def test_splits_and_images_are_those_of_the_official_lists_and_of_torchvision(tm
     module = pets(tmp_path)
     assert sum(module.sizes().values()) == 3680 + 3669 and module.test_size == 3669
     official = np.bincount([number * 37 // 3680 for number in range(3680)])
-    val = module.listings["val"]
+    train, val = module.listings["train"], module.listings["val"]
     assert np.bincount(val.targets).tolist() == [int(count * 0.2) for count in official]
-    assert not set(module.listings["train"].names) & set(val.names)
+    assert not set(train.names) & set(val.names)
     assert module.describe()["subset"] is False
     theirs = OxfordIIITPet(str(tmp_path), "test")
     assert [name.title() for name in module.class_names] == theirs.classes
@@ -51,9 +49,7 @@ def test_splits_and_images_are_those_of_the_official_lists_and_of_torchvision(tm
         assert target == targets[index] and torch.equal(found[index][:, 8, 8], color)
 
 
-def test_a_partial_set_warns_and_is_recorded_and_other_lists_are_refused(
-    synthetic: Path, tmp_path: Path
-):
+def test_a_partial_set_warns_and_is_recorded_and_other_lists_are_refused(synthetic, tmp_path):
     shutil.copytree(synthetic / "pets", tmp_path, dirs_exist_ok=True)
     for path in tmp_path.rglob("Synthetic_06_test*.jpg"):
         path.unlink()

@@ -11,10 +11,8 @@ from chaosgate.data.samples import (
     PADDING,
     EvalSampler,
     EvalSet,
-    Sample,
     Split,
     TrainSampler,
-    TrainSet,
     collate,
     epoch_order,
     sample_generator,
@@ -51,7 +49,6 @@ def test_training_shards_are_equally_long_and_hold_whole_steps_or_every_image(
 def test_orders_and_keys_are_distinct_and_do_not_change_with_a_release():
     orders = {epoch_order(seed, epoch, 1000).tobytes() for seed in (0, 1) for epoch in (0, 1)}
     assert len(orders) == 4  # torch's sampler takes seed + epoch: seed 1 would replay seed 0
-    assert epoch_order(seed=0, epoch=0, length=10).tolist() == [9, 5, 7, 8, 6, 2, 3, 1, 0, 4]
     assert stream_key("a", 1, 23) != stream_key("a", 12, 3) != stream_key("a", 123)
     keys = ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, 0))
     draws = [float(torch.rand((), generator=sample_generator(*key))) for key in keys]
@@ -59,7 +56,7 @@ def test_orders_and_keys_are_distinct_and_do_not_change_with_a_release():
 
 
 @pytest.mark.parametrize("by_image", [False, True])
-def test_a_batch_of_several_cells_and_padding_is_that_of_single_samples(by_image: bool):
+def test_a_batch_of_several_cells_and_padding_is_that_of_single_samples(by_image):
     random = np.random.default_rng(0)
     pixels = torch.from_numpy(random.integers(0, 256, (2, 7, 5, 6, 3), np.uint8))
     targets = random.integers(0, 10, (2, 7), np.int64)
@@ -70,13 +67,3 @@ def test_a_batch_of_several_cells_and_padding_is_that_of_single_samples(by_image
     for ours, theirs in zip(collate(data.__getitems__(positions)), single, strict=True):
         assert torch.equal(ours, theirs) and ours.dtype == theirs.dtype
         assert ours.stride() == theirs.stride()
-
-
-def test_training_images_in_memory_come_a_batch_at_a_time_as_one_by_one() -> None:
-    images = torch.randint(0, 255, (50, 1, 8, 8), dtype=torch.uint8)
-    data = TrainSet(Split(images, np.arange(50) % 10), None, seed=0)
-    tokens = [(3, 1), (7, 1), (0, 1), (3, 1)]
-    batch = data.__getitems__(tokens)
-    assert isinstance(batch, Sample)
-    for one, other in zip(batch, collate([data[t] for t in tokens]), strict=True):
-        assert torch.equal(one, other) and one.dtype == other.dtype

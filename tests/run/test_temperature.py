@@ -15,9 +15,7 @@ import chaosgate as cg
 from chaosgate.metrics import CellMetrics, temperature_scaling
 from chaosgate.run.directory import file_hash
 from chaosgate.run.rows import RecordTest, merge_rows
-from tests.data.recorder import LIGHTNING_WARNINGS
 
-pytestmark = [*LIGHTNING_WARNINGS]
 CELLS = {"corruptions": ["pixelate"], "severities": [1, 5]}
 ORIGIN = {"noise": {"gate": None}}
 METRICS = ("nll", "brier", "confidence", "gap", "ece")

@@ -18,9 +18,7 @@ import chaosgate as cg
 from chaosgate.train.schedules import WarmupCosine, WeightsOnlyAdamW, warn_of_recipe
 from chaosgate.train.task import ImageClassifier
 from tests.conftest import REPOSITORY
-from tests.data.recorder import LIGHTNING_WARNINGS
 
-pytestmark = [*LIGHTNING_WARNINGS]
 QUICK = (
     "--trainer.max_epochs=1",
     "--trainer.limit_train_batches=1",
