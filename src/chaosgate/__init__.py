@@ -1,6 +1,6 @@
 """Designed internal noise for neural networks.
 
-Choose an operator, derive the maximum-entropy Gaussian log-field, realise it as a positive mean-one
+Choose an operator, derive the maximum-entropy Gaussian log-field, realize it as a positive mean-one
 gate, attach the gate to a backbone, and measure what it does to calibration. Sub-packages follow
 the order of the paper: ``field`` (the law), ``gate`` (the perturbation), ``inject`` (the network),
 ``compat`` (what it does there).

@@ -31,7 +31,7 @@ MATRICES = [
     ([[1.0, 1.0], [1.0, 1.0]], "not positive definite"),  # annihilates (1, -1): no gauge fixes it
     (TWO_PARTS, "fields of mean zero.*is it connected"),
     ([[1.0, NAN], [NAN, 1.0]], "not finite"),
-    # a factorisation would pass by rounding
+    # a factorization would pass by rounding
     ([[1.0, 1.0], [1.0, 1.0 + 2.3e-16]], "not positive definite"),
 ]
 

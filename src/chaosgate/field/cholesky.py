@@ -1,4 +1,4 @@
-r"""Operators without a fast transform: block-tridiagonal Cholesky factorisation in a
+r"""Operators without a fast transform: block-tridiagonal Cholesky factorization in a
 bandwidth-reducing order.
 """
 

@@ -153,8 +153,8 @@ class EdgeWeighted(Graph):
 
     .. math:: (Q\psi)(x) = \sum_{y \sim x} c_{xy}\,(\psi(x) - \bar\psi(y))
 
-    with :math:`\bar\psi = 0` on the outer boundary. Heavy edges tie sites together; light ones let
-    the field tear.
+    with :math:`\bar\psi = 0` on the outer boundary. Large weights make neighbors similar; small
+    ones let the field jump.
 
     Args:
         vertical: Weights (H + 1, W) of the edges that join rows: entry (i, j) joins rows i - 1 and
@@ -272,6 +272,6 @@ class FeatureGraph(DirichletLaplacian):
         if not isinstance(law, MaxEntLaw) or law.grid != grid or law.n > self.LARGEST:
             raise ValueError(
                 f"{self} needs the Gaussian law on the grid of the features, of at most "
-                f"{self.LARGEST} sites (one factorisation per sample); got {law} for features on "
+                f"{self.LARGEST} sites (one factorization per sample); got {law} for features on "
                 f"{grid}. Attach the gate at a later stage, without base_size."
             )

@@ -29,7 +29,7 @@ Normals = Callable[[Sequence[int]], Tensor]
 
 
 class Law(ABC):
-    r"""A centred law of the log-field with covariance :math:`(\beta Q)^{-1}`: a family F on the
+    r"""A centered law of the log-field with covariance :math:`(\beta Q)^{-1}`: a family F on the
     kernel of an operator.
 
     Family and kernel are independent parts of a mechanism. A custom family defines how it makes
@@ -162,7 +162,7 @@ class Law(ABC):
 
 
 class MaxEntLaw(Law):
-    r"""Centred Gaussian log-field of largest entropy at a given mean energy.
+    r"""Centered Gaussian log-field of largest entropy at a given mean energy.
 
     .. math:: \psi \sim \mathcal N\big(0, (\beta Q)^{-1}\big), \qquad \beta = \frac{n}{2\varepsilon}
 

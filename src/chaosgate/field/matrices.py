@@ -23,8 +23,8 @@ def _given(matrix: Matrix) -> Tensor:
 class Dense(Operator):
     r"""Any symmetric positive definite matrix :math:`Q` (paper, cor. operator_substitution).
 
-    It lives on every grid with as many sites as the matrix has rows. A matrix that annihilates the
-    constants, and nothing else, is taken under the zero-mean gauge.
+    It applies to every grid with as many sites as the matrix has rows. A matrix that annihilates
+    the constants, and nothing else, is taken under the zero-mean gauge.
 
     Args:
         matrix: Shape (n, n), a tensor or nested lists.
@@ -108,7 +108,7 @@ class KernelFactor(Factor):
 
 
 class Kernel(Operator):
-    r"""An operator given by the covariance it forces: :math:`Q = K^{-1}`, so that the field has
+    r"""An operator given by its covariance: :math:`Q = K^{-1}`, so that the field has
     covariance :math:`K/\beta`.
 
     The maximum-entropy law of a budget with :math:`Q` has the kernel :math:`Q^{-1}` (cor.
@@ -130,7 +130,7 @@ class Kernel(Operator):
 
 
 class CovarianceMatrix(Kernel):
-    """A kernel written down; it lives on every grid with as many sites as the matrix has rows.
+    """A kernel given as a matrix; it lives on every grid with as many sites as the matrix has rows.
 
     Args:
         matrix: Symmetric positive semidefinite, shape (n, n), a tensor or nested lists.

@@ -118,18 +118,18 @@ class Operator(ABC):
     r"""A symmetric positive (semi)definite operator :math:`Q` on the sites of a grid of one, two
     or three axes.
 
-    The operator is the whole design: among all centred log-fields with mean energy
+    The operator determines the field: among all centered log-fields with mean energy
     :math:`\mathbb E[\tfrac12\langle\psi, Q\psi\rangle] = \varepsilon`, the one of largest entropy
     is Gaussian with covariance proportional to :math:`Q^{-1}` (thm. maxent_logfield, cor.
     operator_substitution).
 
     A new operator is a class with one method, :meth:`matrix`. Everything else follows from it by a
-    sparse Cholesky factorisation; a class that knows more about its structure overrides
+    sparse Cholesky factorization; a class that knows more about its structure overrides
     :meth:`factor`. A matrix whose null space is exactly the constants is taken under the zero-mean
     gauge: its inverse is the Moore-Penrose inverse and fields have spatial mean zero.
 
     An operator is a plain object. What it computes for a grid stays in the object, never enters a
-    ``state_dict``, and is left behind when the object is copied or pickled.
+    ``state_dict``, and is not copied or pickled.
 
     >>> class Chain(Operator):
     ...     def matrix(self, grid: Grid) -> Tensor:
@@ -253,7 +253,7 @@ class Operator(ABC):
             if torch.compiler.is_compiling():
                 raise RuntimeError(
                     f"{self} was not solved on grid {key[0]} before torch.compile: call prepare, "
-                    "or run one forward first. A factorisation cannot be traced."
+                    "or run one forward first. A factorization cannot be traced."
                 )
             # The caller may be in inference mode, or have set a default device: neither must
             # leave traces in a cache.

@@ -75,7 +75,7 @@ class PinnedFactor(Factor):
 class Pinned(Operator):
     r"""An operator whose field is held at zero on one site: a gauge for Neumann and periodic grids.
 
-    The row and the column of the site are struck out of :math:`Q`. Where the constants cost no
+    The row and the column of the site are removed from :math:`Q`. Where the constants cost no
     energy, this is the other usual gauge beside the zero mean: :math:`\psi - \psi(x_0)` for a field
     :math:`\psi` of mean zero. Where :math:`Q` is positive definite, it is the law of its field
     given :math:`\psi(x_0) = 0`.

@@ -1,7 +1,7 @@
 r"""The fast path of regular grids: the eigenvectors of sites in a row under three boundary
-conditions, and operators that a product of them diagonalises.
+conditions, and operators that a product of them diagonalizes.
 
-Each basis diagonalises the one-dimensional Laplacian with unit weights. Synthesis, :math:`x_i =
+Each basis diagonalizes the one-dimensional Laplacian with unit weights. Synthesis, :math:`x_i =
 \sum_k E_{ik} a_k`, is one matrix product on short axes, two products of half the size on longer
 ones, and a real FFT where an n x n basis would be slow or large. Whatever the grid, an axis sees it
 as (outer, n, inner): the axes before it, itself, those after it.
@@ -49,7 +49,7 @@ class Axis(ABC):
     """The first of the n frequencies k."""
 
     matmul_up_to: ClassVar[int]
-    """Longest axis that is synthesised by matrix products rather than an FFT.
+    """Longest axis that is synthesized by matrix products rather than an FFT.
 
     Where the two cross depends on how well the length of the FFT factorises: 2n + 2 for the sine
     basis, 2n for the cosine basis, n for the Hartley basis. Measured on one CPU thread in float32.
@@ -209,7 +209,7 @@ class Hartley(Axis):
     .. math:: \lambda_k = 4 \sin^2 \frac{\pi k}{n}
 
     Frequencies k and n - k share an eigenvalue, so these real combinations of the Fourier basis
-    diagonalise any symmetric circulant matrix. On two sites the ring is a double edge, on one site
+    diagonalize any symmetric circulant matrix. On two sites the ring is a double edge, on one site
     it is nothing.
     """
 
@@ -255,7 +255,7 @@ def _multiply(matrix: Tensor, coefficients: Tensor) -> Tensor:
 
 
 class SpectralFactor(Factor):
-    r"""Operators that a product of one-dimensional bases diagonalises (paper, eq. dirichlet-eigs,
+    r"""Operators that a product of one-dimensional bases diagonalizes (paper, eq. dirichlet-eigs,
     alg. gch).
 
     On two axes the eigenvectors are :math:`e_k \otimes f_\ell`, and white noise is read as spectral

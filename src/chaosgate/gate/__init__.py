@@ -1,4 +1,4 @@
-"""From a field to a perturbation of a feature map: realisations, Gaussian Chaos, baselines,
+"""From a field to a perturbation of a feature map: realizations, Gaussian Chaos, baselines,
 controls.
 
 Names load on first use.

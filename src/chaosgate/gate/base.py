@@ -59,9 +59,9 @@ class Gate(nn.Module, ABC):
     evaluation mode.
 
     A subclass writes :meth:`perturb`. Everything random must come from the
-    :class:`~chaosgate.field.white.Noise` it is given; then the gate replays after a restart and
-    compiles. State that is not a parameter of the network (counters, caches) stays out of the
-    ``state_dict``, so a gated model and a bare one exchange checkpoints.
+    :class:`~chaosgate.field.white.Noise` it is given; then the noise is the same after a restart,
+    and the gate can be compiled. State that is not a parameter of the network (counters, caches)
+    stays out of the ``state_dict``, so a gated model and a bare one exchange checkpoints.
 
     A gate is also a layer: in ``nn.Sequential(..., GaussianChaos(log_std=1.0), ...)`` it draws from
     a key and a counter of its own. The key comes from the seed and the rank of the process;

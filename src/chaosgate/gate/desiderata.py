@@ -230,7 +230,7 @@ def design(
     channels: Literal["shared", "independent"] = "shared",
     family: Callable[..., Law] | None = None,
 ) -> Design:
-    r"""The mechanism that the desiderata force, with its derivation and the admissible class.
+    r"""The mechanism that the desiderata determine, with its derivation and the admissible class.
 
     Args:
         grid: Where it is deployed: height and width of the feature map.
@@ -242,12 +242,12 @@ def design(
             Q\psi\rangle` is limited; or a :class:`~chaosgate.field.Kernel`, the inverse of one.
         budget: D4: the mean energy :math:`\varepsilon`; without it :math:`\beta = 1`.
         gauge: D5: what makes the operator invertible. An operator with a ``"boundary"`` or a mass
-            is; one that charges constants nothing needs ``"zero mean"`` fields, or fields
+            is; one that assigns constants no energy needs ``"zero mean"`` fields, or fields
             ``"pinned"`` to zero at the first site (:class:`~chaosgate.field.Pinned` takes another).
         gamma: Strength of the exponential, or of the field where the gate is signed.
         log_std: Strength as standard deviation of the log-gate, instead of ``gamma`` and
             ``budget``.
-        injection: How the perturbation meets the features; positivity forces the product.
+        injection: How the perturbation is applied to the features; positivity forces the product.
         alpha: Weight of the gate in the residual form.
         channels: One gate for all channels of a sample, or one each.
         family: The law family where D1 is not asked for: ``StudentT``, a ``partial`` of it, or

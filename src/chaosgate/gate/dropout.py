@@ -1,4 +1,4 @@
-"""Dropout, elementwise or on whole sites; and DropBlock whose realised drop rate is the one asked
+"""Dropout, elementwise or on whole sites; and DropBlock whose realized drop rate is the one asked
 for.
 """
 

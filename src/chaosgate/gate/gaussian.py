@@ -24,11 +24,11 @@ class UnitVarianceMechanism(Mechanism):
     held constant in the backward pass.
 
     Args:
-        realization: Class of the realisation map; additive for ``Plain``, else multiplicative.
+        realization: Class of the realization map; additive for ``Plain``, else multiplicative.
         strength: The strength, or None.
         match: The gate to match, or None. Exactly one of the two.
         channels: One field for all channels of a sample, or one each.
-        seed: Of the gate as a layer; see :class:`Gate`.
+        seed: Seed when used as a layer; see :class:`Gate`.
         operator: Where the correlation comes from; None is the Dirichlet Laplacian.
     """
 

@@ -38,7 +38,7 @@ class GaussianChaos(Mechanism):
             (``"independent"``).
         base_size: Sample the log-field on this [height, width] (one number on sequences, three on
             volumes) and resize it; None samples at the layer's resolution.
-        seed: Of the gate as a layer; see :class:`Gate`.
+        seed: Seed when used as a layer; see :class:`Gate`.
 
     >>> import torch
     >>> gate = GaussianChaos(log_std=1.0)

@@ -22,7 +22,7 @@ def relative_energy(h: Tensor, gated: Tensor) -> Tensor:
 
 
 def added_roughness(h: Tensor, gated: Tensor) -> Tensor:
-    r"""Squared differences :math:`\tilde h(x)-\tilde h(y)` over neighbouring sites, minus those of
+    r"""Squared differences :math:`\tilde h(x)-\tilde h(y)` over neighboring sites, minus those of
     :math:`h`, as a share of the energy of the features.
     """
 
@@ -35,7 +35,7 @@ def added_roughness(h: Tensor, gated: Tensor) -> Tensor:
 
 def log_ratio_variance(h: Tensor, gated: Tensor) -> Tensor:
     r"""Mean square of :math:`\log\frac{\tilde h(x)}{\tilde h(y)}-\log\frac{h(x)}{h(y)}` over
-    neighbouring sites where :math:`h` is positive; infinite if a gate sets one to zero.
+    neighboring sites where :math:`h` is positive; infinite if a gate sets one to zero.
     """
     log_gate = torch.where(h > 0, (gated / h).log(), torch.nan)
     jumps = [log_gate.diff(dim=axis).flatten() for axis in range(2, h.ndim)]
@@ -78,9 +78,9 @@ class Matched(Gate):
         gate: The gate to use; its own strength only sets the unit.
         match: The gate to match.
         by: ``"energy"`` injected, added ``"roughness"``, variance of the ``"log_ratio"`` of
-            neighbouring sites, or ``"orderings"`` of sites that are kept.
+            neighboring sites, or ``"orderings"`` of sites that are kept.
         strength: The factor, if it is known already.
-        seed: Of the gate as a layer; see :class:`Gate`.
+        seed: Seed when used as a layer; see :class:`Gate`.
 
     >>> from chaosgate.gate import Dropout, GaussianChaos
     >>> gate = Matched(Dropout(0.1), match=GaussianChaos(log_std=1.0), by="roughness")

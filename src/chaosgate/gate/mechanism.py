@@ -1,4 +1,4 @@
-"""The paper's triple as an object: a law, a realisation map, an injection operator (paper sec.
+"""The paper's triple as an object: a law, a realization map, an injection operator (paper sec.
 3).
 """
 
@@ -17,13 +17,13 @@ from chaosgate.gate.realization import Injection, Multiplicative, Realization
 
 
 class Mechanism(Gate):
-    r""":math:`N=(\mathcal F,K,\mathcal T)` with its realisation map :math:`\ell`: sample, realise,
+    r""":math:`N=(\mathcal F,K,\mathcal T)` with its realization map :math:`\ell`: sample, realize,
     inject.
 
     .. math:: \psi\sim\mathcal F\;\xrightarrow{\ \ell\ }\;\xi\;\longrightarrow\;
         \tilde h=\mathcal T(h;\xi)
 
-    The kernel :math:`K` is the covariance that the law brings along.
+    The kernel :math:`K` is the covariance of the law.
 
     Args:
         law: A law on one grid, or a function that gives the law for any grid (so that one gate
@@ -86,7 +86,7 @@ class Mechanism(Gate):
         return DeployedField(self.law, grid)
 
     def gate(self, h: Tensor, noise: Noise) -> Tensor:
-        r"""The realised gate for features (B, C, \*grid): (B, 1 or C, \*grid), float32 at least."""
+        r"""The realized gate for features (B, C, \*grid): (B, 1 or C, \*grid), float32 at least."""
         if h.device.type != "meta" and torch.is_autocast_enabled(h.device.type):
             # half precision would distort the field, not round it
             with torch.autocast(h.device.type, enabled=False):
@@ -108,7 +108,7 @@ class Mechanism(Gate):
         return self.injection(h, self.gate(h, noise))
 
     def strength_for(self, h: Tensor) -> Tensor | None:
-        """Factor on the realisation's strength, from the schedule (and, in matched gates, from the
+        """Factor on the realization's strength, from the schedule (and, in matched gates, from the
         features).
         """
         return self.factor
@@ -132,7 +132,7 @@ class Mechanism(Gate):
         return self.injection.energy(h, self.site_energy(grid, h.device))
 
     def nominal(self, grid: Grid) -> dict[str, float]:
-        """``gamma`` or ``sigma`` as bound in the realisation, ``tau``, ``log_std`` on this grid,
+        """``gamma`` or ``sigma`` as bound in the realization, ``tau``, ``log_std`` on this grid,
         ``alpha`` unless 1.
         """
         field, gamma = self.field_on(grid), getattr(self.realization, "gamma", None)

@@ -2,7 +2,7 @@ r"""From the log-field :math:`\psi` to the gate :math:`\xi`, and from the gate t
 
 Realisation maps (paper sec. 5.4, app. C and G): functions first; the small classes bind a strength
 so that a :class:`~chaosgate.gate.Mechanism` can hold one. Injection operators (sec. 4.1): how a
-realised gate acts on features.
+realized gate acts on features.
 """
 
 from abc import ABC, abstractmethod
@@ -67,7 +67,7 @@ def gate_kernel(covariance: Tensor, gamma: float) -> Tensor:
 
 
 class Realization(ABC):
-    """What a mechanism needs of a realisation map; a configuration names a subclass."""
+    """What a mechanism needs of a realization map; a configuration names a subclass."""
 
     degenerate_on_one_site: ClassVar[bool] = False
     """Whether nothing happens on a grid of one site."""
@@ -163,7 +163,7 @@ class Injection(ABC):
 
     @abstractmethod
     def energy(self, h: Tensor, site_energy: Tensor) -> Tensor:
-        r""":math:`E\|\tilde h-h\|^2` per sample (B,), given the realisation's second moments as a
+        r""":math:`E\|\tilde h-h\|^2` per sample (B,), given the realization's second moments as a
         map.
         """
 
