@@ -7,11 +7,12 @@ Designed internal noise for neural networks: train with it, test calibration, co
   validate   metrics on the validation split
   predict    class probabilities of the test images
   study      many runs as one: chaosgate study run|plan|status|report quickstart
-  advise     does a network need noise: chaosgate advise runs/RUN_WITHOUT_NOISE
+  advise     would noise help: chaosgate advise runs/RUN_WITHOUT_NOISE
   strength   what noise of each strength does to a network: chaosgate strength runs/RUN
   verify     check the paper's statements on the shipped gates: chaosgate verify --grid 7 7
   design     derive a gate from the properties you ask for: chaosgate design
   probe      what gates do at each stage of a network: chaosgate probe resnet18
+  audit      every source of noise in a network, and whether it acts: chaosgate audit resnet50
   sites      where in a network a gate can go, and its effect: chaosgate sites resnet50
   data       check a folder, corrupt images, download sets: chaosgate data check FOLDER
   explore    write a page with sliders: field, gate, features, energy

@@ -1,4 +1,4 @@
-"""The corruptions of ImageNet-C, usable alone: exact laws, reproducible per image, and fast.
+"""The corruptions of ImageNet-C, usable alone, reproducible per image, and fast.
 
 >>> import numpy as np
 >>>

@@ -1,4 +1,4 @@
-"""Accuracy, likelihood and calibration, counted exactly.
+"""Accuracy, likelihood and calibration, independent of batch size and number of processes.
 
 Functions first, :class:`torchmetrics.Metric` classes as shells around them: every result is the
 same for every batch size, order of samples and number of processes.
