@@ -1,4 +1,4 @@
-"""Image sets as data modules: deterministic training samples, every test image counted once, resumable epochs.
+"""Image sets as data modules: deterministic training samples, exact counting, resumable epochs.
 
 ``Sample`` is a batch and ``Cell`` a part of a test; ``ImageData`` is the base of custom sets,
 ``PhotoData`` that of photographs in files, ``ArrayData`` that of small images in memory. Names load
