@@ -1,9 +1,10 @@
-"""``chaosgate advise`` and ``strength``: should a network train with noise, and how strong?"""
+"""``chaosgate advise``: should a network train with noise?"""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from jsonargparse.typing import PositiveInt
+
+import chaosgate as cg
 
 
 def advise(run: Path, *, count: PositiveInt = 5000) -> None:
@@ -20,7 +21,6 @@ def advise(run: Path, *, count: PositiveInt = 5000) -> None:
     from torch.utils.data import DataLoader, Subset
 
     from chaosgate.cli.sources import find_network
-    from chaosgate.run.advice import advise as advice
     from chaosgate.run.directory import RunDirectory
     from chaosgate.run.identity import noises
 
@@ -40,37 +40,4 @@ def advise(run: Path, *, count: PositiveInt = 5000) -> None:
             losses = [loss(source.model(data.normalize(x.image)), x.target) for x in parts]
         nll.append(torch.cat(losses))
     print(f"{run}: training NLL {nll[0].mean():.3f}, validation NLL {nll[1].mean():.3f}")
-    print(advice(*nll))
-
-
-def strength(
-    network: str,
-    *,
-    stage: str = "L4",
-    arguments: Sequence[str] = (),
-    images: Path | None = None,
-    count: PositiveInt = 64,
-    figure: Path = Path("strength.png"),  # noqa: B008
-) -> None:
-    """Show what noise of each strength does to a network: energy, logits, predictions, orderings.
-
-    Examples:
-      chaosgate strength runs/MY_RUN
-      chaosgate strength resnet50 --arguments pretrained=true --images photos/ --stage L3
-
-    Args:
-        network: A run directory, a checkpoint file, or the name of a timm model.
-        stage: L1 to L4, or a module.
-        arguments: NAME=VALUE for timm.create_model.
-        images: Folder of images (the run's own, else Fashion-MNIST).
-        count: Number of images.
-        figure: File of the plot.
-    """
-    from chaosgate.cli.gates import named_values
-    from chaosgate.cli.sources import find_images, find_network
-    from chaosgate.compat.strength import suggest_strength
-
-    source = find_network(network, **named_values(arguments))
-    found = suggest_strength(source.model, find_images(source, images, count, None), stage)
-    found.figure().savefig(figure)
-    print(f"Gaussian Chaos at {stage} of {source.name}\n{found}\nPlot: {figure}")
+    print(cg.advise(*nll))

@@ -22,7 +22,7 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter
 from chaosgate.run.config_files import UsageError, did_you_mean
 
 _MODULES = {"verify": "gates", "design": "gates", "probe": "networks", "sites": "networks"}
-_MODULES |= {"audit": "networks", "init": "configs", "advise": "advice", "strength": "advice"}
+_MODULES |= {"audit": "networks", "strength": "networks", "init": "configs", "advise": "advice"}
 COMMANDS = """study advise strength verify design probe sites audit data explore export configs
     init""".split()
 Command = Callable[..., int | None]

@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from jsonargparse.typing import NonNegativeInt, PositiveInt
+
+import chaosgate as cg
 
 
 def check(root: Path) -> int:
@@ -20,16 +23,13 @@ def check(root: Path) -> int:
     Args:
         root: Folder of images, or of a set in arrays.
     """
-    from rich.console import Console
-
     from chaosgate.cli.commands import cores
     from chaosgate.data.check import check_folder
 
     root = root.expanduser()
     if not root.is_dir():
         raise FileNotFoundError(f"no folder {root}.")
-    with Console(stderr=True).status(f"decoding the images below {root}"):
-        report = check_folder(root, cores())
+    report = check_folder(root, cores())
     if not report.images and not report.sets and not report.faults:
         raise ValueError(f"no image files and no known data set below {root}.")
     lines = list(report.sets)
@@ -101,12 +101,11 @@ def download(name: str, *, to: Path) -> None:
         name: Of the set or archive.
         to: Folder to unpack into.
     """
-    from chaosgate import data
     from chaosgate.data.imagenet_c import MD5, download_group
     from chaosgate.run.config_files import did_you_mean
 
-    sets = {"fashion-mnist": data.FashionMNIST, "cifar-10": data.CIFAR10}
-    sets |= {"cifar-100": data.CIFAR100, "oxford-pets": data.OxfordPets}
+    sets: dict[str, Any] = {"fashion-mnist": cg.FashionMNIST, "cifar-10": cg.CIFAR10}
+    sets |= {"cifar-100": cg.CIFAR100, "oxford-pets": cg.OxfordPets}
     groups = {f"imagenet-c-{group}": group for group in MD5}
     target = to.expanduser()
     if name not in {*sets, *groups}:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse.typing import PositiveFloat, PositiveInt
 
+import chaosgate as cg
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -39,13 +41,12 @@ def explore(
     """
     from json import dumps
 
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import Template
     from matplotlib import colormaps
     from rich.console import Console
 
     from chaosgate.cli.gates import parse_operator
     from chaosgate.compat import exploration
-    from chaosgate.run.identity import versions
 
     grids, strengths = sorted(set(grids)), sorted(set(log_std))
     photo, maps = stored_features()
@@ -61,19 +62,14 @@ def explore(
         name: bytes(int(255 * x + 0.5) for i in range(256) for x in colormaps[name](i)[:3])
         for name in ("viridis", "magma", "RdBu_r")
     }
-    data = {
-        **found,
-        "grids": [str(n) for n in grids],
-        "log_stds": [f"{value:g}" for value in strengths],
-        "realizations": list(exploration.REALIZATIONS),
-        "colours": colours,
-    }
-    loader = PackageLoader(__package__, ".")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    page = environment.get_template("explore.html").render(
+    data = {**found, "grids": [str(n) for n in grids], "colours": colours}
+    data |= {"log_stds": [f"{value:g}" for value in strengths]}
+    data |= {"realizations": list(exploration.REALIZATIONS)}
+    template = Path(__file__).with_name("explore.html").read_text(encoding="utf-8")
+    page = Template(template, autoescape=True).render(
         data=dumps(_plain(data), allow_nan=False).replace("<", "\\u003c"),
         photo=_plain(photo),
-        version=versions()["chaosgate"],
+        version=cg.__version__,
         seed=0,
     )
     to.write_text(page, encoding="utf-8")

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jsonargparse.typing import PositiveInt
-
 if TYPE_CHECKING:
     from torch import nn
 
@@ -14,7 +12,7 @@ TOLERANCE = 1e-5  # of the largest logit, between the network here and the netwo
 _TESTED = "corruption severity n top1 top5 nll ece gap brier nll_T ece_T".split()
 
 
-def export(network: str, *, to: Path, image_size: PositiveInt | None = None) -> None:
+def export(network: str, *, to: Path) -> None:
     """Write the network of a run or a checkpoint to a file that does not need this library.
 
     The suffix of the file decides the format:
@@ -35,9 +33,8 @@ def export(network: str, *, to: Path, image_size: PositiveInt | None = None) -> 
     Args:
         network: A run directory, or a checkpoint file of a run.
         to: File to write, ending in .safetensors, .onnx or .pth.
-        image_size: Side in pixels of the ONNX input (that of the run, or of the network).
     """
-    from importlib import import_module
+    from importlib.util import find_spec
     from json import dumps
 
     import torch
@@ -52,16 +49,14 @@ def export(network: str, *, to: Path, image_size: PositiveInt | None = None) -> 
     if to.exists() or beside.exists():
         raise FileExistsError(f"{to} or {beside} exists already; give another --to.")
     for name in ("onnxruntime", "onnxscript") if to.suffix == ".onnx" else ():
-        try:
-            import_module(name)
-        except ImportError:
-            raise ImportError(f"this needs {name}: pip install 'chaosgate[export]'.") from None
+        if find_spec(name) is None:
+            raise ImportError(f"this needs {name}: pip install 'chaosgate[export]'.")
     source = find_network(network)
     if source.file is None:
         raise FileNotFoundError(f"no run directory or checkpoint file {network}.")
     about = _about(source)
     channels, *sides = example_input(source.model).shape[1:]
-    side = image_size or (about["normalisation"] or {}).get("image_size")
+    side = (about["normalisation"] or {}).get("image_size")
     shape = (channels, *([side, side] if side else sides))
     about["input"] = {"name": "image", "shape": ["batch", *shape], "dtype": "float32"}
     state = {key: value.detach().clone() for key, value in source.model.state_dict().items()}
@@ -80,18 +75,15 @@ def export(network: str, *, to: Path, image_size: PositiveInt | None = None) -> 
 def _onnx(model: "nn.Module", shape: tuple[int, ...]) -> bytes:
     """The network as ONNX, compared with this one on another batch size."""
     import warnings
-    from contextlib import redirect_stderr, redirect_stdout
-    from io import StringIO
 
     import onnxruntime
     import torch
 
-    with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-        warnings.simplefilter("ignore")  # torch reports every step
-        names: dict[str, Any] = {"input_names": ["image"], "output_names": ["logits"]}
-        batch = ({0: torch.export.Dim("batch")},)
-        example = (torch.randn(2, *shape),)
-        program: Any = torch.onnx.export(model, example, dynamo=True, dynamic_shapes=batch, **names)
+    given: dict[str, Any] = {"input_names": ["image"], "output_names": ["logits"], "dynamo": True}
+    given |= {"dynamic_shapes": ({0: torch.export.Dim("batch")},), "verbose": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program: Any = torch.onnx.export(model, (torch.randn(2, *shape),), **given)
     content: bytes = program.model_proto.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     images = torch.randn(3, *shape, generator=torch.Generator().manual_seed(0))

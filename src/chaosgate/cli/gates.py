@@ -3,12 +3,11 @@ statements.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveFloat, PositiveInt
 
-if TYPE_CHECKING:
-    from chaosgate.field import Operator
+import chaosgate as cg
 
 
 def design(
@@ -49,8 +48,6 @@ def design(
         log_std: Strength as standard deviation of the log-gate (1; matrix: 0.5).
         gamma: Strength in the exponent instead; goes with budget.
     """
-    from chaosgate.gate import design as derive
-
     sides, law = tuple(grid), parse_operator(operator)
     if matrix:
         from chaosgate.compat.desiderata_matrix import as_markdown, desiderata_matrix
@@ -61,7 +58,7 @@ def design(
     if gamma is None and log_std is None:
         log_std = 1.0
     strengths: dict[str, Any] = {"gamma": gamma, "budget": budget, "log_std": log_std}
-    print(derive(sides, coherence=law, no_drift=no_drift, gauge=gauge, **strengths).card())
+    print(cg.design(sides, coherence=law, no_drift=no_drift, gauge=gauge, **strengths).card())
 
 
 def verify(
@@ -72,7 +69,6 @@ def verify(
     keep: OpenUnitInterval = 0.9,
     draws: PositiveInt = 1 << 16,
     seed: NonNegativeInt = 0,
-    json: bool = False,
 ) -> int:
     """Compare the gates of an operator with the paper's statements: predicted, measured, tolerance.
 
@@ -83,7 +79,7 @@ def verify(
       chaosgate verify                                   Dirichlet operator on 7x7 at log_std 0.5
       chaosgate verify --grid 14 14 --log_std 1.0        another grid and strength; 1 and 3 axes too
       chaosgate verify --operator mypackage.MyOperator:range=3
-      chaosgate verify > verify.md                       Markdown; --json has every digit
+      chaosgate verify > verify.md                       Markdown
 
     Operators by name: dirichlet, massive, anisotropic, neumann, periodic, identity. Arguments
     follow a colon, as in anisotropic:vertical=2,horizontal=1.
@@ -95,33 +91,22 @@ def verify(
         keep: Keep probability of dropout.
         draws: Gates per sampled row, at least 1024.
         seed: Selects the noise.
-        json: Print JSON.
     """
-    from dataclasses import asdict
-    from json import dumps
-
     from chaosgate.compat.verify import as_markdown, title
     from chaosgate.compat.verify import verify as check
-    from chaosgate.gate import Dropout, GaussianChaos
-    from chaosgate.run.identity import commit, versions
 
     law, sides = parse_operator(operator), tuple(grid)
     gates = [
-        GaussianChaos(log_std=log_std, operator=law),
-        GaussianChaos(log_std=log_std, operator=law, realization="wick"),
-        Dropout(1 - keep, mask="site"),
+        cg.GaussianChaos(log_std=log_std, operator=law),
+        cg.GaussianChaos(log_std=log_std, operator=law, realization="wick"),
+        cg.Dropout(1 - keep, mask="site"),
     ]
     found = {title(gate, sides): check(gate, sides, draws, seed) for gate in gates}
-    pairs = [(name, row) for name, checks in found.items() for row in checks]
-    if json:
-        rows = [{"gate": name, **asdict(row), "passed": row.passed} for name, row in pairs]
-        print(dumps({"commit": commit(), "versions": versions(), "rows": rows}, indent=1))
-    else:
-        show("\n".join(as_markdown(checks, name) for name, checks in found.items()))
-    return int(not all(row.passed for _, row in pairs))
+    show("\n".join(as_markdown(checks, name) for name, checks in found.items()))
+    return int(not all(row.passed for checks in found.values() for row in checks))
 
 
-def parse_operator(text: str) -> "Operator":
+def parse_operator(text: str) -> "cg.Operator":
     """The operator for ``NAME`` or ``NAME:argument=value,...``; NAME may be the path of a class.
 
     >>> parse_operator("massive:mu=0.5")
@@ -130,9 +115,8 @@ def parse_operator(text: str) -> "Operator":
     Anisotropic(vertical=2.0, horizontal=1.0)
     """
     from chaosgate.cli.allowed import build
-    from chaosgate.field import Operator
 
-    operator: Operator = build(Operator, _operator_node(text))
+    operator: cg.Operator = build(cg.Operator, _operator_node(text))
     return operator
 
 

@@ -1,25 +1,27 @@
-"""``chaosgate sites``, ``probe`` and ``audit``: where a gate can go in a network, what gates do
-there, and whether the noise in a network acts.
+"""``chaosgate sites``, ``probe``, ``audit``, ``strength``: where a gate can go in a network, what
+gates do there, and whether the noise in a network acts.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jsonargparse.typing import NonNegativeInt, PositiveFloat, PositiveInt
+from jsonargparse.typing import PositiveFloat, PositiveInt
+
+import chaosgate as cg
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+_L1_TO_L4 = ("L1", "L2", "L3", "L4")
 
 
 def sites(
     network: str,
     *,
-    backbone: str | None = None,
     arguments: Sequence[str] = (),
     image_size: PositiveInt | None = None,
     log_std: PositiveFloat = 1.0,
-    json: bool = False,
 ) -> None:
     """List every place of a network where a gate is worth trying.
 
@@ -34,26 +36,18 @@ def sites(
 
     Args:
         network: A run directory, a checkpoint file, or the name of a timm model.
-        backbone: timm name of the network, if the checkpoint file does not state it.
         arguments: NAME=VALUE for timm.create_model.
         image_size: Side in pixels (what the network was made for).
         log_std: Strength of the gate.
-        json: Print JSON.
     """
     import pandas as pd
 
-    from chaosgate.cli.gates import named_values
     from chaosgate.cli.sources import find_network
     from chaosgate.field.operator import grid_text
-    from chaosgate.gate import GaussianChaos
-    from chaosgate.inject import sites as find_sites
 
-    source = find_network(network, backbone, **named_values(arguments))
-    example = _example(source.model, 2, image_size)
-    found = pd.DataFrame(find_sites(source.model, example, GaussianChaos(log_std=log_std)))
-    if json:
-        print(found.to_json(orient="records", indent=1))
-        return
+    source = find_network(network, arguments)
+    gate = cg.GaussianChaos(log_std=log_std)
+    found = pd.DataFrame(cg.sites(source.model, _example(source.model, 2, image_size), gate))
     found["grid"] = found["grid"].map(grid_text)
     print(f"places for a gate in {source.name}; logit_change is relative")
     print(found.fillna("").to_string(index=False, float_format="{:.2g}".format))
@@ -67,15 +61,13 @@ def probe(
     images: Path | None = None,
     count: PositiveInt = 64,
     image_size: PositiveInt | None = None,
-    stages: Sequence[str] = ("L1", "L2", "L3", "L4"),
+    stages: Sequence[str] = _L1_TO_L4,
     methods: Sequence[str] | None = None,
     log_std: PositiveFloat = 1.0,
     energy: PositiveFloat | None = None,
     operator: str = "dirichlet",
     channels: PositiveInt = 32,
     draws: PositiveInt = 8,
-    seed: NonNegativeInt = 0,
-    json: bool = False,
     figure: Path | None = None,
 ) -> None:
     """Measure, stage by stage, what gates do to the feature maps of a network.
@@ -105,45 +97,26 @@ def probe(
         operator: Operator of the gates, NAME[:ARG=VALUE,...].
         channels: Channels per stage, evenly spaced.
         draws: Gates per image.
-        seed: Selects the noise.
-        json: Print JSON.
         figure: File of the figure (compatibility.png, in the run directory if there is one).
     """
-    import sys
-    from json import dumps
-
     from rich.console import Console
 
-    from chaosgate.cli.gates import named_values, parse_operator, show
+    from chaosgate.cli.gates import parse_operator, show
     from chaosgate.cli.sources import find_images, find_network
     from chaosgate.compat import probe as compat
-    from chaosgate.gate import GaussianChaos
-    from chaosgate.run.identity import commit, versions
 
-    source = find_network(network, backbone, **named_values(arguments))
+    source = find_network(network, arguments, backbone)
     batch = find_images(source, images, count, image_size)
-    gate = GaussianChaos(log_std=log_std, operator=parse_operator(operator))
-    measure = compat.Probe(
-        stages=stages,
-        methods=methods or compat.DEFAULT_METHODS,
-        channels=channels,
-        draws=draws,
-        logit_draws=1,
-        energy=energy,
-        seed=seed,
-    )
+    gate = cg.GaussianChaos(log_std=log_std, operator=parse_operator(operator))
+    size = {"channels": channels, "draws": draws, "logit_draws": 1, "energy": energy}
+    measure = compat.Probe(stages=stages, methods=methods or compat.DEFAULT_METHODS, **size)
     with Console(stderr=True).status(f"probing {source.name} on {len(batch)} images"):
         reading = measure(source.model, batch, gate)
     target = figure or (source.run.path if source.run else Path()) / "compatibility.png"
     title = f"{source.name}: gates at equal energy, stage by stage"
     compat.probe_figure(reading, title).savefig(target)
-    if json:
-        origin = {"network": source.name, "commit": commit(), "versions": versions()}
-        content = {**origin, "verdict": compat.verdict(reading), "rows": reading.rows()}
-        print(dumps(content, indent=1, allow_nan=False))
-    else:
-        show(compat.as_markdown(reading))
-    print(f"figure: {target}", file=sys.stderr)
+    show(compat.as_markdown(reading))
+    print(f"figure: {target}")
 
 
 def audit(
@@ -151,9 +124,7 @@ def audit(
     *,
     arguments: Sequence[str] = (),
     image_size: PositiveInt | None = None,
-    batch_size: PositiveInt = 4,
     require: bool = False,
-    json: bool = False,
 ) -> None:
     """List every source of random numbers in a network, and what each does.
 
@@ -169,26 +140,55 @@ def audit(
         network: The name of a timm model, a run directory, a checkpoint file, or module:function.
         arguments: NAME=VALUE for timm.create_model, or for the function.
         image_size: Side in pixels (what the network was made for).
-        batch_size: Number of random images.
         require: Exit with status 1 unless all noise acts in training and evaluation is silent.
-        json: Print JSON.
     """
     from pkgutil import resolve_name
 
     from chaosgate.cli.gates import named_values
     from chaosgate.cli.sources import find_network
-    from chaosgate.inject.sources import audit as run_audit
 
-    given = named_values(arguments)
-    own = ":" in network
-    model = resolve_name(network)(**given) if own else find_network(network, **given).model
-    found = run_audit(model, _example(model, batch_size, image_size))
-    print(found.to_frame().to_json(orient="records", indent=1) if json else found)
+    if ":" in network:
+        model = resolve_name(network)(**named_values(arguments))
+    else:
+        model = find_network(network, arguments).model
+    found = cg.audit(model, _example(model, 4, image_size))
+    print(found)
     if require:
         try:
             found.require(training="acts", evaluation="silent")
         except AssertionError as error:
             raise ValueError(str(error).splitlines()[0]) from None
+
+
+def strength(
+    network: str,
+    *,
+    stage: str = "L4",
+    arguments: Sequence[str] = (),
+    images: Path | None = None,
+    count: PositiveInt = 64,
+    figure: Path = Path("strength.png"),  # noqa: B008
+) -> None:
+    """Show what noise of each strength does to a network: energy, logits, predictions, orderings.
+
+    Examples:
+      chaosgate strength runs/MY_RUN
+      chaosgate strength resnet50 --arguments pretrained=true --images photos/ --stage L3
+
+    Args:
+        network: A run directory, a checkpoint file, or the name of a timm model.
+        stage: L1 to L4, or a module.
+        arguments: NAME=VALUE for timm.create_model.
+        images: Folder of images (the run's own, else Fashion-MNIST).
+        count: Number of images.
+        figure: File of the plot.
+    """
+    from chaosgate.cli.sources import find_images, find_network
+
+    source = find_network(network, arguments)
+    found = cg.suggest_strength(source.model, find_images(source, images, count), stage)
+    found.figure().savefig(figure)
+    print(f"Gaussian Chaos at {stage} of {source.name}\n{found}\nPlot: {figure}")
 
 
 def _example(model: "nn.Module", count: int, image_size: int | None) -> "Tensor":

@@ -1,7 +1,9 @@
 """The network of a run, of a checkpoint or of timm, and images for it."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from torch.nn.functional import interpolate
 from torchvision.transforms import InterpolationMode
 
 from chaosgate.cli.allowed import build
+from chaosgate.cli.gates import named_values
 from chaosgate.data import FashionMNIST, ImageData
 from chaosgate.data.augment import center_crop, usual_resize
 from chaosgate.data.decoding import decode
@@ -21,6 +24,8 @@ from chaosgate.inject.dryrun import example_input
 from chaosgate.run.config_files import read_yaml
 from chaosgate.run.directory import RunDirectory
 from chaosgate.train import backbones
+
+_BILINEAR = InterpolationMode.BILINEAR
 
 
 @dataclass(frozen=True)
@@ -36,14 +41,15 @@ class Source:
     data: ImageData | None = None
 
 
-def find_network(where: str, backbone: str | None = None, **given: Any) -> Source:
+def find_network(where: str, arguments: Sequence[str] = (), backbone: str | None = None) -> Source:
     """The network of a run directory, a checkpoint file, or the name of a timm model.
 
     Args:
         where: One of the three.
+        arguments: NAME=VALUE of ``timm.create_model``, for a model by name or a file of weights.
         backbone: Architecture of a file that holds weights only.
-        given: Arguments of ``timm.create_model``, for a model by name or such a file.
     """
+    given = named_values(arguments)
     path = Path(where).expanduser()
     if not path.exists() and not path.suffix and len(path.parts) == 1:
         with torch.random.fork_rng():  # without downloaded weights: random, but the same every time
@@ -73,7 +79,9 @@ def find_network(where: str, backbone: str | None = None, **given: Any) -> Sourc
     return Source(model, f"{name} of {path.name}", name, **source)
 
 
-def find_images(source: Source, folder: Path | None, count: int, image_size: int | None) -> Tensor:
+def find_images(
+    source: Source, folder: Path | None, count: int, image_size: int | None = None
+) -> Tensor:
     """``count`` normalized images (B, C, H, W), evenly spaced among those available.
 
     They come from a folder, from the run's validation split, or from Fashion-MNIST.
@@ -85,35 +93,29 @@ def find_images(source: Source, folder: Path | None, count: int, image_size: int
         image_size: Side in pixels; None is what the network was made for.
     """
     data, (channels, side) = source.data, example_input(source.model).shape[1:3]
-    if folder is None:
-        if data is None and source.run is not None:
-            raise ValueError("the images of this run were not found; give --images FOLDER.")
-        own = data or FashionMNIST(corruptions=None)
-        own.setup("validate")
-        split: Any = own.val_split
-        chosen = _spaced(len(split.targets), count)
-        images = own.normalize(torch.stack([as_tensor(split.images[i]) for i in chosen]))
-        if data is not None:
-            return images
+    if folder is not None:
+        files = walk(folder).paths if folder.is_dir() else []
+        if not files:
+            raise FileNotFoundError(f"no images in {folder}. Give --images a folder of images.")
+        side = image_size or int(getattr(data, "image_size", side))
+        cut = partial(center_crop, resize=usual_resize(side), size=side, interpolation=_BILINEAR)
+        images = torch.stack([as_tensor(cut(decode(path))) for path in _spaced(files, count)])
+        images = images.float().mean(1, keepdim=True) if channels == 1 else images
+        config: dict[str, Any] = getattr(source.model, "pretrained_cfg", None) or {}
+        mean, std = (config.get(name, (0.5,) * channels)[:channels] for name in ("mean", "std"))
+        return data.normalize(images) if data is not None else normalized(images, mean, std)
+    if data is None and source.run is not None:
+        raise ValueError("the images of this run were not found; give --images FOLDER.")
+    own: Any = data or FashionMNIST(corruptions=None)
+    own.setup("validate")
+    chosen = _spaced(range(len(own.val_split.targets)), count)
+    images = own.normalize(torch.stack([as_tensor(own.val_split.images[i]) for i in chosen]))
+    if data is None:
         size = image_size or (side if channels > 1 else images.shape[-1])
-        shrunk = interpolate(images, (size, size), mode="bilinear", antialias=True)
-        return shrunk.repeat(1, channels, 1, 1)
-    files = walk(folder).paths if folder.is_dir() else []
-    if not files:
-        raise FileNotFoundError(f"no images in {folder}. Give --images a folder of image files.")
-    side = image_size or int(getattr(data, "image_size", side))
-    pictures = (decode(files[i]) for i in _spaced(len(files), count))
-    bilinear = InterpolationMode.BILINEAR
-    crops = [center_crop(one, usual_resize(side), side, bilinear) for one in pictures]
-    images = torch.stack([as_tensor(crop) for crop in crops])
-    images = images.float().mean(1, keepdim=True) if channels == 1 else images
-    if data is not None:
-        return data.normalize(images)
-    config: dict[str, Any] = getattr(source.model, "pretrained_cfg", None) or {}
-    mean, std = (config.get(name, (0.5,) * channels)[:channels] for name in ("mean", "std"))
-    return normalized(images, mean, std)
+        images = interpolate(images, (size, size), mode="bilinear", antialias=True)
+    return images if data is not None else images.repeat(1, channels, 1, 1)
 
 
-def _spaced(size: int, count: int) -> list[int]:
-    """Indices below ``size``, evenly spaced: a list sorted by class gives some of each."""
-    return [i * size // min(size, count) for i in range(min(size, count))]
+def _spaced(found: Sequence[Any], count: int) -> list[Any]:
+    """Evenly spaced ones: a list sorted by class gives some of each."""
+    return [found[i * len(found) // min(len(found), count)] for i in range(min(len(found), count))]

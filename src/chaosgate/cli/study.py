@@ -24,6 +24,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Literal
 
 from jsonargparse.typing import PositiveInt
@@ -49,6 +50,8 @@ from chaosgate.study.report.names import is_packed
 from chaosgate.study.report.planned import note_plan
 
 ROOT = Path("runs/studies")
+_COMPOSE = "chaosgate.cli.training:compose"
+_SYNTHETIC = "chaosgate.data.synthetic:write_synthetic"
 _TRAINING = (__name__, "chaosgate.cli.training", "torch.utils.tensorboard", "matplotlib.figure")
 
 
@@ -59,16 +62,9 @@ def execute(command: str, config: dict[str, Any], **options: Any) -> list[dict[s
     return training.execute(command, config, **options)
 
 
-def _compose(words: Sequence[str]) -> dict[str, Any]:
-    from chaosgate.cli import training
-
-    return training.compose(words)
-
-
-def _write_synthetic(folder: Path) -> None:
-    from chaosgate.data.synthetic import write_synthetic
-
-    write_synthetic(folder)
+def _call(name: str, *arguments: Any) -> Any:
+    """A function by its name, for a process that may import torch."""
+    return resolve_name(name)(*arguments)
 
 
 def plan(
@@ -88,9 +84,8 @@ def plan(
         seeds: As many seeds instead of the study's.
         packed: Folders of packed parts of the study; their runs count as finished.
     """
-    found, runs = _plan(study, root, size, seeds)
-    _, elsewhere = _parts(found, runs, root, packed)
-    states = states_of(runs) | {name: State("packed") for name in elsewhere}
+    found, runs, parts = _plan(study, root, size, seeds, packed)
+    states = states_of(runs) | dict.fromkeys(_finished(parts), State("packed"))
     Console().print(overview(found.name, found.jobs, runs, states))
     if found.reading:
         print(f"reading: {found.reading} (what gamma means; documentation: choices)")
@@ -104,7 +99,6 @@ def run(
     seeds: PositiveInt | None = None,
     packed: Sequence[Path] = (),
     only: Sequence[str] = (),
-    seed: Sequence[int] = (),
     jobs: PositiveInt | None = None,
     threads: PositiveInt | None = None,
     launcher: Literal["local", "slurm"] = "local",
@@ -119,45 +113,40 @@ def run(
         seeds: As many seeds instead of the study's: its first ones, then the next numbers.
         packed: Folders of packed parts of the study; their runs count as finished.
         only: Only these methods, with their level where they have several (gch, gch-1.5).
-        seed: Only these seeds.
         jobs: Runs at a time (the study's, or 1).
         threads: Threads of each run (the study's, or the cores shared among the jobs).
         launcher: This machine, or an array of SLURM jobs.
         slurm: Resources of one SLURM job.
     """
     console = Console(highlight=False)
-    found, runs = _plan(study, root, size, seeds, train=True)
-    flags = [study, *([] if root == ROOT else ["--root", str(root)])]
-    flags += [*(["--size", size] if size else []), *(["--seeds", str(seeds)] if seeds else [])]
-    flags += ["--packed", *map(str, packed)] if packed else []
+    found, runs, parts = _plan(study, root, size, seeds, packed, train=True)
     chosen = [one for one in runs if not only or one.variant in only]
-    chosen = [one for one in chosen if not seed or one.seed in seed]
     if not chosen:
-        there = ", ".join(f"{one.variant} ({one.seed})" for one in runs)
-        raise ValueError(f"no run of {[*only, *seed]}; the study has the methods (seeds) {there}.")
-    parts, elsewhere = _parts(found, runs, root, packed)
-    chosen = [one for one in chosen if one.name not in elsewhere]
+        there = ", ".join(dict.fromkeys(one.variant for one in runs))
+        raise ValueError(f"no run of {[*only]}; the study has the methods {there}.")
+    chosen = [one for one in chosen if one.name not in (elsewhere := _finished(parts))]
     done = {name for name, state in states_of(runs).items() if state.condition == "done"}
     note_plan(found, root / found.name, len(done | elsewhere))
-    display, threads = Display(console), threads or found.threads
+    threads = threads or found.threads
     if launcher == "slurm":
-        lines = submit(chosen, execute, slurm, threads or slurm.cpus)
-        print(*lines, f"  watch:   {_again('status', flags)}", sep="\n")
-        print(f"  report:  {_again('report', flags)}")
+        print(*submit(chosen, execute, slurm, threads or slurm.cpus), sep="\n")
+        print("Watch it with 'study status', then 'study report', with the same arguments.")
         return 0
     workers = jobs or found.jobs
     threads = threads or max(1, int(os.environ.get("OMP_NUM_THREADS") or cores()) // workers)
-    outcome = LocalExecutor(chosen, execute, display, workers, threads, warm(*_TRAINING))()
+    context, display = warm(*_TRAINING), Display(console)
+    outcome = LocalExecutor(chosen, execute, display, workers, threads, context)()
     _report(found, runs, root, console, parts)
     for name, lines in outcome.failed.items():
         print(f"\nfailed: {name}; the last lines of its log.txt:", *lines, sep="\n  ")
-    again = _again("run", flags)
     if outcome.interrupted or outcome.failed:
-        print(f"\nFinished runs are kept; continue with:\n  {again}")
+        print("\nFinished runs are kept; the same command continues.")
         return 130 if outcome.interrupted else 1
+    words = ["study", "run", study, *allow_flags()]
     if found.path.is_relative_to(config_folder()):
-        again = f"{_program('chaosgate')} configs copy {config_name(found.path)}"
+        words = ["configs", "copy", config_name(found.path)]
     line = "gch_strong: [noise/gch, {noise.gate.init_args.log_std: 1.5}]"
+    again = shlex.join([_program("chaosgate"), *words])
     print(f"\nNext:\n  {again}   # then add a line under 'methods:', e.g. {line}")
     return 0
 
@@ -186,8 +175,8 @@ def report(
         directory = report_packed(folder, console)
         print(f"\nReport: {directory / 'report.html'}   (also tables and figures)")
     else:
-        found, runs = _plan(study, root, size, seeds)
-        _report(found, runs, root, console, _parts(found, runs, root, packed)[0])
+        found, runs, parts = _plan(study, root, size, seeds, packed)
+        _report(found, runs, root, console, parts)
 
 
 def pack(
@@ -214,8 +203,8 @@ def pack(
     """
     from chaosgate.study.report.packed import pack as pack_study
 
-    found, runs = _plan(study, root, size, seeds)
-    kept = pack_study(found, runs, to, _parts(found, runs, root, packed)[0])
+    found, runs, parts = _plan(study, root, size, seeds, packed)
+    kept = pack_study(found, runs, to, parts)
     print(f"Kept in {kept}; its report: chaosgate study report {kept}")
 
 
@@ -234,9 +223,10 @@ def _plan(
     root: Path,
     size: str | None,
     seeds: int | None,
+    packed: Sequence[Path],
     train: bool = False,
-) -> tuple[Study, list[Run]]:
-    """A study and its runs; before training also look for its data.
+) -> tuple[Study, list[Run], list[Any]]:
+    """A study, its runs and its packed parts; before training also look for its data.
 
     Configurations are composed in a process that has imported what training needs.
     """
@@ -244,34 +234,32 @@ def _plan(
         raise ValueError(f"{name} is a packed study: it can only be reported.")
     study = load_study(name, size, seeds)
     folders = folders_of(study, root)
-    if not train:
-        require_folders(study, folders, exist=False)
-        if (runs := recall(study, root)) is not None:
-            return study, runs
-    with ProcessPoolExecutor(1, mp_context=warm(*_TRAINING)) as pool:
-        if train and study.synthetic:
-            pool.submit(_write_synthetic, root / SYNTHETIC).result()
-        require_folders(study, folders, exist=train)
-        composed = plan_runs(study, root, lambda words: pool.submit(_compose, words).result())
-    remember(study, composed, root)
-    for part in study.parts() if study.path.is_relative_to(config_folder()) else ():
-        if part.source is not None and not part.source.is_relative_to(config_folder()):
-            print(f"chaosgate study: uses the local file {part.source}", file=sys.stderr)
-    return study, composed
-
-
-def _parts(
-    study: Study, runs: Sequence[Run], root: Path, packed: Sequence[Path]
-) -> tuple[list[Any], set[str]]:
-    """Packed parts of a study with the names of their runs; the plan of the first run is kept."""
+    require_folders(study, folders, exist=False)
+    runs = None if train else recall(study, root)
+    if runs is None:
+        with ProcessPoolExecutor(1, mp_context=warm(*_TRAINING)) as pool:
+            if train and study.synthetic:
+                pool.submit(_call, _SYNTHETIC, root / SYNTHETIC).result()
+            require_folders(study, folders, exist=train)
+            runs = plan_runs(
+                study, root, lambda words: pool.submit(_call, _COMPOSE, words).result()
+            )
+        remember(study, runs, root)
+        for part in study.parts() if study.path.is_relative_to(config_folder()) else ():
+            if part.source is not None and not part.source.is_relative_to(config_folder()):
+                print(f"chaosgate study: uses the local file {part.source}", file=sys.stderr)
     if not packed:
-        return [], set()
+        return study, runs, []
     from chaosgate.study.report.packed import load_parts
 
     parts = load_parts(study, runs, packed)
-    elsewhere = {network.run for networks, _ in parts for network in networks}
-    note_plan(study, root / study.name, len(elsewhere), packed)
-    return parts, elsewhere
+    note_plan(study, root / study.name, len(_finished(parts)), packed)  # that of the first run
+    return study, runs, parts
+
+
+def _finished(parts: Sequence[Any]) -> set[str]:
+    """Names of the runs in packed parts."""
+    return {network.run for networks, _ in parts for network in networks}
 
 
 def _report(
@@ -284,11 +272,6 @@ def _report(
     print(f"\nReport:      {page}   (also table.md, table.csv, table.tex)")
     board = _program("tensorboard")
     print(f"TensorBoard: {board} --logdir {shlex.quote(str(runs[0].root))}")
-
-
-def _again(action: str, flags: Sequence[str]) -> str:
-    """Another command about the same study."""
-    return shlex.join([_program("chaosgate"), "study", action, *flags, *allow_flags()])
 
 
 def _program(name: str) -> str:

@@ -10,8 +10,8 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -206,8 +206,8 @@ class TrainingCLI(LightningCLI):
         return [test]
 
     def run(self) -> None:
-        """Carry out the command."""
-        model, file = self.model, self.checkpoint
+        """Carry out the command; a fit that fails before its first step leaves no directory."""
+        model, trainer, run, file = self.model, self.trainer, self.run_directory, self.checkpoint
         model.ood = self.config.ood
         if file is not None:
             weights = backbones.network_weights(backbones.read_checkpoint(file))
@@ -215,37 +215,28 @@ class TrainingCLI(LightningCLI):
         given: dict[str, Any] = {"ckpt_path": file, "weights_only": True}
         if self.command == "predict":
             given["return_predictions"] = False
-        with self._directory():
-            getattr(self.trainer, self.command)(model, self.datamodule, **given)
+        trial, new = self.config.trainer.fast_dev_run, not run.path.exists()
+        writes = self.command == "fit" and trainer.is_global_zero and not trial
+        try:
+            with run.locked() if writes else nullcontext():
+                if writes:
+                    replace_file(run.config, self.saved_config)
+                getattr(trainer, self.command)(model, self.datamodule, **given)
+        except BaseException:
+            if writes and new and trainer.global_step == 0:
+                shutil.rmtree(run.path, ignore_errors=True)
+            raise
+        if writes:
+            for one in trainer.early_stopping_callbacks:
+                if one.stopping_reason_message:
+                    print(f"Stopped early: {one.stopping_reason_message}")
+            print(f"\nRun:      {run.path}   (config.yaml, curves.jsonl, logs)")
+            print(f"Network:  {run.selected()}   (smallest validation NLL; also top1, last)")
+            print("Next:     chaosgate test", shlex.join(["-c", str(run.config), *allow_flags()]))
         if self.rows:
             from chaosgate.run.rows import print_results
 
-            print_results(self.rows, self.run_directory.results)
-
-    @contextmanager
-    def _directory(self) -> Iterator[None]:
-        """For fit: lock the directory, then print what is in it; remove it if no step was done."""
-        trainer, run, new = self.trainer, self.run_directory, not self.run_directory.path.exists()
-        trial = self.config.trainer.fast_dev_run
-        if self.command != "fit" or trial or not trainer.is_global_zero:
-            yield
-            return
-        try:
-            with run.locked():
-                replace_file(run.config, self.saved_config)
-                yield
-        except BaseException:
-            if new and trainer.global_step == 0:
-                shutil.rmtree(run.path, ignore_errors=True)
-            raise
-        for one in trainer.early_stopping_callbacks:
-            if one.stopping_reason_message:
-                print(f"Stopped early: {one.stopping_reason_message}")
-        print(f"\nRun:      {run.path}   (config.yaml, curves.jsonl)")
-        print(f"Network:  {run.selected()}   (smallest validation NLL; also top1, last)")
-        for logger in filter(lambda logger: logger.log_dir, trainer.loggers):
-            print(f"Log:      {logger.log_dir}")
-        print("Next:     chaosgate test", shlex.join(["-c", str(run.config), *allow_flags()]))
+            print_results(self.rows, run.results)
 
 
 @cache
@@ -310,4 +301,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _listed(value: Any) -> list[Any]:
-    return [] if value is None else value if isinstance(value, list) else [value]
+    return value if isinstance(value, list) else [] if value is None else [value]

@@ -113,7 +113,7 @@ class RecordTest(Callback):
         logits, target, index, cell = outputs.values()  # padding has index -1
         temperature = self.fitted.get("temperature")
         if self._scaled is not None:
-            scaled = working_precision(logits) / temperature
+            scaled = working_precision(logits) / self.fitted["temperature"]
             self._scaled.update(scaled, target, cell, index >= 0)
         if self.outputs is None or self._data is None:
             return
@@ -201,11 +201,11 @@ class WritePredictions(Callback):
     ) -> None:
         batch = as_sample(batch)
         confidence, prediction = outputs.max(-1)
-        columns = {"index": batch.index, "label": batch.target, "prediction": prediction}
-        columns["confidence"] = confidence
+        columns: dict[str, Any] = {"index": batch.index, "label": batch.target}
+        columns |= {"prediction": prediction, "confidence": confidence}
         for noise in NoiseInjection.of(trainer):
             columns |= {name: value.to(outputs.device) for name, value in noise.spread.items()}
-        columns |= {f"p{k}": one for k, one in enumerate(outputs.T)}
+        columns |= {f"p{k}": outputs[:, k] for k in range(outputs.shape[1])}
         for name, value in columns.items():
             self._columns[name].append(gather(trainer, value))
 
