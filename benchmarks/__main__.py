@@ -26,7 +26,7 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.timing import on_threads
-from chaosgate.run.config_files import ALLOWED
+from chaosgate.run.files import ALLOWED
 
 QUICK = ["gate", "field", "metrics", "corruptions", "alternatives", "data"]
 NAMES = [*QUICK, "imports", "fit", "study"]

@@ -25,7 +25,7 @@ from benchmarks.timing import Row
 from chaosgate.cli.training import compose, execute
 from chaosgate.data import ImageData
 from chaosgate.data.samples import epoch_order
-from chaosgate.run.directory import RunDirectory
+from chaosgate.run.files import RunDirectory
 from chaosgate.train.schedules import WarmupCosine
 
 _TURNS = "turns.json"

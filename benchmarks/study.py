@@ -15,7 +15,7 @@ import torch
 import yaml
 
 from benchmarks.timing import Row
-from chaosgate.run.directory import RunDirectory
+from chaosgate.run.files import RunDirectory
 
 STUDY: dict[str, Any] = {
     "base": ["base", "data/fashion_mnist"],

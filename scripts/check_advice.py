@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 import chaosgate as cg
 from chaosgate.cli.sources import find_network
 from chaosgate.run.advice import Advice
-from chaosgate.run.directory import RunDirectory
+from chaosgate.run.files import RunDirectory
 from chaosgate.run.identity import training_settings
 
 RESULTS = Path(__file__).parents[1] / "results"

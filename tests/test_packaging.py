@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import chaosgate.__main__
-from chaosgate.run.config_files import shipped_configs
+from chaosgate.run.files import shipped_configs
 
 REPOSITORY = Path(__file__).parents[1]
 PACKAGE = REPOSITORY / "src" / "chaosgate"

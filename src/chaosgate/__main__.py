@@ -36,7 +36,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from chaosgate.run.config_files import ALLOWED, UsageError, allowed_modules, did_you_mean
+from chaosgate.run.files import ALLOWED, UsageError, allowed_modules, did_you_mean
 
 HELP = __doc__ or ""
 TRAINING = ("fit", "validate", "test", "predict")

@@ -2,7 +2,6 @@
 of images.
 """
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -39,14 +38,13 @@ def test_a_run_is_probed_on_its_own_images_and_the_figure_lies_in_it(
     run_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["probe", str(run_directory), *QUICK]) == 0
-    out, err = capsys.readouterr()
+    out = capsys.readouterr().out
     assert all(f"| L{k} | {name} |" in out for k in (1, 2, 3, 4) for name in ("gch", "dropout"))
     figure = run_directory / "compatibility.png"
-    assert str(figure) in err and figure.read_bytes().startswith(b"\x89PNG")
-    assert main(["probe", str(run_directory), *QUICK, "--stages", "L3", "layer4", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
-    stages = [(row["stage"], row["grid"]) for row in rows if row["kind"] == "stage"]
-    assert stages == [("L3", [7, 7]), ("layer4", [4, 4])]
+    assert str(figure) in out and figure.read_bytes().startswith(b"\x89PNG")
+    assert main(["probe", str(run_directory), *QUICK, "--stages", "L3", "layer4"]) == 0
+    out = capsys.readouterr().out
+    assert "| L3 | gch |" in out and "| layer4 | gch |" in out and "| L4 |" not in out
 
 
 def test_a_file_of_bare_weights_needs_the_name_of_its_network(
@@ -85,14 +83,11 @@ def test_sites_lists_every_place(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 0
     out = capsys.readouterr().out
     assert any(line.split()[:3] == ["L4", "layer4", "2x2"] for line in out.splitlines())
-    assert main([*words, "--json"]) == 0
-    found = {site["stage"]: site for site in json.loads(capsys.readouterr().out)}
-    assert found["L4"]["module"] == "layer4" and found["L4"]["survives"] is True
 
 
 def test_audit_lists_every_source_of_noise(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["audit", "resnet10t", "--image_size", "64", "--arguments", "drop_rate=0.5"]
     assert main([*words, "drop_path_rate=0.1", "--require"]) == 0
     assert "acts" in capsys.readouterr().out
-    assert main(["audit", "torchvision.models:vgg11_bn", "--image_size", "64", "--json"]) == 0
-    assert {row["kind"] for row in json.loads(capsys.readouterr().out)} == {"Dropout"}
+    assert main(["audit", "torchvision.models:vgg11_bn", "--image_size", "64"]) == 0
+    assert "Dropout" in capsys.readouterr().out

@@ -13,7 +13,7 @@ import pytest
 import torch
 import yaml
 
-from chaosgate.run.directory import RunDirectory
+from chaosgate.run.files import RunDirectory
 
 REPOSITORY = Path(__file__).parents[2]
 IMAGES, CELLS = 101, 5  # 101 images a cell and 505 in all: no multiple of 2 or 3

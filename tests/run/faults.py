@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback
 
-from chaosgate.run.directory import SELECTION, RunDirectory
+from chaosgate.run.files import SELECTION, RunDirectory
 
 FILES = ("base", "data/fashion_mnist", "noise/gch")
 SMALL = (

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from chaosgate.run import directory
+from chaosgate.run import files
 from chaosgate.run.checkpoint import AtomicCheckpointIO, damage, select
-from chaosgate.run.directory import replace_file
+from chaosgate.run.files import replace_file
 
 
 def test_a_failed_write_keeps_the_old_file_and_leaves_no_trace(
@@ -41,8 +41,8 @@ def test_the_bytes_reach_the_disk_before_the_name_and_the_name_before_the_call_r
         steps.append("folder" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "file")
         fsync(descriptor)
 
-    monkeypatch.setattr(directory.os, "fsync", record_sync)
-    monkeypatch.setattr(directory.os, "replace", lambda *a: [steps.append("name"), replace(*a)])
+    monkeypatch.setattr(files.os, "fsync", record_sync)
+    monkeypatch.setattr(files.os, "replace", lambda *a: [steps.append("name"), replace(*a)])
     replace_file(tmp_path / "file", "text")
     assert steps == ["file", "name", "folder"]
     replace_file(tmp_path / "file", "progress", durable=False)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chaosgate.run.directory import RunDirectory
+from chaosgate.run.files import RunDirectory
 from chaosgate.run.rows import merge_rows, print_results
 
 

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 import chaosgate as cg
 from chaosgate.metrics import CellMetrics, temperature_scaling
-from chaosgate.run.directory import file_hash
+from chaosgate.run.files import file_hash
 from chaosgate.run.rows import RecordTest, merge_rows
 
 CELLS = {"corruptions": ["pixelate"], "severities": [1, 5]}

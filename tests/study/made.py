@@ -8,7 +8,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from chaosgate.run.directory import with_digest, write_json
+from chaosgate.run.files import with_digest, write_json
 from chaosgate.run.outputs import samples_file
 from chaosgate.study import Run
 from chaosgate.study.execute.state import FITTED, TESTED, read_json, write_record

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from chaosgate.run.directory import RunDirectory, with_digest, write_json, write_lines
+from chaosgate.run.files import RunDirectory, with_digest, write_json, write_lines
 from chaosgate.study import Run, load_study, plan_runs
 
 Write = Callable[..., Path]

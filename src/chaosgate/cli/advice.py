@@ -21,7 +21,7 @@ def advise(run: Path, *, count: PositiveInt = 5000) -> None:
     from torch.utils.data import DataLoader, Subset
 
     from chaosgate.cli.sources import find_network
-    from chaosgate.run.directory import RunDirectory
+    from chaosgate.run.files import RunDirectory
     from chaosgate.run.identity import noises
 
     directory = RunDirectory(run)

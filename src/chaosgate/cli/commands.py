@@ -19,7 +19,7 @@ from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 from docstring_parser import parse
 from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
-from chaosgate.run.config_files import UsageError, did_you_mean
+from chaosgate.run.files import UsageError, did_you_mean
 
 _MODULES = {"verify": "gates", "design": "gates", "probe": "networks", "sites": "networks"}
 _MODULES |= {"audit": "networks", "strength": "networks", "init": "configs", "advise": "advice"}

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Literal
 
-from chaosgate.run.config_files import config_name, find_config, shipped_configs
+from chaosgate.run.files import config_name, find_config, shipped_configs
 
 
 def configs(action: Literal["list", "show", "copy"] = "list", name: str = "") -> None:

@@ -102,7 +102,7 @@ def download(name: str, *, to: Path) -> None:
         to: Folder to unpack into.
     """
     from chaosgate.data.imagenet_c import MD5, download_group
-    from chaosgate.run.config_files import did_you_mean
+    from chaosgate.run.files import did_you_mean
 
     sets: dict[str, Any] = {"fashion-mnist": cg.FashionMNIST, "cifar-10": cg.CIFAR10}
     sets |= {"cifar-100": cg.CIFAR100, "oxford-pets": cg.OxfordPets}

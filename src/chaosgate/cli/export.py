@@ -103,7 +103,7 @@ def _about(source: "Source") -> dict[str, Any]:
     """What one needs to use the network. What is not known is None."""
     from contextlib import suppress
 
-    from chaosgate.run.directory import file_hash
+    from chaosgate.run.files import file_hash
     from chaosgate.run.identity import transform_of, versions
 
     assert source.file is not None

@@ -114,7 +114,7 @@ def parse_operator(text: str) -> "cg.Operator":
     >>> parse_operator("chaosgate.field.Anisotropic:vertical=2,horizontal=1")
     Anisotropic(vertical=2.0, horizontal=1.0)
     """
-    from chaosgate.cli.allowed import build
+    from chaosgate.cli.config_files import build
 
     operator: cg.Operator = build(cg.Operator, _operator_node(text))
     return operator
@@ -122,7 +122,7 @@ def parse_operator(text: str) -> "cg.Operator":
 
 def _operator_node(text: str) -> dict[str, Any]:
     """What a configuration file would have for it."""
-    from chaosgate.run.config_files import did_you_mean
+    from chaosgate.run.files import did_you_mean
 
     shipped = "DirichletLaplacian Massive Anisotropic Neumann Periodic Identity".split()
     names = {name.removesuffix("Laplacian").lower(): f"chaosgate.field.{name}" for name in shipped}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torchvision.transforms import InterpolationMode
 
-from chaosgate.cli.allowed import build
+from chaosgate.cli.config_files import build
 from chaosgate.cli.gates import named_values
 from chaosgate.data import FashionMNIST, ImageData
 from chaosgate.data.augment import center_crop, usual_resize
@@ -21,8 +21,7 @@ from chaosgate.data.decoding import decode
 from chaosgate.data.listing import walk
 from chaosgate.data.samples import as_tensor, normalized
 from chaosgate.inject.dryrun import example_input
-from chaosgate.run.config_files import read_yaml
-from chaosgate.run.directory import RunDirectory
+from chaosgate.run.files import RunDirectory, read_yaml
 from chaosgate.train import backbones
 
 _BILINEAR = InterpolationMode.BILINEAR

@@ -32,7 +32,7 @@ from rich.console import Console
 
 from chaosgate.cli.commands import cores
 from chaosgate.cli.sweep import sweep
-from chaosgate.run.config_files import allow_flags, config_folder, config_name
+from chaosgate.run.files import allow_flags, config_folder, config_name
 from chaosgate.study.execute.local import Display, LocalExecutor, warm
 from chaosgate.study.execute.slurm import SlurmOptions, states_of, submit
 from chaosgate.study.execute.state import State, overview

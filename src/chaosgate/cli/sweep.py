@@ -6,8 +6,7 @@ from typing import Any
 import yaml
 from jsonargparse.typing import PositiveInt
 
-from chaosgate.run.config_files import find_config, read_yaml
-from chaosgate.run.directory import config_hash, replace_file
+from chaosgate.run.files import config_hash, find_config, read_yaml, replace_file
 
 _STRENGTHS = ("log_std", "p", "sigma", "gamma")
 

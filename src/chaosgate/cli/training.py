@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch.distributed as dist
 from jsonargparse import Namespace
@@ -26,12 +26,10 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from chaosgate.cli.allowed import check, restrict
-from chaosgate.cli.config_files import ConfigFile, Parser
+from chaosgate.cli.config_files import ConfigFile, check, restrict, suggestion
 from chaosgate.inject.callback import NoiseInjection
 from chaosgate.run.checkpoint import AtomicCheckpointIO, KeepCheckpoints
-from chaosgate.run.config_files import allow_flags
-from chaosgate.run.directory import RunDirectory, replace_file
+from chaosgate.run.files import RunDirectory, UsageError, allow_flags, replace_file
 from chaosgate.run.identity import check_resume, noises, run_name, training_hash
 from chaosgate.train import backbones
 from chaosgate.train.task import ImageClassifier
@@ -61,6 +59,17 @@ class Options:
     outputs: str | None = None
     logits: bool = False
     ood: bool = False
+
+
+class Parser(LightningArgumentParser):
+    """LightningCLI's parser; an error is an exception, with a suggestion for a key or a name."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        if not self.exit_on_error:  # jsonargparse tries the members of a union
+            super().error(message, ex)
+        if "Did you mean" not in message:  # of a file within a file
+            message = f"{message}\n{suggestion(message, self)}".rstrip()
+        raise UsageError(message) from ex
 
 
 def training_parser(command: str = "fit") -> LightningArgumentParser:

@@ -217,7 +217,7 @@ PLACEMENT = {
     "factor": "set_strength takes a factor from 0 (no noise) to 1 (full strength); got {factor!r}.",
     "coupled": "coupled stages need gates with channels='shared' and the same base_size.",
     # -- where
-    "no such module": "no stage or module {name!r} in {model}; stages are {stages}.{nearest} "
+    "no such module": "no stage or module {name!r} in {model}.{nearest} "
     "chaosgate.sites(model) lists all places.",
     "no such stage": "{model} has no stage {stage}: {why}. Name a module; chaosgate.sites(model, "
     "batch) lists those that work.",

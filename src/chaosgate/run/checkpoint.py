@@ -22,7 +22,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
 from chaosgate.inject.callback import NoiseInjection
-from chaosgate.run.directory import (
+from chaosgate.run.files import (
     SELECTION,
     RunDirectory,
     replace_file,

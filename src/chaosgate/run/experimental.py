@@ -8,7 +8,7 @@ from lightning.pytorch import Callback
 from torch.nn.functional import cross_entropy
 
 from chaosgate.inject.callback import NoiseInjection
-from chaosgate.run.directory import write_json
+from chaosgate.run.files import write_json
 
 
 class Replay(Callback):

@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from chaosgate.run.directory import RunDirectory, config_hash, file_hash
+from chaosgate.run.files import RunDirectory, config_hash, file_hash
 
 Config = Mapping[str, Any]
 _TRAINER = """max_epochs max_steps max_time min_epochs min_steps precision devices num_nodes

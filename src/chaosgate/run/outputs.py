@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chaosgate.metrics.aggregate import Cell
-from chaosgate.run.directory import RunDirectory, replace_file
+from chaosgate.run.files import RunDirectory, replace_file
 
 Arrays = dict[str, NDArray[Any]]
 PER_IMAGE = ("confidence", "nll", "confidence_slope", "nll_slope")

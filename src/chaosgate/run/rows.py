@@ -30,8 +30,8 @@ from chaosgate.metrics.aggregate import SCALED, SUFFIX
 from chaosgate.metrics.figure import log_figure, reliability_figure
 from chaosgate.metrics.functional import working_precision
 from chaosgate.metrics.temperature import fit_derivatives, scaled_scores
-from chaosgate.run import directory, identity
-from chaosgate.run.directory import RunDirectory, file_hash, report_progress
+from chaosgate.run import files, identity
+from chaosgate.run.files import RunDirectory, file_hash, report_progress
 from chaosgate.run.outputs import samples_file, write_arrays
 
 _CELL = ("checkpoint", "checkpoint_name", "corruption", "severity", "noise", "data", "transform")
@@ -174,7 +174,7 @@ class RecordTest(Callback):
             **self.origin,
             "backbone": pl_module.hparams.get("backbone"),
             **identity.weights_of(trainer.ckpt_path, pl_module),
-            "noise_measured": directory.read_json(run.noise) if run.noise.exists() else [],
+            "noise_measured": files.read_json(run.noise) if run.noise.exists() else [],
             "data": self._data,
             "transform": identity.transform_of(trainer.datamodule),
             "commit": identity.commit(),
@@ -220,7 +220,7 @@ class WritePredictions(Callback):
             # a file name may be no UTF-8
             frame.insert(1, "path", [name.decode(errors="backslashreplace") for name in names])
         path = RunDirectory.of(trainer).predictions
-        directory.replace_file(path, frame.to_csv(index=False, lineterminator="\n"))
+        files.replace_file(path, frame.to_csv(index=False, lineterminator="\n"))
         print(f"{len(order)} predictions in {path}")
 
 
@@ -236,7 +236,7 @@ def outputs_of(
             with ExitStack() as stack:
                 for noise in NoiseInjection.of(trainer):
                     stack.enter_context(noise.averaging(-1 - number))  # draws of no test batch
-                found = (pl_module(batch.image).float(), batch.target, batch.index)
+                found: Any = (pl_module(batch.image).float(), batch.target, batch.index)
             parts.append(tuple(gather(trainer, column) for column in found))
     columns = [torch.cat(part) for part in zip(*parts, strict=True)]
     order = order_of_images(columns[-1])
@@ -264,12 +264,12 @@ def merge_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     def cell(row: dict[str, Any]) -> str:
         return json.dumps([row.get(key) for key in _CELL], sort_keys=True)
 
-    new = {cell(row): directory.with_digest(row) for row in rows}
+    new = {cell(row): files.with_digest(row) for row in rows}
     with FileLock(path.with_name(f".{path.name}.lock")):
-        old, damaged = directory.read_lines(path)
+        old, damaged = files.read_lines(path)
         if damaged and path.stat().st_size:
             raise ValueError(f"{path}: {damaged} lines cannot be read. Repair or move the file.")
-        directory.write_lines(path, [*(row for row in old if cell(row) not in new), *new.values()])
+        files.write_lines(path, [*(row for row in old if cell(row) not in new), *new.values()])
 
 
 def print_results(rows: Sequence[dict[str, Any]], where: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from chaosgate.cli.study import execute
-from chaosgate.run.directory import RunDirectory
+from chaosgate.run.files import RunDirectory
 from chaosgate.study import Run
 from chaosgate.study.execute.local import warm
 from chaosgate.study.execute.run import run as run_one

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from chaosgate.run.directory import RunDirectory
+from chaosgate.run.files import RunDirectory
 from chaosgate.run.outputs import load_samples
 from chaosgate.study import Run
 from chaosgate.study.execute.run import run

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chaosgate.__main__ import main
-from chaosgate.run.directory import RunDirectory
+from chaosgate.run.files import RunDirectory
 from chaosgate.run.outputs import load_samples
 from chaosgate.study.execute.state import state_of
 from tests.study.real_studies import (

@@ -7,7 +7,7 @@ import pytest
 from filelock import FileLock
 from rich.console import Console
 
-from chaosgate.run.directory import write_json
+from chaosgate.run.files import write_json
 from chaosgate.study import Run
 from chaosgate.study.execute.state import (
     FAILED,

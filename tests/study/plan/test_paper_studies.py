@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chaosgate.__main__ import main
-from chaosgate.run.directory import RunDirectory
+from chaosgate.run.files import RunDirectory
 from chaosgate.study import Run, load_study
 from chaosgate.study.execute.run import run as run_one
 from chaosgate.study.plan.study import paper_data

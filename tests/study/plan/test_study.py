@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from chaosgate.__main__ import main
-from chaosgate.run.config_files import config_folder
+from chaosgate.run.files import config_folder
 from chaosgate.study import load_study
 from chaosgate.study.plan.runs import folders_of
 from chaosgate.study.plan.study import require_folders

@@ -27,8 +27,14 @@ import numpy as np
 from filelock import FileLock
 
 from chaosgate.metrics.aggregate import CLEAN, PLUS_T, SUFFIX
-from chaosgate.run.config_files import allowed_modules
-from chaosgate.run.directory import RunDirectory, file_hash, read_lines, write_json, write_lines
+from chaosgate.run.files import (
+    RunDirectory,
+    allowed_modules,
+    file_hash,
+    read_lines,
+    write_json,
+    write_lines,
+)
 from chaosgate.run.identity import commit, versions
 from chaosgate.run.outputs import sample_files, samples_file, write_arrays
 from chaosgate.study.execute.state import (

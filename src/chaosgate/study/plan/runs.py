@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import chaosgate
-from chaosgate.run.config_files import allowed_modules
-from chaosgate.run.directory import config_hash, read_json, write_json
+from chaosgate.run.files import allowed_modules, config_hash, read_json, write_json
 from chaosgate.run.identity import run_name, test_hash, versions
 from chaosgate.study.plan.study import (
     CHECKPOINT,

@@ -27,7 +27,7 @@ from pydantic import (
     model_validator,
 )
 
-from chaosgate.run.config_files import config_folder, did_you_mean, find_config, read_yaml
+from chaosgate.run.files import config_folder, did_you_mean, find_config, read_yaml
 from chaosgate.study.report.names import PLUS_T, is_packed, scaled
 
 STRENGTH, CHECKPOINT, COMMAND = "strength", "checkpoint", "command"

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from chaosgate.metrics.aggregate import Cell
 from chaosgate.metrics.functional import calibration_bins, effective_counts
-from chaosgate.run.directory import config_hash
+from chaosgate.run.files import config_hash
 from chaosgate.run.outputs import Logits, Samples, load_logits, load_samples
 from chaosgate.study.execute.run import measure, rows_of
 from chaosgate.study.execute.state import record_of, state_of

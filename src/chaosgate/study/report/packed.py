@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from chaosgate.run.directory import DIGEST, replace_file
+from chaosgate.run.files import DIGEST, replace_file
 from chaosgate.run.outputs import write_arrays
 from chaosgate.study.plan.runs import Run, folders_of, load_study
 from chaosgate.study.plan.study import Study

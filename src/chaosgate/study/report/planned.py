@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from chaosgate.run.directory import config_hash, read_json, write_json
+from chaosgate.run.files import config_hash, read_json, write_json
 from chaosgate.study.plan.study import Study
 
 NOTE = "planned.json"

@@ -13,7 +13,7 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
-from chaosgate.run.directory import replace_file
+from chaosgate.run.files import replace_file
 from chaosgate.study.execute.state import state_of
 from chaosgate.study.plan.runs import Run
 from chaosgate.study.plan.study import Study
