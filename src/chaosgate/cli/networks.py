@@ -129,7 +129,7 @@ def audit(
     """List every source of random numbers in a network, and what each does.
 
     For each source: draws per training forward and in evaluation, requested and realized rate, the
-    change of the output when only this source is redrawn, and a verdict. See docs/audit.md.
+    change of the output when only this source is redrawn, and a verdict.
 
     Examples:
       chaosgate audit resnet50 --arguments drop_rate=0.1 drop_path_rate=0.1
