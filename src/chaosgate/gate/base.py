@@ -249,7 +249,7 @@ def grid_of(h: Tensor) -> Grid:
 
 def field_dtype(h: Tensor) -> torch.dtype:
     """Fields are computed in float32 at least, whatever precision the features have."""
-    return torch.promote_types(h.dtype, torch.float32)
+    return torch.float64 if h.dtype == torch.float64 else torch.float32
 
 
 def weighted_energy(h: Tensor, site_energy: Tensor) -> Tensor:

@@ -61,8 +61,11 @@ class DeployedField:
             fields, variance = self.graph.color_by_features(white, h.to(dtype))
             beta = self.law.beta
             return fields.div_(math.sqrt(beta)), variance.div_(beta)
-        psi = self.sample(noise, len(h), channels, dtype)
-        return psi.view(-1, math.prod(self.grid)), self.variance(dtype, h.device).flatten()
+        if self.law.grid == self.grid:  # every view is an operator, at every step
+            psi = self.law.rows(noise, len(h) * channels, dtype)
+        else:
+            psi = self.sample(noise, len(h), channels, dtype).view(-1, math.prod(self.grid))
+        return psi, self.variance(dtype, h.device).flatten()
 
     def sample(self, noise: Noise, batch: int, channels: int, dtype: torch.dtype) -> Tensor:
         r"""Independent fields (batch, channels, \*grid), on constant features."""

@@ -495,7 +495,11 @@ class Attachment:
         if forward is None or (not compiling and TRACKER.is_bw):
             return None
         self._forward = forward.outer
-        if self._forced is not None or self.measuring or output is None:
+        if self._forced is not None or self.measuring:
+            return None
+        if (
+            not compiling and output is None
+        ):  # the compiler would look into what it is compared with
             return None
         if forward.outer is not None:  # of a model that calls itself
             for module, passes in forward.passes.items():
