@@ -107,7 +107,7 @@ def test_a_second_argument_of_the_backbone():
 def test_a_training_without_noise_is_an_error():
     callback = cg.NoiseInjection(cg.GaussianChaos(log_std=1.0))
     with pytest.raises(
-        RuntimeError, match="no gate acted in this epoch of 2 batches.*'layer4'.*evaluation mode"
+        RuntimeError, match="no gate acted in this epoch.*'layer4'.*evaluation mode"
     ):
         trainer(callback).fit(Task(frozen=True), data(), data())
 

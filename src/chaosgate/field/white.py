@@ -53,7 +53,7 @@ def mix(words: Words) -> Words:
     """SplitMix64's finaliser, a bijection of the 64-bit words in which every input bit moves about
     half the output.
     """
-    signed = isinstance(words, Tensor)
+    signed, plain = isinstance(words, Tensor), type(words) is int
     for shift, multiplier in zip(_SHIFTS, _MULTIPLIERS, strict=True):
         upper = words >> shift
         if signed:  # >> copies the sign bit; the mask makes it the unsigned shift of the definition
@@ -61,7 +61,7 @@ def mix(words: Words) -> Words:
         words = words ^ upper  # type: ignore[assignment]  # to numpy's stubs, an unsigned word shifted by an int is signed
         if multiplier != 1:
             words *= _signed(multiplier) if signed else multiplier
-        if isinstance(words, int):  # Python's integers do not wrap around by themselves
+        if plain:  # Python's integers do not wrap around by themselves
             words &= _ALL_BITS
     return words
 

@@ -62,7 +62,7 @@ class DeployedField:
             beta = self.law.beta
             return fields.div_(math.sqrt(beta)), variance.div_(beta)
         if self.law.grid == self.grid:  # every view is an operator, at every step
-            psi = self.law.rows(noise, len(h) * channels, dtype)
+            psi = self.law.rows(noise, h.shape[0] * channels, dtype)
         else:
             psi = self.sample(noise, len(h), channels, dtype).view(-1, math.prod(self.grid))
         return psi, self.variance(dtype, h.device).flatten()

@@ -3,9 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from chaosgate.inject.attachment import Attachment, attach
-from chaosgate.inject.effect import SiteEffect, SiteReport, reestimate_bn, sites
-from chaosgate.inject.schedule import Ramp
+from chaosgate.inject.attachment import Attachment, Ramp, attach
+from chaosgate.inject.effect import SiteEffect, SiteReport, sites
 from chaosgate.inject.stages import resolve_stages
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ __all__ = [
     "SiteReport",
     "attach",
     "audit",
-    "reestimate_bn",
     "resolve_stages",
     "sites",
 ]

@@ -12,7 +12,6 @@ The life of a forward::
     model.forward_features(x)          no _enter: each pass of a gated module is a Forward
 """
 
-import copy
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,6 +37,7 @@ from chaosgate.inject.layout import (
     features_of,
     logits_of,
     mapped,
+    named,
     read_layout,
     refuse,
     tensors,
@@ -86,28 +86,37 @@ class GatedModule:
         return f"{where}: {self.gate}"
 
     @property
-    def has_map(self) -> bool:
-        """Whether the layout does not depend on the image."""
-        return self.shown is not None and self.shown.kind != "NLC"
+    def needs_images(self) -> bool:
+        """Whether the layout depends on the size of the image."""
+        kind, grid = self.given
+        shown = self.shown is not None and self.shown.kind != "NLC"
+        return not shown and grid is None and kind in (None, "NLC")
 
     def layout_of(self, features: Tensor, images: tuple[int, ...] | None) -> Layout:
         """Of maps once; of tokens whenever their number or the image changes."""
-        layout, shapes = self.layout, (features.shape, images)
-        if layout is None or (layout.grid is not None and self.read_for != shapes):
+        layout = self.layout
+        if layout is None or (layout.grid and self.read_for != (features.shape, images)):
             if torch.compiler.is_compiling():
                 refuse("compiled", module=self.module)
             layout = read_layout(self.module, features.shape, images, self.given, self.shown)
-            self.layout, self.read_for = layout, shapes
+            self.layout, self.read_for = layout, (features.shape, images)
         return layout
 
 
 @dataclass(eq=False)
 class Forward:
     """One forward of the model, or one pass of a module (``module``) if the model is entered
-    otherwise.
+    otherwise. The graph of what it returns keeps it alive, as a gradient hook.
 
-    It is also the gradient hook on what the forward returned, so it lives as long as the graph.
-    ``hidden``: a gate ran without a graph, as under checkpointing with ``use_reentrant=True``.
+    Args:
+        attachment: Whose it is.
+        step: Number of the forward.
+        images: Shape of the images.
+        outer: The forward that called it, of a model that calls itself.
+        module: The only module that it gates; None for all.
+        passes: How often a gate acted on each module.
+        recomputed: Modules that the running backward pass has recomputed.
+        hidden: A gate ran without a graph, as under checkpointing with ``use_reentrant=True``.
     """
 
     attachment: "Attachment"
@@ -118,33 +127,65 @@ class Forward:
     passes: dict[str, int] = field(default_factory=dict)
     recomputed: set[str] = field(default_factory=set)
     hidden: bool = False
-    waits: bool = False
 
     def __call__(self, gradient: Tensor) -> None:
         """The backward pass has come to the outputs of this forward."""
-        if self.module is None and self.attachment._backward != ref(self):
+        if self.module is None and self.attachment._backward is not self:
             self.recomputed.clear()
-            self.attachment._backward = ref(self)
-
-    def wait(self, outputs: Any) -> None:
-        """Stay alive with the graph of the outputs, and be called when a gradient arrives there."""
-        for tensor in (outputs,) if isinstance(outputs, Tensor) else tensors(outputs):
-            if tensor.requires_grad:
-                tensor.register_hook(self)  # type: ignore[no-untyped-call]
-                if not self.waits:
-                    self.waits = True
-                    self.attachment._waiting.add(self)
+            self.attachment._backward = self
 
 
-@dataclass
-class Forced:
-    """Gates act in evaluation mode too, with the noise of one numbered draw, on some or all
-    modules.
+class Hook:
+    """A hook on a module. What ``deepcopy``, pickling and ``torch.save`` make of it does
+    nothing.
     """
 
-    draw: int
-    only: set[str] | None
-    maps: dict[str, tuple[Tensor, Tensor]] | None
+    def __init__(self, act: Callable[..., Any] | None = None) -> None:
+        self.act = act
+
+    def __call__(self, *call: Any) -> Any:
+        return None if self.act is None else self.act(*call)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Hook":
+        return Hook()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.act is not None:
+            warnings.warn("a model with a gate is saved as the plain network.", stacklevel=2)
+        return Hook, ()
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """No noise before ``start``, then a linear rise to full strength at ``until``.
+
+    Both are shares of the training. With ``start == until`` the noise is switched on at once. In a
+    plain loop: ``handle.set_strength(ramp(step / steps))``.
+
+    Args:
+        start: Until here the network trains exactly as without noise.
+        until: From here on the strength is that of the gate.
+
+    >>> ramp = Ramp(start=0.25, until=0.75)
+    >>> [ramp(done) for done in (0.2, 0.5, 0.9)]
+    [0.0, 0.5, 1.0]
+    """
+
+    start: float = 0.25
+    until: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.until <= 1 or self.start == 1:
+            raise ValueError(
+                "a ramp has start and until as shares of the training, 0 <= start <= until <= 1 "
+                f"and start < 1; got {self!r}."
+            )
+
+    def __call__(self, done: float) -> float:
+        """Factor on the strength when this share of the training is done."""
+        if not self.start <= done < self.until:
+            return float(done >= self.until)
+        return (done - self.start) / (self.until - self.start)
 
 
 class Attachment:
@@ -170,7 +211,7 @@ class Attachment:
     ) -> None:
         self.model, self.seed, self.measuring = model, seed, measuring
         self.rank, self._follow_rank = rank or 0, rank is None  # until the first training forward
-        given = (layout, check_layout(layout, grid))
+        given = check_layout(layout, grid)
         bases = {getattr(gate, "base_size", None) for gate in gates.values()}
         shared = all(getattr(gate, "channels", "") == "shared" for gate in gates.values())
         if coupled and (len(bases) != 1 or None in bases or not shared):
@@ -180,19 +221,18 @@ class Attachment:
             around = [path.rsplit(".", n)[0] for n in range(path.count(".") + 1)]
             chain = [model.get_submodule(name) for name in (*around, "")]
             leader = chain[isinstance(chain[0], NORMS) and len(chain) > 1]
-            gate = gates[stage]
-            own = () if gate.seed is None else ("seed", gate.seed)
+            own = () if gates[stage].seed is None else ("seed", gates[stage].seed)
             names = ("coupled" if coupled else unwrapped(path), *own)
             shown = shown or declared_layout(chain)
-            site = GatedModule(stage, path, gate, chain[0], leader, names, given, shown)
+            site = GatedModule(stage, path, gates[stage], chain[0], leader, names, given, shown)
             self.sites.append(site)
         self._set_keys()
         self._steps, self._fired = Counter(), Counter()
         self._forward: Forward | None = None
         self._images: tuple[int, ...] | None = None  # of the last image outside of a forward
-        self._forced: Forced | None = None
+        self._forced: tuple[int, set[str] | None, dict[str, Any] | None] | None = None
         self._waiting: WeakSet[Forward] = WeakSet()  # forwards whose graphs are alive
-        self._backward: ReferenceType[Forward] | None = None  # whose outputs got a gradient last
+        self._backward: Forward | None = None  # whose outputs got a gradient last
         self._average: Callable[..., Any] | None = None  # of Monte Carlo prediction
         self.uncertainty: dict[str, Tensor] = {}
         """Of the last Monte Carlo forward: ``entropy`` and ``mutual_information`` per
@@ -206,23 +246,19 @@ class Attachment:
         raises.
         """
         self.resumed: RestoreWarning | None = None
-        if not measuring:
-            for site in self.sites:
-                if handle := GATED.get(site.target):
-                    refuse("already gated", module=site.module, handle=handle())
-            GATED.update({site.target: ref(self) for site in self.sites})
-        gated = [Hook(site.target, partial(self._gate, site), self) for site in self.sites]
-        enter, leave = Hook(model, self._enter, self), Hook(model, self._leave, self, always=True)
-        before = [enter]
-        needed = [s.given in ((None, None), ("NLC", None)) for s in self.sites if not s.has_map]
-        if (stem := stem_of(model)) is not None and True in needed:
-            before.append(Hook(stem, self._see_images, self))
-        for hook in before:
-            hook.handle = hook.module.register_forward_pre_hook(hook, with_kwargs=True)
-        for hook in (*gated, leave):
-            register = hook.module.register_forward_hook
-            hook.handle = register(hook, with_kwargs=True, always_call=hook is leave)
-        self._hooks = [*before, *gated, leave]
+        for site in () if measuring else self.sites:
+            if handle := GATED.get(site.target):
+                refuse("already gated", module=site.module, handle=handle())
+        GATED.update({site.target: ref(self) for site in self.sites if not measuring})
+        before: list[tuple[nn.Module, Callable[..., None]]] = [(model, self._enter)]
+        stem = stem_of(model)
+        if stem is not None and any(site.needs_images for site in self.sites):
+            before.append((stem, self._see_images))
+        self._hooks: list[Any] = [
+            *(m.register_forward_pre_hook(Hook(act), with_kwargs=True) for m, act in before),
+            *(s.target.register_forward_hook(Hook(partial(self._gate, s))) for s in self.sites),
+            model.register_forward_hook(Hook(self._leave), with_kwargs=True, always_call=True),
+        ]
 
     # -- what a user sees ------------------------------------------------------------------------
 
@@ -275,13 +311,14 @@ class Attachment:
             refuse("factor", factor=factor)
         self._require_attached()
         self.strength = float(factor)
-        for gate in dict.fromkeys(self.gates.values()):
-            self._factors.setdefault(gate, gate.factor)
-            if gate.factor is None or gate.factor is self._factors[gate]:
-                device = next(self.model.parameters(), torch.empty(0)).device
-                with torch.inference_mode(False):  # what is made in that mode cannot be set outside
+        if not self._factors:
+            self._factors = {gate: gate.factor for gate in self.gates.values()}
+            device = next(self.model.parameters(), torch.empty(0)).device
+            with torch.inference_mode(False):  # what is made in that mode cannot be set outside
+                for gate in self._factors:
                     gate.factor = torch.ones((), device=device)
-            gate.factor.fill_(factor)
+        for gate in self._factors:
+            gate.factor.fill_(factor)  # type: ignore[union-attr]
 
     @contextmanager
     def monte_carlo(
@@ -335,7 +372,7 @@ class Attachment:
         """
         self._require_attached()
         maps: dict[str, tuple[Tensor, Tensor]] = {}
-        previous, self._forced = self._forced, Forced(draw, only, maps if record else None)
+        previous, self._forced = self._forced, (draw, only, maps if record else None)
         try:
             yield maps
         finally:
@@ -355,10 +392,8 @@ class Attachment:
 
     def remove(self) -> None:
         """Take the gates off; model and gates are as they were."""
-        if self.resumed is not None:
-            self.resumed.remove()
         for hook in self._hooks:
-            hook.handle.remove()
+            hook.remove()
         for site in self.sites if self._hooks and not self.measuring else ():
             GATED.pop(site.target, None)
         for gate, factor in self._factors.items():
@@ -373,10 +408,7 @@ class Attachment:
         self.remove()
 
     def __getstate__(self) -> dict[str, Any]:
-        raise TypeError(
-            "an attachment belongs to its model and cannot be copied or saved. Save "
-            "handle.state_dict(), and find the handle by chaosgate.Attachment.on(model)."
-        )
+        refuse("copied")
 
     def __repr__(self) -> str:
         return f"Attachment({', '.join(map(str, self.sites))})"
@@ -405,7 +437,12 @@ class Attachment:
             self._follow_rank, self.rank = False, rank_of_process()
             self._set_keys()
 
-    def _see_images(self, args: Any, kwargs: Any) -> None:
+    def _other(self, module: nn.Module) -> None:
+        """The hooks of the model are called on another one: refused, unless it is plain here."""
+        if module.training or self._forced or self._average:
+            refuse("shared hooks", model=type(module).__name__)
+
+    def _see_images(self, stem: nn.Module, args: Any, kwargs: Any) -> None:
         """The input of the first convolution is the image, whatever the model was called with.
 
         Frames of a video may come one by one, but images are not turned into a sequence.
@@ -416,10 +453,12 @@ class Attachment:
             if self._forward is not None:
                 self._forward.images = self._images
 
-    def _enter(self, args: Any, kwargs: Any) -> None:
+    def _enter(self, model: nn.Module, args: Any, kwargs: Any) -> None:
+        if model is not self.model:
+            return self._other(model)
         compiling = torch.compiler.is_compiling()
         if not compiling and TRACKER.is_bw:  # the whole model is recomputed
-            return
+            return None
         images = None  # shape of the first argument that can be one
         for value in (*args, *kwargs.values()):
             if isinstance(value, Tensor) and value.ndim >= 3:
@@ -434,42 +473,44 @@ class Attachment:
                 self.on_first_call(*args, **kwargs)
                 self.on_first_call = None
             forward.step = self._steps.next(compiling)
+        return None
 
-    def _gate(self, site: GatedModule, args: Any, kwargs: Any, output: Any) -> Any:
-        forced, forward, compiling = self._forced, self._forward, torch.compiler.is_compiling()
-        if forced is None:
+    def _gate(self, site: GatedModule, module: nn.Module, args: Any, output: Any) -> Any:
+        if module is not site.target:
+            return self._other(module)
+        draw, only, maps = self._forced or (0, None, None)
+        forward, compiling = self._forward, torch.compiler.is_compiling()
+        if self._forced is None:
             if self._average is not None and forward is None:
                 refuse("averages")
             if self.measuring or not site.leader.training:
                 return None
-        elif forced.only is not None and site.module not in forced.only:
+        elif only is not None and site.module not in only:
             return None
-        again = forced is None and not compiling and TRACKER.is_bw
+        again = self._forced is None and not compiling and TRACKER.is_bw
         if again:
             forward = self._recomputed(site.module)
         elif forward is None:  # entered otherwise: every pass of a gated module is a step
             self._begin(compiling)
-            step = self._steps.now(compiling) if forced else self._steps.next(compiling)
-            forward = Forward(self, step, self._images, module=site.module)
+            count = self._steps.now if self._forced else self._steps.next
+            forward = Forward(self, count(compiling), self._images, module=site.module)
         features = output if isinstance(output, Tensor) else features_of(site.module, output)
         layout = site.layout_of(features, forward.images)
-        h = layout.to_map(features)
+        h = perturbed = layout.to_map(features)
         require_fresh_draws(features)
         number = 0 if again else forward.passes.get(site.module, 0)
         key = self._keys[site.module]
         if number:  # a module that runs twice in a forward gets two gates
             key = fold(self.seed, self.rank, *site.names, number)
-        draw = 0 if forced is None else forced.draw
-        perturbed = h
-        if forced is not None or self.strength > 0:
+        if self._forced is not None or self.strength > 0:
             noise = Noise(advance(advance(key, forward.step), draw), h.device)
             perturbed = site.gate.perturb(h, noise)
-        if forced is not None and forced.maps is not None:
-            forced.maps[site.module] = (h.detach(), perturbed.detach())
+        if maps is not None:
+            maps[site.module] = (h.detach(), perturbed.detach())
         changed = layout.from_map(perturbed, features)
         if not again:
             forward.passes[site.module] = number + 1
-            if forced is None:
+            if self._forced is None:
                 self._fired.next(compiling)
                 if not compiling:
                     self._note(site, forward, features, changed)
@@ -478,36 +519,39 @@ class Attachment:
         return mapped(output, lambda t: changed if t is features else t)
 
     def _note(self, site: GatedModule, forward: Forward, features: Tensor, changed: Tensor) -> None:
-        """One gate per tensor; and the forward waits for the gradient of what a gate returned."""
+        """One gate per tensor; and the graph of what a gate returned keeps the forward."""
         if (inner := getattr(features, "_gated_by", None)) is not None:
             refuse("gated twice", module=site.module, inner=inner)
         changed._gated_by = site.module  # type: ignore[attr-defined]
-        if changed.requires_grad:
-            forward.wait(changed)
-        else:
+        if changed.grad_fn is None:
             forward.hidden = True
+        else:
+            changed.grad_fn.metadata[self] = forward  # type: ignore[index]
+            self._waiting.add(forward)
 
-    def _leave(self, args: Any, kwargs: Any, output: Any) -> Any:
+    def _leave(self, model: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         """Also after an exception (out of memory, say) that the loop survives; then without an
         output.
         """
         forward, compiling = self._forward, torch.compiler.is_compiling()
-        if forward is None or (not compiling and TRACKER.is_bw):
+        if forward is None or model is not self.model or (not compiling and TRACKER.is_bw):
             return None
         self._forward = forward.outer
         if self._forced is not None or self.measuring:
             return None
-        if (
-            not compiling and output is None
-        ):  # the compiler would look into what it is compared with
+        if not compiling and output is None:  # a compiler would look into what it is compared with
             return None
-        if forward.outer is not None:  # of a model that calls itself
+        if forward.outer is not None:
             for module, passes in forward.passes.items():
                 forward.outer.passes[module] = forward.outer.passes.get(module, 0) + passes
         if self.model.training and len(forward.passes) < len(self.sites):
             self.refuse_silence(next(s for s in self.sites if s.module not in forward.passes))
         if forward.passes and not compiling:
-            forward.wait(output)
+            for tensor in (output,) if isinstance(output, Tensor) else tensors(output):
+                if tensor.requires_grad:
+                    tensor.register_hook(forward)  # type: ignore[no-untyped-call]
+                    if forward.hidden:
+                        self._waiting.add(forward)
         if self._average is not None and not self.model.training:
             return self._average(args, kwargs)
         return None
@@ -526,8 +570,7 @@ class Attachment:
         """The forward that ``module`` is recomputed for, by checkpointing; refused where not
         certain.
         """
-        forward = None if self._backward is None else self._backward()
-        waiting = [f for f in self._waiting if f.module in (None, module)]
+        forward, waiting = self._backward, [f for f in self._waiting if f.module in (None, module)]
         if forward is None and len(waiting) == 1 and not waiting[0].hidden:
             forward = waiting[0]
         several = len(waiting) > 1 or (forward is not None and forward.hidden)
@@ -543,65 +586,15 @@ class Attachment:
 
 def _logits(output: Any, class_axis: int | None) -> tuple[Tensor, int]:
     """The logits in what a model returned, and the axis of their classes."""
-    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
-    if isinstance(loss, Tensor):
+    if named(output, "loss") is not None:
         refuse("loss")
     logits, axis = logits_of(output), -1 if class_axis is None else class_axis
     axes = 0 if logits is None else logits.ndim
-    if (
-        logits is None
-        or axis not in range(-axes, axes)
-        or axis % axes == 0
-        or (class_axis is None and axes != 2)
-    ):
+    classes = axis in range(-axes, axes) and axis % axes and (class_axis is not None or axes == 2)
+    if logits is None or not classes:
         shapes = ", ".join(str(tuple(t.shape)) for t in tensors(output))
         refuse("no logits", output=f"{type(output).__name__} with {shapes}")
     return logits, axis
-
-
-class Hook:
-    """A hook of an attachment. What ``deepcopy``, pickling and ``torch.save`` make of it does
-    nothing, and removes itself when it is called.
-
-    Args:
-        module: The module it is registered on; None in a copy.
-        act: What to do, without the module.
-        attachment: Whose hook it is.
-        always: It also runs after an exception, and does nothing in replicas of the module.
-    """
-
-    def __init__(
-        self,
-        module: nn.Module | None = None,
-        act: Callable[..., Any] | None = None,
-        attachment: Attachment | None = None,
-        always: bool = False,
-    ) -> None:
-        self.module: Any = module
-        self.act, self.attachment, self.always = act, attachment, always
-        self.handle: Any = None
-
-    def __call__(self, module: nn.Module, *call: Any) -> Any:
-        if (attachment := self.attachment) is None or self.act is None:
-            if not torch.compiler.is_compiling():
-                self.handle.remove()
-            return None
-        if module is self.module:
-            return self.act(*call)
-        acts = module.training or attachment._forced or attachment._average
-        if acts and not self.always:
-            refuse("shared hooks", model=type(module).__name__)
-        return None
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Hook":
-        plain = Hook()
-        plain.handle = copy.deepcopy(self.handle, memo)  # of the copied hooks, by the memo
-        return plain
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self.act is not None:
-            warnings.warn("a model with a gate is saved as the plain network.", stacklevel=2)
-        return Hook, (), {"handle": self.handle}
 
 
 def gates_by_stage(
@@ -693,4 +686,5 @@ def attach(
     gates = gates_by_stage(gate, stages)
     handle = Attachment(model, gates, seed, rank, check, layout, grid, example, coupled=coupled)
     handle.resumed = RestoreWarning(model)
+    handle._hooks.append(handle.resumed)
     return handle

@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import torch
@@ -12,21 +11,19 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from lightning.pytorch.utilities.model_helpers import is_overridden
-from torch import Tensor
+from torch import Tensor, nn
 
 from chaosgate.field.white import fold
 from chaosgate.gate import Gate, load_noise_state_dict, noise_state_dict
-from chaosgate.inject.attachment import Attachment, gates_by_stage
+from chaosgate.inject.attachment import Attachment, Ramp, gates_by_stage
 from chaosgate.inject.dryrun import eager
 from chaosgate.inject.effect import (
     SiteReport,
     first_images,
     measure,
-    reestimate_bn,
     require_effect,
 )
 from chaosgate.inject.layout import mapped
-from chaosgate.inject.schedule import Ramp
 
 _PROBE = 32  # images kept for measuring strength once per epoch
 _LAYERS = "noise_of_layers"  # key in a checkpoint
@@ -50,9 +47,6 @@ class NoiseInjection(Callback):
             many gated passes; 0 runs the plain network. Validation during training is always plain.
         class_axis: Axis of the classes for ``monte_carlo`` where outputs are not (B, K), e.g. 1 for
             (B, K, H, W).
-        reestimate_bn: Before a test recompute the BatchNorm statistics from this many training
-            batches without noise; 0 tests with the statistics that training gathered under noise. A
-            control; checkpoints are not changed.
         check: Refuse a gate that does not reach the output, and an epoch without noise; false does
             neither.
         target: Attribute of the LightningModule that holds the backbone.
@@ -66,14 +60,12 @@ class NoiseInjection(Callback):
         schedule: Ramp | None = None,
         monte_carlo: int = 0,
         class_axis: int | None = None,
-        reestimate_bn: int = 0,
         check: bool = True,
         target: str = "model",
     ) -> None:
-        if min(reestimate_bn, monte_carlo) < 0 or (monte_carlo and gate is None):
+        if monte_carlo < 0 or (monte_carlo and gate is None):
             raise ValueError(
-                f"noise.monte_carlo={monte_carlo} and noise.reestimate_bn={reestimate_bn} are 0 or "
-                "more; Monte Carlo needs a noise.gate."
+                f"noise.monte_carlo={monte_carlo} is 0 or more, and needs a noise.gate."
             )
         if seed is not None and not 0 <= seed < 2**63:
             raise ValueError(f"noise.seed is from 0 to 2^63 - 1, or null; got {seed}.")
@@ -82,14 +74,12 @@ class NoiseInjection(Callback):
         self.gates = {} if gate is None else gates_by_stage(gate, stages)
         self.seed, self.schedule, self.check, self.target = seed, schedule, check, target
         self.monte_carlo, self.class_axis = monte_carlo, class_axis
-        self.reestimate_bn = reestimate_bn
         self.attachment: Attachment | None = None
         self.reports: list[SiteReport] = []
         self._restored: dict[str, Any] = {}
         self._probe: Any = None  # arguments (args, kwargs) of the first forward, with fewer images
-        self._batches, self._fired = 0, 0  # of this epoch, and how often gates acted before it
-        self._eager = ExitStack()  # until the first step, which measures, has ended
-        self._averaging: Any = None  # the Monte Carlo prediction of the current batch
+        self._fired: int | None = None  # how often gates had acted before this epoch
+        self._open = ExitStack()  # what lasts until the end of the batch
         self._uncertainty: dict[str, list[Tensor]] = {}
 
     @classmethod
@@ -153,15 +143,10 @@ class NoiseInjection(Callback):
         """Attach to the backbone as it is now; ``configure_model`` may have replaced it."""
         if not self.gates:
             return
-        try:
-            backbone = pl_module.get_submodule(self.target)
-        except AttributeError:
-            known = ", ".join(name for name, _ in pl_module.named_children())
-            found = f"{type(pl_module).__name__}; it has {known}."
-            raise ValueError(f"noise.target={self.target!r} is not a module of {found}") from None
+        backbone = self._backbone(pl_module)
         if self.attachment is not None and self.attachment.model is backbone:
             return
-        self._detach()
+        self.teardown(trainer, pl_module, "")
         seed = self.seed if self.seed is not None else int(os.environ.get("PL_GLOBAL_SEED", 0))
         if self.target != "model":  # two networks of one module have noise of their own
             seed = fold(seed, self.target)
@@ -169,16 +154,21 @@ class NoiseInjection(Callback):
         if self._restored:
             self.attachment.load_state_dict(self._restored)
 
-    def _detach(self) -> None:
+    def _backbone(self, pl_module: LightningModule) -> nn.Module:
+        try:
+            return pl_module.get_submodule(self.target)
+        except AttributeError:
+            known = ", ".join(name for name, _ in pl_module.named_children())
+            found = f"{type(pl_module).__name__}; it has {known}."
+            raise ValueError(f"noise.target={self.target!r} is not a module of {found}") from None
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Leave the network as it was found."""
+        self._open.close()
         if self.attachment is not None:
             self._restored = self.attachment.state_dict()
             self.attachment.remove()
             self.attachment = self._probe = None
-
-    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Leave the network as it was found."""
-        self._eager.close()
-        self._detach()
 
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
@@ -190,10 +180,6 @@ class NoiseInjection(Callback):
 
     # -- training --------------------------------------------------------------------------------
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self.attachment is not None:
-            self._batches, self._fired = 0, self.attachment.fired
-
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
@@ -202,11 +188,13 @@ class NoiseInjection(Callback):
         """
         if self.attachment is None:
             return
+        if self._fired is None:
+            self._fired = self.attachment.fired
         if self.schedule is not None:
             self.attachment.set_strength(self.schedule(share_done(trainer, batch_idx)))
         if self._probe is None:
             self.attachment.on_first_call = partial(self._first_forward, trainer, pl_module)
-            self._eager.enter_context(eager())
+            self._open.enter_context(eager())
 
     def _first_forward(
         self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
@@ -223,69 +211,54 @@ class NoiseInjection(Callback):
             rank_zero_info(str(report))
         if strength != 1:
             self.attachment.set_strength(strength)
-            self._measure(pl_module)
-        self._log(trainer)
+        self._measure(trainer, pl_module, again=strength != 1)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        self._eager.close()
-        self._batches += 1
+        self._open.close()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure on the same images again: features change, and with them the injected energy."""
         if (attachment := self.attachment) is None:
             return
-        if self.check and self._batches and attachment.fired == self._fired:
+        if self.check and attachment.fired == self._fired:
             frozen = [site.module for site in attachment.sites if not site.leader.training]
             why = f"{frozen} is in evaluation mode" if frozen else "it was not called"
-            if pl_module.get_submodule(self.target) is not attachment.model:
+            if self._backbone(pl_module) is not attachment.model:
                 why = "it was replaced by another module"
             raise RuntimeError(
-                f"no gate acted in this epoch of {self._batches} batches: "
-                f"noise.target={self.target!r}: {why}. Train it, set noise.target to what trains, "
-                "noise.gate to null, or noise.check to false."
+                f"no gate acted in this epoch: noise.target={self.target!r}: {why}. Train it, set "
+                "noise.target to what trains, noise.gate to null, or noise.check to false."
             )
+        self._fired = None
         if self._probe is not None:
-            self._measure(pl_module)
-            self._log(trainer)
+            self._measure(trainer, pl_module)
+
+    def _measure(self, trainer: Trainer, pl_module: LightningModule, again: bool = True) -> None:
+        """Measure again, and log, numbered by the last step taken."""
+        if again:
+            self.reports = []
+        scalars = {
+            f"noise/{report.stage}/{name}": value
+            for report in self.last_reports(pl_module)
+            for name, value in report.scalars().items()
+        }
+        for logger in trainer.loggers:
+            logger.log_metrics(scalars, step=max(0, trainer.global_step - 1))
 
     def last_reports(self, pl_module: LightningModule) -> list[SiteReport]:
         """The last measurement; made now if the training was resumed after its last epoch."""
         if not self.reports and self.attachment is not None and self._probe is not None:
-            self._measure(pl_module)
+            self._probe = mapped(self._probe, lambda t: t.to(pl_module.device))  # of a checkpoint
+            self.reports = measure(self.attachment, *self._probe)
         return self.reports
 
-    def _measure(self, pl_module: LightningModule) -> None:
-        assert self.attachment is not None
-        self._probe = mapped(self._probe, lambda t: t.to(pl_module.device))  # from a checkpoint
-        self.reports = measure(self.attachment, *self._probe)
-
-    def _log(self, trainer: Trainer) -> None:
-        scalars = {
-            f"noise/{r.stage}/{name}": v for r in self.reports for name, v in r.scalars().items()
-        }
-        for logger in trainer.loggers:  # numbered by the last step taken
-            logger.log_metrics(scalars, step=max(0, trainer.global_step - 1))
-
-    # -- evaluation: Monte Carlo averages and fresh BatchNorm statistics, where asked for --------
+    # -- evaluation: Monte Carlo averages, where asked for ---------------------------------------
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Gather BatchNorm statistics without noise, where asked for."""
         if self.monte_carlo:
             self.on_fit_start(trainer, pl_module)
-        if not self.reestimate_bn:
-            return
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        data.setup("fit")
-        batches = islice(data.train_dataloader(), self.reestimate_bn)
-        move = trainer.strategy.batch_to_device
-        moved = (data.on_after_batch_transfer(move(b), 0)[0] for b in batches)
-        # The gate may be on a BatchNorm, which trains here.
-        silent = nullcontext() if self.attachment is None else self.attachment.forced(0, set())
-        with silent:
-            count = reestimate_bn(pl_module.get_submodule(self.target), moved)
-        rank_zero_info(f"BatchNorm statistics from {count} training batches without noise")
 
     def averaging(self, step: int) -> AbstractContextManager[object]:
         """In here the network predicts Monte Carlo averages, if asked for, with the draws of
@@ -308,8 +281,7 @@ class NoiseInjection(Callback):
         """Open Monte Carlo prediction for this batch; in ``fit`` validation is plain."""
         if self.monte_carlo and trainer.state.fn != TrainerFn.FITTING:
             self.on_fit_start(trainer, pl_module)
-            self._averaging = self.averaging(batch_idx + (dataloader_idx << 32))
-            self._averaging.__enter__()
+            self._open.enter_context(self.averaging(batch_idx + (dataloader_idx << 32)))
 
     def on_test_batch_end(
         self,
@@ -321,10 +293,9 @@ class NoiseInjection(Callback):
         dataloader_idx: int = 0,
     ) -> None:
         """Close it, and keep the uncertainties."""
-        if self._averaging is None:
+        if not self.monte_carlo or trainer.state.fn == TrainerFn.FITTING:
             return
-        self._averaging.__exit__(None, None, None)
-        self._averaging = None
+        self._open.close()
         if not self.spread:
             raise RuntimeError(
                 f"nothing was averaged: noise.target={self.target!r} was not called in this batch. "

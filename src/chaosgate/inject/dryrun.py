@@ -7,7 +7,6 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -32,8 +31,8 @@ epsilon.
 
 
 @contextmanager
-def preserved(model: nn.Module, buffers: bool = True) -> Iterator[None]:
-    """Afterwards modes, all ``buffers``, counters of gates and random streams are as before.
+def preserved(model: nn.Module) -> Iterator[None]:
+    """Afterwards modes, buffers, counters of gates and random streams are as before.
 
     Networks draw and count in either mode: dropout, BatchNorm, masked auto-encoders, queues.
     """
@@ -42,7 +41,7 @@ def preserved(model: nn.Module, buffers: bool = True) -> Iterator[None]:
         (module, name, buffer, buffer.clone())
         for module in model.modules()
         for name, buffer in module.named_buffers(recurse=False)
-        if buffers and not buffer.is_meta
+        if not buffer.is_meta
     ]
     noise = noise_state_dict(model)
     try:
@@ -123,8 +122,8 @@ def without_zeros(model: nn.Module) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
     found = {}
     for name, p in model.named_parameters():
-        known = p.numel() and not p.is_meta and "bias" not in name
-        if p.ndim and known and float(p.detach().abs().max()) < 1e-3:
+        known = p.ndim and p.numel() and not p.is_meta and "bias" not in name
+        if known and float(p.detach().abs().max()) < 1e-3:
             values = torch.randn(p.shape, generator=generator).mul_(0.05)
             found[name] = (values + 0.3 if p.ndim == 1 else values).to(p)
     return found
@@ -169,13 +168,21 @@ class DryRun:
         def two(t: Tensor) -> Tensor:
             return image if t is first else t[:2] if t.ndim and len(t) == len(first) else t
 
+        names = {module: name for name, module in model.named_modules() if name}
         nodes: dict[str, Any] = {}
         self.outputs: dict[str, Tensor] = {}
-        hooks = [
-            m.register_forward_hook(partial(self._see, nodes, n))
-            for n, m in model.named_modules()
-            if n
-        ]
+
+        def see(module: nn.Module, _: Any, output: Any) -> None:
+            name = names[module]
+            for known in (nodes, self.outputs):  # a module that runs again finishes later
+                known.pop(name, None)
+            found = [t for t in tensors(output) if t.is_floating_point()]
+            nodes[name] = found[0].grad_fn if found else None  # before changes in place
+            one = len(found) == 1 and isinstance(output, Tensor | tuple | list)
+            if one and nodes[name] is not None and 3 <= found[0].ndim <= 5:
+                self.outputs[name] = found[0]
+
+        hooks = [module.register_forward_hook(see) for module in names]
         weights = without_zeros(model)
         self.replaced = list(weights)
         try:
@@ -195,32 +202,10 @@ class DryRun:
         on_all_paths = _on_all_paths(self.results, image)
         self.crossed = [n for n in self.outputs if nodes[n] in on_all_paths]
         self.layouts = self._layouts()
-        grids = {n: layout.grid_of(self.outputs[n]) for n, layout in self.layouts.items()}
-        self.sizes = {n: size for n, grid in grids.items() if (size := math.prod(grid)) > 1}
+        maps = {n: layout.to_map(self.outputs[n]) for n, layout in self.layouts.items()}
+        self.sizes = {n: s for n, h in maps.items() if (s := math.prod(h.shape[2:])) > 1}
         self.places = [n for n in self.crossed if n in self.sizes]
-        inside = defaultdict(set)
-        for name, size in self.sizes.items():
-            for around in _path(name):
-                inside[around].add(size)
-        steps: dict[Any, str] = {}
-        for n in self.places:
-            # Not inside a module that returns another resolution than it takes.
-            of_pair = (self.sizes.get(a, self.sizes[n]) for a in _path(n) if len(inside[a]) <= 2)
-            if len(inside[n]) <= 2 and all(size == self.sizes[n] for size in of_pair):
-                known = steps.setdefault(nodes[n], n)
-                steps[nodes[n]] = min(known, n, key=lambda n: n.count("."))
-        self.steps = list(steps.values())
-        weight = {name: getattr(model.get_submodule(name), "weight", None) for name in nodes}
-        self._weighted = [n for n, w in weight.items() if isinstance(w, Tensor) and w.ndim > 1]
-
-    def _see(self, nodes: dict[str, Any], name: str, *call: Any) -> None:
-        for known in (nodes, self.outputs):  # a module that runs again finishes later
-            known.pop(name, None)
-        found = [t for t in tensors(call[-1]) if t.is_floating_point()]
-        nodes[name] = found[0].grad_fn if found else None  # before changes in place
-        one = len(found) == 1 and isinstance(call[-1], Tensor | tuple | list)
-        if one and nodes[name] is not None and 3 <= found[0].ndim <= 5:
-            self.outputs[name] = found[0]
+        self.steps = self._steps(nodes)
 
     def _layouts(self) -> dict[str, Layout]:
         """By shape; tokens, sequences and ambiguous maps by proof, on the last or the
@@ -233,21 +218,37 @@ class DryRun:
             if len(shape) == 3 or len(fits) > 1:
                 on_path = [name for name in names if name in self.crossed]
                 ends = (*on_path[-1:], *on_path[:1])
-                fits = [one for one in fits if any(self.ordered(n, one) for n in ends)]
+                fits = [one for one in fits if any(self._ordered(n, one) for n in ends)]
             layouts |= dict.fromkeys(names if fits else (), *fits[:1])
         return {name: layouts[name] for name in self.outputs if name in layouts}
 
+    def _steps(self, nodes: Mapping[str, Any]) -> list[str]:
+        inside = defaultdict(set)
+        for name, size in self.sizes.items():
+            for around in _path(name):
+                inside[around].add(size)
+        steps: dict[Any, str] = {}
+        for n in self.places:
+            # Not inside a module that returns another resolution than it takes.
+            of_pair = (self.sizes.get(a, self.sizes[n]) for a in _path(n) if len(inside[a]) <= 2)
+            if len(inside[n]) <= 2 and all(size == self.sizes[n] for size in of_pair):
+                known = steps.setdefault(nodes[n], n)
+                steps[nodes[n]] = min(known, n, key=lambda n: n.count("."))
+        return list(steps.values())
+
     def weighted_after(self, name: str) -> list[int]:
         """When modules with a matrix or a kernel of weights finish after this one."""
-        return [self.order[n] for n in self._weighted if self.order[n] > self.order[name]]
+        weights = {n: getattr(self.model.get_submodule(n), "weight", None) for n in self.order}
+        weighted = [n for n, w in weights.items() if isinstance(w, Tensor) and w.ndim > 1]
+        return [self.order[n] for n in weighted if self.order[n] > self.order[name]]
 
     def proven(self, name: str) -> Layout | None:
         """The layout of this module, if its sites are in the order of the image."""
         layout = self.layouts.get(name)
         tokens = layout is not None and layout.kind in ("NLC", "NCL")
-        return layout if not tokens or self.ordered(name, layout) else None
+        return layout if not tokens or self._ordered(name, layout) else None
 
-    def ordered(self, name: str, layout: Layout | None) -> bool:
+    def _ordered(self, name: str, layout: Layout | None) -> bool:
         """Whether the sites of the first image depend on it in this order, and on no other image.
 
         Along each axis of the grid, the gradients of the first, the middle and the last site are
@@ -258,22 +259,23 @@ class DryRun:
         zeros = torch.zeros_like(self.outputs[name])
         h, sides = layout.to_map(zeros), self.image.shape[2:]
         grid = h.shape[2:]
+        if len(grid) != len(sides):
+            return False
         weights = torch.randn(h.shape[1], generator=torch.Generator().manual_seed(0)).to(h)
         centers = torch.zeros(len(grid), 3, len(sides), dtype=torch.double)
         for axis, length in enumerate(grid):
             for number, place in enumerate((0, length // 2, length - 1)):
                 at = torch.zeros_like(h)
-                site = [place * (a == axis) for a in range(len(grid))]
-                at.movedim(1, -1)[(0, *site)] = weights
+                at.movedim(1, -1)[(0, *(place * (a == axis) for a in range(len(grid))))] = weights
                 cotangent = layout.from_map(at, zeros)
                 (gradient,) = self._gradients([self.outputs[name]], [self.image], [cotangent])
-                if gradient is None or gradient[1:].any() or len(grid) != len(sides):
+                if gradient is None or gradient[1:].any():
                     return False
                 weight = gradient[0].double().square().sum(0)
+                weight /= weight.sum().clamp_min(1e-300)
                 for a, side in enumerate(sides):
                     marginal = weight.movedim(a, 0).reshape(side, -1).sum(1)
-                    center = marginal @ torch.arange(side).to(marginal)
-                    centers[axis, number, a] = center / marginal.sum().clamp_min(1e-300)
+                    centers[axis, number, a] = marginal @ torch.arange(side).to(marginal)
         moved, wide = centers - centers[:, :1], torch.tensor(grid) > 1  # (axis, number, coordinate)
         along = moved.diagonal(dim1=0, dim2=2)  # (number, axis)
         rises = (along.diff(dim=0) >= 0).all(0) & (along[2] > 0)

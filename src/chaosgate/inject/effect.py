@@ -1,12 +1,9 @@
-"""Does a gate reach the output, and how strong is it there? One batch with the gate off and on.
-
-Also BatchNorm statistics without noise, as a control.
-"""
+"""Does a gate reach the output, and how strong is it there? One batch with the gate off and on."""
 
 import math
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -221,26 +218,21 @@ def require_effect(attachment: Attachment, *args: Any, **kwargs: Any) -> None:
     """Refuse a gate that does not reach the output in training mode, at its full strength, with
     the measured cause; weights that are zero at initialization are only a warning.
     """
-    for site, seen in zip(
-        attachment.sites, compare(attachment, args, kwargs, train=True).values(), strict=True
-    ):
-        where = site.stage if site.stage == site.module else f"{site.stage} ({site.module})"
+    found = compare(attachment, args, kwargs, train=True)
+    for site in attachment.sites:
+        seen, where = found[site.module], f"{site.stage} ({site.module})"
         if seen.arrives:
             continue
         if seen.energy == 0:
-            zero = (
-                "the features there are all zero" if seen.before.numel() else "the batch is empty"
-            )
-            unchanged = "the gate leaves the features as they are"
-            refuse("constant", where=where, cause=unchanged if seen.before.any() else zero)
+            cause = "the gate leaves the features as they are"
+            if not seen.before.any():
+                cause = "the features are all zero" if seen.before.numel() else "the batch is empty"
+            refuse("constant", where=where, cause=cause)
         cause, advice = "unknown", "chaosgate.sites(model, batch) lists the places of this network."
-        try:
+        with suppress(ChaosgateError, KeyError):  # else no cause, no suggestion
             dry = DryRun(attachment.model, args, kwargs)
             dry.layouts.setdefault(site.module, site.layout)  # type: ignore[arg-type]
             share = dry.shares([site.module])[site.module]
-        except (ChaosgateError, KeyError):
-            pass  # no cause, no suggestion
-        else:
             if share >= SMALLEST_SHARE and dry.replaced:
                 warnings.warn(
                     f"the effect of the gate at {where} cannot be seen yet: weights behind it are "
@@ -249,20 +241,24 @@ def require_effect(attachment: Attachment, *args: Any, **kwargs: Any) -> None:
                 )
                 continue
             if share < SMALLEST_SHARE:
-                cause = "a normalization behind it divides it out"
-            if share == 0:
-                cause = "nothing that the output depends on reads it (dead path)"
-            place = dry.order[site.module]
-            shares = dry.shares([n for n in dry.places if dry.weighted_after(n)])
-            usable = [n for n, share in shares.items() if share >= SMALLEST_SHARE]
-            behind = [n for n in usable if dry.order[n] > place]
-            others = [n for n in reversed(dry.steps) if n in usable and dry.order[n] < place]
-            few, named = first_images((args, kwargs), 8)
-            tried = _try(dry, [*behind, *others], few, named, site.gate)
-            if works := next((one.module for one in tried if one.survives), None):
+                dead = "nothing that the output depends on reads it (dead path)"
+                cause = "a normalization behind it divides it out" if share else dead
+            if works := _alternative(dry, site.module, site.gate, args, kwargs):
                 advice = f"'{works}' works here (tried): stages=['{works}']."
         facts = {"change": seen.change, "energy": seen.energy, "cause": cause, "advice": advice}
         refuse("no effect", where=where, **facts)
+
+
+def _alternative(dry: DryRun, module: str, gate: Gate, args: Any, kwargs: Any) -> str | None:
+    """A place that works, behind the module or else in front of it; tried on a few images."""
+    place = dry.order[module]
+    shares = dry.shares([n for n in dry.places if dry.weighted_after(n)])
+    usable = [n for n, share in shares.items() if share >= SMALLEST_SHARE]
+    behind = [n for n in usable if dry.order[n] > place]
+    others = [n for n in reversed(dry.steps) if n in usable and dry.order[n] < place]
+    few = first_images((args, kwargs), 8)
+    tried = _try(dry, [*behind, *others], few, gate)
+    return next((one.module for one in tried if one.survives), None)
 
 
 # -- every place of a network --------------------------------------------------------------------
@@ -309,55 +305,23 @@ def sites(model: nn.Module, example: Any = None, gate: Gate | None = None) -> li
     stages = {module: name for name, (module, _) in find_stages(model, batch, dry=dry)[0].items()}
     blocks = [n for n in dry.steps if any(model.get_submodule(n).children())]
     names = [n for n in dry.places if n in stages or n in blocks]
-    found = _try(dry, names, (batch,), {}, gate or GaussianChaos(log_std=1.0))
+    found = _try(dry, names, ((batch,), {}), gate or GaussianChaos(log_std=1.0))
     return [replace(one, stage=stages.get(one.module)) for one in found]
 
 
 def _try(
-    dry: DryRun, names: Iterable[str], args: Any, kwargs: Any, gate: Gate
+    dry: DryRun, names: Iterable[str], call: tuple[Any, Any], gate: Gate
 ) -> Iterator[SiteEffect]:
     for name in names:
         with Attachment(dry.model, {name: gate}, measuring=True) as attachment:
             attachment.sites[0].shown = dry.layouts[name]
             try:
-                (report,) = measure(attachment, args, kwargs)
-                survives = compare(attachment, args, kwargs, train=True)[name].arrives
+                (report,) = measure(attachment, *call)
+                survives = compare(attachment, *call, train=True)[name].arrives
             except (ValueError, RuntimeError):  # a gate not for this grid, a batch too small
                 continue
         where = (None, name, report.grid, report.channels, report.layout)
         yield SiteEffect(*where, survives, report.logit_change, report.positive_share)
-
-
-# -- around training -----------------------------------------------------------------------------
-
-
-def reestimate_bn(model: nn.Module, batches: Iterable[Tensor]) -> int:
-    """Recompute the running statistics of every BatchNorm from ``batches`` of images, without
-    noise.
-
-    Each statistic becomes the plain average over the batches. Modes and momenta are restored;
-    weights are not touched. Call it with no gate attached. Returns the number of batches used.
-    """
-    kinds = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
-    norms = [m for m in model.modules() if isinstance(m, kinds) and m.running_mean is not None]
-    waiting = iter(batches)
-    first = next(waiting, None)
-    if not norms or first is None:
-        found = f"{len(norms)} BatchNorms and {'no' if first is None else 'some'} batches"
-        raise ValueError(f"reestimate_bn needs batches, and a model with BatchNorm; got {found}.")
-    momenta, count = [norm.momentum for norm in norms], 1
-    with preserved(model, buffers=False), torch.no_grad():
-        model.eval()
-        for norm in norms:
-            norm.reset_running_stats()
-            norm.momentum = None  # the cumulative average
-            norm.train()
-        model(first)
-        for count, batch in enumerate(waiting, 2):  # noqa: B007 - the number of batches
-            model(batch)
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
-    return count
 
 
 def first_images(call: Any, images: int) -> Any:

@@ -1,8 +1,9 @@
 """Feature layouts: every gate sees (B, C, *grid), whatever the network passes around. Also the
 table of refusals.
 
-A layout is given by the user, proven by a dry run (``stages.py``), or read off the shape: maps have
-the only order of axes in which they are the image made smaller by one factor.
+A layout is given by the user, declared by the layers of a module, proven by a dry run
+(``dryrun.py``), or read off the shape: maps have the only order of axes in which they are the image
+made smaller by one factor.
 """
 
 import math
@@ -48,36 +49,33 @@ class Layout:
             return torch.cat([features[:, : self.prefix], tokens], 1) if self.prefix else tokens
         return perturbed if self.kind[1] == "C" else perturbed.movedim(1, -1)
 
-    def grid_of(self, features: Tensor) -> tuple[int, ...]:
-        return tuple(self.to_map(features).shape[2:])
 
-
-def check_layout(layout: str | None, grid: Any) -> tuple[int, ...] | None:
-    """Check the arguments ``layout`` and ``grid`` of ``attach``; return the grid as a tuple."""
+def check_layout(layout: str | None, grid: Any) -> tuple[str | None, tuple[int, ...] | None]:
+    """The arguments ``layout`` and ``grid`` of ``attach``, if they are valid together."""
     sides = tuple(grid) if isinstance(grid, list | tuple) else ()
     whole = 1 <= len(sides) <= 3 and all(isinstance(n, int) and n > 0 for n in sides)
-    tokens = grid is None or (whole and layout in (None, "NLC"))
-    if layout not in (None, *KINDS) or not tokens:
+    if layout not in (None, *KINDS) or (
+        grid is not None and not (whole and layout in (None, "NLC"))
+    ):
         refuse("layout", kinds=", ".join(KINDS), layout=layout, grid=grid)
-    return sides or None
+    return layout, sides or None
 
 
 _LAYERS = {
-    3: (nn.Conv1d, nn.BatchNorm1d),
-    4: (nn.Conv2d, nn.ConvTranspose2d, nn.BatchNorm2d, nn.MaxPool2d),
-    5: (nn.Conv3d, nn.BatchNorm3d),
-    0: (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention),
+    "NCL": (nn.Conv1d, nn.BatchNorm1d),
+    "NCHW": (nn.Conv2d, nn.ConvTranspose2d, nn.BatchNorm2d, nn.MaxPool2d),
+    "NCDHW": (nn.Conv3d, nn.BatchNorm3d),
+    "": (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention),
 }
-"""Layers with channels in front of the grid, by their number of axes; 0: with channels last."""
+"""Layers that work on one layout, and those with channels last."""
 
 
 def declared_layout(chain: Sequence[nn.Module]) -> Layout | None:
     """The layout by the layers inside a module, or timm's number of tokens of those around it."""
-    kinds = {
-        n for m in chain[0].modules() for n, layers in _LAYERS.items() if isinstance(m, layers)
-    }
-    if len(kinds) == 1 and kinds != {0}:
-        return Layout({3: "NCL", 4: "NCHW", 5: "NCDHW"}[kinds.pop()])
+    inside = list(chain[0].modules())
+    kinds = [k for k, layers in _LAYERS.items() if any(isinstance(m, layers) for m in inside)]
+    if len(kinds) == 1 and kinds[0]:
+        return Layout(kinds[0])
     prefixes = (getattr(module, "num_prefix_tokens", None) for module in chain)
     return next((Layout("NLC", None, n) for n in prefixes if isinstance(n, int)), None)
 
@@ -121,14 +119,12 @@ def read_layout(
 
 def possible_layouts(shape: Sequence[int], images: Sequence[int]) -> list[Layout]:
     """Layouts in which features of this shape are the images made smaller by one factor."""
-    sides = tuple(images[2:])
+    sides, found = tuple(images[2:]), []
     if not sides or shape[0] != images[0]:
         return []
-    found = []
     for prefix in range(6) if (len(shape), len(sides)) == (3, 2) else ():
         tokens = shape[1] - prefix
-        rows = (n for n in range(1, tokens + 1) if tokens % n == 0)
-        grids = [(n, tokens // n) for n in rows]
+        grids = [(n, tokens // n) for n in range(1, tokens + 1) if tokens % n == 0]
         found += [Layout("NLC", grid, prefix) for grid in grids if _same_factor(grid, sides)]
     for kind, axes in KINDS.items():
         grid = shape[2:] if kind[1] == "C" else shape[1:-1]
@@ -144,10 +140,9 @@ def _same_factor(grid: Sequence[int], image: Sequence[int]) -> bool:
         return False
     if len(set(image)) == 1:
         return len(set(grid)) == 1
-    strides = [
-        (s / (g + 1), s / (g - 1) if g > 1 else math.inf) for s, g in zip(image, grid, strict=True)
-    ]
-    return max(low for low, _ in strides) < min(high for _, high in strides)
+    strides = [s / (g + 1) for s, g in zip(image, grid, strict=True)]
+    highest = [s / (g - 1) for s, g in zip(image, grid, strict=True) if g > 1]
+    return max(strides) < min(highest, default=math.inf)
 
 
 # -- tensors inside what a network is called with and returns ------------------------------------
@@ -177,16 +172,21 @@ def features_of(name: str, output: Any) -> Tensor:
     return found[0]
 
 
+def named(output: Any, name: str) -> Tensor | None:
+    """The tensor of this name in the dict or dataclass that a network returned."""
+    found = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
+    return found if isinstance(found, Tensor) else None
+
+
 def logits_of(output: Any) -> Tensor | None:
     """The logits in what a network returned: named ``logits`` or ``out``, or its only floating
     tensor.
     """
     for name in ("logits", "out"):
-        named = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
-        if isinstance(named, Tensor):
-            return named
-    found = [t for t in tensors(output) if t.is_floating_point()]
-    return found[0] if len(found) == 1 else None
+        if (found := named(output, name)) is not None:
+            return found
+    floating = [t for t in tensors(output) if t.is_floating_point()]
+    return floating[0] if len(floating) == 1 else None
 
 
 # -- refusals: condition, and message with its remedy --------------------------------------------
@@ -222,12 +222,11 @@ PLACEMENT = {
     "no such stage": "{model} has no stage {stage}: {why}. Name a module; chaosgate.sites(model, "
     "batch) lists those that work.",
     "same module": "{first!r} and {second!r} are the same module ('{module}'). Name it once.",
-    "already gated": "'{module}' already has a gate, by {handle!r}. Remove it first "
-    "(handle.remove()); chaosgate.Attachment.on(model) finds the handle.",
+    "already gated": "'{module}' already has a gate, by {handle!r}. Remove it first; "
+    "chaosgate.Attachment.on(model) finds the handle.",
     "gated twice": "'{module}' returns the tensor that '{inner}' returned, which has a gate. Name "
     "one.",
-    "dry run": "the dry run of {model} failed: {error}. Give attach(..., example=batch), or name "
-    "modules.",
+    "dry run": "the dry run of {model} failed: {error}. Give example=batch, or name modules.",
     "sharded": "the parameters of {model} are sharded. Attach before sharding, or name a module.",
     # -- layouts
     "not one map": "'{name}' returns {type} with {shapes}; a gate needs one map, sequence, volume "
@@ -269,5 +268,7 @@ LOOPS = {
     "gate a module that runs once, or switch checkpointing off.",
     "averages": "Monte Carlo prediction averages calls of the whole model in evaluation mode. Call "
     "model.eval() and model(...), or leave monte_carlo().",
+    "copied": "an attachment belongs to its model and cannot be copied or saved. Save "
+    "handle.state_dict(), and find the handle by chaosgate.Attachment.on(model).",
 }
 """Refused while the model runs."""

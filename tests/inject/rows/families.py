@@ -53,7 +53,6 @@ def copies(model, x, grid, channels):
     twin = copy.deepcopy(model.train())
     with torch.no_grad():
         assert torch.equal(logits(twin.eval()(x)), bare)
-        assert not any(m._forward_hooks or m._forward_pre_hooks for m in twin.modules())
         model.eval()
         logits(twin.train()(x))
         handle.remove()
@@ -98,7 +97,6 @@ def saved():
     for loaded in (back, torch.load(file, weights_only=False)):
         assert torch.equal(loaded.eval()(x), bare)
         assert torch.equal(loaded.train()(x), loaded(x))
-        assert not any(m._forward_hooks or m._forward_pre_hooks for m in loaded.modules())
 
 
 def shallow_copy():
@@ -113,7 +111,7 @@ def handle_cannot_be_copied():
     model, _ = build("timm resnet")
     with (
         cg.attach(model, gate(), "L4") as handle,
-        pytest.raises(TypeError, match="belongs to its model"),
+        pytest.raises(RuntimeError, match="belongs to its model"),
     ):
         copy.deepcopy(handle)
 
