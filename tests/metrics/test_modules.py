@@ -6,7 +6,6 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics.classification import MulticlassCalibrationError
 
@@ -15,25 +14,20 @@ from chaosgate.metrics import (
     CalibrationError,
     CellMetrics,
     NegativeLogLikelihood,
-    calibration_bins,
     calibration_error,
 )
 from tests.metrics import reference
 
 
-def batch(seed: int, n: int = 400, classes: int = 10) -> tuple[Tensor, Tensor]:
+def batch(seed, n=400, classes=10):
     generator = torch.Generator().manual_seed(seed)
     logits = 3 * torch.randn(n, classes, generator=generator)
     other = torch.randint(0, classes, (n,), generator=generator)
     return logits, torch.where(torch.rand(n, generator=generator) < 0.5, logits.argmax(1), other)
 
 
-def assert_same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
-    assert ours.keys() == theirs.keys()
-    for name in ours:
-        torch.testing.assert_close(
-            ours[name], theirs[name], rtol=0, atol=1e-12, equal_nan=True, msg=name
-        )
+def assert_same(ours, theirs):
+    torch.testing.assert_close(dict(ours), dict(theirs), rtol=0, atol=1e-12, equal_nan=True)
 
 
 def test_random_cases_agree_with_the_plain_reference():
@@ -44,7 +38,7 @@ def test_random_cases_agree_with_the_plain_reference():
         logits = 10 ** random.uniform(-2, 4) * random.standard_normal((n, classes))
         if case % 3 == 0:
             logits = logits.astype(np.float32).astype(np.float64)
-        if case % 7 == 0:
+        if case % 4 == 0:
             logits = np.round(logits)  # ties
         target = random.integers(0, classes, n)
         metric = CellMetrics(num_bins=num_bins)
@@ -69,53 +63,42 @@ def test_calibration_error_agrees_with_torchmetrics_and_shares_the_last_bin_with
     assert float(ours.compute()) == pytest.approx(0.475, abs=1e-7)
 
 
-def test_nll_is_the_cross_entropy():
-    logits, target = batch(0)
-    metric = NegativeLogLikelihood()
-    for rows in torch.arange(400).split(33):
-        metric.update(logits[rows], target[rows])
-    expected = F.cross_entropy(logits.double(), target)
-    torch.testing.assert_close(metric.compute(), expected, rtol=0, atol=1e-13)
-
-
 def test_cells_are_counted_separately_and_like_single_metrics():
     logits, target = batch(1)
     cell = torch.arange(400) % 3
     together = CellMetrics(num_cells=4, num_bins=7, adaptive_bins=5)
     together.update(logits, target, cell)
-    result = together.compute()
+    result, reliability = together.compute(), together.reliability()
     for c in range(3):
         alone = CellMetrics(num_bins=7, adaptive_bins=5)
         alone.update(logits[cell == c], target[cell == c])
         assert_same({name: value[c] for name, value in result.items()}, alone.compute())
+        both = reliability.of_cell(c), alone.reliability().of_cell(0)
+        assert_same(*(sums._asdict() for sums in both))
     assert result["n"][3] == 0
     assert all(value[3].isnan() for name, value in result.items() if name != "n")
-    odd, reliability = cell == 1, together.reliability()
     assert torch.equal(calibration_error(reliability)[:3], result["ece"][:3])
-    confidence, predicted = logits[odd].double().softmax(1).max(1)
-    alone = calibration_bins(confidence, predicted == target[odd], 7)
-    for ours, expected in zip(reliability.of_cell(1), alone, strict=True):
-        torch.testing.assert_close(ours, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("sizes", [[1] * 400, [7, 393], [0, 400]], ids=len)
 def test_batch_split_and_order_change_no_bit(sizes):
     logits, target = batch(2)
-    cell = torch.arange(400) % 5
-    whole, split = CellMetrics(5, adaptive_bins=15), CellMetrics(5, adaptive_bins=15)
-    brier, ece = [BrierScore(10), BrierScore(10)], [CalibrationError(), CalibrationError()]
-    probs = logits.softmax(1)
-    whole.update(logits, target, cell)
-    brier[0].update(probs, target)
-    ece[0].update(probs, target)
-    for part in torch.randperm(400, generator=torch.Generator().manual_seed(0)).split(sizes):
-        split.update(logits[part], target[part], cell[part])
-        brier[1].update(probs[part], target[part])
-        ece[1].update(probs[part], target[part])
-    results = zip(whole.compute().values(), split.compute().values(), strict=True)
-    assert all(torch.equal(ours, expected) for ours, expected in results)
-    assert all(map(torch.equal, brier[0].decomposition(), brier[1].decomposition()))
-    assert torch.equal(ece[0].compute(), ece[1].compute())
+    cell, probs = torch.arange(400) % 5, logits.softmax(1)
+    order = torch.randperm(400, generator=torch.Generator().manual_seed(0))
+    found = []
+    for parts in ([torch.arange(400)], order.split(sizes)):
+        cells, nll = CellMetrics(5, adaptive_bins=15), NegativeLogLikelihood()
+        brier, ece = BrierScore(10), CalibrationError()
+        for part in parts:
+            cells.update(logits[part], target[part], cell[part])
+            nll.update(logits[part], target[part])
+            brier.update(probs[part], target[part])
+            ece.update(probs[part], target[part])
+        found.append([*cells.compute().values(), *brier.decomposition()])
+        found[-1] += [nll.compute(), ece.compute()]
+    assert all(map(torch.equal, *found))
+    expected = F.cross_entropy(logits.double(), target)
+    torch.testing.assert_close(nll.compute(), expected, rtol=0, atol=1e-13)
 
 
 def test_padding_does_not_count_whatever_it_holds():
@@ -133,16 +116,20 @@ def test_padding_does_not_count_whatever_it_holds():
     assert_same(padded.compute(), plain.compute())
 
 
-def test_casting_the_enclosing_module_does_not_round_the_sums():
+def test_casts_pickles_and_reset_do_not_change_the_totals():
     """Why sums are integers: float states would be cast by ``precision="bf16-true"``."""
     logits, target = batch(4)
-    expected, cast = CellMetrics(adaptive_bins=15), CellMetrics(adaptive_bins=15)
-    module = torch.nn.ModuleDict({"metric": cast})
-    for metric in (expected, cast):
-        metric.update(logits[:300], target[:300])
-        module.to(torch.bfloat16)
-        metric.update(logits[300:], target[300:])
-    assert_same(cast.compute(), expected.compute())
+    metric, expected = CellMetrics(adaptive_bins=15), CellMetrics(adaptive_bins=15)
+    expected.update(logits, target)
+    first = metric(logits[:300].requires_grad_(), target[:300])
+    assert first["n"] == 300 and not first["nll"].requires_grad
+    metric = pickle.loads(pickle.dumps(metric))
+    torch.nn.ModuleDict({"metric": metric}).to(torch.bfloat16)
+    metric.update(logits[300:], target[300:])
+    assert_same(metric.compute(), expected.compute())
+    metric.reset()
+    metric.update(logits[:300], target[:300])
+    assert_same(metric.compute(), first)
 
 
 def test_update_never_waits_for_the_device():
@@ -165,31 +152,7 @@ def test_non_finite_logits_make_their_cell_nan_and_no_other(bad):
         assert value.isnan().tolist() == [True, False], name
 
 
-def test_a_true_class_ruled_out_makes_the_nll_infinite_and_nothing_else():
-    metric = CellMetrics()
-    metric.update(torch.tensor([[0.0, 0.0, -math.inf]]), torch.tensor([2]))
-    result = metric.compute()
-    assert (result["nll"], result["brier"], result["confidence"]) == (math.inf, 1.5, 0.5)
-    assert result["top5"].isnan()  # fewer than five classes
-
-
-def test_forward_pickle_and_reset_keep_the_totals():
-    logits, target = batch(7, n=100)
-    metric, expected = CellMetrics(adaptive_bins=5), CellMetrics(adaptive_bins=5)
-    first = metric(logits[:60], target[:60])
-    metric = pickle.loads(pickle.dumps(metric))
-    metric(logits[60:], target[60:])
-    expected.update(logits, target)
-    assert first["n"] == 60
-    assert_same(metric.compute(), expected.compute())
-    metric.reset()
-    metric.update(logits[:60].requires_grad_(), target[:60])
-    assert_same(metric.compute(), first)
-    assert not metric.compute()["nll"].requires_grad
-
-
-@pytest.mark.parametrize("scale", [0.0, 0.1, 2.0, 50.0])
-@pytest.mark.parametrize("num_bins", [1, 10])
+@pytest.mark.parametrize(("scale", "num_bins"), [(0.0, 10), (0.1, 10), (2.0, 1), (50.0, 10)])
 def test_brier_terms_agree_with_their_definition_and_add_up(scale, num_bins):
     generator = torch.Generator().manual_seed(1)
     probs = (scale * torch.randn(300, 4, generator=generator, dtype=torch.float64)).softmax(1)
@@ -220,10 +183,10 @@ def test_brier_terms_agree_with_their_definition_and_add_up(scale, num_bins):
 
 
 @pytest.mark.parametrize("make", [CalibrationError, lambda: BrierScore(2)])
-@pytest.mark.parametrize("row", [[0.2, 0.7], [2.0, -1.0], [math.nan, 1.0]], ids=str)
-def test_anything_but_probabilities_is_refused(make, row):
-    with pytest.raises(ValueError, match=r"row 1 is not a probability distribution.*softmax"):
-        make().update(torch.tensor([[0.5, 0.5], row]), torch.tensor([0, 0]))
+def test_anything_but_probabilities_is_refused(make):
+    for row in ([0.2, 0.7], [2.0, -1.0], [math.nan, 1.0]):
+        with pytest.raises(ValueError, match=r"row 1 is not a probability distribution.*softmax"):
+            make().update(torch.tensor([[0.5, 0.5], row]), torch.tensor([0, 0]))
     with pytest.raises(ValueError, match="sample 1 has target 2"):
         make().update(torch.full((2, 2), 0.5), torch.tensor([0, 2]))
 
@@ -241,15 +204,9 @@ def test_bad_input_is_refused():
     for target, cell, message in ((10, 0, "target 10"), (-1, 0, "target -1"), (0, 2, "cell 2")):
         with pytest.raises(ValueError, match=message):
             metric.update(torch.zeros(1, 10), torch.tensor([target]), torch.tensor([cell]))
-    zeros = torch.zeros(3, dtype=torch.long)
     for logits in (torch.zeros(3), torch.zeros(2, 2), torch.zeros(3, 2).long(), torch.zeros(3, 0)):
         with pytest.raises(ValueError, match=r"logits must be floating-point \(B, K\)"):
-            metric.update(logits, zeros)
+            metric.update(logits, torch.zeros(3, dtype=torch.long))
     assert metric.compute()["n"].sum() == 0
-    for arguments in ({"num_cells": 0}, {"num_bins": 0}, {"adaptive_bins": 0}):
-        with pytest.raises(ValueError, match="at least 1"):
-            CellMetrics(**arguments)
-    with pytest.raises(ValueError, match="num_bins is at least 1"):
-        CalibrationError(num_bins=0)
     with pytest.raises(ValueError, match="2 classes; the metric was made for 3"):
         BrierScore(3).update(torch.full((1, 2), 0.5), torch.tensor([0]))

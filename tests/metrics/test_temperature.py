@@ -10,7 +10,7 @@ from chaosgate.metrics import fit_temperature, temperature_scaling
 from chaosgate.metrics.temperature import fit_derivatives, scaled_scores
 
 
-def validation_set(seed: int, n: int, classes: int, scale: float):
+def validation_set(seed, n, classes, scale):
     """Logits whose calibrated temperature is about ``scale``."""
     generator = torch.Generator().manual_seed(seed)
     logits = 2 * torch.randn(n, classes, generator=generator, dtype=torch.float64)
@@ -18,13 +18,13 @@ def validation_set(seed: int, n: int, classes: int, scale: float):
     return scale * logits, target
 
 
-@pytest.mark.parametrize("scale", [1e-3, 0.3, 1.0, 2.5, 1e4])
-@pytest.mark.parametrize("n, classes", [(50, 3), (400, 10)])
-def test_scipy_finds_the_same_temperature(scale, n, classes):
-    logits, target = validation_set(0, n, classes, scale)
+@pytest.mark.parametrize("scale", [1e-3, 0.3, 2.5, 1e4])
+def test_scipy_finds_the_same_temperature(scale):
+    n = 400
+    logits, target = validation_set(0, n, 10, scale)
     fit = temperature_scaling(logits, target)
 
-    def nll(log_t: float) -> float:
+    def nll(log_t):
         z = logits.numpy() / math.exp(log_t)
         return float((logsumexp(z, axis=1) - z[range(n), target.numpy()]).mean())
 
@@ -54,7 +54,7 @@ def test_many_classes_and_margins_of_all_sizes_find_the_change_of_sign():
         logits, target = np.zeros((n, classes)), np.zeros(n, dtype=np.int64)
         logits[:, 0], target[0] = 10 ** random.uniform(-1, 3, n), 1
 
-        def slope(b: float, z: np.ndarray = logits, t: np.ndarray = target) -> float:
+        def slope(b, z=logits, t=target):
             return float((softmax(b * z, axis=1) * z).sum(1).mean() - z[range(len(z)), t].mean())
 
         if slope(0.0) < 0:  # there is a best temperature
