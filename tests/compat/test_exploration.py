@@ -2,7 +2,6 @@
 
 import math
 from functools import cache
-from typing import Any
 
 import torch
 
@@ -17,7 +16,7 @@ FEATURE = torch.rand(N, N, generator=torch.Generator().manual_seed(3)) + 0.1
 
 
 @cache
-def found() -> dict[str, Any]:
+def found():
     operators = {"dirichlet": DirichletLaplacian(), "identity": Identity()}
     return explore({N: FEATURE}, operators, [0.5])
 

@@ -10,7 +10,7 @@ from chaosgate.field import DirichletLaplacian
 from chaosgate.field.white import Noise
 
 
-def features(*grid: int, batch: int = 8) -> torch.Tensor:
+def features(*grid, batch=8):
     """Strong in one corner, so that the place of the noise matters."""
     h = torch.randn(batch, 2, *grid, generator=torch.Generator().manual_seed(2)).relu()
     return h * torch.linspace(0.2, 3.0, math.prod(grid)).view(grid)

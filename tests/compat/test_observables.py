@@ -36,19 +36,6 @@ from chaosgate.field import Anisotropic, DirichletLaplacian, Massive, MaxEntLaw,
 from chaosgate.field.white import Noise
 from chaosgate.gate import Dropout, GaussianChaos, IIDLogNormal, Mechanism, SampleWise
 
-GENERATOR = torch.Generator().manual_seed(5)
-
-
-@pytest.mark.parametrize("grid", [(13,), (1, 5), (3, 4), (4, 3), (2, 3, 4)])
-def test_a_grid_graph_joins_the_sites_at_distance_one(grid):
-    graph = grid_graph(grid)
-    places = torch.stack(torch.meshgrid(*map(torch.arange, grid), indexing="ij")).flatten(1).T
-    near = (places[:, None] - places).abs().sum(-1) == 1
-    assert torch.equal(graph.laplacian(), (near.sum(1).diag() - near.long()).double())
-    field = torch.randn(2, *grid, generator=GENERATOR, dtype=torch.float64)
-    squares = sum(field.diff(dim=axis + 1).square().flatten(1).sum(1) for axis in range(len(grid)))
-    torch.testing.assert_close(intrinsic_energy(field, graph), 0.5 * squares)
-
 
 def test_edges_may_have_weights_and_half_precision_is_summed_in_single_precision():
     graph = SiteGraph((3,), torch.tensor([[0, 1], [1, 2]]), torch.tensor([1.0, 5.0]).double())
@@ -133,14 +120,6 @@ def test_a_law_is_claimed_only_where_the_theorem_applies_and_follows_operator_an
     torch.testing.assert_close(log_ratio_law(gate, (3, 3), pairs, metric)[1], 0.2**2 / 2 * metric)
 
 
-def reference(graph: SiteGraph, kept: list[bool]) -> tuple[int, int]:
-    """Components and the size of a cycle basis, by networkx."""
-    whole = networkx.Graph(graph.edges.tolist())
-    whole.add_nodes_from(range(graph.num_sites))
-    part = whole.subgraph([site for site, keep in enumerate(kept) if keep])
-    return networkx.number_connected_components(part), len(networkx.cycle_basis(part))
-
-
 def test_betti_numbers_agree_with_networkx_on_random_graphs():
     random = np.random.default_rng(11)
     for _ in range(200):
@@ -149,21 +128,14 @@ def test_betti_numbers_agree_with_networkx_on_random_graphs():
         chosen = possible[random.random(len(possible)) < random.choice([0.03, 0.08, 0.3])]
         edges = torch.from_numpy(chosen[random.permutation(len(chosen))]).long()
         graph = SiteGraph((sites,), edges, torch.ones(len(edges)).double())
-        kept = random.random(sites) < random.choice([0.5, 0.8, 1.0])
-        zero, one = betti_numbers(torch.from_numpy(kept), graph)
-        assert (int(zero), int(one)) == reference(graph, kept.tolist())
-
-
-@pytest.mark.parametrize("grid", [(1, 12), (5, 7), (12,), (3, 4, 5)])
-def test_betti_numbers_agree_with_networkx_on_batches_of_grids(grid):
-    random = np.random.default_rng(sum(grid))
-    graph = grid_graph(grid)
-    share = random.choice([0.3, 0.55, 0.6, 0.9], size=(5, 25, *[1] * len(grid)))
-    kept = torch.from_numpy(random.random((5, 25, *grid)) < share)
-    zero, one = betti_numbers(kept, graph)
-    assert zero.shape == one.shape == (5, 25)
-    for i, j in np.ndindex(5, 25):
-        assert (int(zero[i, j]), int(one[i, j])) == reference(graph, kept[i, j].flatten().tolist())
+        kept = random.random((3, sites)) < random.choice([0.5, 0.8, 1.0])
+        found = torch.stack(betti_numbers(torch.from_numpy(kept), graph), 1)
+        whole = networkx.Graph(edges.tolist())
+        whole.add_nodes_from(range(sites))
+        for numbers, row in zip(found.tolist(), kept, strict=True):
+            part = whole.subgraph(np.flatnonzero(row).tolist())
+            loops = len(networkx.cycle_basis(part))
+            assert numbers == [networkx.number_connected_components(part), loops]
 
 
 def test_thresholds_widths_and_oscillations_are_per_map():

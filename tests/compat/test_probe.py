@@ -9,18 +9,16 @@ import math
 import pytest
 import timm
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import adaptive_avg_pool2d
 
 import chaosgate.train.backbones  # noqa: F401 - registers resnet10_small
 from chaosgate.compat import Probe, ProbeReading, coherence, grid_graph, intrinsic_energy
 from chaosgate.compat.observables import chaos_operator, pair_variances, weighted_mass
 from chaosgate.compat.probe import (
-    MethodReading,
     StageMaps,
     as_markdown,
     probe_figure,
-    strength,
     verdict,
 )
 from chaosgate.gate import Dropout, Gate, GaussianChaos
@@ -29,13 +27,13 @@ from chaosgate.gate import Dropout, Gate, GaussianChaos
 class Pyramid(nn.Module):
     """Three stages: the image, made positive, pooled to 8, 4 and 2 sites a side."""
 
-    def __init__(self, signed: bool = False) -> None:
+    def __init__(self, signed=False):
         super().__init__()
         self.first, self.second, self.third = (nn.AdaptiveAvgPool2d(side) for side in (8, 4, 2))
         self.weight = nn.Parameter(torch.ones(1))
         self.signed = signed
 
-    def forward(self, image: Tensor) -> Tensor:
+    def forward(self, image):
         image = image if self.signed else image.abs()
         return self.third(self.second(self.first(self.weight * image))).flatten(1)
 
@@ -44,21 +42,21 @@ STAGES = ["first", "second", "third"]
 GATE = GaussianChaos(log_std=0.8)
 
 
-def images(count: int = 24) -> Tensor:
+def images(count=24):
     return torch.randn(count, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.fixture(scope="module")
-def reading() -> ProbeReading:
+def reading():
     return Probe(stages=STAGES, draws=128, pairs=120, logit_draws=1)(Pyramid(), images(), GATE)
 
 
-def kappa(maps: Tensor) -> float:
+def kappa(maps):
     graph = grid_graph(maps.shape[2:])
     return float(weighted_mass(maps, graph).sum() / (2 * intrinsic_energy(maps, graph).sum()))
 
 
-def test_stages_are_read_from_the_features_of_the_network(reading: ProbeReading):
+def test_stages_are_read_from_the_features_of_the_network(reading):
     maps, stage, graph = (
         adaptive_avg_pool2d(images().abs(), 4),
         reading.stages[1],
@@ -80,7 +78,7 @@ def test_stages_are_read_from_the_features_of_the_network(reading: ProbeReading)
 
 
 @pytest.mark.statistical
-def test_measurements_agree_with_predictions_at_equal_energy(reading: ProbeReading):
+def test_measurements_agree_with_predictions_at_equal_energy(reading):
     # 3,072 independent gates at each stage. On 2x2 sites, the worst case, the share of finite
     # log-ratios under one mask scatters by 0.34, its mean by 0.006: five deviations, as elsewhere.
     for stage in STAGES:
@@ -100,7 +98,6 @@ def test_measurements_agree_with_predictions_at_equal_energy(reading: ProbeReadi
     for m in reading.methods:
         assert m.energy == pytest.approx(expected, rel=0.06) and m.logit_change > 0
         assert m.components > 0 and 0 <= m.topology <= 1 and 0 <= m.agreement <= 1
-    assert strength(reading.of("third", "gch").gate) == "log_std=0.8"  # it sets the energy
 
 
 def test_the_attached_gate_is_measured_where_it_is_and_sets_the_energy():
@@ -128,17 +125,6 @@ def test_signed_maps_get_roughness_and_coherence_but_no_log_ratios():
         assert m.inflation > 0 and all(map(math.isnan, missing))
     assert "signed maps, so no log-ratios" in as_markdown(found)
     probe_figure(found)
-
-
-def test_zeros_are_left_out_or_lifted():
-    batch, model = images(8).relu(), Pyramid()
-    model.first = nn.Identity()
-    plain, lifted = (
-        Probe(stages=["first"], draws=2, methods=["gch"], lift=lift, energy=0.5)(model, batch)
-        for lift in (0.0, 0.1)
-    )
-    assert 0.4 < plain.stages[0].positive_share < 0.6 and plain.methods[0].finite == 1.0
-    assert lifted.stages[0].positive_share == 1.0
 
 
 def test_the_network_its_modes_and_the_global_stream_are_left_as_they_were():
@@ -173,16 +159,7 @@ def test_tokens_sequences_and_volumes_are_measured_on_their_grid():
             assert 0 < m.ranking < 1 and 0 <= m.topology <= 1
 
 
-def test_unknown_methods_and_grids_of_one_site_are_refused():
-    with pytest.raises(ValueError, match="no method 'nothing'"):
-        Probe(methods=["nothing"])
-    model = Pyramid()
-    model.third = nn.AdaptiveAvgPool2d(1)
-    with pytest.raises(ValueError, match="third .* has a 1x1 grid: too few sites"):
-        Probe(stages=STAGES)(model, images(2))
-
-
-def test_rows_table_verdict_and_figure(reading: ProbeReading):
+def test_rows_table_verdict_and_figure(reading):
     rows = json.loads(json.dumps(reading.rows(), allow_nan=False))
     assert [row["kind"] for row in rows] == ["stage"] * 3 + ["method"] * 15
     dropped = next(row for row in rows if row.get("method") == "dropout")
@@ -190,22 +167,18 @@ def test_rows_table_verdict_and_figure(reading: ProbeReading):
     scalars = reading.scalars()
     assert scalars["third/gch/ranking"] == reading.of("third", "gch").ranking
     assert "third/dropout/added_roughness" not in scalars and scalars["first/coherence"] > 0
-    (line,) = [x for x in as_markdown(reading).splitlines() if x.startswith("| second | dropout |")]
-    assert line.count("|") == 11 and line.count("(") == 3  # three predictions
+    assert "| second | dropout |" in as_markdown(reading)
     grows = [s.coherence for s in reading.stages] == sorted(s.coherence for s in reading.stages)
     assert len(verdict(reading)) == 6 and verdict(reading)[0].endswith(": holds") == grows
     backwards = ProbeReading(tuple(reversed(reading.stages)), reading.methods)
     assert verdict(backwards)[0] != verdict(reading)[0]
-    figure = probe_figure(reading, "a title")
-    figure.canvas.draw()
-    legend = {text.get_text() for text in figure.legends[0].get_texts()}
-    assert legend == {*reading.method_names(), "ring: predicted"}
+    probe_figure(reading, "a title").canvas.draw()
 
 
 GRID = (5, 4)
 
 
-def bump(batch: int) -> Tensor:
+def bump(batch):
     """Strong in the middle, where the field is strong: the Wick correction works against the
     evidence.
     """
@@ -213,7 +186,7 @@ def bump(batch: int) -> Tensor:
     return (-2 * (rows[:, None] ** 2 + columns**2)).exp().expand(batch, 1, *GRID).contiguous()
 
 
-def behind(gate: Gate, h: Tensor) -> MethodReading:
+def behind(gate, h):
     maps = StageMaps("map", "map", h, 190, torch.tensor(3))
     operator = chaos_operator(gate, maps.grid)
     metric = operator and pair_variances(operator, maps.grid, torch.cat([maps.pairs, maps.edges]))
@@ -234,7 +207,7 @@ def test_predictions_count_every_term_of_the_law(realization):
 class Replace(Gate):
     """Replaces all maps by given ones."""
 
-    def __init__(self, after: Tensor) -> None:
+    def __init__(self, after):
         super().__init__()
         self.after = after
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from chaosgate.compat.verify import as_markdown, exact, sampled, title, verify
-from chaosgate.field import DirichletLaplacian, Massive, MaxEntLaw, Neumann, Periodic, Pinned
+from chaosgate.field import DirichletLaplacian, Massive, MaxEntLaw, Neumann, Periodic
 from chaosgate.gate import (
     DropBlock,
     Dropout,
@@ -22,26 +22,25 @@ from chaosgate.gate import (
 )
 
 
-def failed(gate: Gate, grid: tuple[int, ...] = (3, 5)) -> str:
+def failed(gate, grid=(3, 5)):
     return "\n".join(check.statement for check in verify(gate, grid, 1 << 13) if not check.passed)
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("realization", ["samplewise", "wick"])
-@pytest.mark.parametrize("grid", [(13,), (3, 5), (7, 7), (2, 3, 4)])
+@pytest.mark.parametrize("grid", [(13,), (3, 5), (2, 3, 4)])
 @pytest.mark.parametrize(
-    "operator", [DirichletLaplacian(), Massive(Neumann(), 0.5), Periodic()], ids=repr
+    ("operator", "gamma"),
+    [
+        (DirichletLaplacian(), 4.0),
+        (Massive(Neumann(), 0.5), 0.5),
+        (Periodic(), -0.4),
+        (Neumann(), 0.03),
+    ],
+    ids=repr,
 )
-def test_the_shipped_gates_pass(grid, operator, realization):
-    assert not failed(GaussianChaos(log_std=0.7, operator=operator, realization=realization), grid)
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("gamma", [-0.4, 0.03, 4.0])
-def test_any_strength_and_any_gauge_pass(gamma):
-    for realization in ("samplewise", "wick"):
-        assert not failed(GaussianChaos(gamma=gamma, beta=2.0, realization=realization))
-    assert not failed(GaussianChaos(gamma=gamma, operator=Pinned(Periodic(), [1, 2])))
+def test_the_shipped_gates_pass_at_any_strength(grid, operator, gamma, realization):
+    assert not failed(GaussianChaos(gamma=gamma, operator=operator, realization=realization), grid)
 
 
 @pytest.mark.statistical
@@ -136,10 +135,6 @@ def mechanism(operator, realization, grid=(3, 5)):
 )
 def test_a_wrong_gate_or_operator_fails(gate, statement):
     assert statement in failed(gate)
-
-
-def test_swapped_axes_pass_on_a_square():
-    assert not failed(mechanism(Swapped(), Wick(0.9), (4, 4)), (4, 4))
 
 
 def test_tolerances_and_tables():

@@ -6,10 +6,9 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 from torch.testing import assert_close
 
-from chaosgate.field import Grid, Operator, cholesky, spectral
+from chaosgate.field import cholesky, spectral
 from tests.paper.reference import normals
 
 PLANES = [(5, 5), (3, 8), (8, 3), (2, 7), (1, 6), (6, 1)]
@@ -35,13 +34,13 @@ class OperatorOracle:
 
     grids = GRIDS
 
-    def operator(self, grid: Grid) -> Operator:
+    def operator(self, grid):
         raise NotImplementedError
 
-    def by_hand(self, grid: Grid) -> Tensor:
+    def by_hand(self, grid):
         raise NotImplementedError
 
-    def gauge(self, grid: Grid) -> Tensor | None:
+    def gauge(self, grid):
         """The direction that a gauge removes."""
         return None
 

@@ -27,7 +27,6 @@ NAN = math.nan
 TWO_PARTS = [[1.0, -1.0, 0, 0], [-1.0, 1.0, 0, 0], [0, 0, 1.0, -1.0], [0, 0, -1.0, 1.0]]
 MATRICES = [
     ([[2.0, 1.0], [0.9, 2.0]], "not symmetric"),
-    ([[1.0, 2.0], [2.0, 1.0]], "not positive definite"),
     ([[1.0, 1.0], [1.0, 1.0]], "not positive definite"),  # annihilates (1, -1): no gauge fixes it
     (TWO_PARTS, "fields of mean zero.*is it connected"),
     ([[1.0, NAN], [NAN, 1.0]], "not finite"),
@@ -79,7 +78,6 @@ def law(**scale):
         (graph([(0, 1), (2, 3)], boundary=[0]), "is it connected"),
         (graph([(0, 1), (1, -2)]), r"here 0 to 1;.*name \[-2\]"),
         (graph([(0, 1, 2)]), "pairs"),
-        (graph([(0.0, 1.5)]), "pairs"),
         (graph([(0, 1)], weights=[1.0, 2.0]), "1 edges need as many weights"),
         (graph([(0, 1), (1, 2)], weights=[1.0, 0.0]), "edge weights must be positive"),
         (graph([(0, 1)], boundary={0: NAN}), "boundary weights must be positive"),
@@ -87,9 +85,7 @@ def law(**scale):
         (lambda: Anisotropic(1.0, -1.0), "horizontal weight must be positive"),
         (lambda: Anisotropic(1, 2).green((5,)), "has weights for 2 axes"),
         (lambda: EdgeWeighted([[1.0], [0.0]], [[1.0, 1.0]]), "vertical must be positive.*got 0"),
-        (lambda: EdgeWeighted(torch.ones(4, 3), torch.ones(3, 3)), "have shapes"),
         (lambda: EdgeWeighted(torch.ones(4, 2), torch.ones(3, 3)).green((2, 3)), "asked for grid"),
-        (lambda: CovarianceMatrix([[1.0, 2.0], [2.0, 1.0]]), "not positive semidefinite"),
         (lambda: CovarianceMatrix([[1.0]]).green((2, 2)), r"needs a matrix \(4, 4\)"),
         (lambda: Matern(0.0), "length must be positive"),
         (lambda: Matern(1.0, smoothness=1.0), "0.5, 1.5 or 2.5"),
@@ -102,8 +98,7 @@ def law(**scale):
         (lambda: law()().log_prob(torch.zeros(2, 4, 3)), r"lives on grid \(3, 3\)"),
         (lambda: StudentT(D, (3, 3), degrees=2), "at least 3"),
         (lambda: Graph([(0, 1), (1, 2)]).rank((7, 7)), r"needs a grid of 3 sites.*\(7, 7\)"),
-        *[(lambda grid=grid: D.green(grid), "height, width") for grid in [(0, 3), (), (1.5, 2)]],
-        (lambda: MaxEntLaw(D, (2, 2, 2, 2)), "height, width"),
+        (lambda: D.green((1.5, 2)), "height, width"),
     ],
 )
 def test_wrong_arguments(make, message):

@@ -25,13 +25,3 @@ def test_bases_are_orthonormal_and_transforms_apply_them(kind, n, monkeypatch):
         close(line.synthesize(ordered, line.constant()), basis @ coefficients)
         rows = ordered.mT.reshape(6, n, 1)  # as the last axis of a grid
         close(line.synthesize(rows, line.constant()).view(2, 3, n), (basis @ coefficients).mT)
-
-
-def test_long_axes_are_as_exact_as_short_ones():
-    # 1031 is long for every kind; one frequency is enough to see a phase that drifts.
-    for kind in KINDS:
-        line = kind(1031)
-        assert not line.short
-        one = torch.zeros(1, 1031, 1, dtype=torch.float64)
-        one[:, 1000] = 1.0
-        close(line.synthesize(one, line.constant())[0, :, 0], line.basis()[:, 1000])

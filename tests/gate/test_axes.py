@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 
 import chaosgate as cg
 from chaosgate.field.white import Noise, fold
@@ -63,15 +62,6 @@ def test_expected_energy_is_what_is_injected_whatever_the_factor(make, grid, fac
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_a_matched_gate_follows_the_factor_of_its_partner(grid):
-    h, partner = features(grid), cg.GaussianChaos(log_std=1.0)
-    gate = cg.IIDGaussian(match=cg.GaussianChaos(log_std=1.0))
-    for factor in (torch.tensor(0.25), torch.tensor(1.0), None):
-        gate.factor = partner.factor = factor
-        torch.testing.assert_close(gate.expected_energy(h), partner.expected_energy(h))
-
-
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
 @pytest.mark.parametrize("log_std", [0.5, 3.0])
 def test_energy_at_a_factor_is_that_of_the_weaker_gate(grid, log_std):
     """The same fixed draws, so what differs is the interpolation between Chebyshev nodes alone."""
@@ -81,19 +71,6 @@ def test_energy_at_a_factor_is_that_of_the_weaker_gate(grid, log_std):
         weaker = cg.GaussianChaos(log_std=log_std * factor).site_energy(grid)
         # at 1e-3 the energy itself, 1e-6, is a difference of float32 numbers near one
         torch.testing.assert_close(gate.site_energy(grid), weaker, rtol=1e-3, atol=0)
-
-
-@pytest.mark.parametrize("axes", [1, 3])
-def test_a_network_of_sequences_or_volumes_trains_with_a_gate_inside(axes):
-    layer, norm = getattr(nn, f"Conv{axes}d"), getattr(nn, f"BatchNorm{axes}d")
-    gate, x = cg.GaussianChaos(log_std=1.0, seed=3), torch.randn(4, 2, *[6] * axes)
-    model = nn.Sequential(layer(2, 8, 3, padding=1), norm(8), nn.ReLU(), gate, nn.Flatten())
-    first, second = model(x), model(x)
-    assert not torch.equal(first, second)
-    first.square().sum().backward()
-    assert model[0].weight.grad.abs().sum() > 0
-    model.eval()
-    assert torch.equal(model(x), model[:3](x).flatten(1))
 
 
 def test_other_layouts_and_integer_features_are_refused():

@@ -3,23 +3,19 @@
 import copy
 import math
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
 
 import chaosgate as cg
 from chaosgate.field import (
-    Anisotropic,
     CovarianceMatrix,
     DirichletLaplacian,
-    Graph,
     Identity,
     Massive,
     Matern,
     MaxEntLaw,
     Neumann,
-    Operator,
     Periodic,
     Pinned,
     StudentT,
@@ -28,7 +24,6 @@ from chaosgate.field.white import Noise
 from chaosgate.gate import (
     Additive,
     DesignError,
-    Gate,
     GaussianChaos,
     Plain,
     SampleWise,
@@ -39,9 +34,9 @@ from chaosgate.gate import (
 
 GRID = (7, 7)
 D = DirichletLaplacian()
-SITE: dict[str, Any] = {"no_drift": "site", "coherence": D, "gamma": 0.5}
-SIGNED: dict[str, Any] = {"positive": False, "coherence": D, "gamma": 0.5}
-HEAVY: dict[str, Any] = {
+SITE = {"no_drift": "site", "coherence": D, "gamma": 0.5}
+SIGNED = {"positive": False, "coherence": D, "gamma": 0.5}
+HEAVY = {
     "least_information": False,
     "family": StudentT,
     "coherence": D,
@@ -49,7 +44,7 @@ HEAVY: dict[str, Any] = {
 }
 
 
-def output(gate: Gate, grid: tuple[int, int] = GRID) -> torch.Tensor:
+def output(gate, grid=GRID):
     h = torch.linspace(-1, 2, 2 * 3 * math.prod(grid)).view(2, 3, *grid)
     return gate.perturb(h, Noise(torch.tensor(5)))
 
@@ -58,9 +53,7 @@ def output(gate: Gate, grid: tuple[int, int] = GRID) -> torch.Tensor:
 @pytest.mark.parametrize(
     "strength", [{"gamma": 0.5, "epsilon": 24.5}, {"gamma": -0.3}, {"log_std": 1.0}]
 )
-def test_the_paper_s_desiderata_give_its_gate_bit_for_bit(
-    no_drift: Any, strength: dict[str, float]
-) -> None:
+def test_the_paper_s_desiderata_give_its_gate_bit_for_bit(no_drift, strength):
     given = {"budget" if name == "epsilon" else name: value for name, value in strength.items()}
     found = cg.design(GRID, no_drift=no_drift, coherence=D, **given)
     shortcut = GaussianChaos(realization="wick" if no_drift == "site" else "samplewise", **strength)
@@ -69,7 +62,7 @@ def test_the_paper_s_desiderata_give_its_gate_bit_for_bit(
     assert {name: found.numbers[name] for name in nominal} == pytest.approx(nominal)
 
 
-def test_the_derivation_says_what_fixed_every_part_and_the_numbers() -> None:
+def test_the_derivation_says_what_fixed_every_part_and_the_numbers():
     found = design(GRID, budget=24.5, **SITE)
     assert set(found.admissible.fixed) == {"D1", "D2", "D3", "D4", "D5"}
     q = D.matrix(GRID)
@@ -86,18 +79,14 @@ def test_the_derivation_says_what_fixed_every_part_and_the_numbers() -> None:
     ("operator", "gauge", "gauged"),
     [
         (Massive(Neumann(), 0.3), None, None),
-        (Anisotropic(2.0, 0.5), "boundary", None),
         (Neumann(), "zero mean", None),
         (Periodic(), "zero mean", None),
         (Periodic(), "pinned", Pinned(Periodic(), [0, 0])),
-        (Graph([[x, x + 1] for x in range(48)], pinned=4), "pinned", None),
         (CovarianceMatrix(Matern(2.0).covariance(GRID)), None, None),
     ],
     ids=repr,
 )
-def test_other_operators_kernels_and_gauges_give_their_own_gates(
-    operator: Operator, gauge: Any, gauged: Operator | None
-) -> None:
+def test_other_operators_kernels_and_gauges_give_their_own_gates(operator, gauge, gauged):
     found = design(GRID, no_drift="sample", coherence=operator, log_std=0.7, gauge=gauge)
     expected = GaussianChaos(log_std=0.7, operator=gauged or operator)
     assert torch.equal(output(found.gate), output(expected))
@@ -105,7 +94,7 @@ def test_other_operators_kernels_and_gauges_give_their_own_gates(
 
 
 @pytest.mark.parametrize("degrees", [5, 30])
-def test_another_family_admits_the_samplewise_gate_alone(degrees: int) -> None:
+def test_another_family_admits_the_samplewise_gate_alone(degrees):
     asked = {**HEAVY, "family": partial(StudentT, degrees=degrees)}
     found = design(GRID, no_drift="sample", **asked)
     law = StudentT(D, GRID, degrees=degrees)
@@ -116,22 +105,14 @@ def test_another_family_admits_the_samplewise_gate_alone(degrees: int) -> None:
         design(GRID, no_drift="site", **asked)
 
 
-def test_a_custom_family_says_whether_it_has_an_exponential_moment() -> None:
-    class Clipped(MaxEntLaw):
-        family = "Gaussian, clipped"
-
-    found = design(GRID, no_drift="site", **{**HEAVY, "family": Clipped})
-    assert found.numbers["entropy_gap"] == 0 and "Gaussian, clipped with" in str(found)
-
-
-def test_without_positivity_the_signed_gate_or_the_sum_follows() -> None:
+def test_without_positivity_the_signed_gate_or_the_sum_follows():
     assert design(GRID, injection="multiplicative", **SIGNED).gate.realization == Signed(0.5)
     added = design(GRID, injection="additive", **SIGNED).gate
     assert (added.realization, added.injection) == (Plain(0.5), Additive())
 
 
-def test_the_designed_gate_serves_other_grids_and_can_be_copied() -> None:
-    more: dict[str, Any] = {"log_std": 1.0, "channels": "independent", "alpha": 0.5}
+def test_the_designed_gate_serves_other_grids_and_can_be_copied():
+    more = {"log_std": 1.0, "channels": "independent", "alpha": 0.5}
     copied = copy.deepcopy(design(GRID, no_drift="sample", coherence=D, **more).gate)
     assert torch.equal(output(copied, (5, 9)), output(GaussianChaos(**more), (5, 9)))
     with pytest.raises(ValueError, match="constant one"):
@@ -157,14 +138,12 @@ def test_the_designed_gate_serves_other_grids_and_can_be_copied() -> None:
         ({**SITE, "family": StudentT}, "D1 family"),
     ],
 )
-def test_contradictory_and_incomplete_desiderata_are_named(
-    asked: dict[str, Any], desiderata: str
-) -> None:
+def test_contradictory_and_incomplete_desiderata_are_named(asked, desiderata):
     with pytest.raises(DesignError, match="^" + " and ".join(desiderata.split()) + " (is|excl)"):
         design(GRID, **asked)
 
 
-def test_the_admissible_class_tests_laws_and_samples() -> None:
+def test_the_admissible_class_tests_laws_and_samples():
     grid = (3, 4)
     admissible = design(grid, budget=6.0, **SITE).admissible
     best = MaxEntLaw(D, grid, epsilon=6.0)
@@ -186,7 +165,7 @@ def test_the_admissible_class_tests_laws_and_samples() -> None:
     assert heavy in freer and fields in freer and MaxEntLaw(D, grid, epsilon=5) not in freer
 
 
-def test_the_class_lists_the_shipped_mechanisms() -> None:
+def test_the_class_lists_the_shipped_mechanisms():
     one = design(GRID, **SITE).admissible
     assert [type(gate.realization) for gate in one] == [Wick]
     many = design(GRID, injection="additive", positive=False, **HEAVY).admissible

@@ -71,16 +71,3 @@ def test_published_dropblock_is_the_algorithm_of_the_paper(size):
         mask[b, c, i : i + size, j : j + size] = 0
     torch.testing.assert_close(gate.perturb(H, Noise(3)), H * mask * mask.numel() / mask.sum())
     assert gate.expected_energy(H).shape == (16,)
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("side", [4, 7])
-@pytest.mark.parametrize("block", [1, 3, 4, 7])
-def test_exact_dropblock_drops_with_its_marginal(side, block):
-    gate, count = cg.DropBlock(0.1, block), 20_000
-    dropped = gate.marginal((side, side))[1]
-    found = (gate.perturb(torch.ones(count, 1, side, side), Noise(0)) == 0).double()[:, 0]
-    error = (found.mean(0) - dropped).abs() / (dropped * (1 - dropped) / count).sqrt()
-    assert float(error.max()) < 4.5  # up to 49 sites: one false alarm in 3,000 keys
-    per_map = found.mean((1, 2))
-    assert abs(float(per_map.mean()) - 0.1) < 4 * float(per_map.std()) / count**0.5

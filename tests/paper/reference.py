@@ -5,38 +5,32 @@ built site by site, kernels by an eigendecomposition, graphs by loops, probabili
 """
 
 import math
-from collections.abc import Callable
 from itertools import product
 
 import torch
-from torch import Tensor
 
 from chaosgate.compat.verify import GivenNoise
-from chaosgate.field import Grid
-from chaosgate.gate import Gate
 
-GRIDS: list[Grid] = [(6,), (3, 4), (5, 2), (2, 3, 2)]
+GRIDS = [(6,), (3, 4), (5, 2), (2, 3, 2)]
 
 
-def normals(*shape: int, seed: int = 0) -> Tensor:
+def normals(*shape, seed=0):
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def positive_maps(*shape: int, seed: int = 1) -> Tensor:
+def positive_maps(*shape, seed=1):
     """Log-normal and independent from site to site: the roughest kind of evidence."""
     return (0.7 * normals(*shape, seed=seed)).exp()
 
 
-def close(found: Tensor | float, expected: Tensor | float, rtol: float = 1e-10) -> None:
+def close(found, expected, rtol=1e-10):
     """Equal to rounding, relative to the largest number."""
     found, expected = (torch.as_tensor(value, dtype=torch.float64) for value in (found, expected))
     size = float(expected.abs().max()) or 1.0
     torch.testing.assert_close(found, expected.expand_as(found), rtol=0, atol=rtol * size)
 
 
-def grid_matrix(
-    grid: Grid, weight: Callable[..., float] = lambda *_: 1.0, border: str = "zero"
-) -> Tensor:
+def grid_matrix(grid, weight=lambda *_: 1.0, border="zero"):
     """The nearest-neighbor Laplacian (eq. dirichlet_laplacian); the border is zero, free or a ring.
 
     Each site looks along each axis in both directions, so a ring of two sites has its edge twice.
@@ -56,46 +50,46 @@ def grid_matrix(
     return matrix
 
 
-def pin(matrix: Tensor, site: int) -> Tensor:
+def pin(matrix, site):
     """The operator with one site held at zero."""
     held = matrix.clone()
     held[site], held[:, site] = 0.0, 0.0
     return held
 
 
-def modes(matrix: Tensor) -> tuple[Tensor, Tensor]:
+def modes(matrix):
     """Eigenvalues that are not zero, and their eigenvectors."""
     values, vectors = torch.linalg.eigh(matrix)
     free = values > 1e-10 * values[-1]
     return values[free], vectors[:, free]
 
 
-def inverse(matrix: Tensor) -> Tensor:
+def inverse(matrix):
     """The Green kernel; on the free directions, where there is a gauge."""
     values, vectors = modes(matrix)
     return (vectors / values) @ vectors.T
 
 
-def edges_of(grid: Grid) -> list[tuple[int, int]]:
+def edges_of(grid):
     """Pairs of sites at distance one, by comparing all places."""
     places = list(product(*map(range, grid)))
     numbered = list(enumerate(places))
     return [(x, y) for x, p in numbered for y, q in numbered[x:] if math.dist(p, q) == 1]
 
 
-def roughness(maps: Tensor, grid: Grid) -> Tensor:
+def roughness(maps, grid):
     """The intrinsic energy of maps (..., *grid), edge by edge (eq. intrinsic_energy)."""
     flat = maps.flatten(-len(grid))
     return torch.stack([0.5 * (flat[..., x] - flat[..., y]) ** 2 for x, y in edges_of(grid)]).sum(0)
 
 
-def mass(maps: Tensor, grid: Grid) -> Tensor:
+def mass(maps, grid):
     """The mass of maps (..., *grid), weighted by the interior degrees."""
     flat = maps.flatten(-len(grid))
     return torch.stack([flat[..., x] ** 2 + flat[..., y] ** 2 for x, y in edges_of(grid)]).sum(0)
 
 
-def incidence(pairs: Tensor, n: int) -> Tensor:
+def incidence(pairs, n):
     """Plus one at the first site of each pair, minus one at the second: (m, n)."""
     signs = torch.zeros(len(pairs), n, dtype=torch.float64)
     for row, (x, y) in enumerate(pairs.tolist()):
@@ -104,16 +98,16 @@ def incidence(pairs: Tensor, n: int) -> Tensor:
     return signs
 
 
-def normal_cdf(u: Tensor) -> Tensor:
+def normal_cdf(u):
     values = [0.5 * math.erfc(-v / math.sqrt(2)) for v in u.flatten().tolist()]
     return torch.tensor(values, dtype=torch.float64).view_as(u)
 
 
-def betti(kept: list[bool], edges: list[tuple[int, int]]) -> tuple[int, int]:
+def betti(kept, edges):
     """Components and independent cycles of one induced subgraph, by merging labels."""
     label = list(range(len(kept)))
 
-    def root(x: int) -> int:
+    def root(x):
         while label[x] != x:
             x = label[x]
         return x
@@ -127,29 +121,29 @@ def betti(kept: list[bool], edges: list[tuple[int, int]]) -> tuple[int, int]:
     return parts, loops
 
 
-def all_masks(n: int) -> Tensor:
+def all_masks(n):
     """Every way to drop (0) or keep (1) n sites, (2^n, n)."""
     return torch.tensor(list(product((0.0, 1.0), repeat=n)), dtype=torch.float64)
 
 
-def mask_chances(masks: Tensor, q: float) -> Tensor:
+def mask_chances(masks, q):
     """Probability of every mask (k, n) of independent sites."""
     kept = masks.sum(1)
     return q**kept * (1 - q) ** (masks.shape[1] - kept)
 
 
-def push(gate: Gate, h: Tensor, noise: Tensor) -> Tensor:
+def push(gate, h, noise):
     """The gate on maps (b, c, *grid) under given noise (b, 1, *grid)."""
     return gate.perturb(h.expand(len(noise), *h.shape[1:]), GivenNoise(noise))
 
 
-def basis(grid: Grid) -> Tensor:
+def basis(grid):
     """Zero noise, then one unit of noise at every site: (1 + n, 1, *grid)."""
     n = math.prod(grid)
     return torch.cat([torch.zeros(1, n), torch.eye(n)]).double().view(n + 1, 1, *grid)
 
 
-def log_affine(gate: Gate, grid: Grid, centered: bool = False) -> tuple[Tensor, Tensor]:
+def log_affine(gate, grid, centered=False):
     """The log-gate as an affine function of the noise, a + B^T z: a (n,) and B (n, n), read off the
     gate.
 

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
 from chaosgate.compat import (
     all_pairs,
@@ -25,8 +24,7 @@ from chaosgate.compat import (
     weighted_mass,
 )
 from chaosgate.compat.observables import log_ratio_law
-from chaosgate.field import Grid
-from chaosgate.gate import DropBlock, Dropout, Gate, GaussianChaos
+from chaosgate.gate import DropBlock, Dropout, GaussianChaos
 from tests.paper.reference import (
     GRIDS,
     all_masks,
@@ -49,20 +47,20 @@ TAU = GAMMA**2 / BETA
 SINGLE = 1e-6  # masks are written in single precision
 
 
-def gate() -> GaussianChaos:
+def gate():
     return GaussianChaos(gamma=GAMMA, beta=BETA)
 
 
-def dropout() -> Dropout:
+def dropout():
     return Dropout(1 - Q, mask="site")
 
 
-def green(grid: Grid) -> Tensor:
+def green(grid):
     return torch.linalg.inv(grid_matrix(grid))
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_thm_samplewise_logratio_deformations_are_jointly_gaussian(grid: Grid) -> None:
+def test_thm_samplewise_logratio_deformations_are_jointly_gaussian(grid):
     """They are linear in the noise, whatever the map, with covariance tau (G differences)."""
     n, axes = math.prod(grid), len(grid)
     pairs = all_pairs(n)
@@ -84,15 +82,15 @@ def test_thm_samplewise_logratio_deformations_are_jointly_gaussian(grid: Grid) -
     close(variance, joint.diagonal())
 
 
-def test_eq_green_metric_of_a_chain_is_the_resistance_with_both_ends_grounded() -> None:
+def test_eq_green_metric_of_a_chain_is_the_resistance_with_both_ends_grounded():
     close(green((3,)), torch.tensor([[3.0, 2, 1], [2, 4, 2], [1, 2, 3]]) / 4)
     close(green_metric(green((3,)), torch.tensor([[0, 1], [0, 2]])), (0.75, 1.0))
 
 
 @pytest.mark.parametrize("grid", GRIDS)
 def test_cor_ranking_stability_orderings_survive_with_the_probability_of_their_margin(
-    grid: Grid,
-) -> None:
+    grid,
+):
     """Whether an ordering survives depends on one normal number, and flips where it should."""
     n, axes = math.prod(grid), len(grid)
     linear = log_affine(gate(), grid, centered=True)[1]
@@ -126,7 +124,7 @@ def test_cor_ranking_stability_orderings_survive_with_the_probability_of_their_m
     assert bool((lost <= bound).all()) and bool(lost[-1] > bound[-1] ** 1.02)
 
 
-def test_cor_ranking_stability_of_the_wick_gate_is_tilted_by_its_correction() -> None:
+def test_cor_ranking_stability_of_the_wick_gate_is_tilted_by_its_correction():
     grid, wick = (3, 4), GaussianChaos(gamma=GAMMA, beta=BETA, realization="wick")
     pairs, (offset, linear) = all_pairs(12), log_affine(wick, (3, 4))
     first, second = pairs.T
@@ -138,14 +136,14 @@ def test_cor_ranking_stability_of_the_wick_gate_is_tilted_by_its_correction() ->
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_eq_intrinsic_energy_sums_over_interior_edges(grid: Grid) -> None:
+def test_eq_intrinsic_energy_sums_over_interior_edges(grid):
     graph, maps = grid_graph(grid), normals(3, 2, *grid)
     close(intrinsic_energy(maps, graph), roughness(maps, grid))
     close(graph.laplacian(), grid_matrix(grid, border="free"))
     close(intrinsic_energy(maps + 7, graph), roughness(maps, grid))  # constants cost nothing
 
 
-def added_roughness(h: Tensor, grid: Grid) -> Tensor:
+def added_roughness(h, grid):
     """Expected roughness that the gate adds to log-maps (k, 1, *grid), exactly, shape (k,).
 
     Each vector of a basis of the noise is pushed through with both signs: the cross term cancels,
@@ -159,19 +157,19 @@ def added_roughness(h: Tensor, grid: Grid) -> Tensor:
     return torch.stack(added)
 
 
-def budget(grid: Grid) -> float:
+def budget(grid):
     """Half the trace of L_int C."""
     return 0.5 * float((grid_matrix(grid, border="free") * green(grid) / BETA).sum())
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_cor_samplewise_intrinsic_the_gate_adds_a_fixed_roughness(grid: Grid) -> None:
+def test_cor_samplewise_intrinsic_the_gate_adds_a_fixed_roughness(grid):
     close(roughness_budget(green(grid) / BETA, grid_graph(grid)), budget(grid))
     close(added_roughness(positive_maps(3, 1, *grid), grid), GAMMA**2 * budget(grid))
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_cor_scale_compatibility_rescaling_a_map_changes_nothing(grid: Grid) -> None:
+def test_cor_scale_compatibility_rescaling_a_map_changes_nothing(grid):
     noise, h, axes = normals(8, 1, *grid), positive_maps(8, 1, *grid), len(grid)
     pairs = all_pairs(math.prod(grid))
     moved = log_ratio_deformation(h, push(gate(), h, noise), pairs, axes)
@@ -184,17 +182,17 @@ def test_cor_scale_compatibility_rescaling_a_map_changes_nothing(grid: Grid) -> 
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_cor_gch_perfect_coherence_a_constant_map_gets_the_budget(grid: Grid) -> None:
+def test_cor_gch_perfect_coherence_a_constant_map_gets_the_budget(grid):
     constant = torch.full((1, 1, *grid), math.exp(1.3), dtype=torch.float64)
     close(added_roughness(constant, grid), GAMMA**2 * budget(grid))
 
 
-def masked(mask: Gate, h: Tensor, masks: Tensor) -> Tensor:
+def masked(mask, h, masks):
     """A map (*grid) under every mask (k, n): uniform noise of 0 drops a site, of 1 keeps it."""
     return push(mask, h[None, None], masks.view(-1, 1, *h.shape))[:, 0]
 
 
-def test_thm_binary_mask_singularity_log_ratios_become_singular() -> None:
+def test_thm_binary_mask_singularity_log_ratios_become_singular():
     h, masks, pair = positive_maps(2, 3), all_masks(6), torch.tensor([[1, 4]])
     chances, after = mask_chances(masks, Q), masked(dropout(), h, masks)
     close(after.flatten(1), masks * h.flatten() / Q, SINGLE)
@@ -212,7 +210,7 @@ def test_thm_binary_mask_singularity_log_ratios_become_singular() -> None:
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("grid", [(7,), (3, 5), (3, 2, 4)])
-def test_thm_binary_mask_singularity_covers_dropblock(grid: Grid, size: int) -> None:
+def test_thm_binary_mask_singularity_covers_dropblock(grid, size):
     """Every site is deleted with a known probability; a kept one is divided by its complement."""
     mask, n = DropBlock(1 - Q, size), math.prod(grid)
     places = torch.stack(torch.meshgrid(*map(torch.arange, grid), indexing="ij")).flatten(1).T
@@ -235,7 +233,7 @@ def test_thm_binary_mask_singularity_covers_dropblock(grid: Grid, size: int) -> 
     close(mask.expected_energy(ones), ((1 - kept) / kept).sum())
 
 
-def test_cor_dropout_margin_blind_orderings_survive_with_probability_q() -> None:
+def test_cor_dropout_margin_blind_orderings_survive_with_probability_q():
     masks, pair = all_masks(4), torch.tensor([[2, 1]])
     for margin in (1e-3, 0.1, 1.0, 10.0):
         h = positive_maps(2, 2)
@@ -245,7 +243,7 @@ def test_cor_dropout_margin_blind_orderings_survive_with_probability_q() -> None
 
 
 @pytest.mark.parametrize("grid", [(6,), (2, 4), (2, 2, 2)])
-def test_prop_dropout_energy_dropout_adds_roughness_in_proportion_to_mass(grid: Grid) -> None:
+def test_prop_dropout_energy_dropout_adds_roughness_in_proportion_to_mass(grid):
     h, masks, graph = normals(*grid), all_masks(math.prod(grid)), grid_graph(grid)  # signed, too
     expected = roughness(h, grid) + (1 - Q) / (2 * Q) * mass(h, grid)
     close(rough_after(h, masks), expected, SINGLE)
@@ -253,12 +251,12 @@ def test_prop_dropout_energy_dropout_adds_roughness_in_proportion_to_mass(grid: 
     close(weighted_mass(h, graph), mass(h, grid))
 
 
-def coherent(steps: int, *grid: int) -> Tensor:
+def coherent(steps, *grid):
     """Maps that keep their mass and lose their roughness: a constant plus less of a rough map."""
     return torch.stack([2 + positive_maps(*grid) * 2.0**-step for step in range(steps)])
 
 
-def test_cor_coherence_factor_the_factor_is_explicit_in_kappa() -> None:
+def test_cor_coherence_factor_the_factor_is_explicit_in_kappa():
     grid, masks = (2, 4), all_masks(8)
     for h in coherent(4, *grid):
         kappa = float(mass(h, grid) / (2 * roughness(h, grid)))
@@ -267,19 +265,19 @@ def test_cor_coherence_factor_the_factor_is_explicit_in_kappa() -> None:
         close(dropout_amplification(kappa, Q), 1 + (1 - Q) / Q * kappa)
 
 
-def test_cor_dropout_perfect_coherence_a_constant_map_becomes_rough_at_once() -> None:
+def test_cor_dropout_perfect_coherence_a_constant_map_becomes_rough_at_once():
     grid, masks, h = (2, 4), all_masks(8), torch.full((2, 4), 1.7, dtype=torch.float64)
     degrees = float(grid_matrix(grid, border="free").diagonal().sum())
     close(rough_after(h, masks), (1 - Q) / (2 * Q) * 1.7**2 * degrees, SINGLE)
     assert float(intrinsic_energy(h, grid_graph(grid))) == 0.0
 
 
-def rough_after(h: Tensor, masks: Tensor) -> Tensor:
+def rough_after(h, masks):
     """Expected roughness of a map under site dropout, over all masks."""
     return (mask_chances(masks, Q) * roughness(masked(dropout(), h, masks), tuple(h.shape))).sum()
 
 
-def test_cor_coherence_mismatch_relative_distortion_diverges_with_coherence() -> None:
+def test_cor_coherence_mismatch_relative_distortion_diverges_with_coherence():
     grid, masks = (2, 4), all_masks(8)
     distortion = []
     for h in coherent(12, *grid):
@@ -291,7 +289,7 @@ def test_cor_coherence_mismatch_relative_distortion_diverges_with_coherence() ->
     )  # variation halves, roughness quarters
 
 
-def test_cor_margin_growth_regime_the_gate_strengthens_and_dropout_saturates() -> None:
+def test_cor_margin_growth_regime_the_gate_strengthens_and_dropout_saturates():
     grid, pair, masks = (2, 3), torch.tensor([[0, 5]]), all_masks(6)
     deviation = float(TAU * green_metric(green(grid), pair)) ** 0.5
     smooth, hard = [], []
@@ -306,7 +304,7 @@ def test_cor_margin_growth_regime_the_gate_strengthens_and_dropout_saturates() -
     close(torch.tensor(hard, dtype=torch.float64), Q)  # eq. margin_growth_dropout
 
 
-def test_cor_compatibility_dichotomy_finite_and_budgeted_or_singular_and_amplified() -> None:
+def test_cor_compatibility_dichotomy_finite_and_budgeted_or_singular_and_amplified():
     grid, masks, pairs = (2, 3), all_masks(6), all_pairs(6)
     maps = coherent(6, *grid)
     gated = push(gate(), maps[-1:][None], normals(64, 1, *grid))

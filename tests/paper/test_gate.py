@@ -1,17 +1,12 @@
 """The gate and its injection: sections 4.1, 5.4 and 5.6, appendices B and G of the paper."""
 
 import math
-from collections.abc import Callable
 from functools import reduce
-from typing import Literal
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from chaosgate.field import Grid
-from chaosgate.field.white import Noise
 from chaosgate.gate import (
     CorrelatedGaussian,
     DropBlock,
@@ -38,22 +33,20 @@ from tests.paper.reference import (
 
 GAMMA, BETA = 0.9, 2.0
 TAU = GAMMA**2 / BETA
-REALIZATIONS: tuple[Literal["samplewise", "wick"], ...] = ("samplewise", "wick")
+REALIZATIONS = ("samplewise", "wick")
 
 
-def green(grid: Grid) -> Tensor:
+def green(grid):
     return torch.linalg.inv(grid_matrix(grid))
 
 
-def chaos(realization: Literal["samplewise", "wick"], **changes: float | str) -> GaussianChaos:
-    return GaussianChaos(**{"gamma": GAMMA, "beta": BETA, "realization": realization, **changes})  # type: ignore[arg-type]
+def chaos(realization, **changes):
+    return GaussianChaos(**{"gamma": GAMMA, "beta": BETA, "realization": realization, **changes})
 
 
 @pytest.mark.parametrize("realization", REALIZATIONS)
 @pytest.mark.parametrize("grid", GRIDS)
-def test_eq_mul_injection_and_eq_inject_gate_all_channels_get_the_same_gate(
-    grid: Grid, realization: Literal["samplewise", "wick"]
-) -> None:
+def test_eq_mul_injection_and_eq_inject_gate_all_channels_get_the_same_gate(grid, realization):
     noise, h = (
         normals(4, 1, *grid),
         normals(4, 3, *grid, seed=2),
@@ -64,15 +57,15 @@ def test_eq_mul_injection_and_eq_inject_gate_all_channels_get_the_same_gate(
 
 @pytest.mark.parametrize("realization", REALIZATIONS)
 def test_eq_residual_mul_mixes_the_gate_with_one(
-    realization: Literal["samplewise", "wick"],
-) -> None:
+    realization,
+):
     noise, h = normals(4, 1, 3, 4), positive_maps(4, 2, 3, 4)
     gate = push(chaos(realization), torch.ones_like(noise), noise)
     close(push(chaos(realization, alpha=0.3), h, noise), h * (1 + 0.3 * (gate - 1)))
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_thm_maxent_gff_chaos_all_moments_of_the_wick_gate(grid: Grid) -> None:
+def test_thm_maxent_gff_chaos_all_moments_of_the_wick_gate(grid):
     """Mean one, the two-point kernel, and moments of up to four sites, from the Gaussian MGF."""
     n, covariance = math.prod(grid), green(grid) / BETA
     offset, linear = log_affine(chaos("wick"), grid)
@@ -91,10 +84,10 @@ def test_thm_maxent_gff_chaos_all_moments_of_the_wick_gate(grid: Grid) -> None:
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_prop_effective_tau_only_gamma_squared_over_beta_matters(grid: Grid) -> None:
+def test_prop_effective_tau_only_gamma_squared_over_beta_matters(grid):
     n = math.prod(grid)
     log_std = math.sqrt(TAU * float(green(grid).diagonal().mean()))
-    ways: list[dict[str, float]] = [
+    ways = [
         {"gamma": GAMMA, "beta": BETA},
         {"gamma": 2 * GAMMA, "beta": 4 * BETA},
         {"gamma": GAMMA / 3, "epsilon": 9 * n / (2 * BETA)},
@@ -116,7 +109,7 @@ def test_prop_effective_tau_only_gamma_squared_over_beta_matters(grid: Grid) -> 
     close((law.tau(-GAMMA), law.log_std(-GAMMA)), (TAU, log_std))  # eq. effective_tau
 
 
-def test_prop_small_gamma_the_remainder_is_of_third_order() -> None:
+def test_prop_small_gamma_the_remainder_is_of_third_order():
     """In L2 by Gauss-Hermite quadrature along the direction of one site, and for the kernel."""
     grid, site = (3, 4), 5
     nodes, weights = (torch.from_numpy(part) for part in np.polynomial.hermite_e.hermegauss(48))
@@ -142,7 +135,7 @@ def test_prop_small_gamma_the_remainder_is_of_third_order() -> None:
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_eq_samplewise_gate_is_the_exponential_over_its_spatial_mean(grid: Grid) -> None:
+def test_eq_samplewise_gate_is_the_exponential_over_its_spatial_mean(grid):
     noise = normals(16, 1, *grid)
     gate = push(chaos("samplewise"), torch.ones_like(noise), noise)[:, 0].flatten(1)
     linear = log_affine(chaos("wick"), grid)[1]  # gamma psi, as the canonical gate has it
@@ -152,7 +145,7 @@ def test_eq_samplewise_gate_is_the_exponential_over_its_spatial_mean(grid: Grid)
     assert bool((gate > 0).all())
 
 
-def test_app_norm_the_two_normalizations_differ_by_more_than_a_constant() -> None:
+def test_app_norm_the_two_normalizations_differ_by_more_than_a_constant():
     """Sitewise means of the sample-wise gate are not one: its moment formulas are those of no Wick
     gate.
     """
@@ -162,7 +155,7 @@ def test_app_norm_the_two_normalizations_differ_by_more_than_a_constant() -> Non
 
 
 @pytest.mark.parametrize("grid", [(7,), (5, 4), (3, 5, 4)])
-def test_app_theory_a_field_of_a_base_resolution_is_resized(grid: Grid) -> None:
+def test_app_theory_a_field_of_a_base_resolution_is_resized(grid):
     """Implementation note 2: the log-field is resized, so its kernel is resized on both sides."""
     base = tuple((side + 1) // 2 for side in grid)
     resize = reduce(torch.kron, [_linear_resize(m, n) for m, n in zip(base, grid, strict=True)])
@@ -179,7 +172,7 @@ def test_app_theory_a_field_of_a_base_resolution_is_resized(grid: Grid) -> None:
         close(logs[0], -0.5 * scale * kernel.diagonal())
 
 
-def _linear_resize(m: int, n: int) -> Tensor:
+def _linear_resize(m, n):
     """Linear interpolation (n, m) between centers of m cells, constant beyond the outer ones."""
     matrix = torch.zeros(n, m, dtype=torch.float64)
     for i in range(n):
@@ -190,7 +183,7 @@ def _linear_resize(m: int, n: int) -> Tensor:
     return matrix
 
 
-def test_app_theory_channels_may_have_gates_of_their_own() -> None:
+def test_app_theory_channels_may_have_gates_of_their_own():
     """Implementation note 1; and note 3: no noise at inference."""
     noise, h = normals(4, 3, 3, 4), positive_maps(4, 3, 3, 4)
     found = push(chaos("samplewise", channels="independent"), h, noise)
@@ -210,7 +203,7 @@ def test_app_theory_channels_may_have_gates_of_their_own() -> None:
     ],
     ids=["samplewise", "wick", "signed", "dropout", "dropblock"],
 )
-def test_a_schedule_scales_the_strength(make: Callable[[float], Gate]) -> None:
+def test_a_schedule_scales_the_strength(make):
     """Not in the paper, but every statement must hold at the strength that a schedule leaves."""
     half, weaker, h = make(1.0), make(0.5), positive_maps(8, 1, 3, 4)
     half.factor = torch.tensor(0.5, dtype=torch.float64)
@@ -221,7 +214,7 @@ def test_a_schedule_scales_the_strength(make: Callable[[float], Gate]) -> None:
     close(half.expected_energy(h), weaker.expected_energy(h), 0.02)
 
 
-def test_dropout_drops_single_numbers_or_whole_sites() -> None:
+def test_dropout_drops_single_numbers_or_whole_sites():
     h, noise = positive_maps(2, 3, 3, 4), torch.special.ndtr(normals(2, 3, 3, 4))
     close(push(Dropout(0.4), h, noise), h * (noise >= 0.4) / 0.6, 1e-6)
     sites = noise[:, :1]
@@ -231,7 +224,7 @@ def test_dropout_drops_single_numbers_or_whole_sites() -> None:
         close(found[:, c : c + 1], push(DropBlock(0.4), h[:, c : c + 1], noise[:, c : c + 1]))
 
 
-def test_sec_main_imagenet_gaussian_baselines_have_the_stated_noise() -> None:
+def test_sec_main_imagenet_gaussian_baselines_have_the_stated_noise():
     """Additive noise relative to the features: iid for every channel, or one correlated field for
     all.
     """
@@ -247,12 +240,13 @@ def test_sec_main_imagenet_gaussian_baselines_have_the_stated_noise() -> None:
     close(moved[1:, 0].T @ moved[1:, 0], (sigma * rms) ** 2 * kernel)
     for gate, shape in ((iid, (1, 2, 3, 4)), (correlated, (1, 1, 3, 4))):
         leaf = h.clone().requires_grad_()
-        push(gate, leaf, normals(*shape)).sum().backward()  # type: ignore[no-untyped-call]
+        push(gate, leaf, normals(*shape)).sum().backward()
+
         assert torch.equal(leaf.grad, torch.ones_like(h))  # the noise passes no gradient
         close(gate.expected_energy(h), sigma**2 * h.square().sum())
 
 
-def test_sec_main_imagenet_matched_baselines_inject_the_energy_of_the_gate() -> None:
+def test_sec_main_imagenet_matched_baselines_inject_the_energy_of_the_gate():
     """Exactly, on features of uneven strength: from a basis of the noise."""
     grid, partner = (3, 4), chaos("wick")
     h = positive_maps(1, 1, *grid)
@@ -267,9 +261,9 @@ def test_sec_main_imagenet_matched_baselines_inject_the_energy_of_the_gate() -> 
             close((values - values[:1]).square().sum(), target)
 
 
-def test_a_custom_gate_reports_the_energy_that_it_injects() -> None:
+def test_a_custom_gate_reports_the_energy_that_it_injects():
     class Doubled(Gate):
-        def perturb(self, h: Tensor, noise: Noise) -> Tensor:
+        def perturb(self, h, noise):
             return 2 * h
 
     h = positive_maps(3, 2, 3, 4)

@@ -16,7 +16,6 @@ from chaosgate.compat import (
     sandwich_width,
     superlevel,
 )
-from chaosgate.field import Grid
 from chaosgate.gate import DropBlock, Dropout, GaussianChaos
 from tests.paper.reference import (
     GRIDS,
@@ -37,10 +36,9 @@ THRESHOLDS = (0.3, 0.7, 1.0, 1.5, 3.0)
 
 @pytest.mark.parametrize("realization", ["samplewise", "wick"])
 @pytest.mark.parametrize("grid", GRIDS)
-def test_prop_superlevel_sandwich_superlevel_sets_move_inside_a_band(
-    grid: Grid, realization: str
-) -> None:
-    gate = GaussianChaos(gamma=GAMMA, realization=realization)  # type: ignore[arg-type]
+def test_prop_superlevel_sandwich_superlevel_sets_move_inside_a_band(grid, realization):
+    gate = GaussianChaos(gamma=GAMMA, realization=realization)
+
     axes, noise, h = len(grid), normals(64, 1, *grid), positive_maps(64, 1, *grid)
     gated = push(gate, h, noise)
     logs = (gated / h).log().flatten(2)
@@ -64,8 +62,8 @@ def test_prop_superlevel_sandwich_superlevel_sets_move_inside_a_band(
 
 @pytest.mark.parametrize("grid", GRIDS)
 def test_prop_superlevel_sandwich_maps_outside_the_band_keep_their_betti_numbers(
-    grid: Grid,
-) -> None:
+    grid,
+):
     gate, noise, high = (
         GaussianChaos(gamma=GAMMA),
         normals(64, 1, *grid),
@@ -89,8 +87,8 @@ def test_prop_superlevel_sandwich_maps_outside_the_band_keep_their_betti_numbers
 
 @pytest.mark.parametrize("grid", GRIDS)
 def test_prop_gch_random_sandwich_the_band_is_at_most_gamma_times_the_oscillation(
-    grid: Grid,
-) -> None:
+    grid,
+):
     gate, n, axes = GaussianChaos(gamma=GAMMA), math.prod(grid), len(grid)
     linear = log_affine(gate, grid, centered=True)[1]
     spike = torch.zeros(
@@ -110,8 +108,8 @@ def test_prop_gch_random_sandwich_the_band_is_at_most_gamma_times_the_oscillatio
 
 @pytest.mark.parametrize("n", [3, 4, 8])
 def test_thm_cycle_fracture_dropout_breaks_an_n_cycle_with_probability_one_minus_q_to_the_n(
-    n: int,
-) -> None:
+    n,
+):
     masks, height = all_masks(n), 1.3
     h = torch.full((1, 1, n), height, dtype=torch.float64)
     after = push(Dropout(1 - Q), h, masks[:, None])[:, 0]
@@ -126,7 +124,7 @@ def test_thm_cycle_fracture_dropout_breaks_an_n_cycle_with_probability_one_minus
     close(cycle_fracture(Q, n), 1 - Q**n)
 
 
-def test_remark_on_dropblock_a_block_that_takes_an_arc_out_of_a_loop_destroys_it() -> None:
+def test_remark_on_dropblock_a_block_that_takes_an_arc_out_of_a_loop_destroys_it():
     grid, n = (4, 5), 20
     border = [0, 1, 2, 3, 4, 9, 14, 19, 18, 17, 16, 15, 10, 5]
     edges = torch.tensor([[border[i - 1], border[i]] for i in range(len(border))])
