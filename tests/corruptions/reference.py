@@ -41,14 +41,10 @@ def lens(radius, alias):
 
 def defocus_blur(image, radius, alias):
     weights = lens(radius, alias).astype(np.float64)
-    planes = [
-        ndimage.correlate(image[..., c] / 255.0, weights, mode="mirror")
-        for c in range(image.shape[2])
-    ]
-    return finish(np.stack(planes, axis=-1))
+    return finish(ndimage.correlate(image / 255.0, weights[..., None], mode="mirror"))
 
 
-def glass_blur(image, offsets, sigma, reach, scans, swap=False):
+def glass_blur(image, offsets, sigma, reach, scans):
     height, width = image.shape[:2]
     pixels = (gaussian(image / 255.0, sigma) * 255).astype(np.uint8)
     for scan in offsets:
@@ -56,10 +52,7 @@ def glass_blur(image, offsets, sigma, reach, scans, swap=False):
             for w in range(width - reach, reach, -1):
                 code = int(scan[h - reach - 1, w - reach - 1])
                 dy, dx = code // (2 * reach) - reach, code % (2 * reach) - reach
-                old = pixels[h, w].copy()
-                pixels[h, w] = pixels[h + dy, w + dx]
-                if swap:
-                    pixels[h + dy, w + dx] = old
+                pixels[h, w] = pixels[h + dy, w + dx]  # a copy: nothing is swapped
     return finish(gaussian(pixels / 255.0, sigma))
 
 

@@ -30,15 +30,20 @@ ALL_BUT_FROST = [name for name in COMMON + EXTRA if name != "frost"]
 @pytest.mark.parametrize("name", ALL_BUT_FROST)
 def test_a_batch_equals_its_images_one_by_one_and_draws_depend_on_seed_and_index_alone(name):
     images = np.stack([make_photo(40, 44, seed=seed) for seed in range(5)])
+    images.setflags(write=False)
     indices = [7, 3, 1000, 0, 12]
+    before = np.random.get_state()[1].copy(), torch.get_rng_state()
     together = corrupt_batch(images, name, 4, seed=6, indices=indices)
     for position in (4, 2, 0, 1, 3):
         alone = corrupt(images[position], name, 4, seed=6, index=indices[position])
         np.testing.assert_array_equal(together[position], alone)
-    split = [corrupt_batch(images[i : i + 2], name, 4, 6, indices[i : i + 2]) for i in (0, 2, 4)]
-    np.testing.assert_array_equal(np.concatenate(split), together)
+    np.testing.assert_array_equal(corrupt_batch(images[2:], name, 4, 6, indices[2:]), together[2:])
     for other in (corrupt(images[0], name, 4, 5, 7), corrupt(images[0], name, 4, 6, 8)):
         assert (other == together[0]).all() == (name in FIXED)
+    np.testing.assert_array_equal(np.random.get_state()[1], before[0])
+    assert torch.equal(torch.get_rng_state(), before[1])
+    result = corrupt(images[0][::-1], name, 4)
+    assert result.flags.writeable and result.flags.c_contiguous
 
 
 def test_the_streams_are_pinned():
@@ -73,19 +78,6 @@ def test_every_kind_of_image_gets_the_same_pixels_back_in_its_own_kind(name, pho
     np.testing.assert_array_equal(corrupt(plane, name, 3, index=4), np.asarray(gray))
 
 
-@pytest.mark.parametrize("name", ALL_BUT_FROST)
-def test_the_input_and_the_global_random_streams_are_left_alone(name, photo):
-    image = photo.copy()
-    image.setflags(write=False)
-    np.random.seed(3)
-    before = np.random.get_state()[1].copy(), torch.get_rng_state()
-    result = corrupt(image[::-1], name, 4)
-    np.testing.assert_array_equal(image, photo)
-    np.testing.assert_array_equal(np.random.get_state()[1], before[0])
-    assert torch.equal(torch.get_rng_state(), before[1])
-    assert result.flags.writeable and result.flags.c_contiguous
-
-
 def test_corrupt_is_a_transform_that_saves_jpeg_and_travels_to_workers(photo):
     saved = reference.jpeg_compression(photo, 85, optimize=True)  # the tables change no pixel
     np.testing.assert_array_equal(jpeg_roundtrip(photo), saved)
@@ -101,7 +93,6 @@ def test_bad_input_is_refused(photo, tiny, tmp_path):
     for arguments, message in (
         (("gausian_noise", 1), "no 'gausian_noise'.*gaussian_noise"),
         (("fog", 0), "severity 0 of fog"),
-        (("fog", 2.5), "severity 2.5 of fog"),
         (("fog", 1, 0, 0, "cifar"), "no table 'cifar'"),
         (("snow", 1, 0, 0, "small"), "no 'snow' in table 'small'"),
         (("fog", 1, 0, 0, "imagenet", "half"), "no precision 'half'"),

@@ -34,46 +34,42 @@ def draws(name, shape, given, stream):
     return found, (found,)
 
 
-def with_draws(name, image, severity, table="imagenet"):
-    """Ours as a function of the precision, and the reference, from one set of draws."""
-    given = parameters(name, severity, table)
-    mine, theirs = draws(name, image.shape, given, generator(5, name, severity, 0))
-    act = next(getattr(file, name) for file in (blur, digital, weather) if hasattr(file, name))
+def tables(name):
+    """Which pictures a corruption is compared on: a photograph, and 28 gray pixels a side."""
+    tiny = [("tiny", "small")] * (name in SMALL and name not in ("saturate", "brightness"))
+    return [("photo", "imagenet"), *[("photo", "small")] * (name in SMALL), *tiny]
 
-    def ours(precision):
-        return act(image, mine, **given, **({} if name == "fog" else {"precision": precision}))
 
-    return ours, getattr(reference, name)(image, *theirs, **given)
+CASES = [(name, *case) for name in WITHOUT_DRAWS + WITH_DRAWS for case in tables(name)]
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)
-@pytest.mark.parametrize("name", WITHOUT_DRAWS)
-@pytest.mark.parametrize("table", ["imagenet", "small"])
-def test_without_draws_the_float64_mode_is_the_reference(name, severity, table, photo):
-    expected = getattr(reference, name)(photo, **parameters(name, severity, table))
-    got = corrupt(photo, name, severity, table=table, precision="float64")
-    np.testing.assert_array_equal(got, expected)
-
-
-@pytest.mark.parametrize("severity", SEVERITIES)
-@pytest.mark.parametrize("name", WITH_DRAWS)
-def test_fed_the_same_draws_the_float64_mode_is_the_reference(name, severity, photo):
-    ours, expected = with_draws(name, photo, severity)
-    np.testing.assert_array_equal(ours("float64"), expected)
-
-
-@pytest.mark.parametrize("severity", SEVERITIES)
-@pytest.mark.parametrize(
-    "name", sorted({*SMALL} & {*WITH_DRAWS, *WITHOUT_DRAWS} - {"saturate", "brightness"})
-)
-def test_tiny_gray_images_follow_the_reference_too(name, severity, tiny):
+@pytest.mark.parametrize(("name", "picture", "table"), CASES)
+def test_the_float64_mode_is_the_reference(name, picture, table, severity, request):
+    image, given = request.getfixturevalue(picture), parameters(name, severity, table)
+    precision = {} if name == "fog" else {"precision": "float64"}
     if name in WITH_DRAWS:
-        ours, expected = with_draws(name, tiny, severity, "small")
-        got = ours("float64")
+        mine, theirs = draws(name, image.shape, given, generator(5, name, severity, 0))
+        act = next(getattr(file, name) for file in (blur, digital, weather) if hasattr(file, name))
+        got = act(image, mine, **given, **precision)
     else:
-        expected = getattr(reference, name)(tiny, **parameters(name, severity, "small"))
-        got = corrupt(tiny, name, severity, table="small", precision="float64")
-    np.testing.assert_array_equal(got, expected)
+        got, theirs = corrupt(image, name, severity, table=table, precision="float64"), ()
+    np.testing.assert_array_equal(got, getattr(reference, name)(image, *theirs, **given))
+
+
+@pytest.mark.statistical
+def test_the_sources_of_glass_blur_drift_towards_the_top_left():
+    # One image of the benchmark loop at severity 3 had displacements of mean (-2.13, -2.20) and
+    # standard deviation (1.86, 2.33). Over forty seeds here the means scatter by 0.019 and the
+    # deviations by 0.012 (chains merge, so neighbors are alike); the tolerances are five standard
+    # errors of the difference of two images.
+    table = parameters("glass_blur", 3)
+    offsets = blur.draw_offsets(generator(1, "glass_blur", 3, 0), (224, 224), table)
+    source = blur.sources(offsets, (224, 224), table["reach"])
+    moved = np.array(divmod(source, 224)) - np.array(divmod(np.arange(224 * 224), 224))
+    dy, dx = moved.reshape(2, 224, 224)[:, 3:223, 3:223]
+    assert (dy.mean(), dx.mean()) == pytest.approx((-2.13, -2.20), abs=0.135)
+    assert (dy.std(), dx.std()) == pytest.approx((1.86, 2.33), abs=0.085)
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)
@@ -106,16 +102,6 @@ def test_defocus_weights_are_not_renormalized():
     sums = [disk.sum() for disk in disks]
     np.testing.assert_allclose(sums, [1, 1, 1, 1.012975, 1.010786], atol=2e-6)
     assert [len(disk) for disk in disks] == [17, 17, 17, 17, 21]
-
-
-def test_motion_blur_reads_ahead_along_its_direction():
-    # One-sided: an impulse is smeared to the left of where it was (angle 0 reads from the right),
-    # and rows stay apart.
-    impulse = np.zeros((9, 61, 1), dtype=np.uint8)
-    impulse[4, 40] = 255
-    result = blur.motion_blur(impulse, 0.0, radius=10, sigma=3)[..., 0]
-    assert result[4, 41:].max() == 0 and np.delete(result, 4, axis=0).max() == 0
-    assert (np.diff(result[4, 20:41].astype(int)) >= 0).all() and result[4, 40] > 50
 
 
 @pytest.mark.parametrize(
