@@ -1,6 +1,5 @@
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import lightning.pytorch  # noqa: F401 - its log handlers keep the stream they find; not that of a single test
@@ -50,7 +49,7 @@ def command(monkeypatch, tmp_path, capfd):
 
 
 @pytest.fixture(autouse=True)
-def _process_as_before() -> Iterator[None]:
+def _process_as_before():
     """Lightning leaves the address of its processes in the environment; the next launch would wait
     for them. So does a process that is forked from several threads, which commands may start."""
     names = ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "WORLD_SIZE")

@@ -17,12 +17,10 @@ REPOSITORY = Path(__file__).parents[1]
 DOCS = REPOSITORY / "docs"
 CARDS = sorted(path for path in (DOCS / "methods").glob("*.md") if path.name != "index.md")
 PAGES = [DOCS / "index.md", *sorted((DOCS / "howto").glob("*.md")), *CARDS]
-HEADINGS = ["Formula", "Where it comes from", "When to use it", "Suggested strength", "Cost"]
-HEADINGS += ["Desiderata", "Known failure", "Use it"]
 ELSEWHERE = ("--launcher slurm", "--size smoke", "chaosgate init", "cd ", "segment.yaml")
 
 
-def blocks(path: Path, language: str) -> list[str]:
+def blocks(path, language):
     text = path.read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
@@ -30,15 +28,14 @@ def blocks(path: Path, language: str) -> list[str]:
 @pytest.mark.parametrize(
     "path", [page for page in PAGES if blocks(page, "python")], ids=lambda path: path.stem
 )
-def test_python_of_a_page_runs(path: Path) -> None:
+def test_python_of_a_page_runs(path):
     for code in blocks(path, "python"):
         exec(compile(code, str(path), "exec"), {"__name__": "page"})
 
 
 @pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
-def test_a_card_has_every_heading_and_its_numbers(path: Path) -> None:
+def test_a_card_is_linked_and_has_its_numbers(path):
     text = path.read_text(encoding="utf-8")
-    assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == HEADINGS
     assert f"({path.name})" in (DOCS / "methods" / "index.md").read_text(encoding="utf-8")
     pytest.importorskip("mkdocs")
     pages = runpy.run_path(str(REPOSITORY / "scripts" / "site_pages.py"))
@@ -48,7 +45,7 @@ def test_a_card_has_every_heading_and_its_numbers(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_commands_of_the_pages_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_of_the_pages_run(tmp_path, monkeypatch):
     """Every line as it stands, in one folder; trainings are cut short."""
     monkeypatch.chdir(tmp_path)
     exec(blocks(DOCS / "start.md", "python")[0], {"__name__": "page"})  # the folder of photos
@@ -66,7 +63,7 @@ def test_commands_of_the_pages_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert words[0] == "chaosgate" and main([*words[1:], *more]) == 0, line
 
 
-def test_yaml_of_the_pages_is_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_yaml_of_the_pages_is_accepted(tmp_path, capsys):
     study = {"base": ["base", "data/fashion_mnist"], "reference": "none", "seeds": [0]}
     study["metrics"] = ["top1", "ece"]
     given = [yaml.safe_load(text) for path in PAGES for text in blocks(path, "yaml")]
@@ -85,7 +82,7 @@ def test_yaml_of_the_pages_is_accepted(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.slow
-def test_the_segmentation_example_trains_and_reports(tmp_path: Path) -> None:
+def test_the_segmentation_example_trains_and_reports(tmp_path):
     page = (DOCS / "howto" / "your_repository.md").read_text(encoding="utf-8")
     for name, text in re.findall(r'title="(segment\.\w+)"\n(.*?)^```', page, re.M | re.DOTALL):
         (tmp_path / name).write_text(text)
@@ -97,7 +94,7 @@ def test_the_segmentation_example_trains_and_reports(tmp_path: Path) -> None:
     assert "ECE" in report and "gch" in report
 
 
-def test_an_unexpected_error_says_how_to_report_it() -> None:
+def test_an_unexpected_error_says_how_to_report_it():
     code = (
         "import sys, chaosgate.cli.configs as c\n"
         "def fail(action: str, name: str):\n    1 / 0\n"
@@ -113,7 +110,7 @@ def test_an_unexpected_error_says_how_to_report_it() -> None:
 
 
 @pytest.mark.slow
-def test_the_site_builds_in_strict_mode_and_fetches_nothing(tmp_path: Path) -> None:
+def test_the_site_builds_in_strict_mode_and_fetches_nothing(tmp_path):
     pytest.importorskip("mkdocs")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), "NO_MKDOCS_2_WARNING": "1"}

@@ -46,16 +46,12 @@ def mutated(mutant: Mutant) -> Iterator[None]:
     if not found:
         raise LookupError(f"{mutant} does not apply any more: {mutant.target} reads\n{source}")
     if owners:
-        before, after = (
-            part.replace("super()", f"super({owners[0]}, self)") for part in (before, after)
-        )
+        parts = (before, after)
+        before, after = (part.replace("super()", f"super({owners[0]}, self)") for part in parts)
     made: dict[str, Any] = {}
-    late = (
-        __future__.annotations.compiler_flag
-    )  # types that are imported for the type checker alone
-    exec(
-        compile(before + mutant.new + after, f"<{mutant}>", "exec", flags=late), vars(module), made
-    )
+    late = __future__.annotations.compiler_flag  # types that only the type checker imports
+    code = compile(before + mutant.new + after, f"<{mutant}>", "exec", flags=late)
+    exec(code, vars(module), made)
     fault = property(made[name]) if isinstance(original, property) else made[name]
     if owners:
         setattr(owner, name, fault)
@@ -98,7 +94,6 @@ field.law
   MaxEntLaw.entropy: 0.5 * self.rank -> self.rank
   MaxEntLaw.log_normalizer: 2 * math.pi -> math.pi
   MaxEntLaw.log_prob: - self.log_normalizer() -> + self.log_normalizer()
-  MaxEntLaw.log_prob: -self.beta -> -2 * self.beta
   Law._color_rows: math.sqrt(self.beta) -> self.beta
   Law.sample: torch.randn( -> torch.rand(
   StudentT.fields: (self.degrees - 2) / -> self.degrees /
@@ -127,7 +122,6 @@ field.spectral
   Cosine.eigenvalues: 4 * -> 2 *
   Cosine.basis: 2 * self.k + 1 -> 2 * self.k
   Cosine._norms: 1 / self.n -> 2 / self.n
-  Cosine.power: - values[:, :1] ->
   Hartley.eigenvalues: 4 * -> 2 *
   Sine.transform: 1 : self.n + 1 -> 0 : self.n
   Cosine.phases: halves[0] *= 2 -> halves[0] *= 1
@@ -168,34 +162,27 @@ field.matrices
 GATE = _table("""
 gate.realization
   wick: - 0.5 * -> - 0.25 *
-  wick: - 0.5 -> + 0.5
   samplewise: * sites.shape[-1] ->
-  samplewise: * sites.shape[-1] -> * 1.5 * sites.shape[-1]
   samplewise: torch.softmax(sites, dim=-1) * sites.shape[-1] -> sites.exp()
   small_gamma_expansion: - variance -> + variance
   small_gamma_expansion: 0.5 * -> 1.0 *
   wick_moment: diagonal=1 -> diagonal=0
   gate_kernel: gamma**2 -> gamma
   signed: 1 + sigma -> sigma
-  Wick.site_energy: expm1 -> exp
   Multiplicative.__call__: (gate - 1) -> gate
   Multiplicative.energy: self.alpha**2 -> self.alpha
   Additive.__call__: .sqrt() ->
   _scaled: strength * factor -> strength
-  Additive.energy: .mean() -> .sum()
   Signed.site_energy: ** 2 ->
   Plain.__call__: _scaled(self.sigma, factor) -> self.sigma
   Additive.__call__: h.detach() -> h
 gate.dropout
   Dropout.perturb: >= drop -> < drop
   Dropout.perturb: kept / (1 - drop) -> kept
-  Dropout.perturb: kept / (1 - drop) -> kept / (1 + drop)
   Dropout.expected_energy: drop / (1 - drop) -> drop
   seed_rate: return rate -> return 2 * rate
   drop_probability: -torch.expm1 -> torch.exp
   block_coverage: + 1 -> + 0
-  reach: size // 2, -> size // 2 + 1,
-  DropBlock.perturb: (1 - dropped) -> (1 - dropped.mean())
   DropBlock.perturb: < rate -> < 2 * rate
   DropBlock.expected_energy: dropped / (1 - dropped) -> dropped
   Dropout.perturb: h.shape[1] if self.mask == "element" else 1 -> 1
@@ -215,7 +202,6 @@ gate.deployment
   estimated_site_energy: (2 * batch * rounds) -> (batch * rounds)
   DeployedField.__init__: .square().sum((0, 1)) -> .square().mean((0, 1))
   DeployedField._resized: align_corners=False -> align_corners=True
-  SiteEnergy.__call__: s.square() * reduced -> reduced
 gate.gaussian
   UnitVarianceMechanism.__init__: beta=operator.mean_variance(grid) -> beta=1.0
   UnitVarianceMechanism.strength_for: torch.log1p( -> (
@@ -250,9 +236,7 @@ compat.observables
   weighted_mass: .square() -> .abs()
   dropout_energy: (2 * q) -> q
   coherence: (2 * -> (1 *
-  dropout_amplification: 1 + -> 0 +
   all_pairs: torch.arange(num_sites) -> torch.arange(num_sites - 1)
-  random_pairs: step = 1 + -> step = 0 +
   pair_differences: ] - flat -> ] + flat
   log_ratio_deformation: - log_ratios(before -> + log_ratios(before
   green_metric: - 2 * -> -
@@ -261,22 +245,16 @@ compat.observables
   positive_pairs: & positive -> | positive
   log_margin: .abs() ->
   ranking_probability: .sqrt() ->
-  ranking_probability: margin + shift -> margin - shift
-  ranking_tail_bound: (2 * variance) -> variance
   ranking_preserved: > 0 -> >= 0
   log_ratio_law: -0.5 * tau -> 0.5 * tau
   log_ratio_law: * factor ->
-  log_ratio_law: tau * metric -> metric
   pair_variances: new_zeros(len(basis), start) -> new_zeros(len(basis), 0)
   chaos_operator: law.grid == grid -> True
   lift: epsilon * h.mean -> h.mean
-  superlevel: >= threshold -> > threshold
   sandwich_width: .abs() ->
   oscillation: - flat.amin -> + flat.amin
   sandwich_violations: lost | gained -> lost
-  sandwich_violations: (-width) -> width
   betti_numbers: + components -> - components
-  betti_numbers: & maps[:, second] -> | maps[:, second]
   betti_numbers: np.arange(size) // n, maps -> np.arange(size) // n, True | maps
   cycle_fracture: 1 - q**n -> 1 - q ** (n - 1)
 compat.matching
@@ -286,7 +264,6 @@ compat.matching
   _dropblock: power.sqrt() -> power
   _unit_variance: / operator.mean_variance(grid) ->
   _solve: < energy else -> > energy else
-  power_map: .square() -> .abs()
 compat.probe
   StageMaps._topology: maps.mean( -> 0.5 * maps.mean(
   StageMaps._topology: superlevel(behind, level) -> superlevel(behind, behind.mean((1, 2)))
@@ -310,11 +287,9 @@ metrics.functional
   split: .round_() -> .floor_()
   join: coarse + surplus -> coarse
   classification_scores: total**2 -> total
-  classification_scores: / total + 1 -> / total
   classification_scores: total.log() + below_top -> total.log() - below_top
   target_rank: - 1) / 2 -> ) / 2
   target_rank: alpha=2 -> alpha=1
-  top_class: sub_(handicap) -> add_(handicap)
   bin_index: [1:-1] -> [:-1]
   bin_index: inner) -> inner, right=True)
   bin_edges: k / num_bins -> k / (num_bins + 1)
@@ -329,7 +304,6 @@ metrics.modules
   NegativeLogLikelihood.compute: nll / count -> nll
   BrierScore.compute: 2 * at_target -> at_target
   BrierScore.decomposition: mean_outcome - base_rate -> mean_outcome
-  CellMetrics.update: if logits.shape[1] < 5 -> if logits.shape[1] < 1
   CellMetrics.update: top1, top5, nll -> top5, top1, nll
   CellMetrics.compute: confidence / n - top1 / n -> top1 / n - confidence / n
 metrics.ranking
@@ -337,7 +311,6 @@ metrics.ranking
   risk_coverage: mean_of_ties(value, error) -> error
   area_under_roc: (2 * len(low)) -> len(low)
 metrics.aggregate
-  aggregate_cells: cell[0] != "clean" -> cell[0]
   collapsed: max(top1, confidence) -> min(top1, confidence)
 metrics.temperature
   temperature_scaling: (1 / inverse -> (inverse

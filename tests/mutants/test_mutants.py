@@ -9,7 +9,7 @@ import pytest
 from tests.mutants.table import COMPAT, FIELD, GATE, METRICS, mutated
 
 
-def test_every_mutant_is_there_once_and_finds_its_line() -> None:
+def test_every_mutant_is_there_once_and_finds_its_line():
     everything = [*FIELD, *GATE, *COMPAT, *METRICS]
     assert len(set(everything)) == len(everything) >= 60
     for mutant in everything:
@@ -19,7 +19,7 @@ def test_every_mutant_is_there_once_and_finds_its_line() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["field", "gate", "compat", "metrics"])
-def test_every_mutant_is_killed(package: str) -> None:
+def test_every_mutant_is_killed(package):
     command = [sys.executable, "-m", "tests.mutants", package]
     run = subprocess.run(
         command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False
