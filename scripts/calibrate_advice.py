@@ -11,7 +11,6 @@ import json
 import lzma
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.stats import t
@@ -20,8 +19,8 @@ ROOT = Path(__file__).parents[1]
 Setting = dict[str, list[float]]
 
 
-def pairs() -> dict[str, Setting]:
-    found: dict[str, Setting] = defaultdict(lambda: {"r": [], "change": []})
+def pairs():
+    found = defaultdict(lambda: {"r": [], "change": []})
     seen = set()
     for path in sorted(ROOT.glob("results/*/rows.jsonl.xz")):
         with lzma.open(path, "rt", encoding="utf-8") as file:
@@ -39,18 +38,18 @@ def pairs() -> dict[str, Setting]:
     return dict(found)
 
 
-def same_setting(row: dict[str, Any], one: dict[str, Any]) -> bool:
+def same_setting(row, one):
     rest = {axis: level for axis, level in row["levels"].items() if axis != "strength"}
     gate = row["config"]["noise"]["gate"] or {}
     same = row["seed"] == one["seed"] and rest == one["levels"] and row["method"] == "gch"
     return same and gate["init_args"].get("log_std") == 1
 
 
-def clean(row: dict[str, Any]) -> float:
+def clean(row):
     return float(next(cell["nll"] for cell in row["rows"] if cell["corruption"] == "clean"))
 
 
-def line(settings: list[Setting]) -> Any:
+def line(settings):
     """Slope and intercept through all pairs of runs."""
     return np.polyfit(*(np.concatenate([one[k] for one in settings]) for k in ("r", "change")), 1)
 

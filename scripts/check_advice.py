@@ -13,14 +13,13 @@ from matplotlib.figure import Figure
 
 import chaosgate as cg
 from chaosgate.cli.sources import find_network
-from chaosgate.run.advice import Advice
 from chaosgate.run.files import RunDirectory
 from chaosgate.run.identity import training_settings
 
 RESULTS = Path(__file__).parents[1] / "results"
 
 
-def over_fitting(run: RunDirectory) -> Advice:
+def over_fitting(run):
     source, nll = find_network(str(run.last)), []
     source.data.setup("fit")
     for loader in (source.data.plain_train_dataloader(), source.data.val_dataloader()):
@@ -31,8 +30,8 @@ def over_fitting(run: RunDirectory) -> Advice:
     return cg.advise(*nll)
 
 
-def checks(folder: Path) -> list[dict[str, object]]:
-    pairs: dict[str, dict[bool, RunDirectory]] = {}
+def checks(folder):
+    pairs = {}
     for run in map(RunDirectory, sorted(folder.glob("*-seed*"))):
         settings = training_settings(run.settings())
         rest = {key: value for key, value in settings.items() if not key.startswith("noise")}

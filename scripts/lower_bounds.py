@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 
-def main() -> None:
+def main():
     """Read the bounds of the package and of all its extras."""
     project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
     groups = [project["dependencies"], *project["optional-dependencies"].values()]

@@ -4,14 +4,12 @@ python scripts/make_concept_figures.py
 """
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from skimage import data
-from torch import Tensor
 from torch.nn.functional import interpolate
 
 import chaosgate as cg
@@ -34,9 +32,7 @@ OPERATORS = {
 }
 
 
-def panels(
-    titles: Sequence[str], values: Sequence[Tensor], colors: str, low: float, high: float
-) -> Figure:
+def panels(titles, values, colors, low, high):
     """Maps side by side on one scale."""
     side = 10.4 / len(values)  # inches; all figures have one width
     figure = Figure(figsize=(10.4, side + 0.32), facecolor="white")
@@ -50,40 +46,35 @@ def panels(
     return figure
 
 
-def law(operator: cg.Operator) -> cg.MaxEntLaw:
+def law(operator):
     """The law whose sites have variance one on average."""
     return cg.MaxEntLaw(operator, GRID, beta=operator.mean_variance(GRID))
 
 
-def kernels() -> Figure:
+def kernels():
     """Covariance with the middle site."""
     middle = GRID[0] // 2 * GRID[1] + GRID[1] // 2
     maps = [law(operator).covariance[middle].view(GRID) for operator in OPERATORS.values()]
     return panels(list(OPERATORS), maps, "RdBu_r", -1.2, 1.2)
 
 
-def fields() -> Figure:
+def fields():
     """One draw for each operator, from the same white noise."""
     maps = [law(operator).draw(_noise("field"), (1, 1))[0, 0] for operator in OPERATORS.values()]
     return panels(list(OPERATORS), maps, "RdBu_r", -3, 3)
 
 
-def gates() -> Figure:
+def gates():
     """One field, four strengths."""
     strengths = (0.25, 0.5, 1.0, 2.0)
     ones = torch.ones(1, 1, *GRID)
-    maps = [
-        cg.GaussianChaos(log_std=strength).gate(ones, _noise("field"))[0, 0]
-        for strength in strengths
-    ]
-    titles = [
-        f"log_std {s:g}: {float(m.min()):.2g} to {float(m.max()):.2g}"
-        for s, m in zip(strengths, maps, strict=True)
-    ]
+    maps = [cg.GaussianChaos(log_std=s).gate(ones, _noise("field"))[0, 0] for s in strengths]
+    ranges = [f"{float(m.min()):.2g} to {float(m.max()):.2g}" for m in maps]
+    titles = [f"log_std {s:g}: {r}" for s, r in zip(strengths, ranges, strict=True)]
     return panels(titles, maps, "viridis", 0, 3)
 
 
-def features() -> Figure:
+def features():
     """The stored feature map of the photograph, and under three gates at equal energy."""
     h = stored_features()[1][28][None, None]
     chaos = cg.GaussianChaos(log_std=0.7)
@@ -96,7 +87,7 @@ def features() -> Figure:
     return panels(list(shown), maps, "magma", 0, 1.6 * float(h.max()))
 
 
-def feature_graph() -> Figure:
+def feature_graph():
     """A photograph, its edge weights on a small grid, and gates of two operators."""
     photograph = torch.from_numpy(data.astronaut()[:400, 30:430]).float() / 255
     n, operator = 14, FeatureGraph(bandwidth=0.5)
@@ -115,7 +106,7 @@ def feature_graph() -> Figure:
     return figure
 
 
-def coupled() -> Figure:
+def coupled():
     """Gates of three stages from one latent field, and from independent ones."""
     gate, grids = cg.GaussianChaos(log_std=1.0, base_size=[7, 7]), {"L2": 28, "L3": 14, "L4": 7}
     maps = {
@@ -126,7 +117,7 @@ def coupled() -> Figure:
     return panels(list(maps), list(maps.values()), "RdBu_r", -2.5, 2.5)
 
 
-def matching() -> Figure:
+def matching():
     """Observables of two operators against strength, and where the second matches the first."""
     strengths, h = [0.1, 0.2, 0.4, 0.7, 1.0, 1.4, 2.0, 3.0], stored_features()[1][14][None, None]
     h, smooth = h.expand(16, -1, -1, -1), Fractional(power=2.0, mass=0.05)
@@ -138,14 +129,8 @@ def matching() -> Figure:
             (cg.DirichletLaplacian(), "#0072b2", "Dirichlet", 1.0),
             (smooth, "#d55e00", "smoother", factor),
         ):
-            values = [
-                float(
-                    observable(
-                        h, cg.GaussianChaos(log_std=s, operator=operator).perturb(h, _noise(by))
-                    )
-                )
-                for s in (*strengths, dot)
-            ]
+            gates = [cg.GaussianChaos(log_std=s, operator=operator) for s in (*strengths, dot)]
+            values = [float(observable(h, gate.perturb(h, _noise(by)))) for gate in gates]
             axis.plot(strengths, values[:-1], color=color, label=label)
             axis.plot(dot, values[-1], "o", color=color)
         axis.set(title=f"by={by!r}", xlabel="log_std", xscale="log", yscale="log")
@@ -154,7 +139,7 @@ def matching() -> Figure:
     return figure
 
 
-def orderings() -> Figure:
+def orderings():
     """Share of orderings kept by margin: two sites of a 28 x 28 map, formulas and measurements."""
     chaos = cg.GaussianChaos(log_std=0.5)
     energy = float(chaos.expected_energy(torch.ones(1, 1, *GRID))) / math.prod(GRID)
@@ -183,11 +168,11 @@ def orderings() -> Figure:
     return figure
 
 
-def _noise(name: str) -> Noise:
+def _noise(name):
     return Noise(torch.tensor(fold("concepts", name)))
 
 
-def main() -> None:
+def main():
     folder = Path(__file__).parents[1] / "docs" / "concepts"
     for figure in (kernels, fields, gates, features, feature_graph, coupled, matching, orderings):
         figure().savefig(folder / f"{figure.__name__}.png", dpi=150)

@@ -20,7 +20,7 @@ BLOCK = re.compile(
 METRICS = {"top1": "Top-1", "nll": "NLL", "ece": "ECE", "nll_T": "NLL+T"}
 
 
-def table(study: str, methods: dict[str, str], short: bool) -> str:
+def table(study, methods, short):
     with (ROOT / "results" / study / "table.csv").open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["kind"] == "mean"]
     found = {(row["variant"], row["part"], row["metric"]): row for row in rows}
@@ -41,15 +41,15 @@ def table(study: str, methods: dict[str, str], short: bool) -> str:
     return "\n".join(lines)
 
 
-def number(value: str | float, sign: str = "") -> str:
+def number(value, sign=""):
     """Three digits without the leading zero."""
     return re.sub(r"\b0\.", ".", f"{float(value):{sign}.3f}")
 
 
-def filled(text: str) -> str:
+def filled(text):
     """The page with the tables of today's files."""
 
-    def block(match: re.Match[str]) -> str:
+    def block(match):
         asked = [part.split(" = ") for part in (match[4] or "").split(", ")]
         rows = {names[0]: names[-1] for names in asked}
         return f"{match[1]}{table(match[3], rows, bool(match[2]))}\n{match[5]}"

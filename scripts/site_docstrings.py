@@ -6,7 +6,6 @@ Docstrings are written for people who read source: ``:math:`` and ``.. math::`` 
 """
 
 import re
-from typing import Any
 
 import griffe
 
@@ -20,7 +19,7 @@ _DOCTEST = re.compile(
 )  # up to the next empty line
 
 
-def as_markdown(text: str) -> str:
+def as_markdown(text):
     r"""The docstring with formulas between dollar signs, names as code; examples as they stand.
 
     >>> as_markdown("The law :math:`p` of :class:`~chaosgate.field.Law`.")
@@ -34,7 +33,7 @@ def as_markdown(text: str) -> str:
     return _ROLE.sub(lambda match: f"`{match[1].strip('~').rpartition('.')[2]}`", text)
 
 
-def _block(match: re.Match[str]) -> str:
+def _block(match):
     lines = [line.strip() for line in match[2].splitlines() if line.strip()]
     return "\n".join([f"{match[1]}$$", *(match[1] + line for line in lines), f"{match[1]}$$"])
 
@@ -42,6 +41,6 @@ def _block(match: re.Match[str]) -> str:
 class PlainDocstrings(griffe.Extension):
     """Applied to every object while its source is read."""
 
-    def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+    def on_object(self, *, obj, **kwargs):
         if obj.docstring is not None:
             obj.docstring.value = as_markdown(obj.docstring.value)

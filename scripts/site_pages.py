@@ -14,11 +14,9 @@ import os
 import re
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
-from typing import Any
 
 from latex2mathml.converter import convert
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import File
 from nbconvert import MarkdownExporter
 
 REPOSITORY = Path(__file__).parents[1]
@@ -29,11 +27,11 @@ REPAIRS = (  # MathML of latex2mathml that browsers show badly
 )
 
 
-def read(path: str) -> str:
+def read(path):
     return (REPOSITORY / path).read_text(encoding="utf-8")
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
+def on_files(files, config):
     """Add the generated pages, and the pictures and tables of results/."""
     pages = {
         "changelog.md": read("CHANGELOG.md"),
@@ -58,21 +56,21 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **kwargs: Any) -> str:
+def on_page_markdown(markdown, **kwargs):
     """Fill in what the cards take from the code and from measurements."""
     fill = {"config": config_block, "desiderata": desiderata_row, "cost": cost, "ratio": ratio}
     pattern = r"\{\{ (config|desiderata|cost|ratio) ([^}]+) \}\}"
     return re.sub(pattern, lambda found: fill[found[1]](found[2]), markdown)
 
 
-def on_page_content(content: str, **kwargs: Any) -> str:
+def on_page_content(content, **kwargs):
     """Formulas become MathML here, so that a page needs no script for them."""
 
-    def render(found: re.Match[str]) -> str:
+    def render(found):
         formula = html.unescape(found[2]).strip()
         display = "block" if formula.startswith("\\[") else "inline"
         formula = re.sub(r"(\\math[a-z]+) (\w)", r"\1{\2}", formula[2:-2].strip())
-        made: str = convert(formula, display=display)
+        made = convert(formula, display=display)
         if "\\" in made:
             logging.getLogger("mkdocs.hooks").warning(f"unknown to latex2mathml: {formula}")
         for pattern, better in REPAIRS:
@@ -82,7 +80,7 @@ def on_page_content(content: str, **kwargs: Any) -> str:
     return re.sub(r'<(span|div) class="arithmatex">(.*?)</\1>', render, content, flags=re.DOTALL)
 
 
-def commands_page() -> str:
+def commands_page():
     """The help of every command, as the terminal shows it."""
     from chaosgate.__main__ import HELP, main
 
@@ -97,7 +95,7 @@ def commands_page() -> str:
     return "\n\n".join([*parts, "`test`, `validate` and `predict` take the keys of `fit`."])
 
 
-def configs_page() -> str:
+def configs_page():
     """Every shipped configuration."""
     head = (
         "Every file below comes with the package and is found by its name: `-c noise/gch`, "
@@ -110,19 +108,19 @@ def configs_page() -> str:
     return "\n\n".join(["---\nhide: [navigation]\n---", "# Configurations", head, *parts])
 
 
-def config_block(name: str) -> str:
+def config_block(name):
     """A shipped configuration as a block of YAML."""
     return f"```yaml\n{read(f'configs/{name}.yaml').rstrip()}\n```"
 
 
-def desiderata_row(gate: str) -> str:
+def desiderata_row(gate):
     """The row of a gate in the measured matrix, docs/desiderata.md."""
     lines = [line for line in read("docs/desiderata.md").splitlines() if line[:1] == "|"]
     table = "\n".join([*lines[:2], *(line for line in lines if line.startswith(f"| {gate} |"))])
     return f"{table}\n\nMeasured on 7x7; [all gates and the rules](../desiderata.md)."
 
 
-def cost(gate: str) -> str:
+def cost(gate):
     """Time and memory of a gate over a bare multiplication."""
     lines = ["| features | forward | forward and backward | memory (maps) |", "|---|--:|--:|--:|"]
     for row in json.loads(read("results/bench_gate.json")):
@@ -133,7 +131,7 @@ def cost(gate: str) -> str:
     return "\n".join([*lines, "", "One CPU thread, relative to a plain multiplication."])
 
 
-def ratio(what: str) -> str:
+def ratio(what):
     """Time with an alternative to noise over the time without."""
     lines = ["", "", "| time of | over plain |", "|---|--:|"]
     for row in json.loads(read("results/bench_alternatives.json")):

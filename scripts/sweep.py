@@ -1,11 +1,12 @@
 """Try ``attach`` or ``audit`` on one small model of every family of timm, torchvision and
 transformers.
 
-    python scripts/sweep.py stages stages.csv --table docs/stages.md
-    python scripts/sweep.py audit audit.csv --table results/audit.md
+    python scripts/sweep.py stages stages.csv
+    python scripts/sweep.py audit audit.csv
 
 Half an hour for the stages and one to two hours for the audits on one core. A second call
-continues the CSV. ``tests/programs/placement.py`` says how a place is checked.
+continues the CSV. The table goes to docs/stages.md or results/audit.md.
+``tests/programs/placement.py`` says how a place is checked.
 """
 
 import argparse
@@ -29,6 +30,8 @@ from tests.programs.placement import NO_GRID, verdicts  # noqa: E402
 
 ARGUMENTS = ("drop_rate", "drop_path_rate", "attn_drop_rate", "proj_drop_rate", "pos_drop_rate")
 ARGUMENTS += ("patch_drop_rate", "drop_block_rate")
+SECONDS = 180  # of CPU time for a family
+TABLES = {"stages": "docs/stages.md", "audit": "results/audit.md"}
 COLUMNS = {
     "stages": ["L4"],
     "audit": ["argument", "sources", "act", "requested", "realized", "verdict"],
@@ -172,12 +175,8 @@ def audited(sources):
     told = [f"{len(m)} {v}" + ("" if v == "off" else f" ({m[0]})") for v, m in other.items()]
     acting = sum(s.change > 0 and s.verdict in ("acts", "active in evaluation") for s in sources)
     drawn = sum(bool(s.draws or s.evaluation) for s in sources)
-    return (
-        drawn,
-        acting,
-        *(f"{m / len(rated):.3f}" if rated else "" for m in means),
-        "; ".join(told),
-    )
+    rates = [f"{mean / len(rated):.3f}" if rated else "" for mean in means]
+    return drawn, acting, *rates, "; ".join(told)
 
 
 def page(kind, found):
@@ -194,9 +193,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kind", choices=COLUMNS)
     parser.add_argument("csv", type=Path)
-    parser.add_argument("--table", type=Path, help="write this Markdown file from the CSV")
-    parser.add_argument("--only", nargs="*", default=[], help="families, e.g. timm/resnet")
-    parser.add_argument("--seconds", type=int, default=180, help="CPU time limit of a family")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -213,11 +209,10 @@ def main():
         if not found:
             writer.writeheader()
         for library, family, model_of in families():
-            asked = not options.only or f"{library}/{family}" in options.only
-            if (library, family) in done or not asked:
+            if (library, family) in done:
                 continue
             head, name = {"library": library, "family": family}, ""
-            signal.setitimer(signal.ITIMER_PROF, options.seconds)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
             try:
                 name, build = model_of(family)
                 run = stages if options.kind == "stages" else audit
@@ -231,8 +226,7 @@ def main():
             file.flush()
             found += new
             print(*(list(row.values()) for row in new), sep="\n", flush=True)
-    if options.table:
-        options.table.write_text(page(options.kind, found))
+    (Path(__file__).parents[1] / TABLES[options.kind]).write_text(page(options.kind, found))
 
 
 if __name__ == "__main__":
