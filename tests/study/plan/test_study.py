@@ -23,7 +23,7 @@ METHODS = {"none": "none.yaml", "gch": "gch.yaml"}
         ({"metrics": ["top1", "nlll"]}, None, "metrics.1: Input should be 'top1', 'nll'"),
         ({"checkpoint": ["best", "lst"]}, None, "Input should be 'best', 'top1' or 'last'"),
         ({"paper": "pets"}, None, "no table 'pets'"),
-        ({"base": ["basic.yaml"]}, None, "names basic.yaml, which is neither in"),
+        ({"base": ["basic.yaml"]}, None, "base: no configuration basic.yaml"),
         ({"methods": None}, None, "methods: Field required"),
         ({"seeds": ["a"]}, None, "seeds.0: Input should be a valid integer"),
         (
@@ -31,15 +31,19 @@ METHODS = {"none": "none.yaml", "gch": "gch.yaml"}
             None,
             "methods.a b: String should match pattern",
         ),
-        ({"methods": {"none": 3}}, None, "give a file, dotted keys"),
+        ({"methods": {"none": 3}}, None, "3 is neither a file nor keys"),
         ({"grid": {"stage": 3}}, None, "grid.stage.levels: Input should be"),
         ({"grid": {"strength": {"a": None}}}, None, "give 'strength:' beside 'grid:'"),
         ({"tests": ["clean"]}, None, "tests: Input should be a valid dictionary"),
-        ({"planned": {"claims": "x", "contrasts": "gch", "refuted_if": "y"}}, None, "METHOD - "),
+        (
+            {"planned": {"claims": "x", "contrasts": "gch", "refuted_if": "y"}},
+            None,
+            "planned.contrasts.0: String",
+        ),
         ({}, "smoke", "no size 'smoke'"),
         ({"sizes": {"smoke": {}}}, "smok", "no size 'smok'. Did you mean 'smoke'?"),
         ({"sizes": {"smoke": {"seed": [0]}}}, "smoke", "no key 'seed'. Did you mean 'seeds'?"),
-        ({"sizes": {"smoke": "none_such.yaml"}}, "smoke", "names none_such.yaml"),
+        ({"sizes": {"smoke": "none_such.yaml"}}, "smoke", "no configuration none_such.yaml"),
     ],
 )
 def test_mistake_is_named(

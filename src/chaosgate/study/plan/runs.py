@@ -4,7 +4,6 @@ The name of a directory follows from the composed configuration with all default
 (:mod:`chaosgate.run.identity`), so a default that changes in the code makes another run.
 """
 
-import hashlib
 import json
 import os
 from collections import Counter
@@ -18,15 +17,7 @@ from typing import Any
 import chaosgate
 from chaosgate.run.files import allowed_modules, config_hash, read_json, write_json
 from chaosgate.run.identity import run_name, test_hash, versions
-from chaosgate.study.plan.study import (
-    CHECKPOINT,
-    COMMAND,
-    FOLDERS,
-    ConfigParts,
-    Study,
-    load_study,
-    resolve,
-)
+from chaosgate.study.plan.study import CHECKPOINT, COMMAND, ConfigParts, Study, load_study, resolve
 
 __all__ = ["Run", "folders_of", "load_study", "plan_runs", "recall", "remember"]
 Compose = Callable[[Sequence[str]], Mapping[str, Any]]
@@ -96,9 +87,8 @@ class Run:
 def folders_of(study: Study, root: str | Path) -> dict[str, str]:
     """The values of ``${NAME}``: environment variables, or folders of synthetic images."""
     found = {name: value for name, value in os.environ.items() if name.startswith("CHAOSGATE_")}
-    if study.synthetic:
-        short = {name: name.removeprefix("CHAOSGATE_").lower() for name in FOLDERS}
-        found |= {name: str(Path(root) / SYNTHETIC / short[name]) for name in FOLDERS}
+    for name in ("imagenet", "imagenet_c", "pets") if study.synthetic else ():
+        found[f"CHAOSGATE_{name.upper()}"] = str(Path(root) / SYNTHETIC / name)
     return found
 
 
@@ -124,16 +114,6 @@ def plan_runs(study: Study, root: str | Path, compose: Compose) -> list[Run]:
         compose: :func:`chaosgate.cli.training.compose`.
     """
     folders, runs = folders_of(study, root), []
-
-    def composed(name: str, parts: ConfigParts) -> Mapping[str, Any]:
-        try:
-            config = compose(command_line(parts, folders))
-            if taken := [key for key in _TAKEN if config.get(key)]:
-                raise ValueError(f"{taken[0]} is set by the study itself; leave it out.")
-        except ValueError as error:
-            raise ValueError(f"{study.path}: method {name}: {error}") from None
-        return config
-
     for method, own in study.methods.items():
         axes = study.axes_of(method)
         for names in product(*axes.values()):
@@ -144,17 +124,22 @@ def plan_runs(study: Study, root: str | Path, compose: Compose) -> list[Run]:
                 size=study.size,
                 logits=study.with_logits,
             )
-            if own and COMMAND in own[0].content:
-                template = str(resolve(own[0].content[COMMAND], folders))
-                runs += [_of_program(study, made, template, seed) for seed in study.seeds]
-                continue
             special = [part for axis, level in levels.items() for part in axes[axis][level]]
             parts = (*study.base, *study.overrides, *own, *special, *study.last)
-            config = composed(made.variant, parts)
-            tests = [
-                composed(f"{made.variant}, test {name}", (*parts, *more)) if more else config
-                for name, more in study.tests.items()
-            ]
+            try:
+                if own and COMMAND in own[0].content:
+                    command = str(resolve(own[0].content[COMMAND], folders))
+                    runs += [_of_program(made, command, seed) for seed in study.seeds]
+                    continue
+                config = compose(command_line(parts, folders))
+                tests = [
+                    compose(command_line((*parts, *more), folders)) if more else config
+                    for more in study.tests.values()
+                ]
+                if taken := [key for one in (config, *tests) for key in _TAKEN if one.get(key)]:
+                    raise ValueError(f"{taken[0]} is set by the study itself; leave it out.")
+            except ValueError as error:
+                raise ValueError(f"{study.path}: method {made.variant}: {error}") from None
             runs += [_seeded(made, config, tests, seed) for seed in study.seeds]
     runs.sort(key=lambda run: study.seeds.index(run.seed))
     twins: dict[tuple[str, ...], str] = {}
@@ -180,26 +165,24 @@ def _seeded(
     config, *tests = ({**one, "seed_everything": seed} for one in (config, *tests))
     kind, outputs = ["logits"] * run.logits, {}
     for test in tests:
-        subject = test_hash(config, test)
-        outputs[config_hash([subject, run.checkpoint, *kind])] = "-".join(
-            [*kind, subject, run.checkpoint]
-        )
+        name = [*kind, subject := test_hash(config, test), run.checkpoint]
+        outputs[config_hash([subject, run.checkpoint, *kind])] = "-".join(name)
     more: dict[str, Any] = {"test_outputs": outputs, "config": config, "test_configs": tests}
     return replace(run, seed=seed, training=run_name(config), **more)
 
 
-def _of_program(study: Study, run: Run, template: str, seed: int) -> Run:
+def _of_program(run: Run, command: str, seed: int) -> Run:
     """A run of another program, which trains and tests in one go.
 
     ``{run_dir}`` is filled in when it starts.
     """
     values = {"run_dir": "{run_dir}", "seed": seed, "method": run.method, **run.levels}
     try:
-        command = template.format(**values)
-    except (LookupError, ValueError) as error:
+        command = command.format(**values)
+    except LookupError as error:
+        known = ", ".join(f"{{{key}}}" for key in values)
         raise ValueError(
-            f"{study.path}: method {run.method}: command has {error}; there are "
-            f"{', '.join(f'{{{key}}}' for key in values)}. Write other braces twice."
+            f"command has {error}; there are {known}. Write other braces twice."
         ) from None
     return replace(
         run,
@@ -216,11 +199,11 @@ def _of_program(study: Study, run: Run, template: str, seed: int) -> Run:
 
 def remember(study: Study, runs: Sequence[Run], root: Path) -> None:
     """Keep which runs a study has: to compose their configurations takes the import of torch."""
-    entries = [asdict(replace(run, root=Path(), config={}, test_configs=())) for run in runs]
+    entries = [asdict(replace(run, config={}, test_configs=())) | {"root": ""} for run in runs]
     with suppress(OSError):  # a folder that can only be read
         (root / study.name).mkdir(parents=True, exist_ok=True)
         content = {"key": _key(study, root), "runs": entries}
-        write_json(root / study.name / "plan.json", json.loads(json.dumps(content, default=str)))
+        write_json(root / study.name / "plan.json", content)
 
 
 def recall(study: Study, root: Path) -> list[Run] | None:
@@ -234,8 +217,7 @@ def recall(study: Study, root: Path) -> list[Run] | None:
 
 def _key(study: Study, root: Path) -> str:
     """What the names of runs follow from: the study, its files, folders, versions, this code."""
-    code = hashlib.sha256()
-    for path in sorted(Path(chaosgate.__file__).parent.rglob("*.py")):
-        code.update(path.read_bytes())
-    more = [folders_of(study, root), allowed_modules(), versions(), code.hexdigest()]
+    code = sorted(Path(chaosgate.__file__).parent.rglob("*.py"))
+    times = [path.stat().st_mtime_ns for path in code]
+    more = [folders_of(study, root), allowed_modules(), versions(), times]
     return config_hash([study.model_dump(mode="json"), more], digits=64)

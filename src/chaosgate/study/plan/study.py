@@ -4,6 +4,7 @@ A study is put together from *parts*: YAML files and dotted keys, from left to r
 a part stands for a data folder, which differs from machine to machine.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -32,12 +33,6 @@ from chaosgate.study.report.names import PLUS_T, is_packed, scaled
 
 STRENGTH, CHECKPOINT, COMMAND = "strength", "checkpoint", "command"
 Metric = Literal["top1", "nll", "ece", "gap", "brier", "confidence", "top5", "adaptive_ece"]
-FOLDERS = {
-    "CHAOSGATE_IMAGENET": "train/<wnid> and val/<wnid> of ImageNet-1k",
-    "CHAOSGATE_IMAGENET_C": "<corruption>/<severity>/<wnid> of the released ImageNet-C",
-    "CHAOSGATE_PETS": "oxford-iiit-pet",
-}
-"""Variables of the studies in this repository, and what their folders hold."""
 _VARIABLE = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")
 
 
@@ -75,13 +70,11 @@ def find_file(study: Path, name: str) -> Path:
     by ``chaosgate configs copy`` in the current directory wins, as it does after ``-c``.
     """
     start = study.resolve().parent
-    here = (Path.cwd(),) if start.is_relative_to(config_folder().resolve()) else ()
+    here = [Path.cwd()] * start.is_relative_to(config_folder().resolve())
     try:
         return find_config(name, (*here, start, *start.parents))
     except OSError as error:
-        raise FileNotFoundError(
-            f"{study} names {name}, which is neither in {start} nor above it: {error}"
-        ) from None
+        raise ValueError(str(error)) from None
 
 
 def _listed(value: Any) -> list[Any]:
@@ -91,18 +84,13 @@ def _listed(value: Any) -> list[Any]:
 def _parts(value: Any, info: ValidationInfo) -> ConfigParts:
     study, found = info.context or Path(), []
     for part in _listed(value):
-        if isinstance(part, str) and is_packed(study.parent):
-            found.append(ConfigPart({}))  # the file may be gone by now
-        elif isinstance(part, str):
+        if isinstance(part, dict):
+            found.append(ConfigPart({str(key): entry for key, entry in part.items()}))
+        elif not isinstance(part, str):
+            raise ValueError(f"{part!r} is neither a file nor keys (trainer.max_epochs: 20).")
+        elif not is_packed(study.parent):  # there the file may be gone by now
             file = find_file(study, part)
             found.append(ConfigPart(read_yaml(file), file))
-        elif isinstance(part, dict):
-            found.append(ConfigPart({str(key): entry for key, entry in part.items()}))
-        else:
-            raise ValueError(
-                f"{part!r} is not a part of a configuration; give a file, dotted keys with "
-                "values (trainer.max_epochs: 20), or a list of them."
-            )
     return tuple(found)
 
 
@@ -112,11 +100,11 @@ def resolve(value: Any, folders: Mapping[str, str]) -> Any:
     >>> resolve({"root": "${CHAOSGATE_PETS}", "n": 3}, {"CHAOSGATE_PETS": "/data"})
     {'root': '/data', 'n': 3}
     """
-    if isinstance(value, str):
-        return _VARIABLE.sub(lambda match: folders.get(match[1], match[0]), value)
-    if isinstance(value, Mapping):
-        return {key: resolve(entry, folders) for key, entry in value.items()}
-    return [resolve(entry, folders) for entry in value] if isinstance(value, list) else value
+
+    def folder(name: re.Match[str]) -> str:
+        return json.dumps(folders.get(name[1], name[0]))[1:-1]
+
+    return json.loads(_VARIABLE.sub(folder, json.dumps(value)))
 
 
 def require_folders(study: "Study", folders: Mapping[str, str], exist: bool) -> None:
@@ -125,16 +113,15 @@ def require_folders(study: "Study", folders: Mapping[str, str], exist: bool) -> 
     A study file may come from another person, and what it reads ends in logs and reports.
     """
     names = sorted({n for part in study.parts() for n in _VARIABLE.findall(repr(part.content))})
-    if other := [name for name in names if not name.startswith("CHAOSGATE_")]:
-        raise ValueError(f"the study reads ${{{other[0]}}}; a study may read CHAOSGATE_* only.")
     found = {name: folders.get(name, "not set") for name in names}
-    missing = [n for n, folder in found.items() if not Path(folder).expanduser().exists()]
+    for name in names:
+        if not name.startswith("CHAOSGATE_"):
+            raise ValueError(f"the study reads ${{{name}}}; a study may read CHAOSGATE_* only.")
+    missing = [f"{n} is {one}" for n, one in found.items() if not Path(one).expanduser().exists()]
     if missing and exist:
-        lines = [f"{n} ({FOLDERS.get(n, 'a folder of data')}) is {found[n]}" for n in missing]
         raise FileNotFoundError(
-            f"the data are missing: {'; '.join(lines)}, which does not exist. Set the variable, "
-            f"e.g. export {missing[0]}=FOLDER, or try the study on synthetic images with --size "
-            "smoke."
+            f"the data are missing: {', '.join(missing)}, which does not exist. Set the variable "
+            "(export NAME=FOLDER), or try the study on synthetic images with --size smoke."
         )
 
 
@@ -145,6 +132,9 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+]*$")]
 Parts = Annotated[ConfigParts, BeforeValidator(_parts)]
 OneOrMore = BeforeValidator(_listed)
 Names = Annotated[tuple[str, ...], OneOrMore]
+_METRICS = "|".join([*get_args(Metric), *map(scaled, PLUS_T)])
+Endpoint = Annotated[str, Field(pattern=rf"^(clean|corrupted) ({_METRICS})$")]
+Contrast = Annotated[str, Field(pattern=r"^\S+ - \S+$")]
 
 
 class _Entry(BaseModel):
@@ -214,23 +204,9 @@ class Planned(_Entry):
     """
 
     claims: Names = Field(min_length=1)
-    endpoint: Names = Field(("clean nll_T",), min_length=1)
-    contrasts: Names = Field(min_length=1)
+    endpoint: Annotated[tuple[Endpoint, ...], OneOrMore] = Field(("clean nll_T",), min_length=1)
+    contrasts: Annotated[tuple[Contrast, ...], OneOrMore] = Field(min_length=1)
     refuted_if: str
-
-    @model_validator(mode="after")
-    def _readable(self) -> "Planned":
-        known = {*get_args(Metric), *map(scaled, PLUS_T)}
-        for one in self.endpoint:
-            part, _, metric = one.partition(" ")
-            if part not in ("clean", "corrupted") or metric not in known:
-                raise ValueError(
-                    f"endpoint {one!r} is not clean or corrupted with a metric, e.g. clean nll_T."
-                )
-        for one in self.contrasts:
-            if one.count(" - ") != 1:
-                raise ValueError(f"contrast {one!r} is not METHOD - METHOD, e.g. gch - none.")
-        return self
 
 
 class Study(_Entry):
@@ -331,16 +307,16 @@ class Study(_Entry):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Study":
+        planned = self.planned.contrasts if self.planned else ()
+        sides = [side for one in planned for side in one.removesuffix("+T").split(" - ")]
         named: dict[str, Iterable[str]] = {
             "reference": [self.reference],
             "contrast": self.contrast,
             "strength": self.strength,
             "ensemble": [ensemble.of for ensemble in self.ensemble],
+            "planned.contrasts": [side.split("-")[0] for side in sides],
             **{f"grid.{axis}": content.methods or () for axis, content in self.grid.items()},
         }
-        if self.planned is not None:
-            sides = " - ".join(one.removesuffix("+T") for one in self.planned.contrasts)
-            named["planned.contrasts"] = [one.split("-")[0] for one in sides.split(" - ")]
         for key, name in [(key, name) for key, names in named.items() for name in names]:
             if name not in self.methods:
                 raise ValueError(f"{key}: no method '{name}'. {did_you_mean(name, self.methods)}")
@@ -348,13 +324,11 @@ class Study(_Entry):
             raise ValueError(f"paper: no table '{name}'. {did_you_mean(name, paper_data())}")
         if self.reference in self.strength:
             raise ValueError(f"strength.{self.reference}: the reference has no strength to sweep.")
-        if wrong := {STRENGTH, CHECKPOINT} & set(self.grid):
-            raise ValueError(f"grid.{min(wrong)}: give '{min(wrong)}:' beside 'grid:', not in it.")
-        for ensemble in self.ensemble:
-            if self.axes_of(ensemble.of) or ensemble.size > len(self.seeds):
-                raise ValueError(
-                    f"ensemble: {ensemble.of} needs {ensemble.size} seeds, and no further axes."
-                )
+        for axis in {STRENGTH, CHECKPOINT} & set(self.grid):
+            raise ValueError(f"grid.{axis}: give '{axis}:' beside 'grid:', not in it.")
+        for one in self.ensemble:
+            if self.axes_of(one.of) or one.size > len(self.seeds):
+                raise ValueError(f"ensemble: {one.of} needs {one.size} seeds, and no other axes.")
         return self
 
 
@@ -372,30 +346,8 @@ def load_study(path: str | Path, size: str | None = None, seeds: int | None = No
     path = find_config(path, group="study")
     content = {"name": path.stem, **{k: v for k, v in read_yaml(path).items() if v is not None}}
     content = {"project": content["name"], **content}
-    study = make_study(content if size is None else _sized(path, content, size), path)
-    if study.reading == "unit":
-        methods = {
-            name: tuple(replace(part, content=_at_beta_one(part.content)) for part in parts)
-            for name, parts in study.methods.items()
-        }
-        study = study.model_copy(update={"methods": methods, "name": f"{study.name}.unit"})
-    if seeds is not None:
-        more = range(max(study.seeds) + 1, max(study.seeds) + 1 + seeds)
-        study = study.model_copy(update={"seeds": (*study.seeds, *more)[:seeds]})
-    return study
-
-
-def _at_beta_one(content: Any) -> Any:
-    """Without ``epsilon``: gamma goes with beta 1 then."""
-    if not isinstance(content, dict):
-        return content
-    return {key: _at_beta_one(value) for key, value in content.items() if key != "epsilon"}
-
-
-def make_study(content: Mapping[str, Any], path: Path) -> Study:
-    """A study from data; files that it names are looked for beside ``path`` and above it."""
     try:
-        study = Study.model_validate(content, context=path)
+        study = Study.model_validate(_sized(path, content, size), context=path)
     except ValidationError as error:
         # An unknown key is the reason why another one is missing, not the other way round.
         first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
@@ -406,19 +358,38 @@ def make_study(content: Mapping[str, Any], path: Path) -> Study:
         elif first["type"] not in ("value_error", "missing"):
             text = f"{text}, not {first['input']!r}"
         raise ValueError(f"{path}: {key}{': ' * bool(key)}{text}") from None
-    study._path = path
-    return study
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    study._path, more = path, {}
+    if study.reading == "unit":
+        methods = {name: tuple(map(_at_beta_one, own)) for name, own in study.methods.items()}
+        more = {"methods": methods, "name": f"{study.name}.unit"}
+    if seeds is not None:
+        last = max(study.seeds)
+        more["seeds"] = (*study.seeds, *range(last + 1, last + 1 + seeds))[:seeds]
+    return study.model_copy(update=more)
 
 
-def _sized(path: Path, content: dict[str, Any], name: str) -> dict[str, Any]:
+def _at_beta_one(part: ConfigPart) -> ConfigPart:
+    """Without ``epsilon``: gamma goes with beta 1 then."""
+
+    def kept(node: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in node.items() if key != "epsilon"}
+
+    return replace(part, content=json.loads(json.dumps(part.content), object_hook=kept))
+
+
+def _sized(path: Path, content: dict[str, Any], name: str | None) -> dict[str, Any]:
     """The study with one of its sizes, which is in the study or in a file of its own."""
+    if name is None:
+        return content
     sizes, known = content.get("sizes", {}), "seeds jobs threads overrides tests synthetic".split()
     if name not in sizes:
-        raise ValueError(f"{path}: no size '{name}'. {did_you_mean(name, sizes)}")
+        raise ValueError(f"no size '{name}'. {did_you_mean(name, sizes)}")
     size = sizes[name]
     size = dict(read_yaml(find_file(path, size)) if isinstance(size, str) else size)
     for key in set(size) - set(known):
-        raise ValueError(f"{path}: sizes.{name}: no key '{key}'. {did_you_mean(key, known)}")
+        raise ValueError(f"sizes.{name}: no key '{key}'. {did_you_mean(key, known)}")
     more, tests = size.pop("tests", {}), content.get("tests", {"test": None})
     # A file of sizes serves several studies; it may mention tests that this one does not have.
     tests = {one: [*_listed(parts), *_listed(more.get(one))] for one, parts in tests.items()}
