@@ -60,7 +60,7 @@ def finish(
     )
     write_json(run.directory / FITTED, {"seconds": 60.0})
     for test in run.test_outputs:
-        write_record(run.directory, test, rows, {"seconds": 3.0})
+        write_record(run.directory, test, rows, 3.0, "")
 
 
 def keep(

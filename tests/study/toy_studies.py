@@ -106,15 +106,13 @@ def attempts(directory: Path) -> int:
 if __name__ == "__main__":  # STUDY ROOT JOBS: a runner that a test can kill
     from rich.console import Console
 
-    from chaosgate.study.execute.local import Display, LocalExecutor, warm
+    from chaosgate.study.execute.local import Display, warm, work_through
     from tests.study.toy_studies import toy_execute as execute  # by its name in other processes
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     study, root, jobs = sys.argv[1:]
     display = Display(Console(stderr=True))
     context = warm("chaosgate.run.checkpoint")
-    executor = LocalExecutor(
-        toy_runs(Path(study), Path(root)), execute, display, int(jobs), 1, context
-    )
-    outcome = executor()
+    runs = toy_runs(Path(study), Path(root))
+    outcome = work_through(runs, execute, display, int(jobs), 1, context)
     print(json.dumps({"failed": sorted(outcome.failed), "interrupted": outcome.interrupted}))

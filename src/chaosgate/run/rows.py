@@ -119,14 +119,8 @@ class RecordTest(Callback):
             return
         columns = [gather(trainer, one) for one in outputs.values()]
         logits, target, index, cell = (column[columns[2] >= 0] for column in columns)
-        scores = classification_scores(logits, target)
-        kept = {"cell": cell.short(), "index": index.int(), "correct": scores.rank < 1}
-        kept |= {"confidence": scores.confidence.float(), "nll": scores.nll.float()}
-        if temperature is not None:
-            fields = scaled_scores(logits, target, temperature)._asdict()
-            kept |= {name + SUFFIX: value.float() for name, value in fields.items()}
-        if self.logits:
-            kept |= {"logits": logits.half(), "target": target.int()}
+        kept = {"cell": cell.short(), "index": index.int()}
+        kept |= image_arrays(logits, target, temperature, self.logits)
         for name, value in kept.items():
             self._kept[name].append(value)
 
@@ -152,14 +146,10 @@ class RecordTest(Callback):
         arrays = {"corruption": np.array(names), "severity": np.array(severities, dtype=np.int8)}
         arrays |= {name: torch.cat(parts).numpy() for name, parts in self._kept.items()}
         if self._validation:
-            logits, target, index = self._validation
-            if self._scaled is not None:
-                slopes = fit_derivatives(logits, target, self.fitted["temperature"])
-                arrays["slope"], arrays["curvature"] = (one.float().numpy() for one in slopes)
-                arrays["on_test"] = np.array(self.fitted["temperature_split"] == "test")
-            if self.logits:
-                kept = {"logits": logits.half(), "target": target.int(), "index": index.int()}
-                arrays |= {f"validation_{name}": value.numpy() for name, value in kept.items()}
+            temperature = self.fitted.get("temperature")
+            on_test = self.fitted.get("temperature_split") == "test"
+            found = fit_arrays(*self._validation, temperature, on_test, self.logits)
+            arrays |= {name: value.numpy() for name, value in found.items()}
         write_arrays(samples_file(run.path, str(self.outputs)), arrays)
 
     def _write_rows(self, trainer: Any, pl_module: Any, run: RunDirectory) -> None:
@@ -222,6 +212,41 @@ class WritePredictions(Callback):
         path = RunDirectory.of(trainer).predictions
         files.replace_file(path, frame.to_csv(index=False, lineterminator="\n"))
         print(f"{len(order)} predictions in {path}")
+
+
+def image_arrays(
+    logits: Tensor, target: Tensor, temperature: float | None, keep_logits: bool
+) -> dict[str, Tensor]:
+    """What is kept of every test image."""
+    scores = classification_scores(logits, target)
+    found = {"correct": scores.rank < 1, "confidence": scores.confidence.float()}
+    found["nll"] = scores.nll.float()
+    if temperature is not None:
+        fields = scaled_scores(logits, target, temperature)._asdict()
+        found |= {name + SUFFIX: value.float() for name, value in fields.items()}
+    if keep_logits:
+        found |= {"logits": logits.half(), "target": target.int()}
+    return found
+
+
+def fit_arrays(
+    logits: Tensor,
+    target: Tensor,
+    index: Tensor,
+    temperature: float | None,
+    on_test: bool,
+    keep_logits: bool,
+) -> dict[str, Tensor]:
+    """What is kept of the images that the temperature was fitted on."""
+    found: dict[str, Tensor] = {}
+    if temperature is not None:
+        slope, curvature = fit_derivatives(logits, target, temperature)
+        found |= {"slope": slope.float(), "curvature": curvature.float()}
+        found["on_test"] = torch.tensor(on_test)
+    if keep_logits:
+        kept = {"logits": logits.half(), "target": target.int(), "index": index.int()}
+        found |= {f"validation_{name}": value for name, value in kept.items()}
+    return found
 
 
 def outputs_of(

@@ -16,7 +16,7 @@ from filelock import FileLock
 from rich.console import Console
 
 from chaosgate.study import Run
-from chaosgate.study.execute.local import Display, LocalExecutor, Outcome, warm
+from chaosgate.study.execute.local import Display, Outcome, warm, work_through
 from chaosgate.study.execute.state import LOCK, read_json, state_of
 from tests.study.toy_studies import Plan, Write, attempts, toy_execute, toy_runs
 
@@ -26,7 +26,7 @@ REPOSITORY = Path(__file__).parents[3]
 def execute(runs: list[Run], jobs: int = 1) -> Outcome:
     """Work through runs in processes of this one."""
     display, context = Display(Console(file=StringIO())), warm("chaosgate.run.checkpoint")
-    return LocalExecutor(runs, toy_execute, display, jobs, 1, context)()
+    return work_through(runs, toy_execute, display, jobs, 1, context)
 
 
 def start(study: Path, jobs: int = 1) -> "subprocess.Popen[str]":
@@ -135,16 +135,13 @@ def test_signal_ends_the_workers_and_keeps_what_is_done(number: int, write_study
 
 @pytest.mark.parametrize(("jobs", "expected"), [(2, {"3", "5"}), (1, {"3,5"})])
 def test_runs_at_a_time_have_a_device_each_and_one_alone_has_all(
-    jobs: int, expected: set[str], plan: Plan, monkeypatch: pytest.MonkeyPatch
+    jobs: int, expected: set[str], write_study: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    runs = plan(seeds=[0, 1])
-    context = warm("chaosgate.run.checkpoint")
-    executor = LocalExecutor(runs, toy_execute, Display(Console(file=StringIO())), jobs, 1, context)
-    assert executor.devices == (["3", "5"] if jobs == 2 else [])
-    if jobs == 2:  # a warm process has the environment of the first runner of this test session
-        executor()
-        assert {(r.directory / "attempts.txt").read_text().strip() for r in runs} == expected
+    study = write_study(seeds=[0, 1])
+    assert ended(start(study, jobs))["failed"] == []
+    runs = toy_runs(study, study.parent / "runs")
+    assert {(run.directory / "attempts.txt").read_text().strip() for run in runs} == expected
 
 
 def test_directory_that_cannot_be_used_is_the_failure_of_that_run_only(plan: Plan) -> None:

@@ -125,7 +125,9 @@ def test_array_of_jobs_gives_the_rows_of_the_local_executor(
     job = read_json(runs[0].directory / JOB)["job"]
     assert f"scancel {job.split('_')[0]}" in held.stdout
     assert "2 queued" in study("status", path).stdout
-    assert "Submitted 0 runs; 2 are queued" in study("run", path, *SUBMIT).stdout
+    assert (
+        "Submitted 0 runs; 0 were done before, 2 are queued" in study("run", path, *SUBMIT).stdout
+    )
     ask("scancel", job.split("_")[0])
     assert "2 missing" in study("status", path).stdout
     again = study("run", path, *SUBMIT)

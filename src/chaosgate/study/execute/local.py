@@ -14,18 +14,12 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from types import FrameType
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from filelock import Timeout
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
-from rich.markup import escape
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 
 from chaosgate.study.execute.run import Execute, run
 from chaosgate.study.execute.state import FAILED, LOG, State, how_far, read_json, state_of
@@ -37,21 +31,27 @@ _PATIENCE = 20.0  # seconds that a run has to save its state after SIGTERM
 _LINE_EVERY = 30.0  # seconds between two lines of progress where the output is not a terminal
 
 
-@dataclass
-class Outcome:
+class Outcome(NamedTuple):
     """How a study ended.
 
     Args:
-        failed: Titles of the runs that failed twice, with the last lines of what they printed.
+        failed: Names of the runs that failed twice, with the last lines of what they printed.
         interrupted: Whether Ctrl-C or SIGTERM stopped it.
     """
 
-    failed: dict[str, list[str]] = field(default_factory=dict)
+    failed: dict[str, list[str]]
     interrupted: bool = False
 
 
-class LocalExecutor:
-    """Runs on this machine; other processes may work on the same study in the same directory.
+def work_through(
+    runs: Sequence[Run],
+    execute: Execute,
+    display: "Display",
+    jobs: int = 1,
+    threads: int = 1,
+    context: Any = None,
+) -> Outcome:
+    """Return when every run is done or has failed twice, or after Ctrl-C or SIGTERM.
 
     Args:
         runs: The runs of the study, in order.
@@ -61,74 +61,61 @@ class LocalExecutor:
         threads: Threads of each.
         context: How processes are made: :func:`warm`, or ``spawn`` for a single run.
     """
+    context = context or multiprocessing.get_context("spawn")
+    states = {one.name: state_of(one) for one in runs}
+    left = sum(state.condition != "done" for state in states.values())
+    if left < len(runs):
+        display.print(f"{len(runs) - left} of {len(runs)} runs are done.")
+    crashes = ATTEMPTS * left  # also of processes that do not come as far as a run
+    devices = visible_devices() if jobs > 1 else []  # one run alone may use them all
+    settings = (threads, multiprocessing.get_start_method(), f"{os.getpid()} {time.time()}")
+    workers: dict[int, Any] = {}
 
-    def __init__(
-        self,
-        runs: Sequence[Run],
-        execute: Execute,
-        display: "Display",
-        jobs: int = 1,
-        threads: int = 1,
-        context: Any = None,
-    ) -> None:
-        self.runs, self.execute, self.display = list(runs), execute, display
-        self.jobs, self.threads = jobs, threads
-        self.context = context or multiprocessing.get_context("spawn")
-        self.devices = visible_devices() if jobs > 1 else []  # one run alone may use them all
-        self.runner = f"{os.getpid()} {time.time()}"
-        self._workers: dict[int, Any] = {}
+    def start(place: int) -> None:
+        device = devices[place % len(devices)] if devices else None
+        workers[place] = context.Process(target=_work, args=(runs, execute, device, *settings))
+        workers[place].start()
 
-    def __call__(self) -> Outcome:
-        """Return when every run is done or has failed twice, or after Ctrl-C or SIGTERM."""
-        states = {one.name: state_of(one) for one in self.runs}
-        left = sum(state.condition != "done" for state in states.values())
-        if left < len(self.runs):
-            self.display.print(f"{len(self.runs) - left} of {len(self.runs)} runs are done.")
-        crashes = ATTEMPTS * left  # also of processes that do not come as far as a run
-        with _sigterm_interrupts(), self.display:
-            try:
-                for place in range(min(self.jobs, left)):
-                    self._start(place)
-                while self._workers:
-                    next(iter(self._workers.values())).join(1.0)
-                    for place, process in list(self._workers.items()):
-                        if process.exitcode is not None:
-                            del self._workers[place]
-                            crashes -= process.exitcode != 0
-                            if process.exitcode and crashes >= 0:
-                                self._start(place)
-                    states = self.display.look(self.runs, states)
-            except KeyboardInterrupt:
-                return Outcome(interrupted=True)
-            finally:
-                self.stop()
-        left_over = [one for one in self.runs if states[one.name].condition != "done"]
-        return Outcome({one.name: _last_lines(one) for one in left_over})
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with display:
+            for place in range(min(jobs, left)):
+                start(place)
+            while workers:
+                next(iter(workers.values())).join(1.0)
+                for place, process in list(workers.items()):
+                    if process.exitcode is not None:
+                        del workers[place]
+                        crashes -= process.exitcode != 0
+                        if process.exitcode and crashes >= 0:
+                            start(place)
+                states = display.look(runs, states)
+    except KeyboardInterrupt:
+        return Outcome({}, interrupted=True)
+    finally:
+        stop_workers()
+        signal.signal(signal.SIGTERM, before)
+    return Outcome(
+        {one.name: _last_lines(one) for one in runs if states[one.name].condition != "done"}
+    )
 
-    def _start(self, place: int) -> None:
-        device = self.devices[place % len(self.devices)] if self.devices else None
-        settings = (self.threads, device, multiprocessing.get_start_method(), self.runner)
-        process = self.context.Process(target=_work, args=(self.runs, self.execute, *settings))
-        process.start()
-        self._workers[place] = process
 
-    def stop(self) -> None:
-        """End the runs; what they have saved stays."""
-        deadline = time.monotonic() + _PATIENCE
-        for process in self._workers.values():
-            process.terminate()
-        for process in self._workers.values():
-            process.join(max(0.0, deadline - time.monotonic()))
-            process.kill()
-            process.join()
-        self._workers.clear()
+def stop_workers() -> None:
+    """End the runs; what they have saved stays."""
+    deadline, workers = time.monotonic() + _PATIENCE, multiprocessing.active_children()
+    for process in workers:
+        process.terminate()
+    for process in workers:
+        process.join(max(0.0, deadline - time.monotonic()))
+        process.kill()
+        process.join()
 
 
 def _work(
     runs: Sequence[Run],
     execute: Execute,
-    threads: int,
     device: str | None,
+    threads: int,
     method: str,
     runner: str,
 ) -> None:
@@ -147,37 +134,35 @@ def _work(
     if "torch" in sys.modules:  # else it reads OMP_NUM_THREADS when it is imported
         sys.modules["torch"].set_num_threads(threads)
     parent, unusable = multiprocessing.parent_process(), set[str]()
-    while parent is None or parent.is_alive():
-        states = {one.name: state_of(one) for one in runs if one.name not in unusable}
-        left = [one for one in runs if one.name in states and not _over(states[one.name], runner)]
-        free = [one for one in left if states[one.name].condition != "running"]
-        if not left:
-            return
+
+    def left() -> list[tuple[Run, State]]:
+        """Runs that are neither done nor have failed too often under this runner."""
+        states = [(one, state_of(one)) for one in runs if one.name not in unusable]
+        tried = [state.record.get("attempts", {}).get(runner, 0) for _, state in states]
+        both = zip(states, tried, strict=True)
+        return [one for one, n in both if one[1].condition != "done" and n < ATTEMPTS]
+
+    while (parent is None or parent.is_alive()) and (todo := left()):
+        free = [one for one, state in todo if state.condition != "running"]
         if not free:
             time.sleep(1.0)
-        for one in free[:1]:
-            try:
-                one.directory.mkdir(parents=True, exist_ok=True)
-                with open(one.directory / LOG, "a", encoding="utf-8") as file:
-                    os.dup2(file.fileno(), 1)
-                    os.dup2(file.fileno(), 2)
-            except OSError:
-                unusable.add(one.name)
-                continue
-            try:
-                run(one, execute, runner)
-            except Timeout:  # another process was faster
-                continue
-            except Exception as error:  # whatever it is: the log has it, and a new process goes on
-                traceback.print_exc()
-                print(f"chaosgate: {' '.join(str(error).split())}", flush=True)
-                sys.exit(1)
-
-
-def _over(state: State, runner: str) -> bool:
-    """Whether a run is done, or has failed too often under this runner."""
-    attempts = state.record["attempts"] if state.condition == "failed" else {}
-    return state.condition == "done" or attempts.get(runner, 0) >= ATTEMPTS
+            continue
+        try:
+            free[0].directory.mkdir(parents=True, exist_ok=True)
+            with open(free[0].directory / LOG, "a", encoding="utf-8") as file:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+        except OSError:
+            unusable.add(free[0].name)
+            continue
+        try:
+            run(free[0], execute, runner)
+        except Timeout:  # another process was faster
+            continue
+        except Exception as error:  # whatever it is: the log has it, and a new process goes on
+            traceback.print_exc()
+            print(f"chaosgate: {' '.join(str(error).split())}", flush=True)
+            sys.exit(1)
 
 
 def _last_lines(one: Run) -> list[str]:
@@ -195,20 +180,6 @@ def warm(*modules: str) -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, *modules])
     return context
-
-
-@contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM stops like Ctrl-C does."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def visible_devices() -> list[str]:
@@ -229,34 +200,29 @@ class Display(Live):
         self._next_line = time.monotonic() + _LINE_EVERY
 
     def print(self, text: str) -> None:
-        self.console.print(text, highlight=False, soft_wrap=True)
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def look(self, runs: Sequence[Run], before: Mapping[str, State]) -> dict[str, State]:
         """Print what has changed since the last look, and how far the runs are."""
         over = {name: state for name, state in before.items() if state.condition == "done"}
         states = {one.name: over.get(one.name) or state_of(one) for one in runs}
-        for one in runs:
-            state, condition = states[one.name], states[one.name].condition
-            if condition == before[one.name].condition:
-                continue
-            text = {"running": f"started, log in {escape(str(one.directory))}"}.get(condition, "")
-            if condition == "done":
-                fit, test = (state.record["seconds"][phase] for phase in ("fit", "test"))
-                text = f"[green]done[/]: trained in {fit:.0f} s, tested in {test:.0f} s"
-            elif condition == "failed":
-                text = f"[red]failed[/]: {escape(state.record['reason'])}"
-            self.print(f"[bold]{one.title}[/]: {text or condition}")
         done = sum(state.condition == "done" for state in states.values())
-        head, grid = f"{done} of {len(runs)} runs are done", Table.grid(padding=(0, 2))
-        working = [one for one in runs if states[one.name].condition == "running"]
-        shares = {one.title: how_far(states[one.name].progress) for one in working}
+        progress = [f"{done} of {len(runs)} runs are done"]
+        for one in runs:
+            state, text = states[one.name], ""
+            if state.condition == "running":
+                progress.append(f"{one.title}: {how_far(state.progress)}")
+                text = f", log in {one.directory}"
+            elif state.condition == "done":
+                fit, test = (state.record["seconds"][phase] for phase in ("fit", "test"))
+                text = f": trained in {fit:.0f} s, tested in {test:.0f} s"
+            elif state.condition == "failed":
+                text = f": {state.record['reason']}"
+            if state.condition != before[one.name].condition:
+                self.print(f"{one.title}: {state.condition}{text}")
         if self.console.is_terminal:
-            for title, (share, note) in shares.items():
-                grid.add_row(title, ProgressBar(1.0, share, width=28), note)
-            self.update(Group(head, grid), refresh=True)
+            self.update("\n".join(progress), refresh=True)
         elif self._next_line <= time.monotonic():
             self._next_line = time.monotonic() + _LINE_EVERY
-            self.print(
-                escape("; ".join([head, *(f"{t}: {note}" for t, (_, note) in shares.items())]))
-            )
+            self.print("; ".join(progress))
         return states

@@ -14,13 +14,12 @@ or ``rows.jsonl``: one JSON object per cell with ``corruption`` (``clean``), ``s
 and metrics such as ``top1``, ``nll`` and ``ece``. Logits also give paired intervals at one seed.
 """
 
-import copy
 import shlex
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ from chaosgate.run.files import (
     write_lines,
 )
 from chaosgate.run.identity import commit, versions
-from chaosgate.run.outputs import sample_files, samples_file, write_arrays
+from chaosgate.run.outputs import samples_file, write_arrays
 from chaosgate.study.execute.state import (
     FAILED,
     FITTED,
@@ -105,8 +104,7 @@ def _train_and_test(run: Run, left: Sequence[str], execute: Execute) -> None:
     network = files.checkpoints / f"{run.checkpoint}.ckpt"
 
     def timed(command: str, config: Mapping[str, Any], **more: Any) -> tuple[Any, float]:
-        own: dict[str, Any] = copy.deepcopy(dict(config))  # parsing changes what it is given
-        own["trainer"]["enable_progress_bar"] = False
+        own = {**config, "trainer": {**config["trainer"], "enable_progress_bar": False}}
         start = time.monotonic()
         rows = execute(command, own, run_dir=str(directory), labels=run.labels, **more)
         return rows, time.monotonic() - start
@@ -124,8 +122,7 @@ def _train_and_test(run: Run, left: Sequence[str], execute: Execute) -> None:
         if name in left:
             own = {"ckpt_path": str(network), "outputs": outputs, "logits": run.logits}
             rows, seconds = timed("test", config, **own)
-            kept = [path.name for path in sample_files(directory, outputs)]
-            write_record(directory, name, rows, {"seconds": seconds, "outputs": kept})
+            write_record(directory, name, rows, seconds, outputs)
 
 
 # -- other programs --------------------------------------------------------------------------------
@@ -142,26 +139,20 @@ def _run_program(run: Run) -> None:
         )
     logits, lines = directory / "logits.npz", directory / "rows.jsonl"
     if not (logits.is_file() or lines.is_file()):
-        process = subprocess.Popen(words)
-        before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-        try:
-            status = process.wait()
-        finally:
-            process.kill()
-            signal.signal(signal.SIGTERM, before)
+        with subprocess.Popen(words) as process:
+            try:
+                status = process.wait()
+            except BaseException:  # it was asked to stop
+                process.terminate()
+                raise
         if status:
             raise RuntimeError(f"{shlex.join(words)} ended with status {status}.")
-    if logits.is_file():
-        with np.load(logits, allow_pickle=False) as archive:
-            columns, classes = _of_logits(run, dict(archive))
-        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    elif lines.is_file():
-        rows, classes = read_lines(lines)[0], None
-    else:
+    if not (logits.is_file() or lines.is_file()):
         raise FileNotFoundError(f"{shlex.join(words)} wrote neither {logits} nor {lines}.")
-    source, needed = logits if logits.is_file() else lines, {"corruption", "severity", "n"}
-    if not rows or any(needed - row.keys() for row in rows):
-        raise ValueError(f"{source}: every row needs {', '.join(sorted(needed))}.")
+    files, source = RunDirectory(directory), logits if logits.is_file() else lines
+    rows = _of_logits(run, logits) if source == logits else read_lines(lines)[0]
+    if not rows or any({"corruption", "severity", "n"} - row.keys() for row in rows):
+        raise ValueError(f"{source}: every row needs corruption, n, severity.")
     shared: dict[str, Any] = {
         **run.labels,
         "run": run.training,
@@ -175,62 +166,53 @@ def _run_program(run: Run) -> None:
         "commit": commit(),
         "versions": versions(),
     }
-    whole, files = [{**shared, **row} for row in rows], RunDirectory(directory)
-    write_lines(files.results, whole)
-    model = {"num_classes": classes, "num_bins": _BINS}
+    rows = [{**shared, **row} for row in rows]
+    write_lines(files.results, rows)
+    model = {"num_classes": rows[0].get("num_classes"), "num_bins": _BINS}
     write_json(files.config, {**run.config, "model": model})  # JSON is YAML
     write_json(directory / FITTED, {"seconds": time.monotonic() - start})
-    kept = [path.name for path in sample_files(directory, COMMAND)]
     (test,) = run.test_outputs
-    write_record(directory, test, whole, {"seconds": 0.0, "outputs": kept})
+    write_record(directory, test, rows, 0.0, COMMAND)
 
 
-def _of_logits(run: Run, arrays: Mapping[str, Any]) -> tuple[dict[str, list[Any]], int]:
-    """Metrics of every cell, and the number of classes; keeps the outputs of every image."""
+def _of_logits(run: Run, path: Path) -> list[dict[str, Any]]:
+    """The row of every cell; keeps the outputs of every image."""
     import torch
 
     from chaosgate.metrics import classification_scores
-    from chaosgate.metrics.temperature import fit_derivatives, scaled_scores
+    from chaosgate.run.rows import fit_arrays, image_arrays
 
-    logits, target = (torch.from_numpy(arrays[key]) for key in ("logits", "target"))
-    logits, target = logits.double().reshape(-1, *logits.shape[-2:]), target.long()
-    cells = {key: arrays.get(key, [own]) for key, own in zip(CLEAN._fields, CLEAN, strict=True)}
-    if logits.shape[:2] != (len(cells["corruption"]), len(target)):
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = dict(archive)
+    cells = {key: arrays.pop(key, np.array([own])) for key, own in CLEAN._asdict().items()}
+    tensors = {key: torch.from_numpy(value) for key, value in arrays.items()}
+    logits, target = tensors["logits"].double(), tensors["target"].long()
+    logits = logits.reshape(-1, *logits.shape[-2:])
+    count, images, classes = logits.shape
+    if (count, images) != (len(cells["corruption"]), len(target)):
         raise ValueError(
-            f"logits.npz: logits {tuple(logits.shape)} are not (cells, images, classes) for "
+            f"{path}: logits {tuple(logits.shape)} are not (cells, images, classes) for "
             f"{len(cells['corruption'])} cells and {len(target)} targets."
         )
-    flat, targets = logits.flatten(0, 1), target.repeat(len(logits))
     held = truth = None
-    if "validation_logits" in arrays:
-        held, truth = (torch.from_numpy(arrays[f"validation_{k}"]) for k in ("logits", "target"))
-        held, truth = held.double(), truth.long()
+    if "validation_logits" in tensors:
+        held, truth = tensors["validation_logits"].double(), tensors["validation_target"].long()
         nll = float(classification_scores(held, truth).nll.mean())
         write_lines(RunDirectory(run.directory).curves, [{"epoch": 0, "val/nll": nll}])
-    columns = {key: np.asarray(own).tolist() for key, own in cells.items()}
-    columns |= measure(logits, target.expand(len(logits), -1), held, truth, _BINS)
-    cell = torch.arange(len(logits)).repeat_interleave(len(target)).short()
-    scores = classification_scores(flat, targets)
-    kept = {"cell": cell, "index": torch.arange(len(target)).repeat(len(logits)).int()}
-    kept |= {"confidence": scores.confidence.float(), "correct": scores.rank < 1}
-    kept |= {"nll": scores.nll.float()}
-    if run.logits:
-        kept |= {"logits": flat.half(), "target": targets.int()}
-    if held is not None and truth is not None and "temperature" in columns:
-        temperature = columns["temperature"][0]
-        of_images = scaled_scores(flat, targets, temperature)._asdict()
-        kept |= {f"{name}_T": value.float() for name, value in of_images.items()}
-        slope, curvature = fit_derivatives(held, truth, temperature)
-        kept |= {"slope": slope.float(), "curvature": curvature.float()}
-        kept |= {"on_test": torch.tensor(False)}
-        if run.logits:
-            index = torch.arange(len(truth)).int()
-            more = {"logits": held.half(), "target": truth.int(), "index": index}
-            kept |= {f"validation_{key}": value for key, value in more.items()}
-    path = samples_file(run.directory, COMMAND)
-    path.parent.mkdir(exist_ok=True)
-    write_arrays(path, {**cells, **{key: value.numpy() for key, value in kept.items()}})
-    return columns, logits.shape[-1]
+    columns = {key: own.tolist() for key, own in cells.items()}
+    columns |= measure(logits, target.expand(count, -1), held, truth, _BINS)
+    columns["num_classes"] = [classes] * count
+    temperature = columns.get("temperature", [None])[0]
+    kept = {"cell": torch.arange(count).repeat_interleave(images).short()}
+    kept["index"] = torch.arange(images).repeat(count).int()
+    kept |= image_arrays(logits.flatten(0, 1), target.repeat(count), temperature, run.logits)
+    if held is not None and truth is not None:
+        index = torch.arange(len(truth))
+        kept |= fit_arrays(held, truth, index, temperature, False, run.logits)
+    file = samples_file(run.directory, COMMAND)
+    file.parent.mkdir(exist_ok=True)
+    write_arrays(file, {**cells, **{key: value.numpy() for key, value in kept.items()}})
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def measure(logits: Any, target: Any, held: Any, truth: Any, bins: int) -> dict[str, list[Any]]:

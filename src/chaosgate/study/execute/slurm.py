@@ -12,8 +12,8 @@ from typing import Any
 from jsonargparse.typing import PositiveFloat, PositiveInt
 from rich.console import Console
 
-from chaosgate.run.files import write_json
-from chaosgate.study.execute.local import Display, LocalExecutor
+from chaosgate.run.directory import write_json
+from chaosgate.study.execute.local import Display, stop_workers, work_through
 from chaosgate.study.execute.run import Execute
 from chaosgate.study.execute.state import State, read_json, state_of
 from chaosgate.study.plan.runs import Run
@@ -122,9 +122,7 @@ class Job:
     def __call__(self) -> str:
         """Return what happened, for the log of the job; raise if a run failed twice."""
         os.chdir(self.folder)
-        display = Display(Console())
-        self._executor = LocalExecutor(self.runs, self.execute, display, threads=self.threads)
-        outcome = self._executor()
+        outcome = work_through(self.runs, self.execute, Display(Console()), threads=self.threads)
         if outcome.interrupted:
             time.sleep(_KILL_WAIT)
         if outcome.failed or outcome.interrupted:
@@ -136,7 +134,7 @@ class Job:
         """Let the run save its state; return the same work."""
         from submitit.helpers import DelayedSubmission  # an optional dependency
 
-        self._executor.stop()
+        stop_workers()
         return DelayedSubmission(Job(self.runs, self.execute, self.threads, self.folder))
 
 
@@ -180,11 +178,9 @@ def submit(runs: Sequence[Run], execute: Execute, options: SlurmOptions, threads
     left = [run for run in runs if states[run.name].condition not in ("done", "queued", "running")]
     done = sum(state.condition == "done" for state in states.values())
     busy = len(runs) - len(left) - done
-    said = [f"Submitted {len(left)} run{'s' * (len(left) != 1)}"]
-    said += [f"{done} were done before"] if done else []
-    said += [f"{busy} are queued or running already"] if busy else []
+    counts = f"{done} were done before, {busy} are queued or running"
     if not left:
-        return [f"{'; '.join(said)}."]
+        return [f"Submitted 0 runs; {counts}."]
     trainings: dict[Path, list[Run]] = {}
     for run in left:
         absolute = replace(run, root=run.root.absolute())
@@ -203,6 +199,8 @@ def submit(runs: Sequence[Run], execute: Execute, options: SlurmOptions, threads
         directory.mkdir(parents=True, exist_ok=True)
         write_json(directory / JOB, {"job": str(job.job_id), "logs": str(logs)})
     array = str(jobs[0].job_id).split("_")[0]
-    said[0] += f" as SLURM job {array}"
-    stop = f"scancel {array}   (what was trained stays; the same command submits the rest)"
-    return [f"{'; '.join(said)}.", f"  logs:    {logs}", f"  cancel:  {stop}"]
+    return [
+        f"Submitted {len(left)} runs as SLURM job {array}; {counts}.",
+        f"  logs:    {logs}",
+        f"  cancel:  scancel {array}   (what was trained stays; the same command submits the rest)",
+    ]

@@ -21,13 +21,13 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from chaosgate.run.files import DIGEST, RunDirectory, read_lines, with_digest, write_json
+from chaosgate.run.directory import DIGEST, RunDirectory, read_lines, with_digest, write_json
+from chaosgate.run.outputs import sample_files
 from chaosgate.study.plan.runs import Run
 
 Condition = Literal["done", "packed", "running", "queued", "failed", "interrupted", "missing"]
 LOG, FITTED, FAILED, TESTED = "log.txt", "fitted.json", "failed.json", "tested"
 LOCK = ".study.lock"
-_TRAINING_SHARE = 0.9  # of a run's time; the rest is the test
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,18 @@ def record_of(directory: Path, test: str) -> dict[str, Any]:
 
 
 def write_record(
-    directory: Path, test: str, rows: Sequence[Mapping[str, Any]], more: Mapping[str, Any]
+    directory: Path, test: str, rows: Sequence[Mapping[str, Any]], seconds: float, outputs: str
 ) -> None:
     """Keep the rows of a finished test, configuration and curves of its training, what it cost."""
     files = RunDirectory(directory)
     lines, _ = read_lines(files.curves)  # if an epoch was started twice, the last one counts
-    curves = list({line["epoch"]: line for line in lines}.values())
-    record = {"rows": list(rows), "config": files.settings(), "curves": curves, **more}
+    record = {
+        "rows": list(rows),
+        "config": files.settings(),
+        "curves": list({line["epoch"]: line for line in lines}.values()),
+        "seconds": seconds,
+        "outputs": [path.name for path in sample_files(directory, outputs)],
+    }
     (directory / TESTED).mkdir(exist_ok=True)
     write_json(directory / TESTED / f"{test}.json", with_digest(record))
 
@@ -149,8 +154,8 @@ def set_aside(directory: Path) -> list[Path]:
 def overview(name: str, jobs: int, runs: Sequence[Run], states: Mapping[str, State]) -> Group:
     """Every run with its state and directory, a summary, and the cost of what is left."""
     grid = Table(title=f"study {name}: {len(runs)} runs", title_style="bold", pad_edge=False)
-    grid.add_column("run", no_wrap=True)
-    grid.add_column("state", no_wrap=True)
+    for head in ("run", "state"):
+        grid.add_column(head, no_wrap=True)
     grid.add_column(f"directory in {runs[0].root}", overflow="fold")
     lines = []
     for run in runs:
@@ -159,7 +164,7 @@ def overview(name: str, jobs: int, runs: Sequence[Run], states: Mapping[str, Sta
         if state.condition == "queued":
             more = f", job {state.record['job']}"
         elif state.condition in ("running", "interrupted"):
-            more = f", {how_far(state.progress)[1]}"
+            more = f", {how_far(state.progress)}"
         elif state.condition == "failed":
             lines.append(f"{run.title}: {state.record.get('reason')}")
         grid.add_row(run.title, f"{state.condition}{more}", run.training)
@@ -170,39 +175,29 @@ def overview(name: str, jobs: int, runs: Sequence[Run], states: Mapping[str, Sta
     return Group(grid, *map(Text, lines))  # as text: brackets would be read as markup
 
 
-def how_far(progress: Mapping[str, Any]) -> tuple[float, str]:
-    """Share of the run that is over, and a few words.
+def how_far(progress: Mapping[str, Any]) -> str:
+    """What a run is doing.
 
-    >>> how_far({"phase": "fit", "epoch": 2, "epochs": 10, "batch": 5, "batches": 10})
-    (0.225, 'epoch 3 of 10')
+    >>> how_far({"phase": "fit", "epoch": 2, "epochs": 10})
+    'epoch 3 of 10'
     """
-    phase = progress.get("phase")
-    within = (progress.get("batch") or 0) / (progress.get("batches") or 1)
-    if phase == "fit":
-        epoch, epochs = progress.get("epoch") or 0, progress.get("epochs")
-        share = (epoch + within) / epochs if epochs else 0.0
-        return _TRAINING_SHARE * min(1.0, share), f"epoch {epoch + 1} of {epochs or '?'}"
-    if phase == "test":
-        return _TRAINING_SHARE + (1 - _TRAINING_SHARE) * min(1.0, within), "test"
-    return (1.0, "tested") if phase == "tested" else (0.0, "starting")
+    if progress.get("phase") == "fit":
+        return f"epoch {(progress.get('epoch') or 0) + 1} of {progress.get('epochs') or '?'}"
+    return str(progress.get("phase", "starting"))
 
 
 def cost(jobs: int, runs: Sequence[Run], states: Mapping[str, State]) -> str:
     """Time that the unfinished runs will take here, from those of the method that finished here."""
-    left: list[tuple[Run, float]] = []
+    left = [run for run in runs if states[run.name].condition not in ("done", "packed")]
     spent: dict[str, list[float]] = {}
     for run in runs:
-        state = states[run.name]
-        if state.condition == "done":
-            spent.setdefault(run.method, []).append(sum(state.record["seconds"].values()))
-        elif state.condition != "packed":
-            left.append((run, 1 - how_far(state.progress)[0]))
+        if seconds := states[run.name].record.get("seconds"):
+            spent.setdefault(run.method, []).append(sum(seconds.values()))
     if not left:
         return "Nothing left to run."
     if not spent:
         return "Cost: not known here before a run has finished."
     every = [seconds for each in spent.values() for seconds in each]
-    total = sum(fmean(spent.get(run.method, every)) * share for run, share in left)
-    jobs = min(jobs, len(left))
+    total, jobs = sum(fmean(spent.get(run.method, every)) for run in left), min(jobs, len(left))
     time = timedelta(seconds=round(total / jobs))
     return f"Cost: about {time} for {len(left)} runs, {jobs} at a time [from runs finished here]."
