@@ -7,7 +7,6 @@ does not reach the reference's value differs from it.
 import io
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import cycle, product
 from typing import Any, NamedTuple
 
@@ -46,13 +45,12 @@ def pictures_of(results: Results) -> dict[str, Block]:
     bars = f"Bars: 95 % intervals of the difference to {results.study.reference}, around the value."
     found = {}
     if PRIMARY in results.metrics:
-        figure = temperature_figure(results, shown)
-        name = "ECE and NLL before and after temperature scaling"
-        found["Temperature"] = Block({name: figure}, bars)
+        image = {
+            "ECE and NLL before and after temperature scaling": temperature_figure(results, shown)
+        }
+        found["Temperature"] = Block(image, bars)
     axes = [ENERGY, *(axis for row in results.rows.values() for axis in row.levels)]
-    if results.severities:
-        axes += ["severity", "corruption"]
-    for axis in dict.fromkeys(axes):
+    for axis in dict.fromkeys([*axes, *["severity", "corruption"] * bool(results.severities)]):
         image = {f"ECE and NLL against {axis}": axis_figure(results, axis, shown)}
         found[axis.capitalize()] = Block(image, bars)
     for part, text in (
@@ -66,18 +64,17 @@ def pictures_of(results: Results) -> dict[str, Block]:
 
 def _draw(axes: Axes, lines: pd.DataFrame, bars: str = "yerr", **look: Any) -> None:
     """Points at x and y with their bars."""
-    down, up = (lines.difference - lines.lo).fillna(0.0), (lines.hi - lines.difference).fillna(0.0)
-    ends = [down.tolist(), up.tolist()]
-    places = lines.x.tolist(), lines.y.tolist()
-    axes.errorbar(*places, **{bars: ends, "elinewidth": 1, "ms": 6, "lw": 1.4, **look})
+    ends = [lines.difference - lines.lo, lines.hi - lines.difference]
+    look = {bars: [end.fillna(0.0).tolist() for end in ends], "elinewidth": 1, "lw": 1.4, **look}
+    axes.errorbar(lines.x.tolist(), lines.y.tolist(), ms=6, **look)
 
 
-def _lines(results: Results, variants: Sequence[str], **where: str) -> pd.DataFrame:
+def _lines(results: Results, variants: Sequence[str]) -> pd.DataFrame:
     """Numbers to draw, with the color and marker of their method; the reference is gray."""
     others = [one for one in results.study.methods if one != results.study.reference]
     looks = dict(zip(others, zip(cycle(_COLORS), cycle(_MARKERS)), strict=False))
     looks[results.study.reference] = ("#5a5f6a", "o")
-    own = results.lines(variants=variants, **where)
+    own = results.lines(variants=variants)
     own = own[own.value.notna()]
     color, marker = (own.method.map({m: look[k] for m, look in looks.items()}) for k in (0, 1))
     return own.assign(y=own.value, color=color, marker=marker)
@@ -88,25 +85,23 @@ def axis_figure(results: Results, axis: str, variants: Sequence[str]) -> Figure:
 
     What has no place on the axis is a horizontal line.
     """
-    by, label, ticks, panels = "method", axis, [], _columns(results)
-    lines = _lines(results, list(results.rows))
-    if axis == ENERGY:
-        energy = lines[lines.metric == "energy"].set_index("variant").value
-        places, label = lines.variant.map(energy), "injected energy / energy of the features"
-    elif axis in ("severity", "corruption"):
+    panels = [one for one in product(MAIN, ("nll", "ece")) if one in results.columns]
+    lines, by, label, ticks = _lines(results, list(results.rows)), "method", axis, []
+    if axis in ("severity", "corruption"):
         by, lines = "variant", lines[lines.variant.isin(variants)]
         ticks = [CLEAN, *results.severities] if axis == "severity" else results.corruptions
+        lines, panels = lines[lines.part.isin(ticks)], [("", "nll"), ("", "ece")]
         shift = 0.8 * ((lines.variant.map(list(variants).index) + 0.5) / len(variants) - 0.5)
-        places = lines.part.map({part: k for k, part in enumerate(ticks)}) + shift
-        lines, panels = lines[places.notna()], [("", "nll"), ("", "ece")]
+        places = lines.part.map(ticks.index) + shift
+    elif axis == ENERGY:
+        label = "injected energy / energy of the features"
+        places = lines.variant.map(lines[lines.metric == "energy"].set_index("variant").value)
+    elif axis == STRENGTH:
+        keys = (one.key.rpartition(".")[2] for one in results.study.strength.values())
+        label, places = f"strength ({', '.join(dict.fromkeys(keys))})", lines[axis].astype(float)
     else:
-        levels = {one: row.levels[axis] for one, row in results.rows.items() if axis in row.levels}
-        ticks = [] if axis == STRENGTH else list(dict.fromkeys(levels.values()))
-        at = {one: ticks.index(level) if ticks else float(level) for one, level in levels.items()}
-        places = lines.variant.map(at)
-        if axis == STRENGTH:
-            keys = (one.key.rpartition(".")[2] for one in results.study.strength.values())
-            label = f"strength ({', '.join(dict.fromkeys(keys))})"
+        ticks = list(lines[axis].dropna().unique())
+        places = lines[axis].map({tick: k for k, tick in enumerate(ticks)})
     lines = lines.assign(x=places.where(lines.members == 1))
     figure, grid = _grid(len(panels))
     for axes, (part, metric) in zip(grid, panels, strict=True):
@@ -117,8 +112,7 @@ def axis_figure(results: Results, axis: str, variants: Sequence[str]) -> Figure:
             _draw(axes, series, label=name, **look, ls="-" if part else "none")
         lost = placed[placed.collapsed.astype(bool) & (placed.metric == "ece")]
         if len(lost):
-            cross: Any = {"ms": 11, "mew": 1.6, "color": INK, "label": "collapsed"}
-            axes.plot(lost.x.tolist(), lost.y.tolist(), "x", **cross)
+            axes.plot(lost.x, lost.y, "x", ms=11, mew=1.6, color=INK, label="collapsed")
         for line in own[own.x.isna()].itertuples():
             axes.axhline(line.y, lw=1, ls="--", color=line.color, label=line.variant)
         if ticks:
@@ -133,22 +127,23 @@ def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
     The dashed line is the reference after scaling: what noise has to beat to be worth more than one
     fitted number.
     """
-    columns = _columns(results)
+    columns = [one for one in product(MAIN, ("nll", "ece")) if one in results.columns]
     figure, panels = _grid(len(columns), 0.42 * len(variants) + 1.2)
+    every = _lines(results, variants)
     for axes, (part, metric) in zip(panels, columns, strict=True):
         for name, lift, fill, label in (
             (metric, -0.16, None, "as trained"),
             (scaled(metric), 0.16, "white", "+T"),
         ):
             axes.plot([], [], "o", color=INK, ms=6, mfc=fill, label=label)
-            lines = _lines(results, variants, part=part, metric=name)
-            for line in lines.assign(x=lines.value).itertuples():
-                own = lines[lines.index == line.Index]
-                own = own.assign(x=line.x, y=variants.index(line.variant) + lift)
-                _draw(axes, own, "xerr", mfc=fill, color=line.color, marker=line.marker)
-                if not results.rows[line.variant].reference:  # bars are about the distance to it
-                    look: Any = {"color": MUTED, "lw": 1, "ls": "--" if fill else ":", "zorder": 0}
-                    axes.axvline(line.x, label=f"{line.variant}{' +T' if fill else ''}", **look)
+            lines = every[(every.part == part) & (every.metric == name)]
+            lines = lines.assign(x=lines.value, y=lines.variant.map(variants.index) + lift)
+            for variant, own in lines.groupby("variant", sort=False):
+                look = {key: own[key].iloc[0] for key in ("color", "marker")}
+                _draw(axes, own, "xerr", mfc=fill, **look)
+                if not results.rows[variant].reference:  # bars are about the distance to it
+                    look = {"color": MUTED, "lw": 1, "ls": "--" if fill else ":", "zorder": 0}
+                    axes.axvline(own.x.item(), label=f"{variant}{' +T' if fill else ''}", **look)
         names = [
             one
             + " (collapsed)" * ((one, part) in results.collapsed)
@@ -172,11 +167,6 @@ def reliability_figures(results: Results, variants: Sequence[str], part: str) ->
             figure = reliability_figure(bins, title=heading, effective=effective)
             figures[f"reliability of {row.variant}, {part}"] = figure
     return figures
-
-
-def _columns(results: Results) -> list[tuple[str, str]]:
-    """NLL and ECE of the clean and the corrupted images, as far as there are any."""
-    return [one for one in product(MAIN, ("nll", "ece")) if one in results.columns]
 
 
 def _grid(count: int, height: float = 3.0) -> tuple[Figure, list[Axes]]:
@@ -205,5 +195,5 @@ def svg_of(figure: Figure) -> str:
     look: Any = {"svg.fonttype": "none", "svg.hashsalt": "chaosgate", "font.family": "sans-serif"}
     with rc_context(look):
         figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
-    short = partial(re.sub, r"(?<=\d\.\d\d)\d+", "")
-    return re.sub(r'"[^"]*"', lambda found: short(found[0]), out.getvalue())  # not in labels
+    # not in labels, which are between tags
+    return re.sub(r"(?<=\d\.\d\d)\d+(?=[^<>]*>)", "", out.getvalue())

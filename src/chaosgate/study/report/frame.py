@@ -57,11 +57,8 @@ from chaosgate.study.report.names import (
     scaled,
 )
 
-COLUMNS = [
-    *("study", "kind", "variant", "method", "strength", "part", "metric", "seed", "seeds"),
-    *("members", "value", "sd", "compared_to", "difference", "lo", "hi", "p", "over", "mark"),
-    *("floor", "floor95", "collapsed", "on_test", "selected", "at_paper"),
-]
+COLUMNS = """study kind variant method strength part metric seed seeds members value sd compared_to
+    difference lo hi p over mark floor floor95 collapsed on_test selected at_paper""".split()
 MOST_PAIRS = 20
 """Beyond these, methods are not compared with each other: a study names one under ``contrast``."""
 _TRAINING = [("train", "energy"), ("train", "validation_nll")]
@@ -96,16 +93,20 @@ class Results:
     rows: Mapping[str, Row]
     networks: Sequence[Network]
     images: ImageErrors
-    by_seed: defaultdict[tuple[str, str, str], dict[int, float]]
+    by_seed: Mapping[tuple[str, str, str], Mapping[int, float]]
+
+    def seeds(self, variant: str, part: str, metric: str) -> Mapping[int, float]:
+        """Values of a row by seed."""
+        return self.by_seed.get((variant, part, metric), {})
 
     def value(self, variant: str, part: str, metric: str) -> float:
         """Mean over seeds; nan if there is none."""
-        return mean(self.by_seed[variant, part, metric].values())
+        return mean(self.seeds(variant, part, metric).values())
 
     @cached_property
     def columns(self) -> list[tuple[str, str]]:
         """Part and metric of what was tested, in the order of the tables."""
-        known = {key[1:] for key, values in self.by_seed.items() if values}
+        known = {key[1:] for key in self.by_seed}
         parts = dict.fromkeys(part for _, part, metric in self.by_seed if metric == "top1")
         return [one for one in product(parts, columns_of(self.study.metrics)) if one in known]
 
@@ -120,14 +121,14 @@ class Results:
         return list(dict.fromkeys(part for part, _ in self.columns))
 
     @property
-    def corruptions(self) -> list[str]:
-        """The single corruptions."""
-        return [one for one in self.parts if one not in MAIN and one not in self.severities]
-
-    @property
     def severities(self) -> list[str]:
         """Parts of one severity."""
         return [one for one in self.parts if one.startswith("severity ")]
+
+    @property
+    def corruptions(self) -> list[str]:
+        """The single corruptions."""
+        return [one for one in self.parts if one not in (*MAIN, *self.severities)]
 
     # -- strengths ---------------------------------------------------------------------------------
 
@@ -143,10 +144,10 @@ class Results:
     @cached_property
     def by_strength(self) -> dict[str, list[Row]]:
         """Rows that differ in strength only, by the rest of their name."""
-        groups: dict[str, list[Row]] = {}
+        groups: defaultdict[str, list[Row]] = defaultdict(list)
         for row in (row for row in self.rows.values() if STRENGTH in row.levels):
             rest = [level for axis, level in row.levels.items() if axis != STRENGTH]
-            groups.setdefault("-".join([row.method, *rest]), []).append(row)
+            groups["-".join([row.method, *rest])].append(row)
         return groups
 
     @cached_property
@@ -191,17 +192,17 @@ class Results:
         """
         plain = theirs.removesuffix("+T")
         after = scaled(metric) if plain != theirs and metric in PLUS_T else metric
-        a, b = self.by_seed[mine, part, metric], self.by_seed[plain, part, after]
+        a, b = self.seeds(mine, part, metric), self.seeds(plain, part, after)
         seeds = [seed for seed in a if seed in b]
         if not seeds:
             return {}
-        others = [self.by_seed[row, part, metric] for row in self.rows if row != plain]
+        others = [self.seeds(row, part, metric) for row in self.rows if row != plain]
         whole = [[one[s] - b[s] for s in seeds] for one in others if all(s in one for s in seeds)]
         variances = np.var(whole, axis=1, ddof=1) if len(seeds) > 1 else ()
         name = theirs if after != metric else plain
         covariance, bias = self.images.of_differences((part, metric), mine, name, seeds)
         differences = [a[seed] - b[seed] for seed in seeds]
-        bias *= inference.is_biased(metric)
+        bias *= metric.startswith("ece")  # sums absolute values, so it is too large
         found = inference.interval_of(differences, covariance, bias, variances)
         if part not in MAIN:
             found.pop("p", None)
@@ -256,10 +257,9 @@ class Results:
     @cached_property
     def frame(self) -> pd.DataFrame:
         """The tidy data frame."""
-        axes = dict.fromkeys(axis for row in self.rows.values() for axis in row.levels)
-        order = [*COLUMNS[:4], *dict.fromkeys([STRENGTH, *axes]), *COLUMNS[5:]]
+        axes = dict.fromkeys([STRENGTH, *(a for row in self.rows.values() for a in row.levels)])
         frame = pd.DataFrame([*self._means(), *self._contrasts(), *self._seeds()])
-        frame = frame.reindex(columns=order)
+        frame = frame.reindex(columns=[*COLUMNS[:4], *axes, *COLUMNS[5:]])
         frame["study"] = self.study.name
         # better or worse: of what was planned, else of all differences
         for kind in ["mean", "contrast"] if self.study.planned is None else ["planned"]:
@@ -276,9 +276,9 @@ class Results:
         chosen = self.frame.kind == kind
         for column, value in where.items():
             chosen &= self.frame[column] == value
-        if variants is not None:
-            chosen &= self.frame.variant.isin(list(variants))
-        return self.frame[chosen]
+        return self.frame[
+            chosen & (variants is None or self.frame.variant.isin([*(variants or ())]))
+        ]
 
     def _line(self, kind: str, row: Row, part: str, metric: str, **more: Any) -> dict[str, Any]:
         about = {"kind": kind, "variant": row.variant, "method": row.method, **row.levels}
@@ -289,20 +289,20 @@ class Results:
         for row in self.rows.values():
             fitted = ("test" if row.on_test else "validation", "temperature")
             for part, metric in [*self.columns, *_TRAINING, fitted]:
-                values = self.by_seed[row.variant, part, metric].values()
-                if not values and part in self.parts and part not in MAIN:
+                values = self.seeds(row.variant, part, metric).values()
+                tested = part in self.parts
+                if tested and not values and part not in MAIN:
                     continue  # an unfinished row is shown, but not by corruption
                 found: dict[str, Any] = {}
-                if row.reference and part in self.parts:
+                if tested and row.reference:
                     found = self.difference(row.variant, row.reference, part, metric)
                 found |= {"seeds": len(values), "value": mean(values), "on_test": row.on_test}
                 if len(values) > 1 and all(map(isfinite, values)):
                     found["sd"] = stdev(values)
-                networks = [(row.variant, seed) for seed in row.seeds]
-                floors = [self.images.floors.get((one, (part, metric))) for one in networks]
-                if own := [floor for floor in floors if floor is not None]:
-                    found |= {"floor": mean(one[0] for one in own)}
-                    found |= {"floor95": mean(one[1] for one in own)}
+                keys = [((row.variant, seed), (part, metric)) for seed in row.seeds]
+                floors = [self.images.floors[key] for key in keys if key in self.images.floors]
+                if floors:
+                    found["floor"], found["floor95"] = map(mean, zip(*floors, strict=True))
                 found["collapsed"] = (row.variant, part) in self.collapsed
                 found["selected"] = row.variant in self.selected.values()
                 found["at_paper"] = row.method in self.swept and self.at_paper(row)
@@ -328,12 +328,11 @@ class Results:
         for kind, mine, theirs, part, metric in asked:
             plain = theirs.removesuffix("+T")
             if mine in self.rows and plain in self.rows:
-                found = self.difference(mine, theirs, part, metric)
-                if found or kind == "planned":
-                    more = {"seeds": 0, **found, "compared_to": theirs}
-                    more |= {"on_test": theirs != plain and self.rows[plain].on_test}
-                    line = self._line(kind, self.rows[mine], part, metric, **more)
-                    yield line | {"variant": f"{mine} - {theirs}"}
+                more = {"seeds": 0, **self.difference(mine, theirs, part, metric)}
+                more |= {"compared_to": theirs, "variant": f"{mine} - {theirs}"}
+                more["on_test"] = theirs != plain and self.rows[plain].on_test
+                if more["seeds"] or kind == "planned":
+                    yield self._line(kind, self.rows[mine], part, metric, **more)
 
     def _seeds(self) -> Iterator[dict[str, Any]]:
         for (variant, part, metric), values in self.by_seed.items():
@@ -359,10 +358,10 @@ def results_of(study: Study, evidence: Evidence, runs: Sequence[Run] = ()) -> Re
     """
     networks, images = evidence
     axes, columns = study.axes_of(study.reference), columns_of(study.metrics)
-    by_seed: defaultdict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
+    by_seed: dict[tuple[str, str, str], dict[int, float]] = {}
     for one in networks:
         for column, value in _values(one, columns).items():
-            by_seed[one.variant, *column][one.seed] = value
+            by_seed.setdefault((one.variant, *column), {})[one.seed] = value
     rows: dict[str, Row] = {}
     every: list[Run | Network] = [*runs, *networks]
     for run in every:

@@ -136,11 +136,6 @@ def prior(variances: Sequence[float], df: int) -> tuple[float, float]:
     return min(2 * y, most), float(np.exp(logs.mean() + digamma(y) - log(y)))
 
 
-def is_biased(metric: str) -> bool:
-    """Whether a metric of a finite sample is too large: the ECE, which sums absolute values."""
-    return metric.startswith("ece")
-
-
 def holm(p_values: Mapping[Key, float]) -> set[Key]:
     """The hypotheses that Holm's method rejects: any of them wrongly with probability at most 5 %.
 
