@@ -33,7 +33,6 @@ from chaosgate.study.report.names import (
 )
 
 Array = NDArray[Any]
-ByCell = dict[Cell, float]
 Column = tuple[str, str]  # part and metric
 
 
@@ -67,18 +66,10 @@ class Network:
     rows: list[dict[str, Any]]
     tests: list[str] = field(default_factory=list)
 
-    def by_cell(self, metric: str) -> ByCell:
+    def by_cell(self, metric: str) -> dict[Cell, float]:
         """A metric of every cell that has it; a row may have no ``nll_T``."""
         found = {cell_of(row): row.get(metric) for row in self.rows}
         return {cell: float(value) for cell, value in found.items() if value is not None}
-
-    @property
-    def numbers(self) -> dict[Cell, dict[str, float]]:
-        """The measured values of every cell."""
-        return {
-            cell_of(row): {key: v for key, v in row.items() if isinstance(v, float)}
-            for row in self.rows
-        }
 
     @property
     def energy(self) -> float:
@@ -132,9 +123,9 @@ class ImageErrors:
             percentile, by network and column.
         reliability: Count, summed confidence, summed correctness and worth in independent images
             of every bin, (4, bins), by network and clean or corrupted.
+        index: Hash of the numbers of the test images; empty if no outputs were kept.
         draws: As measured, then for every resampling, by network and column; empty where the study
             was finished when it was packed.
-        index: Hash of the numbers of the test images.
     """
 
     networks: list[Name]
@@ -142,17 +133,12 @@ class ImageErrors:
     covariance: dict[Column, Array]
     floors: dict[tuple[Name, Column], Array]
     reliability: dict[tuple[Name, str], Array]
-    draws: dict[tuple[Name, Column], Array] = field(default_factory=dict)
     index: str = ""
+    draws: Mapping[tuple[Name, Column], Array] = field(default_factory=dict)
 
     @classmethod
     def of_draws(
-        cls,
-        networks: list[Name],
-        draws: dict[tuple[Name, Column], Array],
-        floors: dict[tuple[Name, Column], Array],
-        reliability: dict[tuple[Name, str], Array],
-        index: str = "",
+        cls, networks: list[Name], draws: Mapping[tuple[Name, Column], Array], *rest: Any
     ) -> "ImageErrors":
         """Bias and covariance of the draws."""
         bias, covariance, nothing = {}, {}, np.full(1 + inference.RESAMPLES, nan)
@@ -160,7 +146,7 @@ class ImageErrors:
             stars = np.array([draws.get((name, column), nothing) for name in networks])
             bias[column] = stars[:, 1:].mean(1) - stars[:, 0]
             covariance[column] = np.atleast_2d(np.cov(stars[:, 1:]))
-        return cls(networks, bias, covariance, floors, reliability, draws, index)
+        return cls(networks, bias, covariance, *rest, draws)
 
     def of_differences(
         self, column: Column, mine: str, theirs: str, seeds: Sequence[int]
@@ -194,59 +180,63 @@ def collect(study: Study, runs: Sequence[Run], packed: Sequence[Evidence] = ()) 
     """
     metrics = list(dict.fromkeys([*columns_of(study.metrics), *PLUS_T, *map(scaled, PLUS_T)]))
     found: dict[str, Network] = {}
-    draws: dict[tuple[Name, Column], Array] = {}
-    floors: dict[tuple[Name, Column], Array] = {}
-    reliability: dict[tuple[Name, str], Array] = {}
-    indices: dict[str, str] = {}
+    kept: tuple[dict[Any, Array], ...] = ({}, {}, {})
+    tested: dict[str, str] = {}
     for run in [run for run in runs if state_of(run).condition == "done"]:
         record = record_of(run.directory, next(iter(run.test_outputs)))
         about = (run.name, run.variant, run.method, run.levels, run.seed, 1, run.checkpoint)
-        tested = (record["config"], record["curves"], rows_of(run), [*run.test_outputs])
-        found[run.name] = network = Network(*about, *tested)
+        of_training = (record["config"], record["curves"])
+        found[run.name] = one = Network(*about, *of_training, rows_of(run), [*run.test_outputs])
         if (samples := load_samples(run.directory, *run.test_outputs.values())) is not None:
-            name, own = (network.variant, network.seed), resampled(samples, metrics, network.bins)
-            draws |= {(name, column): values for column, values in own[0].items()}
-            floors |= {(name, column): floor for column, floor in own[1].items()}
-            reliability |= {(name, part): bins for part, bins in own[2].items()}
-            indices[config_hash(samples.index.tolist(), 16)] = network.run
+            own = resampled(samples, (one.variant, one.seed), metrics, one.bins)
+            for all_of, more in zip(kept, own, strict=True):
+                all_of |= more
+            tested[config_hash(samples.index.tolist(), 16)] = run.name
+    draws, floors, reliability = kept
     for networks, errors in packed:
         for one in networks:
-            if one.numbers != found.setdefault(one.run, one).numbers:
+            mine, theirs = (
+                [{k: v for k, v in row.items() if isinstance(v, float)} for row in network.rows]
+                for network in (one, found.setdefault(one.run, one))
+            )
+            if mine != theirs:
                 raise ValueError(f"{one.run} was run twice with different numbers; omit one part.")
-        draws, floors = errors.draws | draws, errors.floors | floors
+        draws, floors = {**errors.draws, **draws}, errors.floors | floors
         reliability = errors.reliability | reliability
-        indices |= {errors.index: networks[0].run} if errors.index and networks else {}
-    if len(indices) > 1:
+        tested |= {errors.index: networks[0].run} if errors.index and networks else {}
+    if len(tested) > 1:
         raise ValueError(
-            f"{' and '.join(indices.values())} were tested on different images, so they cannot be "
+            f"{' and '.join(tested.values())} were tested on different images, so they cannot be "
             "paired. Remove their `outputs` and `tested` folders and run the study again."
         )
-    if len(bins := {network.bins for network in found.values()}) > 1:
+    if len(bins := {one.bins for one in found.values()}) > 1:
         raise ValueError(
-            f"runs of this study have an ECE of {' and '.join(map(str, sorted(bins)))} bins, which "
-            "cannot be compared. Set model.num_bins under 'overrides:' of the study, not in a "
-            "method."
+            f"ECEs of {' and '.join(map(str, sorted(bins)))} bins cannot be compared. Set "
+            "model.num_bins under 'overrides:' of the study, not in a method."
         )
     ordered, names = [found[run.name] for run in runs if run.name in found], []
-    for network in ordered:
-        name, after = (network.variant, network.seed), (f"{network.variant}+T", network.seed)
-        names.append(name)
-        if network.method == study.reference:
-            names.append(after)
-            for (part, metric), values in [(c, v) for (n, c), v in draws.items() if n == name]:
-                if is_scaled(metric):
-                    draws[after, (part, metric.removesuffix("_T"))] = values
-    index = next(iter(indices), "")
-    errors = ImageErrors.of_draws(names, draws, floors, reliability, index)
+    for one in ordered:
+        names.append((one.variant, one.seed))
+        if one.method == study.reference:
+            names.append((f"{one.variant}+T", one.seed))
+    errors = ImageErrors.of_draws(names, draws, floors, reliability, next(iter(tested), ""))
     return [*ordered, *_ensembles(study, {run.name: run for run in runs}, ordered)], errors
 
 
 def resampled(
-    samples: Samples, metrics: Sequence[str], bins: int
-) -> tuple[dict[Column, Array], dict[Column, Array], dict[str, Array]]:
-    """Draws and noise floors by column, and the bins of the reliability diagrams by part."""
-    groups = parts_of(samples.cells)
-    floors, reliability = {}, {}
+    samples: Samples, name: Name, metrics: Sequence[str], bins: int
+) -> tuple[dict[Any, Array], dict[Any, Array], dict[Any, Array]]:
+    """Draws and noise floors by network and column, bins of reliability diagrams by part."""
+    groups, floors, reliability = parts_of(samples.cells), {}, {}
+    draws = {
+        (name, one): v for one, v in inference.resample(samples, groups, metrics, bins).items()
+    }
+    after = (f"{name[0]}+T", name[1])
+    draws |= {
+        (after, (part, metric.removesuffix("_T"))): values
+        for (_, (part, metric)), values in draws.items()
+        if is_scaled(metric)
+    }
     scores = {"ece": samples.confidence}
     scores |= {} if samples.scaled is None else {"ece_T": samples.scaled.confidence}
     for part in (part for part in MAIN if part in groups):
@@ -255,11 +245,11 @@ def resampled(
         sums = calibration_bins(confidence.ravel().double(), correct.ravel(), bins)
         # an image in several cells is worth less than as many images
         worth = effective_counts(confidence, correct, bins)
-        reliability[part] = np.stack([*sums[:3], worth])
+        reliability[name, part] = np.stack([*sums[:3], worth])
         for metric, claimed in scores.items():
             floor = inference.ece_floor(claimed, samples.cells, groups[part], bins)
-            floors[part, metric] = np.array(floor)
-    return inference.resample(samples, groups, metrics, bins), floors, reliability
+            floors[name, (part, metric)] = np.array(floor)
+    return draws, floors, reliability
 
 
 # -- deep ensembles of existing runs ---------------------------------------------------------------

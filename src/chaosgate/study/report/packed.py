@@ -54,19 +54,18 @@ def pack(study: Study, runs: Sequence[Run], folder: Path, parts: Sequence[Eviden
     missing = len(runs) - sum(network.members == 1 for network in networks)
     if missing == len(runs) or (missing and study.ensemble):
         raise ValueError(
-            f"{missing} of {len(runs)} runs of {study.name} are not finished. There is nothing to "
-            "pack, or the study has ensembles, which need the logits of all members. Finish it "
-            f"first: chaosgate study run {study.path}"
+            f"{missing} of {len(runs)} runs of {study.name} are not finished, and there is nothing "
+            f"to pack or an ensemble to make. Finish it: chaosgate study run {study.path}"
         )
-    text = ""
-    for network in networks:
-        rows = [{k: v for k, v in row.items() if k != DIGEST} for row in network.rows]
-        text += json.dumps({**asdict(network), "rows": rows}) + "\n"
+    rows = [[{k: v for k, v in row.items() if k != DIGEST} for row in one.rows] for one in networks]
+    lines = [asdict(one) | {"rows": own} for one, own in zip(networks, rows, strict=True)]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
     places = {str(run.directory): run.training for run in runs}
-    places |= {
-        value: f"${{{name}}}" for name, value in folders_of(study, runs[0].root.parent).items()
-    }
-    for place, name in places.items():
+    folders = folders_of(study, runs[0].root.parent)
+    for place, name in {
+        **places,
+        **{folder: f"${{{key}}}" for key, folder in folders.items()},
+    }.items():
         if Path(place).is_absolute():
             text = text.replace(json.dumps(place)[1:-1], name)
     named, columns = images.networks, list(images.bias)
@@ -86,21 +85,20 @@ def pack(study: Study, runs: Sequence[Run], folder: Path, parts: Sequence[Eviden
         values = table(images.draws, columns, 1 + RESAMPLES)
         change = values[..., 1:] - values[..., :1]
         largest = np.abs(change).max(-1, keepdims=True, initial=0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            steps = np.nan_to_num(np.rint(change / largest * _SCALE)).astype(np.int16)
-        arrays |= {"measured": values[..., :1], "largest": largest, "steps": steps}
-        arrays |= {"index": np.array(images.index)}
+        arrays |= {
+            "measured": values[..., :1],
+            "largest": largest,
+            "steps": _steps(change, largest),
+        }
+        arrays["index"] = np.array(images.index)
     else:
         covariance = np.array([*images.covariance.values()]).reshape(-1, len(named), len(named))
         deviation = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            correlation = covariance / (deviation[:, :, None] * deviation[:, None])
-        lower = np.nan_to_num(correlation[:, *np.tril_indices(len(named), -1)])
-        bias = np.array([*images.bias.values()]).reshape(-1, len(named))
+        correlation = _steps(covariance, deviation[:, :, None] * deviation[:, None])
         arrays |= {
-            "bias": bias.astype(np.float32),
+            "bias": np.array([*images.bias.values()], np.float32).reshape(-1, len(named)),
             "deviation": deviation.astype(np.float32),
-            "correlation": np.rint(lower * _SCALE).astype(np.int16),
+            "correlation": correlation[:, *np.tril_indices(len(named), -1)],
         }
     own = folder / study.name
     own.mkdir(parents=True, exist_ok=True)
@@ -110,6 +108,12 @@ def pack(study: Study, runs: Sequence[Run], folder: Path, parts: Sequence[Eviden
     if (plan := runs[0].root.parent / study.name / NOTE).is_file():
         replace_file(own / NOTE, plan.read_text(encoding="utf-8"))
     return own
+
+
+def _steps(values: Array, largest: Array) -> Array:
+    """Values as shares of the largest, in 16 bits."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.rint(np.nan_to_num(values / largest) * _SCALE).astype(np.int16)
 
 
 def load_packed(folder: Path) -> tuple[Study, Evidence]:
@@ -125,15 +129,14 @@ def load_packed(folder: Path) -> tuple[Study, Evidence]:
     columns = [(str(part), str(metric)) for part, metric in arrays["columns"]]
 
     def by_name(table: Array, keys: Iterable[Any]) -> dict[Any, Array]:
-        pairs = product(enumerate(named), enumerate(keys))
-        every = {(name, key): table[k, j] for (j, name), (k, key) in pairs}
-        return {key: one for key, one in every.items() if np.isfinite(one).all()}
+        every = zip(product(keys, named), table.reshape(-1, *table.shape[2:]), strict=True)
+        return {(name, key): one for (key, name), one in every if np.isfinite(one).all()}
 
     floors = by_name(arrays["floors"], columns)
     reliability = by_name(arrays["reliability"].astype(np.float64), MAIN)
     if "steps" in arrays:
         change = arrays["steps"] / _SCALE * arrays["largest"]
-        values = np.concatenate([arrays["measured"], arrays["measured"] + change], -1)
+        values = arrays["measured"] + np.insert(change, 0, 0, -1)
         draws = by_name(values, columns)
         images = ImageErrors.of_draws(named, draws, floors, reliability, str(arrays["index"]))
     else:
@@ -147,11 +150,9 @@ def load_packed(folder: Path) -> tuple[Study, Evidence]:
         images = ImageErrors(named, bias, covariance, floors, reliability)
     (file,) = folder.glob("*.yaml")
     study = load_study(file, networks[0].rows[0].get("size"))
+    # run --seeds adds to those of the file
     seeds = dict.fromkeys([*study.seeds, *(one.seed for one in networks if one.members == 1)])
-    study = study.model_copy(
-        update={"seeds": tuple(seeds)}
-    )  # run --seeds adds to those of the file
-    return study, (networks, images)
+    return study.model_copy(update={"seeds": tuple(seeds)}), (networks, images)
 
 
 def load_parts(study: Study, runs: Sequence[Run], folders: Sequence[Path]) -> list[Evidence]:
