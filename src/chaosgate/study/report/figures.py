@@ -20,14 +20,14 @@ from chaosgate.metrics import reliability_figure
 from chaosgate.metrics.functional import Reliability, bin_edges
 from chaosgate.study.plan.study import STRENGTH
 from chaosgate.study.report.frame import Results
-from chaosgate.study.report.names import CLEAN, CORRUPTED, MAIN, ON_TEST, PRIMARY, scaled, title
+from chaosgate.study.report.names import CLEAN, CORRUPTED, MAIN, PRIMARY, scaled, title
 
-ENERGY = "injected energy"
+ENERGY, TEMPERATURE = "injected energy", "temperature"
 # Okabe and Ito's palette, safe under the common color-vision deficiencies, then Tol's dark tones.
 _OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _COLORS = (*_OKABE_ITO, "#332288", "#882255", "#999933", "#661100", "#44AA99", "#AA4499")
 _MARKERS = "sD^vPXp"  # seven and twelve: 84 different pairs
-INK, MUTED = "#1f2430", "#8a8f99"
+INK = "#1f2430"
 
 
 class Block(NamedTuple):
@@ -44,13 +44,10 @@ def pictures_of(results: Results) -> dict[str, Block]:
     shown = [one for one in next(iter(results.tables.values())) if results.rows[one].seeds]
     bars = f"Bars: 95 % intervals of the difference to {results.study.reference}, around the value."
     found = {}
-    if PRIMARY in results.metrics:
-        image = {
-            "ECE and NLL before and after temperature scaling": temperature_figure(results, shown)
-        }
-        found["Temperature"] = Block(image, bars)
-    axes = [ENERGY, *(axis for row in results.rows.values() for axis in row.levels)]
-    for axis in dict.fromkeys([*axes, *["severity", "corruption"] * bool(results.severities)]):
+    axes = [*[TEMPERATURE] * (PRIMARY in results.metrics), ENERGY]
+    axes += [axis for row in results.rows.values() for axis in row.levels]
+    axes += ["severity", "corruption"] * bool(results.severities)
+    for axis in dict.fromkeys(axes):
         image = {f"ECE and NLL against {axis}": axis_figure(results, axis, shown)}
         found[axis.capitalize()] = Block(image, bars)
     for part, text in (
@@ -62,97 +59,71 @@ def pictures_of(results: Results) -> dict[str, Block]:
     return found
 
 
-def _draw(axes: Axes, lines: pd.DataFrame, bars: str = "yerr", **look: Any) -> None:
-    """Points at x and y with their bars."""
-    ends = [lines.difference - lines.lo, lines.hi - lines.difference]
-    look = {bars: [end.fillna(0.0).tolist() for end in ends], "elinewidth": 1, "lw": 1.4, **look}
-    axes.errorbar(lines.x.tolist(), lines.y.tolist(), ms=6, **look)
-
-
-def _lines(results: Results, variants: Sequence[str]) -> pd.DataFrame:
-    """Numbers to draw, with the color and marker of their method; the reference is gray."""
-    others = [one for one in results.study.methods if one != results.study.reference]
-    looks = dict(zip(others, zip(cycle(_COLORS), cycle(_MARKERS)), strict=False))
-    looks[results.study.reference] = ("#5a5f6a", "o")
-    own = results.lines(variants=variants)
-    own = own[own.value.notna()]
-    color, marker = (own.method.map({m: look[k] for m, look in looks.items()}) for k in (0, 1))
-    return own.assign(y=own.value, color=color, marker=marker)
-
-
 def axis_figure(results: Results, axis: str, variants: Sequence[str]) -> Figure:
-    """NLL and ECE along an axis of the study, by injected energy, severity or corruption.
+    """NLL and ECE along an axis: of the study, injected energy, severity, corruption, temperature.
 
-    What has no place on the axis is a horizontal line.
+    What has no place on the axis is a horizontal line. Before and after temperature scaling (hollow
+    markers) the reference has one, too: what noise has to beat to be worth more than one fitted
+    number.
     """
     panels = [one for one in product(MAIN, ("nll", "ece")) if one in results.columns]
-    lines, by, label, ticks = _lines(results, list(results.rows)), "method", axis, []
-    if axis in ("severity", "corruption"):
-        by, lines = "variant", lines[lines.variant.isin(variants)]
-        ticks = [CLEAN, *results.severities] if axis == "severity" else results.corruptions
-        lines, panels = lines[lines.part.isin(ticks)], [("", "nll"), ("", "ece")]
-        shift = 0.8 * ((lines.variant.map(list(variants).index) + 0.5) / len(variants) - 0.5)
-        places = lines.part.map(ticks.index) + shift
-    elif axis == ENERGY:
+    lines, by, label, shift = _lines(results), "method", axis, 0.0
+    column, ticks = axis, list[str]()
+    if axis == ENERGY:
         label = "injected energy / energy of the features"
         places = lines.variant.map(lines[lines.metric == "energy"].set_index("variant").value)
     elif axis == STRENGTH:
         keys = (one.key.rpartition(".")[2] for one in results.study.strength.values())
         label, places = f"strength ({', '.join(dict.fromkeys(keys))})", lines[axis].astype(float)
     else:
-        ticks = list(lines[axis].dropna().unique())
-        places = lines[axis].map({tick: k for k, tick in enumerate(ticks)})
+        if axis in ("severity", "corruption", TEMPERATURE):
+            by, lines = "variant", lines[lines.variant.isin(variants)]
+        if axis == TEMPERATURE:
+            column, label = "variant", "hollow: after temperature scaling (+T)"
+        elif by == "variant":
+            column, panels = "part", [("", "nll"), ("", "ece")]
+            ticks = [CLEAN, *results.severities] if axis == "severity" else results.corruptions
+            shift = 0.8 * ((lines.variant.map(variants.index) + 0.5) / len(variants) - 0.5)
+        ticks = ticks or list(lines[lines.members == 1][column].dropna().unique())
+        places = lines[column].map({tick: k for k, tick in enumerate(ticks)}) + shift
     lines = lines.assign(x=places.where(lines.members == 1))
+    if column == "part":
+        lines = lines[lines.x.notna()]
     figure, grid = _grid(len(panels))
     for axes, (part, metric) in zip(grid, panels, strict=True):
-        own = lines[(lines.metric == metric) & (lines.part == (part or lines.part))]
-        placed = own[own.x.notna()].sort_values("x")
-        for name, series in placed.groupby(by, sort=False):
-            look = {key: series[key].iloc[0] for key in ("color", "marker")}
-            _draw(axes, series, label=name, **look, ls="-" if part else "none")
-        lost = placed[placed.collapsed.astype(bool) & (placed.metric == "ece")]
-        if len(lost):
-            axes.plot(lost.x, lost.y, "x", ms=11, mew=1.6, color=INK, label="collapsed")
-        for line in own[own.x.isna()].itertuples():
-            axes.axhline(line.y, lw=1, ls="--", color=line.color, label=line.variant)
+        for name in (metric, scaled(metric))[: 1 + (axis == TEMPERATURE)]:
+            own = lines[(lines.metric == name) & (lines.part == (part or lines.part))]
+            placed = own[own.x.notna()].sort_values("x")
+            hollow = {"mfc": "white"} if name != metric else {}
+            for one, series in placed.groupby(by, sort=False):
+                ends = [series.difference - series.lo, series.hi - series.difference]
+                look = {key: series[key].iloc[0] for key in ("color", "marker")} | hollow
+                look |= {"yerr": [end.fillna(0.0) for end in ends], "elinewidth": 1, "lw": 1.4}
+                look |= {"label": f"{'_' * bool(hollow)}{one}", "ls": "-" if part else "none"}
+                axes.errorbar(series.x, series.value, ms=6, **look)
+            lost = placed[placed.collapsed.astype(bool) & (placed.metric == "ece")]
+            if len(lost):
+                axes.plot(lost.x, lost.value, "x", ms=11, mew=1.6, color=INK, label="collapsed")
+            alone = own[own.x.isna() | ((axis == TEMPERATURE) & own.compared_to.eq(""))]
+            for line in alone.itertuples():
+                look = {"lw": 1, "ls": ":" if hollow else "--", "color": line.color}
+                axes.axhline(line.value, label=f"{line.variant}{'+T' * bool(hollow)}", **look)
         if ticks:
-            axes.set_xticks(range(len(ticks)), [tick.replace("_", "\n") for tick in ticks])
+            names = [tick.replace("_", "\n") for tick in ticks]
+            axes.set_xticks(range(len(ticks)), names, rotation=90 * (axis == TEMPERATURE))
         axes.set(xlabel=label, ylabel=f"{part} {title(metric)}".strip())
     return _with_legend(figure)
 
 
-def temperature_figure(results: Results, variants: Sequence[str]) -> Figure:
-    """Every row as trained (full marker) and after temperature scaling (hollow marker).
-
-    The dashed line is the reference after scaling: what noise has to beat to be worth more than one
-    fitted number.
-    """
-    columns = [one for one in product(MAIN, ("nll", "ece")) if one in results.columns]
-    figure, panels = _grid(len(columns), 0.42 * len(variants) + 1.2)
-    every = _lines(results, variants)
-    for axes, (part, metric) in zip(panels, columns, strict=True):
-        for name, lift, fill, label in (
-            (metric, -0.16, None, "as trained"),
-            (scaled(metric), 0.16, "white", "+T"),
-        ):
-            axes.plot([], [], "o", color=INK, ms=6, mfc=fill, label=label)
-            lines = every[(every.part == part) & (every.metric == name)]
-            lines = lines.assign(x=lines.value, y=lines.variant.map(variants.index) + lift)
-            for variant, own in lines.groupby("variant", sort=False):
-                look = {key: own[key].iloc[0] for key in ("color", "marker")}
-                _draw(axes, own, "xerr", mfc=fill, **look)
-                if not results.rows[variant].reference:  # bars are about the distance to it
-                    look = {"color": MUTED, "lw": 1, "ls": "--" if fill else ":", "zorder": 0}
-                    axes.axvline(own.x.item(), label=f"{variant}{' +T' if fill else ''}", **look)
-        names = [
-            one
-            + " (collapsed)" * ((one, part) in results.collapsed)
-            + f" {ON_TEST}" * results.rows[one].on_test
-            for one in variants
-        ]
-        axes.set_yticks(range(len(variants)), names)
-        axes.set(xlabel=f"{part} {title(metric)}", ylim=(len(variants) - 0.5, -0.5))
-    return _with_legend(figure)
+def _lines(results: Results) -> pd.DataFrame:
+    """Numbers to draw, with the color and marker of their method; the reference is gray."""
+    others = [one for one in results.study.methods if one != results.study.reference]
+    looks = dict(zip(others, zip(cycle(_COLORS), cycle(_MARKERS)), strict=False))
+    looks[results.study.reference] = ("#5a5f6a", "o")
+    own = results.lines(variants=results.rows)
+    own = own[own.value.notna()]
+    color, marker = (own.method.map({m: look[k] for m, look in looks.items()}) for k in (0, 1))
+    return own.assign(color=color, marker=marker)
 
 
 def reliability_figures(results: Results, variants: Sequence[str], part: str) -> dict[str, Figure]:
