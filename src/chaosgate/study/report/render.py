@@ -74,19 +74,17 @@ def print_view(view: View, console: Console) -> None:
         below = "".join(f"\n{line}" for line in cell.below)
         return shown.append(below, style=f"not bold {color or 'dim'}")
 
-    def width(head: str) -> int:
-        return 3 + max(len(line) for cell in cells[head] for line in (cell.text, head, *cell.below))
-
-    cells, heads = view.cells, list(view.cells)
-    while heads:
-        grid = Table(title=Text(view.title), box=SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
-        grid.title_justify, left = "left", console.width - 30
+    columns = {head: [*map(text, cells)] for head, cells in view.cells.items()}
+    while columns:
+        grid = Table(title=Text(view.title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
         grid.add_column(Text(view.first), max_width=28, overflow="fold")
-        shown: list[str] = []
-        while heads and (not shown or width(heads[0]) <= left):
-            shown.append(heads.pop(0))
-            left -= width(shown[-1])
-            grid.add_column(Text(shown[-1]), justify="right", no_wrap=True)
-        for name, row in cells[shown].iterrows():
-            grid.add_row(Text(str(name), overflow="fold"), *map(text, row))
+        left, shown = console.width - 28, list[list[Text]]()
+        for head, cells in list(columns.items()):
+            left -= 3 + max(console.measure(one).maximum for one in [Text(head), *cells])
+            if shown and left < 0:
+                break
+            grid.add_column(Text(head), justify="right", no_wrap=True)
+            shown.append(columns.pop(head))
+        for name, *row in zip(view.cells.index, *shown, strict=True):
+            grid.add_row(Text(str(name), overflow="fold"), *row)
         console.print(grid)

@@ -79,9 +79,7 @@ def write_report(results: Results, directory: Path, console: Console) -> dict[st
         about = {key: first.rows[0].get(key) for key in ("commit", "versions")} | first.config
         configuration[f"Configuration of {first.run}"] = yaml.safe_dump(about, sort_keys=False)
     pictures = pictures_of(results)
-    drawn = {
-        name: svg_of(figure) for one in pictures.values() for name, figure in one.images.items()
-    }
+    drawn = {name: svg_of(one) for block in pictures.values() for name, one in block.images.items()}
     encoded = {name: base64.b64encode(svg.encode()).decode() for name, svg in drawn.items()}
     content |= {"title": study.name, "pictures": pictures, "encoded": encoded}
     for name in ("report.html", "table.md", "table.tex"):
