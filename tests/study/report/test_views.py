@@ -270,7 +270,7 @@ def test_pictures_draw_values_with_the_ends_of_their_intervals(build: Build) -> 
     expected = [line.value + end - line.difference for end in (line.lo, line.hi)]
     drawn = [
         (figures.axis_figure(results, "injected energy", []), 0, 1),
-        (figures.temperature_figure(results, list(results.rows)), 0, 0),
+        (figures.axis_figure(results, "temperature", list(results.rows)), 0, 1),
         (figures.axis_figure(results, "severity", list(results.rows)), 0, 1),
     ]
     for figure, panel, along in drawn:
