@@ -32,7 +32,7 @@ from rich.console import Console
 
 from chaosgate.cli.commands import cores
 from chaosgate.cli.sweep import sweep
-from chaosgate.run.config_files import allow_flags, config_folder, config_name
+from chaosgate.run.files import allow_flags, config_folder, config_name
 from chaosgate.study.execute.local import Display, warm, work_through
 from chaosgate.study.execute.slurm import SlurmOptions, states_of, submit
 from chaosgate.study.execute.state import State, overview
@@ -134,7 +134,8 @@ def run(
         return 0
     workers = jobs or found.jobs
     threads = threads or max(1, int(os.environ.get("OMP_NUM_THREADS") or cores()) // workers)
-    outcome = work_through(chosen, execute, display, workers, threads, warm(*_TRAINING))
+    context, display = warm(*_TRAINING), Display(console)
+    outcome = work_through(chosen, execute, display, workers, threads, context)
     _report(found, runs, root, console, parts)
     for name, lines in outcome.failed.items():
         print(f"\nfailed: {name}; the last lines of its log.txt:", *lines, sep="\n  ")

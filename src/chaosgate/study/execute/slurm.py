@@ -12,7 +12,7 @@ from typing import Any
 from jsonargparse.typing import PositiveFloat, PositiveInt
 from rich.console import Console
 
-from chaosgate.run.directory import write_json
+from chaosgate.run.files import write_json
 from chaosgate.study.execute.local import Display, stop_workers, work_through
 from chaosgate.study.execute.run import Execute
 from chaosgate.study.execute.state import State, read_json, state_of

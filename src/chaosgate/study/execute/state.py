@@ -21,7 +21,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from chaosgate.run.directory import DIGEST, RunDirectory, read_lines, with_digest, write_json
+from chaosgate.run.files import DIGEST, RunDirectory, read_lines, with_digest, write_json
 from chaosgate.run.outputs import sample_files
 from chaosgate.study.plan.runs import Run
 
