@@ -1,6 +1,6 @@
 """Does the noise in a model act? Every source of random numbers, redrawn alone.
 
-A dispatch mode watches the operators that draw. It seeds each of them by (module, operator,
+A function mode watches the functions that draw. It seeds each of them by (module, operator,
 number), so that two forwards are equal; then a forward in which one source is seeded otherwise
 shows what reaches the output.
 """
@@ -15,7 +15,7 @@ from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
 from chaosgate.field.white import fold
 from chaosgate.gate import Gate, load_noise_state_dict, noise_state_dict
@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 Key = tuple[str, str]  # path of a module, operator
 _RATES = (
     *("p", "drop_prob", "drop_rate", "dropout", "dropout_p", "dropout_prob", "attention_dropout"),
+)
+_RANDOM = set(
+    """rand randn randint randperm rand_like randn_like randint_like bernoulli normal uniform
+    exponential log_normal cauchy geometric random multinomial poisson dropout dropout1d dropout2d
+    dropout3d alpha_dropout feature_alpha_dropout feature_dropout native_dropout rrelu
+    fractional_max_pool2d fractional_max_pool3d scaled_dot_product_attention
+    multi_head_attention_forward gumbel_softmax lstm gru rnn_tanh rnn_relu""".split()
 )
 _LEAST = 1e-5  # relative change of the output below which noise counts as removed
 
@@ -127,13 +134,13 @@ class _Draws:
     states: list[bytes] = field(default_factory=list)  # of a generator of the model
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Watch(TorchFunctionMode):
     """Random operators become functions of (module, operator, number, version); ``redrawn`` has
     another.
     """
 
     def __init__(self, model: nn.Module, version: int = 0, redrawn: Key | None = None) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.version, self.redrawn = version, redrawn
         self.draws: dict[Key, _Draws] = {}
         self.seen: dict[str, tuple[float, float]] = {}  # of modules: dropped, energy
@@ -163,12 +170,16 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             dropped = float((y[x != 0] == 0).double().mean())
             self.seen[name] = dropped, float((y - x).norm() / x.norm().clamp_min(1e-150)) ** 2
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        if torch.Tag.nondeterministic_seeded not in func.tags:
+        name = getattr(func, "__name__", "").removesuffix("_")
+        if name not in _RANDOM:
             return func(*args, **kwargs)
+        if kwargs.get("inplace"):  # it may be called several times
+            changed = self.__torch_function__(func, types, args, kwargs | {"inplace": False})
+            return args[0].copy_(changed)
         reseeded = not torch.equal(self._state, torch.get_rng_state())
-        key = self._running[-1], str(func).split(".")[1].removesuffix("_")
+        key = self._running[-1], name
         seen = self.draws.get(key, _Draws())
         states = list(seen.states)
         if (own := kwargs.get("generator")) is not None:
