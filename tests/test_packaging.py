@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).parents[1]
 PACKAGE = REPOSITORY / "src" / "chaosgate"
@@ -32,6 +33,23 @@ assert not loaded, loaded
 def test_a_gate_on_a_plain_network_loads_torch_and_nothing_heavy():
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True, timeout=300)
+
+
+FIT = """
+import sys
+from chaosgate.__main__ import main
+words = "fit -c base -c data/fashion_mnist -c noise/gch --trainer.fast_dev_run=true"
+assert main(words.split()) == 0
+print(sum(name.split(".")[0] == "chaosgate" for name in sys.modules))
+"""
+
+
+def test_fit_imports_few_modules_of_this_package(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", FIT]
+    settings: dict[str, Any] = {"env": environment, "cwd": tmp_path, "capture_output": True}
+    done = subprocess.run(command, **settings, text=True, check=True)
+    assert int(done.stdout.split()[-1]) <= 45
 
 
 def test_a_missing_extra_is_named(command, monkeypatch):

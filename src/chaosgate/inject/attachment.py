@@ -24,12 +24,12 @@ from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate import Gate
 from chaosgate.gate.base import TRACKER, Counter, rank_of_process, require_fresh_draws
 from chaosgate.inject.dryrun import sharded, stem_of
-from chaosgate.inject.integrations import RestoreWarning
 from chaosgate.inject.layout import (
     Layout,
     check_layout,
@@ -688,3 +688,26 @@ def attach(
     handle.resumed = RestoreWarning(model)
     handle._hooks.append(handle.resumed)
     return handle
+
+
+class RestoreWarning:
+    """At the first step of an optimizer of this model: warn if it continues and the noise does
+    not.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model, self.done = ref(model), False
+        self.remove = register_optimizer_step_pre_hook(self).remove
+
+    def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self.done or (model := self._model()) is None:
+            return
+        known = set(model.parameters())
+        mine = [p for group in optimizer.param_groups for p in group["params"] if p in known]
+        self.done = bool(mine)
+        if any(optimizer.state.get(p) for p in mine):
+            warnings.warn(
+                "the optimizer continues a training, but the counters of the gates were not "
+                "restored: the noise starts at step 0. See chaosgate.inject.integrations.",
+                stacklevel=2,
+            )

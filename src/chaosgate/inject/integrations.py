@@ -16,12 +16,7 @@ The counters of an attachment are not part of the model's ``state_dict``. With
 Without it the noise starts again at step 0, and a warning says so.
 """
 
-import warnings
 from typing import Any
-from weakref import ref
-
-from torch import nn
-from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 
 def trainer_callback(handle: Any) -> Any:
@@ -56,26 +51,3 @@ class timm_state:  # noqa: N801 - used like a function
         self.handle.load_state_dict(scaler.pop("noise"))
         if self.loss_scaler is not None:
             self.loss_scaler.load_state_dict(scaler)
-
-
-class RestoreWarning:
-    """At the first step of an optimizer of this model: warn if it continues and the noise does
-    not.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self._model, self.done = ref(model), False
-        self.remove = register_optimizer_step_pre_hook(self).remove
-
-    def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self.done or (model := self._model()) is None:
-            return
-        known = set(model.parameters())
-        mine = [p for group in optimizer.param_groups for p in group["params"] if p in known]
-        self.done = bool(mine)
-        if any(optimizer.state.get(p) for p in mine):
-            warnings.warn(
-                "the optimizer continues a training, but the counters of the gates were not "
-                "restored: the noise starts at step 0. See chaosgate.inject.integrations.",
-                stacklevel=2,
-            )
