@@ -12,7 +12,6 @@ from chaosgate.corruptions import (
     COMMON,
     EXTRA,
     NUMBER,
-    SMALL,
     Corrupt,
     corrupt,
     corrupt_batch,
@@ -52,15 +51,6 @@ def test_the_streams_are_pinned():
     assert (NUMBER["gaussian_noise"], NUMBER["jpeg_compression"], NUMBER["saturate"]) == (0, 14, 18)
     assert words(first, (4,)).tolist() == [774856448, 2430600625, 172731556, 3665735909]
     assert words(second, (4,)).tolist() == [808547255, 3832959245, 1395062261, 458206503]
-
-
-@pytest.mark.parametrize("severity", [1, 5])
-@pytest.mark.parametrize("name", sorted(set(SMALL) - {"saturate"}))
-def test_gray_images_of_28_pixels_work_in_the_small_table(name, severity, tiny):
-    flat = corrupt(tiny[..., 0], name, severity, table="small")
-    assert flat.shape == (28, 28) and flat.dtype == np.uint8
-    np.testing.assert_array_equal(flat, corrupt(tiny, name, severity, table="small")[..., 0])
-    assert (flat != tiny[..., 0]).any()
 
 
 @pytest.mark.parametrize("name", ["shot_noise", "glass_blur", "jpeg_compression"])

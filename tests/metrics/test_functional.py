@@ -16,13 +16,11 @@ from chaosgate.metrics import (
     functional,
 )
 from chaosgate.metrics.functional import (
-    LARGEST,
     adaptive_bins,
     bin_index,
     effective_counts,
     join,
     split,
-    sum_by_slot,
     target_rank,
     top_class,
 )
@@ -110,15 +108,10 @@ def test_adaptive_error_agrees_with_the_plain_reference():
         given = torch.from_numpy(confidence), torch.from_numpy(correct)
         expected = pytest.approx(reference.adaptive_ece(confidence, correct, num_bins), abs=1e-12)
         assert float(adaptive_calibration_error(*given, num_bins)) == expected
-
-
-def test_adaptive_bins_hold_equal_shares_between_their_edges():
-    confidence = torch.rand(100, generator=torch.Generator().manual_seed(0))
-    bins = adaptive_bins(confidence, torch.ones(100), num_bins=15)
-    assert bins.count.sum() == 100 and set(bins.count.tolist()) == {6, 7}
-    for m in range(15):
-        inside = (confidence > bins.edges[m]) & (confidence <= bins.edges[m + 1])
-        assert inside.sum() == bins.count[m]
+        if not case % 2:  # no ties: equal shares between the edges
+            bins = adaptive_bins(*given, num_bins)
+            counts = np.histogram(confidence, bins.edges)[0]
+            assert bins.count.tolist() == counts.tolist() and np.ptp(counts) <= 1
 
 
 @pytest.mark.parametrize("classes", [2, 30])
@@ -164,10 +157,3 @@ def test_a_sum_is_exact_and_the_same_in_any_order_and_grouping():
     assert torch.equal(join(split(third)), third.double())
     almost_one = torch.tensor(1.0 - 2.0**-52, dtype=torch.float64)
     assert float(join(split(almost_one) * 2**20)) == 2**20 - 2.0**-32
-
-
-@pytest.mark.parametrize("bad, seen", [(math.inf,) * 2, (math.nan,) * 2, (2 * LARGEST, math.inf)])
-def test_what_is_not_finite_stays_visible_in_its_own_slot(bad, seen):
-    parts = sum_by_slot(torch.tensor([[bad], [1.0], [2.0]]), torch.tensor([0, 0, 1]), num_slots=2)
-    expected = torch.tensor([[seen], [4.0]], dtype=torch.float64)
-    torch.testing.assert_close(join(parts + parts), expected, equal_nan=True)

@@ -2,10 +2,8 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize
 
 from chaosgate.field import (
     Anisotropic,
@@ -88,23 +86,6 @@ def test_prop_maxent_logfield_covariance_budget_entropy_and_gap(grid):
         ratio = torch.linalg.solve(covariance, rival)
         divergence = 0.5 * float(ratio.trace() - n - torch.logdet(ratio))
         close(law.entropy() - (entropy - gap), divergence, 1e-8)  # eq. entropy_gap_identity
-
-
-def test_prop_maxent_logfield_no_rival_covariance_found_by_search_has_more_entropy():
-    law = MaxEntLaw(DirichletLaplacian(), (3, 4), epsilon=EPSILON)
-    matrix, n = grid_matrix((3, 4)).numpy(), 12
-
-    def loss(x):
-        root = x.reshape(n, n)
-        trace = float((root * (matrix @ root)).sum())
-        value = n * math.log(trace) - 2 * np.linalg.slogdet(root)[1]
-        return value, (2 * n * (matrix @ root) / trace - 2 * np.linalg.inv(root).T).ravel()
-
-    start = np.random.default_rng(0).standard_normal(n * n)
-    options = {"maxiter": 3000, "ftol": 1e-15, "gtol": 1e-9}
-    best = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
-    gaussian = 0.5 * (n * math.log(2 * math.pi * math.e * 2 * EPSILON) - float(best.fun))
-    assert gaussian == pytest.approx(law.entropy(), abs=1e-6)
 
 
 @pytest.mark.parametrize("grid", GRIDS)
