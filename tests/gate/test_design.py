@@ -130,11 +130,9 @@ def test_the_designed_gate_serves_other_grids_and_can_be_copied():
         (SIGNED, "injection"),
         ({**SITE, "injection": "additive"}, "D2 injection"),
         ({**SIGNED, "injection": "multiplicative", "no_drift": "sample"}, "D3 D2"),
-        ({**SITE, "gauge": "zero mean"}, "D5 D4"),
         ({**SITE, "coherence": Periodic(), "gauge": "boundary"}, "D5 D4"),
         ({**SITE, "coherence": Pinned(Neumann(), [0, 0]), "gauge": "zero mean"}, "D5 D4"),
         ({"coherence": D, "no_drift": "site", "log_std": 1.0, "budget": 3.0}, "log_std budget"),
-        ({**SITE, "log_std": 1.0}, "gamma log_std"),
         ({**SITE, "family": StudentT}, "D1 family"),
     ],
 )
@@ -163,12 +161,5 @@ def test_the_admissible_class_tests_laws_and_samples():
     assert not found.member and found.entropy_gap == pytest.approx(gap, rel=0.02)
     freer = design(grid, no_drift="sample", budget=6.0, **HEAVY).admissible
     assert heavy in freer and fields in freer and MaxEntLaw(D, grid, epsilon=5) not in freer
-
-
-def test_the_class_lists_the_shipped_mechanisms():
-    one = design(GRID, **SITE).admissible
-    assert [type(gate.realization) for gate in one] == [Wick]
-    many = design(GRID, injection="additive", positive=False, **HEAVY).admissible
-    found = [type(gate.realization) for gate in many]
-    assert found == [SampleWise, Wick, Signed, Plain, SampleWise, Signed, Plain]
-    assert all(torch.isfinite(output(gate)).all() for gate in many)
+    assert [type(gate.realization) for gate in admissible] == [Wick]  # the shipped members
+    assert all(torch.isfinite(output(gate, grid)).all() for gate in freer)
