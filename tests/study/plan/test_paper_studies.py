@@ -1,5 +1,4 @@
-"""The paper's twelve tables as ten studies: protocols, sharing, rows and columns; the path from
-start to report."""
+"""The paper's twelve tables as ten studies: protocols, sharing, rows and columns."""
 
 from functools import cache
 from pathlib import Path
@@ -7,18 +6,18 @@ from pathlib import Path
 import pytest
 
 from chaosgate.__main__ import main
-from chaosgate.run.files import RunDirectory
+from chaosgate.run.files import config_folder
 from chaosgate.study import Run, load_study
 from chaosgate.study.execute.run import run as run_one
 from chaosgate.study.plan.study import paper_data
 from chaosgate.study.report.collect import collect
 from chaosgate.study.report.frame import results_of
 from chaosgate.study.report.views import paper_view
-from tests.study.made import finish
+from tests.study.made import CLEAN, finish, numbers
 from tests.study.real_studies import runs_of
 from tests.study.real_studies import study as run_study
 
-FOLDER = Path(__file__).parents[3] / "configs" / "study" / "paper"
+FOLDER = config_folder() / "study" / "paper"
 RUNS = {  # at full size and at smoke size: seeds, and one
     "imagenet_clean_main": (18, 6),
     "swin_t": (2, 2),
@@ -31,18 +30,7 @@ RUNS = {  # at full size and at smoke size: seeds, and one
     "pets_main": (12, 4),
     "pets_gamma_sweep": (12, 4),
 }
-CLEAN = {("clean", 0): {"top1": 0.5, "nll": 1.0, "ece": 0.1}}
-SEVEN = (
-    "gaussian_noise",
-    "shot_noise",
-    "defocus_blur",
-    "glass_blur",
-    "motion_blur",
-    "pixelate",
-    "jpeg_compression",
-)
-SIZES = pytest.mark.parametrize("size", [None, "smoke"])
-TABLES = pytest.mark.parametrize("name", RUNS)
+SEVEN = "gaussian_noise shot_noise defocus_blur glass_blur motion_blur pixelate jpeg_compression"
 
 
 @cache
@@ -50,36 +38,35 @@ def planned(name: str, size: str | None = None) -> list[Run]:
     return runs_of(FOLDER / f"{name}.yaml", size, Path("runs"))
 
 
-def tables(name: str) -> tuple[str, ...]:
-    return load_study(FOLDER / f"{name}.yaml").paper
-
-
 def folders(name: str, size: str | None, method: str | None = None) -> set[Path]:
     return {run.directory for run in planned(name, size) if method in (None, run.variant)}
 
 
-STUDIES = sorted((FOLDER.parent).glob("*.yaml"))
+@pytest.fixture
+def anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("IMAGENET", "IMAGENET_C", "PETS"):
+        monkeypatch.setenv(f"CHAOSGATE_{name}", str(tmp_path))
 
 
-@pytest.mark.parametrize("path", [*STUDIES, *sorted(FOLDER.glob("*.yaml"))], ids=lambda p: p.stem)
+STUDIES = [*FOLDER.parent.glob("*.yaml"), *sorted(FOLDER.glob("*.yaml"))]
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
 def test_study_can_be_planned_and_says_its_cost_and_command(path: Path) -> None:
     assert len({one.name for one in runs_of(path)}) == len(runs_of(path)) > 0
     text = path.read_text()
     assert "# Cost:" in text and "chaosgate study run" in text and path.stem in text
 
 
-@TABLES
-def test_number_of_runs(name: str) -> None:
-    assert (len(planned(name)), len(planned(name, "smoke"))) == RUNS[name]
-    checkpoints = len(load_study(FOLDER / f"{name}.yaml").checkpoint)
-    assert len(folders(name, None)) * checkpoints == RUNS[name][0]
-
-
-@SIZES
+@pytest.mark.parametrize("size", [None, "smoke"])
 def test_one_training_serves_every_table_that_needs_it(size: str | None) -> None:
+    assert {name: len(planned(name, size)) for name in RUNS} == {
+        name: runs[size == "smoke"] for name, runs in RUNS.items()
+    }
     main_runs = folders("imagenet_clean_main", size)
     assert folders("imagenetc_overall", size) == main_runs
-    assert sorted(table for name in RUNS for table in tables(name)) == sorted(paper_data())
+    tables = [table for name in RUNS for table in load_study(FOLDER / f"{name}.yaml").paper]
+    assert sorted(tables) == sorted(paper_data())
     for table, variant in (("imagenet_depth", "gch-L4"), ("imagenet_gamma_sweep", "gch-0.1")):
         assert folders(table, size, variant) == folders("imagenet_clean_main", size, "gch")
         assert folders(table, size, "none") == folders("imagenet_clean_main", size, "none")
@@ -89,53 +76,32 @@ def test_one_training_serves_every_table_that_needs_it(size: str | None) -> None
     assert len(set().union(*(folders(name, size) for name in RUNS))) == (62 if size is None else 24)
 
 
-@TABLES
+@pytest.mark.parametrize("name", RUNS)
 def test_every_number_of_the_paper_finds_ours(name: str, tmp_path: Path) -> None:
     study = load_study(FOLDER / f"{name}.yaml")
     runs = runs_of(study.path, None, tmp_path)
-    cells = CLEAN | {
-        (kind, severity): CLEAN["clean", 0] for kind in SEVEN for severity in (1, 2, 3, 4, 5)
-    }
+    corrupted = [(kind, severity) for kind in SEVEN.split() for severity in (1, 2, 3, 4, 5)]
     top1 = {"best": 0.5, "top1": 0.6, "last": 0.7}  # by checkpoint
     for run in runs:
-        tested = cells if len(run.test_outputs) > 1 else CLEAN
-        finish(
-            run,
-            {cell: {**row, "top1": top1[run.checkpoint]} for cell, row in tested.items()},
-            num_classes=1000,
-        )
-    evidence = collect(study, runs)
-    results = results_of(study, evidence, runs)
+        tested = [CLEAN, *(corrupted if len(run.test_outputs) > 1 else [])]
+        finish(run, dict.fromkeys(tested, numbers(top1[run.checkpoint])), num_classes=1000)
+    results = results_of(study, collect(study, runs), runs)
     for table in study.paper:
-        ours, paper, data = (
-            paper_view(table, results).cells,
-            paper_view(table).cells,
-            paper_data()[table],
-        )
-        assert list(ours.index) == list(paper.index)
-        heads = [head for head in paper if head != "g"]
-        assert [head for head in ours if head.endswith(" paper")] == [
-            f"{head} paper" for head in heads
-        ]
-        texts = [cell.text for head in heads for cell in ours[head]]
-        assert (
-            texts and "–" not in texts and {"±" in text for text in texts} == {len(study.seeds) > 1}
-        )
-        assert len(study.seeds) == data["seeds"]
+        ours, paper, data = paper_view(table, results), paper_view(table), paper_data()[table]
+        assert list(ours.cells.index) == list(paper.cells.index)
+        heads = [head for head in paper.cells if head != "g"]
+        assert {*ours.cells} == {*paper.cells, *(f"{head} paper" for head in heads)}
+        texts = [cell.text for head in heads for cell in ours.cells[head]]
+        assert texts and "–" not in texts and len(study.seeds) == data["seeds"]
+        assert {"±" in text for text in texts} == {len(study.seeds) > 1}
         if "Top-1 (%) ↑" in heads:
             expected = 100 * top1[data.get("checkpoint", study.checkpoint[0])]
-            assert {float(cell.text) for cell in ours["Top-1 (%) ↑"]} == {expected}
-
-
-@pytest.fixture
-def anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("IMAGENET", "IMAGENET_C", "PETS"):
-        monkeypatch.setenv(f"CHAOSGATE_{name}", str(tmp_path))
+            assert {float(cell.text) for cell in ours.cells["Top-1 (%) ↑"]} == {expected}
 
 
 @pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize(
-    "name, epochs, optimizer, given",
+    ("name", "epochs", "optimizer", "given"),
     [
         ("imagenet_clean_long", 270, "SGD", {"momentum": 0.9, "weight_decay": 1e-4}),
         ("imagenet_clean_main", 90, "SGD", {"momentum": 0.9, "weight_decay": 1e-4}),
@@ -168,30 +134,8 @@ def test_missing_data_are_refused_before_anything_is_trained(
 def test_cells_that_are_missing_are_named_before_anything_is_trained(tmp_path: Path) -> None:
     (tmp_path / "val").mkdir()
     (run_of_none, *_) = runs_of(FOLDER / "imagenetc_overall.yaml", None, tmp_path / "runs")
-
-    def train(*unused: object, **options: object) -> list[dict[str, object]]:
-        raise AssertionError("it trains")
-
     with pytest.raises((ValueError, OSError), match="lacks 35 of 35 cells"):
-        run_one(run_of_none, train)
-
-
-def check_smoke(name: str, root: Path) -> None:
-    report = root / f"{name}.smoke"
-    assert "its numbers say nothing about any method" in (report / "report.html").read_text()
-    for table in tables(name):
-        assert f"{table}, smoke size on synthetic images" in (report / "report.html").read_text()
-        assert f"\\label{{{paper_view(table).label}_smoke}}" in (report / "table.tex").read_text()
-    runs = runs_of(FOLDER / f"{name}.yaml", "smoke", root)
-    study = load_study(FOLDER / f"{name}.yaml", "smoke")
-    finished = collect(study, runs).networks
-    assert len(finished) == len(runs) == RUNS[name][1]
-    cells = {("clean", 0)} | (
-        {("gaussian_noise", 3), ("pixelate", 3)} if len(runs[0].test_outputs) > 1 else set()
-    )
-    for one in finished:
-        assert set(one.by_cell("nll")) == cells and {row["size"] for row in one.rows} == {"smoke"}
-        assert one.config["trainer"]["max_epochs"] <= 3
+        run_one(run_of_none, lambda *_, **__: pytest.fail("it trains"))
 
 
 @pytest.mark.slow
@@ -200,20 +144,30 @@ def test_all_smoke_studies_run_from_start_to_report_and_train_everything_once(
 ) -> None:
     trained: dict[Path, str] = {}
     for name in RUNS:
-        process = run_study(
-            "run", FOLDER / f"{name}.yaml", "--size", "smoke", "--root", str(tmp_path)
-        )
+        path = FOLDER / f"{name}.yaml"
+        process = run_study("run", path, "--size", "smoke", "--root", str(tmp_path))
         assert process.returncode == 0, process.stdout + process.stderr
-        for record in tmp_path.glob(
-            "paper.smoke/*/fitted.json"
-        ):  # its time and process: of the first training
+        for record in tmp_path.glob("paper.smoke/*/fitted.json"):  # its time: of the first training
             assert trained.setdefault(record.parent, record.read_text()) == record.read_text()
-    for name in RUNS:
-        check_smoke(name, tmp_path)
+        study, runs = load_study(path, "smoke"), runs_of(path, "smoke", tmp_path)
+        files = [tmp_path / f"{name}.smoke" / f"{one}" for one in ("report.html", "table.tex")]
+        page, latex = (file.read_text() for file in files)
+        assert "its numbers say nothing about any method" in page
+        for table in study.paper:
+            assert f"{table}, smoke size on synthetic images" in page
+            assert f"\\label{{{paper_view(table).label}_smoke}}" in latex
+        finished = collect(study, runs)[0]
+        assert len(finished) == len(runs) == RUNS[name][1]
+        corrupted = {("gaussian_noise", 3), ("pixelate", 3)}
+        cells = {CLEAN, *(corrupted if len(runs[0].test_outputs) > 1 else ())}
+        for one in finished:
+            assert set(one.by_cell("nll")) == cells and {row["size"] for row in one.rows} == {
+                "smoke"
+            }
     assert len(trained) == 24
     gch = runs_of(FOLDER / "imagenetc_stage.yaml", "smoke", tmp_path)[-1]  # at L4
-    clean = next(row for row in RunDirectory(gch.directory).rows() if row["corruption"] == "clean")
-    assert clean["top1"] > 0.5  # of eight classes: it learns
+    (one,) = collect(load_study(FOLDER / "imagenetc_stage.yaml", "smoke"), [gch])[0]
+    assert one.by_cell("top1")[CLEAN] > 0.5  # of eight classes: it learns
 
 
 @pytest.mark.parametrize("name", ["imagenet_clean_main", "imagenet_depth"])
