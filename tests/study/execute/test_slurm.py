@@ -26,14 +26,13 @@ def test_options_become_those_of_submitit(tmp_path: Path) -> None:
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--slurm", type=SlurmOptions)
     options: SlurmOptions = parser.instantiate(
-        parser.parse_args(["--slurm", str(file), "--slurm.cpus=4", "--slurm.memory=1.5"])
+        parser.parse_args(["--slurm", str(file), "--slurm.cpus=4"])
     ).slurm
     assert options.parameters("chaosgate-x") == {
         "job_name": "chaosgate-x",
         "partition": "gpu",
         "time": 2880,
         "cpus_per_task": 4,
-        "mem": "1536MB",
         "signal_delay_s": 120,
         "additional_parameters": {"requeue": True, "mail-type": "FAIL"},
     }

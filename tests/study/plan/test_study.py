@@ -23,7 +23,7 @@ METHODS = {"none": "none.yaml", "gch": "gch.yaml"}
         ({"metrics": ["top1", "nlll"]}, None, "metrics.1: Input should be 'top1', 'nll'"),
         ({"checkpoint": ["best", "lst"]}, None, "Input should be 'best', 'top1' or 'last'"),
         ({"paper": "pets"}, None, "no table 'pets'"),
-        ({"base": ["basic.yaml"]}, None, "base: no configuration basic.yaml"),
+        ({"base": ["basic.yaml"]}, None, "no configuration basic.yaml"),
         ({"methods": None}, None, "methods: Field required"),
         ({"seeds": ["a"]}, None, "seeds.0: Input should be a valid integer"),
         (
@@ -42,7 +42,7 @@ METHODS = {"none": "none.yaml", "gch": "gch.yaml"}
         ),
         ({}, "smoke", "no size 'smoke'"),
         ({"sizes": {"smoke": {}}}, "smok", "no size 'smok'. Did you mean 'smoke'?"),
-        ({"sizes": {"smoke": {"seed": [0]}}}, "smoke", "no key 'seed'. Did you mean 'seeds'?"),
+        ({"sizes": {"smoke": {"seed": [0]}}}, "smoke", "seed: no such key. Did you mean 'seeds'?"),
         ({"sizes": {"smoke": "none_such.yaml"}}, "smoke", "no configuration none_such.yaml"),
     ],
 )

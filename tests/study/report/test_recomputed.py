@@ -1,7 +1,6 @@
 """A three-seed study, really run: its table recomputed from the kept outputs by code that shares
 nothing with it."""
 
-
 import numpy as np
 import pytest
 import yaml

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from jsonargparse.typing import PositiveFloat, PositiveInt
+from jsonargparse.typing import PositiveInt
 from rich.console import Console
 
 from chaosgate.run.files import write_json
@@ -30,28 +30,20 @@ class SlurmOptions:
 
     Args:
         partition: Partition, or several separated by commas; None takes the cluster's default.
-        account: Account that is charged.
         time: Limit of one job in minutes, or ``H:MM``, ``H:MM:SS``, ``D-H:MM:SS``; in quotes in a
             YAML file. A run may take longer: it is stopped before the limit, requeued and resumed.
         gpus: GPUs of one job.
         cpus: Cores of one job; its threads, if the study does not say.
-        memory: Gigabytes of one job.
-        parallel: Jobs of the array at a time.
         notice: Seconds before the limit at which a run is asked to save its state.
-        setup: Shell lines before the job, e.g. ``module load``.
-        extra: Further options of sbatch by name, e.g. {qos: long, mail-type: FAIL}; true for those
+        extra: Further options of sbatch by name, e.g. {account: x, mem: 16G}; true for those
             without a value.
     """
 
     partition: str | None = None
-    account: str | None = None
     time: str = "24:00:00"
     gpus: PositiveInt | None = None
     cpus: PositiveInt = 1
-    memory: PositiveFloat | None = None
-    parallel: PositiveInt | None = None
     notice: PositiveInt = 120
-    setup: list[str] = field(default_factory=list)
     extra: dict[str, str | int | bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -69,14 +61,9 @@ class SlurmOptions:
         (1590, 20)
         """
         match = re.fullmatch(r"(?:(?:(\d+)-)?(\d+):)?(\d+)(?::(\d\d))?", self.time)
-        days, hours, minutes, seconds = (
-            (int(one or 0) for one in match.groups()) if match else [0] * 4
-        )
-        found = (days * 24 + hours) * 60 + minutes + (seconds > 0)
-        if not found:
-            raise ValueError(
-                f"slurm.time is {self.time!r}; give minutes, H:MM, H:MM:SS or D-H:MM:SS."
-            )
+        days, hours, minutes, seconds = map(int, match.groups("0")) if match else [0] * 4
+        if not (found := (days * 24 + hours) * 60 + minutes + (seconds > 0)):
+            raise ValueError(f"slurm.time is {self.time!r}; give minutes, H:MM:SS or D-H:MM:SS.")
         return found
 
     def parameters(self, name: str) -> dict[str, Any]:
@@ -84,14 +71,10 @@ class SlurmOptions:
         named = {
             "job_name": name,
             "partition": self.partition,
-            "account": self.account,
             "time": self.minutes,
             "gpus_per_node": self.gpus,
             "cpus_per_task": self.cpus,
-            "mem": None if self.memory is None else f"{round(1024 * self.memory)}MB",
-            "array_parallelism": self.parallel,
             "signal_delay_s": self.notice,
-            "setup": list(self.setup) or None,
             # A node that fails gives the job back; without this some clusters end it there.
             "additional_parameters": {"requeue": True, **self.extra},
         }
@@ -169,11 +152,8 @@ def states_of(runs: Sequence[Run]) -> dict[str, State]:
 
 def submit(runs: Sequence[Run], execute: Execute, options: SlurmOptions, threads: int) -> list[str]:
     """Submit what is neither done, nor queued, nor being worked on; return lines for the user."""
-    try:
-        import submitit
-    except ImportError:
-        message = "--launcher slurm needs submitit: pip install 'chaosgate[slurm]'."
-        raise ImportError(message) from None
+    import submitit  # an optional dependency: pip install 'chaosgate[slurm]'
+
     states = states_of(runs)
     left = [run for run in runs if states[run.name].condition not in ("done", "queued", "running")]
     done = sum(state.condition == "done" for state in states.values())
@@ -192,9 +172,7 @@ def submit(runs: Sequence[Run], execute: Execute, options: SlurmOptions, threads
         executor.update_parameters(**options.parameters(f"chaosgate-{left[0].study}"))
         jobs = executor.submit_array(work)
     except (OSError, RuntimeError) as error:
-        raise ValueError(
-            f"SLURM refused the jobs: {error} Look at the --slurm options, and at sinfo."
-        ) from error
+        raise ValueError(f"SLURM refused the jobs: {error} Look at --slurm, and sinfo.") from error
     for job, directory in zip(jobs, trainings, strict=True):
         directory.mkdir(parents=True, exist_ok=True)
         write_json(directory / JOB, {"job": str(job.job_id), "logs": str(logs)})

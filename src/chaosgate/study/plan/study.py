@@ -71,10 +71,7 @@ def find_file(study: Path, name: str) -> Path:
     """
     start = study.resolve().parent
     here = [Path.cwd()] * start.is_relative_to(config_folder().resolve())
-    try:
-        return find_config(name, (*here, start, *start.parents))
-    except OSError as error:
-        raise ValueError(str(error)) from None
+    return find_config(name, (*here, start, *start.parents))
 
 
 def _listed(value: Any) -> list[Any]:
@@ -358,7 +355,7 @@ def load_study(path: str | Path, size: str | None = None, seeds: int | None = No
         elif first["type"] not in ("value_error", "missing"):
             text = f"{text}, not {first['input']!r}"
         raise ValueError(f"{path}: {key}{': ' * bool(key)}{text}") from None
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise ValueError(f"{path}: {error}") from None
     study._path, more = path, {}
     if study.reading == "unit":
@@ -383,13 +380,10 @@ def _sized(path: Path, content: dict[str, Any], name: str | None) -> dict[str, A
     """The study with one of its sizes, which is in the study or in a file of its own."""
     if name is None:
         return content
-    sizes, known = content.get("sizes", {}), "seeds jobs threads overrides tests synthetic".split()
-    if name not in sizes:
+    if name not in (sizes := content.get("sizes", {})):
         raise ValueError(f"no size '{name}'. {did_you_mean(name, sizes)}")
     size = sizes[name]
     size = dict(read_yaml(find_file(path, size)) if isinstance(size, str) else size)
-    for key in set(size) - set(known):
-        raise ValueError(f"sizes.{name}: no key '{key}'. {did_you_mean(key, known)}")
     more, tests = size.pop("tests", {}), content.get("tests", {"test": None})
     # A file of sizes serves several studies; it may mention tests that this one does not have.
     tests = {one: [*_listed(parts), *_listed(more.get(one))] for one, parts in tests.items()}

@@ -209,11 +209,14 @@ class Results:
         about = {"compared_to": theirs, "difference": mean(differences), "seeds": len(seeds)}
         return about | found
 
+    def _asked(self, rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+        """Rows that can be compared, and those named by ``contrast``: if there are none, all."""
+        rows = [row for row in rows if row.seeds and row.reference and row.members == 1]
+        return rows, [row for row in rows if row.method in self.study.contrast] or rows
+
     def pairs(self, variants: Iterable[str]) -> list[tuple[str, str]]:
         """Two methods at the same levels, each pair once; one of them is named by ``contrast``."""
-        rows = [self.rows[variant] for variant in variants]
-        others = [row for row in rows if row.seeds and row.reference and row.members == 1]
-        asked = [row for row in others if row.method in self.study.contrast] or others
+        others, asked = self._asked(self.rows[variant] for variant in variants)
 
         def comparable(mine: Row, theirs: Row) -> bool:
             both = mine.levels.keys() & theirs.levels.keys() - {STRENGTH}
@@ -233,9 +236,8 @@ class Results:
         pairs = [self.pairs(rows) for rows in self.tables.values()]
         found = [pair for some in pairs if len(some) <= MOST_PAIRS for pair in some]
         if any(map(is_scaled, self.metrics)):
-            rows = [row for row in self.rows.values() if row.seeds and row.members == 1]
-            for row in [row for row in rows if row.method in self.study.contrast] or rows:
-                if row.reference and self.rows[row.reference].seeds:
+            for row in self._asked(self.rows.values())[1]:
+                if self.rows[row.reference].seeds:
                     found.append((row.variant, f"{row.reference}+T"))
         return list(dict.fromkeys(found))
 
