@@ -61,11 +61,7 @@ def test_variance_borrows_from_the_other_methods(build: Build) -> None:
 
 def test_only_seeds_that_both_have_are_compared_and_missing_is_not_zero(build: Build) -> None:
     top1 = {("none", 0): 0.5, ("gch", 0): 0.6, ("gch", 1): 0.9}
-
-    def fill(run: Run) -> None:
-        if (run.method, run.seed) in top1:
-            clean(run, top1[run.method, run.seed])
-
+    fill = lambda run: (run.method, run.seed) in top1 and clean(run, top1[run.method, run.seed])  # noqa: E731
     line = one(build(fill, seeds=[0, 1]), "gch")
     assert line["value"] == 0.75 and line["difference"] == pytest.approx(0.1)
     del top1["gch", 0], top1["gch", 1]
