@@ -148,7 +148,8 @@ class RecordTest(Callback):
         if self._validation:
             temperature = self.fitted.get("temperature")
             on_test = self.fitted.get("temperature_split") == "test"
-            found = fit_arrays(*self._validation, temperature, on_test, self.logits)
+            logits, target, index = self._validation
+            found = fit_arrays(logits, target, index, temperature, on_test, self.logits)
             arrays |= {name: value.numpy() for name, value in found.items()}
         write_arrays(samples_file(run.path, str(self.outputs)), arrays)
 

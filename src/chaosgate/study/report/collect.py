@@ -138,7 +138,12 @@ class ImageErrors:
 
     @classmethod
     def of_draws(
-        cls, networks: list[Name], draws: Mapping[tuple[Name, Column], Array], *rest: Any
+        cls,
+        networks: list[Name],
+        draws: Mapping[tuple[Name, Column], Array],
+        floors: dict[tuple[Name, Column], Array],
+        reliability: dict[tuple[Name, str], Array],
+        index: str = "",
     ) -> "ImageErrors":
         """Bias and covariance of the draws."""
         bias, covariance, nothing = {}, {}, np.full(1 + inference.RESAMPLES, nan)
@@ -146,7 +151,7 @@ class ImageErrors:
             stars = np.array([draws.get((name, column), nothing) for name in networks])
             bias[column] = stars[:, 1:].mean(1) - stars[:, 0]
             covariance[column] = np.atleast_2d(np.cov(stars[:, 1:]))
-        return cls(networks, bias, covariance, *rest, draws)
+        return cls(networks, bias, covariance, floors, reliability, index, draws)
 
     def of_differences(
         self, column: Column, mine: str, theirs: str, seeds: Sequence[int]
