@@ -1,6 +1,7 @@
 """Networks of several libraries, small and with random weights, and loops that people train them
 with."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import timm
@@ -239,6 +240,29 @@ def build(name):
                 if hasattr(module, attribute):
                     setattr(module, attribute, 0.0)
     return model, x
+
+
+@contextmanager
+def gated(family="timm resnet", stages="L4", one=None, train=True, check=False, **options):
+    """A network, its input and a handle."""
+    model, x = build(family)
+    with cg.attach(model.train(train), one or gate(), stages, check=check, **options) as handle:
+        yield model, x, handle
+
+
+class Noting(cg.Gate):
+    """Keeps numbers of every draw."""
+
+    def __init__(self):
+        super().__init__()
+        self.drawn = []
+
+    def perturb(self, h, noise):
+        self.drawn.append(tuple(noise.normal((4,)).tolist()))
+        return h * 1.1
+
+    def expected_energy(self, h):  # that of any gate is estimated on the same draws
+        return 0.01 * h.square().flatten(1).sum(1)
 
 
 def features_of(model, module):

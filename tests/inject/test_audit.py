@@ -55,7 +55,7 @@ class Loud(nn.Dropout):
 class Rate(nn.Module):
     """Drops with another rate than the requested one."""
 
-    def __init__(self, p, real, inplace=False):
+    def __init__(self, p, real):
         super().__init__()
         self.drop_prob, self.real = p, real
 
@@ -96,31 +96,14 @@ def discarded(module, args, output):
     F.dropout(output, 0.3, module.training)
 
 
-def overwritten(self, h):
-    noisy = F.dropout(h, 0.3, self.training)
-    noisy = h
-    return noisy
-
-
-def times_zero(self, h):
-    return h + 0 * torch.randn_like(h)
-
-
-def added_to_detached(self, h):
+def added_to_copy(self, h):
     h.clone().add_(torch.randn_like(h))
     return h
 
 
-def scale_of_token(self, h):
-    return h * (1 + torch.rand(len(h), 1, *h.shape[2:]))
-
-
-def scale_of_sample(self, h):
-    return h * (1 + torch.rand(len(h), 1, 1, 1))
-
-
-def shift(self, h):
-    return h + torch.randn(len(h), 1, *h.shape[2:])
+def scaled(size):
+    """One random factor for each place of this many axes."""
+    return lambda self, h: h * (1 + torch.rand(len(h), 1, *(h.shape[2:] if size else (1, 1))))
 
 
 class TokenNorm(nn.Module):
@@ -133,96 +116,106 @@ class Centred(nn.Module):
         return h - h.mean(1, keepdim=True)
 
 
-def sequential_off(model):
+def applied(layer):
+    return net(lambda self, h: self.drop(h), layer)
+
+
+def idle(layer):
+    """A model with a layer that it never calls."""
+    return net(lambda self, h: h, layer)
+
+
+def switched_off():
+    model = applied(nn.Dropout(0.2))
     model.drop.eval()
     return model
 
 
-def unused(drop):
-    """A model with a layer that it never calls."""
-    return net(lambda self, h: h, drop)
+def path(rate):
+    return timm.layers.DropPath(rate)
 
 
-def eval_noise(self, h):
-    return h + 0.1 * torch.randn_like(h)
-
-
-DROP, NEVER, FIXED = nn.Dropout, "never draws", "drawn but constant"
-UNUSED, LOST = "result unused", "removed by a normalization"
-LOUD, RATE = "active in evaluation", "rate differs from the request"
-MISTAKES = {  # a model, and the verdict on its noise
-    "rate of zero": (lambda: net(lambda s, h: s.drop(h), DROP(0.0)), NEVER),
-    "layer never called": (lambda: unused(DROP(0.2)), NEVER),
-    "2d layer never called": (lambda: unused(nn.Dropout2d(0.2)), NEVER),
-    "drop path never called": (lambda: unused(timm.layers.DropPath(0.2)), NEVER),
-    "rrelu never called": (lambda: unused(nn.RReLU()), NEVER),
-    "gate as layer never called": (lambda: unused(gate()), NEVER),
-    "layer in evaluation mode": (
-        lambda: sequential_off(net(lambda s, h: s.drop(h), DROP(0.2))),
-        NEVER,
-    ),
-    "layer that stays in evaluation": (lambda: net(lambda s, h: s.drop(h), Frozen(0.2)), NEVER),
-    "drop path of rate zero": (
-        lambda: net(lambda s, h: s.drop(h), timm.layers.DropPath(0.0)),
-        NEVER,
-    ),
-    "model reseeds torch": (lambda: net(reseeded), FIXED),
-    "generator reseeded": (lambda: net(own_generator), FIXED),
-    "everything is dropped": (lambda: net(lambda s, h: h + s.drop(h), DROP(1.0)), None),
-    "result of a layer forgotten": (lambda: net(forgotten, DROP(0.2)), UNUSED),
-    "result of a 2d layer forgotten": (lambda: net(forgotten, nn.Dropout2d(0.2)), UNUSED),
-    "result of drop path forgotten": (lambda: net(forgotten, timm.layers.DropPath(0.2)), UNUSED),
-    "hook without return": (lambda: hooked(discarded), UNUSED),
-    "result overwritten": (lambda: net(overwritten), UNUSED),
-    "multiplied by zero": (lambda: net(times_zero), UNUSED),
-    "added to a copy": (lambda: net(added_to_detached), UNUSED),
-    "result of a gate forgotten": (lambda: net(forgotten, gate()), UNUSED),
-    "token scale before a token norm": (lambda: net(scale_of_token, norm=TokenNorm()), LOST),
-    "sample scale before a group norm": (
-        lambda: net(scale_of_sample, norm=nn.GroupNorm(1, 8, eps=1e-12)),
-        LOST,
-    ),
-    "shift before centring": (lambda: net(shift, norm=Centred()), LOST),
-    "functional dropout in evaluation": (lambda: net(lambda s, h: F.dropout(h, 0.2)), LOUD),
-    "alpha dropout in evaluation": (lambda: net(lambda s, h: F.alpha_dropout(h, 0.2, True)), LOUD),
-    "layer that stays in training": (lambda: net(lambda s, h: s.drop(h), Loud(0.2)), LOUD),
-    "noise without a switch": (lambda: net(eval_noise), LOUD),
-    "rrelu in evaluation": (lambda: net(lambda s, h: F.rrelu(h - 1, training=True)), LOUD),
-    "gaussian hook in evaluation": (lambda: hooked(lambda m, a, h: h + torch.randn_like(h)), LOUD),
-    "numpy noise in evaluation": (lambda: net(lambda s, h: h * float(np.random.rand() + 1)), LOUD),
-    "keep probability as rate": (lambda: net(lambda s, h: s.drop(h), Rate(0.1, 0.9)), RATE),
-    "half the rate": (lambda: net(lambda s, h: s.drop(h), Rate(0.4, 0.2)), RATE),
-    "dropblock on a small map": (lambda: net(lambda s, h: s.drop(h), DropBlock(0.1, 7)), RATE),
-    "dropblock of block 5": (lambda: net(lambda s, h: s.drop(h), DropBlock(0.1, 5)), RATE),
+MISTAKES = {  # by verdict: models, and what is wrong with their noise
+    "never draws": {
+        "rate of zero": lambda: applied(nn.Dropout(0.0)),
+        "drop path of rate zero": lambda: applied(path(0.0)),
+        "layer never called": lambda: idle(nn.Dropout(0.2)),
+        "2d layer never called": lambda: idle(nn.Dropout2d(0.2)),
+        "drop path never called": lambda: idle(path(0.2)),
+        "rrelu never called": lambda: idle(nn.RReLU()),
+        "gate as layer never called": lambda: idle(gate()),
+        "layer in evaluation mode": switched_off,
+        "layer that stays in evaluation": lambda: applied(Frozen(0.2)),
+    },
+    "drawn but constant": {
+        "model reseeds torch": lambda: net(reseeded),
+        "generator reseeded": lambda: net(own_generator),
+    },
+    "result unused": {
+        "result of a layer": lambda: net(forgotten, nn.Dropout(0.2)),
+        "result of a 2d layer": lambda: net(forgotten, nn.Dropout2d(0.2)),
+        "result of drop path": lambda: net(forgotten, path(0.2)),
+        "result of a gate": lambda: net(forgotten, gate()),
+        "hook without return": lambda: hooked(discarded),
+        "multiplied by zero": lambda: net(lambda self, h: h + 0 * torch.randn_like(h)),
+        "added to a copy": lambda: net(added_to_copy),
+    },
+    "removed by a normalization": {
+        "token scale before a token norm": lambda: net(scaled(1), norm=TokenNorm()),
+        "sample scale before a group norm": lambda: net(
+            scaled(0), norm=nn.GroupNorm(1, 8, eps=1e-12)
+        ),
+        "shift before centring": lambda: net(
+            lambda self, h: h + torch.randn(len(h), 1, *h.shape[2:]), norm=Centred()
+        ),
+    },
+    "active in evaluation": {
+        "functional dropout": lambda: net(lambda self, h: F.dropout(h, 0.2)),
+        "alpha dropout": lambda: net(lambda self, h: F.alpha_dropout(h, 0.2, True)),
+        "layer that stays in training": lambda: applied(Loud(0.2)),
+        "noise without a switch": lambda: net(lambda self, h: h + 0.1 * torch.randn_like(h)),
+        "rrelu": lambda: net(lambda self, h: F.rrelu(h - 1, training=True)),
+        "gaussian hook": lambda: hooked(lambda m, a, h: h + torch.randn_like(h)),
+        "numpy noise": lambda: net(lambda self, h: h * float(np.random.rand() + 1)),
+    },
+    "rate differs from the request": {
+        "keep probability as rate": lambda: applied(Rate(0.1, 0.9)),
+        "half the rate": lambda: applied(Rate(0.4, 0.2)),
+        "dropblock on a small map": lambda: applied(DropBlock(0.1, 7)),
+        "dropblock of block 5": lambda: applied(DropBlock(0.1, 5)),
+    },
 }
+LOST = "removed by a normalization"
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_gets_its_verdict(name):
-    make, verdict = MISTAKES[name]
-    model, x = make(), images(12, batch=16)
+@pytest.mark.parametrize(
+    ("verdict", "name"),
+    [(verdict, name) for verdict, models in MISTAKES.items() for name in models],
+)
+def test_a_mistake_gets_its_verdict(verdict, name):
+    model, x = MISTAKES[verdict][name](), images(12, batch=16)
     before = {key: value.clone() for key, value in model.state_dict().items()}
     stream = torch.get_rng_state()
     found = audit(model, x)
     assert torch.equal(stream, torch.get_rng_state())
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
-    if verdict is None:  # a constant is not noise
-        assert not any(source.draws and source.verdict == "acts" for source in found.sources)
-        return
     assert verdict in [source.verdict for source in found.sources], str(found)
     with pytest.raises(AssertionError, match="sources of noise"):
         found.require(training="acts", evaluation="silent")
 
 
+def test_a_constant_is_not_noise():
+    found = audit(net(lambda self, h: h + self.drop(h), nn.Dropout(1.0)), images(12))
+    assert not any(source.draws and source.verdict == "acts" for source in found.sources)
+
+
 def test_an_attached_gate_is_a_source():
     model, x = build("timm swin")
     torch.nn.init.normal_(model.patch_embed.proj.weight, std=10.0)
-    with cg.attach(model, gate(), "L3", check=False):
-        (row,) = (s for s in audit(model, x).sources if s.operator == "attached gate")
-        assert row.verdict == "acts" and row.energy > 0.1 and row.change > 0
-    with cg.attach(model, gate(), "layers.3", check=False):
-        (row,) = (s for s in audit(model, x).sources if s.operator == "attached gate")
-        assert row.verdict == LOST
+    for stage, verdict in (("L3", "acts"), ("layers.3", LOST)):
+        with cg.attach(model, gate(), stage, check=False):
+            (row,) = (s for s in audit(model, x).sources if s.operator == "attached gate")
+        assert row.verdict == verdict and row.energy > 0.1 and row.change > 0
 
 
 def test_the_table_in_three_forms():

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import chaosgate as cg
 from tests.inject.networks import timm_convnext, timm_swin, timm_vit
-from tests.inject.test_engine import GATES
+from tests.inject.test_engines import GATES
 
 NETWORKS = {  # network, path and grid of a stage with 64 px images
     "resnet50": (

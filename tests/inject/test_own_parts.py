@@ -106,28 +106,20 @@ def test_every_part_from_a_file_of_ones_own_and_several_gates_by_stage(
         ),
         realization=node("chaosgate.gate.SampleWise", gamma=1.0),
     )
-    runs = {  # one gate for each stage, as in attach
-        "first": {"L3": chaos, "L4": node("mine.Flicker", depth=0.5)},
-        "second": {"L3": student, "L4": parts},
-    }
-    for name, gates in runs.items():
-        Path("noise.yaml").write_text(yaml.safe_dump({"noise": {"gate": gates, "stages": None}}))
-        caplog.clear()
-        status, _, err = fit(command, configs, name)
-        assert status == 0, err
-        saved = yaml.safe_load(Path(name, "config.yaml").read_text())["noise"]["gate"]
-        assert {stage: gate["class_path"] for stage, gate in saved.items()} == {
-            stage: gate["class_path"] for stage, gate in gates.items()
-        }
-        said = [text for text in caplog.messages if text.startswith("noise at")]
-        assert [text.split(",")[0] for text in said] == [
-            "noise at L3 -> layer3",
-            "noise at L4 -> layer4",
-        ]
-        if name == "first":
-            assert "GaussianChaos" in said[0] and "log_std 0.5;" in said[0] and "Flicker" in said[1]
-    for part in ("mine.Flipped", "mine.Nugget", "mine.Softplus", "mine.Half"):
-        assert part in Path("second/config.yaml").read_text()
+    gates = {"L1": chaos, "L2": node("mine.Flicker", depth=0.5), "L3": student, "L4": parts}
+    Path("noise.yaml").write_text(yaml.safe_dump({"noise": {"gate": gates, "stages": None}}))
+    status, _, err = fit(command, configs, "run")
+    assert status == 0, err
+    text = Path("run/config.yaml").read_text()
+    saved = yaml.safe_load(text)["noise"]["gate"]
+    assert [(k, g["class_path"]) for k, g in saved.items()] == [
+        (k, g["class_path"]) for k, g in gates.items()
+    ]
+    said = [text for text in caplog.messages if text.startswith("noise at")]
+    places = [f"noise at L{k} -> layer{k}" for k in (1, 2, 3, 4)]
+    assert [text.split(",")[0] for text in said] == places
+    assert "GaussianChaos" in said[0] and "log_std 0.5;" in said[0] and "Flicker" in said[1]
+    assert all(f"mine.{part}" in text for part in ("Flipped", "Nugget", "Softplus", "Half"))
 
 
 def test_a_wick_gate_of_a_law_without_exponential_moment_is_refused_by_fit(command, configs):

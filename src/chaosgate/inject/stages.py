@@ -64,8 +64,7 @@ def find_sites(model: nn.Module, asked: Sequence[str], example: Any = None) -> d
         if name not in wanted and name not in paths:
             close = " or ".join(map(repr, get_close_matches(name, list(paths), 3, 0.5)))
             hint = f" Did you mean {close}?" if close else ""
-            known = {"stages": ", ".join(STAGES), "model": type(model).__name__}
-            refuse("no such module", name=name, nearest=hint, **known)
+            refuse("no such module", name=name, nearest=hint, model=type(model).__name__)
         module = stages[name][0] if name in wanted else paths[name]
         shown = stages[name][1] if name in wanted else dry.proven(module) if dry else None
         for other, (path, _) in found.items():
