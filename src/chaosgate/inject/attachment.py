@@ -503,7 +503,8 @@ class Attachment:
         if number:  # a module that runs twice in a forward gets two gates
             key = fold(self.seed, self.rank, *site.names, number)
         if self._forced is not None or self.strength > 0:
-            noise = Noise(advance(advance(key, forward.step), draw), h.device)
+            step = self._steps.tensor if compiling else forward.step
+            noise = Noise(advance(advance(key, step), draw), h.device)
             perturbed = site.gate.perturb(h, noise)
         if maps is not None:
             maps[site.module] = (h.detach(), perturbed.detach())
