@@ -8,7 +8,6 @@ import pickle
 import socket
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,7 +20,7 @@ from chaosgate.train.backbones import read_checkpoint
 
 TRACE = "opened.txt"
 SHELL = f"echo opened > {TRACE}"
-BASE: dict[str, Any] = {
+BASE = {
     "model": {"backbone": "resnet10_small", "backbone_args": {"channels": [8, 8, 16, 16]}},
     "data": {"class_path": "chaosgate.FashionMNIST", "init_args": {"corruptions": None}},
     "noise": {"gate": None, "stages": ["L4"]},
@@ -30,28 +29,28 @@ BASE: dict[str, Any] = {
 """A run that would train: every case changes one thing in it."""
 
 
-def spec(class_path: str, **init_args: Any) -> dict[str, Any]:
+def spec(class_path, **init_args):
     return {"class_path": class_path, **({"init_args": init_args} if init_args else {})}
 
 
-def trainer(**keys: Any) -> dict[str, Any]:
+def trainer(**keys):
     return {"trainer": keys}
 
 
-def backbone(value: Any) -> dict[str, Any]:
+def backbone(value):
     return {"model": {"backbone_args": {"drop_rate": value}}}
 
 
-def scheduler(function: Any) -> dict[str, Any]:
+def scheduler(function):
     path = "torch.optim.lr_scheduler.LambdaLR"
     return {"model": {"lr_scheduler": spec(path, lr_lambda=function)}}
 
 
-def callback(name: str, **init_args: Any) -> dict[str, Any]:
+def callback(name, **init_args):
     return trainer(callbacks=[spec(f"lightning.pytorch.callbacks.{name}", **init_args)])
 
 
-def averaging(function: str) -> dict[str, Any]:
+def averaging(function):
     return callback("StochasticWeightAveraging", swa_lrs=0.1, avg_fn=function)
 
 
@@ -66,7 +65,7 @@ LIGHTNING = "lightning.pytorch"
 WANDB = f"{LIGHTNING}.loggers.WandbLogger"
 URL = "http://127.0.0.1:9"
 NESTED = spec("chaosgate.Massive", mu=1.0, operator=HANDLER)
-CONFIGS: dict[str, dict[str, Any]] = {
+CONFIGS = {
     "untyped value: Popen": backbone(POPEN),
     "untyped value: os.system in a list": backbone([SYSTEM]),
     "untyped value: a process of torch": backbone(HANDLER),
@@ -136,17 +135,17 @@ CONFIGS: dict[str, dict[str, Any]] = {
 class Trap:
     """Unpickling it leaves a file behind."""
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return os.system, (SHELL,)
 
 
-def refuse_to_connect(*unused: Any) -> None:
+def refuse_to_connect(*unused):
     Path(TRACE).write_text("connected")
     raise OSError("no connection in this test")
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(socket.socket, "connect", refuse_to_connect)
     content = {"state_dict": {"model.conv1.weight": torch.zeros(1)}, "epoch": 0, "extra": Trap()}
@@ -160,34 +159,32 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("evil_class.yaml").write_text(yaml.safe_dump(POPEN))
 
 
-def merged(base: Any, change: Any) -> Any:
+def merged(base, change):
     if not isinstance(base, dict) or not isinstance(change, dict) or "class_path" in change:
         return change
     return {**base, **{key: merged(base.get(key), value) for key, value in change.items()}}
 
 
-def run(command: str, change: dict[str, Any], *words: str) -> int:
+def run(command, change, *words):
     Path("evil.yaml").write_text(yaml.safe_dump(merged(BASE, change)))
     return main([command, "-c", "evil.yaml", "--run_dir=run", *words])
 
 
 @pytest.mark.parametrize("case", CONFIGS)
-def test_a_hostile_configuration_runs_nothing_and_sends_nothing(
-    case: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_hostile_configuration_runs_nothing_and_sends_nothing(case, capsys):
     assert run("fit", CONFIGS[case]) in (1, 2)
     assert not Path(TRACE).exists() and not Path("run").exists()
     assert "Traceback" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("case", ["untyped value: Popen", "scheduler: os._exit"])
-def test_a_study_refuses_them_as_well(case: str) -> None:
+def test_a_study_refuses_them_as_well(case):
     with pytest.raises(ValueError, match="not allowed|os._exit"):
         compose(["-c", json.dumps(merged(BASE, CONFIGS[case]))])
     assert not Path(TRACE).exists()
 
 
-def test_a_run_whose_checkpoint_was_replaced_is_refused() -> None:
+def test_a_run_whose_checkpoint_was_replaced_is_refused():
     assert len(CONFIGS) >= 30 and run("fit", {}) == 0  # what they change would train
     hidden = {**scheduler("os._exit")["model"], "num_bins": 3}
     content = torch.load("run/checkpoints/last.ckpt", weights_only=True)
@@ -203,8 +200,8 @@ def test_a_run_whose_checkpoint_was_replaced_is_refused() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_checkpoints_that_lightning_finds_by_itself_are_not_unpickled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     for path in (Path("found/last.ckpt"), Path("run/hpc_ckpt_1.ckpt")):
         path.parent.mkdir()
         path.write_bytes(Path("trap.ckpt").read_bytes())
@@ -220,7 +217,7 @@ def test_checkpoints_that_lightning_finds_by_itself_are_not_unpickled(
 @pytest.mark.parametrize(
     "content", [b"root:x:0:0\n", b"}", b"\x80\x02", b"cos\nsystem\n", pickle.dumps(print), b""]
 )
-def test_no_other_file_is_a_checkpoint(content: bytes) -> None:
+def test_no_other_file_is_a_checkpoint(content):
     Path("notes.ckpt").write_bytes(content)
     for read in (read_checkpoint, AtomicCheckpointIO().load_checkpoint):
         with pytest.raises(ValueError, match="notes.ckpt cannot be read safely"):
@@ -228,7 +225,7 @@ def test_no_other_file_is_a_checkpoint(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("tag", ["apply:os.system", "new:os.system", ""])
-def test_yaml_that_builds_objects_is_refused(tag: str) -> None:
+def test_yaml_that_builds_objects_is_refused(tag):
     value = f"!!python/object/{tag} ['{SHELL}']" if tag else "!Evil {a: 1}"
     Path("odd.yaml").write_text(f"trainer:\n  max_epochs: {value}\n")
     assert run("fit", {}, "-c", "odd.yaml") in (1, 2)
@@ -238,7 +235,7 @@ def test_yaml_that_builds_objects_is_refused(tag: str) -> None:
 
 def test_local_modules_may_be_named_and_others_need_permission(
     tmp_path_factory, monkeypatch, capsys
-) -> None:
+):
     code = "import chaosgate\nclass Mine(chaosgate.GaussianChaos): pass\n"
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "far_away.py").write_text(f"{code}open({TRACE!r}, 'w').close()\n")

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
 import chaosgate as cg
 from chaosgate.cli import study
@@ -15,10 +14,8 @@ from tests.inject.networks import small_resnet
 def test_strength_measures_what_the_callback_measures():
     torch.manual_seed(0)
     model = small_resnet()[0]
-    before = {name: value.clone() for name, value in model.state_dict().items()}
     batch = torch.randn(16, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     found = cg.suggest_strength(model, batch, "L4", log_std=(0.1, 1.0, 2.0))
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     with cg.attach(model, cg.GaussianChaos(log_std=2.0), "L4") as handle:
         (report,) = handle.check(batch)
     weak, one, two = found.table.to_dict("records")
@@ -37,13 +34,6 @@ def test_the_advice_is_the_strongest_that_keeps_most_predictions():
     assert "changes most predictions" in str(cg.suggest_strength(model, batch, "0", (1.0,)))
 
 
-def test_strength_without_an_effect_says_so():
-    model = small_resnet()[0]
-    torch.nn.init.zeros_(model.get_classifier().weight)
-    found = cg.suggest_strength(model, torch.randn(4, 3, 32, 32), log_std=(0.3, 1.0))
-    assert "try another stage" in str(found)
-
-
 def test_the_command_prints_a_table_and_draws_it(command):
     status, out, err = command("strength", "resnet10t", "--count", 4)
     assert status == 0 and "orderings" in out and Path("strength.png").is_file(), err
@@ -59,31 +49,19 @@ def sweep(command, *words):
                    "-c", "mine.yaml", *words)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("gate", "key"),
-    [
-        ("noise/gch", "noise.gate.init_args.log_std"),
-        ("noise/dropblock", "noise.gate.init_args.p"),
-        ("noise/iid_gaussian", "noise.gate.init_args.match.init_args.log_std"),
-        ("noise/gch_pets", "noise.gate.init_args.gamma"),
-    ],
-)
-def test_a_sweep_is_a_study_file(gate, key, command, monkeypatch):
+KEYS = {"gch": "log_std", "dropblock": "p", "iid_gaussian": "match.init_args.log_std"}
+
+
+@pytest.mark.parametrize("gate", KEYS)
+def test_a_sweep_is_a_study_file(gate, command, monkeypatch):
     asked = []
     monkeypatch.setattr(study, "run", lambda file, **options: asked.append((file, options)) or 0)
-    status, _, err = sweep(command, "--gate", gate, "--values", "0.5,0.1,0.3", "--jobs", 2)
-    assert status == 0, err
+    assert sweep(command, f"--gate=noise/{gate}", "--values=0.5,0.1,0.3", "--jobs=2")[0] == 0
     ((file, options),) = asked
     found = load_study(file)
-    (method, strength), *_ = found.strength.items()
-    assert strength.key == key and strength.values == (0.1, 0.3, 0.5) and options["jobs"] == 2
-    assert list(found.methods) == ["none", method] and found.seeds == (0, 1, 2)
-    assert yaml.safe_load(Path(file).read_text())["base"][-1] == str(Path("mine.yaml").absolute())
-
-
-def test_a_sweep_of_what_has_no_strength_is_refused(command):
-    status, _, err = sweep(command, "--gate", "noise/none", "--values", "1")
-    assert status == 1 and "noise/none gives no strength" in err
+    (strength,) = found.strength.values()
+    assert strength.key == f"noise.gate.init_args.{KEYS[gate]}"
+    assert strength.values == (0.1, 0.3, 0.5) and found.seeds == (0, 1, 2) and options["jobs"] == 2
 
 
 @pytest.mark.slow

@@ -1,9 +1,7 @@
 """``chaosgate export`` of a trained run: the file is used without this library."""
 
 import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +19,7 @@ CLASSES = ["red", "green", "blue"]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory):
     """A network of timm, trained with a gate on images of three colors, a quarter of no class."""
     folder = tmp_path_factory.mktemp("export")
     random = np.random.default_rng(0)
@@ -37,12 +35,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def images() -> torch.Tensor:
+def images():
     return torch.randn(5, 3, 64, 64, generator=torch.Generator().manual_seed(7))
 
 
 @pytest.fixture(scope="module")
-def expected(run: Path, images: torch.Tensor) -> torch.Tensor:
+def expected(run, images):
     """Logits of the checkpoint, by plain torch and timm."""
     state = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     model = timm.create_model("resnet10t", num_classes=3)
@@ -51,14 +49,13 @@ def expected(run: Path, images: torch.Tensor) -> torch.Tensor:
         return model.eval()(images)
 
 
-def export(source: Path, to: Path) -> dict[str, Any]:
+def export(source, to):
     """Its JSON as any language reads it: nan is no JSON."""
     assert main(["export", str(source), "--to", str(to)]) == 0
-    found: dict[str, Any] = json.loads(Path(f"{to}.json").read_text(), parse_constant=pytest.fail)
-    return found
+    return json.loads(Path(f"{to}.json").read_text(), parse_constant=pytest.fail)
 
 
-def test_timm_and_torch_load_the_weights(run: Path, tmp_path: Path, images, expected) -> None:
+def test_timm_and_torch_load_the_weights(run, tmp_path, images, expected):
     for suffix in (".safetensors", ".pth"):
         network = export(run, file := tmp_path / f"model{suffix}")["network"]
         assert network["needs"] is None
@@ -72,11 +69,10 @@ def test_timm_and_torch_load_the_weights(run: Path, tmp_path: Path, images, expe
 
 
 def test_onnxruntime_gives_the_same_logits_or_nothing_is_written(
-    run: Path, tmp_path: Path, images, expected, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+    run, tmp_path, images, expected, monkeypatch, capsys
+):
     kind = pytest.importorskip("onnxruntime").InferenceSession
     export(run, file := tmp_path / "model.onnx")
-    assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "model.onnx.json"}
     session = kind(str(file), providers=["CPUExecutionProvider"])
     assert session.get_inputs()[0].shape == ["batch", 3, 64, 64]
     for size in (1, 5):
@@ -89,29 +85,17 @@ def test_onnxruntime_gives_the_same_logits_or_nothing_is_written(
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_the_json_has_what_was_measured_of_these_weights_only(run: Path, tmp_path: Path) -> None:
+def test_the_json_has_what_was_measured_of_these_weights_only(run, tmp_path):
     about = export(run, tmp_path / "model.pth")
     rows = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
     assert about["classes"] == sorted(CLASSES)  # in the order of the folders and of the logits
-    assert about["normalisation"]["mean"] == rows[0]["transform"]["mean"]
-    assert about["normalisation"]["image_size"] == 64
+    assert about["normalisation"] == rows[0]["transform"]
     assert about["temperature"] == rows[0]["temperature"] is not None
-    tested = {(cell["corruption"], cell["severity"]): cell for cell in about["test"]}
-    assert len(tested) == len(rows)
-    for row in rows:
-        cell = tested[row["corruption"], row["severity"]]
-        assert all(cell[name] == row[name] for name in ("n", "top1", "nll", "ece", "ece_T"))
+    for cell, row in zip(about["test"], rows, strict=True):
+        assert cell.items() <= row.items() and {"corruption", "n", "nll", "ece_T"} <= set(cell)
     content = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)
     content["state_dict"]["model.fc.bias"] += 1
     torch.save(content, other := run / "checkpoints" / "other.ckpt")
     about = export(other, tmp_path / "other.pth")
     assert about["test"] is None and about["temperature"] is None
     other.unlink()
-
-
-def test_a_missing_extra_is_named(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "onnxscript", None)  # as if it was not installed
-    assert main(["export", str(run), "--to", str(tmp_path / "net.onnx")]) == 1
-    assert "needs onnxscript: pip install 'chaosgate[export]'." in capsys.readouterr().err

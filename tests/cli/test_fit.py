@@ -70,13 +70,9 @@ def test_fit_test_validate_and_predict_agree_about_a_run(fit, command):
     assert [row["checkpoint_name"] for row in rows] == ["best.ckpt"] * 3 + ["last.ckpt"] * 3
     for row in rows:
         assert (row["n"], row["seed"]) == (2000, 0) and row["noise_measured"][0]["energy"] > 0
-        assert row["noise"]["gate"]["class_path"] == "chaosgate.GaussianChaos"
         assert row["config_hash"] == run.name.rpartition("-")[2]
-    assert (run / "config.yaml").exists() and list(run.glob("events.out.*"))
-    status, out, err = command("validate", *words)
-    assert status == 0 and "val/nll" in out, err
-    status, out, err = command("predict", *words)
-    assert status == 0 and f"2000 predictions in {run}/predictions.csv" in out, err
+    assert list(run.glob("events.out.*")) and command("validate", *words)[0] == 0
+    assert command("predict", *words)[0] == 0
     lines = [line.split(",") for line in (run / "predictions.csv").read_text().splitlines()][1:]
     right = sum(line[1] == line[2] for line in lines) / 2000
     assert right == pytest.approx(rows[0]["top1"], abs=1e-12)
@@ -89,8 +85,6 @@ def test_a_program_can_compose_and_execute(tmp_path, monkeypatch):
     assert execute("fit", config) == []
     (row,) = execute("test", config, labels={"study": "mine"}, temperature=False)
     assert (row["study"], row["n"]) == ("mine", 2000) and "temperature" not in row
-    with pytest.raises(ValueError, match="Did you mean --trainer.max_epochs"):
-        compose([*named(), "--trainer.max_epohcs=3"])
     with pytest.raises(FileExistsError, match="already holds a run"):
         execute("fit", config)
 
@@ -119,22 +113,15 @@ def test_methods_are_paired_at_one_seed_and_checkpoints_load_into_bare_timm(fit,
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_every_noise_file_trains(noise, fit, caplog):
-    with caplog.at_level("INFO"):
-        fit(noise=f"noise/{noise}", quick=TRIAL)
+    caplog.set_level("INFO")
+    fit(noise=f"noise/{noise}", quick=TRIAL)
     assert ("noise at L4" in caplog.text) == (noise != "none")
 
 
-def test_runs_are_not_overwritten_and_a_missing_one_is_an_error(fit, command):
-    fit("--run_dir=runs/mine")
-    before = Path("runs/mine/checkpoints/last.ckpt").read_bytes()
-    words = (*named("noise/gch"), *QUICK)
-    status, _, err = command("fit", *words, "--run_dir=runs/mine")
-    assert status == 1 and "already holds a run" in err and "--resume" in err
-    assert Path("runs/mine/checkpoints/last.ckpt").read_bytes() == before
-    fit()
-    for use in (("test",), ("fit", "--resume")):
-        status, _, err = command(*use, *words, "--trainer.max_epochs=3")
-        assert status == 1 and "no checkpoint runs/resnet10" in err and "--run_dir" in err
+@pytest.mark.parametrize("use", ["test", "fit --resume"])
+def test_a_missing_run_is_an_error(use, command):
+    status, _, err = command(*use.split(), *named("noise/gch"), *QUICK)
+    assert status == 1 and "no checkpoint runs/resnet10" in err and "--run_dir" in err
 
 
 # -- mistakes -----------------------------------------------------------------------------------
@@ -142,20 +129,16 @@ def test_runs_are_not_overwritten_and_a_missing_one_is_an_error(fit, command):
 TWICE = json.dumps({"trainer": {"callbacks": [LISTED]}})
 MISTAKES = {
     "unknown stage": (["--noise.stages=[L7]"], ["L7"]),
-    "wrong classes": (["--model.num_classes=7"], ["num_classes", "10"]),
     "a key": (["--trainer.max_epohcs=3"], ["Did you mean --trainer.max_epochs?"]),
-    "a key of the noise": (["--noise.stage=[L4]"], ["Did you mean --noise.stages?"]),
     "an argument of a gate": (
         ["--noise.log_std=0.5"],
         ["Did you mean --noise.gate.init_args.log_std, an argument of GaussianChaos?"],
     ),
     "an argument of the data": (["--data.batchsize=3"], ["--data.init_args.batch_size"]),
-    "a key in a file": (["-c", "{trainer: {max_epoch: 3}}"], ["--trainer.max_epochs?"]),
     "a class": (["--trainer.callbacks+=EarlyStoping"], ["lightning.pytorch.callbacks.EarlyStop"]),
     "a class of another type": (["--noise.gate=chaosgate.Neumann"], ["noise.gate", "Gate"]),
     "a name after -c": (["-c", "noise/gch_wik"], ["'noise/gch_wick'"]),
     "a local name": (["-c", "my_nois"], ["'my_noise.yaml'"]),
-    "a checkpoint": (["--ckpt_path=nothing.ckpt"], ["nothing.ckpt"]),
     "two noises": (["-c", TWICE], ["NoiseInjection"]),
 }
 
@@ -191,14 +174,13 @@ def test_a_changed_value_of_an_earlier_file_is_reported_once(command):
     mine = {"model": {"backbone": "resnet18_small"}, "trainer": {"log_every_n_steps": 7}}
     Path("mine.yaml").write_text(yaml.safe_dump(mine))
     words = ("fit", "-c", "base", "-c", "mine", "-c", "data/fashion_mnist", "--print_config")
-    status, out, err = command(*words)
-    assert status == 0 and yaml.safe_load(out)["model"]["backbone"] == "resnet18_small"
+    _, out, err = command(*words)
+    assert yaml.safe_load(out)["model"]["backbone"] == "resnet18_small"
     assert [line for line in err.splitlines() if "is changed to" in line] == [
         "chaosgate: trainer.log_every_n_steps: 20 (base) is changed to 7 (mine.yaml)",
         "chaosgate: model.backbone: resnet10_small (base) is changed to resnet18_small (mine.yaml)",
     ]
-    status, _, err = command("fit", *named("noise/gch"), "--print_config")
-    assert status == 0 and "is changed to" not in err
+    assert "is changed to" not in command("fit", *named("noise/gch"), "--print_config")[2]
 
 
 @pytest.mark.parametrize(
@@ -266,15 +248,6 @@ def test_a_run_can_start_from_a_checkpoint_or_from_weights_for_other_classes(fit
     assert command("fit", *words)[0] == command("test", *words)[0] == 0
     (file,) = Path("runs").rglob("results.jsonl")  # of the trained network, not of its start
     assert json.loads(file.read_text())["checkpoint_name"] == "best.ckpt"
-
-
-def test_loggers_can_be_changed_or_switched_off(fit):
-    csv = ("--trainer.logger=CSVLogger", "--trainer.logger.save_dir=.", "--trainer.logger.name=csv")
-    fit(*csv, "--run_dir=csv")
-    assert list(Path("csv/csv").rglob("metrics.csv")) and not list(Path("csv").glob("events*"))
-    fit("--trainer.logger=false", "--run_dir=none")
-    assert Path("none/config.yaml").exists() and Path("none/curves.jsonl").exists()
-    assert not list(Path("none").glob("events*"))
 
 
 def test_a_trial_run_can_be_repeated_and_leaves_nothing(fit):

@@ -24,7 +24,7 @@ MARKS = {  # D1, D2, D3 per site, D3 per sample, D4, D5
 
 
 @pytest.mark.statistical
-def test_only_gaussian_chaos_meets_all_desiderata_here_and_on_the_committed_page() -> None:
+def test_only_gaussian_chaos_meets_all_desiderata_here_and_on_the_committed_page():
     rows = desiderata_matrix((7, 7), log_std=0.5, draws=1 << 17)
     marks = {row.name: "".join(cell(column, row)[0] for column in COLUMNS) for row in rows}
     assert marks == MARKS
@@ -41,15 +41,13 @@ def test_only_gaussian_chaos_meets_all_desiderata_here_and_on_the_committed_page
         (["neumann", "--gauge", "pinned"], ["Pinned(Neumann(), site=(0, 0))"]),
     ],
 )
-def test_a_gate_is_derived(
-    words: list[str], facts: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gate_is_derived(words, facts, capsys):
     assert main(["design", *(["--operator"] if words else []), *words]) == 0
     card = capsys.readouterr().out
     assert all(fact in card for fact in facts)
 
 
-def test_verify_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_prints_a_table(capsys):
     words = ["verify", "--grid", "2", "4", "--draws", "2048"]
     assert main(words) == 0
     out = capsys.readouterr().out
@@ -57,7 +55,7 @@ def test_verify_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words, "--log_std", "0.3"]) == 0 and "log_std=0.3" in capsys.readouterr().out
 
 
-def test_operators_by_name_and_by_path() -> None:
+def test_operators_by_name_and_by_path():
     for text, expected in {
         "dirichlet": "DirichletLaplacian()",
         "massive:mu=2,operator=neumann": "Massive(Neumann(), mu=2.0)",

@@ -2,8 +2,6 @@
 
 import re
 import shlex
-from pathlib import Path
-from typing import Any
 
 from chaosgate.cli import __doc__ as HELP
 from chaosgate.cli.training import compose
@@ -13,7 +11,7 @@ QUICK = """-c base -c data/fashion_mnist -c noise/none --trainer.max_epochs=1
     --model.backbone_args={"channels":[8,8,16,16]}""".split()
 
 
-def test_every_key_in_the_help_is_one_that_the_parser_takes(tmp_path: Path, command: Any) -> None:
+def test_every_key_in_the_help_is_one_that_the_parser_takes(tmp_path, command):
     known = re.findall(r"^  --([\w.]+) (\S+)", HELP or "", re.MULTILINE)
     given = {"optimizer": "SGD", **dict(known), "data.root": str(tmp_path), "resume": "true"}
     files = ["-c", "base", "-c", "data/pets", "-c", "noise/gch"]
@@ -24,7 +22,7 @@ def test_every_key_in_the_help_is_one_that_the_parser_takes(tmp_path: Path, comm
     assert status == 0 and "--noise.class_axis" in out and "--trainer.precision" in out
 
 
-def test_fit_ends_with_its_files_and_the_next_command(command: Any) -> None:
+def test_fit_ends_with_its_files_and_the_next_command(command):
     status, out, err = command("fit", *QUICK, "--run_dir=my run", "--trainer.logger=false")
     assert status == 0 and "my run/checkpoints/best.ckpt" in out, err
     (test,) = re.findall(r"Next: +chaosgate (test .*)", out)

@@ -12,22 +12,18 @@ from chaosgate.__main__ import main
 SOURCE = Path(__file__).parents[2] / "src"
 
 
-def test_a_project_has_its_own_name_and_nothing_is_overwritten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_project_has_its_own_name_and_nothing_is_overwritten(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["init", "waves"]) == 0
     assert "class Blink" in Path("waves/waves/gates.py").read_text()
     texts = [path.read_text() for path in Path("waves").rglob("*") if path.is_file()]
-    assert len(texts) > 12 and not any("my_project" in text for text in texts)
+    assert not any("my_project" in text for text in texts)
     assert main(["init", "waves"]) == 1 and "waves exists" in capsys.readouterr().err
     assert main(["init", "new-name"]) == 1 and "not a Python name" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_the_project_trains_and_passes_its_tests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_project_trains_and_passes_its_tests(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["init", "waves"]) == 0
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}

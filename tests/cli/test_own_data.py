@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -34,12 +33,12 @@ SETTINGS = """--data=own_images.Mine --model.backbone=resnet10_small --model.num
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own(tmp_path, monkeypatch):
     (tmp_path / "own_images.py").write_text(MODULE)  # in the working folder: it may be named
     monkeypatch.delitem(sys.modules, "own_images", raising=False)
 
 
-def test_fit_and_test_work_with_another_data_module(own, command, configs, tmp_path: Path) -> None:
+def test_fit_and_test_work_with_another_data_module(own, command, configs, tmp_path):
     for action in ("fit", "test"):
         status, out, err = command(action, *configs("base", "noise/gch"), *SETTINGS)
         assert status == 0, err
@@ -56,6 +55,6 @@ def test_fit_and_test_work_with_another_data_module(own, command, configs, tmp_p
         ("dictionary", "a batch of the data is a dictionary of pixels"),
     ],
 )
-def test_the_error_says_what_its_batches_lack(own, command, configs, kind: str, message: str):
+def test_the_error_says_what_its_batches_lack(own, command, configs, kind, message):
     status, out, err = command("fit", *configs("base"), *SETTINGS, f"--data.kind={kind}")
     assert status != 0 and message in out + err and "gives pairs (image, target)" in out + err

@@ -5,9 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,7 +16,7 @@ from chaosgate.run.files import RunDirectory
 REPOSITORY = Path(__file__).parents[2]
 IMAGES, CELLS = 101, 5  # 101 images a cell and 505 in all: no multiple of 2 or 3
 PYTHON = (sys.executable, "-m")
-OWN: dict[str, Any] = {
+OWN = {
     "trainer": {
         "accelerator": "cpu",
         "strategy": "ddp",
@@ -36,7 +34,7 @@ OWN: dict[str, Any] = {
 pytestmark = [pytest.mark.ddp, pytest.mark.slow]
 
 
-def run(command: Sequence[str], folder: Path) -> None:
+def run(command, folder):
     paths = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -45,7 +43,7 @@ def run(command: Sequence[str], folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def words(action: str, folder: Path, processes: int, name: str) -> list[str]:
+def words(action, folder, processes, name):
     """Twelve images a step on any number of devices."""
     (folder / "own.yaml").write_text(yaml.safe_dump(OWN))
     files = [action, "-c", "base", "-c", str(folder / "own.yaml"), "-c", "noise/gch"]
@@ -53,13 +51,13 @@ def words(action: str, folder: Path, processes: int, name: str) -> list[str]:
     return [*files, f"--trainer.devices={processes}", batch, f"--run_dir={name}"]
 
 
-def seen(folder: Path, name: str, stage: str, processes: int) -> list[dict[str, Any]]:
+def seen(folder, name, stage, processes):
     files = [folder / name / f"{stage}-{processes}-{rank}.json" for rank in range(processes)]
     return [json.loads(file.read_text()) for file in files]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory):
     """Runs ``fit2`` and ``fit3``, trained on as many processes."""
     folder = tmp_path_factory.mktemp("devices")
     for processes in (2, 3):
@@ -67,7 +65,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_image_counts_once_and_metrics_do_not_depend_on_the_processes(trained: Path) -> None:
+def test_every_image_counts_once_and_metrics_do_not_depend_on_the_processes(trained):
     everything = [(cell, index) for cell in range(CELLS) for index in range(IMAGES)]
     rows = {}
     for processes in (1, 2, 3):
@@ -84,7 +82,7 @@ def test_every_image_counts_once_and_metrics_do_not_depend_on_the_processes(trai
 
 
 @pytest.mark.parametrize("processes", [2, 3])
-def test_validation_inside_fit_is_that_of_one_process(trained: Path, processes: int) -> None:
+def test_validation_inside_fit_is_that_of_one_process(trained, processes):
     name = f"fit{processes}"
     last = f"--ckpt_path={name}/checkpoints/last.ckpt"
     run([*PYTHON, "chaosgate", *words("validate", trained, 1, name), last], trained)
@@ -94,7 +92,7 @@ def test_validation_inside_fit_is_that_of_one_process(trained: Path, processes: 
             assert rank["metrics"][metric] == pytest.approx(alone["metrics"][metric], abs=1e-6)
 
 
-def test_processes_draw_different_gates(trained: Path) -> None:
+def test_processes_draw_different_gates(trained):
     first, second, third = (torch.tensor(r["gates"][-1]) for r in seen(trained, "fit3", "fit", 3))
     for one, other in ((first, second), (first, third), (second, third)):
         known = one.isfinite() & other.isfinite()
@@ -102,7 +100,7 @@ def test_processes_draw_different_gates(trained: Path) -> None:
         assert abs(torch.corrcoef(torch.stack((one[known], other[known])).log())[0, 1]) < 0.5
 
 
-def test_torchrun_gives_the_network_of_the_ddp_strategy(trained: Path) -> None:
+def test_torchrun_gives_the_network_of_the_ddp_strategy(trained):
     torchrun = ["torch.distributed.run", "--nproc_per_node=2", "--standalone", "-m", "chaosgate"]
     run([*PYTHON, *torchrun, *words("fit", trained, 2, "torchrun")], trained)
     ours, theirs = (
@@ -112,7 +110,7 @@ def test_torchrun_gives_the_network_of_the_ddp_strategy(trained: Path) -> None:
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_one_process_can_run_one_command_after_the_other(trained: Path) -> None:
+def test_one_process_can_run_one_command_after_the_other(trained):
     """As a study does: the test starts its own processes, and does not wait for the training's."""
     given = words("fit", trained, 2, "both")[1:]
     program = f"from chaosgate.cli.training import compose, execute\nconfig = compose({given!r})"

@@ -3,7 +3,6 @@ less."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 
@@ -16,23 +15,23 @@ def test_uncertainty_is_the_mean_over_all_images():
     callback = NoiseInjection(Dropout(0.1), monte_carlo=2)
     uncertainty = {"entropy": torch.tensor([1.0, 3.0, 100.0])}
     network = torch.nn.Identity()
-    fake: Any = SimpleNamespace(
+    fake = SimpleNamespace(
         model=network, uncertainty=uncertainty, monte_carlo=lambda *_: nullcontext()
     )
     callback.attachment = fake
-    logged: dict[str, float] = {}
-    module: Any = SimpleNamespace(
+    logged = {}
+    module = SimpleNamespace(
         device="cpu",
         log=lambda name, value, **_: logged.update({name: float(value)}),
         get_submodule=lambda _: network,
     )
     other = torch.tensor([8.0, 1.0])  # the sum and the number of images of another process
-    trainer: Any = SimpleNamespace(
+    trainer = SimpleNamespace(
         testing=True,
         state=SimpleNamespace(fn="test"),
         strategy=SimpleNamespace(reduce=lambda mine, reduce_op: mine + other),
     )
-    batch: Any = Sample(
+    batch = Sample(
         torch.zeros(3, 1), torch.zeros(3), torch.tensor([0, 1, -1])
     )  # the third one is padding
     callback.on_test_batch_start(trainer, module, batch, 0)

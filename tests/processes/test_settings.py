@@ -2,7 +2,7 @@
 steps."""
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from chaosgate.train.backbones import SyncBatchNorm, create_backbone
 from chaosgate.train.schedules import WarmupCosine
 
 
-def trainer(batch: Any, processes: int = 1, accumulated: int = 1) -> Trainer:
+def trainer(batch, processes=1, accumulated=1):
     data = SimpleNamespace(batch_size=batch)
     made = SimpleNamespace(
         datamodule=data, world_size=processes, accumulate_grad_batches=accumulated

@@ -2,8 +2,6 @@
 
 import errno
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,15 +11,13 @@ from chaosgate.run.checkpoint import AtomicCheckpointIO, damage, select
 from chaosgate.run.files import replace_file
 
 
-def test_a_failed_write_keeps_the_old_file_and_leaves_no_trace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_keeps_the_old_file_and_leaves_no_trace(tmp_path, monkeypatch):
     path = tmp_path / "last.ckpt"
     AtomicCheckpointIO().save_checkpoint({"global_step": 7}, path)
     before = path.read_bytes()
     for error in (OSError(errno.ENOSPC, "disk full"), KeyboardInterrupt("disk full")):
 
-        def fail(content: Any, file: Any, error: BaseException = error) -> None:
+        def fail(content, file, error=error):
             file.write(b"half of")
             raise error
 
@@ -32,12 +28,12 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_no_trace(
 
 
 def test_the_bytes_reach_the_disk_before_the_name_and_the_name_before_the_call_returns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps: list[str] = []
+    tmp_path, monkeypatch
+):
+    steps = []
     fsync, replace = os.fsync, os.replace
 
-    def record_sync(descriptor: int) -> None:
+    def record_sync(descriptor):
         steps.append("folder" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "file")
         fsync(descriptor)
 
@@ -50,7 +46,7 @@ def test_the_bytes_reach_the_disk_before_the_name_and_the_name_before_the_call_r
 
 
 @pytest.mark.parametrize("how", ["one bit", "truncated", "empty"])
-def test_damage_is_seen(tmp_path: Path, how: str) -> None:
+def test_damage_is_seen(tmp_path, how):
     path = tmp_path / "last.ckpt"
     AtomicCheckpointIO().save_checkpoint({"weights": torch.arange(1000)}, path)
     assert damage(path) is None
@@ -63,7 +59,7 @@ def test_damage_is_seen(tmp_path: Path, how: str) -> None:
         AtomicCheckpointIO().load_checkpoint(path)
 
 
-def test_selection_breaks_ties_by_ece_within_the_tolerance() -> None:
+def test_selection_breaks_ties_by_ece_within_the_tolerance():
     scores = (0, 0.5, 0.001, 0.7), (1, 0.4008, 0.02, 0.8), (2, 0.4, 0.03, 0.81)
     names = ("epoch", "val/nll", "val/ece", "val/top1")
     every = (*scores, (3, 0.402, 0.002, 0.81))

@@ -17,9 +17,7 @@ FAULT = ("--trainer.callbacks+=tests.run.faults.SignalAt", "--trainer.callbacks.
 def test_control_resumes_exactly_and_its_replay_trains_the_same_network(
     command, configs, monkeypatch
 ):
-    """Two averaged epochs of three; the training NLL by an independent loop."""
-    import chaosgate as cg
-
+    """Two averaged epochs of three."""
     files = (*configs(*FILES), *SMALL, "--noise.schedule=null", CONTROL, *EARLY)
     # the network is too small to overfit here: pretend
     module = "chaosgate.run.experimental.cross_entropy"
@@ -30,8 +28,6 @@ def test_control_resumes_exactly_and_its_replay_trains_the_same_network(
     for run, more in (("whole", ()), ("cut", FAULT)):
         status, _, err = command("fit", *files, *more, f"--run_dir={run}")
         assert status == (143 if more else 0), err
-        if not more:
-            last = asked[-1]
     assert command("fit", *files, *FAULT, "--run_dir=cut", "--resume")[0] == 0
     assert [name for name in differences(Path("cut"), Path("whole")) if name != "callbacks"] == []
 
@@ -53,15 +49,3 @@ def test_control_resumes_exactly_and_its_replay_trains_the_same_network(
     states = [torch.load(f"{run}/checkpoints/last.ckpt", weights_only=True)["state_dict"]
               for run in ("whole", "replayed")]  # fmt: skip
     assert same(*states)
-
-    data = cg.FashionMNIST(batch_size=100)
-    data.setup("fit")
-    network = cg.ImageClassifier(
-        "resnet10_small", 10, 1, backbone_args={"channels": [8, 8, 16, 16]}
-    )
-    network.load_state_dict(states[0])
-    images = data.normalize(data.train_split.images[:])
-    with torch.no_grad():
-        logits = torch.cat([network.eval()(part) for part in images.split(500)]).double()
-    nll = cross_entropy(logits, torch.as_tensor(data.train_split.targets))
-    assert float(nll) == pytest.approx(float(last), rel=1e-5)

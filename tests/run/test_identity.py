@@ -1,15 +1,13 @@
 """Which settings make another run, and which do not."""
 
-from typing import Any
-
 import pytest
 
 from chaosgate.run.identity import run_name, test_hash, training_hash
 
-test_hash.__test__ = False  # type: ignore[attr-defined]  # not a test
+test_hash.__test__ = False  # not a test
 GATE = {"class_path": "chaosgate.GaussianChaos", "init_args": {"log_std": 1.0, "gamma": None}}
 IMAGES = {"root": "/a", "batch_size": 4, "severities": [1]}
-CONFIG: dict[str, Any] = {
+CONFIG = {
     "seed_everything": 0,
     "trainer": {"max_epochs": 3, "logger": None, "callbacks": None},
     "model": {"backbone": "resnet18", "backbone_args": {"a": [1, 2]}},
@@ -19,57 +17,53 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def changed(key: str, value: Any, config: dict[str, Any] = CONFIG) -> dict[str, Any]:
+def changed(key, value, config=CONFIG):
     first, _, rest = key.partition(".")
     return {**config, first: changed(rest, value, config.get(first) or {}) if rest else value}
 
 
-def test_names_of_existing_runs_stay() -> None:
+def test_names_of_existing_runs_stay():
     assert run_name(CONFIG) == "resnet18-ImageNet-GaussianChaos-log_std1-L4-seed0-7c9993cc"
 
 
-TRAINING: list[tuple[str, Any]] = [  # another training, and so another test
+TRAINING = [  # another training, and so another test
     ("trainer.max_epochs", 4),
     ("trainer.callbacks", [{"class_path": "my.Callback"}]),
-    ("model.backbone_args", {"a": [1, 3]}),
     ("data.init_args.batch_size", 8),
     ("data.class_path", "chaosgate.ImageFolder"),
     ("noise.stages", ["L3"]),
     ("noise.gate", None),
-    ("noise.gate.init_args.operator", {"class_path": "mine.Operator"}),
     ("saving.tolerance", 0.1),
     ("seed_everything", 1),
 ]
-TEST: list[tuple[str, Any]] = [  # another test of the same training
+TEST = [  # another test of the same training
     ("data.init_args.severities", [2]),
     ("data.init_args.released", "/c"),
     ("noise.monte_carlo", 4),
     ("temperature", False),
 ]
-NOTHING: list[tuple[str, Any]] = [
+NOTHING = [
     ("trainer.logger", {"class_path": "lightning.pytorch.loggers.CSVLogger"}),
     ("trainer.callbacks", [{"class_path": "lightning.pytorch.callbacks.RichProgressBar"}]),
     ("trainer.argument_of_a_later_release", 7),
-    ("trainer.accelerator", "cpu"),
     ("data.init_args.num_workers", 8),
     ("data.init_args.root", "/b"),
     ("data.class_path", "chaosgate.data.imagenet.ImageNet"),
     ("data.init_args.seed", 7),
     ("trainer.max_epochs", 3.0),
-    ("labels", {"study": "s"}),
     ("model.added_later", None),
 ]
 
 
 @pytest.mark.parametrize("change", [*TRAINING, *TEST, *NOTHING], ids=lambda change: change[0])
-def test_a_setting_makes_another_training_or_test_or_none(change: tuple[str, Any]) -> None:
+def test_a_setting_makes_another_training_or_test_or_none(change):
     other = changed(*change)
     assert (training_hash(other) != training_hash(CONFIG)) == (change in TRAINING)
     assert (test_hash(CONFIG, other) != test_hash(CONFIG, CONFIG)) == (change not in NOTHING)
     assert (test_hash(other, CONFIG) != test_hash(CONFIG, CONFIG)) == (change in TRAINING)
 
 
-def test_the_folder_counts_for_own_images_and_for_an_embedded_subset() -> None:
+def test_the_folder_counts_for_own_images_and_for_an_embedded_subset():
     for own in ("chaosgate.ImageFolder", "my_sets.ImageNet"):
         folder = changed("data.class_path", own)
         other = changed("data.init_args.root", "/b", folder)
@@ -79,7 +73,7 @@ def test_the_folder_counts_for_own_images_and_for_an_embedded_subset() -> None:
     assert training_hash(fashion) != training_hash(embedded)
 
 
-def test_noise_in_the_callbacks_is_part_of_name_and_hash() -> None:
+def test_noise_in_the_callbacks_is_part_of_name_and_hash():
     arguments = {"gate": GATE, "stages": ["L3"]}
     callback = {"class_path": "chaosgate.NoiseInjection", "init_args": arguments}
     none = changed("noise.gate", None)

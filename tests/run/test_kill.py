@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -32,7 +31,7 @@ TWO = ("--trainer.devices=2", "--trainer.strategy=ddp", "--data.init_args.batch_
 PATIENCE = 600.0  # seconds
 
 
-def start(run: Path, *words: str) -> subprocess.Popen[bytes]:
+def start(run, *words):
     command = [sys.executable, "-m", "chaosgate", "fit", *TRAINING, *words, f"--run_dir={run}"]
     paths = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
@@ -42,12 +41,12 @@ def start(run: Path, *words: str) -> subprocess.Popen[bytes]:
         )
 
 
-def finish(run: Path, *words: str) -> None:
+def finish(run, *words):
     assert start(run, *words).wait(PATIENCE) == 0, run.with_suffix(".log").read_text()
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+def alone(tmp_path_factory):
     """Undisturbed runs by the number of processes; data workers make no difference."""
     folder = tmp_path_factory.mktemp("alone")
     finish(folder / "one")
@@ -70,9 +69,7 @@ STOPS = [(*kill, signal.SIGKILL) for kill in KILLS] + [
 
 
 @pytest.mark.parametrize(("where", "number", "signum"), STOPS)
-def test_a_stopped_run_resumes_to_identical_bits(
-    where: str, number: int, signum: signal.Signals, alone: dict[int, Path], tmp_path: Path
-) -> None:
+def test_a_stopped_run_resumes_to_identical_bits(where, number, signum, alone, tmp_path):
     dice, run = random.Random(f"{where} {number}"), tmp_path / "run"
     words = {"two": TWO, "anywhere": ()}.get(where, WORKERS)
     process = start(run, *words)

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,9 +19,7 @@ OF_THE_RUN = ("run", "checkpoint", "digest")
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the loggers themselves
-def test_rows_and_energy_do_not_depend_on_the_logger(
-    command: Any, configs: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_and_energy_do_not_depend_on_the_logger(command, configs, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_SILENT", "true")
     found = []

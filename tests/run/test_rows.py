@@ -1,7 +1,6 @@
 """Rows in a file, and their table on the terminal."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -9,7 +8,7 @@ from chaosgate.run.files import RunDirectory
 from chaosgate.run.rows import merge_rows, print_results
 
 
-def row(corruption: str = "clean", severity: int = 0, **more: Any) -> dict[str, Any]:
+def row(corruption="clean", severity=0, **more):
     metrics = {"top1": 0.9, "nll": 0.3, "ece": 0.02, "gap": 0.01, "brier": 0.1}
     scaled = {"nll_T": 0.2876, "ece_T": 0.0123, "temperature_split": "validation"}
     return {"corruption": corruption, "severity": severity, "n": 10, **metrics, **scaled, **more}
@@ -17,8 +16,8 @@ def row(corruption: str = "clean", severity: int = 0, **more: Any) -> dict[str, 
 
 @pytest.mark.parametrize("split", ["test", "validation"])
 def test_table_shows_means_over_severities_and_says_if_the_temperature_saw_the_test_images(
-    split: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+    split, capsys
+):
     cells = [row("contrast", severity, nll=0.3) for severity in range(1, 6)]
     cells += [row("elastic_transform", severity) for severity in range(1, 6)]
     first = row(temperature_split=split)
@@ -31,7 +30,7 @@ def test_table_shows_means_over_severities_and_says_if_the_temperature_saw_the_t
     assert mean.split()[3:5] == ["0.9000", "0.3500"] and max(map(len, out.splitlines())) <= 80
 
 
-def test_rows_are_replaced_by_cell_and_a_damaged_file_is_left_alone(tmp_path: Path) -> None:
+def test_rows_are_replaced_by_cell_and_a_damaged_file_is_left_alone(tmp_path):
     run = RunDirectory(tmp_path)
     merge_rows(run.results, [row(), row("fog", 1)])
     merge_rows(run.results, [row(nll=9.0)])
@@ -43,7 +42,7 @@ def test_rows_are_replaced_by_cell_and_a_damaged_file_is_left_alone(tmp_path: Pa
     assert run.results.read_text() == torn and len(run.rows()) == 1
 
 
-def test_no_flipped_bit_changes_a_row_unnoticed(tmp_path: Path) -> None:
+def test_no_flipped_bit_changes_a_row_unnoticed(tmp_path):
     """A changed line cannot be read, or is no row, or has the same values, or no digest."""
     run = RunDirectory(tmp_path)
     merge_rows(run.results, [row(noise={"gate": None, "draws": {2: "two"}})])

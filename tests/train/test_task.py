@@ -4,7 +4,6 @@ import json
 import warnings
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import timm
@@ -34,29 +33,29 @@ class Pairs(LightningDataModule):
 
     num_classes = 4
 
-    def loader(self, seed: int, count: int = 18) -> DataLoader[Any]:
+    def loader(self, seed, count=18):
         generator = torch.Generator().manual_seed(seed)
         target = torch.randint(0, 4, (count,), generator=generator)
         image = torch.randn(count, 3, 32, 32, generator=generator) + target.view(-1, 1, 1, 1)
         return DataLoader(TensorDataset(image, target), batch_size=4)
 
-    def train_dataloader(self) -> DataLoader[Any]:
+    def train_dataloader(self):
         return self.loader(0)
 
-    def val_dataloader(self) -> DataLoader[Any]:
+    def val_dataloader(self):
         return self.loader(1)
 
-    def test_dataloader(self) -> DataLoader[Any]:
+    def test_dataloader(self):
         return self.loader(2, count=17)
 
 
-def trainer(folder: Path, **settings: Any) -> Trainer:
+def trainer(folder, **settings):
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     quiet |= {"enable_checkpointing": False, "accelerator": "cpu", "num_sanity_val_steps": 0}
     return Trainer(**{**quiet, "max_epochs": 1, "default_root_dir": folder, **settings})
 
 
-def write_folder(root: Path, images: int, side: int) -> Path:
+def write_folder(root, images, side):
     generator = torch.Generator().manual_seed(0)
     for k in range(3):
         (root / f"class{k}").mkdir(parents=True)
@@ -67,7 +66,7 @@ def write_folder(root: Path, images: int, side: int) -> Path:
     return root
 
 
-def test_sizes_come_from_the_data(command: Any, configs: Any, tmp_path: Path) -> None:
+def test_sizes_come_from_the_data(command, configs, tmp_path):
     root = write_folder(tmp_path / "images", images=20, side=48)
     vit = ("--model.backbone=vit_tiny_patch16_224", "--model.backbone_args={depth: 2}")
     files = configs("base", "model/vit", "data/image_folder", "noise/none")
@@ -88,7 +87,7 @@ def test_sizes_come_from_the_data(command: Any, configs: Any, tmp_path: Path) ->
     assert status == 1 and "the data have 3 classes" in err
 
 
-def test_train_top1_is_the_share_of_right_predictions(tmp_path: Path) -> None:
+def test_train_top1_is_the_share_of_right_predictions(tmp_path):
     torch.manual_seed(0)
     module, run, right = (
         ImageClassifier("resnet10_small", 4, backbone_args=SMALL),
@@ -97,23 +96,23 @@ def test_train_top1_is_the_share_of_right_predictions(tmp_path: Path) -> None:
     )
     step = module.training_step
 
-    def counted(batch: Any, batch_idx: int) -> torch.Tensor:
+    def counted(batch, batch_idx):
         hook = module.model.register_forward_hook(
             lambda _, __, logits: right.extend((logits.argmax(1) == batch[1]).tolist())
         )
         with hook:
             return step(batch, batch_idx)
 
-    module.training_step = counted  # type: ignore[method-assign]
+    module.training_step = counted
     run.fit(module, Pairs())
     assert run.callback_metrics["train/top1"].item() == pytest.approx(sum(right) / 18)
     assert len(right) == 18 and 0 < sum(right) < 18
 
 
 @pytest.mark.ddp
-def test_other_data_modules_work_on_two_processes_with_a_warning(tmp_path: Path) -> None:
+def test_other_data_modules_work_on_two_processes_with_a_warning(tmp_path):
     class Write(ImageClassifier):
-        def on_test_end(self) -> None:
+        def on_test_end(self):
             (tmp_path / f"{self.global_rank}.json").write_text(json.dumps(self.test_rows))
 
     torch.manual_seed(0)
@@ -128,7 +127,7 @@ def test_other_data_modules_work_on_two_processes_with_a_warning(tmp_path: Path)
     assert rows[0] == rows[1] and rows[0][0]["n"] == 18  # 17 images, one of them twice
 
 
-def test_recipe_that_does_not_train_gives_a_warning() -> None:
+def test_recipe_that_does_not_train_gives_a_warning():
     cases = [("convnext_atto", torch.optim.SGD, 0.1), ("convnext_atto", torch.optim.SGD, 0.001)]
     cases += [("convnext_atto", torch.optim.AdamW, 0.1), ("resnet18", torch.optim.SGD, 0.1)]
     with warnings.catch_warnings(record=True) as caught:
@@ -139,8 +138,8 @@ def test_recipe_that_does_not_train_gives_a_warning() -> None:
     assert ["AdamW" in str(one.message) for one in caught] == [True]  # the first case
 
 
-def test_schedules_of_torch_step_per_epoch_and_ours_per_batch(tmp_path: Path) -> None:
-    def decay(optimizer: Any) -> Any:
+def test_schedules_of_torch_step_per_epoch_and_ours_per_batch(tmp_path):
+    def decay(optimizer):
         return torch.optim.lr_scheduler.StepLR(optimizer, 1)
 
     for schedule, interval in ((decay, "epoch"), (WarmupCosine, "step")):
@@ -152,12 +151,12 @@ def test_schedules_of_torch_step_per_epoch_and_ours_per_batch(tmp_path: Path) ->
 class Few(cg.FashionMNIST):
     """41 test images of ten classes."""
 
-    def setup(self, stage: str) -> None:
+    def setup(self, stage):
         super().setup(stage)
         self.test_splits = [type(s)(s.images[:41], s.targets[:41]) for s in self.test_splits]
 
 
-def test_rows_of_images_of_no_class_have_only_a_confidence(tmp_path: Path) -> None:
+def test_rows_of_images_of_no_class_have_only_a_confidence(tmp_path):
     torch.manual_seed(0)
     network = ImageClassifier("resnet10_small", num_classes=3, in_chans=1, backbone_args=SMALL)
     data = Few(corruptions=["pixelate"], severities=[1], eval_batch_size=20)
@@ -177,7 +176,7 @@ def test_rows_of_images_of_no_class_have_only_a_confidence(tmp_path: Path) -> No
     assert clean["confidence"] == pytest.approx(float(confidence), abs=1e-6)
 
 
-def test_swins_recipe_decays_weights_only() -> None:
+def test_swins_recipe_decays_weights_only():
     config = yaml.safe_load((REPOSITORY / "configs/model/swin_tiny.yaml").read_text())["model"]
     assert config["optimizer"]["class_path"].endswith("schedules.WeightsOnlyAdamW")
     small = {"img_size": 56, "embed_dim": 12, "depths": (1, 1), "num_heads": (1, 2)}

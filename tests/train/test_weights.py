@@ -1,8 +1,6 @@
 """Weights from files: of several writers, with a classifier for other classes, and refused where
 they do not fit."""
 
-from pathlib import Path
-
 import pytest
 import timm
 import torch
@@ -18,13 +16,13 @@ from chaosgate.train.backbones import (
 SMALL = {"channels": (8, 8, 16, 16), "in_chans": 1}
 
 
-def network(num_classes: int = 10, seed: int = 0) -> torch.nn.Module:
+def network(num_classes=10, seed=0):
     torch.manual_seed(seed)
     return create_backbone("resnet10_small", num_classes=num_classes, **SMALL)
 
 
 @pytest.mark.parametrize("form", ["safetensors", "plain", "timm", "ema", "compiled", "ddp"])
-def test_files_of_several_writers_load(form: str, tmp_path: Path) -> None:
+def test_files_of_several_writers_load(form, tmp_path):
     state = network(seed=1).state_dict()
     other = {name: torch.zeros_like(value) for name, value in state.items()}
     path = tmp_path / ("file.safetensors" if form == "safetensors" else "file.pth")
@@ -46,7 +44,7 @@ def test_files_of_several_writers_load(form: str, tmp_path: Path) -> None:
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
 
 
-def test_torchvision_file_loads_into_timm(tmp_path: Path) -> None:
+def test_torchvision_file_loads_into_timm(tmp_path):
     from torchvision.models import resnet18
 
     state = resnet18(num_classes=5).state_dict()
@@ -56,9 +54,7 @@ def test_torchvision_file_loads_into_timm(tmp_path: Path) -> None:
     assert torch.equal(model.state_dict()["layer4.1.conv2.weight"], state["layer4.1.conv2.weight"])
 
 
-def test_classifier_for_other_classes_starts_fresh_and_a_line_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_classifier_for_other_classes_starts_fresh_and_a_line_says_so(tmp_path, caplog):
     state = network(7, seed=1).state_dict()
     torch.save(state, tmp_path / "seven.pth")
     fresh = network(10, seed=2)
@@ -71,7 +67,7 @@ def test_classifier_for_other_classes_starts_fresh_and_a_line_says_so(
     assert torch.equal(after["conv1.weight"], state["conv1.weight"])
 
 
-def test_whole_models_and_damaged_files_are_refused(tmp_path: Path) -> None:
+def test_whole_models_and_damaged_files_are_refused(tmp_path):
     torch.save(network(), tmp_path / "model.pth")
     (tmp_path / "bad.safetensors").write_bytes(b"\x10\x00\x00\x00\x00\x00\x00\x00{not json")
     for name in ("model.pth", "bad.safetensors"):
@@ -79,7 +75,7 @@ def test_whole_models_and_damaged_files_are_refused(tmp_path: Path) -> None:
             read_checkpoint(tmp_path / name)
 
 
-def test_lightning_checkpoint_is_not_taken_for_averaged_weights() -> None:
+def test_lightning_checkpoint_is_not_taken_for_averaged_weights():
     state = {"model.fc.weight": torch.ones(2)}
     assert network_weights({"state_dict": state, "callbacks": {}}) == {
         "fc.weight": state["model.fc.weight"]
