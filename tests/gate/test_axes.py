@@ -61,6 +61,14 @@ def test_expected_energy_is_what_is_injected_whatever_the_factor(make, grid, fac
     assert ((gate.expected_energy(h) - measured).abs() < 5 * error + 0.01 * measured).all()
 
 
+def test_a_matched_gate_follows_the_factor_of_its_partner():
+    h, partner = features((4, 5)), cg.GaussianChaos(log_std=1.0)
+    gate = cg.IIDGaussian(match=cg.GaussianChaos(log_std=1.0))
+    for factor in (torch.tensor(0.25), torch.tensor(1.0), None):
+        gate.factor = partner.factor = factor
+        torch.testing.assert_close(gate.expected_energy(h), partner.expected_energy(h))
+
+
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 @pytest.mark.parametrize("log_std", [0.5, 3.0])
 def test_energy_at_a_factor_is_that_of_the_weaker_gate(grid, log_std):
