@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import distributed
-from torch.multiprocessing import spawn
+from torch.multiprocessing import start_processes
 
 from chaosgate.metrics import BrierScore, CalibrationError, CellMetrics, NegativeLogLikelihood
 
@@ -50,9 +50,10 @@ def worker(rank, folder, processes):
 
 
 @pytest.mark.ddp
-@pytest.mark.parametrize("processes", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.filterwarnings("ignore:The ``compute`` method")  # of a process without samples
+@pytest.mark.parametrize("processes", [2, 3])
 def test_several_processes_give_the_numbers_of_one(tmp_path, processes):
-    spawn(worker, (str(tmp_path), processes), nprocs=processes)
+    start_processes(worker, (str(tmp_path), processes), processes, start_method="fork")
     expected = evaluate(range(N))
     for rank in range(processes):
         for result in torch.load(tmp_path / f"{rank}.pt").values():
