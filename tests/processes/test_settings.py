@@ -1,23 +1,19 @@
 """Settings for several devices: the files in configs/trainer, and the learning rate of large
 steps."""
 
+import copy
 from types import SimpleNamespace
-from typing import cast
 
 import pytest
 import torch
-from lightning.pytorch import Trainer
 
 from chaosgate.train.backbones import SyncBatchNorm, create_backbone
 from chaosgate.train.schedules import WarmupCosine
 
 
 def trainer(batch, processes=1, accumulated=1):
-    data = SimpleNamespace(batch_size=batch)
-    made = SimpleNamespace(
-        datamodule=data, world_size=processes, accumulate_grad_batches=accumulated
-    )
-    return cast(Trainer, made)
+    about = {"world_size": processes, "accumulate_grad_batches": accumulated}
+    return SimpleNamespace(datamodule=SimpleNamespace(batch_size=batch), **about)
 
 
 def test_rate_is_linear_in_the_batch_in_every_group_and_through_the_schedule():
@@ -39,10 +35,7 @@ def test_synchronised_batch_norm_changes_neither_the_network_nor_its_checkpoint(
     network = create_backbone(backbone, pretrained=False, num_classes=10, in_chans=3).eval()
     images = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
-        before, weights = (
-            network(images),
-            {name: value.clone() for name, value in network.state_dict().items()},
-        )
+        before, weights = network(images), copy.deepcopy(network.state_dict())
         converted = SyncBatchNorm().apply(network).eval()
         after = converted(images)
     assert any(isinstance(module, torch.nn.SyncBatchNorm) for module in converted.modules())

@@ -80,20 +80,15 @@ def test_sizes_come_from_the_data(command, configs, tmp_path):
     assert known["backbone_args"] == {"img_size": 32, "depth": 2}
     module = ImageClassifier.load_from_checkpoint(path, weights_only=True)
     assert module(torch.zeros(1, 3, 32, 32)).shape == (1, 3)
-    assert yaml.safe_load(Path("run/config.yaml").read_text())["model"]["num_classes"] is None
-    status, _, err = command("test", *options)
-    assert status == 0, err
+    assert command("test", *options)[0] == 0
     status, _, err = command("fit", *options, "--model.num_classes=5", "--run_dir=other")
     assert status == 1 and "the data have 3 classes" in err
 
 
 def test_train_top1_is_the_share_of_right_predictions(tmp_path):
     torch.manual_seed(0)
-    module, run, right = (
-        ImageClassifier("resnet10_small", 4, backbone_args=SMALL),
-        trainer(tmp_path),
-        [],
-    )
+    module = ImageClassifier("resnet10_small", 4, backbone_args=SMALL)
+    run, right = trainer(tmp_path), []
     step = module.training_step
 
     def counted(batch, batch_idx):
@@ -128,14 +123,16 @@ def test_other_data_modules_work_on_two_processes_with_a_warning(tmp_path):
 
 
 def test_recipe_that_does_not_train_gives_a_warning():
-    cases = [("convnext_atto", torch.optim.SGD, 0.1), ("convnext_atto", torch.optim.SGD, 0.001)]
-    cases += [("convnext_atto", torch.optim.AdamW, 0.1), ("resnet18", torch.optim.SGD, 0.1)]
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for name, kind, rate in cases:
-            network = timm.create_model(name)
-            warn_of_recipe(network, name, kind(network.parameters(), lr=rate))
-    assert ["AdamW" in str(one.message) for one in caught] == [True]  # the first case
+    for name, rate, times in (
+        ("convnext_atto", 0.1, 1),
+        ("convnext_atto", 0.001, 0),
+        ("resnet18", 0.1, 0),
+    ):
+        network = timm.create_model(name)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warn_of_recipe(network, name, torch.optim.SGD(network.parameters(), lr=rate))
+        assert ["AdamW" in str(one.message) for one in caught] == [True] * times
 
 
 def test_schedules_of_torch_step_per_epoch_and_ours_per_batch(tmp_path):
@@ -170,10 +167,6 @@ def test_rows_of_images_of_no_class_have_only_a_confidence(tmp_path):
     )
     names = (clean["corruption"], pixelate["corruption"], clean["n"])
     assert names == ("ood", "ood pixelate", 41)
-    images = data.normalize(torch.cat([batch.image for batch in data.predict_dataloader()]))
-    with torch.no_grad():
-        confidence = network.eval()(images).double().softmax(1).amax(1).mean()
-    assert clean["confidence"] == pytest.approx(float(confidence), abs=1e-6)
 
 
 def test_swins_recipe_decays_weights_only():

@@ -9,7 +9,6 @@ from safetensors.torch import save_file
 from chaosgate.train.backbones import (
     create_backbone,
     load_weights,
-    network_weights,
     read_checkpoint,
 )
 
@@ -73,10 +72,3 @@ def test_whole_models_and_damaged_files_are_refused(tmp_path):
     for name in ("model.pth", "bad.safetensors"):
         with pytest.raises(ValueError, match="cannot be read safely"):
             read_checkpoint(tmp_path / name)
-
-
-def test_lightning_checkpoint_is_not_taken_for_averaged_weights():
-    state = {"model.fc.weight": torch.ones(2)}
-    assert network_weights({"state_dict": state, "callbacks": {}}) == {
-        "fc.weight": state["model.fc.weight"]
-    }
