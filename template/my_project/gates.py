@@ -13,5 +13,6 @@ class Blink(cg.Gate):
         self.p = p
 
     def perturb(self, h: Tensor, noise: cg.field.white.Noise) -> Tensor:
-        keep = noise.uniform((len(h), 1, 1, 1)) >= self.p
-        return h * keep.to(h.dtype) / (1 - self.p)
+        p = self.p if self.factor is None else self.p * self.factor  # set by a schedule
+        keep = noise.uniform((len(h), 1, 1, 1)) >= p
+        return h * keep.to(h.dtype) / (1 - p)

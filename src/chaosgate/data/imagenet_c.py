@@ -159,7 +159,7 @@ class ImageNetC(ImageNet):
 
 def group_of(corruption: str) -> str:
     """Archive that a corruption is released in."""
-    return next(group for group, names in GROUPS.items() if corruption in names)
+    return next((group for group, names in GROUPS.items() if corruption in names), "")
 
 
 def find_cells(root: Path, cells: Sequence[Cell]) -> dict[Cell, Path]:

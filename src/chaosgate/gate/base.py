@@ -91,7 +91,11 @@ class Gate(nn.Module, ABC):
 
     @abstractmethod
     def perturb(self, h: Tensor, noise: Noise) -> Tensor:
-        r"""The perturbed map, same shape, dtype and memory format as ``h`` (B, C, \*grid)."""
+        r"""The perturbed map, same shape, dtype and memory format as ``h`` (B, C, \*grid).
+
+        Scale the strength by :attr:`factor` if it is set; otherwise schedules have no effect but
+        at zero.
+        """
 
     def expected_energy(self, h: Tensor) -> Tensor:
         r"""Expected injected energy :math:`E\|\tilde h-h\|^2` per sample (B,), for matching other
