@@ -197,8 +197,7 @@ def require_fresh_draws(*values: Tensor) -> None:
             value.untyped_storage()
         except NotImplementedError:  # the tensors of a transform have none
             raise RuntimeError(
-                "a gate cannot draw inside a transform of torch.func: vmap would repeat the noise. "
-                "Use torch.autograd.grad and loops."
+                "a gate cannot draw inside a transform of torch.func: vmap would repeat the noise."
             ) from None
 
 
@@ -241,13 +240,11 @@ def one_of(name: str, value: object, *choices: str) -> None:
 
 def grid_of(h: Tensor) -> Grid:
     """The spatial size of a map (B, C, L), (B, C, H, W) or (B, C, D, H, W) of real numbers."""
-    if h.ndim - 2 not in (1, 2, 3):
+    if h.ndim not in (3, 4, 5) or not h.is_floating_point():
         raise ValueError(
-            "a gate acts on (batch, channel, length), (batch, channel, height, width) or volumes; "
-            f"got shape {tuple(h.shape)}. Use chaosgate.attach, or permute."
+            "a gate acts on real maps (batch, channel, ...) of one to three axes; got "
+            f"{h.dtype} of shape {tuple(h.shape)}. Use chaosgate.attach, or permute."
         )
-    if not h.is_floating_point():
-        raise TypeError(f"a gate acts on real features; got {h.dtype}. Give h.float().")
     return tuple(int(side) for side in h.shape[2:])
 
 
