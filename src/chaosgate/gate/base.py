@@ -187,8 +187,7 @@ def require_fresh_draws(*values: Tensor) -> None:
         return
     if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         raise RuntimeError(
-            "torch.jit.trace would keep the noise of one forward. Trace in evaluation mode, or use "
-            "torch.compile."
+            "torch.jit.trace would keep the noise of one forward. Trace in evaluation mode."
         )
     for value in values:
         if value.layout is not torch.strided:
