@@ -3,7 +3,7 @@
 import json
 
 import torch
-from lightning.pytorch import Trainer, seed_everything
+from lightning.pytorch import seed_everything
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -12,6 +12,7 @@ from chaosgate.data import FashionMNIST
 from chaosgate.gate import GaussianChaos
 from chaosgate.inject import NoiseInjection
 from chaosgate.train.task import ImageClassifier
+from tests.data.recorder import trainer
 
 
 def probe(**settings):
@@ -20,30 +21,14 @@ def probe(**settings):
     return CompatibilityProbe(**{**quick, **settings})
 
 
-def train(
-    folder,
-    *callbacks,
-    steps=5,
-    noise=True,
-    resume=None,
-    logger=False,
-):
+def train(folder, *callbacks, steps=5, resume=None, logger=False):
     seed_everything(3, verbose=False)
     model = ImageClassifier("resnet10_small", 10, 1, backbone_args={"channels": (8, 8, 8, 8)})
-    gates = [NoiseInjection(GaussianChaos(log_std=1.0), ["L4"])] if noise else []
-    quiet = ("enable_progress_bar", "enable_model_summary", "enable_checkpointing")
-    trainer = Trainer(
-        max_steps=steps,
-        accelerator="cpu",
-        logger=logger,
-        callbacks=[*gates, *callbacks],
-        default_root_dir=folder,
-        limit_val_batches=0,
-        use_distributed_sampler=False,
-        **dict.fromkeys(quiet, False),
-    )
-    trainer.fit(model, FashionMNIST(corruptions=None, batch_size=16), ckpt_path=resume)
-    trainer.save_checkpoint(folder / "last.ckpt")
+    given = {"max_steps": steps, "limit_val_batches": 0, "enable_checkpointing": False}
+    given["callbacks"] = [NoiseInjection(GaussianChaos(log_std=1.0), ["L4"]), *callbacks]
+    run = trainer(folder, logger=logger, use_distributed_sampler=False, **given)
+    run.fit(model, FashionMNIST(corruptions=None, batch_size=16), ckpt_path=resume)
+    run.save_checkpoint(folder / "last.ckpt")
     return model.state_dict()
 
 

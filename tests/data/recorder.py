@@ -48,5 +48,5 @@ class Recorder(pl.LightningModule):
 
 def trainer(tmp_path, **settings):
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
-    settings = {"enable_checkpointing": "callbacks" in settings, "accelerator": "cpu", **settings}
-    return pl.Trainer(default_root_dir=tmp_path, **quiet, **settings)
+    quiet |= {"enable_checkpointing": "callbacks" in settings, "accelerator": "cpu"}
+    return pl.Trainer(default_root_dir=tmp_path, **{**quiet, **settings})
