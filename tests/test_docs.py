@@ -1,4 +1,4 @@
-"""The documentation: its code runs, its cards are complete, its site builds and fetches nothing."""
+"""README and documentation: the code runs, numbers come from kept rows, the site fetches nothing."""
 
 import os
 import re
@@ -12,8 +12,11 @@ import pytest
 import yaml
 
 from chaosgate.__main__ import main
+from tests.data.photos import write_classes
 
 REPOSITORY = Path(__file__).parents[1]
+README = REPOSITORY / "README.md"
+NOT_RUN = ("make ", "study run quickstart")  # set up an environment; more than a minute
 DOCS = REPOSITORY / "docs"
 CARDS = sorted(path for path in (DOCS / "methods").glob("*.md") if path.name != "index.md")
 PAGES = [DOCS / "index.md", *sorted((DOCS / "howto").glob("*.md")), *CARDS]
@@ -23,6 +26,43 @@ ELSEWHERE = ("--launcher slurm", "--size smoke", "chaosgate init", "cd ", "segme
 def blocks(path, language):
     text = path.read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder with the reader's own files: photographs, and the YAML that README shows."""
+    monkeypatch.chdir(tmp_path)
+    write_classes(tmp_path / "photos", 40, ("cat", "dog"), (80, 72))
+    for text in blocks(README, "yaml"):
+        (tmp_path / text.split()[1]).write_text(text)
+
+
+@pytest.mark.filterwarnings("ignore")  # Lightning's hints about a tiny training
+def test_python_of_readme_runs_in_order_in_one_process(folder, capsys):
+    names = {"__name__": "readme"}
+    for code in blocks(README, "python"):
+        exec(compile(code, "README.md", "exec"), names)
+    assert capsys.readouterr().out.startswith("1\n")  # handle.fired
+
+
+@pytest.mark.slow
+def test_commands_of_readme_run_in_an_empty_folder(folder):
+    for line in "".join(blocks(README, "bash")).replace("\\\n", " ").splitlines():
+        if line and not any(part in line for part in NOT_RUN):
+            command, *words = shlex.split(line, comments=True)
+            assert command == "chaosgate" and main(words) == 0, line
+
+
+def test_links_and_pictures_of_readme_exist():
+    linked = re.findall(r"\]\(([^)#]+)|src=\"([^\"]+)\"", README.read_text(encoding="utf-8"))
+    assert linked and all((REPOSITORY / (link or picture)).exists() for link, picture in linked)
+
+
+@pytest.mark.parametrize("page", ["README.md", "results/README.md"])
+def test_tables_of_a_page_are_those_of_the_kept_studies(page):
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    script = runpy.run_path(str(REPOSITORY / "scripts" / "results_page.py"))
+    assert script["filled"](text) == text
 
 
 @pytest.mark.parametrize(
