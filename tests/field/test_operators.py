@@ -202,22 +202,18 @@ TestSemidefiniteKernel = case(
 )
 INSIDE = {name: value for name, value in globals().items() if name.startswith("Test")}
 
-TestGraphWithPinnedVertex = case(
-    lambda grid: graph(grid, pinned=1),
-    lambda grid: pin(graph_by_hand(grid), 1),
-    unit(lambda grid: 1),
-)
+
 TestMassivePinnedGraph = case(
     lambda grid: Massive(graph(grid, pinned=1), 0.3),
     lambda grid: pin(graph_by_hand(grid) + 0.3 * eye(grid), 1),
     unit(lambda grid: 1),
 )
-TestTwiceMassive = case(
-    lambda grid: Massive(Massive(Neumann(), 0.1), 0.2), lambda grid: free(grid) + 0.3 * eye(grid)
-)
+
+
 TestPinned = pinned(Neumann, "free")
 TestPinnedPeriodic = pinned(Periodic, "ring")
-TestPinnedDirichlet = pinned(DirichletLaplacian, "zero")
+
+
 TestMassivePinned = pinned(Neumann, "free", mass=0.3)
 TestFractional = of_spectrum(
     lambda: Fractional(1.7, mass=0.2, base=Neumann()), lambda e: (e + 0.2) ** 1.7, "free"
