@@ -202,18 +202,13 @@ TestSemidefiniteKernel = case(
 )
 INSIDE = {name: value for name, value in globals().items() if name.startswith("Test")}
 
-
 TestMassivePinnedGraph = case(
     lambda grid: Massive(graph(grid, pinned=1), 0.3),
     lambda grid: pin(graph_by_hand(grid) + 0.3 * eye(grid), 1),
     unit(lambda grid: 1),
 )
-
-
 TestPinned = pinned(Neumann, "free")
 TestPinnedPeriodic = pinned(Periodic, "ring")
-
-
 TestMassivePinned = pinned(Neumann, "free", mass=0.3)
 TestFractional = of_spectrum(
     lambda: Fractional(1.7, mass=0.2, base=Neumann()), lambda e: (e + 0.2) ** 1.7, "free"
