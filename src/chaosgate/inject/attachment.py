@@ -29,7 +29,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from chaosgate.field.white import Noise, advance, fold
 from chaosgate.gate import Gate
 from chaosgate.gate.base import TRACKER, Counter, rank_of_process, require_fresh_draws
-from chaosgate.inject.dryrun import sharded, stem_of
+from chaosgate.inject.dryrun import stem_of
 from chaosgate.inject.layout import (
     Layout,
     check_layout,
@@ -212,9 +212,9 @@ class Attachment:
         self.model, self.seed, self.measuring = model, seed, measuring
         self.rank, self._follow_rank = rank or 0, rank is None  # until the first training forward
         given = check_layout(layout, grid)
-        bases = {getattr(gate, "base_size", None) for gate in gates.values()}
-        shared = all(getattr(gate, "channels", "") == "shared" for gate in gates.values())
-        if coupled and (len(bases) != 1 or None in bases or not shared):
+        kinds = {(getattr(g, "base_size", 0), getattr(g, "channels", 0)) for g in gates.values()}
+        ((base, channels), *others) = kinds
+        if coupled and (others or not base or channels != "shared"):
             refuse("coupled")
         self.sites = []
         for stage, (path, shown) in find_sites(model, list(gates), example).items():
@@ -422,10 +422,7 @@ class Attachment:
     def _check(self, *args: Any, **kwargs: Any) -> None:
         from chaosgate.inject.effect import require_effect
 
-        if sharded(self.model):
-            warnings.warn("gates on sharded parameters are not checked.", stacklevel=2)
-        else:
-            require_effect(self, *args, **kwargs)
+        require_effect(self, args, kwargs)
 
     def _set_keys(self) -> None:
         self._keys = {s.module: fold(self.seed, self.rank, *s.names) for s in self.sites}

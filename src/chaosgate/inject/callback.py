@@ -205,7 +205,7 @@ class NoiseInjection(Callback):
             self.attachment.set_strength(1.0)
         self.reports = measure(self.attachment, *probe)
         if self.check:
-            require_effect(self.attachment, *probe[0], **probe[1])
+            require_effect(self.attachment, *probe)
         self._probe = probe
         for report in self.reports:
             rank_zero_info(str(report))

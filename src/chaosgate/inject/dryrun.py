@@ -183,11 +183,11 @@ class DryRun:
                 self.outputs[name] = found[0]
 
         hooks = [module.register_forward_hook(see) for module in names]
-        weights = without_zeros(model)
-        self.replaced = list(weights)
+        values = without_zeros(model)
+        self.replaced = list(values)
         try:
             with evaluation(model), torch.enable_grad(), eager():
-                result = torch.func.functional_call(model, weights, *mapped(call, two))
+                result = torch.func.functional_call(model, values, *mapped(call, two))
         except ChaosgateError:
             raise
         except Exception as error:  # noqa: BLE001 - of any library
@@ -206,6 +206,10 @@ class DryRun:
         self.sizes = {n: s for n, h in maps.items() if (s := math.prod(h.shape[2:])) > 1}
         self.places = [n for n in self.crossed if n in self.sizes]
         self.steps = self._steps(nodes)
+        weights = {n: getattr(model.get_submodule(n), "weight", None) for n in nodes}
+        self._weighted = [
+            self.order[n] for n, w in weights.items() if isinstance(w, Tensor) and w.ndim > 1
+        ]
 
     def _layouts(self) -> dict[str, Layout]:
         """By shape; tokens, sequences and ambiguous maps by proof, on the last or the
@@ -238,9 +242,7 @@ class DryRun:
 
     def weighted_after(self, name: str) -> list[int]:
         """When modules with a matrix or a kernel of weights finish after this one."""
-        weights = {n: getattr(self.model.get_submodule(n), "weight", None) for n in self.order}
-        weighted = [n for n, w in weights.items() if isinstance(w, Tensor) and w.ndim > 1]
-        return [self.order[n] for n in weighted if self.order[n] > self.order[name]]
+        return [place for place in self._weighted if place > self.order[name]]
 
     def proven(self, name: str) -> Layout | None:
         """The layout of this module, if its sites are in the order of the image."""

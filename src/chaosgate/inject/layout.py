@@ -53,7 +53,7 @@ class Layout:
 def check_layout(layout: str | None, grid: Any) -> tuple[str | None, tuple[int, ...] | None]:
     """The arguments ``layout`` and ``grid`` of ``attach``, if they are valid together."""
     sides = tuple(grid) if isinstance(grid, list | tuple) else ()
-    whole = 1 <= len(sides) <= 3 and all(isinstance(n, int) and n > 0 for n in sides)
+    whole = sides and all(isinstance(n, int) and n > 0 for n in sides)
     if layout not in (None, *KINDS) or (
         grid is not None and not (whole and layout in (None, "NLC"))
     ):
@@ -219,8 +219,8 @@ PLACEMENT = {
     # -- where
     "no such module": "no stage or module {name!r} in {model}.{nearest} "
     "chaosgate.sites(model) lists all places.",
-    "no such stage": "{model} has no stage {stage}: {why}. Name a module; chaosgate.sites(model, "
-    "batch) lists those that work.",
+    "no such stage": "{model} has no stage {stage}: {why}. Name a module; chaosgate.sites(model) "
+    "lists those that work.",
     "same module": "{first!r} and {second!r} are the same module ('{module}'). Name it once.",
     "already gated": "'{module}' already has a gate, by {handle!r}. Remove it first; "
     "chaosgate.Attachment.on(model) finds the handle.",
@@ -229,22 +229,20 @@ PLACEMENT = {
     "dry run": "the dry run of {model} failed: {error}. Give example=batch, or name modules.",
     "sharded": "the parameters of {model} are sharded. Attach before sharding, or name a module.",
     # -- layouts
-    "not one map": "'{name}' returns {type} with {shapes}; a gate needs one map, sequence, volume "
-    "or tokens (B, L, C). Name another module.",
+    "not one map": "'{name}' returns {type} with {shapes}, not one map, sequence, volume or tokens "
+    "(B, L, C). Name another module.",
     "windows": "'{name}' returns {maps} maps for {images} inputs, such as windows. Name a module "
-    "outside of the windows; or give layout= (grid= for tokens) if each is a map.",
-    "unknown layout": "the layout of '{name}', shape {shape}, is not known. Give example=batch for "
-    "a proof, layout= ('NCHW', 'NHWC', 'NCL'), or grid=(rows, columns) for tokens.",
+    "outside of them; or give layout= (grid= for tokens) if each is a map.",
+    "unknown layout": "the layout of '{name}', shape {shape}, is not known. Give example=batch, "
+    "layout= ('NCHW', 'NHWC', 'NCL'), or grid=(rows, columns) for tokens.",
     "does not fit": "layout={layout!r}, grid={grid} does not fit: '{name}' returns shape {shape}.",
     # -- effect
     "no effect": "the gate at {where} does not reach the output: it changes by {change:.1e} of "
-    "what another image changes, although the gate injects {energy:.1e} of the features' energy. "
-    "Cause: {cause}. {advice}",
-    "constant": "the gate at {where} changes nothing on this batch: {cause}. Check with trained "
-    "weights and real images, or use check=False.",
+    "what another image changes, at {energy:.1e} of the features' energy. Cause: {cause}. {advice}",
+    "constant": "the gate at {where} changes nothing on this batch: {cause}. Check with other "
+    "weights and images, or use check=False.",
     # -- Monte Carlo prediction
-    "loss": "Monte Carlo prediction averages probabilities, but the loss would be that of a single "
-    "draw. Call the model without labels.",
+    "loss": "the loss would be that of a single draw. Call the model without labels.",
     "no logits": "Monte Carlo prediction needs logits (B, K); the model returns {output}. Give "
     "class_axis=, or return the logits alone or under that name.",
 }
@@ -253,21 +251,19 @@ PLACEMENT = {
 LOOPS = {
     "removed": "this attachment was removed from its model; attach the gates again.",
     "frozen": "the gate at '{stage}' did not act: '{module}' is in evaluation mode while the "
-    "model trains. Call .train() on it (its batch norms may stay frozen), or name another module.",
-    "replaced": "the gate at '{stage}' did not act: '{module}' was replaced. Replace first, then "
-    "attach.",
+    "model trains. Call .train() on it; its batch norms may stay frozen.",
+    "replaced": "the gate at '{stage}' did not act: '{module}' was replaced. Attach afterwards.",
     "not called": "the gate at '{stage}' did not act: '{module}' was not called. Activation "
-    "checkpointing may run its blocks directly: name the last one{inner}. If the model was "
-    "compiled and run before: attach first; torch.compiler.reset() drops the old code.",
+    "checkpointing may run its blocks directly: name the last one{inner}. Of a model that was "
+    "compiled and run before, torch.compiler.reset() drops the old code.",
     "shared hooks": "this {model} shares its hooks with the gated one (torch.nn.DataParallel, "
-    "copy.copy). Use DistributedDataParallel, or copy.deepcopy and attach a gate to the copy.",
+    "copy.copy). Use DistributedDataParallel, or copy.deepcopy.",
     "compiled": "the layout at '{module}' is not known yet. Call handle.check(batch) before the "
     "compiled model runs.",
     "which forward": "activation checkpointing runs '{module}' again, and it is not certain for "
-    "which of {waiting} forwards. Call backward() after each forward, use use_reentrant=False, "
-    "gate a module that runs once, or switch checkpointing off.",
-    "averages": "Monte Carlo prediction averages calls of the whole model in evaluation mode. Call "
-    "model.eval() and model(...), or leave monte_carlo().",
+    "which of {waiting} forwards. Call backward() after each forward, use use_reentrant=False, or "
+    "gate a module that runs once.",
+    "averages": "monte_carlo() averages calls of the whole model in evaluation mode.",
     "copied": "an attachment belongs to its model and cannot be copied or saved. Save "
     "handle.state_dict(), and find the handle by chaosgate.Attachment.on(model).",
 }
