@@ -18,7 +18,6 @@ may run the same study and share the work. Studies of one 'project:' share their
 """
 
 import os
-import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -32,7 +31,7 @@ from rich.console import Console
 
 from chaosgate.cli.commands import cores
 from chaosgate.cli.sweep import sweep
-from chaosgate.run.files import allow_flags, config_folder, config_name
+from chaosgate.run.files import config_folder, config_name
 from chaosgate.study.execute.local import Display, warm, work_through
 from chaosgate.study.execute.slurm import SlurmOptions, states_of, submit
 from chaosgate.study.execute.state import State, overview
@@ -142,12 +141,16 @@ def run(
     if outcome.interrupted or outcome.failed:
         print("\nFinished runs are kept; the same command continues.")
         return 130 if outcome.interrupted else 1
-    words = ["study", "run", study, *allow_flags()]
+    then = (
+        "add a line under 'methods:', e.g. strong: [noise/gch, {noise.gate.init_args.log_std: 2}]"
+    )
     if found.path.is_relative_to(config_folder()):
-        words = ["configs", "copy", config_name(found.path)]
-    line = "gch_strong: [noise/gch, {noise.gate.init_args.log_std: 1.5}]"
-    again = shlex.join([_program("chaosgate"), *words])
-    print(f"\nNext:\n  {again}   # then add a line under 'methods:', e.g. {line}")
+        installed = Path(sys.executable).with_name("chaosgate")  # if the environment is not active
+        known = shutil.which("chaosgate") or not installed.exists()
+        program = "chaosgate" if known else os.path.relpath(installed)
+        print(f"\nNext:\n  {program} configs copy {config_name(found.path)}   # then {then}")
+    else:
+        print(f"\nNext: {then}; the same command trains only what is new.")
     return 0
 
 
@@ -269,12 +272,4 @@ def _report(
     from chaosgate.study.report.write import report as write_report
 
     page = write_report(study, runs, root, console, parts) / "report.html"
-    print(f"\nReport:      {page}   (also table.md, table.csv, table.tex)")
-    board = _program("tensorboard")
-    print(f"TensorBoard: {board} --logdir {shlex.quote(str(runs[0].root))}")
-
-
-def _program(name: str) -> str:
-    """How the shell finds a program of this environment: '.venv/bin/NAME' if it is not active."""
-    installed = Path(sys.executable).parent / name
-    return name if shutil.which(name) or not installed.exists() else os.path.relpath(installed)
+    print(f"\nReport: {page}   (also table.md, table.csv, table.tex)")

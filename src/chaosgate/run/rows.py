@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from filelock import FileLock
 from lightning.pytorch import Callback
@@ -203,12 +202,13 @@ class WritePredictions(Callback):
     def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
         if not trainer.is_global_zero:
             return
+        import pandas as pd  # takes a second
+
         columns = {name: torch.cat(parts) for name, parts in self._columns.items()}
         order = order_of_images(columns["index"])
         frame = pd.DataFrame({name: column[order].tolist() for name, column in columns.items()})
         if listings := getattr(trainer.datamodule, "listings", None):
-            names = [os.fsencode(listings["test"].names[i]) for i in frame["index"]]
-            # a file name may be no UTF-8
+            names = (os.fsencode(listings["test"].names[i]) for i in frame["index"])  # any bytes
             frame.insert(1, "path", [name.decode(errors="backslashreplace") for name in names])
         path = RunDirectory.of(trainer).predictions
         files.replace_file(path, frame.to_csv(index=False, lineterminator="\n"))
@@ -300,6 +300,8 @@ def merge_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 def print_results(rows: Sequence[dict[str, Any]], where: Path) -> None:
     """One line for clean images, one per corruption (mean over severities), one for their mean."""
+    import pandas as pd  # takes a second
+
     cells, first = pd.DataFrame(rows), rows[0]
     shown = [name for name in _SHOWN if name in cells] or ["confidence"]
     table = cells.groupby("corruption", sort=False)[shown].mean().rename(columns=_SHOWN)
