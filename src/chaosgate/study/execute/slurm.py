@@ -152,7 +152,11 @@ def states_of(runs: Sequence[Run]) -> dict[str, State]:
 
 def submit(runs: Sequence[Run], execute: Execute, options: SlurmOptions, threads: int) -> list[str]:
     """Submit what is neither done, nor queued, nor being worked on; return lines for the user."""
-    import submitit  # an optional dependency: pip install 'chaosgate[slurm]'
+    try:
+        import submitit
+    except ImportError as error:
+        text = "--launcher slurm needs submitit: pip install 'chaosgate[slurm]'."
+        raise ImportError(text) from error
 
     states = states_of(runs)
     left = [run for run in runs if states[run.name].condition not in ("done", "queued", "running")]
