@@ -253,7 +253,7 @@ TIMM = {
     "deit3_small_patch16_224": {"img_size": 64, "drop_path_rate": 0.1},
     "swin_tiny_patch4_window7_224": {"img_size": 64, "window_size": 2, "drop_path_rate": 0.1},
     "convnext_atto": {"drop_path_rate": 0.1},
-    "efficientnet_b0": {"drop_rate": 0.2, "drop_path_rate": 0.1},
+    "efficientnet_b0": {"drop_rate": 0.2},  # its blocks without a shortcut never call drop path
     "mobilenetv3_small_100": {"drop_rate": 0.2},
     "regnety_002": {"drop_rate": 0.1, "drop_path_rate": 0.1},
     "mixer_s32_224": {"img_size": 64, "drop_path_rate": 0.1},

@@ -44,10 +44,17 @@ def test_6_parallel_resolutions_are_refused():
         cg.attach(model, gate(), "L4")
 
 
-@pytest.mark.parametrize("name", ["cait_xxs24_224", "mixer_s32_224"])
+@pytest.mark.parametrize("name", ["deit3_small_patch16_224", "mixer_s32_224"])
 def test_5_the_declared_image_size_is_used(name):
     model = timm.create_model(name, img_size=96, num_classes=10)
     cg.attach(model, gate(), "L4").remove()
+
+
+def test_13_layer_scale_at_initialization_is_not_taken_for_a_norm():
+    model = timm.create_model("cait_xxs24_224", img_size=64, num_classes=10).train()
+    with cg.attach(model, gate(), "L4") as handle:
+        model(images(64))
+        assert handle.fired == 1
 
 
 def test_10_one_gate_per_tensor():
