@@ -29,7 +29,8 @@ GOOD = numbers(0.8, 0.9, 0.1, confidence=0.9)
 LOST = numbers(0.11, 2.4, 0.01, confidence=0.12)
 SWEEP = {"gch": {"key": "noise.gate.init_args.log_std", "values": [0.5, 1.0, 2.0], "paper": 1.0}}
 NOTHING: dict[str, Any] = {
-    **dict.fromkeys(["views", "paper", "notes", "verdict", "warnings"], []),
+    **dict.fromkeys(["views", "paper", "verdict", "warnings"], []),
+    "notes": [""],
     **dict.fromkeys(["pictures", "encoded", "configuration"], {}),
     "title": "",
 }
@@ -51,12 +52,11 @@ def terminal(shown: list[View], width: int = 200) -> str:
     return out.getvalue()
 
 
-def formats(results: Results) -> dict[str, str]:
-    """The tables in every format."""
-    content = NOTHING | {"views": views(results), "notes": notes(results)}
-    found = {end: render(f"table.{end}", **content) for end in ("md", "tex")}
-    found["html"] = render("report.html", **content)
-    return found | {"terminal": terminal(views(results))}
+def formats(**content: Any) -> dict[str, str]:
+    """Tables and notes in every format."""
+    files = {"md": "table.md", "tex": "table.tex", "html": "report.html"}
+    found = {end: render(name, **NOTHING | content) for end, name in files.items()}
+    return found | {"terminal": terminal(content["views"])}
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_primary_metric_stands_behind_top1_and_flags_are_in_every_format(both: R
     assert list(clean.cells.index) == ["none", "gch§‡"]
     assert clean.cells.loc["gch§‡", "ECE+T ↓"].text == "0.020†"
     assert "gch - none+T" in contrasts.cells.index
-    for name, text in formats(both).items():
+    for name, text in formats(views=views(both)).items():
         flags = (r"$^\S$$^\ddagger$", r"0.020$^\dagger$") if name == "tex" else ("§‡", "0.020†")
         assert all(flag in text for flag in flags), name
     said = notes(both)
@@ -90,7 +90,9 @@ def test_primary_metric_stands_behind_top1_and_flags_are_in_every_format(both: R
 
 def test_nothing_is_flagged_where_there_is_nothing_to_flag(build: Build) -> None:
     results = build(lambda run: finish(run, cells(GOOD, **plus_t(0.7, 0.03))))
-    assert not set("".join([*formats(results).values(), *notes(results)])) & set("†‡§✓✗")
+    assert not set("".join([*formats(views=views(results)).values(), *notes(results)])) & set(
+        "†‡§✓✗"
+    )
     older = build(lambda run: finish(run, cells(GOOD)))
     assert "+T is missing" in "\n".join(notes(older))
     assert not {"T", "NLL+T ↓", "ECE+T ↓"} & {*views(older)[0].cells}
@@ -103,19 +105,21 @@ HOSTILE = "a_b & 100% $x$ #1 {y} ~ ^ \\ <b> | *z* `c` [d](e)"
 def test_everything_is_escaped_in_every_format(both: Results) -> None:
     table = views(both)[0].cells.rename(index={"none": HOSTILE}, columns={"T": HOSTILE})
     view, said = View(HOSTILE, HOSTILE, table), [HOSTILE]
-    content = NOTHING | {"views": [view], "notes": said, "verdict": said, "warnings": said}
-    latex = render("table.tex", **content)
-    assert latex.count(r"a\_b \& 100\% \$x\$ \#1 \{y\}") == 7 and HOSTILE not in latex
-    rows = [line for line in latex.splitlines() if line.endswith(r" \\")]
-    assert len({len(re.findall(r"(?<!\\)&", row)) for row in rows}) == 1
-    markdown = render("table.md", **content)
-    assert HOSTILE not in markdown and markdown.count(r"\<b\> \| \*z\* \`c\` \[d\](e)") == 7
-    lines = [line for line in markdown.splitlines() if line.startswith("|")]
-    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
-    page = render("report.html", **content)
-    assert "<b> |" not in page and page.count("&lt;b&gt;") == 8
-    shown = terminal([view._replace(title="[red]x[/]")], 300)
-    assert "[red]x[/]" in shown and HOSTILE in shown
+    shown = formats(views=[view], notes=said, verdict=said, warnings=said)
+    escaped = {"tex": r"a\_b \& 100\% \$x\$ \#1 \{y\}", "html": "&lt;b&gt;"}
+    escaped["md"] = r"\<b\> \| \*z\* \`c\` \[d\](e)"
+    assert {name: shown[name].count(text) for name, text in escaped.items()} == {
+        "tex": 7,
+        "html": 8,
+        "md": 7,
+    }
+    assert all(HOSTILE not in shown[name] for name in escaped) and "<b> |" not in shown["html"]
+    latex = [line for line in shown["tex"].splitlines() if line.endswith(r" \\")]
+    assert len({len(re.findall(r"(?<!\\)&", row)) for row in latex}) == 1
+    markdown = [line for line in shown["md"].splitlines() if line.startswith("|")]
+    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in markdown}) == 1
+    printed = terminal([view._replace(title="[red]x[/]")], 300)
+    assert "[red]x[/]" in printed and HOSTILE in printed
 
 
 def test_terminal_uses_its_width_and_no_more(both: Results) -> None:
@@ -129,7 +133,7 @@ CLEAR = {"none": (1.0, 1.01, 1.02), "a": (0.8, 0.81, 0.821), "b": (0.9, 0.911, 0
 CLOSE = {"none": (1.0, 1.1, 1.2), "a": (0.8, 0.9, 0.7), "b": (0.82, 0.71, 0.9)}
 
 
-@pytest.mark.parametrize("nll, best", [(CLEAR, "a"), (CLOSE, None)])
+@pytest.mark.parametrize(("nll", "best"), [(CLEAR, "a"), (CLOSE, None)])
 def test_only_a_best_value_above_the_noise_is_bold(
     build: Build, nll: dict[str, tuple[float, ...]], best: str | None
 ) -> None:
@@ -138,12 +142,11 @@ def test_only_a_best_value_above_the_noise_is_bold(
     results = build(fill, methods=many("a", "b"), seeds=[0, 1, 2])
     assert best_of(results, list(results.rows), "clean", "nll") == best
     assert best_of(results, list(results.rows), "clean", "top1") is None  # all are equal
-    shown, bold = formats(results), ["0.810 ± 0.011"] * (best is not None)
+    shown, bold = formats(views=views(results)), ["0.810 ± 0.011"] * (best is not None)
     assert re.findall(r"\*\*(.*?)\*\*", shown["md"]) == bold
-    assert re.findall(r"\\textbf{(.*?)}", shown["tex"]) == [
-        x.replace(" ± ", r"$\pm$") for x in bold
-    ]
-    assert shown["html"].count("<b>") == len(bold)
+    assert (
+        shown["tex"].count(r"\textbf{0.810$\pm$0.011}") == shown["html"].count("<b>") == len(bold)
+    )
 
 
 def test_an_ece_within_the_noise_floor_is_not_bold(build: Build) -> None:
@@ -153,21 +156,14 @@ def test_an_ece_within_the_noise_floor_is_not_bold(build: Build) -> None:
         def fill(run: Run) -> None:
             ece = {"none": 0.03, "gch": 0.008}[run.method] + 1e-4 * run.seed
             finish(run, {CLEAN: numbers(0.5, 1.0, ece)})
-            scores = np.full((1, 10_000), confidence)
-            keep(
-                run, [CLEAN], scores, np.arange(10_000)[None] < 10_000 * (confidence - ece), scores
-            )
+            correct = np.arange(10_000)[None] < 10_000 * (confidence - ece)
+            scores = np.full(correct.shape, confidence)
+            keep(run, [CLEAN], scores, correct, scores)
 
         return build(fill, seeds=[0, 1, 2], project=f"p{confidence}")
 
     bold = [best_of(results(one), ["none", "gch"], "clean", "ece") for one in (0.999, 0.6)]
     assert bold == ["gch", None]
-
-
-def test_value_to_add_continues_the_grid() -> None:
-    from_zero = Sweep(key="noise.log_std", values=(0.0, 1.0, 3.0))
-    assert [value_to_add(from_zero, one) for one in (0.0, 1.0, 3.0)] == [None, None, 5.0]
-    assert value_to_add(Sweep(key="noise.p", values=(0.1,)), 0.1) is None  # no grid
 
 
 def test_a_strength_at_the_edge_is_flagged_with_what_to_add(build: Build) -> None:
@@ -181,6 +177,9 @@ def test_a_strength_at_the_edge_is_flagged_with_what_to_add(build: Build) -> Non
     assert "Add 0.25" in edges(selected("gch-0.5"))[0]
     inside = selected("gch-1")
     assert edges(inside) == [] and "single seeds select 1 (1)" in "\n".join(notes(inside))
+    from_zero = Sweep(key="noise.log_std", values=(0.0, 1.0, 3.0))
+    assert [value_to_add(from_zero, one) for one in (0.0, 1.0, 3.0)] == [None, None, 5.0]
+    assert value_to_add(Sweep(key="noise.p", values=(0.1,)), 0.1) is None  # no grid
 
 
 PLAN = {
@@ -246,26 +245,21 @@ def test_tables_of_the_paper_are_set_as_printed() -> None:
         assert len(body(name)) == 1 + len(paper_data()[name]["rows"])
 
 
-def test_our_numbers_stand_beside_the_papers(build: Build) -> None:
-    def fill(run: Run) -> None:
-        s = 0.01 * run.seed + (0.1 if run.method == "gch" else 0.0)
-        finish(run, {CLEAN: numbers(0.5 + s, 1.0 + s, 0.2 + s)})
-
-    view = paper_view("imagenet_clean_main", build(fill, seeds=[0, 1]))
-    heads = ["Top-1 ↑", "Top-1 ↑ paper", "NLL ↓", "NLL ↓ paper", "ECE ↓", "ECE ↓ paper"]
-    assert list(view.cells) == ["g", *heads]
-    first = {name: [cell.text for cell in row][1:3] for name, row in view.cells.iterrows()}
-    assert first["GCh"] == ["0.605 ± 0.007", "0.764 ± 0.001"]
-    assert first["Dropout"] == ["–", "0.764 ± 0.001"]  # missing here, not zero
-
-
-def test_pictures_draw_values_with_the_ends_of_their_intervals(build: Build) -> None:
+def test_pictures_have_the_ends_of_intervals_and_the_papers_numbers_stand_beside_ours(
+    build: Build,
+) -> None:
     def fill(run: Run) -> None:
         nll = 1.0 + 0.01 * run.seed + (0.1 + 0.02 * run.seed) * (run.method == "gch")
         metrics = cells(numbers(0.5, nll), **plus_t(nll - 0.1, 0.03))
         finish(run, metrics, energies=[0.3] * (run.method == "gch"))
 
     results = build(fill, seeds=[0, 1])
+    paper = paper_view("imagenet_clean_main", results)  # our numbers stand beside the paper's
+    heads = [f"{name}{end}" for name in ("NLL ↓", "ECE ↓") for end in ("", " paper")]
+    assert list(paper.cells)[3:] == heads
+    first = {name: [cell.text for cell in row][3:5] for name, row in paper.cells.iterrows()}
+    assert first["GCh"] == ["1.115 ± 0.021", "0.934 ± 0.004"]
+    assert first["Dropout"][0] == "–"  # missing here, not zero
     (line,) = results.lines(variants=["gch"], part="clean", metric="nll").itertuples()
     expected = [line.value + end - line.difference for end in (line.lo, line.hi)]
     drawn = [
