@@ -236,14 +236,13 @@ def _plan(
     if is_packed(Path(name)):
         raise ValueError(f"{name} is a packed study: it can only be reported.")
     study = load_study(name, size, seeds)
-    folders = folders_of(study, root)
-    require_folders(study, folders, exist=False)
     runs = None if train else recall(study, root)
     if runs is None:
         with ProcessPoolExecutor(1, mp_context=warm(*_TRAINING)) as pool:
             if train and study.synthetic:
                 pool.submit(_call, _SYNTHETIC, root / SYNTHETIC).result()
-            require_folders(study, folders, exist=train)
+            if train:
+                require_folders(study, folders_of(study, root))
             runs = plan_runs(
                 study, root, lambda words: pool.submit(_call, _COMPOSE, words).result()
             )

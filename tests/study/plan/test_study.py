@@ -76,19 +76,17 @@ def test_a_local_copy_wins_in_a_shipped_study(
     assert study.methods["none"][0].source == config_folder() / "noise" / "none.yaml"
 
 
-def test_a_study_reads_our_variables_only(
+def test_a_study_reads_our_variables_only_and_existing_folders(
     write_study: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setenv("SECRET", str(tmp_path))
     monkeypatch.setenv("CHAOSGATE_PETS", str(tmp_path / "gone"))
-    secret = load_study(write_study(overrides={"data.init_args.root": "${SECRET}"}))
-    with pytest.raises(ValueError, match="reads \\${SECRET}; a study may read CHAOSGATE_"):
-        require_folders(secret, folders_of(secret, tmp_path), exist=False)
-    pets = load_study(write_study(overrides={"data.init_args.root": "${CHAOSGATE_PETS}"}))
-    require_folders(pets, folders_of(pets, tmp_path), exist=False)
-    with pytest.raises(FileNotFoundError, match="CHAOSGATE_PETS .*gone, which does not exist"):
-        require_folders(pets, folders_of(pets, tmp_path), exist=True)
+    for name, message in (("SECRET", "is not set"), ("CHAOSGATE_PETS", ".*gone, which does not")):
+        study = load_study(write_study(overrides={"data.init_args.root": f"${{{name}}}"}))
+        with pytest.raises(FileNotFoundError, match=f"{name} {message}"):
+            require_folders(study, folders_of(study, tmp_path))
     (tmp_path / "gone").mkdir()
-    require_folders(pets, folders_of(pets, tmp_path), exist=True)
+    require_folders(study, folders_of(study, tmp_path))
 
 
 def test_command_of_another_program_is_filled(plan: Plan) -> None:

@@ -187,17 +187,14 @@ def how_far(progress: Mapping[str, Any]) -> str:
 
 
 def cost(jobs: int, runs: Sequence[Run], states: Mapping[str, State]) -> str:
-    """Time that the unfinished runs will take here, from those of the method that finished here."""
-    left = [run for run in runs if states[run.name].condition not in ("done", "packed")]
-    spent: dict[str, list[float]] = {}
-    for run in runs:
-        if seconds := states[run.name].record.get("seconds"):
-            spent.setdefault(run.method, []).append(sum(seconds.values()))
+    """Time that the unfinished runs will take here, from those that finished here."""
+    left = sum(states[run.name].condition not in ("done", "packed") for run in runs)
+    spent = [
+        sum(one.record["seconds"].values()) for one in states.values() if "seconds" in one.record
+    ]
     if not left:
         return "Nothing left to run."
     if not spent:
         return "Cost: not known here before a run has finished."
-    every = [seconds for each in spent.values() for seconds in each]
-    total, jobs = sum(fmean(spent.get(run.method, every)) for run in left), min(jobs, len(left))
-    time = timedelta(seconds=round(total / jobs))
-    return f"Cost: about {time} for {len(left)} runs, {jobs} at a time [from runs finished here]."
+    time = timedelta(seconds=round(fmean(spent) * left / min(jobs, left)))
+    return f"Cost: about {time} for {left} runs, {min(jobs, left)} at a time [from finished runs]."

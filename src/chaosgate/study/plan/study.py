@@ -104,21 +104,16 @@ def resolve(value: Any, folders: Mapping[str, str]) -> Any:
     return json.loads(_VARIABLE.sub(folder, json.dumps(value)))
 
 
-def require_folders(study: "Study", folders: Mapping[str, str], exist: bool) -> None:
-    """Refuse other variables than ``CHAOSGATE_*`` and, with ``exist``, missing folders.
-
-    A study file may come from another person, and what it reads ends in logs and reports.
-    """
-    names = sorted({n for part in study.parts() for n in _VARIABLE.findall(repr(part.content))})
-    found = {name: folders.get(name, "not set") for name in names}
-    for name in names:
-        if not name.startswith("CHAOSGATE_"):
-            raise ValueError(f"the study reads ${{{name}}}; a study may read CHAOSGATE_* only.")
+def require_folders(study: "Study", folders: Mapping[str, str]) -> None:
+    """Refuse missing folders of data before anything is trained."""
+    names = {name for part in study.parts() for name in _VARIABLE.findall(repr(part.content))}
+    found = {name: folders.get(name, "not set") for name in sorted(names)}
     missing = [f"{n} is {one}" for n, one in found.items() if not Path(one).expanduser().exists()]
-    if missing and exist:
+    if missing:
         raise FileNotFoundError(
             f"the data are missing: {', '.join(missing)}, which does not exist. Set the variable "
-            "(export NAME=FOLDER), or try the study on synthetic images with --size smoke."
+            "(export CHAOSGATE_DATA=FOLDER; a study reads CHAOSGATE_* only), or try the study on "
+            "synthetic images with --size smoke."
         )
 
 
