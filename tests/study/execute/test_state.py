@@ -13,18 +13,15 @@ from chaosgate.study.execute.state import (
     FAILED,
     FITTED,
     LOCK,
-    TESTED,
     cost,
     overview,
-    read_json,
     set_aside,
     state_of,
     unreadable,
 )
-from tests.study.made import finish, keep
+from tests.study.made import CLEAN, finish, keep, numbers
 from tests.study.toy_studies import Plan
 
-CELLS = {("clean", 0): {"top1": 0.5, "nll": 1.0, "ece": 0.1}}
 FILES = "fitted.json tested/*.json outputs/*.npz".split()
 
 
@@ -32,38 +29,37 @@ FILES = "fitted.json tested/*.json outputs/*.npz".split()
 def run(plan: Plan) -> Run:
     """A finished run with all the files that a study reads back."""
     run = plan()[0]
-    finish(run, CELLS)
-    keep(run, list(CELLS), *(np.ones((1, 4)), np.ones((1, 4), bool), np.ones((1, 4))))
+    finish(run, {CLEAN: numbers(0.5)})
+    keep(run, [CLEAN], *(np.ones((1, 4)), np.ones((1, 4), bool), np.ones((1, 4))))
     assert state_of(run).condition == "done" and not state_of(run).trouble
     return run
 
 
 @pytest.mark.parametrize("pattern", FILES)
-@pytest.mark.parametrize("content", [b"", b"\x00\xff{[:", "half"])
+@pytest.mark.parametrize("content", ["empty", "garbage", "half"])
 def test_unreadable_file_is_named_and_the_run_is_repeated(
-    pattern: str, content: bytes | str, run: Run
+    pattern: str, content: str, run: Run
 ) -> None:
     (path,) = run.directory.glob(pattern)
     whole = path.read_bytes()
-    half = whole[: len(whole) // 3]
-    path.write_bytes(half if isinstance(content, str) else content)
+    made = {"empty": b"", "garbage": b"\x00\xff{[:", "half": whole[: len(whole) // 3]}
+    path.write_bytes(made[content])
     state = state_of(run)
     assert unreadable(run.directory) == [path]  # looking changes nothing
     assert state.condition == "interrupted" and str(path) in state.trouble[0]
     assert set_aside(run.directory) == [path]
     assert path.with_name(f"{path.name}.damaged").exists()
     assert not unreadable(run.directory) and state_of(run).condition != "done"
-    assert not list((run.directory / TESTED).glob("*.json"))
+    assert not list((run.directory / "tested").glob("*.json"))
 
 
-def test_number_of_a_row_that_changed_is_noticed(run: Run) -> None:
+@pytest.mark.parametrize("pattern", FILES)
+def test_run_that_lost_a_file_or_whose_row_changed_is_not_done(pattern: str, run: Run) -> None:
     (path,) = run.directory.glob("tested/*.json")
-    path.write_text(path.read_text().replace('"nll": 1.0', '"nll": 1.1'))
+    text = path.read_text()
+    path.write_text(text.replace('"nll": 1.0', '"nll": 1.1'))
     assert unreadable(run.directory) == [path] and state_of(run).condition == "interrupted"
-
-
-@pytest.mark.parametrize("pattern", ["fitted.json", "tested/*.json", "outputs/*.npz"])
-def test_run_that_lost_a_file_is_not_done(pattern: str, run: Run) -> None:
+    path.write_text(text)
     (path,) = run.directory.glob(pattern)
     path.unlink()
     assert state_of(run).condition == "interrupted"
@@ -84,11 +80,11 @@ def test_status_gives_reasons_and_cost(plan: Plan) -> None:
         return {run.name: state_of(run) for run in runs}
 
     assert "not known here" in cost(2, runs, looked())
-    finish(runs[0], CELLS)  # 63 s
+    finish(runs[0], {CLEAN: numbers(0.5)})  # 63 s
     assert "about 0:01:34 for 3 runs, 2 at a time" in cost(2, runs, looked())
-    runs[1].directory.mkdir()
+    for run in runs[1:3]:
+        run.directory.mkdir()
     write_json(runs[1].directory / "progress.json", {"phase": "fit", "epoch": 5, "epochs": 9})
-    runs[2].directory.mkdir()
     write_json(runs[2].directory / FAILED, {"reason": "the loss is nan at step 7."})
     console = Console(width=200)
     with console.capture() as printed:
@@ -96,7 +92,7 @@ def test_status_gives_reasons_and_cost(plan: Plan) -> None:
     text = printed.get()
     assert f"{runs[2].title}: the loss is nan at step 7." in text
     assert "1 done, 1 failed, 1 interrupted, 1 missing" in text
-    assert "interrupted, epoch 6 of 9" in text and read_json(runs[1].directory / "none") == {}
+    assert "interrupted, epoch 6 of 9" in text
 
 
 def test_directory_that_cannot_be_read_is_named(

@@ -34,25 +34,18 @@ def test_files_and_dotted_keys_say_the_same() -> None:
 
 
 def test_directory_depends_on_what_shapes_the_network_and_on_nothing_else(plan: Plan) -> None:
-    plain = [run.name for run in plan()]
-    for keys in (
-        {"overrides": {"trainer.max_epochs": 4}},
-        {"overrides": {"data.init_args.batch_size": 9}},
-        {"seeds": [1]},
-    ):
-        assert set(plain).isdisjoint(run.name for run in plan(**keys)), keys
+    plain, names = plan(), {run.name for run in plan()}
+    for keys in ({"trainer.max_epochs": 4}, {"data.init_args.batch_size": 9}):
+        assert names.isdisjoint(run.name for run in plan(overrides=keys)), keys
+    assert names.isdisjoint(run.name for run in plan(seeds=[1]))
     loading = {"data.init_args.num_workers": 3, "data.init_args.eval_batch_size": 77}
-    assert [run.name for run in plan(overrides=loading)] == plain
-    assert plan(overrides=loading)[0].test_outputs == plan()[0].test_outputs
-
-
-@pytest.mark.parametrize(
-    "keys", [{"overrides": {"data.init_args.severities": [1, 2]}}, {"checkpoint": "last"}]
-)
-def test_other_cells_or_checkpoint_keep_the_training(keys: dict[str, Any], plan: Plan) -> None:
-    plain, other = plan()[0], plan(**keys)[0]
-    assert other.directory == plain.directory
-    assert set(other.test_outputs).isdisjoint(plain.test_outputs)
+    tests = [(run.name, run.test_outputs) for run in plain]
+    assert [(run.name, run.test_outputs) for run in plan(overrides=loading)] == tests
+    cells: dict[str, Any] = {"overrides": {"data.init_args.severities": [1, 2]}}
+    for keys in (cells, {"checkpoint": "last"}):  # other cells or checkpoint: another test
+        other = plan(**keys)[0]
+        assert other.directory == plain[0].directory
+        assert set(other.test_outputs).isdisjoint(plain[0].test_outputs)
 
 
 def test_growing_a_study_keeps_its_runs(write_study: Write, tmp_path: Path) -> None:
@@ -65,23 +58,20 @@ def test_growing_a_study_keeps_its_runs(write_study: Write, tmp_path: Path) -> N
     assert before < {run.name for run in grown} and len(grown) == 6
 
 
-def test_studies_of_one_project_share_what_is_the_same(write_study: Write, tmp_path: Path) -> None:
+def test_what_is_the_same_is_trained_once(write_study: Write, plan: Plan, tmp_path: Path) -> None:
+    """In studies of one project, for several checkpoints, and for several ways to test."""
     none, gch = toy_runs(write_study("one", project="both"), tmp_path)
     tests = {"more": {"data.init_args.severities": [5]}}
     other = toy_runs(write_study("two", project="both", tests=tests), tmp_path)
     assert [run.directory for run in other] == [none.directory, gch.directory]
     assert set(other[0].test_outputs).isdisjoint(none.test_outputs)
-
-
-def test_checkpoints_and_ways_to_test_share_a_training(plan: Plan) -> None:
     runs = plan(checkpoint=["best", "last"])
     assert [run.variant for run in runs] == ["none-best", "none-last", "gch-best", "gch-last"]
     assert runs[0].directory == runs[1].directory != runs[2].directory
     methods = {"gch": "gch.yaml", "mc": ["gch.yaml", {"noise.monte_carlo": 5}]}
-    both = plan(methods=methods, reference="gch")
-    for one, other in (runs[:2], both):
-        assert one.directory == other.directory and one.name != other.name
-        assert set(one.test_outputs).isdisjoint(other.test_outputs)
+    for one, two in (runs[:2], plan(methods=methods, reference="gch")):
+        assert one.directory == two.directory and one.name != two.name
+        assert set(one.test_outputs).isdisjoint(two.test_outputs)
 
 
 def test_sizes_change_name_seeds_and_what_is_set_last(write_study: Write, tmp_path: Path) -> None:
@@ -102,10 +92,8 @@ def test_more_special_parts_win_and_seeds_are_the_outer_loop(plan: Plan) -> None
 
 
 def test_one_configuration_under_two_names_is_refused(plan: Plan) -> None:
-    with pytest.raises(
-        ValueError, match="'none, seed 0' and 'nothing, seed 0' are one configuration"
-    ):
-        plan(methods={"none": "none.yaml", "nothing": "none.yaml"})
+    with pytest.raises(ValueError, match="'none, seed 0' and 'same, seed 0' are one configuration"):
+        plan(methods={"none": "none.yaml", "same": "none.yaml"})
 
 
 def test_remembered_plan_is_that_of_the_same_files_only(write_study: Write, tmp_path: Path) -> None:
@@ -113,10 +101,9 @@ def test_remembered_plan_is_that_of_the_same_files_only(write_study: Write, tmp_
     study, runs = load_study(path), toy_runs(path, tmp_path)
     assert recall(study, tmp_path) is None
     remember(study, runs, tmp_path)
-    known = recall(study, tmp_path)
-    assert known is not None
-    names = [(run.name, run.directory, run.variant, run.test_outputs) for run in known]
-    assert names == [(run.name, run.directory, run.variant, run.test_outputs) for run in runs]
+    names = [(run.name, run.directory, run.variant, run.test_outputs) for run in runs]
+    known = recall(study, tmp_path) or []
+    assert [(run.name, run.directory, run.variant, run.test_outputs) for run in known] == names
     (tmp_path / "gch.yaml").write_text("noise: {gate: null, stages: [L3]}")
     assert recall(load_study(path), tmp_path) is None
     assert recall(load_study(path, seeds=3), tmp_path) is None

@@ -16,6 +16,7 @@ from chaosgate.metrics import (
     fit_temperature,
 )
 from chaosgate.metrics.aggregate import Cell
+from chaosgate.metrics.temperature import fit_derivatives, scaled_scores
 from chaosgate.run.outputs import Samples, ScaledSamples
 from chaosgate.study.report.inference import (
     RESAMPLES,
@@ -129,7 +130,12 @@ def test_interval_of_scaled_metrics_includes_the_fit_of_the_temperature() -> Non
         return logits, torch.multinomial((logits / 2).softmax(1), 1, generator=generator).squeeze(1)
 
     (val, val_target), (test, target) = images(150), images(1000)
-    samples = scaled_samples(test, target, val, val_target)
+    temperature = fit_temperature(val, val_target)
+    per_image = torch.stack(scaled_scores(test, target, temperature)).float().numpy()[:, None]
+    fit = (one.float().numpy() for one in fit_derivatives(val, val_target, temperature))
+    correct, index = (test.argmax(1) == target).numpy()[None], np.arange(1000, dtype=np.int32)
+    scaled = ScaledSamples(per_image, *fit)
+    samples = Samples((CLEAN,), per_image[0], correct, per_image[1], index, scaled)
     found = resample(samples, {"clean": [[CLEAN]]}, ["nll_T", "ece_T"])
     drawn, again = np.random.default_rng(1), []
     for _ in range(400):
@@ -140,24 +146,6 @@ def test_interval_of_scaled_metrics_includes_the_fit_of_the_temperature() -> Non
     # standard deviations from 400 draws each: 5 % of their ratio; 3 of them, and first order in T
     for metric, expected in zip(("nll_T", "ece_T"), np.std(again, axis=0), strict=True):
         assert found["clean", metric][1:].std() == pytest.approx(expected, rel=0.15)
-    fixed = replace(samples, scaled=replace(samples.scaled, slope=np.zeros(150, np.float32)))
+    fixed = replace(samples, scaled=replace(scaled, slope=np.zeros(150, np.float32)))
     without = resample(fixed, {"clean": [[CLEAN]]}, ["ece_T"])["clean", "ece_T"]
     assert without[1:].std() < 0.9 * found["clean", "ece_T"][1:].std()  # the fit matters here
-
-
-def scaled_samples(
-    test: torch.Tensor, target: torch.Tensor, val: torch.Tensor, val_target: torch.Tensor
-) -> Samples:
-    """One cell: scores, their slopes by difference quotients, and the fit by its closed form."""
-    temperature, h = fit_temperature(val, val_target), 1e-4
-    at = [classification_scores(test / (temperature * np.exp(x)), target) for x in (0, h, -h)]
-    values = [torch.stack([one.confidence, one.nll]) for one in at]
-    per_image = torch.cat([values[0], (values[1] - values[2]) / (2 * h)]).float().numpy()[:, None]
-    probabilities = (val / temperature).softmax(1)
-    mean = (probabilities * val).sum(1)
-    slope = mean - val.gather(1, val_target[:, None]).squeeze(1)
-    curvature = ((probabilities * val**2).sum(1) - mean**2) / temperature
-    scaled = ScaledSamples(per_image, slope.numpy(), curvature.numpy())
-    plain, index = classification_scores(test, target), np.arange(len(test), dtype=np.int32)
-    confidence, correct = plain.confidence.numpy()[None], (plain.rank < 1).numpy()[None]
-    return Samples((CLEAN,), confidence, correct, per_image[1], index, scaled)

@@ -46,6 +46,8 @@ def test_report_of_a_packed_study_is_that_of_the_study(made: Made, tmp_path: Pat
     whole = results_of(study, collect(study, runs), runs).frame
     there, folder = report(study, runs, tmp_path / "there", Console(quiet=True)), packed()
     shutil.rmtree(runs[0].root)  # nothing of the runs is left
+    with pytest.raises(ValueError, match="6 of 6 runs of .* are not finished"):
+        pack(study, runs, tmp_path / "nothing")
     (study.path.parent / "gch.yaml").unlink()  # nor of what the study names
     assert sorted(path.name for path in folder.iterdir()) == [IMAGES, ROWS, "small.yaml"]
     assert is_packed(folder) and main(["study", "report", str(folder)]) == 0
@@ -133,10 +135,3 @@ def test_parts_that_do_not_belong_together_are_refused(made: Made, tmp_path: Pat
     finish(runs[0], {cell: {"top1": 0.1, "nll": 0.2, "ece": 0.3} for cell in CELLS})
     with pytest.raises(ValueError, match="run twice with different numbers"):
         collect(study, runs, parts)
-
-
-def test_a_study_with_nothing_finished_is_not_packed(made: Made, tmp_path: Path) -> None:
-    shutil.rmtree(made[1][0].root)
-    with pytest.raises(ValueError, match="6 of 6 runs of .* are not finished"):
-        made[2]()
-    assert not (tmp_path / "packed").exists()
