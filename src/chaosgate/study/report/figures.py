@@ -48,7 +48,10 @@ def pictures_of(results: Results) -> dict[str, Block]:
     axes += [axis for row in results.rows.values() for axis in row.levels]
     axes += ["severity", "corruption"] * bool(results.severities)
     for axis in dict.fromkeys(axes):
-        image = {f"ECE and NLL against {axis}": axis_figure(results, axis, shown)}
+        about = f"against {axis}"
+        if axis == TEMPERATURE:
+            about = "before and after temperature scaling"
+        image = {f"ECE and NLL {about}": axis_figure(results, axis, shown)}
         found[axis.capitalize()] = Block(image, bars)
     for part, text in (
         (CLEAN, "The first seed of each method, clean test set."),
