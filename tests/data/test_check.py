@@ -60,6 +60,7 @@ DEEP = np.arange(65536, dtype=np.uint16).reshape(256, 256)
 FLOATS = np.random.default_rng(0).random((20, 30), dtype=np.float32)
 KINDS = {
     "heic": (lambda ant: (ant / "a.heic").write_bytes(HEIC), "1 images are not read"),
+    "avif": (lambda ant: Image.open(ant / "00.jpg").save(ant / "a.avif"), "a.avif"),
     "jfif": (lambda ant: (ant / "00.jpg").rename(ant / "a.JFIF"), "a.JFIF"),
     "deep png": (saved(DEEP, "deep.png"), "1 images saturate"),
     "float tiff": (saved(FLOATS, "a.tif"), "1 images become black"),
