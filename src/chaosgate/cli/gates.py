@@ -2,6 +2,7 @@
 statements.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -130,7 +131,10 @@ def _operator_node(text: str) -> dict[str, Any]:
     if "." not in name and name not in names:
         hint = did_you_mean(name, names)
         raise ValueError(f"no operator {name!r}. {hint} A class is given by its path.")
-    path, arguments = names.get(name, name), named_values(given.split(",") if given else ())
+    path, arguments = (
+        names.get(name, name),
+        named_values(re.split(r",(?![^\[]*\])", given) if given else ()),
+    )
     if path.endswith(".Massive") or "operator" in arguments:
         arguments["operator"] = _operator_node(arguments.get("operator", "dirichlet"))
     return {"class_path": path, "init_args": arguments}
