@@ -216,8 +216,8 @@ def collect(study: Study, runs: Sequence[Run], packed: Sequence[Evidence] = ()) 
         )
     if len(bins := {one.bins for one in found.values()}) > 1:
         raise ValueError(
-            f"ECEs of {' and '.join(map(str, sorted(bins)))} bins cannot be compared. Run the study "
-            "again in another folder."
+            f"ECEs of {' and '.join(map(str, sorted(bins)))} bins cannot be compared. "
+            "Run the study again in another folder."
         )
     ordered, names = [found[run.name] for run in runs if run.name in found], []
     for one in ordered:
