@@ -4,7 +4,8 @@ One entry for each setting: over-fitting r of every network without noise, and t
 of its clean test NLL by Gaussian Chaos at log_std 1 at the same seed. Rows hold no training NLL in
 evaluation mode. It is replaced by the mean of `train/loss` at the ends of the last five epochs:
 single batches, in training mode, under the augmentation of these studies (none, or mirroring).
-Pets is left out, where crops are random; so are networks that were selected by validation NLL.
+Pets is left out, where crops are random; so are networks that were selected by validation NLL, and
+the studies of timing, which are newer than the calibration.
 """
 
 import json
@@ -23,6 +24,8 @@ def pairs():
     found = defaultdict(lambda: {"r": [], "change": []})
     seen = set()
     for path in sorted(ROOT.glob("results/*/rows.jsonl.xz")):
+        if "timing" in path.parent.name:
+            continue
         with lzma.open(path, "rt", encoding="utf-8") as file:
             rows = [json.loads(line) for line in file]
         rows = [row for row in rows if row["checkpoint"] == "last" and row["members"] == 1]
