@@ -267,12 +267,13 @@ class Operator(ABC):
         return {**self.__dict__, "_known": {}}
 
     def __repr__(self) -> str:
-        """The class and its arguments, as far as they are attributes."""
+        """The class and its arguments, as far as they are attributes and given."""
         names = signature(type(self).__init__).parameters
-        given = [(name, getattr(self, name)) for name in names if hasattr(self, name)]
+        found = [(name, getattr(self, name, None)) for name in names]
         text = [
             f"{value}" if name == "operator" else f"{name}={getattr(value, '__name__', value)}"
-            for name, value in given
+            for name, value in found
+            if value is not None
         ]
         return f"{type(self).__name__}({', '.join(text)})"
 

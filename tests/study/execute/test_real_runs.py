@@ -42,7 +42,7 @@ def test_table_and_files_are_there(finished: tuple[Path, str]) -> None:
     path, printed = finished
     assert all(word in printed for word in ("clean", "corrupted", "Top-1", "Report:", "Next:"))
     lines = [line for line in printed.splitlines() if ", log in " in line]
-    assert len(lines) == 4  # one run was killed
+    assert len(lines) in (3, 4)  # one run was killed; it may start again before the next look
     assert all(Path(line.partition(", log in ")[2]).is_dir() for line in lines)
     names = {file.name for file in (path.parent / "tiny").iterdir() if file.is_file()}
     assert {"report.html", "table.csv", "table.md", "table.tex"} <= names

@@ -16,13 +16,13 @@ PACKED = sorted(path.parent for path in RESULTS.glob(f"*/{ROWS}"))
 
 @pytest.mark.parametrize("folder", PACKED, ids=lambda path: path.name)
 def test_packed_rows_give_the_committed_table(folder: Path) -> None:
-    """Values and intervals to 1e-12, selections and marks exactly; rows of one known commit."""
+    """Values and intervals to 1e-12, selections and marks exactly; rows of known commits."""
     results = results_of(*load_packed(folder))
     text = io.StringIO(results.frame.to_csv(index=False, float_format="%.13g"))
     made, kept = (pd.read_csv(source) for source in (text, folder / "table.csv"))
     pd.testing.assert_frame_equal(made, kept, check_exact=False, rtol=0, atol=1e-12)
     rows = [row for network in results.networks for row in network.rows]
-    assert rows and len({row["commit"] for row in rows}) == 1 and "dirty" not in rows[0]["commit"]
+    assert rows and not any("dirty" in row["commit"] for row in rows)
     known = ("config_hash", "n", "versions")
     assert all(row[key] for row in rows for key in known) and all("seed" in row for row in rows)
 
@@ -35,7 +35,7 @@ def test_networks_that_several_studies_trained_agree_to_the_last_bit() -> None:
     for folder in PACKED:
         networks, _ = load_packed(folder)[1]
         for row in [row for one in networks if one.members == 1 for row in one.rows]:
-            cell = tuple(row[key] for key in keys)
+            cell = tuple(row.get(key) for key in keys)
             values = tuple(row[name] for name in ("top1", "nll", "ece", "temperature", "nll_T"))
             found.setdefault(cell, set()).add(values)
             commits.setdefault(cell, set()).add(row["commit"])
